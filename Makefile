@@ -2,11 +2,17 @@
 #
 # Everything is installed into .venv from requirements.lock (exact versions, hashes, wheels only).  The project itself
 # is not built: a .pth file with a relative path puts this folder on .venv's path, and .venv/bin/quadrille starts it, so
-# that no build backend is fetched and the folder may be moved.  Programs of .venv are called as `python -m`, since the
+# that the folder may be moved.  Programs of .venv are called as `python -m`, since the
 # first line of a script cannot hold a path with a space.
 
 PYTHON ?= python3
 ARGS ?=
+
+# For a machine with a GPU and no network: `make gpu-wheels` here, `make gpu-all OUT=DIR` there.
+OUT ?= out/gpu
+COMMIT ?= $(shell git describe --always --dirty --abbrev=12 2>/dev/null)
+GPU_PYTHON ?= 3.12
+GPU_WHEELS ?= build/gpu-wheels
 
 VENV := .venv
 INSTALLED := $(VENV)/.installed
@@ -25,7 +31,8 @@ WITH_CUPY = cuda=$$(nvidia-smi 2>/dev/null | sed -n 's/.*CUDA Version: *\([0-9]*
 	fi;
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check fuzz bench bench-simulator bench-runtime bench-gpu test-gpu studies clean
+.PHONY: help setup run test check fuzz bench bench-simulator bench-runtime bench-gpu test-gpu gpu-wheels gpu-all \
+	studies wheel clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' Makefile
@@ -78,11 +85,20 @@ test-gpu: $(INSTALLED) ## the tests on a CUDA device; skipped with a reason wher
 bench-gpu: $(INSTALLED) ## the speed of a CUDA device, and ranks that share it, predicted and run; skipped without one
 	@$(WITH_CUPY) "$(QUADRILLE)" study gpu $(ARGS)
 
+gpu-wheels: ## fill build/gpu-wheels with what a machine with a GPU and no network may lack (GPU_PYTHON=3.12)
+	@"$(PYTHON)" -P studies/gpu/borrowed_python.py wheels "$(GPU_WHEELS)" --python "$(GPU_PYTHON)"
+
+gpu-all: ## there: all that takes a GPU, in 8 minutes and without a network, into the folder OUT; goes on where it was killed
+	@"$(PYTHON)" -P studies/gpu/borrowed_python.py run "$(GPU_WHEELS)" "$(OUT)" --commit "$(COMMIT)" $(ARGS)
+
 studies: $(INSTALLED) ## run every study again and rewrite its results (more than an hour)
 	@for study in studies/*/study.py; do \
 	  echo "$$study" >&2; module=$$(echo "$${study%.py}" | tr / .); "$(VENV_PYTHON)" -P -m "quadrille.$$module" || exit 1; \
 	done
 
+wheel: $(INSTALLED) ## build dist/quadrille_hpc-VERSION-py3-none-any.whl, for pip install elsewhere
+	@"$(VENV_PYTHON)" -m hatchling build --target wheel
+
 clean: ## remove .venv and all caches
-	rm -rf "$(VENV)" .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf "$(VENV)" dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import msgspec
 
+from quadrille.algorithms.extras import DISTRIBUTION
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = (
     "numpy",
@@ -81,13 +83,24 @@ def versions() -> dict[str, str]:
 
 def _own_version() -> dict[str, str]:
     """Version and, in a git checkout, commit of Quadrille, as far as they are known."""
-    found = {}
+    version = own_version()
+    commit = _commit(ROOT / ".git")
+    return {
+        name: text for name, text in (("quadrille", version), ("commit", commit and commit + _changed(ROOT))) if text
+    }
+
+
+def own_version() -> str:
+    """Version of the checkout that this process runs from, else of the installed distribution; may be empty."""
+    from importlib import metadata
+
     settings = ROOT / "pyproject.toml"
     if settings.is_file():
-        version = tomllib.loads(settings.read_text(encoding="utf-8")).get("project", {}).get("version")
-        found = {"quadrille": str(version)} if version else {}
-    commit = _commit(ROOT / ".git")
-    return {**found, "commit": commit + _changed(ROOT)} if commit else found
+        return str(tomllib.loads(settings.read_text(encoding="utf-8")).get("project", {}).get("version", ""))
+    try:
+        return metadata.version(DISTRIBUTION)
+    except metadata.PackageNotFoundError:
+        return ""
 
 
 def _commit(git: Path) -> str:

@@ -17,6 +17,7 @@ FLOORS = {
         "quadrille.algorithms",
         "cupy",
         "cupy_backends",
+        "ml_dtypes",
         "mpi4py",
         "msgspec",
         "numpy",

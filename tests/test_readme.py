@@ -6,8 +6,8 @@ import re
 import shlex
 from dataclasses import dataclass, fields
 
+import click
 import pytest
-import typer
 
 from quadrille.algorithms.formats import record
 from quadrille.algorithms.formats.record import load_record
@@ -15,9 +15,9 @@ from quadrille.algorithms.matmuls.catalogue import algorithms
 from quadrille.cli import hosts
 from quadrille.cli import main as command_line
 from quadrille.experiments.laboratory import command as laboratories
+from quadrille.experiments.words.experiment import experiment_of
+from quadrille.experiments.words.training import TrainingWords
 from quadrille.experiments.workloads.fitting_grids import check_ranks
-from quadrille.experiments.workloads.training_flags import TrainingFlags
-from quadrille.experiments.workloads.workloads import experiment_of
 from quadrille.runtime.launching.launch import split_launcher_options
 from quadrille.topologies.build import FAMILIES
 from quadrille.topologies.machines import machine
@@ -92,7 +92,7 @@ EXAMPLES = CONSOLES + [example for text in blocks("sh") for example in in_shell(
 
 def parsed(words):
     """The name of the command and its parameters, parsed as the command line would; a wrong word raises."""
-    command, context, rest = typer.main.get_command(command_line.app), None, list(words)
+    command, context, rest = command_line.app, None, list(words)
     name = "quadrille"
     while True:
         group = hasattr(command, "resolve_command")
@@ -131,7 +131,7 @@ def test_every_experiment_shown_can_be_and_has_the_ranks_of_its_grid(example):
     name, params, ranks = command_of(example)
     assert name in ("run", "simulate", "schedule")
     experiment = experiment_of(
-        TrainingFlags(**{one.name: params[one.name] for one in fields(TrainingFlags) if one.name in params})
+        TrainingWords(**{one.name: params[one.name] for one in fields(TrainingWords) if one.name in params})
     )
     starter = example.starter.split()
     if "-n" in starter:
@@ -141,8 +141,9 @@ def test_every_experiment_shown_can_be_and_has_the_ranks_of_its_grid(example):
 
 
 def test_every_command_and_study_has_an_example():
-    app = typer.main.get_command(command_line.app)
-    named = {*app.commands, *app.commands["study"].commands} - {"study"}
+    app = command_line.app
+    context = click.Context(app)
+    named = {*app.list_commands(context), *app.commands["study"].list_commands(context)} - {"study"}
     shown = {word for example in EXAMPLES for word in example.words}
     assert named - shown == set()
 

@@ -70,7 +70,7 @@ def _alone(op: CommunicationOp, schedule: Schedule, place: Coordinates) -> Local
         case AllGather() | ReduceScatter() | Broadcast():
             if is_view(schedule, op.into, tuple(all_ops(schedule))):
                 return NONE
-            held = not isinstance(op, Broadcast) or evaluate(op.root, place) == place.coordinates[op.axis]
+            held = not isinstance(op, Broadcast) or evaluate(op.root, place) == place.along[op.axis]
             return LocalCopies(before=_bytes(schedule, op.into, place)) if held else NONE
         case Reduce() | AllToAll() | Shift():
             return LocalCopies(before=_bytes(schedule, op.source, place))

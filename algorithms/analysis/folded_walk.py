@@ -110,7 +110,7 @@ def panel_iteration_kinds(panel: Panel, place: Coordinates) -> dict[IterationKin
 
 def _in_chain(place: Coordinates, axis: Axis, owner: int) -> int:
     length = place.grid.length(axis)
-    behind = (place.coordinates[axis] - owner) % length
+    behind = (place.along[axis] - owner) % length
     return FIRST if behind == 0 else LAST if behind == length - 1 else BETWEEN
 
 

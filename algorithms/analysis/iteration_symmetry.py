@@ -20,7 +20,7 @@ class RepeatedInstance:
     """An op at one moment that stands for `count` moments at which it does the same."""
 
     op: Op
-    moment: Coordinates
+    coordinates: Coordinates
     count: int
 
 

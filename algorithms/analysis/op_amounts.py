@@ -33,13 +33,13 @@ class OpAmount:
 
     Parameters
     ----------
-    sent : what it puts on the wire [B]
-    added : the most that it receives in one step to add to what it has [elements]
+    sent_bytes : what it puts on the wire [B]
+    added_elements : the most that it receives in one step to add to what it has [elements]
     algorithm : of a collective
     """
 
-    sent: int
-    added: int
+    sent_bytes: int
+    added_elements: int
     algorithm: Name | None
 
 
@@ -51,7 +51,7 @@ def op_amount(op: CommunicationOp, schedule: Schedule, place: Coordinates, choic
         algorithm, chunk = chosen.algorithm(kind), chosen.chunk_bytes
         if members > 1 and algorithm in AROUND:
             moved = schedule.tensors[op.into if isinstance(op, Broadcast) else op.source]
-            behind = (place.coordinates[op.axis] - evaluate(op.root, place)) % members
+            behind = (place.along[op.axis] - evaluate(op.root, place)) % members
             item = schedule.item_bytes(op.source)
             return _from_root(kind, algorithm, members, behind, moved.block(place).elements, item, chunk)
     found = traffic(op, schedule, place, choices)

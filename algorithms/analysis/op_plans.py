@@ -112,8 +112,8 @@ class OpPlans:
     >>> from quadrille.algorithms.schedule.grid import Grid
     >>> from quadrille.algorithms.matmuls.matmul import Matmul
     >>> schedule = matmul_schedule(Matmul(8, 8, 8), "1d-row", Grid(y=2))
-    >>> *_, op = schedule.program(schedule.place(0))
-    >>> plan = OpPlans(schedule, Choices()).communication(op, schedule.place(0))
+    >>> *_, op = schedule.program(schedule.coordinates(0))
+    >>> plan = OpPlans(schedule, Choices()).communication(op, schedule.coordinates(0))
     >>> [step.sent for step in plan.steps()]
     [128.0, 128.0]
     """
@@ -121,7 +121,7 @@ class OpPlans:
     def __init__(self, schedule: Schedule, choices: Choices) -> None:
         self._schedule = schedule
         self._choices = choices
-        self.kind = schedule.once(OpKinds).of
+        self.kind = schedule.cached(OpKinds).of
         self._steps = 0
         self._same: dict[PlanStep, PlanStep] = {}
         self._communication: Memo[CommPlan] = Memo(self._duty)

@@ -89,7 +89,7 @@ class _Known:
         self._schedule, self._choices = schedule, choices
         self._walks = FoldedWalks(schedule, choices)
         self._room = PerKind(schedule, self._room_of)
-        self._elsewhere = {*view_sources(schedule, tuple(all_ops(schedule))), *schedule.once(gathered_in_place)}
+        self._elsewhere = {*view_sources(schedule, tuple(all_ops(schedule))), *schedule.cached(gathered_in_place)}
         self._kinds = {
             name: CoordinateKinds(tensor_dependence(tensor, schedule), schedule.grid)
             for name, tensor in schedule.tensors.items()
@@ -105,7 +105,7 @@ class _Known:
         packed: dict[str, int] = {}
         unpacked: dict[str, int] = {}
         for one in self._walks.of(place):
-            room = self._room.of(one.op, one.moment)
+            room = self._room.of(one.op, one.coordinates)
             if room is None:
                 continue
             if not isinstance(one.op, Communication):
@@ -118,7 +118,7 @@ class _Known:
         scratch = max(schedule.item_bytes(name) for name in schedule.tensors)
         return Storage(
             {name: self._capacity(name, place) for name in own},
-            {name: schedule.tensors[name].instances(place) for name in own},
+            {name: schedule.tensors[name].copy_count(place) for name in own},
             {name: ITEM_BYTES[schedule.tensors[name].dtype or schedule.dtype] for name in own},
             products,
             reductions,
@@ -162,8 +162,10 @@ class _Known:
                 if on_wire is None:
                     return None
                 if not isinstance(op, AllReduce) or not op.more:
-                    return _Room(on_wire.added)
-                return _Room(on_wire.added, sum(self._schedule.tensors[name].capacity(place) for name in op.buffers))
+                    return _Room(on_wire.added_elements)
+                return _Room(
+                    on_wire.added_elements, sum(self._schedule.tensors[name].capacity(place) for name in op.buffers)
+                )
 
 
 def is_view(schedule: Schedule, name: str, written: tuple[Op, ...]) -> bool:
@@ -197,7 +199,7 @@ def view_sources(schedule: Schedule, written: tuple[Op, ...]) -> dict[str, str]:
 
 def is_gathered_in_place(schedule: Schedule, gather: AllGather) -> bool:
     """Whether what a gather reads lives in its place of what it fills, so that nothing copies it there."""
-    found = schedule.once(gathered_in_place).get(gather.source)
+    found = schedule.cached(gathered_in_place).get(gather.source)
     return found is not None and found.into == gather.into
 
 

@@ -136,7 +136,7 @@ def traffic(op: CommunicationOp, schedule: Schedule, place: Coordinates, choices
     InputError : the layouts do not fit the op; the message names it
     """
     members = place.grid.length(op.axis)
-    member = place.coordinates[op.axis]
+    member = place.along[op.axis]
     match op:
         case Send() | Receive() | Shift():
             return _point_to_point(op, schedule, place)
@@ -155,7 +155,7 @@ def traffic(op: CommunicationOp, schedule: Schedule, place: Coordinates, choices
 def _lowered(op: Collective, choices: Choices, members: int, root: int, elements: int, item_bytes: int) -> Lowered:
     kind, size = collective_kind(op), elements * item_bytes
     chosen = choices.of(op.name)
-    algorithm, per_node = chosen.algorithm(kind), chosen.sharing(op.axis)
+    algorithm, per_node = chosen.algorithm(kind), chosen.ranks_per_node(op.axis)
     return lower(
         kind,
         algorithm,
@@ -181,7 +181,7 @@ def _item_bytes(op: CommunicationOp, schedule: Schedule) -> int:
 
 
 def _point_to_point(op: Send | Receive | Shift, schedule: Schedule, place: Coordinates) -> Traffic | None:
-    members, member = place.grid.length(op.axis), place.coordinates[op.axis]
+    members, member = place.grid.length(op.axis), place.along[op.axis]
     item = _item_bytes(op, schedule)
     match op:
         case Send():
@@ -206,10 +206,10 @@ def _point_to_point(op: Send | Receive | Shift, schedule: Schedule, place: Coord
 def written_coordinates(op: Shift | Pointwise, schedule: Schedule, place: Coordinates) -> Coordinates:
     """The moment to which the copy that the op writes belongs."""
     copies = schedule.tensors[op.into].copies
-    if not copies or not op.ahead:
+    if not copies or not op.iteration_offset:
         return place
     loop, _ = copies[-1]
-    return place.during(loop, place.indices.get(loop, 0) + op.ahead)
+    return place.during(loop, place.indices.get(loop, 0) + op.iteration_offset)
 
 
 def _peer(op: Op, coordinate: int, members: int, own: int) -> int:

@@ -45,13 +45,13 @@ class Volumes:
 def volumes(schedule: Schedule, choices: Choices) -> Volumes:
     """The numbers of a schedule, from one representative of each class of ranks."""
     classes, known = equivalent_ranks(schedule, choices), _Known(schedule, choices)
-    sent = [_sent_by_op(known, one.place) for one in classes]
+    sent = [_sent_by_op(known, one.coordinates) for one in classes]
     totals = [sum(of_op.sent for of_op in by_op.values()) for by_op in sent]
     return Volumes(
         max(totals),
         sum(total * one.count for total, one in zip(totals, classes, strict=True)),
-        max(_flops(known, one.place) for one in classes),
-        max(found.bytes for found in storages(schedule, [one.place for one in classes], choices)),
+        max(_flops(known, one.coordinates) for one in classes),
+        max(found.bytes for found in storages(schedule, [one.coordinates for one in classes], choices)),
         _by_op(sent, classes),
     )
 
@@ -96,17 +96,17 @@ def _sent_by_op(known: _Known, place: Coordinates) -> dict[str, _Sent]:
     found: dict[str, _Sent] = {}
     for one in known.walks.of(place):
         op, before = one.op, found.get(one.op.name, _Sent())
-        moved = known.amounts.of(op, one.moment)
+        moved = known.amounts.of(op, one.coordinates)
         after = replace(before, count=before.count + one.count)
         if moved is not None:
-            after = replace(after, sent=before.sent + moved.sent * one.count, algorithm=moved.algorithm)
+            after = replace(after, sent=before.sent + moved.sent_bytes * one.count, algorithm=moved.algorithm)
         found[op.name] = after
     return found
 
 
 def bytes_sent(schedule: Schedule, rank: int, choices: Choices) -> int:
     """Bytes that one rank puts on the wire."""
-    return sum(of_op.sent for of_op in _sent_by_op(_Known(schedule, choices), schedule.place(rank)).values())
+    return sum(of_op.sent for of_op in _sent_by_op(_Known(schedule, choices), schedule.coordinates(rank)).values())
 
 
 def flops(schedule: Schedule, place: Coordinates) -> int:
@@ -115,7 +115,7 @@ def flops(schedule: Schedule, place: Coordinates) -> int:
 
 
 def _flops(known: _Known, place: Coordinates) -> int:
-    return sum(known.flops.of(one.op, one.moment) * one.count for one in known.walks.of(place))
+    return sum(known.flops.of(one.op, one.coordinates) * one.count for one in known.walks.of(place))
 
 
 def _product_flops(op: Op, schedule: Schedule, place: Coordinates) -> int:

@@ -48,7 +48,7 @@ def _around(members: int, behind: int) -> Section:
         receive_first=(here - behind - 1) % members,
         reduce=behind > 0,
         stride=-1,
-        around=members,
+        modulus=members,
     )
 
 

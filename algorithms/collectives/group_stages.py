@@ -99,7 +99,7 @@ def _keeps_step(sections: Sequence[Section], members: int) -> bool:
         if (sender[to[sends]] != sends).any() or (to[sender[receives]] != receives).any():
             return False
     return all(
-        not section.take_turns or _same_steps(section, following, members) for section, following in pairwise(sections)
+        not section.alternates or _same_steps(section, following, members) for section, following in pairwise(sections)
     )
 
 
@@ -121,7 +121,7 @@ def _of_sections(sections: Sequence[Section], members: int) -> Iterator[GroupSta
         move = _of_section(section, steps > 0, members)
         if len(move.sender):
             moves.append(move)
-        if not section.take_turns and moves:
+        if not section.alternates and moves:
             yield GroupStage(int(steps.max()), tuple(moves))
             moves = []
 
@@ -141,7 +141,7 @@ def _of_section(section: Section, taken: NDArray[np.bool_], members: int) -> Gro
         section.stride,
         section.every,
         origin,
-        section.around,
+        section.modulus,
     )
 
 

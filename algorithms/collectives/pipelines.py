@@ -82,7 +82,7 @@ def chain_sections(
             receive_from=before,
             receive_first=base,
             stride=1,
-            around=whole,
+            modulus=whole,
         ),
         Section(
             steps=np.where(middle, pieces - 1, 0),
@@ -91,13 +91,13 @@ def chain_sections(
             receive_from=before,
             receive_first=base + 1,
             stride=1,
-            around=whole,
+            modulus=whole,
         ),
         Section(
             steps=np.where(middle, 1, np.where(last, 0, pieces)),
             send_to=after,
             send_first=np.where(middle, base + pieces - 1, base),
             stride=1,
-            around=whole,
+            modulus=whole,
         ),
     ]

@@ -227,7 +227,7 @@ def _sections(members: int, root: int, halves: tuple[int, int]) -> Iterator[Sect
                 send_to=sent.peers(begin, root)[seat],
                 send_first=sent.pieces(begin)[seat],
                 stride=1,
-                take_turns=parity == 0,
+                alternates=parity == 0,
             )
 
 

@@ -141,7 +141,7 @@ def save_timeline(timeline: Timeline, path: str | Path) -> None:
             _Members(rank, [(one.start, one.stop, one.step) for one in ranges])
             for rank, ranges in sorted((timeline.members or {}).items())
         ],
-        turns=[_Turns(one.start, one.seconds, one.times, dict(one.per_turn)) for one in timeline.turns],
+        turns=[_Turns(one.start, one.seconds, one.times, dict(one.per_iteration)) for one in timeline.repeated],
         ops=[_Op(*op) for op in ops],
         spans=columns,
         provenance=timeline.provenance,

@@ -16,11 +16,16 @@ AlgorithmName = Literal["1d-column", "1d-row", "cannon", "summa", "2.5d", "3d", 
 
 @dataclass(frozen=True, slots=True)
 class Algorithm:
-    """How an algorithm is chosen: its axes, whether they must be equal, and who builds it.
+    """A matmul algorithm: its name, its axes, and the function that builds its schedule.
 
-    `one_copy` says that it starts and ends with one evenly spread copy of each
-    matrix, so that the lower bound on communication holds for it; `any_form`
-    that it also takes operands that are stored transposed.
+    Parameters
+    ----------
+    square : whether z and x must have the same length
+    one_copy : whether it starts and ends with one evenly spread copy of each matrix, so that the lower bound on
+        communication holds
+    any_form : whether it takes operands that are stored transposed
+    gathers_twice : whether its training gathers blocks again that the forward pass has gathered
+    paneled : whether it moves panels of a chosen width
     """
 
     name: AlgorithmName
@@ -29,6 +34,8 @@ class Algorithm:
     square: bool = False
     one_copy: bool = False
     any_form: bool = False
+    gathers_twice: bool = False
+    paneled: bool = False
 
     def check(self, grid: Grid) -> None:
         """Refuse a grid that the algorithm cannot run on.
@@ -91,8 +98,8 @@ def algorithms() -> tuple[Algorithm, ...]:
         Algorithm("1d-column", ("x",), matmul_1d.column),
         Algorithm("1d-row", ("y",), matmul_1d.row),
         Algorithm("cannon", ("z", "x"), cannon.cannon, square=True, one_copy=True),
-        Algorithm("summa", ("z", "x"), summa.summa, one_copy=True, any_form=True),
-        Algorithm("2.5d", ("z", "x", "y"), matmul_25d.matmul_25d, square=True),
-        Algorithm("3d", ("z", "y", "x"), matmul_3d.matmul_3d, one_copy=True, any_form=True),
-        Algorithm("4d", ("data", "z", "y", "x"), matmul_4d.matmul_4d),
+        Algorithm("summa", ("z", "x"), summa.summa, one_copy=True, any_form=True, paneled=True),
+        Algorithm("2.5d", ("z", "x", "y"), matmul_25d.matmul_25d, square=True, paneled=True),
+        Algorithm("3d", ("z", "y", "x"), matmul_3d.matmul_3d, one_copy=True, any_form=True, gathers_twice=True),
+        Algorithm("4d", ("data", "z", "y", "x"), matmul_4d.matmul_4d, gathers_twice=True),
     )

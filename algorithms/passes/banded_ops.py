@@ -28,7 +28,7 @@ class BandedOps:
 
     def __init__(self, schedule: Schedule, count: int) -> None:
         self._schedule, self.count = schedule, count
-        self._last_place = schedule.place(schedule.grid.size - 1)
+        self._last_place = schedule.coordinates(schedule.grid.size - 1)
         self._views = view_sources(schedule, tuple(all_ops(schedule)))
         self.tensors = dict(schedule.tensors)
         self._touched: dict[int, tuple[Op, set[str], set[str]]] = {}
@@ -118,7 +118,7 @@ class BandedOps:
         a_window_has_rows = name not in self._views and not tensor.shards and rows.panel is None and not rows.rotated_by
         if not a_window_has_rows or (in_units and rows.finer):
             return False
-        return self._fewest_rows(name) >= self.count * (rows.each if in_units else 1)
+        return self._fewest_rows(name) >= self.count * (rows.unit if in_units else 1)
 
     def _fewest_rows(self, name: str) -> int:
         """Rows of it on the last rank, whose parts are the shortest."""

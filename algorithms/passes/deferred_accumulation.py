@@ -125,9 +125,9 @@ def _a_turn_later(entry: Repeat, chains: tuple[GradientUses, ...]) -> tuple[Prog
     for position, op in enumerate(body):
         if position in early:
             uses = tuple(body[use] for use in early[position])
-            later.append(Repeat(entry.loop, 1, uses, first=Affine(entry.loop, plus=-step)))
+            later.append(Repeat(entry.loop, 1, uses, first=Affine(entry.loop, offset=-step)))
         if position in late:
-            later.append(Repeat(entry.loop, 1, (op,), first=Affine(entry.loop, plus=-step)))
+            later.append(Repeat(entry.loop, 1, (op,), first=Affine(entry.loop, offset=-step)))
         if position not in moved:
             first.append(op)
             later.append(op)

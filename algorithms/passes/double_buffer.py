@@ -56,8 +56,8 @@ def _rotated(entry: Repeat, panel: Panel, names: Collection[str]) -> Program:
     sent = tuple(takewhile(lambda op: isinstance(op, Broadcast) and _marked(op, names), entry.body))
     if not sent:
         return (entry,)
-    rest, loop, last = entry.body[len(sent) :], entry.loop, PanelCount(panel, plus=-1)
-    ahead = Repeat(loop, 1, sent, first=Affine(loop, plus=1))
+    rest, loop, last = entry.body[len(sent) :], entry.loop, PanelCount(panel, offset=-1)
+    ahead = Repeat(loop, 1, sent, first=Affine(loop, offset=1))
     return (
         Repeat(loop, 1, sent),
         Repeat(loop, last, (ahead, *rest)),

@@ -21,7 +21,7 @@ def least_iterations(schedule: Schedule, count: IntExpression | Panel) -> int:
         return count
     if isinstance(count, Panel) or not variables(count) <= {"pipeline"}:
         return 1
-    place = schedule.place(0)
+    place = schedule.coordinates(0)
     return min(evaluate(count, place.at("pipeline", stage)) for stage in range(schedule.grid.pipeline))
 
 

@@ -161,7 +161,7 @@ def _turn(entry: Repeat, index: IntExpression, program: Program) -> Program:
 
 def _next(entry: Repeat) -> IntExpression:
     """Index of the turn after this one."""
-    return Affine(entry.loop, plus=-1 if entry.backwards else 1)
+    return Affine(entry.loop, offset=-1 if entry.backwards else 1)
 
 
 def _begin(entry: Repeat) -> IntExpression:
@@ -181,4 +181,4 @@ def _rotated(entry: Repeat, steady: PrefetchedBody, last: PrefetchedBody) -> Pro
 
 def _fewer(entry: Repeat) -> IntExpression:
     """One turn less than a loop has."""
-    return PanelCount(entry.count, plus=-1) if isinstance(entry.count, Panel) else sum_of(entry.count, -1)
+    return PanelCount(entry.count, offset=-1) if isinstance(entry.count, Panel) else sum_of(entry.count, -1)

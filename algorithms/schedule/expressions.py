@@ -22,7 +22,7 @@ class PanelOwner:
 
     def value(self, place: Coordinates) -> int:
         size, parts = place.sizes[self.panel.dimension], place.grid.length(self.axis)
-        start = self.panel.bounds(place)[0] // self.panel.each
+        start = self.panel.bounds(place)[0] // self.panel.unit
         short, longer = divmod(size, parts)
         inside_longer = longer * (short + 1)
         if start < inside_longer:
@@ -37,28 +37,28 @@ class PanelOwner:
 class Affine:
     """`factor` times a coordinate or loop index: the distance of a shift, the peer of a send.
 
-    `around` an axis it is a coordinate of that axis, after whose last one comes the first.
+    `modulo` an axis it is a coordinate of that axis, after whose last one comes the first.
 
     >>> from quadrille.algorithms.schedule.grid import Grid
     >>> Affine("z", -1).value(Coordinates(Grid(z=3), {}, {"z": 2}))
     -2
-    >>> Affine("z", -1, around="y").value(Coordinates(Grid(z=3, y=5), {}, {"z": 2}))
+    >>> Affine("z", -1, modulo="y").value(Coordinates(Grid(z=3, y=5), {}, {"z": 2}))
     3
     """
 
-    of: str
+    variable: str
     factor: int = 1
-    plus: int = 0
-    around: Axis | None = None
+    offset: int = 0
+    modulo: Axis | None = None
 
     def value(self, place: Coordinates) -> int:
-        value = self.factor * place.variable(self.of) + self.plus
-        return value if self.around is None else value % place.grid.length(self.around)
+        value = self.factor * place.variable(self.variable) + self.offset
+        return value if self.modulo is None else value % place.grid.length(self.modulo)
 
     def __str__(self) -> str:
         times = {1: "", -1: "-"}.get(self.factor, f"{self.factor}·")
-        around = f" around {self.around}" if self.around is not None else ""
-        return f"{times}{self.of}" + (f"{self.plus:+d}" if self.plus else "") + around
+        around = f" around {self.modulo}" if self.modulo is not None else ""
+        return f"{times}{self.variable}" + (f"{self.offset:+d}" if self.offset else "") + around
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,34 +71,34 @@ class Sum:
     7
     """
 
-    one: "IntExpression"
-    other: "IntExpression"
+    left: "IntExpression"
+    right: "IntExpression"
 
     def value(self, place: Coordinates) -> int:
-        return evaluate(self.one, place) + evaluate(self.other, place)
+        return evaluate(self.left, place) + evaluate(self.right, place)
 
     def __str__(self) -> str:
-        return f"{self.one} + {self.other}"
+        return f"{self.left} + {self.right}"
 
 
 @dataclass(frozen=True, slots=True)
 class PanelCount:
-    """In how many panels a rank takes part, `plus` so many, and no fewer than none.
+    """In how many panels a rank takes part, `offset` so many, and no fewer than none.
 
     >>> from quadrille.algorithms.schedule.grid import Grid
-    >>> PanelCount(Panel("k", 4, ("x",), "p"), plus=-1).value(Coordinates(Grid(x=3), {"k": 9}, {"x": 0}))
+    >>> PanelCount(Panel("k", 4, ("x",), "p"), offset=-1).value(Coordinates(Grid(x=3), {"k": 9}, {"x": 0}))
     2
     """
 
     panel: Panel
-    plus: int = 0
+    offset: int = 0
 
     def value(self, place: Coordinates) -> int:
-        start, stop = self.panel.turns(place)
-        return max(0, stop - start + self.plus)
+        start, stop = self.panel.iterations(place)
+        return max(0, stop - start + self.offset)
 
     def __str__(self) -> str:
-        return f"panels of {self.panel.dimension}" + (f"{self.plus:+d}" if self.plus else "")
+        return f"panels of {self.panel.dimension}" + (f"{self.offset:+d}" if self.offset else "")
 
 
 class Expression(ABC):
@@ -135,9 +135,9 @@ def variables(value: IntExpression) -> frozenset[str]:
         case int():
             return frozenset()
         case Affine():
-            return frozenset({value.of})
+            return frozenset({value.variable})
         case Sum():
-            return variables(value.one) | variables(value.other)
+            return variables(value.left) | variables(value.right)
         case Expression():
             return frozenset[str]().union(*(variables(operand) for operand in value.operands))
         case PanelOwner():

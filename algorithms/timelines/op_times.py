@@ -24,7 +24,7 @@ class SpansOfRanks(Protocol):
     @property
     def copies(self) -> Mapping[int, int] | None: ...
 
-    def counted(self) -> dict[int, list[tuple[Span, int]]]:
+    def weighted_spans(self) -> dict[int, list[tuple[Span, int]]]:
         """The spans of each rank by start, and how many each counts for."""
         ...
 
@@ -85,7 +85,7 @@ class _Sums:
 def _sums(timeline: SpansOfRanks) -> dict[str, dict[int, _Sums]]:
     """By op and rank."""
     found: dict[str, dict[int, _Sums]] = defaultdict(lambda: defaultdict(_Sums))
-    for rank, told in timeline.counted().items():
+    for rank, told in timeline.weighted_spans().items():
         for (span, count), exposed in zip(told, exposed_seconds([span for span, _ in told]), strict=True):
             total = found[span.op][rank]
             total.count += count

@@ -12,7 +12,7 @@ class RepeatedIterations:
     """Turns of a loop that are said once: the spans that begin in the `seconds` from `start` on stand for `times` more.
 
     Each of those is `seconds` before the next one, and has indices that are
-    `per_turn` lower, by op.
+    `per_iteration` lower, by op.
 
     >>> from quadrille.algorithms.timelines.timeline import Timeline
     >>> last = Span(0, "multiply", "gemm", "compute", ready=6, start=6, arrival=6, end=8, index=3)
@@ -24,21 +24,21 @@ class RepeatedIterations:
     start: float
     seconds: float
     times: int
-    per_turn: Mapping[str, int]
+    per_iteration: Mapping[str, int]
 
     def includes(self, span: Span) -> bool:
         """Whether a span is of the last turn."""
-        return self.start <= span.start < self.start + self.seconds and span.op in self.per_turn
+        return self.start <= span.start < self.start + self.seconds and span.op in self.per_iteration
 
     def earlier(self, span: Span, before: int) -> Span:
         """The span of the last turn as it was so many turns before."""
-        return span.moved(-before * self.seconds, -before * self.per_turn[span.op])
+        return span.moved(-before * self.seconds, -before * self.per_iteration[span.op])
 
-    def said(self, spans: Iterable[Span]) -> Iterator[Span]:
+    def earlier_spans(self, spans: Iterable[Span]) -> Iterator[Span]:
         """The spans of all turns but the last, which is among `spans`."""
         return (span for span, _ in self._told(self._last(spans), dict.fromkeys(range(self.times, 0, -1), 1)))
 
-    def counted(self, spans: Iterable[Span]) -> Iterator[tuple[Span, int]]:
+    def weighted_spans(self, spans: Iterable[Span]) -> Iterator[tuple[Span, int]]:
         """The spans of a few of these turns, and how many turns each counts for: one in the midst for many.
 
         Some count for none, and are there because others reach over them.

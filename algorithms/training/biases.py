@@ -33,6 +33,6 @@ def bias_of(linear: Linear, scheme: Scheme, after: Layout) -> Bias:
     bias = scheme.vector(f"{name} b", linear.outputs, after, "zeros", linear.copies)
     add = Kernel(name=f"{name} add b", function="add_bias", updates=(linear.into,), sources=(bias.local,))
     sums = Kernel(
-        name=f"{name} sum db", function="column_sums", into=(bias.towards_local,), sources=(linear.towards_into,)
+        name=f"{name} sum db", function="column_sums", into=(bias.local_gradient,), sources=(linear.into_gradient,)
     )
-    return Bias(bias.tensors, (bias.parameter,), (*bias.fetch, add), (sums, *bias.give_back))
+    return Bias(bias.tensors, (bias.parameter,), (*bias.fetch, add), (sums, *bias.reduce_gradient))

@@ -67,7 +67,7 @@ class GptStep:
         self._tail = shard_layer(Layer((), tuple(table), (), _after(ends.backward, begun)), plan)
         self._block = shard_layer(stages.staged(pieces.block, "batch"), plan)
         self._last = shard_layer(head, plan)
-        self._loss = shard_layer(accumulate_loss(loss) if plan.adds else loss, plan, table)
+        self._loss = shard_layer(accumulate_loss(loss) if plan.accumulates else loss, plan, table)
 
     @property
     def layers(self) -> tuple[Layer, ...]:
@@ -103,7 +103,7 @@ class GptStep:
     def _alone(self) -> Program:
         """The passes of all layers."""
         forward: Program = (Repeat(LAYER, 1, self._ends.forward), *self._layers_forward())
-        return self._stages.turns(forward, (*self._head(), *self._layers_backward(), *self._ends.backward))
+        return self._stages.interleaved(forward, (*self._head(), *self._layers_backward(), *self._ends.backward))
 
     def _layers_forward(self) -> Program:
         return (Repeat(LAYER, self._stages.length(), self._block.forward, first=self._stages.begin),)
@@ -144,7 +144,7 @@ class GptStep:
             *(_only(_where_not_first(), self._send_dx(True)) if first and around else ()),
             *(() if first else self._send_dx(False)),
         )
-        return self._stages.turns(forward, backward)
+        return self._stages.interleaved(forward, backward)
 
     def _receive_x(self, around: bool) -> Program:
         lane, name = _lane(FORWARD_LANE, around), _name("receive X", around)
@@ -218,7 +218,7 @@ def _where_not_last(chunks: int) -> IntExpression:
 
 
 def _stage(distance: int) -> Affine:
-    return Affine("pipeline", 1, distance, around="pipeline")
+    return Affine("pipeline", 1, distance, modulo="pipeline")
 
 
 def _lane(lane: int, around: bool) -> int:

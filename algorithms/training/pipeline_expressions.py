@@ -16,41 +16,41 @@ from quadrille.algorithms.schedule.parts import Coordinates, cut
 class Min(Expression):
     """The smaller of two numbers."""
 
-    one: IntExpression
-    other: IntExpression
+    left: IntExpression
+    right: IntExpression
 
     @property
     def operands(self) -> tuple[IntExpression, ...]:
-        return self.one, self.other
+        return self.left, self.right
 
     def value(self, place: Coordinates) -> int:
-        return min(evaluate(self.one, place), evaluate(self.other, place))
+        return min(evaluate(self.left, place), evaluate(self.right, place))
 
     def __str__(self) -> str:
-        return f"min({self.one}, {self.other})"
+        return f"min({self.left}, {self.right})"
 
 
 @dataclass(frozen=True, slots=True)
 class Max(Expression):
     """The larger of two numbers."""
 
-    one: IntExpression
-    other: IntExpression
+    left: IntExpression
+    right: IntExpression
 
     @property
     def operands(self) -> tuple[IntExpression, ...]:
-        return self.one, self.other
+        return self.left, self.right
 
     def value(self, place: Coordinates) -> int:
-        return max(evaluate(self.one, place), evaluate(self.other, place))
+        return max(evaluate(self.left, place), evaluate(self.right, place))
 
     def __str__(self) -> str:
-        return f"max({self.one}, {self.other})"
+        return f"max({self.left}, {self.right})"
 
 
 @dataclass(frozen=True, slots=True)
 class FloorDivision(Expression):
-    """How many whole times `by` goes into a number.
+    """How many whole times `divisor` goes into a number.
 
     >>> from quadrille.algorithms.schedule.grid import Grid
     >>> from quadrille.algorithms.schedule.expressions import Affine
@@ -59,36 +59,36 @@ class FloorDivision(Expression):
     (2, 1)
     """
 
-    of: IntExpression
-    by: int
+    dividend: IntExpression
+    divisor: int
 
     @property
     def operands(self) -> tuple[IntExpression, ...]:
-        return (self.of,)
+        return (self.dividend,)
 
     def value(self, place: Coordinates) -> int:
-        return evaluate(self.of, place) // self.by
+        return evaluate(self.dividend, place) // self.divisor
 
     def __str__(self) -> str:
-        return f"⌊({self.of}) / {self.by}⌋"
+        return f"⌊({self.dividend}) / {self.divisor}⌋"
 
 
 @dataclass(frozen=True, slots=True)
 class Modulo(Expression):
-    """What is left of a number when `by` is taken out of it as often as it goes."""
+    """What is left of a number when `divisor` is taken out of it as often as it goes."""
 
-    of: IntExpression
-    by: int
+    dividend: IntExpression
+    divisor: int
 
     @property
     def operands(self) -> tuple[IntExpression, ...]:
-        return (self.of,)
+        return (self.dividend,)
 
     def value(self, place: Coordinates) -> int:
-        return evaluate(self.of, place) % self.by
+        return evaluate(self.dividend, place) % self.divisor
 
     def __str__(self) -> str:
-        return f"({self.of}) mod {self.by}"
+        return f"({self.dividend}) mod {self.divisor}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,17 +96,17 @@ class Scaled(Expression):
     """`factor` times a number."""
 
     factor: int
-    of: IntExpression
+    operand: IntExpression
 
     @property
     def operands(self) -> tuple[IntExpression, ...]:
-        return (self.of,)
+        return (self.operand,)
 
     def value(self, place: Coordinates) -> int:
-        return self.factor * evaluate(self.of, place)
+        return self.factor * evaluate(self.operand, place)
 
     def __str__(self) -> str:
-        return f"{self.factor}·({self.of})"
+        return f"{self.factor}·({self.operand})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,19 +154,19 @@ class CyclicLookup(Expression):
 
     runs: tuple[tuple[tuple[int, int, int], ...], ...]
     indices: tuple[IntExpression, IntExpression]
-    turn: IntExpression
+    iteration: IntExpression
 
     @property
     def operands(self) -> tuple[IntExpression, ...]:
-        return (*self.indices, self.turn)
+        return (*self.indices, self.iteration)
 
     def value(self, place: Coordinates) -> int:
         outer, inner = (evaluate(index, place) for index in self.indices)
         first, begin, length = self.runs[outer][inner]
-        return first + (begin + evaluate(self.turn, place)) % length
+        return first + (begin + evaluate(self.iteration, place)) % length
 
     def __str__(self) -> str:
-        return f"turn {self.turn} of {self.runs} number {self.indices[0]}, {self.indices[1]}"
+        return f"turn {self.iteration} of {self.runs} number {self.indices[0]}, {self.indices[1]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,12 +199,12 @@ class PartStart(Expression):
 
 @dataclass(frozen=True, slots=True)
 class PartLength(Expression):
-    """How long part `index` of a cut of `size` into `parts` is, and `plus` so much."""
+    """How long part `index` of a cut of `size` into `parts` is, and `offset` so much."""
 
     size: int
     parts: int
     index: IntExpression
-    plus: int = 0
+    offset: int = 0
 
     @property
     def operands(self) -> tuple[IntExpression, ...]:
@@ -212,7 +212,7 @@ class PartLength(Expression):
 
     def value(self, place: Coordinates) -> int:
         start, stop = cut(self.size, self.parts, evaluate(self.index, place))
-        return stop - start + self.plus
+        return stop - start + self.offset
 
     def __str__(self) -> str:
-        return f"length of part {self.index} of {self.size}/{self.parts}" + (f"{self.plus:+d}" if self.plus else "")
+        return f"length of part {self.index} of {self.size}/{self.parts}" + (f"{self.offset:+d}" if self.offset else "")

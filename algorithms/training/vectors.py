@@ -54,7 +54,7 @@ def on_diagonal(name: str, columns: Part, layout: Layout, start: Start, copies: 
     stored = Tensor(name, replace(ONE, axes=(third,), rotated_by=(layout.columns,)), piece, copies=copies)
     shard, local = Tensor(f"{name} shard", ONE, piece), Tensor(f"{name} local", ONE, whole)
     gradients = [replace(one, name=f"d{one.name}") for one in (shard, local)]
-    root = Affine(layout.columns, -1, around=third)
+    root = Affine(layout.columns, -1, modulo=third)
 
     def fetch(suffix: str) -> Program:
         return (

@@ -21,7 +21,6 @@ from quadrille.experiments.laboratory.topology_plan import (
     wiring,
 )
 from quadrille.experiments.network.topology import find_topology
-from quadrille.experiments.options.machines import find_machine
 from quadrille.runtime.host.console import remark
 from quadrille.runtime.laboratory import laboratory, namespaces, register
 from quadrille.runtime.laboratory.laboratory import Laboratory
@@ -31,6 +30,7 @@ from quadrille.simulator.machine.network import network_of
 from quadrille.topologies.build import FAMILIES, build, parse_topology, with_stand_ins
 from quadrille.topologies.families.lists import word_of
 from quadrille.topologies.files.topology_file import is_topology_file
+from quadrille.topologies.find_machine import find_machine
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.network import Argument, Network
 from quadrille.topologies.routes.routing import parse_routing

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Protocol
 
 from quadrille.experiments.measure.run import run
-from quadrille.experiments.options.machine_flags import MachineFlags
-from quadrille.experiments.options.run_options import RunFlags
 from quadrille.experiments.output.destinations import Destinations
-from quadrille.experiments.workloads.matmul import Flags
-from quadrille.experiments.workloads.training_flags import TrainingFlags
+from quadrille.experiments.words.experiment import experiment_of
+from quadrille.experiments.words.matmul import MatmulWords
+from quadrille.experiments.words.runs import RunWords, parse_run
+from quadrille.experiments.words.training import TrainingWords
 from quadrille.runtime.launching.launch import PROGRAM, launch_or_raise
 
 BATCH = ("-m", "quadrille.experiments.measure.batch")
@@ -31,18 +31,18 @@ BATCH = ("-m", "quadrille.experiments.measure.batch")
 class Case:
     """One run: its flags, and where its record goes."""
 
-    flags: Flags
+    flags: MatmulWords
     record: str
-    run_flags: RunFlags = field(default_factory=RunFlags)
+    run_flags: RunWords = field(default_factory=RunWords)
 
     def words(self) -> list[str]:
         """The flags that are not the defaults, as words of a command line.
 
-        >>> Case(Flags(matmul="4,4,4", algorithm="3d", grid="z=2"), "", RunFlags(verify=True)).words()
+        >>> Case(MatmulWords(matmul="4,4,4", algorithm="3d", grid="z=2"), "", RunWords(verify=True)).words()
         ['--matmul', '4,4,4', '--algorithm', '3d', '--grid', 'z=2', '--verify']
         """
         given = {**asdict(self.flags), **asdict(self.run_flags)}
-        usual = {**asdict(type(self.flags)()), **asdict(RunFlags())}
+        usual = {**asdict(type(self.flags)()), **asdict(RunWords())}
         files = {**given.pop("inputs"), **given.pop("outputs")}
         words = [
             word
@@ -79,13 +79,12 @@ def measure(ranks: int, cases: Sequence[Case], *, launched: Launched = launch_or
 def main(path: str) -> None:
     """Run every case of the file on this rank."""
     for number, fields in enumerate(json.loads(Path(path).read_text())):
-        form = TrainingFlags if "gpt" in fields["flags"] else Flags
-        case = Case(form(**fields["flags"]), fields["record"], RunFlags(**fields["run_flags"]))
+        form = TrainingWords if "gpt" in fields["flags"] else MatmulWords
+        case = Case(form(**fields["flags"]), fields["record"], RunWords(**fields["run_flags"]))
         with contextlib.redirect_stdout(io.StringIO()):
             run(
-                case.flags,
-                case.run_flags,
-                MachineFlags(),
+                experiment_of(case.flags),
+                options=parse_run(case.run_flags),
                 destinations=Destinations(json=case.record),
                 command=["quadrille", "run", *case.words(), "--json", case.record],
             )

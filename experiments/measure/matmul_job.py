@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, cast
 from quadrille.algorithms.matmuls.forms import Form, Product
 from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.schedule.schedule import Schedule
-from quadrille.experiments.options.run_options import Checked, Plan
-from quadrille.experiments.workloads.matmul import Experiment
+from quadrille.experiments.workloads.matmul import MatmulExperiment
+from quadrille.experiments.workloads.run_options import RunOptions, VerifyMethod
 from quadrille.runtime.execution.rank_environment import RankEnvironment, barrier_for_files, shared_token
 from quadrille.runtime.execution.results import Execution
 from quadrille.runtime.files.matrix_files import (
@@ -40,8 +40,8 @@ class MatmulJob:
 
     verify_bytes = VERIFY_BYTES
 
-    def __init__(self, experiment: Experiment, plan: Plan, communicator: "Intracomm") -> None:
-        self._experiment, self._plan = experiment, plan
+    def __init__(self, experiment: MatmulExperiment, options: RunOptions, communicator: "Intracomm") -> None:
+        self._experiment, self._options = experiment, options
         self.schedule = experiment.schedule()
         self._communicator = communicator
         self.source: Operands
@@ -49,14 +49,13 @@ class MatmulJob:
     def open(self) -> None:
         """Opens what is read and looks whether all can be written (InputError)."""
         problem = self._experiment.problem
-        self.source = _operands(problem, self._plan)
-        self._writers = _writers(problem, self._plan, self._communicator)
+        self.source = _operands(problem, self._options)
+        self._writers = _writers(problem, self._options, self._communicator)
         check_writable(list(self._writers.values()))
 
     def verified(self, execution: Execution, site: RankEnvironment) -> Verification:
         """The verdict of all ranks, the same on each."""
-        assert self._plan.checked is not None
-        method = choose(self._plan.checked, self._experiment, self.schedule)
+        method = choose(self._options.verify_method, self._experiment, self.schedule)
         return _verified(self.schedule, execution, self.source, method, site)
 
     def write(self, execution: Execution, site: RankEnvironment) -> None:
@@ -73,10 +72,10 @@ class MatmulJob:
         return "; no matrix was written" if self._writers else ""
 
 
-def choose(checked: Checked, experiment: Experiment, schedule: Schedule) -> Method:
+def choose(asked: VerifyMethod, experiment: MatmulExperiment, schedule: Schedule) -> Method:
     """How the result is checked: by the serial product where each rank's share of every product is small enough."""
-    if checked != "auto":
-        return checked
+    if asked != "auto":
+        return asked
     problem = experiment.problem
     return choose_method(max(_multiplications(product, problem.form, schedule) for product in problem.outputs))
 
@@ -84,30 +83,30 @@ def choose(checked: Checked, experiment: Experiment, schedule: Schedule) -> Meth
 def _multiplications(product: Product, form: Form, schedule: Schedule) -> int:
     """Multiplications behind the block of a product on rank 0, whose blocks are the largest."""
     inner = schedule.sizes[form.factors(product).contracted]
-    return inner * schedule.tensors[product].block(schedule.place(0)).elements
+    return inner * schedule.tensors[product].block(schedule.coordinates(0)).elements
 
 
-def _operands(problem: Matmul, plan: Plan) -> Operands:
+def _operands(problem: Matmul, options: RunOptions) -> Operands:
     return open_operands(
         problem.m,
         problem.k,
         problem.n,
         problem.dtype,
-        seed=plan.seed,
-        kind=plan.kind,
-        paths=plan.inputs,
+        seed=options.seed,
+        kind=options.operands,
+        paths=options.inputs,
         training=problem.training,
         transposed=problem.transposed,
     )
 
 
-def _writers(problem: Matmul, plan: Plan, communicator: "Intracomm") -> dict[Product, MatrixWriter]:
+def _writers(problem: Matmul, options: RunOptions, communicator: "Intracomm") -> dict[Product, MatrixWriter]:
     """One for each product that goes to a file, the same on every rank."""
     token = shared_token(communicator)
     dtype = file_dtype(problem.dtype)
     return {
         product: MatrixWriter(path, problem.shape(product), dtype, flag=f"--{product.lower()}", token=token)
-        for product, path in plan.outputs.items()
+        for product, path in options.outputs.items()
     }
 
 
@@ -117,7 +116,9 @@ def _verified(
     """The verdict of all ranks, the same on each."""
     rank = site.communicator.rank
     outputs = [
-        output_of_block(_product(name), schedule.tensors[name].block(schedule.place(rank)), site.library.fetch(array))
+        output_of_block(
+            _product(name), schedule.tensors[name].block(schedule.coordinates(rank)), site.library.fetch(array)
+        )
         for name, array in execution.outputs[rank].items()
     ]
     mine = verify(outputs, operands, ranks=site.communicator.size, method=method)
@@ -136,7 +137,7 @@ def _write_outputs(
     if not writers:
         return
     rank = site.communicator.rank
-    place = schedule.place(rank)
+    place = schedule.coordinates(rank)
     try:
         if site.is_root:
             note_partial_files(os.environ.get(LAUNCH), [writer.partial for writer in writers.values()])
@@ -145,7 +146,7 @@ def _write_outputs(
         barrier_for_files(site.communicator)
         for product, writer in writers.items():
             tensor = schedule.tensors[product]
-            if all(place.coordinates[axis] == 0 for axis in tensor.repeated_over):
+            if all(place.along[axis] == 0 for axis in tensor.repeated_over):
                 writer.write_block(tensor.block(place), site.library.fetch(execution.outputs[rank][product]))
             writer.close()
         barrier_for_files(site.communicator)

@@ -16,8 +16,8 @@ from quadrille.algorithms.timelines.op_times import op_times
 from quadrille.algorithms.timelines.timeline import Timeline
 from quadrille.experiments.measure.overlap_obtained import Obtained, overlaps_obtained
 from quadrille.experiments.records.record_entries import amounts_of, named, op_record, what
+from quadrille.experiments.workloads.experiment import Experiment
 from quadrille.experiments.workloads.training_figures import Spent, figures_of
-from quadrille.experiments.workloads.workloads import AnyExperiment
 from quadrille.runtime.carriers.message_options import WHOLE_MESSAGES, MessageOptions
 from quadrille.runtime.verifying.verify import Verification
 from quadrille.topologies.machines.machine import Machine
@@ -54,7 +54,7 @@ class Measured:
 
 
 def measured_record(
-    experiment: AnyExperiment,
+    experiment: Experiment,
     schedule: Schedule,
     run: Measured,
     provenance: Provenance,
@@ -68,7 +68,7 @@ def measured_record(
     """
     makespans = [timeline.makespan for timeline in run.timelines]
     over_repeats = percentiles(makespans)
-    amounts = volumes(schedule, experiment.manner.choices)
+    amounts = volumes(schedule, experiment.execution.choices)
     ops = _measured_ops(experiment, amounts, run.timelines)
     spent = Spent(median(makespans), ops, machine, run.losses)
     return Record(
@@ -76,7 +76,7 @@ def measured_record(
         **what(experiment, run.threads),
         **amounts_of(experiment, amounts) | _counted(run.bytes_sent),
         backend=run.backend,
-        machine=None if machine is None else named(machine, experiment.manner.placement),
+        machine=None if machine is None else named(machine, experiment.execution.placement),
         seconds=median(makespans),
         seconds_low=over_repeats.low,
         seconds_high=over_repeats.high,
@@ -113,7 +113,7 @@ def _counted(bytes_sent: Mapping[int, int]) -> dict[str, int]:
     return {"bytes_sent_per_rank_max": max(bytes_sent.values()), "bytes_sent_total": sum(bytes_sent.values())}
 
 
-def _measured_ops(experiment: AnyExperiment, amounts: Volumes, timelines: Sequence[Timeline]) -> tuple[OpRecord, ...]:
+def _measured_ops(experiment: Experiment, amounts: Volumes, timelines: Sequence[Timeline]) -> tuple[OpRecord, ...]:
     """Every op over all repeats, and its seconds in each."""
     each = [op_times(timeline) for timeline in timelines]
     return tuple(

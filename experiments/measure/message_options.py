@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.schedule import Schedule, all_ops, may_overlap
 from quadrille.experiments.calibrate.chunk_tuning import best_row
-from quadrille.experiments.options.run_options import Plan
+from quadrille.experiments.workloads.run_options import RunOptions
 from quadrille.runtime.carriers.message_options import (
     WHOLE_MESSAGES,
     MessageOptions,
@@ -24,8 +24,10 @@ if TYPE_CHECKING:
     from quadrille.topologies.machines.machine import Machine
 
 
-def delivery_at(site: RankEnvironment, plan: Plan, schedule: Schedule, named: "Machine | None") -> MessageOptions:
-    """What the plan says, else what was found best at such a site, else what suits the site; all ranks call it.
+def delivery_at(
+    site: RankEnvironment, options: RunOptions, schedule: Schedule, named: "Machine | None"
+) -> MessageOptions:
+    """What the options say, else what was found best at such a site, else what suits the site; all ranks call it.
 
     How device arrays go their carrier decides (`staging.py`).  Where no communication may run beside local work
     nothing advances it there.
@@ -41,17 +43,17 @@ def delivery_at(site: RankEnvironment, plan: Plan, schedule: Schedule, named: "M
     known = _found_at(site, named.messages) if named is not None else ()
     with collective_work("choosing how messages go"):
         rows = site.communicator.bcast(known)
-    if plan.backend != "numpy":
+    if options.backend != "numpy":
         return WHOLE_MESSAGES
-    usual, chunk_bytes, progress = default_message_options(site.host), plan.chunk_bytes, plan.progress
-    found = best_row(_allowed(rows, plan), usual)
+    usual, chunk_bytes, progress = default_message_options(site.host), options.chunk_bytes, options.progress
+    found = best_row(_allowed(rows, options), usual)
     if chunk_bytes is None:
         chunk_bytes = usual.chunk_bytes if found is None else found.chunk_bytes
     if progress is None:
         here = default_progress(site.host, hosts=site.hosts, threads=site.threads)
         progress = _where_any(schedule, here if found is None else found.progress)
     if progress == "thread" and not mpi_allows_threads():
-        if plan.progress == "thread":
+        if options.progress == "thread":
             raise InputError(
                 f"progress 'thread': {loaded_library()} does not take calls of two threads; accepted is none"
             )
@@ -65,10 +67,12 @@ def _found_at(site: RankEnvironment, rows: "Sequence[MessagesRow]") -> "list[Mes
     return [row for row in rows if (row.ranks, row.hosts, row.threads) == here]
 
 
-def _allowed(rows: "Sequence[MessagesRow]", plan: Plan) -> "list[MessagesRow]":
-    """The deliveries that fit what the plan says."""
+def _allowed(rows: "Sequence[MessagesRow]", options: RunOptions) -> "list[MessagesRow]":
+    """The deliveries that fit what the options say."""
     return [
-        row for row in rows if plan.chunk_bytes in (None, row.chunk_bytes) and plan.progress in (None, row.progress)
+        row
+        for row in rows
+        if options.chunk_bytes in (None, row.chunk_bytes) and options.progress in (None, row.progress)
     ]
 
 

@@ -1,12 +1,10 @@
 """`quadrille operands`: the generated matrices as files, the same elements that ranks would generate."""
 
 from collections.abc import Mapping
-from typing import cast, get_args
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.matmuls.forms import Operand
-from quadrille.experiments.options.values import one_of
-from quadrille.experiments.workloads.matmul import Flags, parse_problem
+from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.runtime.files.matrix_files import (
     MatrixWriter,
     check_writable,
@@ -21,32 +19,28 @@ from quadrille.runtime.operands.operands import Operands
 from quadrille.runtime.operands.rectangles import Rectangle
 
 
-def write_operands(flags: Flags, *, seed: int, kind: str, paths: Mapping[Operand, str]) -> None:
-    """Writes the operands that have a path to .npy files, all of them or none.
+def write_operands(problem: Matmul, *, seed: int = 0, kind: Kind = "uniform", paths: Mapping[Operand, str]) -> None:
+    """Writes operands to .npy files, all of them or none.
 
     Parameters
     ----------
-    flags : those that name the sizes and the dtype
-    kind : `uniform` or `integers`
-    paths : by matrix; an empty path asks for nothing
+    kind : how elements are drawn, `uniform` or `integers`
+    paths : paths by matrix
 
     Raises
     ------
     InputError : no path, one that cannot be written, or sizes that cannot be
     """
-    problem = parse_problem(flags)
-    chosen = cast(Kind, one_of(kind, "operands", get_args(Kind)))
-    wanted = {matrix: path for matrix, path in paths.items() if path}
-    if not wanted:
+    if not paths:
         raise InputError("operands: no file is named; --a, --b or --dc FILE.npy is needed")
-    training = "dC" in wanted
+    training = "dC" in paths
     operands = open_operands(
         problem.m,
         problem.k,
         problem.n,
         problem.dtype,
         seed=seed,
-        kind=chosen,
+        kind=kind,
         training=training,
         transposed=problem.transposed,
     )
@@ -55,7 +49,7 @@ def write_operands(flags: Flags, *, seed: int, kind: str, paths: Mapping[Operand
         matrix: MatrixWriter(
             path, operands.shape(matrix), file_dtype(problem.dtype), flag=f"--{matrix.lower()}", token=token
         )
-        for matrix, path in wanted.items()
+        for matrix, path in paths.items()
     }
     check_writable(list(writers.values()))
     try:

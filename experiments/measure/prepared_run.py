@@ -4,23 +4,20 @@ Whatever can be refused is refused here, before a matrix is allocated: sizes and
 names by every rank alike, then the number of ranks, files, and memory.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.experiments.measure.message_options import delivery_at
-from quadrille.experiments.options.machine_flags import MachineFlags
-from quadrille.experiments.options.memory_check import lying_otherwise
-from quadrille.experiments.options.run_options import Plan, RunFlags, files_read, parse_plan
 from quadrille.experiments.output.destinations import Destinations, check_apart
 from quadrille.experiments.predict.collectives_choice import NO_MACHINE, Chosen, with_choices, with_chosen
 from quadrille.experiments.predict.order_choice import NO_MACHINE as NO_MACHINE_FOR_ORDER
 from quadrille.experiments.predict.order_choice import ChosenOrder, as_it_is
 from quadrille.experiments.workloads.fitting_grids import check_ranks
-from quadrille.experiments.workloads.matmul import Experiment, Flags
-from quadrille.experiments.workloads.workloads import AnyExperiment, experiment_of
+from quadrille.experiments.workloads.matmul import MatmulExperiment
+from quadrille.experiments.workloads.run_options import RunOptions
 from quadrille.runtime.carriers.message_options import MessageOptions
 from quadrille.runtime.execution.rank_environment import (
     RankEnvironment,
@@ -38,6 +35,7 @@ from quadrille.runtime.verifying.verify import Verification
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
 
+    from quadrille.experiments.workloads.experiment import Experiment
     from quadrille.topologies.machines.machine import Machine
 
 Answered = TypeVar("Answered")
@@ -76,13 +74,13 @@ class PreparedRun:
 
     Parameters
     ----------
-    experiment : with what was left to be chosen
-    machine : that was named for it, at rank 0
-    chosen, order : what was chosen for collectives and for the order of ranks, and why
+    experiment : the experiment with its collectives and its order of ranks chosen
+    machine : the machine that was named for it, at rank 0
+    chosen, order : the choices of collectives and of the order of ranks, with their reasons
     """
 
-    experiment: AnyExperiment
-    plan: Plan
+    experiment: "Experiment"
+    options: RunOptions
     site: RankEnvironment
     job: Job
     message_options: MessageOptions
@@ -91,78 +89,88 @@ class PreparedRun:
     order: ChosenOrder | None
 
 
-def prepared_run(flags: Flags, run_flags: RunFlags, on: MachineFlags, destinations: Destinations) -> PreparedRun:
-    """What the flags ask for; all ranks call it.
+def prepared_run(
+    experiment: "Experiment", machine: "Machine | None", options: RunOptions, destinations: Destinations
+) -> PreparedRun:
+    """The run of an experiment; all ranks call it.
 
     Raises
     ------
     InputError : an experiment that cannot be
     """
-    experiment = experiment_of(flags)
-    if experiment.manner.shards == "even":
+    if experiment.execution.shards == "even":
         raise InputError("shards 'even': no rank has shards of mean size; a run accepts exact")
-    experiment.manner.choices.check_runnable()
-    plan = parse_plan(run_flags, experiment)
+    experiment.execution.choices.check_runnable()
+    experiment.check_run(options)
     communicator = start_world()
     with local_work("preparations"):
         check_ranks(experiment, communicator.size)
-        machine = None
+        here = None
         if communicator.rank == 0:
-            read = on.files | files_read(flags)
-            check_apart(plan.written, read)
-            destinations.check(plan.files | read, ranks=experiment.grid.size)
-            machine = _machine(on, experiment, plan)
-        site = find_rank_environment(communicator, plan.backend, experiment.dtype, experiment.manner.threads, plan.blas)
+            check_apart(options.written, destinations.read)
+            destinations.check(options.files)
+            here = None if machine is None else _prepared_machine(machine, experiment, options)
+        execution = experiment.execution
+        site = find_rank_environment(communicator, options.backend, experiment.dtype, execution.threads, options.blas)
         order = None
-        if experiment.manner.any_order:
-            order = _chosen_order(experiment, plan, site, machine)
+        if execution.any_order:
+            order = _chosen_order(experiment, options, site, here)
             experiment = order.laid_out(experiment)
-        job = _job(experiment, plan, communicator)
+        job = _job(experiment, options, communicator)
         job.open()
-        nodes = hosts_of_ranks(communicator)
-        if machine is not None:
-            remark_all(lying_otherwise(machine, nodes, experiment.manner.placement, experiment.grid))
-        experiment = experiment.on_nodes(nodes)
+        hosts = hosts_of_ranks(communicator)
+        if here is not None:
+            remark_all(_differing_hosts(here, experiment, hosts))
+        experiment = experiment.on_nodes(hosts)
         chosen = list[Chosen]()
-        if experiment.manner.choices.auto:
-            chosen = _chosen(experiment, job.schedule, plan, nodes, site, machine)
+        if experiment.execution.choices.auto:
+            chosen = _chosen(experiment, job.schedule, options, hosts, site, here)
             experiment = with_choices(experiment, chosen)
-        verify_bytes = job.verify_bytes if plan.checked else 0
-        check_memory(job.schedule, experiment.manner.choices, site, verify_bytes=verify_bytes)
+        verify_bytes = job.verify_bytes if options.verify else 0
+        check_memory(job.schedule, experiment.execution.choices, site, verify_bytes=verify_bytes)
         if site.is_root:
-            remark_all(experiment.remarks())
-        message_options = delivery_at(site, plan, job.schedule, machine)
-    return PreparedRun(experiment, plan, site, job, message_options, machine, chosen, order)
+            remark_all(experiment.remarks(job.schedule))
+        message_options = delivery_at(site, options, job.schedule, here)
+    return PreparedRun(experiment, options, site, job, message_options, here, chosen, order)
 
 
-def _job(experiment: AnyExperiment, plan: Plan, communicator: "Intracomm") -> Job:
+def _job(experiment: "Experiment", options: RunOptions, communicator: "Intracomm") -> Job:
     """What a run of the experiment reads, checks and writes."""
-    if isinstance(experiment, Experiment):
+    if isinstance(experiment, MatmulExperiment):
         from quadrille.experiments.measure.matmul_job import MatmulJob
 
-        return MatmulJob(experiment, plan, communicator)
+        return MatmulJob(experiment, options, communicator)
     from quadrille.experiments.measure.training_job import TrainingJob
 
-    return TrainingJob(experiment, plan, communicator)
+    return TrainingJob(experiment, options, communicator)
 
 
-def _machine(on: MachineFlags, experiment: AnyExperiment, plan: Plan) -> "Machine | None":
-    """The machine that the flags name, if they do; checked and changed as for a prediction."""
-    if not on.given:
-        return None
-    from quadrille.experiments.predict.predict import fitting_machine  # a rank has no use for the simulator otherwise
+def _prepared_machine(machine: "Machine", experiment: "Experiment", options: RunOptions) -> "Machine":
+    """The machine with messages as the options say, known to have room for the ranks."""
+    from quadrille.experiments.workloads.fullest_device import fullest_device
+    from quadrille.topologies.machines.what_if import in_chunks
 
-    return fitting_machine(on, experiment, plan.chunk_bytes)
+    fullest_device(machine, experiment.grid.size, experiment.execution.placement, experiment.grid)
+    return in_chunks(machine, options.chunk_bytes)
+
+
+def _differing_hosts(machine: "Machine", experiment: "Experiment", hosts: Sequence[int]) -> Iterator[str]:
+    """A line if the machine groups the ranks by host otherwise than this run does."""
+    from quadrille.experiments.workloads.fullest_device import differing_hosts, nodes_of_ranks
+    from quadrille.simulator.machine.placement import place_ranks
+
+    placement = place_ranks(machine, len(hosts), experiment.execution.placement, experiment.grid)
+    return differing_hosts(machine, nodes_of_ranks(placement), hosts)
 
 
 def _chosen_order(
-    experiment: AnyExperiment, plan: Plan, site: RankEnvironment, machine: "Machine | None"
-) -> ChosenOrder:
+    experiment: "Experiment", options: RunOptions, site: RankEnvironment, machine: "Machine | None"
+) -> "ChosenOrder":
     """The order of ranks that rank 0 chooses, and why; all ranks call it.
 
     Parameters
     ----------
-    machine : to predict on, at rank 0
+    machine : the machine to predict on, at rank 0
     """
 
     def ask() -> ChosenOrder:
@@ -170,18 +178,18 @@ def _chosen_order(
             return as_it_is(experiment)
         from quadrille.experiments.predict.predict import order_on
 
-        return order_on(experiment, machine, plan.backend, "auto")
+        return order_on(experiment, machine, options.backend, "auto")
 
-    found = _asked_of_first("choosing the order of ranks", ask, site)
+    order = _asked_of_first("choosing the order of ranks", ask, site)
     if site.is_root:
-        remark(found.line() if machine is not None else NO_MACHINE_FOR_ORDER)
-    return found
+        remark(order.line() if machine is not None else NO_MACHINE_FOR_ORDER)
+    return order
 
 
 def _chosen(
-    experiment: AnyExperiment,
+    experiment: "Experiment",
     schedule: Schedule,
-    plan: Plan,
+    options: RunOptions,
     nodes: Sequence[int],
     site: RankEnvironment,
     machine: "Machine | None",
@@ -190,16 +198,16 @@ def _chosen(
 
     Parameters
     ----------
-    machine : to predict on, at rank 0
+    machine : the machine to predict on, at rank 0
     """
 
     def ask() -> list[Chosen]:
-        return [] if machine is None else with_chosen(experiment, schedule, machine, nodes, plan.backend)[1]
+        return [] if machine is None else with_chosen(experiment, schedule, machine, nodes, options.backend)[1]
 
-    found = _asked_of_first("choosing collectives", ask, site)
+    choices = _asked_of_first("choosing collectives", ask, site)
     if site.is_root:
-        remark_all([one.line() for one in found] if machine is not None else [NO_MACHINE])
-    return found
+        remark_all([choice.line() for choice in choices] if machine is not None else [NO_MACHINE])
+    return choices
 
 
 def _asked_of_first(words: str, ask: Callable[[], Answered], site: RankEnvironment) -> Answered:
@@ -209,10 +217,10 @@ def _asked_of_first(words: str, ask: Callable[[], Answered], site: RankEnvironme
     ----------
     words : what is done meanwhile
     """
-    found = None
+    answer = None
     if site.is_root:
         with remark_if_long(words), local_work(words):
-            found = ask()
+            answer = ask()
     with collective_work(words):
-        told: Answered = site.communicator.bcast(found)
-    return told
+        shared: Answered = site.communicator.bcast(answer)
+    return shared

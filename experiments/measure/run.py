@@ -1,4 +1,4 @@
-"""`quadrille run`: from flags to a measured record, on every rank of an MPI world or alone as one rank."""
+"""`quadrille run`: from an experiment to a measured record, on every rank of an MPI world or alone as one rank."""
 
 from collections.abc import Sequence
 from math import isfinite
@@ -17,12 +17,10 @@ from quadrille.experiments.measure.measured_record import (
     typical,
 )
 from quadrille.experiments.measure.prepared_run import PreparedRun, prepared_run
-from quadrille.experiments.options.machine_flags import MachineFlags
-from quadrille.experiments.options.run_options import RunFlags
 from quadrille.experiments.output.destinations import Destinations
 from quadrille.experiments.predict.collectives_choice import told
 from quadrille.experiments.records.results import write_results
-from quadrille.experiments.workloads.matmul import Flags
+from quadrille.experiments.workloads.run_options import RunOptions
 from quadrille.runtime.arrays.blas import describe_blas
 from quadrille.runtime.execution.execute import execute
 from quadrille.runtime.execution.rank_environment import open_carrier
@@ -31,22 +29,24 @@ from quadrille.runtime.host.console import remark_if_long
 from quadrille.runtime.host.progress_reports import collective_work, local_work, own_reporter
 
 if TYPE_CHECKING:
+    from quadrille.experiments.workloads.experiment import Experiment
     from quadrille.runtime.measuring.reference_kernels import ReferenceBenchmark
+    from quadrille.topologies.machines.machine import Machine
 
 
 def run(
-    flags: Flags,
-    run_flags: RunFlags,
-    on: MachineFlags,
+    experiment: "Experiment",
+    machine: "Machine | None" = None,
     *,
-    destinations: Destinations,
+    options: RunOptions | None = None,
+    destinations: Destinations | None = None,
     command: Sequence[str] = (),
 ) -> None:
     """Runs the experiment on all ranks; rank 0 writes its record, or prints it.
 
     Parameters
     ----------
-    on : the machine: checked and named in the record; what `auto` leaves to be chosen is chosen for it
+    machine : the machine that the record names, and that order and collectives are chosen for, if any; rank 0 reads it
     command : the words of the command line, for provenance
 
     Raises
@@ -54,7 +54,8 @@ def run(
     InputError : an experiment that cannot be
     RunError : a result that did not verify, or could not be written; a loss that is not a number
     """
-    prepared = prepared_run(flags, run_flags, on, destinations)
+    destinations = destinations or Destinations()
+    prepared = prepared_run(experiment, machine, options or RunOptions(), destinations)
     job, site = prepared.job, prepared.site
     measured, execution = _measure(prepared)
     fault = _fault(measured, job.not_written)
@@ -69,7 +70,8 @@ def run(
 
 def _measure(prepared: PreparedRun) -> tuple[Measured, Execution]:
     """What was measured, complete at rank 0 only, and the rank's results."""
-    experiment, plan, site, job = prepared.experiment, prepared.plan, prepared.site, prepared.job
+    experiment, options, site, job = prepared.experiment, prepared.options, prepared.site, prepared.job
+    choices = experiment.execution.choices
     with local_work("set-up of the run"):
         from threadpoolctl import threadpool_limits
 
@@ -81,16 +83,16 @@ def _measure(prepared: PreparedRun) -> tuple[Measured, Execution]:
         np.errstate(over="ignore", invalid="ignore", divide="ignore"),  # a loss or an error that is not finite is told
         threadpool_limits(site.threads, user_api="blas"),
         open_carrier(
-            plan.carrier, site, experiment.manner.choices, experiment.dtype, prepared.message_options
+            options.carrier, site, experiment.execution.choices, experiment.dtype, prepared.message_options
         ) as carrier,
     ):
         execution = execute(
             job.schedule,
             job.source,
             carrier,
-            repeats=plan.repeats,
-            warmups=plan.warmups,
-            choices=experiment.manner.choices,
+            repeats=options.repeats,
+            warmups=options.warmups,
+            choices=choices,
             library=site.library,
             between=beside.measure,
             watcher=own_reporter(),
@@ -98,9 +100,9 @@ def _measure(prepared: PreparedRun) -> tuple[Measured, Execution]:
         )
         with remark_if_long("verifying the result", is_root=site.is_root), local_work("checking the result"):
             losses = job.losses(execution, site)
-            verification = job.verified(execution, site) if plan.checked is not None else None
+            verification = job.verified(execution, site) if options.verify else None
     with collective_work("gathering of what was measured"):
-        by_rank = site.communicator.gather(beside.seconds[plan.warmups :])
+        by_rank = site.communicator.gather(beside.seconds[options.warmups :])
     reference = mean_over_ranks(by_rank) if by_rank is not None else []
     measured = Measured(
         execution.timelines,
@@ -108,9 +110,9 @@ def _measure(prepared: PreparedRun) -> tuple[Measured, Execution]:
         reference,
         at_once,
         verification,
-        plan.warmups,
+        options.warmups,
         site.threads,
-        plan.backend,
+        options.backend,
         losses,
         prepared.message_options,
         execution.overlap_fractions,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.training.resume import resumed, training_state, with_state_outputs
-from quadrille.experiments.options.run_options import Plan
+from quadrille.experiments.workloads.run_options import RunOptions
 from quadrille.experiments.workloads.training import TrainingExperiment
 from quadrille.runtime.execution.rank_environment import RankEnvironment, barrier_for_files, shared_token
 from quadrille.runtime.execution.results import Execution
@@ -41,26 +41,26 @@ class TrainingJob:
     schedule: Schedule
     source: InputSource
 
-    def __init__(self, experiment: TrainingExperiment, plan: Plan, communicator: "Intracomm") -> None:
-        self._experiment, self._plan, self._communicator = experiment, plan, communicator
+    def __init__(self, experiment: TrainingExperiment, options: RunOptions, communicator: "Intracomm") -> None:
+        self._experiment, self._options, self._communicator = experiment, options, communicator
         problem = experiment.problem
         if isinstance(problem, Gpt):
             check_text(problem.sequence, problem.vocabulary)
-        self._checkpoint = open_checkpoint(plan.load) if plan.load else None
+        self._checkpoint = open_checkpoint(options.load) if options.load else None
         self._first_step = self._checkpoint.steps if self._checkpoint is not None else 0
         schedule = experiment.unchecked_schedule()
         if self._checkpoint is not None:
             schedule = resumed(schedule, self._first_step)
-        if plan.save:
+        if options.save:
             schedule = with_state_outputs(schedule)
         self.schedule = experiment.checked(schedule)
         self.verify_bytes = serial_bytes(problem, communicator.rank)
 
     def open(self) -> None:
         """Looks whether the checkpoint is of this model and sound, and whether one can be written."""
-        problem, plan = self._experiment.problem, self._plan
+        problem, options = self._experiment.problem, self._options
         sequence = problem.sequence if isinstance(problem, Gpt) else 0
-        self._data = TrainingSource(self.schedule, seed=plan.seed, sequence=sequence)
+        self._data = TrainingSource(self.schedule, seed=options.seed, sequence=sequence)
         source: InputSource = self._data
         if self._checkpoint is not None:
             self._checkpoint.check_fits(self.schedule, training_state(self.schedule), self._experiment.model)
@@ -68,11 +68,11 @@ class TrainingJob:
             source = CheckpointSource(self._checkpoint, source)
         self.source = source
         self._writer = None
-        if plan.save:
+        if options.save:
             token = shared_token(self._communicator)
             steps = self._first_step + problem.steps
             self._writer = CheckpointWriter(
-                plan.save, self.schedule, training_state(self.schedule), steps, self._experiment.model, token=token
+                options.save, self.schedule, training_state(self.schedule), steps, self._experiment.model, token=token
             )
             self._writer.check_writable()
 
@@ -99,7 +99,7 @@ class TrainingJob:
             name: [site.library.fetch(one) for one in (found if isinstance(found, list) else [found])]
             for name, found in execution.outputs[communicator.rank].items()
         }
-        place = self.schedule.place(communicator.rank)
+        place = self.schedule.coordinates(communicator.rank)
         mine = verify_blocks(self.schedule, place, blocks, reference, self._experiment.dtype)
         with collective_work("comparing verdicts"):
             return worst_verification(communicator.allgather(mine))
@@ -116,7 +116,7 @@ class TrainingJob:
                 writer.create()
             barrier_for_files(communicator)
             outputs = execution.outputs[communicator.rank]
-            writer.write(self.schedule.place(communicator.rank), outputs, site.library.fetch)
+            writer.write(self.schedule.coordinates(communicator.rank), outputs, site.library.fetch)
             barrier_for_files(communicator)
             writer.seal(communicator, own_reporter())
             barrier_for_files(communicator)
@@ -130,4 +130,4 @@ class TrainingJob:
     @property
     def not_written(self) -> str:
         """What is said of files where the result is wrong."""
-        return "; no checkpoint was written" if self._plan.save else ""
+        return "; no checkpoint was written" if self._options.save else ""

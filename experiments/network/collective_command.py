@@ -17,10 +17,10 @@ from quadrille.experiments.network.collective import CollectivePrediction, predi
 from quadrille.experiments.network.collective_flags import IN_FULL, CollectiveFlags, parse_kind, parse_question
 from quadrille.experiments.network.machine_of_size import collective_machine
 from quadrille.experiments.network.question import Concurrent
-from quadrille.experiments.options.machine_flags import MachineFlags
-from quadrille.experiments.options.run_options import files_read
 from quadrille.experiments.output.destinations import Destinations
 from quadrille.experiments.output.tables import percent, print_tables, table
+from quadrille.experiments.words.machines import MachineWords
+from quadrille.experiments.words.runs import files_read
 from quadrille.runtime.host.console import remark, remark_all
 from quadrille.simulator.collectives.collective import SimulationOptions
 from quadrille.simulator.collectives.programs import Shards
@@ -103,7 +103,7 @@ class CollectiveAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 def collective(
     flags: CollectiveFlags,
-    on: MachineFlags,
+    on: MachineWords,
     *,
     ways: SimulationOptions = IN_FULL,
     no_memory: bool = False,

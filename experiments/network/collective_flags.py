@@ -10,7 +10,7 @@ from quadrille.algorithms.schedule.ops import CollectiveKind
 from quadrille.algorithms.schedule.tensors import ITEM_BYTES, DType
 from quadrille.algorithms.units import format_bytes, parse_bytes
 from quadrille.experiments.network.question import Concurrent, Question
-from quadrille.experiments.options.values import one_of, whole_number
+from quadrille.experiments.words.numbers import one_of, whole_number
 from quadrille.simulator.collectives.collective import SimulationOptions
 from quadrille.simulator.collectives.programs import Shards
 

@@ -25,10 +25,10 @@ from quadrille.experiments.network.late_flows import (
 )
 from quadrille.experiments.network.machine_of_size import flows_machine
 from quadrille.experiments.network.traffic_file import TrafficRows, check_destinations, read_traffic
-from quadrille.experiments.options.machine_flags import MachineFlags
-from quadrille.experiments.options.values import one_of
 from quadrille.experiments.output.destinations import Destinations
 from quadrille.experiments.output.tables import print_tables, table
+from quadrille.experiments.words.machines import MachineWords
+from quadrille.experiments.words.numbers import one_of
 from quadrille.simulator.machine.network import routes_of
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.network import Network
@@ -90,7 +90,7 @@ class FlowsAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 def flows(
     traffic: str,
-    on: MachineFlags,
+    on: MachineWords,
     *,
     gpus: int | None = None,
     weights: str = "none",

@@ -1,8 +1,8 @@
 """The machine of a command about a network, with as many GPUs as were asked for; a topology alone is enough."""
 
 from quadrille.algorithms.errors import InputError
-from quadrille.experiments.options.machine_flags import MachineFlags, chosen_machine
-from quadrille.experiments.options.values import whole_number
+from quadrille.experiments.words.machines import MachineWords, chosen_machine
+from quadrille.experiments.words.numbers import whole_number
 from quadrille.simulator.machine.network import network_of, speeds_of
 from quadrille.topologies.machines.bench import BENCH
 from quadrille.topologies.machines.machine import Machine
@@ -13,7 +13,7 @@ ANY_SIZE = [one.name for one in BENCH]
 """Machines that have as many GPUs as are needed."""
 
 
-def collective_machine(on: MachineFlags, gpus: str = "") -> tuple[Machine, Network]:
+def collective_machine(on: MachineWords, gpus: str = "") -> tuple[Machine, Network]:
     """The machine with its faults and routing, and its network, on which a collective runs.
 
     Parameters
@@ -33,7 +33,7 @@ def collective_machine(on: MachineFlags, gpus: str = "") -> tuple[Machine, Netwo
     return chosen, net
 
 
-def flows_machine(on: MachineFlags, gpus: int | None, needed: int) -> tuple[Machine, Network]:
+def flows_machine(on: MachineWords, gpus: int | None, needed: int) -> tuple[Machine, Network]:
     """The same on which flows run, where no GPU computes.
 
     Parameters

@@ -11,13 +11,13 @@ from quadrille.algorithms.formats import files
 from quadrille.algorithms.provenance import provenance
 from quadrille.algorithms.units import format_bytes_per_second, format_seconds
 from quadrille.experiments.network.topology_figure import check_drawable, draw_network
-from quadrille.experiments.options.machines import find_machine
-from quadrille.experiments.options.values import is_file_name, whole_number
 from quadrille.experiments.output.destinations import Destinations
+from quadrille.experiments.words.numbers import whole_number
 from quadrille.simulator.machine.network import network_of
 from quadrille.topologies.build import FAMILIES, build, parse_topology
 from quadrille.topologies.files import node_link
 from quadrille.topologies.files.topology_file import check_written, is_topology_file, load_topology
+from quadrille.topologies.find_machine import find_machine, is_file_name
 from quadrille.topologies.machines.named import MACHINES
 from quadrille.topologies.measures.figure import Figure
 from quadrille.topologies.measures.measures import links_by_kind, measures

@@ -2,12 +2,11 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats import files
-from quadrille.experiments.output.pictures import check_figure_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +20,8 @@ class Destinations:
     timeline : the timeline as a file of Quadrille, for figures
     csv : a table
     plot : a figure, which never goes to stdout
-    ranks : those that the trace and the timeline show, such as `0-7,12`; by default all, or of many ranks those that
-        stand for all
+    ranks : ranks that the trace and the timeline show; by default all, or of many ranks those that stand for all
+    read : files that the command reads, by flag, which results must not overwrite
     """
 
     json: str = ""
@@ -30,37 +29,39 @@ class Destinations:
     timeline: str = ""
     csv: str = ""
     plot: str = ""
-    ranks: str = ""
+    ranks: tuple[int, ...] = ()
+    read: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def to_stdout(self) -> bool:
         """Whether stdout is taken by a file."""
         return files.STDOUT in (self.json, self.trace, self.timeline, self.csv)
 
-    def check(self, others: Mapping[str, str] | None = None, *, ranks: int = 0) -> None:
+    def check(self, others: Mapping[str, str] | None = None) -> None:
         """Refuse, before anything runs, what could not be written.
 
         Parameters
         ----------
         others : the other files of the command, by flag or by what they are
-        ranks : how many there are, where `ranks` may be given
 
         Raises
         ------
-        InputError : a path that cannot be written, or is named twice; ranks that are not there
+        InputError : a path that cannot be written, or is named twice
         """
-        if self.ranks:
-            if not (self.trace or self.timeline):
-                raise InputError(f"--ranks {self.ranks}: says what --trace or --timeline shows; give one of them")
-            parse_ranks(self.ranks, ranks)
         named = ("json", "trace", "timeline", "csv", "plot")
         given = {f"--{name}": path for name in named if (path := getattr(self, name))}
-        check_apart(given, others or {})
+        check_apart(given, {**(others or {}), **self.read})
         for flag, path in given.items():
             try:
-                (check_figure_path if flag == "--plot" else files.check_writable)(path)
+                _check_figure(path) if flag == "--plot" else files.check_writable(path)
             except InputError as error:
                 raise InputError(f"{flag} {error}") from None
+
+
+def _check_figure(path: str) -> None:
+    from quadrille.experiments.output.pictures import check_figure_path
+
+    check_figure_path(path)
 
 
 def check_apart(written: Mapping[str, str], others: Mapping[str, str]) -> None:
@@ -79,31 +80,6 @@ def check_apart(written: Mapping[str, str], others: Mapping[str, str]) -> None:
         same = [flag for flag, its_path in every.items() if same_file(its_path, path)]
         if len(same) > 1:
             raise InputError(f"{' and '.join(same)} both name {path}: give each its own file")
-
-
-def parse_ranks(text: str, ranks: int) -> list[int]:
-    """Ranks written as numbers and ranges.
-
-    >>> parse_ranks("0-2,7", 8)
-    [0, 1, 2, 7]
-
-    Parameters
-    ----------
-    ranks : how many there are
-
-    Raises
-    ------
-    InputError : no such ranks
-    """
-    found: set[int] = set()
-    for word in text.split(","):
-        first, dash, last = word.strip().partition("-")
-        last = last if dash else first
-        whole = all(end.isascii() and end.isdigit() for end in (first, last))
-        if not whole or not int(first) <= int(last) < ranks:
-            raise InputError(f"--ranks {text}: {word.strip()!r} is no rank or range of ranks from 0 to {ranks - 1}")
-        found |= set(range(int(first), int(last) + 1))
-    return sorted(found)
 
 
 def make_folder(path: str | Path) -> Path:

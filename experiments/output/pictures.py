@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.extras import check_installed
 from quadrille.algorithms.formats import files
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ def check_figure_path(path: str | Path) -> None:
     ending = Path(path).suffix.lower().removeprefix(".")
     if ending not in FORMATS:
         raise InputError(f"figure {path} ends in {ending or 'nothing'!r}: one of {', '.join(FORMATS)} is needed")
+    check_installed("matplotlib")
     files.check_writable(path)
 
 

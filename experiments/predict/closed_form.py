@@ -125,7 +125,7 @@ class Yardstick:
 
     def priced(self, schedule: Schedule) -> Iterator[tuple[Op, Coordinates, float]]:
         """Every op of rank 0 in the order of its program, its moment, and its seconds."""
-        start, op_plans = schedule.place(0), OpPlans(schedule, self._choices)
+        start, op_plans = schedule.coordinates(0), OpPlans(schedule, self._choices)
         overhead = self._machine.device.overhead_seconds
         roots: dict[str, int] = {}
         for op, place in walk(schedule.program(start), start):

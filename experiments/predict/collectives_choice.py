@@ -38,10 +38,9 @@ from quadrille.algorithms.units import format_bytes, format_seconds
 from quadrille.topologies.machines.machine import Machine
 
 if TYPE_CHECKING:
-    from quadrille.experiments.workloads.matmul import Experiment
-    from quadrille.experiments.workloads.training import TrainingExperiment
+    from quadrille.experiments.workloads.experiment import Experiment
 
-Carried = TypeVar("Carried", bound="Experiment | TrainingExperiment")
+Carried = TypeVar("Carried", bound="Experiment")
 CHUNKS = (CHUNK_BYTES, CHUNK_BYTES // 4, 4 * CHUNK_BYTES)
 """Sizes of the pieces that follow each other down chains and trees; of equals the first is taken [B]."""
 OWN = tuple(Choices("own", name, size) for name in SETS for size in CHUNKS)
@@ -166,13 +165,13 @@ def with_chosen(
     schedule : of the experiment, as it is simulated
     backend : of the arrays: the library's times are known of arrays of the host
     """
-    manner = experiment.manner
+    execution = experiment.execution
     found = chosen_collectives(
         schedule,
         machine,
         nodes,
-        threads=manner.threads,
-        placement=manner.placement,
+        threads=execution.threads,
+        placement=execution.placement,
         with_library=backend == "numpy",
     )
     return with_choices(experiment, found), found
@@ -181,7 +180,7 @@ def with_chosen(
 def with_choices(experiment: Carried, found: Sequence[Chosen]) -> Carried:
     """The experiment, going by what was chosen."""
     chosen = tuple((name, one.ranked[0].choices) for one in found for name in one.asked.names)
-    return replace(experiment, manner=replace(experiment.manner, choices=Choices(by_op=chosen)))
+    return replace(experiment, execution=replace(experiment.execution, choices=Choices(by_op=chosen)))
 
 
 def candidates(own: Sequence[Choices], asked: Asked) -> list[Choices]:
@@ -193,7 +192,7 @@ def candidates(own: Sequence[Choices], asked: Asked) -> list[Choices]:
             one.algorithm(asked.kind),
             asked.members,
             size_bytes=asked.size_bytes,
-            per_node=one.sharing(asked.axis),
+            per_node=one.ranks_per_node(asked.axis),
             elements=asked.elements,
             chunk_bytes=one.chunk_bytes,
         )
@@ -247,7 +246,7 @@ def questions(schedule: Schedule) -> list[Asked]:
 def _first_places(schedule: Schedule) -> Iterator[Coordinates]:
     """The first rank of every role."""
     for role in schedule.roles:
-        places = (schedule.place(rank) for rank in range(schedule.grid.size))
+        places = (schedule.coordinates(rank) for rank in range(schedule.grid.size))
         first = next((place for place in places if role.includes(place)), None)
         if first is not None:
             yield first

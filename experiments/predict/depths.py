@@ -15,7 +15,7 @@ Two schedules of few layers therefore say what all take (`depths_of`, `straight`
 less well, one alone, whose layers are taken to last as long as their mean (`depth_of_one`).
 """
 
-from quadrille.experiments.options.execution_options import Manner
+from quadrille.experiments.workloads.execution_options import ExecutionOptions
 
 Depths = tuple[int, int]
 """Two numbers of layers, from which a straight line goes on to all."""
@@ -23,18 +23,19 @@ FEW: Depths = (2, 3)
 IN_STEP: Depths = (6, 8)
 
 
-def depths_of(manner: Manner) -> Depths:
+def depths_of(execution: ExecutionOptions) -> Depths:
     """The depths from which on every layer adds the same, or nearly so."""
-    return IN_STEP if manner.runs_beside else FEW
+    return IN_STEP if execution.runs_beside else FEW
 
 
-def depth_of_one(manner: Manner) -> int:
+def depth_of_one(execution: ExecutionOptions) -> int:
     """The layers of a schedule that is looked at alone: a first, a last and one between, or as many as fall into step.
 
-    >>> depth_of_one(Manner()), depth_of_one(Manner(overlaps=frozenset({"oag"}))), depth_of_one(Manner(bands=2))
-    (3, 6, 6)
+    >>> options = ExecutionOptions(), ExecutionOptions(overlaps=frozenset({"oag"})), ExecutionOptions(bands=2)
+    >>> [depth_of_one(execution) for execution in options]
+    [3, 6, 6]
     """
-    return max(FEW[1], depths_of(manner)[0])
+    return max(FEW[1], depths_of(execution)[0])
 
 
 def straight(low: float, high: float, depths: Depths, layers: int) -> float:

@@ -13,14 +13,13 @@ import msgspec
 from quadrille.algorithms.formats.record import Choice, Record
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.units import format_seconds
-from quadrille.experiments.options.rank_orders import FASTEST_FIRST, in_every_order
 from quadrille.experiments.predict.collectives_choice import comparable
+from quadrille.experiments.workloads.rank_orders import FASTEST_FIRST, in_every_order
 
 if TYPE_CHECKING:
-    from quadrille.experiments.workloads.matmul import Experiment
-    from quadrille.experiments.workloads.training import TrainingExperiment
+    from quadrille.experiments.workloads.experiment import Experiment
 
-Carried = TypeVar("Carried", bound="Experiment | TrainingExperiment")
+Carried = TypeVar("Carried", bound="Experiment")
 NO_MACHINE = f"--order auto: no --machine to predict with, so ranks are laid out in {','.join(FASTEST_FIRST)}"
 
 
@@ -85,4 +84,4 @@ def as_it_is(experiment: Carried) -> ChosenOrder:
 
 
 def _laid_out(experiment: Carried, grid: Grid) -> Carried:
-    return replace(experiment, grid=grid, manner=replace(experiment.manner, any_order=False))
+    return replace(experiment, grid=grid, execution=replace(experiment.execution, any_order=False))

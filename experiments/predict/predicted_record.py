@@ -2,12 +2,11 @@
 
 from quadrille.algorithms.analysis.volumes import volumes
 from quadrille.algorithms.formats.record import Provenance, Record, Reference, Simulation
-from quadrille.algorithms.schedule.schedule import Schedule
-from quadrille.experiments.options.memory_check import placement
+from quadrille.experiments.predict.prepared import Prepared
 from quadrille.experiments.records.path_segments import stations
 from quadrille.experiments.records.record_entries import amounts_of, named, op_record, what
+from quadrille.experiments.workloads.fullest_device import FullestDevice
 from quadrille.experiments.workloads.training_figures import Spent, figures_of
-from quadrille.experiments.workloads.workloads import AnyExperiment
 from quadrille.simulator.prediction import Prediction
 from quadrille.topologies.machines.machine import Machine
 
@@ -24,12 +23,9 @@ STEADY_RATES = (
 
 
 def predicted_record(
-    experiment: AnyExperiment,
-    schedule: Schedule,
-    machine: Machine,
+    prepared: Prepared,
     prediction: Prediction,
     *,
-    threads: int,
     provenance: Provenance,
     backend: str = "numpy",
     even_within: float | None = None,
@@ -41,17 +37,19 @@ def predicted_record(
     backend : of the runs it is to be compared with; a prediction has no arrays
     even_within : where all shards were given the mean size, how far off that puts the makespan at most, relative
     """
+    experiment, machine, schedule = prepared.experiment, prepared.machine, prepared.schedule
     makespan = prediction.timeline.makespan
     least, most = (makespan, makespan) if prediction.bound is None else (prediction.bound.low, prediction.bound.high)
-    amounts = volumes(schedule, experiment.manner.choices)
+    amounts = volumes(schedule, experiment.execution.choices)
     low, high = prediction.uncertainty.around(least, most)
     ops = tuple(op_record(times, experiment, amounts, prediction) for times in prediction.op_times().values())
+    spent = Spent(makespan, ops, machine, device=prepared.device)
     return Record(
         kind="predicted",
-        **what(experiment, threads),
+        **what(experiment, prepared.threads),
         **amounts_of(experiment, amounts),
         backend=backend,
-        machine=named(machine, experiment.manner.placement),
+        machine=named(machine, experiment.execution.placement),
         seconds=makespan,
         seconds_low=low,
         seconds_high=high,
@@ -59,9 +57,9 @@ def predicted_record(
         links=prediction.links,
         critical_path=stations(prediction.timeline, prediction.parts_of),
         simulation=_simulation(prediction, even_within),
-        reference=_calibrated(machine, experiment),
+        reference=_calibrated(machine, experiment.grid.size, prepared.device),
         provenance=provenance,
-        **figures_of(experiment, schedule, Spent(makespan, ops, machine)),
+        **figures_of(experiment, schedule, spent),
     )
 
 
@@ -85,20 +83,18 @@ def _simulation(prediction: Prediction, even_within: float | None) -> Simulation
     )
 
 
-def _calibrated(machine: Machine, experiment: AnyExperiment) -> Reference | None:
+def _calibrated(machine: Machine, ranks: int, device: FullestDevice) -> Reference | None:
     """The reference kernels as they were beside the machine's calibration.
 
-    None where ranks of a place outnumber its cores: kernels that take turns show no drift.  Nor where as many as run
+    None where ranks of a device outnumber its cores: kernels that take turns show no drift.  Nor where as many as run
     there were not calibrated at once: what more or fewer do to each other is no drift.  Where hosts share
     cores, as many ranks as there are cores time them at once, however many run.
     """
-    ranks = experiment.grid.size
     kernels = machine.reference if ranks > 1 else machine.reference_alone or machine.reference
-    there = placement(machine, ranks, experiment.manner.placement, experiment.grid)
     sharing = machine.host is not None and machine.host.shared_by_hosts
-    timing = min(there.ranks, there.cores) if sharing else there.ranks
+    timing = min(device.ranks, device.cores) if sharing else device.ranks
     calibrated = max((row.busy_ranks for row in machine.device.gemm), default=timing)
-    if kernels is None or timing > there.cores or (ranks > 1 and timing != calibrated):
+    if kernels is None or timing > device.cores or (ranks > 1 and timing != calibrated):
         return None
     seconds = (kernels.gemm_seconds,), (kernels.copy_seconds,), (kernels.add_seconds,)
     return Reference(*seconds, at_once=timing if sharing else 0)

@@ -16,7 +16,6 @@ from quadrille.algorithms.schedule.grid import Axis
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.timelines.op_times import OpTimes
 from quadrille.algorithms.training.gpt import Gpt
-from quadrille.experiments.options.memory_check import nodes_of_ranks
 from quadrille.experiments.predict.collectives_choice import with_chosen
 from quadrille.experiments.predict.depths import Depths, straight
 from quadrille.experiments.workloads.training import TrainingExperiment
@@ -154,22 +153,22 @@ class Ran:
 
 def ran_step(experiment: TrainingExperiment, machine: Machine, granularity: AskedGranularity) -> Ran:
     """The step simulated in full."""
+    from quadrille.experiments.predict.prepared import prepare
     from quadrille.simulator.simulate import simulate
     from quadrille.simulator.symmetry.even_shards import even_bound, with_even_shards
 
-    nodes = nodes_of_ranks(machine, experiment.grid.size, experiment.manner.placement, experiment.grid)
-    experiment = experiment.on_nodes(nodes)
-    schedule = experiment.schedule()
-    even = experiment.manner.shards != "exact" and even_bound(schedule, experiment.manner.choices) > 0
+    prepared = prepare(experiment, machine)
+    chosen, schedule = prepared.experiment, prepared.schedule
+    even = chosen.execution.shards != "exact" and even_bound(schedule, chosen.execution.choices) > 0
     simulated = with_even_shards(schedule) if even else schedule
-    if experiment.manner.choices.auto:
-        experiment, _ = with_chosen(experiment, simulated, machine, nodes)
+    if chosen.execution.choices.auto:
+        chosen, _ = with_chosen(chosen, simulated, machine, prepared.nodes)
     ran = simulate(
         simulated,
         machine,
-        choices=experiment.manner.choices,
-        threads=experiment.manner.threads,
-        placement=experiment.manner.placement,
+        choices=chosen.execution.choices,
+        threads=chosen.execution.threads,
+        placement=chosen.execution.placement,
         granularity=granularity,
     )
     every = iterations(experiment, schedule, ran.timeline.makespan, ran.op_times().values())
@@ -194,7 +193,7 @@ def _simulated(experiment: TrainingExperiment, machine: Machine, granularity: As
         waiting=noticed(found.seconds - compute - busy + hidden, found.seconds),
         contention=noticed(found.mean(ran.contention.get(one.name, 0.0) for one in moving), found.seconds),
         exposed_by_axis={axis: one / found.steps for axis, one in exposed_by_axis(experiment, found.ops).items()},
-        product_flops=flops(ran.schedule, ran.schedule.place(0)) / found.steps,
+        product_flops=flops(ran.schedule, ran.schedule.coordinates(0)) / found.steps,
         layers=experiment.problem.layers,
         bounded=ran.bounded,
         even=ran.even,

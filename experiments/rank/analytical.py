@@ -9,12 +9,12 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Axis
 from quadrille.algorithms.training.axonn_gpt import MODELLED, block_seconds
 from quadrille.algorithms.units import format_bytes
-from quadrille.experiments.options.memory_check import placement
 from quadrille.experiments.rank.bandwidths import Ring, known, simulated_bandwidth, table_of
 from quadrille.experiments.rank.candidates import Candidates, Ints, candidates
 from quadrille.experiments.rank.memory import peak_bytes_by_grid
 from quadrille.experiments.rank.question import Question
 from quadrille.experiments.rank.sharing import Crew
+from quadrille.experiments.workloads.fullest_device import fullest_device
 
 Floats = NDArray[np.float64]
 ALIKE = 9
@@ -56,7 +56,7 @@ def ranked(question: Question, crew: Crew) -> Ranked:
     """
     every = candidates(question.gpus, question.limits, question.shape, question.problem.batch)
     needed = _needed(question, every)
-    room = question.machine.device.memory_bytes / placement(question.machine, question.gpus).ranks
+    room = question.machine.device.memory_bytes / fullest_device(question.machine, question.gpus).ranks
     fits = needed <= room
     if not fits.any():
         raise InputError(_too_large(question, every, needed))

@@ -100,11 +100,11 @@ def _options_of(question: Question) -> dict[str, str | int]:
     training, problem = question.training, question.problem
     return {
         "dtype": training.dtype,
-        "overlap": ",".join(sorted(training.manner.overlaps)) or "none",
+        "overlap": ",".join(sorted(training.execution.overlaps)) or "none",
         "recompute": problem.recompute,
         "gathered": problem.gathered,
         "gradient_bytes": problem.gradient_bytes,
-        "collectives": "auto" if training.manner.choices.auto else str(training.manner.choices),
+        "collectives": "auto" if training.execution.choices.auto else str(training.execution.choices),
     }
 
 

@@ -5,7 +5,7 @@ from math import inf
 
 from quadrille.algorithms.analysis.axonn import FRONTIER, PERLMUTTER, NodeBandwidths, known_bandwidth
 from quadrille.algorithms.formats.faults import Faults
-from quadrille.experiments.options.machines import find_machine
+from quadrille.topologies.find_machine import find_machine
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.machines.named import MACHINES
 

@@ -11,8 +11,8 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Axis, Grid
 from quadrille.algorithms.training.axonn_gpt import MODELLED
 from quadrille.algorithms.training.models import ModelShape
-from quadrille.experiments.options.grids import factorisations
-from quadrille.experiments.options.rank_orders import ORDERS, distinct_orders
+from quadrille.experiments.workloads.grids import factorisations
+from quadrille.experiments.workloads.rank_orders import ORDERS, distinct_orders
 
 Ints = NDArray[np.int64]
 

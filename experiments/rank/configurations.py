@@ -18,13 +18,13 @@ from quadrille.algorithms.training.gpt import Gpt, check_gpt
 from quadrille.algorithms.training.scheme import Scheme
 from quadrille.algorithms.training.schemes import SCHEMES, SEQUENCE_PARALLEL, find_scheme
 from quadrille.algorithms.training.zero import STAGES
-from quadrille.experiments.options.grids import divisors, factorisations
-from quadrille.experiments.options.rank_orders import FASTEST_FIRST
-from quadrille.experiments.options.values import whole_number
 from quadrille.experiments.rank.candidates import Limits
 from quadrille.experiments.rank.question import Question
 from quadrille.experiments.rank.turns import stages_of
 from quadrille.experiments.sweep.best_step import FORMS, WIDEST
+from quadrille.experiments.words.numbers import whole_number
+from quadrille.experiments.workloads.grids import divisors, factorisations
+from quadrille.experiments.workloads.rank_orders import FASTEST_FIRST
 from quadrille.experiments.workloads.training import TrainingExperiment
 
 AUTO, ALL = "auto", "all"
@@ -123,9 +123,7 @@ def configurations(question: Question, space: Space) -> tuple[list[TrainingExper
             continue
         for zero, chunks in product(space.zeros, space.chunks if grid.pipeline > 1 else (1,)):
             for problem in _problems(training, grid, space, zero=zero, chunks=chunks):
-                one = replace(
-                    training, problem=problem, scheme=scheme, grid=grid, sequence_parallel=bool(scheme.stream.finer)
-                )
+                one = replace(training, problem=problem, scheme=scheme, grid=grid)
                 try:
                     _check(one)
                 except InputError as error:

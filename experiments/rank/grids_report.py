@@ -95,7 +95,7 @@ def answer_of(question: Question, found: Ranked, steps: list[TrainingStep]) -> R
         kendall_tau=tau,
         form=question.form,
         without_memory=found.without,
-        why=in_words(why, tau, steps, question.training.manner.choices, question.peak_flops_per_second),
+        why=in_words(why, tau, steps, question.training.execution.choices, question.peak_flops_per_second),
         **of_question(question, found.bandwidths, why, from_table=found.from_table),
     )
 

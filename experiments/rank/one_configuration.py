@@ -15,12 +15,12 @@ from quadrille.algorithms.schedule.tensors import ITEM_BYTES
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.training.vocabulary import TABLE
 from quadrille.algorithms.units import format_bytes
-from quadrille.experiments.options.memory_check import placement
 from quadrille.experiments.predict.closed_form import Yardstick
 from quadrille.experiments.predict.training_step import TrainingStep, noticed, ran_step
 from quadrille.experiments.rank.bandwidths import Ring
 from quadrille.experiments.rank.question import Question
 from quadrille.experiments.rank.turns import hops_of, loops_of, parts_of, sample, stages_of
+from quadrille.experiments.workloads.fullest_device import fullest_device
 from quadrille.experiments.workloads.training import TrainingExperiment
 from quadrille.experiments.workloads.training_figures import experiment_peak_bytes
 from quadrille.topologies.machines.machine import Machine
@@ -50,9 +50,9 @@ class Looker:
     """
 
     def __init__(self, question: Question, rings: Mapping[Ring, float]) -> None:
-        manner, dtype, gpus = question.training.manner, question.training.dtype, question.gpus
-        self.machine, self._placed = question.machine, placement(question.machine, gpus)
-        self._yardstick = Yardstick(question.machine, dtype, gpus, manner.choices, manner.threads, rings)
+        execution, dtype, gpus = question.training.execution, question.training.dtype, question.gpus
+        self.machine, self._placed = question.machine, fullest_device(question.machine, gpus)
+        self._yardstick = Yardstick(question.machine, dtype, gpus, execution.choices, execution.threads, rings)
 
     def bandwidth(self, one: TrainingExperiment, axis: Axis) -> float:
         """What the rings of an axis get [B/s]."""
@@ -76,7 +76,7 @@ class Looker:
 
     def _closed_form(self, one: TrainingExperiment) -> TrainingStep:
         sampled = sample(one)
-        schedule = sampled.manner.carried_out(sampled.unchecked_schedule())
+        schedule = sampled.applied_schedule()
         loops, priced = loops_of(schedule), list(self._yardstick.priced(schedule))
         local, moving = (
             parts_of(
@@ -108,7 +108,7 @@ class Looker:
         if one.grid.pipeline == 1 or not one.problem.architecture.shared_table:
             return 0.0
         gradient = f"d{TABLE}"
-        size = sampled.tensors[gradient].block(sampled.place(0)).elements * sampled.item_bytes(gradient)
+        size = sampled.tensors[gradient].block(sampled.coordinates(0)).elements * sampled.item_bytes(gradient)
         return 2 * self._yardstick.hops.axis_link(one.grid, "pipeline", one.grid.pipeline - 1, size).seconds(size)
 
     def simulated(self, one: TrainingExperiment, granularity: Granularity) -> TrainingStep:

@@ -10,12 +10,13 @@ from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.training.axonn_gpt import Form, Product, block_products
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.training.models import ModelShape
-from quadrille.experiments.options.machine_flags import MachineFlags, chosen_machine
-from quadrille.experiments.options.rank_orders import AUTO, ORDERS
-from quadrille.experiments.options.values import one_of, whole_number
 from quadrille.experiments.rank.candidates import Limits
+from quadrille.experiments.words.machines import MachineWords, chosen_machine
+from quadrille.experiments.words.matmul import AUTO
+from quadrille.experiments.words.numbers import one_of, whole_number
+from quadrille.experiments.words.training import TrainingWords, parse_training
+from quadrille.experiments.workloads.rank_orders import ORDERS
 from quadrille.experiments.workloads.training import TrainingExperiment
-from quadrille.experiments.workloads.training_flags import TrainingFlags, parse_training
 from quadrille.topologies.machines.machine import Machine
 
 OF_STEPS = ("gpt", "batch", "overlap", "recompute", "gathered", "gradient_bytes", "dtype", "collectives")
@@ -106,10 +107,10 @@ class Question:
 
     def schedule(self, grid: Grid) -> Schedule:
         """The step's schedule on a grid, with the overlaps asked for, not checked."""
-        return self.training.manner.carried_out(self.experiment(grid).unchecked_schedule())
+        return self.experiment(grid).applied_schedule()
 
 
-def parse_question(flags: RankFlags, on: MachineFlags) -> Question:
+def parse_question(flags: RankFlags, on: MachineWords) -> Question:
     """What the flags ask, in full.
 
     Raises
@@ -120,9 +121,9 @@ def parse_question(flags: RankFlags, on: MachineFlags) -> Question:
     for name, example in (("gpt", "--gpt 20b"), ("batch", "--batch 1024"), ("gpus", "--gpus 32")):
         if not getattr(flags, name):
             raise InputError(f"--{name} is missing: rank needs it, as in {example}")
-    training = parse_training(TrainingFlags(**{name: getattr(flags, name) for name in OF_STEPS}))
+    training = parse_training(TrainingWords(**{name: getattr(flags, name) for name in OF_STEPS}))
     assert training.shape is not None
-    training.manner.choices.check_schedulable()
+    training.execution.choices.check_schedulable()
     gpus = whole_number(flags.gpus, "--gpus")
     return Question(
         training=training,
@@ -148,7 +149,7 @@ def _limits(flags: RankFlags) -> Limits:
     return Limits(order, flags.powers_of_two, least)
 
 
-def _machine(on: MachineFlags, gpus: int) -> Machine:
+def _machine(on: MachineWords, gpus: int) -> Machine:
     """The machine, known to have so many GPUs.
 
     Raises

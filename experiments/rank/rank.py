@@ -6,8 +6,6 @@ speaks, and says the same whatever their number.
 
 from collections.abc import Sequence
 
-from quadrille.experiments.options.machine_flags import MachineFlags
-from quadrille.experiments.options.run_options import files_read
 from quadrille.experiments.output.destinations import Destinations
 from quadrille.experiments.predict.training_step import TrainingStep
 from quadrille.experiments.rank.analytical import ranked
@@ -21,11 +19,13 @@ from quadrille.experiments.rank.schemes_report import SchemesAnswer
 from quadrille.experiments.rank.schemes_report import print_answer as print_schemes
 from quadrille.experiments.rank.sharing import Crew, assemble
 from quadrille.experiments.rank.step import simulated_step
+from quadrille.experiments.words.machines import MachineWords
+from quadrille.experiments.words.runs import files_read
 from quadrille.runtime.host.console import remark_all
 
 
 def rank(
-    flags: RankFlags, on: MachineFlags, *, json: str = "", command: Sequence[str] = ()
+    flags: RankFlags, on: MachineWords, *, json: str = "", command: Sequence[str] = ()
 ) -> RankAnswer | SchemesAnswer:
     """Ranks the grids, or the configurations of schemes, and on the first rank writes or prints what came out.
 
@@ -67,7 +67,7 @@ def _rank_grids(question: Question, crew: Crew) -> RankAnswer:
     return answer_of(question, found, crew.share(simulated, range(len(grids)), "grids simulated"))
 
 
-def _grid_command(flags: RankFlags, on: MachineFlags, best: SimulatedGrid) -> str:
+def _grid_command(flags: RankFlags, on: MachineWords, best: SimulatedGrid) -> str:
     """The command that simulates a grid."""
     even = best.shards == "even"
     return simulate_command(flags.in_full, on, lengths_of(best.grid), ",".join(best.order), even_shards=even)

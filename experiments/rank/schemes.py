@@ -1,6 +1,5 @@
 """`quadrille rank` with schemes, pipelines, ZeRO or microbatches: all by the closed form, the best simulated."""
 
-from quadrille.experiments.options.machine_flags import MachineFlags
 from quadrille.experiments.predict.training_step import TrainingStep
 from quadrille.experiments.rank.command_of_fastest import simulate_command
 from quadrille.experiments.rank.configurations import parse_space
@@ -10,6 +9,7 @@ from quadrille.experiments.rank.schemes_report import SchemesAnswer, SimulatedCo
 from quadrille.experiments.rank.search import search
 from quadrille.experiments.rank.sharing import Crew
 from quadrille.experiments.rank.step import granularity_of
+from quadrille.experiments.words.machines import MachineWords
 
 
 def rank_schemes(flags: RankFlags, question: Question, crew: Crew) -> SchemesAnswer:
@@ -36,7 +36,7 @@ def rank_schemes(flags: RankFlags, question: Question, crew: Crew) -> SchemesAns
     return answer_of(question, found, crew.share(simulated, range(len(best)), "configurations simulated"))
 
 
-def scheme_command(flags: RankFlags, on: MachineFlags, best: SimulatedConfiguration) -> str:
+def scheme_command(flags: RankFlags, on: MachineWords, best: SimulatedConfiguration) -> str:
     """The command that simulates a configuration in full."""
     more = ["--scheme", best.scheme, "--micro-batch", str(best.micro_batch)]
     more += ["--sequence-parallel"] if best.sequence_parallel else []

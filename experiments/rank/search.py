@@ -18,14 +18,14 @@ from dataclasses import dataclass, replace
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.training.axonn_gpt import MODELLED
-from quadrille.experiments.options.memory_check import placement
-from quadrille.experiments.options.rank_orders import in_every_order
 from quadrille.experiments.rank.bandwidths import Ring, known, simulated_bandwidth, table_of
 from quadrille.experiments.rank.configurations import LeftOut, Space, configurations
 from quadrille.experiments.rank.estimate import estimated_seconds, least_bytes
 from quadrille.experiments.rank.one_configuration import Configuration, Looker, too_large
 from quadrille.experiments.rank.question import Question
 from quadrille.experiments.rank.sharing import Crew
+from quadrille.experiments.workloads.fullest_device import fullest_device
+from quadrille.experiments.workloads.rank_orders import in_every_order
 from quadrille.experiments.workloads.training import TrainingExperiment
 
 ENOUGH, FOR_EACH_SCHEME, TOGETHER = 32, 20, 16
@@ -102,7 +102,7 @@ def _that_may_fit(
     question: Question, every: Sequence[TrainingExperiment], left_out: LeftOut
 ) -> list[TrainingExperiment]:
     """Those whose weights and what belongs to them fit."""
-    room = question.machine.device.memory_bytes / placement(question.machine, question.gpus).ranks
+    room = question.machine.device.memory_bytes / fullest_device(question.machine, question.gpus).ranks
     found = []
     for one in every:
         needed = least_bytes(one, question.shape)
@@ -115,7 +115,7 @@ def _that_may_fit(
 
 def _rings(question: Question, grids: Sequence[Grid], crew: Crew) -> tuple[dict[Ring, float], dict[Ring, float]]:
     """Bandwidths of NCCL's rings on these grids, and those of them that were simulated; none of our own rings."""
-    if question.training.manner.choices.carriage != "nccl":
+    if question.training.execution.choices.carriage != "nccl":
         return {}, {}
     rings = {(grid.stride(axis), grid.length(axis)) for grid in grids for axis in MODELLED}
     found, lacking = known(rings, table_of(question.machine, question.gpus))

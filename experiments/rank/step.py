@@ -24,7 +24,7 @@ MANY_GPUS = 2048
 def simulated_step(question: Question, grid: Grid) -> TrainingStep:
     """The step of a grid as the simulator predicts it."""
     granularity = granularity_of(question)
-    alike = granularity == "collective" and not question.training.manner.runs_beside
+    alike = granularity == "collective" and not question.training.execution.runs_beside
     depths = FEW if alike else None
     return simulated(question.experiment(grid), question.machine, granularity=granularity, depths=depths)
 
@@ -33,6 +33,6 @@ def granularity_of(question: Question) -> Granularity:
     """At which the grids of a question are simulated."""
     if question.granularity != "auto":
         return question.granularity
-    if question.training.manner.choices.carriage == "nccl" or not question.training.manner.overlaps:
+    if question.training.execution.choices.carriage == "nccl" or not question.training.execution.overlaps:
         return "collective"
     return "exact" if question.gpus <= MANY_GPUS else "collective"

@@ -125,7 +125,7 @@ def sample(experiment: TrainingExperiment) -> TrainingExperiment:
     """The same with a few layers and microbatches, and without its pipeline: on the ranks of one stage."""
     problem, stages = experiment.problem, stages_of(experiment)
     assert isinstance(problem, Gpt)
-    layers = min(stages.layers, depth_of_one(experiment.manner))
+    layers = min(stages.layers, depth_of_one(experiment.execution))
     alone = stages.microbatches == stages.count == 1
     batch = problem.batch // stages.microbatches * (1 if alone else FEW_MICROBATCHES)
     few = replace(problem, layers=layers, batch=batch, interleave=1)

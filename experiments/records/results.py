@@ -5,7 +5,7 @@ from dataclasses import replace
 from quadrille.algorithms.formats.record import Record, save_record
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.timelines.timeline import Timeline
-from quadrille.experiments.output.destinations import Destinations, parse_ranks
+from quadrille.experiments.output.destinations import Destinations
 from quadrille.experiments.records.record_table import print_record
 
 
@@ -16,7 +16,7 @@ def write_results(destinations: Destinations, made: Record, timeline: Timeline) 
 
     named = replace(timeline, name=f"{made.kind} {made.algorithm}", provenance=made.provenance)
     if destinations.ranks:
-        named = named.expanded(Grid(**made.grid, order=made.order), parse_ranks(destinations.ranks, made.ranks))
+        named = named.expanded(Grid(**made.grid, order=made.order), destinations.ranks)
     if destinations.trace:
         write_chrome_trace(destinations.trace, [named], made.provenance)
     if destinations.timeline:

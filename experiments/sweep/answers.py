@@ -13,22 +13,24 @@ from dataclasses import replace
 
 from quadrille.algorithms.errors import InputError, QuadrilleError
 from quadrille.algorithms.formats.record import Record
+from quadrille.algorithms.matmuls.catalogue import find_algorithm
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.units import format_bytes
 from quadrille.experiments.compare.attribution import ON_COMPUTE_LANE, charged_seconds, charged_waiting
-from quadrille.experiments.options.grids import following
-from quadrille.experiments.options.memory_check import Placement, placement
-from quadrille.experiments.options.values import whole_number
-from quadrille.experiments.predict.predict import order_on, prediction_of
+from quadrille.experiments.predict.predict import order_on, predicted
+from quadrille.experiments.predict.prepared import Prepared, prepare
 from quadrille.experiments.sweep.outcomes import SweepAnswer, Trained
 from quadrille.experiments.sweep.points import Asked, machine_of
 from quadrille.experiments.sweep.training_step import trained_at
-from quadrille.experiments.workloads.matmul import Experiment, Flags
+from quadrille.experiments.words.experiment import experiment_of
+from quadrille.experiments.words.machines import with_default_dtype
+from quadrille.experiments.words.matmul import MatmulWords
+from quadrille.experiments.words.numbers import whole_number
+from quadrille.experiments.workloads.fullest_device import fullest_device
+from quadrille.experiments.workloads.grids import following
+from quadrille.experiments.workloads.matmul import MatmulExperiment
 from quadrille.experiments.workloads.training import TrainingExperiment
 from quadrille.experiments.workloads.training_figures import exposed_by_axis, iterations
-from quadrille.experiments.workloads.training_flags import with_usual_dtype
-from quadrille.experiments.workloads.workloads import AnyExperiment, experiment_of
-from quadrille.topologies.machines.machine import Machine
 
 Question = Callable[[Asked], SweepAnswer]
 """What is asked at every point; it gives a reason, and raises nothing, where the point cannot be."""
@@ -37,8 +39,8 @@ Question = Callable[[Asked], SweepAnswer]
 def predicted_matmul(asked: Asked) -> SweepAnswer:
     """The prediction of a multiplication, or of training steps.
 
-    >>> from quadrille.experiments.options.machine_flags import MachineFlags
-    >>> asked = Asked(flags=Flags(matmul="64,64,64", grid="x=8"), on=MachineFlags(machine="perlmutter"))
+    >>> from quadrille.experiments.words.machines import MachineWords
+    >>> asked = Asked(flags=MatmulWords(matmul="64,64,64", grid="x=8"), on=MachineWords(machine="perlmutter"))
     >>> predicted_matmul(asked).ranks, predicted_matmul(asked.given("algorithm", "cannon")).reason
     (8, 'grid z=1, x=8 is not square: cannon takes z=q,x=q, that is 1, 4, 9, 16, … ranks a layer')
     """
@@ -53,13 +55,14 @@ def _one_grid(asked: Asked) -> SweepAnswer:
     flags = asked.flags
     if asked.gpus:
         flags = replace(flags, grid=str(following(flags.grid, whole_number(asked.gpus, "gpus"))))
-    experiment = experiment_of(with_usual_dtype(flags, asked.on))
+    experiment = experiment_of(with_default_dtype(flags, asked.on))
     machine = machine_of(asked.on, experiment.grid.size)
     order_found = None
-    if experiment.manner.any_order:
+    if experiment.execution.any_order:
         order = order_on(experiment, machine)
         experiment, order_found = order.laid_out(experiment), str(order.ranked[0])
-    return _answer(experiment, machine, prediction_of(experiment, machine)[0], order_found=order_found)
+    prepared = prepare(experiment, machine)
+    return _answer(prepared, predicted(prepared)[0], order_found=order_found)
 
 
 def _best_grid(asked: Asked) -> SweepAnswer:
@@ -72,39 +75,38 @@ def _best_grid(asked: Asked) -> SweepAnswer:
     from quadrille.experiments.predict.matmul_grids import rank_grids  # brings the simulator along
 
     gpus = whole_number(asked.gpus, "gpus")
-    one = experiment_of(replace(asked.flags, grid=Flags().grid))
-    if not isinstance(one, Experiment):
+    one = experiment_of(replace(asked.flags, grid=MatmulWords().grid))
+    if not isinstance(one, MatmulExperiment):
         from quadrille.experiments.sweep.best_step import best_step
 
         return best_step(asked)
     machine = machine_of(asked.on, gpus)
     # The order of `axes:` says which ranks share a place, not how many: any grid of so many ranks tells.
-    placed = placement(machine, gpus, one.manner.placement, Grid(x=gpus))
+    placed = fullest_device(machine, gpus, one.execution.placement, Grid(x=gpus))
     ranked = rank_grids(
         one.problem,
-        [one.algorithm],
+        [find_algorithm(one.algorithm)],
         gpus,
         machine,
-        choices=one.manner.choices,
-        overlaps=one.manner.overlaps,
+        choices=one.execution.choices,
+        overlaps=one.execution.overlaps,
         order=one.grid.order,
-        threads=one.manner.threads,
+        threads=one.execution.threads,
     )
     if not ranked:
-        raise InputError(f"{one.algorithm.name} has no grid of {gpus} ranks")
+        raise InputError(f"{one.algorithm} has no grid of {gpus} ranks")
     fitting = [grid for grid in ranked if placed.fits(machine, grid.peak_bytes)]
     if not fitting:
         least = placed.ranks * min(grid.peak_bytes for grid in ranked)
         raise InputError(f"no grid fits: {format_bytes(least)} at least of {format_bytes(machine.device.memory_bytes)}")
-    tried = [replace(one, grid=grid.grid) for grid in fitting[: asked.top]]
-    records = [(experiment, prediction_of(experiment, machine)[0]) for experiment in tried]
-    experiment, fastest = min(records, key=lambda found: found[1].seconds)
-    return _answer(experiment, machine, fastest, grids=len(ranked), simulated=len(tried))
+    tried = [prepare(replace(one, grid=grid.grid), machine) for grid in fitting[: asked.top]]
+    records = [(prepared, predicted(prepared)[0]) for prepared in tried]
+    prepared, fastest = min(records, key=lambda pair: pair[1].seconds)
+    return _answer(prepared, fastest, grids=len(ranked), simulated=len(tried))
 
 
 def _answer(
-    experiment: AnyExperiment,
-    machine: Machine,
+    prepared: Prepared,
     made: Record,
     *,
     order_found: str | None = None,
@@ -112,6 +114,7 @@ def _answer(
     simulated: int | None = None,
 ) -> SweepAnswer:
     """What a sweep keeps of a record: of training, one iteration."""
+    experiment, machine, device = prepared.experiment, prepared.machine, prepared.device
     trained: Trained | None = None
     seconds, ops, steps = made.seconds, made.ops, 1
     rate = experiment.flops / (made.ranks * seconds) if seconds else None
@@ -122,7 +125,6 @@ def _answer(
         if seconds:
             trained = trained_at(experiment, machine, seconds, exposed_of, layers=experiment.problem.layers)
         rate = trained.model_flops_per_second_per_gpu if trained else None
-    placed = placement(machine, made.ranks, experiment.manner.placement, experiment.grid)
     moving = [op for op in ops if op.kind not in ON_COMPUTE_LANE]
     exposed, waiting = sum(map(charged_seconds, moving)) / steps, sum(map(charged_waiting, moving)) / steps
     return SweepAnswer(
@@ -137,20 +139,21 @@ def _answer(
         flops_per_second_per_gpu=rate,
         bytes_sent_per_rank_max=made.bytes_sent_per_rank_max,
         peak_bytes_per_rank_max=made.peak_bytes_per_rank_max,
-        fits=placed.fits(machine, made.peak_bytes_per_rank_max),
+        fits=device.fits(machine, made.peak_bytes_per_rank_max),
         extrapolated=any(op.extrapolated for op in made.ops),
         grids=grids,
         simulated=simulated,
         trained=trained,
-        remarks=tuple(_remarks(experiment, machine, placed, made)),
+        remarks=tuple(_remarks(prepared, made)),
     )
 
 
-def _remarks(experiment: AnyExperiment, machine: Machine, placed: Placement, made: Record) -> Iterator[str]:
+def _remarks(prepared: Prepared, made: Record) -> Iterator[str]:
     """What a user should know of a prediction that its numbers do not say."""
-    yield from experiment.remarks()
-    if crowded := placed.remark(machine):
-        yield crowded
+    experiment, machine = prepared.experiment, prepared.machine
+    yield from experiment.remarks(prepared.schedule)
+    if oversubscribed := prepared.device.remark(machine):
+        yield oversubscribed
     dtype, known = experiment.dtype, machine.device.peak_flops_per_second
     if dtype not in known:
         yield f"{machine.name} gives no speed for {dtype}, only for {', '.join(known)}"

@@ -29,9 +29,6 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Axis, Grid, parse_order
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.units import format_bytes, format_seconds
-from quadrille.experiments.options.grids import factorisations
-from quadrille.experiments.options.memory_check import Placement, placement
-from quadrille.experiments.options.values import whole_number
 from quadrille.experiments.predict.closed_form import Yardstick
 from quadrille.experiments.predict.depths import FEW, depths_of, straight
 from quadrille.experiments.predict.training_step import TrainingStep, of_layers, simulated_step
@@ -39,9 +36,13 @@ from quadrille.experiments.sweep.outcomes import SweepAnswer
 from quadrille.experiments.sweep.patience import TooLong, patience
 from quadrille.experiments.sweep.points import Asked, machine_of
 from quadrille.experiments.sweep.training_step import answer_of
+from quadrille.experiments.words.machines import with_default_dtype
+from quadrille.experiments.words.numbers import whole_number
+from quadrille.experiments.words.training import TrainingWords, parse_training
+from quadrille.experiments.workloads.fullest_device import FullestDevice, fullest_device
+from quadrille.experiments.workloads.grids import factorisations
 from quadrille.experiments.workloads.training import TrainingExperiment
 from quadrille.experiments.workloads.training_figures import experiment_peak_bytes
-from quadrille.experiments.workloads.training_flags import TrainingFlags, parse_training, with_usual_dtype
 from quadrille.topologies.machines.machine import Machine
 
 WIDEST = 2
@@ -76,9 +77,9 @@ def best_step(asked: Asked, machine: Machine | None = None) -> SweepAnswer:
     InputError : a model or a machine that cannot be; no grid of the scheme's form on which the model fits
     """
     gpus = whole_number(asked.gpus, "gpus")
-    assert isinstance(asked.flags, TrainingFlags)
-    flags = with_usual_dtype(replace(asked.flags, grid="x=1"), asked.on)
-    assert isinstance(flags, TrainingFlags)
+    assert isinstance(asked.flags, TrainingWords)
+    flags = with_default_dtype(replace(asked.flags, grid="x=1"), asked.on)
+    assert isinstance(flags, TrainingWords)
     machine = machine or machine_of(asked.on, gpus)
     ranked = ranked_steps(flags, gpus, machine)
     found: list[tuple[TrainingStep, RankedStep]] = []
@@ -86,7 +87,7 @@ def best_step(asked: Asked, machine: Machine | None = None) -> SweepAnswer:
     for one in ranked[: asked.top]:
         try:
             with patience(asked.most_seconds):
-                step = simulated_step(one.experiment, machine, depths=depths_of(one.experiment.manner))
+                step = simulated_step(one.experiment, machine, depths=depths_of(one.experiment.execution))
             found.append((step, one))
         except TooLong as error:
             grid, closed = one.experiment.grid, format_seconds(one.closed_form_seconds)
@@ -102,7 +103,7 @@ def best_step(asked: Asked, machine: Machine | None = None) -> SweepAnswer:
     )
 
 
-def ranked_steps(flags: TrainingFlags, gpus: int, machine: Machine) -> list[RankedStep]:
+def ranked_steps(flags: TrainingWords, gpus: int, machine: Machine) -> list[RankedStep]:
     """Every grid of the scheme's form on which the model fits, the fastest by the closed form first.
 
     Raises
@@ -111,8 +112,8 @@ def ranked_steps(flags: TrainingFlags, gpus: int, machine: Machine) -> list[Rank
     """
     one = parse_training(flags)
     # The order of `axes:` says which ranks share a place, not how many: any grid of so many ranks tells.
-    placed = placement(machine, gpus, one.manner.placement, Grid(x=gpus))
-    yardstick = Yardstick(machine, one.dtype, gpus, one.manner.choices, one.manner.threads)
+    placed = fullest_device(machine, gpus, one.execution.placement, Grid(x=gpus))
+    yardstick = Yardstick(machine, one.dtype, gpus, one.execution.choices, one.execution.threads)
     least: int | None = None
     reason = f"scheme {flags.scheme} has no grid of its form of {gpus} ranks"
     ranked: list[RankedStep] = []
@@ -140,7 +141,7 @@ def ranked_steps(flags: TrainingFlags, gpus: int, machine: Machine) -> list[Rank
 def step_grids(experiment: TrainingExperiment, gpus: int, order: str) -> Iterator[Grid]:
     """The grids of the scheme's form.
 
-    >>> one = parse_training(TrainingFlags(gpt="tiny", batch="8", scheme="optimus"))
+    >>> one = parse_training(TrainingWords(gpt="tiny", batch="8", scheme="optimus"))
     >>> [str(grid) for grid in step_grids(one, 16, "x,y,z,data")]
     ['z=4,x=4', 'data=4,z=2,x=2']
     """
@@ -167,7 +168,7 @@ def _by_width(grids: Iterable[Grid], machine: Machine) -> tuple[list[Grid], list
 
 
 def _fitting(
-    experiment: TrainingExperiment, machine: Machine, placed: Placement, *, chosen: bool
+    experiment: TrainingExperiment, machine: Machine, placed: FullestDevice, *, chosen: bool
 ) -> tuple[TrainingExperiment, int]:
     """The experiment with the largest microbatch that fits, or the smallest, and what the fullest rank then keeps."""
     if chosen or not isinstance(experiment.problem, Gpt):

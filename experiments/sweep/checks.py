@@ -11,9 +11,6 @@ from dataclasses import fields, replace
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import parse_grid
 from quadrille.experiments.network.collective_flags import CollectiveFlags, parse_kind, parse_question
-from quadrille.experiments.options.grids import FOLLOWS
-from quadrille.experiments.options.rank_orders import AUTO
-from quadrille.experiments.options.values import whole_number
 from quadrille.experiments.sweep.points import (
     COLLECTIVE_FLAG_KEYS,
     FAULTS,
@@ -24,9 +21,11 @@ from quadrille.experiments.sweep.points import (
     Varied,
     points,
 )
-from quadrille.experiments.workloads.matmul import Flags, parse_problem
-from quadrille.experiments.workloads.training_flags import TrainingFlags
-from quadrille.experiments.workloads.workloads import KINDS, experiment_of
+from quadrille.experiments.words.experiment import KINDS, experiment_of
+from quadrille.experiments.words.matmul import AUTO, MatmulWords, parse_problem
+from quadrille.experiments.words.numbers import whole_number
+from quadrille.experiments.words.training import TrainingWords
+from quadrille.experiments.workloads.grids import FOLLOWS
 from quadrille.simulator.machine.network import network_of, speeds_of
 
 PLACES = 10**15
@@ -91,23 +90,23 @@ def _check_value(base: Asked, key: str, value: str, machines: Sequence[str], gpu
 # Multiplications
 
 
-def _check_flags(flags: Flags) -> None:
+def _check_flags(flags: MatmulWords) -> None:
     """Refuse a flag that can never be; whether grid and operands suit the algorithm is seen at each point."""
     parse_grid(flags.grid.replace(FOLLOWS, "1"))
-    usual = Flags()
+    usual = MatmulWords()
     if flags.matmul:
         parse_problem(flags)
         flags = replace(flags, transposed=usual.transposed)
     experiment_of(replace(flags, grid=usual.grid))
 
 
-def _plain(base: Asked, key: str, value: str) -> TrainingFlags:
+def _plain(base: Asked, key: str, value: str) -> TrainingWords:
     """Flags with which any value of a key can be, but for one that never can."""
     given = {kind: getattr(base.flags, kind, "") for kind in KINDS} | ({key: value} if key in KINDS else {})
     trained = next((kind for kind in KINDS if given[kind] and kind != "matmul"), None)
     if trained is None or key == "matmul":
-        return TrainingFlags(matmul="1,1,1")
-    flags = TrainingFlags(batch="1")
+        return TrainingWords(matmul="1,1,1")
+    flags = TrainingWords(batch="1")
     return replace(flags, gpt=given[trained]) if trained == "gpt" else replace(flags, mlp=given[trained])
 
 
@@ -115,7 +114,7 @@ def _check_follows(base: Asked, varied: Sequence[Varied], *, counted: bool) -> N
     """Refuse a number of GPUs that the grid does not follow, and a grid where the best one is asked for."""
     grids = _values_of(base.flags.grid, "grid", varied)
     if base.best_grid:
-        if grids != (Flags().grid,):
+        if grids != (MatmulWords().grid,):
             raise InputError(f"--best-grid chooses the grid: leave out the grid {grids[0]!r}")
         if not counted:
             raise InputError("--best-grid needs a number of GPUs: give --gpus N or --vary gpus=N,…")

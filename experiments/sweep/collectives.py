@@ -14,10 +14,10 @@ from quadrille.experiments.sweep.points import Asked
 def predicted_collective(asked: Asked) -> SweepAnswer:
     """The prediction of a collective, as `quadrille collective` makes it.
 
-    >>> from quadrille.experiments.options.machine_flags import MachineFlags
+    >>> from quadrille.experiments.words.machines import MachineWords
     >>> from quadrille.experiments.network.collective_flags import CollectiveFlags
     >>> gather = CollectiveFlags(kind="all-gather", bytes="1MiB", group="4")
-    >>> asked = Asked(collective=gather, on=MachineFlags(machine="perlmutter"), gpus="16")
+    >>> asked = Asked(collective=gather, on=MachineWords(machine="perlmutter"), gpus="16")
     >>> predicted_collective(asked).ranks, predicted_collective(asked.given("group", "17")).reason
     (4, '--group 17 with --stride 1: needs 17 GPUs, and there are 16')
     """

@@ -31,9 +31,9 @@ from typing import Any
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.units import parse_bytes
 from quadrille.experiments.network.collective_flags import CollectiveFlags
-from quadrille.experiments.options.machine_flags import MachineFlags, chosen_machine
-from quadrille.experiments.workloads.matmul import Flags
-from quadrille.experiments.workloads.training_flags import TrainingFlags
+from quadrille.experiments.words.machines import MachineWords, chosen_machine
+from quadrille.experiments.words.matmul import MatmulWords
+from quadrille.experiments.words.training import TrainingWords
 from quadrille.topologies.machines.machine import Machine
 
 MOST_POINTS = 100_000
@@ -58,9 +58,9 @@ class Asked:
     most_seconds : processor time after which a simulation of this search is given up
     """
 
-    flags: Flags = field(default_factory=TrainingFlags)
+    flags: MatmulWords = field(default_factory=TrainingWords)
     collective: CollectiveFlags | None = None
-    on: MachineFlags = field(default_factory=MachineFlags)
+    on: MachineWords = field(default_factory=MachineWords)
     gpus: str = ""
     best_grid: bool = False
     top: int = 3
@@ -105,7 +105,7 @@ KIND = "collective"
 """The key of the kind of collective."""
 SWITCH = "sequence_parallel"
 """The only flag that is given or not, which no value varies."""
-FLAG_KEYS = tuple(one.name for one in fields(TrainingFlags) if one.name != SWITCH)
+FLAG_KEYS = tuple(one.name for one in fields(TrainingWords) if one.name != SWITCH)
 COLLECTIVE_FLAG_KEYS = (KIND, *(one.name for one in fields(CollectiveFlags) if one.name not in ("kind", "gpus")))
 MACHINE_KEYS = ("machine", "routing")
 KEYS = ("gpus", *FLAG_KEYS, *MACHINE_KEYS, *FAULTS)
@@ -198,6 +198,6 @@ def points(base: Asked, varied: Sequence[Varied]) -> Iterator[tuple[dict[str, st
 
 
 @lru_cache(MACHINES_KEPT)
-def machine_of(on: MachineFlags, gpus: int | None = None, *, wiring_is_enough: bool = False) -> Machine:
+def machine_of(on: MachineWords, gpus: int | None = None, *, wiring_is_enough: bool = False) -> Machine:
     """The machine that the flags name, with so many GPUs if it is known by name; made once."""
     return chosen_machine(on, gpus, wiring_is_enough=wiring_is_enough)

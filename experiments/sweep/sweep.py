@@ -15,7 +15,6 @@ from dataclasses import asdict
 from quadrille.algorithms.errors import InputError, RunError
 from quadrille.algorithms.formats import files
 from quadrille.algorithms.provenance import provenance
-from quadrille.experiments.options.run_options import files_read
 from quadrille.experiments.output.destinations import Destinations
 from quadrille.experiments.output.tables import print_tables
 from quadrille.experiments.sweep.answers import Question, predicted_matmul
@@ -25,7 +24,8 @@ from quadrille.experiments.sweep.figure import draw
 from quadrille.experiments.sweep.outcomes import Sweep, SweepAnswer, rows_of
 from quadrille.experiments.sweep.points import KIND, Asked, Varied, parse_varied, points
 from quadrille.experiments.sweep.report import reason_lines, sweep_table, write_files
-from quadrille.experiments.workloads.workloads import own_flags
+from quadrille.experiments.words.experiment import own_flags
+from quadrille.experiments.words.runs import files_read
 from quadrille.runtime.host.console import remark, remark_all
 
 NOT_REACHED = SweepAnswer(reason="not reached: the sweep was interrupted")

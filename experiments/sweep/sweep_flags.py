@@ -6,20 +6,20 @@ from typing import Any
 
 from quadrille.algorithms.errors import InputError
 from quadrille.experiments.network.collective_flags import CollectiveFlags
-from quadrille.experiments.options.machine_flags import MachineFlags
-from quadrille.experiments.options.values import whole_number
 from quadrille.experiments.sweep.points import COLLECTIVE_FLAG_KEYS, FLAG_KEYS, KIND, SWITCH, Asked
-from quadrille.experiments.workloads.training_flags import TrainingFlags
+from quadrille.experiments.words.machines import MachineWords
+from quadrille.experiments.words.numbers import whole_number
+from quadrille.experiments.words.training import TrainingWords
 
 MATMULS_OWN = tuple(name for name in (*FLAG_KEYS, "best_grid", "top") if name not in COLLECTIVE_FLAG_KEYS)
 COLLECTIVES_OWN = tuple(name for name in COLLECTIVE_FLAG_KEYS if name not in FLAG_KEYS)
 
 
-def base_of(given: Mapping[str, Any], on: MachineFlags, vary: Sequence[str], typed: Collection[str]) -> Asked:
+def base_of(given: Mapping[str, Any], on: MachineWords, vary: Sequence[str], typed: Collection[str]) -> Asked:
     """What is asked at every point, but for what is varied.
 
     >>> flags = {"collective": "all-gather", "bytes": "1MiB", "dtype": "float32", "gpus": "8", "top": "3"}
-    >>> base_of(flags, MachineFlags(), ["group=2,4"], ["collective", "bytes", "gpus"]).collective.dtype
+    >>> base_of(flags, MachineWords(), ["group=2,4"], ["collective", "bytes", "gpus"]).collective.dtype
     ''
 
     Parameters
@@ -50,9 +50,9 @@ def base_of(given: Mapping[str, Any], on: MachineFlags, vary: Sequence[str], typ
     )
 
 
-def _flags(given: Mapping[str, Any], typed: Collection[str]) -> TrainingFlags:
+def _flags(given: Mapping[str, Any], typed: Collection[str]) -> TrainingWords:
     """The flags of a multiplication or of training steps, which have no dtype unless it was typed."""
-    flags = TrainingFlags(**{name: given[name] for name in (*FLAG_KEYS, SWITCH)})
+    flags = TrainingWords(**{name: given[name] for name in (*FLAG_KEYS, SWITCH)})
     trains = bool(flags.mlp or flags.gpt)
     return replace(flags, dtype="") if trains and "dtype" not in typed else flags
 

@@ -4,40 +4,40 @@ from dataclasses import replace
 
 from quadrille.algorithms.errors import InputError, QuadrilleError
 from quadrille.algorithms.schedule.grid import Axis
-from quadrille.experiments.options.grids import following
-from quadrille.experiments.options.memory_check import placement
-from quadrille.experiments.options.values import whole_number
 from quadrille.experiments.predict.depths import depths_of
 from quadrille.experiments.predict.training_step import TrainingStep, simulated_step
 from quadrille.experiments.sweep.outcomes import SweepAnswer, Trained
 from quadrille.experiments.sweep.patience import patience
 from quadrille.experiments.sweep.points import Asked, machine_of
+from quadrille.experiments.words.experiment import experiment_of
+from quadrille.experiments.words.machines import with_default_dtype
+from quadrille.experiments.words.numbers import whole_number
+from quadrille.experiments.workloads.fullest_device import fullest_device
+from quadrille.experiments.workloads.grids import following
 from quadrille.experiments.workloads.training import TrainingExperiment
 from quadrille.experiments.workloads.training_figures import experiment_peak_bytes, rates
-from quadrille.experiments.workloads.training_flags import with_usual_dtype
-from quadrille.experiments.workloads.workloads import experiment_of
 from quadrille.topologies.machines.machine import Machine
 
 
 def predicted_step(asked: Asked) -> SweepAnswer:
     """The prediction of a training step on the grid that was asked for.
 
-    >>> from quadrille.experiments.options.machine_flags import MachineFlags
-    >>> from quadrille.experiments.workloads.training_flags import TrainingFlags
-    >>> flags = TrainingFlags(gpt="tiny", batch="8", grid="x=2,z=4")
-    >>> predicted_step(Asked(flags=flags, on=MachineFlags(machine="perlmutter"))).trained.layers_simulated
+    >>> from quadrille.experiments.words.machines import MachineWords
+    >>> from quadrille.experiments.words.training import TrainingWords
+    >>> flags = TrainingWords(gpt="tiny", batch="8", grid="x=2,z=4")
+    >>> predicted_step(Asked(flags=flags, on=MachineWords(machine="perlmutter"))).trained.layers_simulated
     2
     """
     flags = asked.flags
     try:
         if asked.gpus:
             flags = replace(flags, grid=str(following(flags.grid, whole_number(asked.gpus, "gpus"))))
-        experiment = experiment_of(with_usual_dtype(flags, asked.on))
+        experiment = experiment_of(with_default_dtype(flags, asked.on))
         if not isinstance(experiment, TrainingExperiment):
             raise InputError(f"a training step is asked for, not a {experiment.name} multiplication")
         machine = machine_of(asked.on, experiment.grid.size)
         with patience(asked.most_seconds):
-            step = simulated_step(experiment, machine, depths=depths_of(experiment.manner))
+            step = simulated_step(experiment, machine, depths=depths_of(experiment.execution))
     except QuadrilleError as error:
         return SweepAnswer(reason=str(error))
     return answer_of(experiment, machine, step, experiment_peak_bytes(experiment))
@@ -58,7 +58,7 @@ def answer_of(
     peak_bytes : of the rank that needs most
     """
     gpus = experiment.grid.size
-    placed = placement(machine, gpus, experiment.manner.placement, experiment.grid)
+    placed = fullest_device(machine, gpus, experiment.execution.placement, experiment.grid)
     trained = trained_at(
         experiment,
         machine,
@@ -80,7 +80,7 @@ def answer_of(
         peak_bytes_per_rank_max=peak_bytes,
         fits=placed.fits(machine, peak_bytes),
         trained=trained,
-        remarks=tuple(experiment.remarks()),
+        remarks=tuple(experiment.remarks(experiment.applied_schedule())),
     )
 
 

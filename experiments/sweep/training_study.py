@@ -18,15 +18,15 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats import files
 from quadrille.algorithms.provenance import Provenance, provenance
 from quadrille.algorithms.units import format_bytes, format_seconds
-from quadrille.experiments.options.machine_flags import MachineFlags
 from quadrille.experiments.output.destinations import Destinations
 from quadrille.experiments.output.tables import UNKNOWN, percent, print_tables
 from quadrille.experiments.sweep.answers import Question
 from quadrille.experiments.sweep.outcomes import SweepAnswer, SweepRow, rows_of
 from quadrille.experiments.sweep.points import Asked, machine_of
 from quadrille.experiments.sweep.sweep import NOT_REACHED, answered, with_progress
-from quadrille.experiments.workloads.matmul import Flags
-from quadrille.experiments.workloads.training_flags import TrainingFlags, parse_training
+from quadrille.experiments.words.machines import MachineWords
+from quadrille.experiments.words.matmul import MatmulWords
+from quadrille.experiments.words.training import TrainingWords, parse_training
 from quadrille.runtime.host.console import remark, remark_all
 
 if TYPE_CHECKING:
@@ -84,10 +84,10 @@ class Asking:
         command = ["quadrille", "study", study, "--jobs", str(jobs), "--most-seconds", str(most_seconds)]
         return cls(jobs=jobs, most_seconds=most_seconds, json=str(answer), plot=str(figure), command=command)
 
-    def search(self, gpt: str, batch: int, gpus: int, on: MachineFlags, *, scheme: str = "4d") -> Asked:
+    def search(self, gpt: str, batch: int, gpus: int, on: MachineWords, *, scheme: str = "4d") -> Asked:
         """The best grid of a scheme, with all overlaps and full recomputation."""
         return Asked(
-            flags=TrainingFlags(
+            flags=TrainingWords(
                 gpt=gpt,
                 batch=str(batch),
                 scheme=scheme,
@@ -131,7 +131,7 @@ def asked_at(points: Sequence[Point], question: Question, jobs: int = 1) -> list
     """
     for _, one in points:
         machine_of(one.on)
-        parse_training(replace(as_training(one.flags), grid=Flags().grid))
+        parse_training(replace(as_training(one.flags), grid=MatmulWords().grid))
     answers = [NOT_REACHED] * len(points)
     try:
         for place, answer in with_progress(answered([one for _, one in points], question, jobs), len(points)):
@@ -141,9 +141,9 @@ def asked_at(points: Sequence[Point], question: Question, jobs: int = 1) -> list
     return answers
 
 
-def as_training(flags: Flags) -> TrainingFlags:
+def as_training(flags: MatmulWords) -> TrainingWords:
     """The flags of a study of training steps, which has no others."""
-    assert isinstance(flags, TrainingFlags)
+    assert isinstance(flags, TrainingWords)
     return flags
 
 

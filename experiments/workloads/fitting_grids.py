@@ -6,7 +6,7 @@ from typing import Protocol
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.matmuls.catalogue import Algorithm
 from quadrille.algorithms.schedule.grid import Grid
-from quadrille.experiments.options.grids import grids
+from quadrille.experiments.workloads.grids import grids
 
 GRIDS_SHOWN = 6
 

@@ -1,4 +1,4 @@
-"""What ways to issue a product are compared by: the rows of a machine, as the simulator reads them."""
+"""Seconds of products by GEMM layout on a machine, from which `--gemm-layouts` chooses."""
 
 from typing import TYPE_CHECKING
 
@@ -6,8 +6,8 @@ from quadrille.algorithms.analysis.volumes import Work
 from quadrille.algorithms.schedule.ops import GemmLayout
 from quadrille.algorithms.schedule.tensors import ITEM_BYTES, DType
 from quadrille.algorithms.training.gemm_layouts import GemmTimes
-from quadrille.experiments.options.machine_flags import MachineFlags, chosen_machine
-from quadrille.experiments.options.memory_check import placement
+from quadrille.experiments.workloads.fullest_device import fullest_device
+from quadrille.topologies.find_machine import find_machine
 
 if TYPE_CHECKING:
     from quadrille.topologies.machines.machine import Machine
@@ -19,7 +19,7 @@ WRITTEN = "written"
 def times_on(machine: "Machine", dtype: DType, ranks: int, threads: int | None = None) -> GemmTimes:
     """Seconds of products by layout, and of transposes, where so many ranks are busy.
 
-    >>> times = times_on(chosen_machine(MachineFlags(machine="perlmutter"), 4), "bfloat16", ranks=4)
+    >>> times = times_on(find_machine("perlmutter", gpus=4), "bfloat16", ranks=4)
     >>> times.product("NN", 512, 512, 512) == times.product("TN", 512, 512, 512)
     True
     >>> times.transposition(4096, 4096) > times.transposition(64, 64)
@@ -29,11 +29,10 @@ def times_on(machine: "Machine", dtype: DType, ranks: int, threads: int | None =
     ----------
     threads : BLAS threads of a rank, by default its share of the cores
     """
-    # a rank that measures products as they are written has no use for it
     from quadrille.simulator.machine.compute_model import ComputeModel
 
-    placed = placement(machine, ranks)
-    model = ComputeModel(machine, dtype, threads or placed.threads, min(placed.ranks, placed.cores))
+    device = fullest_device(machine, ranks)
+    model = ComputeModel(machine, dtype, threads or device.threads, min(device.ranks, device.cores))
 
     def product(layout: GemmLayout, m: int, k: int, n: int) -> float:
         return model.gemm(m, k, n, layout).seconds
@@ -57,4 +56,4 @@ def machine_for_layouts(name: str, ranks: int) -> "Machine":
     ------
     InputError : an unknown name, a file that holds no machine
     """
-    return chosen_machine(MachineFlags(machine=name), ranks)
+    return find_machine(name, gpus=ranks)

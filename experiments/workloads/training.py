@@ -1,8 +1,8 @@
 """Training steps as `run` and `simulate` know them."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal, cast
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from quadrille.algorithms.analysis.validate import validate
 from quadrille.algorithms.errors import InputError
@@ -20,11 +20,14 @@ from quadrille.algorithms.training.gpt import Gpt, gpt_schedule
 from quadrille.algorithms.training.mlp import Mlp, mlp_schedule
 from quadrille.algorithms.training.models import ModelShape
 from quadrille.algorithms.training.scheme import Scheme
+from quadrille.algorithms.training.schemes import find_scheme
 from quadrille.algorithms.training.weight_caching import cache_weights
-from quadrille.experiments.options.execution_options import Manner
-from quadrille.experiments.options.run_options import RunFlags
+from quadrille.experiments.workloads.execution_options import ExecutionOptions
 from quadrille.experiments.workloads.gemm_times import WRITTEN, layouts_known, machine_for_layouts, times_on
 from quadrille.experiments.workloads.training_lines import USUAL_OPTIONS
+
+if TYPE_CHECKING:
+    from quadrille.experiments.workloads.run_options import RunOptions
 
 OF_GPTS = ("zero", "micro_batch", "interleave", "recompute", "gradient_bytes")
 """Flags that a problem must have a field for."""
@@ -41,29 +44,42 @@ def gpt_workload(gpt: Gpt) -> Workload:
 
 @dataclass(frozen=True, slots=True)
 class TrainingExperiment:
-    """Training steps of one model under one scheme, and how they are carried out.
+    """Training steps of one model under one scheme.
+
+    >>> TrainingExperiment(Mlp((7, 11, 5), 6), Grid(z=2, x=3)).schedule().grid.size
+    6
 
     Parameters
     ----------
-    problem : the model, its batch, and what is chosen about the step
-    shape : of a GPT, as it was named; None of an MLP
+    problem : the model, its batch, and the options of the step
+    shape : the named shape of a GPT; None of an MLP
     keep_first : layers of each stage whose gathered weights are kept where others are gathered again
     gemm_layouts : the machine whose rows say in which layout products are issued, or `written`
-    manner : overlaps, collectives, threads and places
+
+    Raises
+    ------
+    InputError : a scheme that does not run on the grid
     """
 
     problem: Gpt | Mlp
-    scheme: Scheme
-    sequence_parallel: bool
-    grid: Grid
-    manner: Manner
+    grid: Grid = field(default_factory=Grid)
+    scheme: Scheme = field(default_factory=lambda: find_scheme("4d"))
+    execution: ExecutionOptions = field(default_factory=ExecutionOptions)
     shape: ModelShape | None = None
     keep_first: int = 0
     gemm_layouts: str = WRITTEN
 
+    def __post_init__(self) -> None:
+        self.scheme.check(self.grid)
+
+    @property
+    def sequence_parallel(self) -> bool:
+        """Whether rows between products are scattered."""
+        return bool(self.scheme.stream.finer)
+
     @property
     def name(self) -> str:
-        """What a record calls its algorithm."""
+        """The name of the scheme, as a record has it."""
         return self.scheme.name
 
     @property
@@ -102,15 +118,15 @@ class TrainingExperiment:
         if self.gemm_layouts != WRITTEN:
             chosen["gemm_layouts"] = self.gemm_layouts
         return Options(
-            overlap=self.manner.overlap_names,
+            overlap=self.execution.overlap_names,
             gathered=problem.gathered,
-            collectives=str(self.manner.choices),
+            collectives=str(self.execution.choices),
             threads=threads,
             scheme=self.scheme.name,
             sequence_parallel=self.sequence_parallel,
             steps=problem.steps,
             clip=problem.adam.clip,
-            **self.manner.options,
+            **self.execution.options,
             **chosen,
         )
 
@@ -135,7 +151,7 @@ class TrainingExperiment:
 
     def on_nodes(self, nodes: Sequence[int]) -> "TrainingExperiment":
         """The same where hierarchical collectives know the node of each rank."""
-        return replace(self, manner=self.manner.on_nodes(self.grid, nodes))
+        return replace(self, execution=self.execution.on_nodes(self.grid, nodes))
 
     def unchecked_schedule(self) -> Schedule:
         """The schedule before its overlaps, which may yet be continued from a checkpoint."""
@@ -148,7 +164,11 @@ class TrainingExperiment:
         if self.gemm_layouts == WRITTEN:
             return kept
         machine = machine_for_layouts(self.gemm_layouts, self.grid.size)
-        return tune_layouts(kept, times_on(machine, self.dtype, self.grid.size, self.manner.threads))
+        return tune_layouts(kept, times_on(machine, self.dtype, self.grid.size, self.execution.threads))
+
+    def applied_schedule(self) -> Schedule:
+        """The schedule with its overlaps, not checked."""
+        return self.execution.applied(self.unchecked_schedule())
 
     def schedule(self) -> Schedule:
         """The checked schedule, with its overlaps."""
@@ -156,16 +176,15 @@ class TrainingExperiment:
 
     def checked(self, schedule: Schedule) -> Schedule:
         """A schedule of this experiment, checked, with its overlaps."""
-        return validate(self.manner.carried_out(schedule))
+        return validate(self.execution.applied(schedule))
 
-    def check_run(self, flags: RunFlags) -> None:
-        """Refuse flags that are of multiplications."""
-        usual = RunFlags()
-        if flags.operands != usual.operands:
-            raise InputError(f"--operands {flags.operands}: is for --matmul; a model begins as --seed says")
-        if flags.verify_method not in ("auto", "serial"):
-            raise InputError(f"--verify-method {flags.verify_method}: training is checked by a serial run: serial")
-        for matrix, path in (*flags.inputs.items(), *flags.outputs.items()):
+    def check_run(self, options: "RunOptions") -> None:
+        """Refuse options that are of multiplications."""
+        if options.operands != "uniform":
+            raise InputError(f"--operands {options.operands}: is for --matmul; a model begins as --seed says")
+        if options.verify_method not in ("auto", "serial"):
+            raise InputError(f"--verify-method {options.verify_method}: training is checked by a serial run: serial")
+        for matrix, path in (*options.inputs.items(), *options.outputs.items()):
             if path:
                 raise InputError(f"--{matrix.lower()} {path}: is for --matmul; a model has --load and --save")
 
@@ -174,48 +193,51 @@ class TrainingExperiment:
         axes = ", ".join(axis for axis in ("pipeline", "data", "z", "y", "x") if _takes(self.scheme, axis))
         return f"a --grid of {ranks} over the axes {axes}"
 
-    def remarks(self) -> list[str]:
-        """What to say of a model that schedules carry out otherwise, and of layouts that nobody measured."""
-        found = []
+    def remarks(self, schedule: Schedule) -> list[str]:
+        """A line for each trait of the model that schedules change, and for each option that changes nothing.
+
+        Parameters
+        ----------
+        schedule : the experiment's schedule
+        """
+        lines = []
         if self.shape is not None and self.shape.differences:
-            found.append(f"{self.shape.name} is carried out otherwise: {'; '.join(self.shape.differences)}")
+            lines.append(f"{self.shape.name} is carried out otherwise: {'; '.join(self.shape.differences)}")
         if self.gemm_layouts != WRITTEN:
             machine = machine_for_layouts(self.gemm_layouts, self.grid.size)
             if layouts_known(machine, self.dtype) < 2:
                 words = f"{machine.name} has no measured products in {self.dtype} of several layouts"
-                found.append(f"--gemm-layouts {self.gemm_layouts} changes nothing: {words}")
-        return found + self._without_effect()
+                lines.append(f"--gemm-layouts {self.gemm_layouts} changes nothing: {words}")
+        return lines + self._without_effect(schedule)
 
-    def _without_effect(self) -> list[str]:
-        """What to say of flags that change nothing on this grid."""
-        where, schedule = f"{self.name} on {self.grid}", self.unchecked_schedule()
-        long = {
+    def _without_effect(self, schedule: Schedule) -> list[str]:
+        """A line for each option that changes nothing on this grid."""
+        where = f"{self.name} on {self.grid}"
+        marked = {
             op.overlap
             for op in all_ops(schedule)
             if isinstance(op, Communication) and self.grid.length(op.axis) > 1 and op.overlap
         }
-        idle = [name for name in self.manner.overlap_names if name not in long]
-        found = [f"--overlap {','.join(idle)} changes nothing: {where} has no such communication"] if idle else []
-        found += self.manner.idle_bands(schedule, where)
-        if self.keep_first and "oag" not in long:
-            found.append(f"--keep-first {self.keep_first} changes nothing: {where} gathers no weights")
-        if self.problem.gathered == "keep" and "oag" not in long:
-            found.append(f"--gathered keep changes nothing: {where} gathers no weights")
+        idle = [name for name in self.execution.overlap_names if name not in marked]
+        lines = [f"--overlap {','.join(idle)} changes nothing: {where} has no such communication"] if idle else []
+        lines += self.execution.idle_bands(schedule, where)
+        if self.keep_first and "oag" not in marked:
+            lines.append(f"--keep-first {self.keep_first} changes nothing: {where} gathers no weights")
+        if self.problem.gathered == "keep" and "oag" not in marked:
+            lines.append(f"--gathered keep changes nothing: {where} gathers no weights")
         if self.sequence_parallel and self.grid.x == 1:
-            found.append(f"--sequence-parallel changes nothing: {where} has no ranks along x")
-        for words, otherwise in self._chosen_otherwise():
-            if otherwise.unchecked_schedule() == schedule:
-                found.append(f"{words} changes nothing: {where} does the same without")
-        return found
+            lines.append(f"--sequence-parallel changes nothing: {where} has no ranks along x")
+        return lines + [f"{words} changes nothing: {where} does the same without" for words in self._idle_options()]
 
-    def _chosen_otherwise(self) -> "Iterator[tuple[str, TrainingExperiment]]":
-        """What was chosen about the step and may come to nothing, in words, and the same without it."""
+    def _idle_options(self) -> Iterator[str]:
+        """The options of the step without which its schedule is the same, in words."""
         for name in IDLE_ON_SOME_GRIDS:
-            usual = USUAL_OPTIONS[name]
-            chosen = getattr(self.problem, name, usual)
-            if chosen != usual:
-                flag = f"--{name.replace('_', '-')} {chosen}"
-                yield flag, replace(self, problem=replace(self.problem, **{name: usual}))  # type: ignore[arg-type]
+            default = USUAL_OPTIONS[name]
+            chosen = getattr(self.problem, name, default)
+            if chosen != default:
+                otherwise = replace(self, problem=replace(self.problem, **{name: default}))  # type: ignore[arg-type]
+                if otherwise.unchecked_schedule() == self.unchecked_schedule():
+                    yield f"--{name.replace('_', '-')} {chosen}"
 
 
 def _takes(scheme: Scheme, axis: str) -> bool:

@@ -13,7 +13,7 @@ mean rank takes it.  Flop of the model and of the hardware: `quadrille.algorithm
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from quadrille.algorithms.analysis.storage import storages
 from quadrille.algorithms.collectives.choices import Choices
@@ -23,10 +23,13 @@ from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.training.adam import STEP
 from quadrille.algorithms.training.flops import flops_per_second_per_gpu
 from quadrille.algorithms.training.memory import largest_memory
-from quadrille.experiments.options.memory_check import placement
-from quadrille.experiments.workloads.matmul import Experiment
+from quadrille.experiments.workloads.fullest_device import FullestDevice, fullest_device
+from quadrille.experiments.workloads.matmul import MatmulExperiment
 from quadrille.experiments.workloads.training import TrainingExperiment
 from quadrille.topologies.machines.machine import Machine
+
+if TYPE_CHECKING:
+    from quadrille.experiments.workloads.experiment import Experiment
 
 
 class OpSeconds(Protocol):
@@ -54,15 +57,17 @@ class Spent:
 
     Parameters
     ----------
-    seconds : of all steps
-    machine : where it is known
-    losses : of every step, where it was run
+    seconds : seconds of all steps
+    machine : the machine, where it is known
+    losses : the loss of every step, where it was run
+    device : the device that most ranks share, where it is known
     """
 
     seconds: float
     ops: Sequence[OpSeconds]
     machine: Machine | None
     losses: tuple[float, ...] | None = None
+    device: FullestDevice | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +127,7 @@ def iterations(
     return Iterations(max(0.0, makespan - once) / steps, tuple(op for op in told if op.name not in before), steps)
 
 
-def exposed_by_axis(experiment: Experiment | TrainingExperiment, every: Sequence[OpSeconds]) -> dict[Axis, float]:
+def exposed_by_axis(experiment: "Experiment", every: Sequence[OpSeconds]) -> dict[Axis, float]:
     """Communication of each long axis that nothing hides, of the mean rank."""
     return {
         axis: sum(op.exposed_seconds for op in every if op.axis == axis)
@@ -131,13 +136,13 @@ def exposed_by_axis(experiment: Experiment | TrainingExperiment, every: Sequence
     }
 
 
-def figures_of(experiment: Experiment | TrainingExperiment, schedule: Schedule, spent: Spent) -> dict[str, Any]:
+def figures_of(experiment: "Experiment", schedule: Schedule, spent: Spent) -> dict[str, Any]:
     """Fields of the record that only training steps have; none of a multiplication."""
-    if isinstance(experiment, Experiment):
+    if isinstance(experiment, MatmulExperiment):
         return {}
     each = iterations(experiment, schedule, spent.seconds, spent.ops).seconds
     found = rates(experiment, each, spent.machine) if each else None
-    kept = {str(kind): size for kind, size in largest_memory(schedule, experiment.manner.choices).items()}
+    kept = {str(kind): size for kind, size in largest_memory(schedule, experiment.execution.choices).items()}
     losses = () if spent.losses is None else tuple(one if isfinite(one) else None for one in spent.losses)
     return {
         **({"losses": losses} if losses else {}),
@@ -147,26 +152,26 @@ def figures_of(experiment: Experiment | TrainingExperiment, schedule: Schedule, 
         "percent_of_peak": found.percent_of_peak if found else None,
         "exposed_seconds_by_axis": exposed_by_axis(experiment, spent.ops),
         "memory_bytes_by_kind": kept,
-        "fits": _fits(experiment, spent.machine, sum(kept.values())),
+        "fits": _fits(experiment, spent, sum(kept.values())),
     }
 
 
 def peak_bytes(schedule: Schedule, choices: Choices) -> int:
     """Bytes of the fuller one of the first and the last stage: between them there is no table, and less under way."""
     last = schedule.grid.rank_at({"pipeline": schedule.grid.pipeline - 1})
-    places = [schedule.place(rank) for rank in sorted({0, last})]
+    places = [schedule.coordinates(rank) for rank in sorted({0, last})]
     return max(kept.bytes for kept in storages(schedule, places, choices))
 
 
 def experiment_peak_bytes(experiment: TrainingExperiment) -> int:
     """The same of the schedule that the experiment is carried out by."""
-    schedule = experiment.manner.carried_out(experiment.unchecked_schedule())
-    return peak_bytes(schedule, experiment.manner.choices)
+    return peak_bytes(experiment.applied_schedule(), experiment.execution.choices)
 
 
-def _fits(experiment: Experiment | TrainingExperiment, machine: Machine | None, peak_bytes: int) -> bool | None:
+def _fits(experiment: "TrainingExperiment", spent: Spent, rank_bytes: int) -> bool | None:
+    """Whether so many bytes of each rank fit in memory; None where no machine is known."""
+    machine, grid = spent.machine, experiment.grid
     if machine is None:
         return None
-    return placement(machine, experiment.grid.size, experiment.manner.placement, experiment.grid).fits(
-        machine, peak_bytes
-    )
+    device = spent.device or fullest_device(machine, grid.size, experiment.execution.placement, grid)
+    return device.fits(machine, rank_bytes)

@@ -1,11 +1,11 @@
 """Commands about one experiment, or many: run, simulate, schedule, compare, sweep, explain, operands."""
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
-import typer
+import click
 
 from quadrille.cli.app import app
+from quadrille.cli.commands import argument, flag, switch
 from quadrille.cli.networks import COLLECTIVE
 from quadrille.cli.options import (
     CARRIED_OUT,
@@ -30,11 +30,9 @@ from quadrille.cli.options import (
     Seed,
     Sizes,
     Transposed,
-    experiment_flags,
-    flag,
+    experiment_words,
     flags_of,
-    machine_flags,
-    switch,
+    machine_words,
     taken,
     typed,
     with_flags,
@@ -42,117 +40,159 @@ from quadrille.cli.options import (
 
 if TYPE_CHECKING:
     from quadrille.algorithms.formats.record import AskedGranularity
-    from quadrille.experiments.workloads.matmul import Flags
+    from quadrille.algorithms.matmuls.forms import Operand
+    from quadrille.experiments.output.destinations import Destinations
+    from quadrille.experiments.words.matmul import MatmulWords
+    from quadrille.experiments.workloads.run_options import RunOptions
 
 
 COUNTED = flags_of(gpus=(Gpus, ""))
 """How many GPUs the grid of one experiment has to fit."""
 
 
-def grid_on_gpus(context: typer.Context, given: dict[str, Any]) -> "Flags":
-    """The flags that name the experiment, with a grid that fits the GPUs; says which ones stay idle."""
+def words_on_gpus(context: click.Context, given: dict[str, Any]) -> "MatmulWords":
+    """The words that name the experiment, with a grid that fits the GPUs; says which GPUs stay idle."""
     import os
 
     from quadrille.cli.root_rank import is_first
-    from quadrille.experiments.workloads.gpu_count import idle_gpus, on_gpus
+    from quadrille.experiments.words.gpus import idle_gpus, on_gpus
     from quadrille.runtime.host.console import remark
 
-    on = machine_flags(given)
+    on = machine_words(given)
     grid_given = "grid" in typed(context, given)
-    flags = on_gpus(experiment_flags(context, given), given["gpus"], on.machine, grid_given=grid_given)
-    idle = idle_gpus(flags, given["gpus"], on)
+    words = on_gpus(experiment_words(context, given), given["gpus"], on.machine, grid_given=grid_given)
+    idle = idle_gpus(words, given["gpus"], on)
     if idle and is_first(os.environ):
         remark(idle)
-    return flags
+    return words
 
 
-def experiment_command(verb: Callable[[set[str], "AskedGranularity"], Callable[..., None]]) -> Callable[..., None]:
-    """A command that measures or predicts a multiplication or training steps: all words but the first are the same.
+EXPERIMENT_AND_RUN = (
+    COUNTED,
+    EXPERIMENT,
+    TRAINING,
+    CARRIED_OUT,
+    PLAN,
+    INPUTS,
+    OUTPUTS,
+    ON_MACHINE,
+    SWITCHES,
+    GRANULARITY,
+    DESTINATIONS,
+)
+"""The flags of `run` and `simulate`: all words but the first are the same.
 
-    `simulate` checks what only a run heeds (files, repeats, verification) and is
-    not changed by it; `run` checks the machine and names it in its record.
-
-    Parameters
-    ----------
-    verb : gives what the command does with its flags, when some of what makes simulations fast is switched off, at a
-        granularity
-    """
-
-    @with_flags(
-        COUNTED,
-        EXPERIMENT,
-        TRAINING,
-        CARRIED_OUT,
-        PLAN,
-        INPUTS,
-        OUTPUTS,
-        ON_MACHINE,
-        SWITCHES,
-        GRANULARITY,
-        DESTINATIONS,
-    )
-    def command(context: typer.Context, **given: Any) -> None:
-        from quadrille.algorithms.formats.record import AskedGranularity
-        from quadrille.experiments.options.run_options import RunFlags
-        from quadrille.experiments.options.values import one_of
-        from quadrille.experiments.output.destinations import Destinations
-
-        flags = grid_on_gpus(context, given)
-        inputs = {"A": given["a"], "B": given["b"], "dC": given["dc"]}
-        outputs = {"C": given["c"], "dA": given["da"], "dB": given["db"]}
-        run_flags = RunFlags(**taken(given, PLAN), inputs=inputs, outputs=outputs)  # type: ignore[arg-type]
-        destinations = Destinations(**taken(given, DESTINATIONS))
-        off = {name.removeprefix("no_") for name, given_ in taken(given, SWITCHES).items() if given_}
-        granularity = cast(AskedGranularity, one_of(given["granularity"], "granularity", get_args(AskedGranularity)))
-        verb(off, granularity)(flags, run_flags, machine_flags(given), destinations=destinations, command=context.obj)
-
-    return command
+`simulate` checks what only a run heeds (files, repeats, verification) and is
+not changed by it; `run` checks the machine and names it in its record.
+"""
 
 
-def measuring(off: set[str], granularity: "AskedGranularity") -> Callable[..., None]:  # noqa: ARG001 - not simulated
-    """What `run` does; imported when it is asked for."""
-    from quadrille.experiments.measure.run import run
+def run_options(given: dict[str, Any]) -> "RunOptions":
+    """The run options that the flags name."""
+    from quadrille.experiments.words.runs import RunWords, parse_run
 
-    return run
+    inputs = {"A": given["a"], "B": given["b"], "dC": given["dc"]}
+    outputs = {"C": given["c"], "dA": given["da"], "dB": given["db"]}
+    return parse_run(RunWords(**taken(given, PLAN), inputs=inputs, outputs=outputs))  # type: ignore[arg-type]
 
 
-def predicting(off: set[str], granularity: "AskedGranularity") -> Callable[..., None]:
-    """What `simulate` does; imported when it is asked for."""
-    from functools import partial
+def destinations(given: dict[str, Any], words: "MatmulWords", ranks: int) -> "Destinations":
+    """The files that the flags name for results, beside those that are read."""
+    from quadrille.algorithms.errors import InputError
+    from quadrille.experiments.output.destinations import Destinations
+    from quadrille.experiments.words.runs import files_read, parse_ranks
 
+    paths = taken(given, DESTINATIONS)
+    text = paths.pop("ranks")
+    if text and not (paths["trace"] or paths["timeline"]):
+        raise InputError(f"--ranks {text}: says what --trace or --timeline shows; give one of them")
+    shown = parse_ranks(text, ranks) if text else ()
+    read = machine_words(given).files | files_read(words)
+    return Destinations(**paths, ranks=shown, read=read)
+
+
+@app.command(
+    "run", text="Measure a multiplication or training steps: as one rank, or as many under launch, mpirun or srun."
+)
+@with_flags(*EXPERIMENT_AND_RUN)
+def run(context: click.Context, **given: Any) -> None:
+    """Measure the experiment."""
+    import os
+
+    from quadrille.cli.root_rank import is_first
+    from quadrille.experiments.measure.run import run as measure
+    from quadrille.experiments.words.experiment import experiment_of
+
+    asked_granularity(given)
+    words = words_on_gpus(context, given)
+    experiment = experiment_of(words)
+    options = run_options(given)
+    written = destinations(given, words, experiment.grid.size)
+    machine = None
+    if machine_words(given).given and is_first(os.environ):
+        from quadrille.experiments.words.machines import chosen_machine
+
+        machine = chosen_machine(machine_words(given), experiment.grid.size)
+    measure(experiment, machine, options=options, destinations=written, command=context.obj)
+
+
+@app.command("simulate", text="Predict a multiplication or training steps on a machine.")
+@with_flags(*EXPERIMENT_AND_RUN)
+def simulate(context: click.Context, **given: Any) -> None:
+    """Predict the experiment."""
     from quadrille.simulator.gc_paused import gc_paused
 
     with gc_paused():
         from quadrille.experiments.predict.predict import predict
+        from quadrille.experiments.words.experiment import experiment_of
+        from quadrille.experiments.words.machines import chosen_machine, with_default_dtype
         from quadrille.simulator.simulate import Shortcuts
 
-    return gc_paused()(partial(predict, shortcuts=Shortcuts(**dict.fromkeys(off, False)), granularity=granularity))
+        granularity = asked_granularity(given)
+        on = machine_words(given)
+        words = with_default_dtype(words_on_gpus(context, given), on)
+        experiment = experiment_of(words)
+        options = run_options(given)
+        written = destinations(given, words, experiment.grid.size)
+        machine = chosen_machine(on, experiment.grid.size)
+        off = {name.removeprefix("no_") for name, is_off in taken(given, SWITCHES).items() if is_off}
+        predict(
+            experiment,
+            machine,
+            options=options,
+            destinations=written,
+            shortcuts=Shortcuts(**dict.fromkeys(off, False)),
+            granularity=granularity,
+            command=context.obj,
+        )
 
 
-app.command(
-    "run", help="Measure a multiplication or training steps: as one rank, or as many under launch, mpirun or srun."
-)(experiment_command(measuring))
-app.command("simulate", help="Predict a multiplication or training steps on a machine.")(experiment_command(predicting))
+def asked_granularity(given: dict[str, Any]) -> "AskedGranularity":
+    """The granularity that the flags name."""
+    from quadrille.algorithms.formats.record import AskedGranularity
+    from quadrille.experiments.words.numbers import one_of
+
+    return cast("AskedGranularity", one_of(given["granularity"], "granularity", get_args(AskedGranularity)))
 
 
 @app.command()
 @with_flags(COUNTED, EXPERIMENT, TRAINING)
-def schedule(context: typer.Context, **given: Any) -> None:
+def schedule(context: click.Context, **given: Any) -> None:
     """Print a schedule: its tensors, then its lanes and ops."""
     from quadrille.algorithms.errors import InputError
-    from quadrille.experiments.workloads.workloads import experiment_of
+    from quadrille.experiments.words.experiment import experiment_of
 
-    experiment = experiment_of(grid_on_gpus(context, given))
-    if experiment.manner.any_order:
+    experiment = experiment_of(words_on_gpus(context, given))
+    if experiment.execution.any_order:
         raise InputError("order 'auto': run and simulate find it for a --machine; name the axes, such as z,y,x,data")
     print(experiment.schedule())
 
 
 @app.command()
 def compare(
-    context: typer.Context,
-    predicted: Annotated[str, typer.Argument(metavar="PREDICTED", help="A record, or a folder of records.")],
-    measured: Annotated[str, typer.Argument(metavar="MEASURED", help="A record, or a folder of records.")],
+    context: click.Context,
+    predicted: Annotated[str, argument("PREDICTED", "A record, or a folder of records.")],
+    measured: Annotated[str, argument("MEASURED", "A record, or a folder of records.")],
     json: Json = "",
     figure: Plot = "",
     trace: Annotated[str, flag("--trace", "FILE", "Write both timelines as one Chrome trace.")] = "",
@@ -189,25 +229,25 @@ SWEEP = flags_of(
 
 @app.command()
 @with_flags(EXPERIMENT, TRAINING, CARRIED_OUT, SWEPT_COLLECTIVE, ON_MACHINE, SWEEP)
-def sweep(context: typer.Context, **given: Any) -> None:
+def sweep(context: click.Context, **given: Any) -> None:
     """Predict a multiplication, training steps or a collective for every combination of the values of some flags.
 
     As: quadrille sweep --collective all-reduce --group 16 --concurrent all --machine h100-superpod
     --vary bytes=1MiB,1GiB --vary gpus=64,256 --vary collectives=nccl,own:ring
     """
-    from quadrille.experiments.options.values import whole_number
     from quadrille.experiments.sweep.sweep import sweep as sweep_points
     from quadrille.experiments.sweep.sweep_flags import base_of
+    from quadrille.experiments.words.numbers import whole_number
 
-    base = base_of(given, machine_flags(given), given["vary"], typed(context, given))
+    base = base_of(given, machine_words(given), given["vary"], typed(context, given))
     written = {name: given[name] for name in ("json", "csv", "plot")}
     sweep_points(base, given["vary"], **written, jobs=whole_number(given["jobs"], "--jobs"), command=context.obj)
 
 
 @app.command()
 def explain(
-    context: typer.Context,
-    record: Annotated[str, typer.Argument(metavar="FILE", help="A record, or the JSON of collective or flows.")],
+    context: click.Context,
+    record: Annotated[str, argument("FILE", "A record, or the JSON of collective or flows.")],
     json: Json = "",
 ) -> None:
     """Explain where the time of a run goes: critical path, causes, and the links that fill."""
@@ -229,9 +269,12 @@ def operands(
 ) -> None:
     """Write to files the operands that run generates from the same seed."""
     from quadrille.experiments.measure.operand_files import write_operands
-    from quadrille.experiments.options.values import whole_number
-    from quadrille.experiments.workloads.matmul import Flags
+    from quadrille.experiments.words.matmul import MatmulWords, parse_problem
+    from quadrille.experiments.words.numbers import one_of, whole_number
+    from quadrille.runtime.operands.generator import Kind
 
-    chosen = whole_number(seed, "--seed", least=0)
-    named = Flags(matmul=matmul, transposed=transposed, dtype=dtype)
-    write_operands(named, seed=chosen, kind=operands, paths={"A": a, "B": b, "dC": dc})
+    number = whole_number(seed, "--seed", least=0)
+    problem = parse_problem(MatmulWords(matmul=matmul, transposed=transposed, dtype=dtype))
+    kind = cast(Kind, one_of(operands, "operands", get_args(Kind)))
+    paths: dict[Operand, str] = {"A": a, "B": b, "dC": dc}
+    write_operands(problem, seed=number, kind=kind, paths={matrix: path for matrix, path in paths.items() if path})

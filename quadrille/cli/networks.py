@@ -4,19 +4,18 @@ from collections.abc import Callable
 from inspect import Parameter
 from typing import Annotated, Any
 
-import typer
+import click
 
 from quadrille.cli.app import app, topology_group
+from quadrille.cli.commands import argument, flag, switch
 from quadrille.cli.options import (
     ON_WIRING,
     Json,
     NoFold,
     NoFoldTime,
     NoLocal,
-    flag,
     flags_of,
-    machine_flags,
-    switch,
+    machine_words,
     taken,
     with_flags,
 )
@@ -58,7 +57,7 @@ COLLECTIVE_SWITCHES = flags_of(
         Parameter(
             "traffic",
             Parameter.KEYWORD_ONLY,
-            annotation=Annotated[str, typer.Argument(metavar="TRAFFIC.csv", help="source,destination,bytes,start_s")],
+            annotation=Annotated[str, argument("TRAFFIC.csv", "source,destination,bytes,start_s")],
         )
     ],
     flags_of(
@@ -75,14 +74,14 @@ COLLECTIVE_SWITCHES = flags_of(
     ),
     ON_WIRING,
 )
-def flows(context: typer.Context, **given: Any) -> None:
+def flows(context: click.Context, **given: Any) -> None:
     """Predict when many flows between GPUs, each of its own size and start, end on a machine."""
     from quadrille.experiments.network.flows import flows as simulate
-    from quadrille.experiments.options.values import whole_number
+    from quadrille.experiments.words.numbers import whole_number
 
     count = whole_number(given["gpus"], "--gpus") if given["gpus"] else None
     chosen = {name: given[name] for name in ("traffic", "weights", "json")}
-    simulate(**chosen, on=machine_flags(given), gpus=count, local=not given["no_local"], command=context.obj)
+    simulate(**chosen, on=machine_words(given), gpus=count, local=not given["no_local"], command=context.obj)
 
 
 def collective_command() -> Callable[..., None]:
@@ -90,11 +89,11 @@ def collective_command() -> Callable[..., None]:
     kind = Parameter(
         "kind",
         Parameter.KEYWORD_ONLY,
-        annotation=Annotated[str, typer.Argument(metavar="KIND", help="all-gather, all-reduce, broadcast, …")],
+        annotation=Annotated[str, argument("KIND", "all-gather, all-reduce, broadcast, …")],
     )
 
     @with_flags([kind], COLLECTIVE, flags_of(json=(Json, "")), ON_WIRING, COLLECTIVE_SWITCHES)
-    def command(context: typer.Context, **given: Any) -> None:
+    def command(context: click.Context, **given: Any) -> None:
         from quadrille.experiments.network.collective_command import collective as predict
         from quadrille.experiments.network.collective_flags import CollectiveFlags
         from quadrille.simulator.collectives.collective import SimulationOptions
@@ -103,30 +102,30 @@ def collective_command() -> Callable[..., None]:
         off = {name.removeprefix("no_"): not value for name, value in taken(given, COLLECTIVE_SWITCHES).items()}
         no_memory = not off.pop("memory")
         ways = SimulationOptions(causes=True, **off)
-        predict(flags, machine_flags(given), ways=ways, no_memory=no_memory, json=given["json"], command=context.obj)
+        predict(flags, machine_words(given), ways=ways, no_memory=no_memory, json=given["json"], command=context.obj)
 
     return command
 
 
-app.command("collective", help="Predict one collective of many groups on a machine, and what holds it back.")(
+app.command("collective", text="Predict one collective of many groups on a machine, and what holds it back.")(
     collective_command()
 )
 
 
 @app.command()
-def machines(name: Annotated[str, typer.Argument(metavar="[NAME]", help="One of them only.")] = "") -> None:
+def machines(name: Annotated[str, argument("[NAME]", "One of them only.")] = "") -> None:
     """List the machines known by name, and the source of every number."""
-    from quadrille.experiments.options.machines import list_machines
+    from quadrille.topologies.find_machine import describe_machines
 
-    list_machines(name)
+    print(describe_machines(name))
 
 
 @topology_group.command("show")
 def topology_show(
-    context: typer.Context,
+    context: click.Context,
     topology: Annotated[
         str,
-        typer.Argument(metavar="TOPOLOGY", help="A machine, FAMILY:KEY=VALUE,…, or a file (.json, .xml, .toml)."),
+        argument("TOPOLOGY", "A machine, FAMILY:KEY=VALUE,…, or a file (.json, .xml, .toml)."),
     ],
     gpus: Annotated[str, flag("--gpus", "N", "Of a named machine; by default all that it has.")] = "",
     json: Annotated[str, flag("--json", "FILE|-", "Write the network as node-link JSON; - is stdout.")] = "",

@@ -48,8 +48,8 @@ GEMM: dict[str, tuple[int, str, type[np.floating[Any]]]] = {
 CUDA_SUCCESS, CUDA_ERROR_NOT_READY = 0, 600
 """Of cudaError_t: what asking an event may answer while all is well."""
 
-DISALLOW_REDUCED_PRECISION_REDUCTION = 16
-"""Of cublasMath_t: partial sums of a product are added in the accumulating dtype too."""
+CUBLAS_DEFAULT_MATH, DISALLOW_REDUCED_PRECISION_REDUCTION = 0, 16
+"""Of cublasMath_t: cuBLAS's own choice; and partial sums of a product are added in the accumulating dtype too."""
 
 LOWEST_CAPABILITY: dict[DType, tuple[int, int]] = {"float16": (5, 3), "bfloat16": (8, 0)}
 

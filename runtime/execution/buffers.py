@@ -52,7 +52,7 @@ class Buffers:
             ]
             for name, size in plan.tensors.items()
         }
-        for gather in schedule.once(gathered_in_place).values():
+        for gather in schedule.cached(gathered_in_place).values():
             self._let_live_in_place(gather, place, choices)
         widest = schedule.dtype if plan.scratch_item_bytes == ITEM_BYTES[schedule.dtype] else WIDER[schedule.dtype]
         self.scratch = Scratch(
@@ -86,28 +86,28 @@ class Buffers:
 
     def bind(self, name: str, place: Coordinates, view: Array) -> None:
         """Let the copy of `name` at this moment stand for a view of another tensor."""
-        self._views[name, self._schedule.tensors[name].instance(place)] = view
+        self._views[name, self._schedule.tensors[name].copy_index(place)] = view
 
     def flat(self, name: str, place: Coordinates, ahead: int = 0) -> Array:
         """The block as a flat array."""
         tensor = self._schedule.tensors[name]
         if tensor.band_of is not None:
             return self.window(tensor.band_of, place, self.block(name, place)).reshape(-1)
-        instance = tensor.instance(place, ahead)
+        instance = tensor.copy_index(place, ahead)
         if (name, instance) in self._views:
             return self._views[name, instance].reshape(-1)
         return self._copies[name][instance][: self.block(name, place).elements]
 
     def stored(self, name: str, place: Coordinates) -> Array:
         """The block in the shape in which it is stored."""
-        view = self._views.get((name, self._schedule.tensors[name].instance(place)))
+        view = self._views.get((name, self._schedule.tensors[name].copy_index(place)))
         if view is not None:
             return view
         return self.flat(name, place).reshape(self.block(name, place).shape)
 
     def result(self, name: str, place: Coordinates) -> Array | list[Array]:
         """The block, or those of all copies."""
-        moments = list(self._schedule.tensors[name].moments(place))
+        moments = list(self._schedule.tensors[name].copy_coordinates(place))
         blocks = [self.stored(name, moment) for moment in moments]
         return blocks if self._schedule.tensors[name].copies else blocks[0]
 

@@ -102,7 +102,7 @@ class RankExecutor:
     ) -> None:
         self._schedule = schedule
         self._rank = rank
-        self._place = schedule.place(rank)
+        self._place = schedule.coordinates(rank)
         self._carrier = carrier
         self._watcher = watcher
         self._library = library
@@ -174,7 +174,7 @@ class RankExecutor:
         for name in names:
             tensor = self._schedule.tensors[name]
             with reporting(self._watcher, f"loading '{name}'"):
-                for moment in tensor.moments(self._place):
+                for moment in tensor.copy_coordinates(self._place):
                     values = source.stored(tensor.copy_name(moment), tensor.block(moment))
                     self._buffers.load(name, moment, values)
 

@@ -139,7 +139,7 @@ def check_memory(schedule: Schedule, choices: Choices, site: RankEnvironment, *,
     ------
     InputError : the ranks of a host, or of a GPU, need more than is left there
     """
-    place = schedule.place(site.communicator.rank)
+    place = schedule.coordinates(site.communicator.rank)
     kept = storage(schedule, place, choices).bytes
     if site.library.name == "cupy":
         rooms = [_device_room(site, kept)]

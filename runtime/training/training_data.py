@@ -211,6 +211,6 @@ def tensor_copy(schedule: Schedule, name: str) -> TensorCopy:
 def shape_of(schedule: Schedule, tensor: Tensor) -> tuple[int, int]:
     """Rows and columns of one whole copy."""
     return (
-        schedule.sizes[tensor.rows.dimension] * tensor.rows.each,
-        schedule.sizes[tensor.columns.dimension] * tensor.columns.each,
+        schedule.sizes[tensor.rows.dimension] * tensor.rows.unit,
+        schedule.sizes[tensor.columns.dimension] * tensor.columns.unit,
     )

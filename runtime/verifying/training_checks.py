@@ -208,7 +208,7 @@ def verify_blocks(
     deviations = list(_losses(blocks["loss"], reference, factor, EPS[dtype]))
     for name, found in blocks.items():
         tensor = schedule.tensors[name]
-        for moment, block in zip(tensor.moments(place), found, strict=True):
+        for moment, block in zip(tensor.copy_coordinates(place), found, strict=True):
             copy = tensor.copy_name(moment)
             if name == "loss" or copy not in reference.run.values or not block.size:
                 continue

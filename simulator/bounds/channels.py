@@ -87,7 +87,7 @@ def list_channels(
     pairs: dict[int, tuple[tuple[GroupStage, ...], Ints]] = {}
     listed: set[tuple[str, int, bytes]] = set()
     for ranks, first_rank in programs:
-        place = schedule.place(first_rank)
+        place = schedule.coordinates(first_rank)
         for op, moment in walked(schedule.program(place), place):
             key = first_rank, schedule_work.key(op, moment)
             if not isinstance(op, Communication) or grid.length(op.axis) == 1 or key in seen:

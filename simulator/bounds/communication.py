@@ -160,11 +160,9 @@ class CommunicationState:
         The k-th message that a program sends to another on a lane meets the k-th receive of the other from it.
         """
         sends = isinstance(op, Send)
-        to = evaluate(
-            op.to if isinstance(op, Send) else op.sender, replace(moment, coordinates=group.place.coordinates)
-        )
+        to = evaluate(op.to if isinstance(op, Send) else op.sender, replace(moment, along=group.place.along))
         stride = self._schedule.grid.stride(op.axis)
-        peer = int(self._program_of[group.ranks[0] + (to - group.place.coordinates[op.axis]) * stride])
+        peer = int(self._program_of[group.ranks[0] + (to - group.place.along[op.axis]) * stride])
         channel = lane(op), *((group.number, peer) if sends else (peer, group.number))
         key = *channel, self._posted[*channel, sends]
         self._posted[*channel, sends] += 1

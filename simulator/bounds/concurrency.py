@@ -70,7 +70,7 @@ def concurrency_of(schedule: Schedule, places: Iterable[Coordinates], walked: Pr
     >>> from quadrille.algorithms.schedule.grid import Grid
     >>> from quadrille.algorithms.matmuls.matmul import Matmul
     >>> schedule = matmul_schedule(Matmul(8, 8, 8), "4d", Grid(z=2, y=2))
-    >>> sorted(map(sorted, concurrency_of(schedule, [schedule.place(0)]).sets))
+    >>> sorted(map(sorted, concurrency_of(schedule, [schedule.coordinates(0)]).sets))
     [['compute'], ['y'], ['z']]
     """
     lanes = tuple(dict.fromkeys(["compute", *(lane(op) for op in all_ops(schedule))]))

@@ -210,6 +210,6 @@ def rank_groups(schedule: Schedule) -> list[RankGroup]:
         ranks = all_ranks
         for axis, coordinate in zip(axes, coordinates, strict=True):
             ranks = ranks[ranks // grid.stride(axis) % grid.length(axis) == coordinate]
-        place = schedule.place(int(ranks[0]))
+        place = schedule.coordinates(int(ranks[0]))
         groups.append(RankGroup(at, ranks, place, ranks if axes else slice(None)))
     return groups

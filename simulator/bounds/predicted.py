@@ -53,7 +53,7 @@ def bounds_prediction(
     times = tally.times()
     ranks = set(wanted) or set(range(max(1, min(SHOWN, grid.size, MOST_SPANS // _instances(times)))))
     spans, spent = _on_path(result, grid, ranks, max(2, 2 * MOST_SPANS // _instances(times)))
-    timeline = Timeline(tuple(spans), "predicted", grid.size, name, turns=tuple(tally.repeats))
+    timeline = Timeline(tuple(spans), "predicted", grid.size, name, repeated=tuple(tally.repeats))
     parts = mean_parts(times, grid.size, tally.spent())
     return Prediction(
         timeline,
@@ -133,11 +133,11 @@ def _encoded_instances(
         for span in ordered[
             bisect_left(starts, repeated.start) : bisect_left(starts, repeated.start + repeated.seconds)
         ]:
-            if span.op in repeated.per_turn:
+            if span.op in repeated.per_iteration:
                 key = span.rank, span.op
                 first[key] = min(span.index, first.get(key, span.index))
         for key, index in first.items():
-            instances.setdefault(key, []).append((index, repeated.per_turn[key[1]]))
+            instances.setdefault(key, []).append((index, repeated.per_iteration[key[1]]))
     return instances
 
 

@@ -83,7 +83,7 @@ class ScheduleWork:
     def __init__(self, schedule: Schedule, choices: Choices) -> None:
         self._schedule, self._choices, self._grid = schedule, choices, schedule.grid
         self._duties = OpPlans(schedule, choices)
-        self.needs = schedule.once(OpDependences).of
+        self.needs = schedule.cached(OpDependences).of
         self._stages: dict[Key, tuple[GroupStage, ...]] = {}
         ranks = np.arange(self._grid.size)
         self.coordinates = {axis: ranks // self._grid.stride(axis) % self._grid.length(axis) for axis in AXES}
@@ -172,7 +172,7 @@ class ScheduleWork:
     def _different_buffers(self, op: Collective, moment: Coordinates, ranks: Ints) -> Iterator[GroupWork]:
         """Groups whose members see different buffers."""
         dependence = self.needs(op)
-        on_all_members = replace(dependence, whole=dependence.whole | {op.axis})
+        on_all_members = replace(dependence, distinct_axes=dependence.distinct_axes | {op.axis})
         traffics, which = self._kinds(on_all_members, moment, ranks.ravel(), lambda place: self._moved(op, place))
         keys = [_steps_of(traffic_of_kind) for traffic_of_kind in traffics]
         of_group = np.array([keys.index(key) for key in keys])[which].reshape(ranks.shape)
@@ -204,7 +204,7 @@ class ScheduleWork:
         """Groups whose members shift a block, each group by its own distance."""
         members, stride = self._grid.length(op.axis), self._grid.stride(op.axis)
         ranks = first[:, None] + stride * np.arange(members)
-        dependence = replace(self.needs(op), whole=self.needs(op).whole | {op.axis})
+        dependence = replace(self.needs(op), distinct_axes=self.needs(op).distinct_axes | {op.axis})
         destinations, which = self._kinds(
             dependence, moment, ranks.ravel(), lambda place: _one_step(self._moved(op, place))
         )
@@ -247,14 +247,14 @@ class ScheduleWork:
         values = []
         for rank in ranks[first].tolist():
             coordinates = {axis: int(of_rank[rank]) for axis, of_rank in self.coordinates.items()}
-            values.append(analyse(replace(moment, coordinates=coordinates)))
+            values.append(analyse(replace(moment, along=coordinates)))
         return values, which
 
 
 def _without(dependence: Dependence, axis: Axis) -> Dependence:
     """The same dependence without that on the coordinate along one axis."""
     thresholds = {name: limits for name, limits in dependence.thresholds.items() if name != axis}
-    return replace(dependence, thresholds=thresholds, whole=dependence.whole - {axis})
+    return replace(dependence, thresholds=thresholds, distinct_axes=dependence.distinct_axes - {axis})
 
 
 def _steps_of(sent: Traffic) -> Key:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from quadrille.algorithms.analysis.op_plans import CommPlan, PlanStep, step_runs
-from quadrille.simulator.engine.entries import ProgramStage
+from quadrille.simulator.engine.builder import ProgramStage
 from quadrille.simulator.ranks.eager_chunks import CHUNKS_AHEAD, Counts, chunk_counts, moves
 from quadrille.simulator.ranks.messages import RankMessages
 
@@ -89,8 +89,8 @@ class EagerOp:
     def _heard(self, seconds: float) -> Iterator[TaggedStage]:
         """Who had to wait hears of it so much later, and later still while it computes."""
         if self.turn is not None:
-            yield TaggedStage(ProgramStage(local=self.turn, if_waited=True, if_beside=True))
-        yield TaggedStage(ProgramStage(local=self.delay(seconds), if_waited=True))
+            yield TaggedStage(ProgramStage(local=self.turn, only_if_waited=True, only_if_overlapped=True))
+        yield TaggedStage(ProgramStage(local=self.delay(seconds), only_if_waited=True))
 
     def _latency(self, sender: int, receiver: int, step: PlanStep, number: int) -> float:
         return self.messages.latency(self.comm_plan.wires, sender, receiver, step, is_first=number == 1)

@@ -13,8 +13,8 @@ from quadrille.algorithms.schedule.ops import CommunicationOp, Compute, lane
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import all_ops
 from quadrille.algorithms.timelines.spans import COMPUTE
+from quadrille.simulator.engine.builder import ProgramStage
 from quadrille.simulator.engine.engine import FlowEngine
-from quadrille.simulator.engine.entries import ProgramStage
 from quadrille.simulator.machine.library_collectives import IDENTIFIED, LibraryTime, LibraryTimes
 from quadrille.simulator.ranks.eager_op import EagerOp, TaggedStage
 from quadrille.simulator.ranks.local_work import HostWork, LocalWork
@@ -116,7 +116,7 @@ class OpPrograms:
 
     def waiting(self, rank: int, op: CommunicationOp, place: Coordinates, member: int) -> BlockedRank | None:
         """What a member of the engine waits for within an op; None where that is its own work."""
-        stages, done, to_send, to_receive = self._engine.standing(member)
+        stages, done, to_send, to_receive = self._engine.member_progress(member)
         if not (to_send or to_receive):
             return None
         _, step, number = self.communication(rank, op, place).marked[stages]

@@ -169,7 +169,7 @@ def _chunked(
             choices.of(op.name).algorithm(kind),
             members,
             size_bytes=int(elements * item),
-            per_node=choices.of(op.name).sharing(op.axis),
+            per_node=choices.of(op.name).ranks_per_node(op.axis),
             chunk_bytes=choices.of(op.name).chunk_bytes,
             elements=cast(int, elements) if isinstance(op, AllReduce) else None,
         ).pieces

@@ -170,7 +170,7 @@ class _PatternSearch:
         axes = set(dependence.axes) - {op.axis}
         if not same_on_all_members(op, self.schedule):
             axes.add(op.axis)
-            dependence = replace(dependence, whole=dependence.whole | {op.axis})
+            dependence = replace(dependence, distinct_axes=dependence.distinct_axes | {op.axis})
         patterns_of: dict[Key, tuple[str, Key]] = {}
 
         def analyse(place: Coordinates) -> Key:
@@ -219,7 +219,7 @@ class _PatternSearch:
     ) -> Key:
         """Adds a send, a receive or a shift."""
         stride = self._grid.stride(op.axis)
-        dependence = replace(dependence, whole=dependence.whole | {op.axis})
+        dependence = replace(dependence, distinct_axes=dependence.distinct_axes | {op.axis})
         values, by = self._labels.by_kind(dependence, moment, ranks, lambda place: self._peers(op, place))
         loops = tuple((loop, moment.indices.get(loop)) for loop in sorted(dependence.loops))
         first = ranks - self._labels.coordinates[op.axis][ranks] * stride

@@ -63,7 +63,7 @@ class Signatures:
     """
 
     def __init__(self, schedule: Schedule, look_at: Callable[[Op, Coordinates, Dependence], Key]) -> None:
-        self._needs = schedule.once(OpDependences)
+        self._needs = schedule.cached(OpDependences)
         self._analyse = look_at
         self._seen: dict[Key, int] = {}
         self._numbers: dict[Key, int] = {}
@@ -192,13 +192,13 @@ class RankLabels:
         values = []
         for rest in by.used:
             coordinates = {
-                **moment.coordinates,
+                **moment.along,
                 **{axis: representatives[0] for axis, (representatives, _) in kinds_of.items()},
             }
             for axis, (representatives, _) in reversed(several.items()):
                 rest, kind = divmod(rest, len(representatives))  # noqa: PLW2901 - the digits of a number, the last one first
                 coordinates[axis] = representatives[kind]
-            values.append(analyse(replace(moment, coordinates=coordinates)))
+            values.append(analyse(replace(moment, along=coordinates)))
         return values, by
 
     def _sorted_by(self, ranks: Ints, kinds_of: dict[Axis, tuple[int, list[int]]]) -> RanksByKind:

@@ -26,12 +26,12 @@ from quadrille.algorithms.formats.record import Record, load_record
 from quadrille.algorithms.matmuls.catalogue import algorithms
 from quadrille.algorithms.provenance import ROOT, Provenance, provenance
 from quadrille.experiments.measure.batch import Case, measure
-from quadrille.experiments.options.grids import grids
-from quadrille.experiments.options.run_options import RunFlags
 from quadrille.experiments.output.tables import Row, percent, print_tables, table
 from quadrille.experiments.predict.predict import prediction_of
+from quadrille.experiments.words.matmul import MatmulWords, parse_matmul
+from quadrille.experiments.words.runs import RunWords
 from quadrille.experiments.workloads.fitting_grids import fitting_grids
-from quadrille.experiments.workloads.matmul import Flags, parse_experiment
+from quadrille.experiments.workloads.grids import grids
 from quadrille.studies.benchmarks.executor_overhead import Overhead, executor_overhead
 from quadrille.studies.host_fidelity.study import HostFidelity, calibrated, host_fidelity
 from quadrille.topologies.machines.machine import Machine, load_machine
@@ -41,7 +41,7 @@ RANKS = 2
 SMALL = "401,307,503"
 MORE_RANKS = (4, 12)
 SMALLER = "101,67,83"
-ORDERED = Flags(matmul="2048,2048,2048", dtype="float64")
+ORDERED = MatmulWords(matmul="2048,2048,2048", dtype="float64")
 SEED, CASES = 1, 24
 
 
@@ -111,7 +111,7 @@ def _figures(path: str, machine: Machine, folder: Path, made: Provenance, *, tes
     verified = _products(machine, folder / "small", "uniform")
     exact = _products(machine, folder / "exact", "integers")
     _say("order")
-    ordered = _pairs(RANKS, _forward(ORDERED), machine, folder / "order", RunFlags(repeats="7"))
+    ordered = _pairs(RANKS, _forward(ORDERED), machine, folder / "order", RunWords(repeats="7"))
     _say("main job")
     main_job = _timed(["-P", "-m", "quadrille", "study", "main-job", "--folder", str(folder / "main-job")])
     if tests:
@@ -141,15 +141,15 @@ def _timed(words: Sequence[str]) -> WallTime:
 def _products(machine: Machine, folder: Path, operands: str) -> list[Pair]:
     """Verified runs of every variant: on two ranks on every grid, on more ranks on one grid each."""
     folder.mkdir()
-    once = RunFlags(verify=True, warmups="0", repeats="1", operands=operands)
-    pairs = _pairs(RANKS, _variants(_forward(Flags(matmul=SMALL, panel="64"))), machine, folder / "2", once)
+    once = RunWords(verify=True, warmups="0", repeats="1", operands=operands)
+    pairs = _pairs(RANKS, _variants(_forward(MatmulWords(matmul=SMALL, panel="64"))), machine, folder / "2", once)
     for ranks in MORE_RANKS:
-        flags = _on_even_grids(Flags(matmul=SMALLER, panel="16"), ranks)
+        flags = _on_even_grids(MatmulWords(matmul=SMALLER, panel="16"), ranks)
         pairs += _pairs(ranks, _variants(flags), machine, folder / str(ranks), once)
     return pairs
 
 
-def _variants(every: Sequence[Flags]) -> list[Flags]:
+def _variants(every: Sequence[MatmulWords]) -> list[MatmulWords]:
     """Each of the experiments in both passes and dtypes."""
     return [
         replace(flags, passes=passes, dtype=dtype)
@@ -159,7 +159,7 @@ def _variants(every: Sequence[Flags]) -> list[Flags]:
     ]
 
 
-def _on_even_grids(flags: Flags, ranks: int) -> list[Flags]:
+def _on_even_grids(flags: MatmulWords, ranks: int) -> list[MatmulWords]:
     """Every algorithm that runs on so many ranks, on its most even grid."""
     return [
         replace(flags, algorithm=algorithm.name, grid=str(found[0]))
@@ -168,7 +168,7 @@ def _on_even_grids(flags: Flags, ranks: int) -> list[Flags]:
     ]
 
 
-def _forward(flags: Flags) -> list[Flags]:
+def _forward(flags: MatmulWords) -> list[MatmulWords]:
     """Every algorithm on every grid of two ranks."""
     return [
         replace(flags, algorithm=algorithm.name, grid=str(grid))
@@ -177,11 +177,11 @@ def _forward(flags: Flags) -> list[Flags]:
     ]
 
 
-def _pairs(ranks: int, flags: Sequence[Flags], machine: Machine, folder: Path, run_flags: RunFlags) -> list[Pair]:
+def _pairs(ranks: int, flags: Sequence[MatmulWords], machine: Machine, folder: Path, run_flags: RunWords) -> list[Pair]:
     folder.mkdir()
     cases = [Case(one, str(folder / f"{number}.json"), run_flags) for number, one in enumerate(flags)]
     measure(ranks, cases)
-    return [Pair(prediction_of(parse_experiment(case.flags), machine)[0], load_record(case.record)) for case in cases]
+    return [Pair(prediction_of(parse_matmul(case.flags), machine)[0], load_record(case.record)) for case in cases]
 
 
 def _error_over_bound(made: Record) -> float:

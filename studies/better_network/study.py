@@ -20,8 +20,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from quadrille.algorithms.errors import InputError, QuadrilleError
-from quadrille.experiments.options.machine_flags import MachineFlags
-from quadrille.experiments.options.machines import of_name
 from quadrille.experiments.output.tables import UNKNOWN, percent, table
 from quadrille.experiments.sweep.answers import predicted_matmul
 from quadrille.experiments.sweep.best_step import best_step
@@ -39,7 +37,9 @@ from quadrille.experiments.sweep.training_study import (
     grid_words,
     step_cells,
 )
+from quadrille.experiments.words.machines import MachineWords
 from quadrille.runtime.host.console import run_as_program
+from quadrille.topologies.find_machine import of_name
 from quadrille.topologies.machines.machine import Machine
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def better_network(asked: NetworkQuestion, asking: Asking) -> Findings:
 def points_of(asked: NetworkQuestion, network: str, asking: Asking) -> Iterator[Point]:
     """The model on one network, on every number of GPUs."""
     for gpus in asked.gpus:
-        on = MachineFlags(machine=asked.machine, settings=SETTINGS.get(network, ()))
+        on = MachineWords(machine=asked.machine, settings=SETTINGS.get(network, ()))
         yield {"network": network, "gpus": str(gpus)}, asking.search(asked.gpt, asked.each * gpus, gpus, on)
 
 

@@ -19,7 +19,7 @@ from quadrille.algorithms.provenance import provenance
 from quadrille.experiments.compare.problem import check_same_problem
 from quadrille.experiments.output.destinations import make_folder
 from quadrille.experiments.predict.predict import prediction_of
-from quadrille.experiments.workloads.workloads import experiment_of
+from quadrille.experiments.words.experiment import experiment_of
 from quadrille.studies.fidelity.sites import TrialSite
 from quadrille.studies.fidelity.trials import Trial
 from quadrille.topologies.machines.machine import Machine
@@ -77,8 +77,8 @@ def predicted(trial: Trial, machine: Machine, kept: Files) -> Record:
 def predicting(trial: Trial) -> list[str]:
     """The words of the command that predicts a trial, in the folder of its site.
 
-    >>> from quadrille.experiments.workloads.matmul import Flags
-    >>> " ".join(predicting(Trial(TrialSite(), Flags(matmul="4,4,4", grid="z=2"))))
+    >>> from quadrille.experiments.words.matmul import MatmulWords
+    >>> " ".join(predicting(Trial(TrialSite(), MatmulWords(matmul="4,4,4", grid="z=2"))))
     'quadrille simulate --matmul 4,4,4 --grid z=2 --granularity exact --machine machine.toml'
     """
     return ["quadrille", "simulate", *trial.words, "--granularity", "exact", "--machine", MACHINE_FILE]

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.provenance import provenance
 from quadrille.experiments.measure.batch import Launched
-from quadrille.experiments.options.run_options import RunFlags
-from quadrille.experiments.options.values import whole_number
+from quadrille.experiments.words.numbers import whole_number
+from quadrille.experiments.words.runs import RunWords
 from quadrille.runtime.launching.launch import launch_or_raise
 from quadrille.topologies.machines.machine import Machine, load_machine, save_machine
 
@@ -60,9 +60,9 @@ class TrialSite:
         return "lab", "run", self.topology, *rate, "-n", str(self.ranks), "--"
 
     @property
-    def run_flags(self) -> RunFlags:
+    def run_flags(self) -> RunWords:
         """What everything that runs here has in common; arrays of a GPU that ranks share go by MPI."""
-        return RunFlags(backend="cupy", carrier="mpi") if self.gpu else RunFlags()
+        return RunWords(backend="cupy", carrier="mpi") if self.gpu else RunWords()
 
 
 def asked_site(topology: str, rate: str, ranks: str) -> TrialSite | None:
@@ -158,7 +158,7 @@ def calibrated(site: TrialSite, launched: Launched, path: Path) -> Machine:
         from quadrille.studies.gpu.calibration import measure_device
 
         measured = measure_device(_gpu(), [site.ranks], provenance([]))
-        save_machine(measured.machine, str(path))
+        save_machine(measured.machine(site.ranks), str(path))
         return load_machine(str(path))
     launched(f"calibration of {site.name}", site.ranks, ["calibrate", "--out", str(path)])
     return load_machine(str(path))

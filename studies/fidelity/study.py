@@ -21,10 +21,10 @@ from quadrille.algorithms.formats.record import Record, load_record
 from quadrille.algorithms.provenance import Provenance, provenance
 from quadrille.experiments.compare.side_by_side import compare_records
 from quadrille.experiments.measure.batch import Case, Launched, measure
-from quadrille.experiments.options.run_options import RunFlags
-from quadrille.experiments.options.values import whole_number
 from quadrille.experiments.output.destinations import Destinations, make_folder
 from quadrille.experiments.output.tables import print_tables
+from quadrille.experiments.words.numbers import whole_number
+from quadrille.experiments.words.runs import RunWords
 from quadrille.runtime.host.console import remark, run_as_program
 from quadrille.studies.fidelity.figure import draw_fidelity
 from quadrille.studies.fidelity.judgement import Judgement, Result, judged, result
@@ -180,7 +180,7 @@ def _machine(site: TrialSite, launched: Launched, path: Path) -> Machine:
     return machine
 
 
-def _repeated(site: TrialSite, prediction: Record) -> RunFlags:
+def _repeated(site: TrialSite, prediction: Record) -> RunWords:
     """Long runs are repeated less often, short ones more."""
     if prediction.seconds > LONG_SECONDS:
         repeats = REPEATS_OF_LONG

@@ -9,10 +9,10 @@ import numpy as np
 from quadrille.algorithms.matmuls.catalogue import AlgorithmName, find_algorithm
 from quadrille.algorithms.schedule.grid import Grid, parse_grid
 from quadrille.experiments.measure.batch import Case
-from quadrille.experiments.options.grids import grids
-from quadrille.experiments.options.run_options import RunFlags
-from quadrille.experiments.workloads.matmul import Flags
-from quadrille.experiments.workloads.training_flags import TrainingFlags
+from quadrille.experiments.words.matmul import MatmulWords
+from quadrille.experiments.words.runs import RunWords
+from quadrille.experiments.words.training import TrainingWords
+from quadrille.experiments.workloads.grids import grids
 from quadrille.studies.fidelity.sites import TrialSite, has_gpu
 
 OVERLAPS = ("oar", "ors", "oag")
@@ -30,9 +30,9 @@ GPU_SITES = (TrialSite(ranks=2, gpu=True), TrialSite(ranks=4, gpu=True))
 """In the matrix, too, where there is a GPU."""
 BANDS = "4"
 PRODUCT = {2: "2048,2048,2048", 4: "1536,1536,1536"}
-STEP = TrainingFlags(mlp="1024,4096,1024", batch="1024")
+STEP = TrainingWords(mlp="1024,4096,1024", batch="1024")
 GPU_PRODUCT = "8192,8192,8192"
-GPU_STEP = TrainingFlags(mlp="4096,16384,4096", batch="8192")
+GPU_STEP = TrainingWords(mlp="4096,16384,4096", batch="8192")
 DRAWN_SITES = 12
 """Cases for each site that is drawn: a site has to be calibrated."""
 LEAST, MOST = 384, 2560
@@ -45,9 +45,9 @@ class Trial:
     """One multiplication or training step at one site."""
 
     site: TrialSite
-    flags: Flags
+    flags: MatmulWords
 
-    def command(self, run_flags: RunFlags) -> str:
+    def command(self, run_flags: RunWords) -> str:
         """What measures it, as often as these flags say."""
         return " ".join(["quadrille", *self.site.words, "run", *Case(self.flags, "", run_flags).words()])
 
@@ -60,7 +60,7 @@ class Trial:
     def overlap(self) -> str:
         """What runs beside products, in words.
 
-        >>> Trial(SITES[0], TrainingFlags(overlap="oar", bands="4")).overlap
+        >>> Trial(SITES[0], TrainingWords(overlap="oar", bands="4")).overlap
         'oar in 4 bands'
         """
         return self.flags.overlap + (f" in {self.flags.bands} bands" if self.flags.bands != WHOLE_MESSAGES else "")
@@ -86,12 +86,12 @@ def matrix(sites: Sequence[TrialSite] | None = None) -> list[Trial]:
     return [Trial(site, flags) for site in sites for flags in (*_products(site), *_steps(site))]
 
 
-def _products(site: TrialSite) -> Iterator[Flags]:
+def _products(site: TrialSite) -> Iterator[MatmulWords]:
     size = GPU_PRODUCT if site.gpu else PRODUCT[site.ranks]
     for name in get_args(AlgorithmName):
         for grid in _chosen(name, site.ranks):
             for passes in ("forward", "training"):
-                usual = Flags(matmul=size, algorithm=name, grid=str(grid), passes=passes)
+                usual = MatmulWords(matmul=size, algorithm=name, grid=str(grid), passes=passes)
                 own = (
                     [NO_OVERLAP, *_overlaps(grid, layers=1)] if name == "4d" and passes == "training" else [NO_OVERLAP]
                 )
@@ -99,7 +99,7 @@ def _products(site: TrialSite) -> Iterator[Flags]:
                 yield replace(usual, collectives="library")
 
 
-def _steps(site: TrialSite) -> Iterator[Flags]:
+def _steps(site: TrialSite) -> Iterator[MatmulWords]:
     for grid in _chosen("4d", site.ranks):
         usual, overlaps = replace(GPU_STEP if site.gpu else STEP, grid=str(grid)), _overlaps(grid, layers=2)
         yield from (replace(usual, overlap=words) for words in [NO_OVERLAP, *overlaps])
@@ -162,7 +162,7 @@ def _drawn_site(random: np.random.Generator) -> TrialSite:
     return TrialSite(f"leaf-spine:leaves=2,spines={spines},hosts_per_leaf={under}", rate, 2 * under)
 
 
-def _drawn(random: np.random.Generator, ranks: int) -> Flags:
+def _drawn(random: np.random.Generator, ranks: int) -> MatmulWords:
     collectives = "library" if random.random() < LIBRARY_SHARE else "own"
     if random.random() < STEP_SHARE:
         return _drawn_step(random, ranks, collectives)
@@ -170,7 +170,7 @@ def _drawn(random: np.random.Generator, ranks: int) -> Flags:
     algorithm, passes = str(random.choice(names)), str(random.choice(["forward", "training"]))
     fitting = grids(ranks, find_algorithm(algorithm))
     grid = fitting[int(random.integers(len(fitting)))]
-    given = Flags(
+    given = MatmulWords(
         matmul=",".join(str(_size(random)) for _ in "mkn"),
         algorithm=algorithm,
         grid=str(grid),
@@ -181,23 +181,23 @@ def _drawn(random: np.random.Generator, ranks: int) -> Flags:
     return _with_overlap(random, given, layers=1) if algorithm == "4d" and passes == "training" else given
 
 
-def _drawn_step(random: np.random.Generator, ranks: int, collectives: str) -> Flags:
+def _drawn_step(random: np.random.Generator, ranks: int, collectives: str) -> MatmulWords:
     fitting = grids(ranks, find_algorithm("4d"))
     layers = int(random.integers(2, 4))
     widths = ",".join(str(_size(random)) for _ in range(layers + 1))
     grid = str(fitting[int(random.integers(len(fitting)))])
-    given = TrainingFlags(mlp=widths, batch=str(_size(random)), grid=grid, collectives=collectives)
+    given = TrainingWords(mlp=widths, batch=str(_size(random)), grid=grid, collectives=collectives)
     return _with_overlap(random, given, layers=layers)
 
 
-def _in_drawn_bands(random: np.random.Generator, given: Flags) -> Flags:
+def _in_drawn_bands(random: np.random.Generator, given: MatmulWords) -> MatmulWords:
     """Some training steps by our collectives in bands."""
     bands = str(random.choice([WHOLE_MESSAGES, WHOLE_MESSAGES, "2", "4"]))
-    cut = isinstance(given, TrainingFlags) and given.collectives == "own" and _sums(parse_grid(given.grid), layers=2)
+    cut = isinstance(given, TrainingWords) and given.collectives == "own" and _sums(parse_grid(given.grid), layers=2)
     return replace(given, bands=bands) if cut else given
 
 
-def _with_overlap(random: np.random.Generator, given: Flags, *, layers: int) -> Flags:
+def _with_overlap(random: np.random.Generator, given: MatmulWords, *, layers: int) -> MatmulWords:
     """With none or one of the overlaps that have something to hide; the library's collectives without."""
     found = [NO_OVERLAP, *_overlaps(parse_grid(given.grid), layers=layers)]
     chosen = str(random.choice(found))

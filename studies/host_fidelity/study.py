@@ -27,11 +27,11 @@ from quadrille.experiments.compare.comparison import Comparison
 from quadrille.experiments.compare.error_sizes import ErrorSizes, raw_and_drift_removed
 from quadrille.experiments.compare.side_by_side import compare_records
 from quadrille.experiments.measure.batch import Case, measure
-from quadrille.experiments.options.grids import grids
-from quadrille.experiments.options.run_options import RunFlags
 from quadrille.experiments.output.destinations import Destinations
 from quadrille.experiments.predict.predict import prediction_of
-from quadrille.experiments.workloads.matmul import Flags, parse_experiment
+from quadrille.experiments.words.matmul import MatmulWords, parse_matmul
+from quadrille.experiments.words.runs import RunWords
+from quadrille.experiments.workloads.grids import grids
 from quadrille.runtime.host.console import run_as_program
 from quadrille.runtime.launching.launch import launch_or_raise
 from quadrille.topologies.machines.machine import Machine, load_machine
@@ -99,7 +99,7 @@ class Drawn:
     """A case drawn by the seed."""
 
     ranks: int
-    flags: Flags
+    flags: MatmulWords
 
 
 def main() -> None:
@@ -164,7 +164,7 @@ def _drawn(random: np.random.Generator, ranks: int) -> Drawn:
     algorithm = str(random.choice(names))
     fitting = grids(ranks, find_algorithm(algorithm))
     sizes = [round(LEAST * (MOST / LEAST) ** random.random()) for _ in "mkn"]
-    flags = Flags(
+    flags = MatmulWords(
         matmul=",".join(map(str, sizes)),
         algorithm=algorithm,
         grid=str(fitting[int(random.integers(len(fitting)))]),
@@ -176,7 +176,7 @@ def _drawn(random: np.random.Generator, ranks: int) -> Drawn:
 
 def run_cases(drawn: Sequence[Drawn], machine: Machine, folder: Path) -> list[CaseResult]:
     """Predict all cases, then measure them, one launch for each number of ranks."""
-    predictions = [prediction_of(parse_experiment(case.flags), machine)[0] for case in drawn]
+    predictions = [prediction_of(parse_matmul(case.flags), machine)[0] for case in drawn]
     paths = [str(folder / f"measured-{number}.json") for number in range(len(drawn))]
     for ranks in dict.fromkeys(case.ranks for case in drawn):
         print(f"host-fidelity: measuring the cases of {ranks} ranks", file=sys.stderr, flush=True)
@@ -188,9 +188,9 @@ def run_cases(drawn: Sequence[Drawn], machine: Machine, folder: Path) -> list[Ca
     ]
 
 
-def _run_flags(prediction: Record) -> RunFlags:
+def _run_flags(prediction: Record) -> RunWords:
     repeats = 3 if prediction.seconds > LONG_SECONDS else 7 if prediction.seconds > LONG_SECONDS / 10 else 15
-    return RunFlags(warmups="1", repeats=str(repeats))
+    return RunWords(warmups="1", repeats=str(repeats))
 
 
 def _result(case: Drawn, prediction: Record, comparison: Comparison) -> CaseResult:

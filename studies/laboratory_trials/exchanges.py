@@ -37,8 +37,8 @@ from quadrille.algorithms.schedule.ops import AllGather, collective_kind
 from quadrille.experiments.laboratory.command import laboratory_of
 from quadrille.experiments.laboratory.ranks import launched_in
 from quadrille.experiments.measure.batch import Case, measure
-from quadrille.experiments.options.run_options import RunFlags
-from quadrille.experiments.workloads.training_flags import TrainingFlags
+from quadrille.experiments.words.runs import RunWords
+from quadrille.experiments.words.training import TrainingWords
 from quadrille.runtime.carriers.message_options import CHUNK_BYTES, MAX_POLL_SLEEP_SECONDS, MessageOptions
 from quadrille.runtime.host.console import run_as_program
 from quadrille.runtime.laboratory import laboratory
@@ -76,9 +76,9 @@ class Remedy:
 
     def case(self, grid: str, record: str) -> Case:
         """A training step, and where its record goes."""
-        flags = TrainingFlags(mlp="2048,8192,2048", batch="2048", grid=grid, dtype="float32", overlap="ors,oag")
+        flags = TrainingWords(mlp="2048,8192,2048", batch="2048", grid=grid, dtype="float32", overlap="ors,oag")
         chunk = str(self.chunk_bytes) if self.chunk_bytes else "none"
-        return Case(flags, record, RunFlags(repeats=str(REPEATS), warmups="1", chunk=chunk))
+        return Case(flags, record, RunWords(repeats=str(REPEATS), warmups="1", chunk=chunk))
 
     def row(self, hosts: int, measured: str, unit: str, found: Sequence[float], busy: float) -> list[str]:
         """The median and the spread of what was found.

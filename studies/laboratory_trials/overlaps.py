@@ -37,8 +37,8 @@ from quadrille.algorithms.units import parse_rate
 from quadrille.experiments.laboratory.command import laboratory_of
 from quadrille.experiments.laboratory.ranks import launched_in
 from quadrille.experiments.measure.batch import Case, measure
-from quadrille.experiments.options.run_options import RunFlags
-from quadrille.experiments.workloads.training_flags import TrainingFlags
+from quadrille.experiments.words.runs import RunWords
+from quadrille.experiments.words.training import TrainingWords
 from quadrille.runtime.host.console import run_as_program
 from quadrille.runtime.laboratory import laboratory
 from quadrille.studies.laboratory_trials.circumstances import cores_busy_since_now, head_line
@@ -68,7 +68,7 @@ class Way:
     order: str = USUAL
 
     def case(self, grid: str, record: str) -> Case:
-        flags = TrainingFlags(
+        flags = TrainingWords(
             mlp="2048,8192,2048",
             batch="2048",
             grid=grid,
@@ -78,7 +78,7 @@ class Way:
             bands=self.bands,
             collectives=self.collectives,
         )
-        return Case(flags, record, RunFlags(repeats="1", warmups="1"))
+        return Case(flags, record, RunWords(repeats="1", warmups="1"))
 
 
 PLAIN, LIBRARY, VECTOR = Way(), Way(collectives="library"), Way(collectives="library:vector")

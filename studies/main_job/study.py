@@ -28,11 +28,11 @@ from quadrille.experiments.compare.comparison import Comparison
 from quadrille.experiments.compare.side_by_side import compare_records
 from quadrille.experiments.measure.batch import Case, measure
 from quadrille.experiments.measure.operand_files import write_operands
-from quadrille.experiments.options.run_options import RunFlags
 from quadrille.experiments.output.destinations import make_folder
 from quadrille.experiments.output.tables import percent, print_tables, table
 from quadrille.experiments.predict.predict import prediction_of
-from quadrille.experiments.workloads.matmul import Flags, parse_experiment
+from quadrille.experiments.words.matmul import MatmulWords, parse_matmul
+from quadrille.experiments.words.runs import RunWords
 from quadrille.runtime.host.console import run_as_program
 from quadrille.runtime.launching.launch import launch_or_raise
 from quadrille.topologies.machines.machine import Machine, load_machine
@@ -48,20 +48,24 @@ class NamedMatmul:
 
     name: str
     ranks: int
-    flags: Flags
+    flags: MatmulWords
     files: bool = False
 
 
 MATMULS = (
-    NamedMatmul("4d-files", 2, Flags(matmul="2048,2048,2048", grid="z=2", dtype="float64"), files=True),
-    NamedMatmul("4d-rows", 2, Flags(matmul="3000,1500,2000", grid="y=2", passes="training")),
-    NamedMatmul("1d-column", 2, Flags(matmul="2048,2048,2048", algorithm="1d-column", grid="x=2", passes="training")),
+    NamedMatmul("4d-files", 2, MatmulWords(matmul="2048,2048,2048", grid="z=2", dtype="float64"), files=True),
+    NamedMatmul("4d-rows", 2, MatmulWords(matmul="3000,1500,2000", grid="y=2", passes="training")),
     NamedMatmul(
-        "3d", 2, Flags(matmul="1999,1777,1555", algorithm="3d", grid="y=2", dtype="float64", passes="training")
+        "1d-column", 2, MatmulWords(matmul="2048,2048,2048", algorithm="1d-column", grid="x=2", passes="training")
     ),
-    NamedMatmul("summa", 2, Flags(matmul="2048,1024,2048", algorithm="summa", grid="x=2", dtype="float64")),
-    NamedMatmul("4d-eight", 8, Flags(matmul="1536,1536,1536", grid="z=2,y=2,x=2", dtype="float64", passes="training")),
-    NamedMatmul("cannon", 4, Flags(matmul="1500,1500,1500", algorithm="cannon", grid="z=2,x=2", dtype="float64")),
+    NamedMatmul(
+        "3d", 2, MatmulWords(matmul="1999,1777,1555", algorithm="3d", grid="y=2", dtype="float64", passes="training")
+    ),
+    NamedMatmul("summa", 2, MatmulWords(matmul="2048,1024,2048", algorithm="summa", grid="x=2", dtype="float64")),
+    NamedMatmul(
+        "4d-eight", 8, MatmulWords(matmul="1536,1536,1536", grid="z=2,y=2,x=2", dtype="float64", passes="training")
+    ),
+    NamedMatmul("cannon", 4, MatmulWords(matmul="1500,1500,1500", algorithm="cannon", grid="z=2,x=2", dtype="float64")),
 )
 
 
@@ -112,7 +116,7 @@ def _case(folder: Path, matmul: NamedMatmul) -> Case:
     """The run of a multiplication, verified; results of those with files are written beside their operands."""
     inputs = {matrix: str(folder / f"{matrix}.npy") for matrix in ("A", "B")} if matmul.files else {}
     outputs = {"C": str(folder / "C.npy")} if matmul.files else {}
-    run_flags = RunFlags(inputs=inputs, outputs=outputs, verify=True)  # type: ignore[arg-type]
+    run_flags = RunWords(inputs=inputs, outputs=outputs, verify=True)  # type: ignore[arg-type]
     return Case(matmul.flags, str(folder / f"{matmul.name}.measured.json"), run_flags)
 
 
@@ -120,7 +124,7 @@ def _write_operands(folder: Path, matmuls: Sequence[NamedMatmul]) -> None:
     """The operands of those that read files: real input, not made by the ranks."""
     for matmul in matmuls:
         if matmul.files:
-            paths: dict[Operand, str] = {"A": str(folder / "A.npy"), "B": str(folder / "B.npy"), "dC": ""}
+            paths: dict[Operand, str] = {"A": str(folder / "A.npy"), "B": str(folder / "B.npy")}
             flags = (
                 "--matmul",
                 matmul.flags.matmul,
@@ -132,9 +136,7 @@ def _write_operands(folder: Path, matmuls: Sequence[NamedMatmul]) -> None:
                 paths["B"],
             )
             _say("quadrille", "operands", *flags, "--seed", "1")
-            write_operands(
-                Flags(matmul=matmul.flags.matmul, dtype=matmul.flags.dtype), seed=1, kind="uniform", paths=paths
-            )
+            write_operands(parse_matmul(matmul.flags).problem, seed=1, paths=paths)
 
 
 def _predict(folder: Path, matmul: NamedMatmul, machine: Machine, case: Case) -> None:
@@ -142,7 +144,7 @@ def _predict(folder: Path, matmul: NamedMatmul, machine: Machine, case: Case) ->
     path = folder / f"{matmul.name}.predicted.json"
     command = ["quadrille", "simulate", *words, "--machine", str(folder / "host.toml"), "--json", str(path)]
     _say(*command)
-    made, timeline = prediction_of(parse_experiment(case.flags), machine, command)
+    made, timeline = prediction_of(parse_matmul(case.flags), machine, command)
     save_record(made, path)
     save_timeline(timeline, folder / f"{matmul.name}.predicted.timeline.json")
 

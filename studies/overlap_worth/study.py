@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 
 from quadrille.algorithms.schedule.grid import parse_grid
 from quadrille.algorithms.units import format_seconds
-from quadrille.experiments.options.machine_flags import MachineFlags
 from quadrille.experiments.output.tables import UNKNOWN, percent, table
 from quadrille.experiments.sweep.answers import predicted_matmul
 from quadrille.experiments.sweep.outcomes import SweepAnswer, SweepRow
@@ -37,7 +36,8 @@ from quadrille.experiments.sweep.training_study import (
     conclude,
     grid_words,
 )
-from quadrille.experiments.workloads.training_flags import TrainingFlags
+from quadrille.experiments.words.machines import MachineWords
+from quadrille.experiments.words.training import TrainingWords
 from quadrille.runtime.host.console import run_as_program
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def cases_of(around: Around, asking: Asking) -> Iterator[Point]:
     def case(kind: str, *, gpus: int = gpus, each: int = each, bandwidth: str = "x1", grid: str = "") -> Point:
         settings = () if bandwidth == "x1" else (f"topology.bandwidth_bytes_per_second={bandwidth}",)
         point = {"changed": kind, "gpus": str(gpus), "each": str(each), "bandwidth": bandwidth}
-        on = MachineFlags(machine=around.machine, settings=settings)
+        on = MachineWords(machine=around.machine, settings=settings)
         one = asking.search(around.gpt, each * gpus, gpus, on)
         if not grid:
             return point, one
@@ -147,7 +147,7 @@ def usual_grids(gpus: int) -> tuple[str, ...]:
 
 def _on_grid(one: Asked, best: SweepAnswer) -> Asked:
     """The same on the grid that was found, with its microbatch."""
-    assert isinstance(one.flags, TrainingFlags)
+    assert isinstance(one.flags, TrainingWords)
     assert best.trained is not None
     micro_batch = str(best.trained.micro_batch or "")
     return replace(
@@ -156,7 +156,7 @@ def _on_grid(one: Asked, best: SweepAnswer) -> Asked:
 
 
 def _with_each_overlap(point: dict[str, str], one: Asked) -> list[Point]:
-    assert isinstance(one.flags, TrainingFlags)
+    assert isinstance(one.flags, TrainingWords)
     return [
         (
             {**point, "grid": one.flags.grid, "overlap": way},

@@ -19,7 +19,6 @@ from quadrille.algorithms.schedule.ops import CollectiveKind
 from quadrille.experiments.network.bandwidths import bus_factor
 from quadrille.experiments.network.collective import predict_collective
 from quadrille.experiments.network.question import Question
-from quadrille.experiments.options.machines import find_machine
 from quadrille.experiments.output.destinations import Destinations
 from quadrille.experiments.output.tables import percent
 from quadrille.runtime.host.console import run_as_program
@@ -31,6 +30,7 @@ from quadrille.studies.published_collectives.answers import CollectivesAnswer, J
 from quadrille.studies.published_collectives.nccl_2_8 import plan_2_8
 from quadrille.studies.published_collectives.rows import SCALES, TOO_ROUNDED, CollectiveRow, read_rows
 from quadrille.studies.published_collectives.sites import LearntCollectives, calibration_rows, learn, machine_of
+from quadrille.topologies.find_machine import find_machine
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.machines.named import MACHINES
 from quadrille.topologies.network import Network

@@ -23,9 +23,9 @@ from quadrille.algorithms.training.gpt import Gpt, gpt_schedule
 from quadrille.algorithms.training.models import ModelShape
 from quadrille.algorithms.training.recompute import Recompute
 from quadrille.algorithms.training.schemes import find_scheme
-from quadrille.experiments.options.execution_options import Manner
 from quadrille.experiments.predict.depths import depths_of, straight
 from quadrille.experiments.rank.memory import peak_bytes_by_grid
+from quadrille.experiments.workloads.execution_options import ExecutionOptions
 from quadrille.simulator.simulate import Prediction, Shortcuts, Simulator
 from quadrille.simulator.symmetry.even_shards import with_even_shards
 from quadrille.studies.published_training.step import machine_for
@@ -136,7 +136,7 @@ def taken(training: Training, grid: Grid, overlaps: frozenset[OverlapName] = OVE
             granularity=granularity,
         )
 
-    layers, depths = training.shape.layers, depths_of(Manner(overlaps=overlaps))
+    layers, depths = training.shape.layers, depths_of(ExecutionOptions(overlaps=overlaps))
     if simulation(min(layers, depths[1]), "auto").granularity == "collective":
         return _taken(simulation(layers, "collective").run())
     if layers <= depths[1]:

@@ -26,11 +26,11 @@ from quadrille.algorithms.training.models import ModelShape
 from quadrille.algorithms.training.pipeline import Stages
 from quadrille.experiments.network.collective import predict_collective
 from quadrille.experiments.network.question import Question
-from quadrille.experiments.options.machines import achieved_of, find_machine
 from quadrille.experiments.predict.pipeline_slots import TurnSeconds, stage_ends
 from quadrille.studies.published_training.runs import PublishedRun
 from quadrille.studies.published_training.sharded import Sharded, sharded_layers
 from quadrille.studies.published_training.stage import Pieces, Seconds, pieces_of
+from quadrille.topologies.find_machine import achieved_of, find_machine
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.machines.named import MACHINES
 from quadrille.topologies.nodes.gpus import Generation, Gpu

@@ -14,7 +14,6 @@ from quadrille.algorithms.formats import files
 from quadrille.algorithms.provenance import provenance
 from quadrille.algorithms.training.flops import step_flops
 from quadrille.experiments.network.collective import predict_collective
-from quadrille.experiments.options.machines import find_machine
 from quadrille.experiments.output.destinations import Destinations
 from quadrille.runtime.host.console import run_as_program
 from quadrille.simulator.machine.network import network_of
@@ -28,6 +27,7 @@ from quadrille.studies.published_training.rows import Metric, TrainingRow, read_
 from quadrille.studies.published_training.runs import PublishedRun, run_of
 from quadrille.studies.published_training.sites import LearntTraining, learn, question_of, slow_networks
 from quadrille.studies.published_training.step import StepSeconds, step_seconds
+from quadrille.topologies.find_machine import find_machine
 
 ROWS = Path(collectives.__file__).parent / "published_results.csv"
 RESULTS = Path(__file__).parent / "results"

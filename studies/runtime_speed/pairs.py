@@ -25,7 +25,7 @@ from quadrille.algorithms.matmuls.catalogue import find_algorithm, matmul_schedu
 from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.tensors import DType
-from quadrille.experiments.options.grids import grids
+from quadrille.experiments.workloads.grids import grids
 from quadrille.studies.runtime_speed.peers import PEERS, Peer
 
 PAIRS = ("-m", "quadrille.studies.runtime_speed.pairs")

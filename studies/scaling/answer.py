@@ -19,11 +19,11 @@ from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.passes.overlap import overlap
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.units import format_bytes
-from quadrille.experiments.options.machine_flags import MachineFlags, chosen_machine
-from quadrille.experiments.options.memory_check import Placement, placement
 from quadrille.experiments.predict.closed_form import Yardstick
 from quadrille.experiments.predict.matmul_grids import RankedGrid, rank_grids
-from quadrille.experiments.workloads.matmul import sizes_of
+from quadrille.experiments.words.machines import MachineWords, chosen_machine
+from quadrille.experiments.workloads.fullest_device import FullestDevice, fullest_device
+from quadrille.experiments.workloads.matmul import matmul_sizes
 from quadrille.simulator.machine.network import network_of, speeds_of
 from quadrille.simulator.simulate import Prediction, simulate
 from quadrille.studies.scaling.question import Question
@@ -31,7 +31,7 @@ from quadrille.studies.scaling.report import GridRun, Ranked, Scaling
 from quadrille.topologies.machines.machine import Machine
 
 
-def answer(question: Question, machine: Machine | MachineFlags) -> Scaling:
+def answer(question: Question, machine: Machine | MachineWords) -> Scaling:
     """All grids ranked and the best simulated, for each number of GPUs.
 
     Raises
@@ -51,7 +51,7 @@ def answer(question: Question, machine: Machine | MachineFlags) -> Scaling:
             missing.append(f"{gpus} GPUs: {error}")
             continue
         found = _ranked(question, gpus, one)
-        placed = placement(one, gpus)
+        placed = fullest_device(one, gpus)
         fitting = [place for place, grid in enumerate(found) if placed.fits(one, grid.peak_bytes)]
         ranked += [_ranked_row(gpus, grid, fits=place in fitting) for place, grid in enumerate(found)]
         runs += [_run(question, gpus, place + 1, found[place], one) for place in fitting[: question.top]]
@@ -61,7 +61,7 @@ def answer(question: Question, machine: Machine | MachineFlags) -> Scaling:
     return Scaling(
         kind=question.kind,
         machine=MachineName(largest.name, largest.sha256, largest.routing, largest.faults),
-        matmul=sizes_of(question.problem),
+        matmul=matmul_sizes(question.problem),
         dtype=question.problem.dtype,
         passes=question.problem.passes,
         algorithms=tuple(one.name for one in question.algorithms),
@@ -77,14 +77,14 @@ def answer(question: Question, machine: Machine | MachineFlags) -> Scaling:
     )
 
 
-def _machine(machine: Machine | MachineFlags, gpus: int) -> Machine:
+def _machine(machine: Machine | MachineWords, gpus: int) -> Machine:
     """The machine with so many GPUs, if it is known by name; else as it is.
 
     Raises
     ------
     InputError : a machine that cannot be, or has no such link or GPU as its faults name
     """
-    chosen = chosen_machine(machine, gpus) if isinstance(machine, MachineFlags) else machine
+    chosen = chosen_machine(machine, gpus) if isinstance(machine, MachineWords) else machine
     speeds_of(chosen, network_of(chosen))
     return chosen
 
@@ -166,7 +166,7 @@ def _remarks_on(machine: Machine, question: Question) -> Iterator[str]:
 
 
 def _remarks_at(
-    gpus: int, found: Sequence[RankedGrid], fitting: int, machine: Machine, placed: Placement
+    gpus: int, found: Sequence[RankedGrid], fitting: int, machine: Machine, placed: FullestDevice
 ) -> Iterable[str]:
     """Why there are fewer runs than asked for."""
     if not found:

@@ -14,8 +14,8 @@ from typing import get_args
 import msgspec
 
 from quadrille.algorithms.provenance import provenance
-from quadrille.experiments.options.machine_flags import MachineFlags
 from quadrille.experiments.output.destinations import Destinations
+from quadrille.experiments.words.machines import MachineWords
 from quadrille.runtime.host.console import remark_all, run_as_program
 from quadrille.studies.scaling.answer import answer
 from quadrille.studies.scaling.question import DEFAULT_GPUS, Question, ScalingKind, asked
@@ -34,12 +34,12 @@ def main() -> None:
         command = ["quadrille", "study", f"{kind}-scaling", "--machine", MACHINE]
         tables = str(RESULTS / f"{kind}-{MACHINE}")
         question = asked(kind, gpus=GPUS, top=TOP)
-        scaling(question, MachineFlags(machine=MACHINE), json=f"{tables}.json", csv=f"{tables}.csv", command=command)
+        scaling(question, MachineWords(machine=MACHINE), json=f"{tables}.json", csv=f"{tables}.csv", command=command)
 
 
 def scaling(
     question: Question,
-    machine: Machine | MachineFlags,
+    machine: Machine | MachineWords,
     *,
     json: str = "",
     csv: str = "",
@@ -59,7 +59,7 @@ def scaling(
     ------
     InputError : a file that cannot be written, a machine that cannot be, a matmul that fits on none of the machines
     """
-    Destinations(json=json, csv=csv, plot=plot).check(machine.files if isinstance(machine, MachineFlags) else {})
+    Destinations(json=json, csv=csv, plot=plot).check(machine.files if isinstance(machine, MachineWords) else {})
     found = msgspec.structs.replace(answer(question, machine), provenance=provenance(command))
     remark_all(found.remarks)
     write_outputs(found, json, csv, plot)

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from quadrille.algorithms.errors import QuadrilleError
 from quadrille.algorithms.schedule.grid import AXES, Axis
 from quadrille.algorithms.units import format_seconds
-from quadrille.experiments.options.machine_flags import MachineFlags
 from quadrille.experiments.output.tables import UNKNOWN, table
 from quadrille.experiments.rank.analytical import ranked
 from quadrille.experiments.rank.question import RankFlags, parse_question
@@ -36,6 +35,7 @@ from quadrille.experiments.sweep.training_study import (
     grid_words,
     times,
 )
+from quadrille.experiments.words.machines import MachineWords
 from quadrille.runtime.host.console import run_as_program
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def nodes_of(asked: GridQuestion) -> dict[str, int]:
 
 
 def _point(asked: GridQuestion, machine: str, asking: Asking) -> Point:
-    return {"machine": machine}, asking.search(asked.gpt, asked.batch, asked.gpus, MachineFlags(machine=machine))
+    return {"machine": machine}, asking.search(asked.gpt, asked.batch, asked.gpus, MachineWords(machine=machine))
 
 
 def _other_orders(point: dict[str, str], one: Asked, best: SweepAnswer) -> Iterator[Point]:

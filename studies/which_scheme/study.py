@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from quadrille.experiments.options.machine_flags import MachineFlags
 from quadrille.experiments.output.tables import table
 from quadrille.experiments.sweep.answers import predicted_matmul
 from quadrille.experiments.sweep.outcomes import SweepRow
@@ -30,6 +29,7 @@ from quadrille.experiments.sweep.training_study import (
     step_cells,
     times,
 )
+from quadrille.experiments.words.machines import MachineWords
 from quadrille.runtime.host.console import run_as_program
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def points_of(scaled: Scaled, asking: Asking) -> Iterator[Point]:
         for scaling in SCALINGS:
             for scheme in scaled.schemes:
                 batch = scaled.batch_on(scaling, gpus)
-                one = asking.search(scaled.gpt, batch, gpus, MachineFlags(machine=scaled.machine), scheme=scheme)
+                one = asking.search(scaled.gpt, batch, gpus, MachineWords(machine=scaled.machine), scheme=scheme)
                 yield {"scaling": scaling, "gpus": str(gpus), "batch": str(batch), "scheme": scheme}, one
 
 

@@ -1,6 +1,7 @@
 import shutil
 import subprocess
 import tomllib
+from importlib import metadata
 
 import pytest
 
@@ -56,3 +57,9 @@ def test_what_nothing_runs_by_may_change(git, tmp_path, name):
 def test_outside_a_checkout_there_is_no_commit(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "ROOT", tmp_path)
     assert not {"commit", "quadrille"} & set(provenance(["quadrille"]).versions)
+
+
+def test_without_a_checkout_the_version_is_that_of_the_installed_distribution(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "ROOT", tmp_path)
+    monkeypatch.setattr(metadata, "version", {"quadrille-hpc": "7.0"}.get)
+    assert provenance(["quadrille"]).versions["quadrille"] == "7.0"

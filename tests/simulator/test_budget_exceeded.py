@@ -8,10 +8,10 @@ from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.schedule.grid import parse_grid
 from quadrille.algorithms.training.gpt import Gpt, gpt_schedule
 from quadrille.algorithms.training.scheme_4d import Scheme4D
-from quadrille.experiments.options.machines import find_machine
 from quadrille.simulator import simulate
 from quadrille.simulator.ranks.lanes import OP_WALL_SECONDS, TOO_LONG, LaneSimulation
 from quadrille.simulator.simulate import Shortcuts, Simulator
+from quadrille.topologies.find_machine import find_machine
 
 
 @pytest.fixture(scope="module")

@@ -15,11 +15,11 @@ from quadrille.algorithms.passes.overlap import overlap
 from quadrille.algorithms.schedule.grid import AXES, Grid
 from quadrille.algorithms.training.gpt import Gpt, gpt_schedule
 from quadrille.algorithms.training.schemes import SCHEMES
-from quadrille.experiments.options.grids import grids
-from quadrille.experiments.options.machines import find_machine
 from quadrille.experiments.predict.closed_form import Yardstick
 from quadrille.experiments.predict.matmul_grids import rank_grids
+from quadrille.experiments.workloads.grids import grids
 from quadrille.simulator.simulate import simulate
+from quadrille.topologies.find_machine import find_machine
 from quadrille.topologies.machines.machine import Machine, Network
 from tests.support.toy_machines import (
     BANDWIDTH,
@@ -212,11 +212,11 @@ def test_a_reduction_is_a_part_of_every_step_that_reduces():
 
 def test_more_ranks_on_a_core_make_products_slower_by_as_much():
     schedule = matmul_schedule(Matmul(16, 16, 16, "float64"), "1d-column", Grid(x=4))
-    alone, crowded = (
+    alone, oversubscribed = (
         Yardstick(machine, "float64", 4, Choices()).closed_form(schedule).compute_seconds
         for machine in (one_host(4), one_host(2))
     )
-    assert isclose(crowded, 2 * alone)
+    assert isclose(oversubscribed, 2 * alone)
 
 
 def test_the_memory_of_a_ranked_grid_is_that_of_its_fullest_rank():

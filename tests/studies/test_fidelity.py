@@ -7,9 +7,9 @@ import pytest
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.record import Reference, load_record, save_record
-from quadrille.experiments.options.run_options import RunFlags
 from quadrille.experiments.predict.predict import prediction_of
-from quadrille.experiments.workloads.workloads import experiment_of
+from quadrille.experiments.words.experiment import experiment_of
+from quadrille.experiments.words.runs import RunWords
 from quadrille.runtime.laboratory import namespaces
 from quadrille.runtime.measuring import device_benchmarks
 from quadrille.studies.fidelity import kept, study
@@ -186,8 +186,8 @@ def test_a_trial_says_what_measures_it_and_how_often():
     trial = Trial(TrialSite("star:hosts=4", "200mbit", 4), matrix()[0].flags)
     words = "--matmul 2048,2048,2048 --algorithm 1d-column --grid x=2"
     command = f"quadrille lab run star:hosts=4 --rate 200mbit -n 4 -- run {words}"
-    assert trial.command(RunFlags()) == command
-    assert trial.command(RunFlags(warmups="0", repeats="3")) == f"{command} --warmups 0 --repeats 3"
+    assert trial.command(RunWords()) == command
+    assert trial.command(RunWords(warmups="0", repeats="3")) == f"{command} --warmups 0 --repeats 3"
 
 
 def test_sites_are_chosen_by_the_beginning_of_their_names():
@@ -305,7 +305,7 @@ def test_the_study_predicts_and_measures_every_trial_and_writes_all_of_it(preten
         assert sum(one.causes.values()) == pytest.approx(one.predicted_seconds - one.measured_seconds)
     written = msgspec.json.decode((tmp_path / "answer.json").read_bytes())
     assert written["schema"] == "quadrille/fidelity/1"
-    assert [one["command"] for one in written["trials"]] == [trial.command(RunFlags()) for trial in trials]
+    assert [one["command"] for one in written["trials"]] == [trial.command(RunWords()) for trial in trials]
     assert (tmp_path / "figure.png").stat().st_size > 0
     shown = capsys.readouterr().out
     assert "shared memory, median error, drift removed" in shown

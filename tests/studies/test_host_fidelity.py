@@ -8,7 +8,7 @@ from quadrille.algorithms.errors import InputError, RunError
 from quadrille.algorithms.formats.record import save_record
 from quadrille.experiments.compare.error_sizes import error_sizes
 from quadrille.experiments.predict.predict import prediction_of
-from quadrille.experiments.workloads.matmul import parse_experiment
+from quadrille.experiments.words.matmul import parse_matmul
 from quadrille.runtime.launching import launch as launching
 from quadrille.studies.host_fidelity import study as host_fidelity
 from quadrille.studies.host_fidelity.study import LEAST, MOST, draw, table
@@ -38,7 +38,7 @@ def pretended(monkeypatch, machine):
     def measure(ranks, cases):
         launches.append((ranks, len(cases)))
         for case in cases:
-            made, _ = prediction_of(parse_experiment(case.flags), load_machine(machine))
+            made, _ = prediction_of(parse_matmul(case.flags), load_machine(machine))
             seconds = SLOWER * made.seconds
             times = {"seconds": seconds, "seconds_low": seconds, "seconds_high": seconds}
             repeats = int(case.run_flags.repeats)
@@ -69,7 +69,7 @@ def test_cases_take_turns_in_ranks_and_their_sizes_are_in_range(seed):
     for case in drawn:
         sizes = [int(word) for word in case.flags.matmul.split(",")]
         assert len(sizes) == 3 and all(LEAST <= size <= MOST for size in sizes)
-        assert parse_experiment(case.flags).grid.size == case.ranks
+        assert parse_matmul(case.flags).grid.size == case.ranks
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_a_case_is_shown_as_the_command_that_repeats_it(machine, pretended, caps
 
 @pytest.mark.parametrize(("seconds", "repeats"), [(2.0, "3"), (0.5, "7"), (0.01, "15")])
 def test_long_runs_are_repeated_less_often(machine, seconds, repeats):
-    made, _ = prediction_of(parse_experiment(draw(1, 1, (1,))[0].flags), load_machine(machine))
+    made, _ = prediction_of(parse_matmul(draw(1, 1, (1,))[0].flags), load_machine(machine))
     flags = host_fidelity._run_flags(msgspec.structs.replace(made, seconds=seconds))
     assert (flags.warmups, flags.repeats) == ("1", repeats)
 

@@ -10,16 +10,16 @@ from quadrille.experiments.compare.cases import CASES_SCHEMA
 from quadrille.experiments.compare.side_by_side import compare_records
 from quadrille.experiments.measure.batch import Case
 from quadrille.experiments.output import destinations
-from quadrille.experiments.workloads.matmul import Flags
+from quadrille.experiments.words.matmul import MatmulWords
 from quadrille.studies.main_job import study as main_job
 from quadrille.studies.main_job.study import MATMULS, NamedMatmul
 from quadrille.topologies.machines.machine import load_machine
 from tests.support.quadrille import HOST, called
 
 SMALL = (
-    NamedMatmul("files", 2, Flags(matmul="61,47,53", grid="z=2", dtype="float64"), files=True),
-    NamedMatmul("alone", 1, Flags(matmul="7,5,3", algorithm="summa", passes="training")),
-    NamedMatmul("rows", 2, Flags(matmul="13,11,17", grid="y=2", passes="training")),
+    NamedMatmul("files", 2, MatmulWords(matmul="61,47,53", grid="z=2", dtype="float64"), files=True),
+    NamedMatmul("alone", 1, MatmulWords(matmul="7,5,3", algorithm="summa", passes="training")),
+    NamedMatmul("rows", 2, MatmulWords(matmul="13,11,17", grid="y=2", passes="training")),
 )
 
 
@@ -62,12 +62,12 @@ def test_the_job_of_files_multiplies_what_is_in_them(uncalibrated, tmp_path, cap
 
 
 def test_a_result_that_did_not_verify_is_no_comparison(tmp_path):
-    from quadrille.experiments.options.machines import find_machine
     from quadrille.experiments.predict.predict import prediction_of
-    from quadrille.experiments.workloads.matmul import parse_experiment
+    from quadrille.experiments.words.matmul import parse_matmul
+    from quadrille.topologies.find_machine import find_machine
 
     matmul = SMALL[1]
-    made, _ = prediction_of(parse_experiment(matmul.flags), find_machine("perlmutter", gpus=1))
+    made, _ = prediction_of(parse_matmul(matmul.flags), find_machine("perlmutter", gpus=1))
     for kind in ("predicted", "measured"):
         save_record(made, tmp_path / f"{matmul.name}.{kind}.json")
     with pytest.raises(RunError, match=r"alone\.measured\.json: the result did not verify"):
@@ -88,13 +88,13 @@ def test_a_folder_that_is_read_only_is_refused(tmp_path, monkeypatch):
 
 
 def test_the_jobs_have_names_of_their_own_and_the_ranks_of_their_grids():
+    from quadrille.experiments.words.matmul import parse_matmul
     from quadrille.experiments.workloads.fitting_grids import check_ranks
-    from quadrille.experiments.workloads.matmul import parse_experiment
 
     assert len({matmul.name for matmul in MATMULS}) == len(MATMULS)
     assert any(matmul.files for matmul in MATMULS)
     for matmul in MATMULS:
-        check_ranks(parse_experiment(matmul.flags), matmul.ranks)
+        check_ranks(parse_matmul(matmul.flags), matmul.ranks)
 
 
 def test_the_study_keeps_its_comparisons(monkeypatch, tmp_path):

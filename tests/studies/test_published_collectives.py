@@ -14,12 +14,12 @@ from quadrille.algorithms.errors import InputError
 from quadrille.cli.main import main
 from quadrille.experiments.network.collective import predict_collective
 from quadrille.experiments.network.question import Question
-from quadrille.experiments.options.machines import find_machine
 from quadrille.simulator.collectives.nccl.collective import NcclSettings
 from quadrille.studies.published_collectives.nccl_2_8 import plan_2_8
 from quadrille.studies.published_collectives.rows import read_rows
 from quadrille.studies.published_collectives.sites import calibration_rows, learn, machine_of, published_seconds
 from quadrille.studies.published_collectives.study import ROWS, published_collectives
+from quadrille.topologies.find_machine import find_machine
 from quadrille.topologies.machines.named import MACHINES
 from quadrille.topologies.machines.processors import PROCESSORS, vendor
 from quadrille.topologies.nodes.node_kinds import NODE_KINDS

@@ -11,8 +11,7 @@ from quadrille.algorithms.formats import files
 from quadrille.algorithms.matmuls.catalogue import matmul_schedule
 from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.schedule.grid import Grid
-from quadrille.experiments.options.machine_flags import MachineFlags
-from quadrille.experiments.options.machines import find_machine
+from quadrille.experiments.words.machines import MachineWords
 from quadrille.simulator.simulate import simulate
 from quadrille.studies.scaling import study
 from quadrille.studies.scaling.answer import answer
@@ -20,9 +19,10 @@ from quadrille.studies.scaling.question import Question as AnyQuestion
 from quadrille.studies.scaling.question import asked, parse_algorithms
 from quadrille.studies.scaling.report import CSV_COLUMNS, SCHEMA, Scaling, csv_text
 from quadrille.studies.scaling.study import scaling
+from quadrille.topologies.find_machine import find_machine
 from tests.support.toy_machines import FREE, one_host, star
 
-PERLMUTTER = MachineFlags(machine="perlmutter")
+PERLMUTTER = MachineWords(machine="perlmutter")
 SMALL = (64, 48, 96)
 
 
@@ -162,7 +162,7 @@ def test_words_that_cannot_be_are_refused(change, message):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"machine": MachineFlags(machine="tianhe")}, "machine 'tianhe' is unknown"),
+        ({"machine": MachineWords(machine="tianhe")}, "machine 'tianhe' is unknown"),
         ({"plot": "figure.doc"}, "figure.doc"),
         ({"json": "-", "csv": "-"}, "--json and --csv both name -: give each its own file"),
         ({"json": "no/such/folder.json"}, "cannot be written"),
@@ -225,7 +225,7 @@ def test_the_plot_is_the_same_bytes_for_the_same_answer(tmp_path):
 
 
 def test_routing_and_faults_are_those_of_the_study_and_recorded():
-    slow = MachineFlags(machine="perlmutter", routing="ecmp", slow=("gpu:3=0.5",))
+    slow = MachineWords(machine="perlmutter", routing="ecmp", slow=("gpu:3=0.5",))
     healthy, degraded = (answer(question(gpus=(1, 4)), machine) for machine in (PERLMUTTER, slow))
     assert degraded.machine.routing == "ecmp:0" and degraded.machine.faults.slow == {"gpu:3": 0.5}
     assert {run.gpus for run in degraded.runs} == {4}  # of one GPU there is no gpu:3
@@ -235,7 +235,7 @@ def test_routing_and_faults_are_those_of_the_study_and_recorded():
 
 def test_settings_change_the_machine():
     slow, fast = (
-        answer(question(gpus=(1,)), MachineFlags(machine="perlmutter", settings=settings))
+        answer(question(gpus=(1,)), MachineWords(machine="perlmutter", settings=settings))
         for settings in ((), ("device.peak_flops_per_second=x2", "device.overhead_seconds=0"))
     )
     assert fast.best[0].seconds < slow.best[0].seconds

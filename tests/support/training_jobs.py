@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.training.resume import resumed, training_state, with_state_outputs
-from quadrille.experiments.workloads.training_flags import TrainingFlags, parse_training
+from quadrille.experiments.words.training import TrainingWords, parse_training
 from quadrille.runtime.arrays.numpy_library import NumpyLibrary
 from quadrille.runtime.carriers.in_process import InProcess
 from quadrille.runtime.execution.execute import execute
@@ -35,7 +35,7 @@ def ended(*, save="", load="", seed=0, carrier=InProcess, library=None, warmups=
     `carrier` makes one of so many ranks, `library` has the arrays, and `warmups` runs go before.
     """
     library = library or NumpyLibrary()
-    experiment = parse_training(TrainingFlags(**flags))
+    experiment = parse_training(TrainingWords(**flags))
     checkpoint = open_checkpoint(str(load)) if load else None
     first = checkpoint.steps if checkpoint else 0
     schedule = experiment.unchecked_schedule()
@@ -49,7 +49,7 @@ def ended(*, save="", load="", seed=0, carrier=InProcess, library=None, warmups=
         checkpoint.check_sums(Alone)
         source = CheckpointSource(checkpoint, data)
     ranks = carrier(experiment.grid.size)
-    choices = experiment.manner.choices
+    choices = experiment.execution.choices
     execution = execute(schedule, source, ranks, warmups=warmups, choices=choices, library=library)
     if save:
         write(save, experiment, schedule, execution, first + problem.steps, library.fetch)
@@ -76,7 +76,7 @@ def write(path, experiment, schedule, execution, steps, fetch=lambda array: arra
     writer = CheckpointWriter(path, schedule, training_state(schedule), steps, experiment.model)
     writer.create()
     for rank, outputs in outputs_of(execution):
-        writer.write(schedule.place(rank), outputs, fetch)
+        writer.write(schedule.coordinates(rank), outputs, fetch)
     writer.seal(Alone)
     writer.commit()
     return writer
@@ -105,5 +105,7 @@ def verdict(run, change=lambda rank, blocks: None):
             for name, blocks in found.items()
         }
         change(rank, blocks)
-        verdicts.append(verify_blocks(run.schedule, run.schedule.place(rank), blocks, reference, experiment.dtype))
+        verdicts.append(
+            verify_blocks(run.schedule, run.schedule.coordinates(rank), blocks, reference, experiment.dtype)
+        )
     return worst_verification(verdicts)

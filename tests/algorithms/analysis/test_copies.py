@@ -63,7 +63,7 @@ def bytes_predicted(schedule, choices):
     """What all ranks copy as the simulator has it."""
     total = 0
     for rank in range(schedule.grid.size):
-        place = schedule.place(rank)
+        place = schedule.coordinates(rank)
         for op, moment in walk(schedule.program(place), place):
             if isinstance(op, Communication):
                 found = local_copies(op, schedule, moment, traffic(op, schedule, moment, choices))
@@ -75,7 +75,7 @@ def copies_of(kind, members, member, block_bytes):
     """The copies of one member in one collective."""
     schedule = collective(kind, members, block_bytes)
     (op,) = all_ops(schedule)
-    place = schedule.place(member)
+    place = schedule.coordinates(member)
     return local_copies(op, schedule, place, traffic(op, schedule, place, parse_choices("own")))
 
 
@@ -124,12 +124,12 @@ def test_a_gather_copies_the_member_s_own_part_however_unequal():
 def test_an_operand_lives_in_its_place_of_the_one_buffer_into_which_it_is_gathered(algorithm, grid, overlaps, lives_in):
     plain = matmul_schedule(Matmul(12, 12, 12, "float64", "training"), algorithm, grid)
     schedule = overlap(plain, parse_overlap(overlaps))
-    assert {name: gather.into for name, gather in schedule.once(gathered_in_place).items()} == lives_in
+    assert {name: gather.into for name, gather in schedule.cached(gathered_in_place).items()} == lives_in
 
 
 def test_a_weight_is_copied_into_what_it_is_gathered_into_since_it_changes():
     schedule = schedule_of(Mlp((8, 8, 8), rows=8), Grid(z=2))
-    assert schedule.once(gathered_in_place) == {}
+    assert schedule.cached(gathered_in_place) == {}
 
 
 def test_only_the_root_copies_in_a_broadcast_and_in_a_reduce():

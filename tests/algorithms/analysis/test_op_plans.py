@@ -46,7 +46,7 @@ def test_ranks_of_one_kind_have_one_duty(algorithm, grid, collectives, shards):
     schedule = with_even_shards(schedule) if shards == "even" else schedule
     found = OpPlans(schedule, choices)
     for rank in range(schedule.grid.size):
-        place = schedule.place(rank)
+        place = schedule.coordinates(rank)
         for op, moment in walk(schedule.program(place), place):
             if not isinstance(op, Communication):
                 assert found.local(op, moment) == OpPlans(schedule, choices).local(op, moment)
@@ -60,8 +60,8 @@ def test_ranks_of_one_kind_have_one_duty(algorithm, grid, collectives, shards):
 
 def test_many_ranks_share_few_duties():
     schedule, choices = schedule_of("4d", "data=2,z=2,y=2,x=4", (64, 64, 64)), parse_choices("own:ring")
-    found, op = OpPlans(schedule, choices), next(iter(schedule.program(schedule.place(0))))
-    distinct = {id(found.communication(op, schedule.place(rank))) for rank in range(schedule.grid.size)}
+    found, op = OpPlans(schedule, choices), next(iter(schedule.program(schedule.coordinates(0))))
+    distinct = {id(found.communication(op, schedule.coordinates(rank))) for rank in range(schedule.grid.size)}
     assert len(distinct) == schedule.grid.length(op.axis)
 
 

@@ -46,7 +46,7 @@ def few_rows(monkeypatch):
 
 def waits(schedule, rank=0):
     """For each op of a rank, by name, the names of those that it waits for."""
-    place = schedule.place(rank)
+    place = schedule.coordinates(rank)
     dependencies = Dependencies(schedule)
     return {
         op.name: set(dependencies.enter(op, moment, op.name)) for op, moment in walk(schedule.program(place), place)
@@ -213,7 +213,7 @@ def test_bands_of_even_shards_are_all_rows():
     schedule = with_even_shards(in_bands(schedule_of(replace(GPT, batch=9), Grid(z=2, y=2, x=2)), 2))
     for name, tensor in schedule.tensors.items():
         if tensor.band_of is not None:
-            place = schedule.place(0)
+            place = schedule.coordinates(0)
             bands = bands_of(schedule.tensors)[tensor.band_of]
             held = sum(schedule.tensors[band].block(place).elements for band in bands)
             assert held == schedule.tensors[tensor.band_of].block(place).elements, name
@@ -222,7 +222,7 @@ def test_bands_of_even_shards_are_all_rows():
 def test_the_lengths_that_a_band_may_have_are_those_that_it_has():
     schedule = in_bands(schedule_of(replace(GPT, batch=7), Grid(z=2, y=2, x=2)), 2)
     for tensor in schedule.tensors.values():
-        had = {tensor.rows.bounds(schedule.place(rank)) for rank in range(schedule.grid.size)}
+        had = {tensor.rows.bounds(schedule.coordinates(rank)) for rank in range(schedule.grid.size)}
         assert {stop - start for start, stop in had} <= lengths(tensor.rows, schedule)
 
 

@@ -134,7 +134,7 @@ def test_a_schedules_own_count_is_the_formula_but_for_attention_half_of_which_is
 
 
 def total_flops(schedule):
-    return sum(one.count * flops(schedule, one.place) for one in equivalent_ranks(schedule, Choices()))
+    return sum(one.count * flops(schedule, one.coordinates) for one in equivalent_ranks(schedule, Choices()))
 
 
 def test_one_rank_counts_all_flops():

@@ -22,9 +22,8 @@ from quadrille.experiments.calibrate.measuring import (
 )
 from quadrille.experiments.calibrate.sections import links_agree
 from quadrille.experiments.calibrate.topology_option import parse_routing_option, parse_topology_option
-from quadrille.experiments.options.machines import find_machine
 from quadrille.experiments.predict.predict import prediction_of
-from quadrille.experiments.workloads.matmul import Flags, parse_experiment
+from quadrille.experiments.words.matmul import MatmulWords, parse_matmul
 from quadrille.runtime.carriers.message_options import CHUNK_BYTES
 from quadrille.runtime.host.world import ComputeHost
 from quadrille.runtime.measuring.chained_library_calls import KINDS, GroupShape
@@ -38,6 +37,7 @@ from quadrille.simulator.machine.network import network_of
 from quadrille.simulator.ranks.resource_demands import ResourceDemands
 from quadrille.topologies.build import build
 from quadrille.topologies.files import node_link
+from quadrille.topologies.find_machine import find_machine
 from quadrille.topologies.machines.machine import load_machine
 from quadrille.topologies.routes.routing import Routing, parse_routing
 from tests.experiments.calibrate.test_link_saturation import rounds, slower
@@ -110,7 +110,7 @@ if world.world().rank == 0:
     print(json.dumps({said: sorted({flow.round for flow in flows}) for said, flows in found.items()}))
 """
 )
-TRAINING = Flags(matmul="61,47,53", dtype="float64", passes="training")
+TRAINING = MatmulWords(matmul="61,47,53", dtype="float64", passes="training")
 
 
 def calibrated(folder, ranks):
@@ -190,7 +190,7 @@ def test_the_librarys_collectives_are_measured_by_kind_and_size_and_predicted_fr
     assert found == sorted(product(VECTOR_CALL_KINDS, TRANSFERS[::2]))
     for word in ("library", "library:vector"):
         flags = replace(TRAINING, algorithm="4d", grid="z=2", collectives=word)
-        record, _ = prediction_of(parse_experiment(flags), machine)
+        record, _ = prediction_of(parse_matmul(flags), machine)
         assert {op.algorithm for op in record.ops if op.axis == "z"} == {f"{word} (measured)"}
 
 
@@ -232,8 +232,8 @@ def test_one_rank_alone_calibrates_without_messages(tmp_path):
     assert (machine.host.transfer, machine.messages) == ((), ())
     assert machine.reference == machine.reference_alone
     assert machine.host.alone_seconds >= 0
-    assert prediction_of(parse_experiment(TRAINING), machine)[0].seconds > 0
-    assert prediction_of(parse_experiment(replace(TRAINING, grid="z=2")), machine)[0].seconds > 0
+    assert prediction_of(parse_matmul(TRAINING), machine)[0].seconds > 0
+    assert prediction_of(parse_matmul(replace(TRAINING, grid="z=2")), machine)[0].seconds > 0
 
 
 @mpi
@@ -241,7 +241,7 @@ def test_three_ranks_take_steps_together_and_two_by_two_and_compute_on_the_cores
     machine = load_machine(calibrated(tmp_path, 3))
     assert {ranks for _, ranks in settings(machine)} == busy(machine, 3)
     assert {row.ranks for row in machine.host.transfer if row.pattern == "shift"} == {2, 3}
-    assert prediction_of(parse_experiment(replace(TRAINING, grid="z=3")), machine)[0].seconds > 0
+    assert prediction_of(parse_matmul(replace(TRAINING, grid="z=3")), machine)[0].seconds > 0
 
 
 # Several hosts
@@ -273,7 +273,7 @@ def test_multiplications_between_two_hosts_are_predicted(wired, name):
     wiring = ResourceDemands(machine, 2, FlowEngine(simpy.Environment()))
     assert (wiring.home(0), wiring.home(1)) == (0, 1)
     for grid in ("z=2", "x=2", "y=2"):
-        record, _ = prediction_of(parse_experiment(replace(TRAINING, grid=grid)), machine)
+        record, _ = prediction_of(parse_matmul(replace(TRAINING, grid=grid)), machine)
         assert record.seconds > 0
         assert any(op.seconds > 0 for op in record.ops if op.bytes_sent_total)
 

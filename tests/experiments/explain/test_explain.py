@@ -26,9 +26,9 @@ from quadrille.algorithms.timelines.spans import Span
 from quadrille.algorithms.timelines.timeline import Timeline
 from quadrille.experiments.explain.explain import explain, explain_file
 from quadrille.experiments.explain.explanation import SCHEMA, Explanation, explain_record, mean_by_part, predicting
-from quadrille.experiments.options.machines import find_machine
 from quadrille.experiments.records.path_segments import MOST_STATIONS, PARTS, by_op, by_part, stations
 from quadrille.simulator.simulate import simulate
+from quadrille.topologies.find_machine import find_machine
 from quadrille.topologies.machines.what_if import with_faults
 from tests.support.quadrille import called
 from tests.support.toy_machines import collective, leaf_spine, one_host, star

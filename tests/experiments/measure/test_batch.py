@@ -1,7 +1,7 @@
 import json
 
+import click
 import pytest
-import typer
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,8 +9,8 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.record import load_record
 from quadrille.cli.main import app
 from quadrille.experiments.measure.batch import Case, measure
-from quadrille.experiments.options.run_options import RunFlags
-from quadrille.experiments.workloads.matmul import Flags
+from quadrille.experiments.words.matmul import MatmulWords
+from quadrille.experiments.words.runs import RunWords
 from tests.support.quadrille import called
 
 SIZES = "61,47,53"
@@ -18,12 +18,12 @@ SIZES = "61,47,53"
 
 def parsed(words):
     """The flags that the command line of `run` makes of these words."""
-    command = typer.main.get_command(app).commands["run"]
+    command = app.get_command(click.Context(app), "run")
     given = command.make_context("run", list(words)).params
-    flags = Flags(**{name: given[name] for name in Flags.__dataclass_fields__})
+    flags = MatmulWords(**{name: given[name] for name in MatmulWords.__dataclass_fields__})
     files = {"inputs": ("A", "B", "dC"), "outputs": ("C", "dA", "dB")}
-    run_flags = RunFlags(
-        **{name: given[name] for name in RunFlags.__dataclass_fields__ if name not in files},
+    run_flags = RunWords(
+        **{name: given[name] for name in RunWords.__dataclass_fields__ if name not in files},
         **{name: {one: given[one.lower()] for one in chosen if given[one.lower()]} for name, chosen in files.items()},
     )
     return flags, run_flags
@@ -31,7 +31,7 @@ def parsed(words):
 
 @given(
     flags=st.builds(
-        Flags,
+        MatmulWords,
         matmul=st.just(SIZES),
         algorithm=st.sampled_from(["4d", "summa"]),
         grid=st.sampled_from(["x=1", "z=2,x=3"]),
@@ -46,7 +46,7 @@ def parsed(words):
         threads=st.sampled_from(["", "1"]),
     ),
     run_flags=st.builds(
-        RunFlags,
+        RunWords,
         backend=st.sampled_from(["numpy", "cupy"]),
         carrier=st.sampled_from(["auto", "mpi"]),
         seed=st.sampled_from(["0", "5"]),
@@ -64,14 +64,18 @@ def test_the_words_of_a_case_mean_its_flags(flags, run_flags):
 
 
 def test_a_case_of_defaults_has_no_words():
-    assert Case(Flags(), "record.json").words() == []
+    assert Case(MatmulWords(), "record.json").words() == []
 
 
 @pytest.mark.mpi
 def test_one_launch_leaves_a_record_for_each_case_with_the_command_that_repeats_it(tmp_path, capfd):
     cases = [
-        Case(Flags(matmul=SIZES, grid="z=2"), str(tmp_path / "one.json"), RunFlags(repeats="2")),
-        Case(Flags(matmul="7,5,3", algorithm="1d-row", grid="y=2"), str(tmp_path / "two.json"), RunFlags(verify=True)),
+        Case(MatmulWords(matmul=SIZES, grid="z=2"), str(tmp_path / "one.json"), RunWords(repeats="2")),
+        Case(
+            MatmulWords(matmul="7,5,3", algorithm="1d-row", grid="y=2"),
+            str(tmp_path / "two.json"),
+            RunWords(verify=True),
+        ),
     ]
     measure(2, cases)
     assert capfd.readouterr().out == ""
@@ -87,7 +91,7 @@ def test_one_launch_leaves_a_record_for_each_case_with_the_command_that_repeats_
 
 @pytest.mark.mpi
 def test_a_case_that_cannot_be_ends_the_batch_and_the_cases_before_it_keep_their_records(tmp_path, capfd):
-    cases = [Case(Flags(matmul="7,5,3", grid=grid), str(tmp_path / f"{grid}.json")) for grid in ("x=2", "x=3")]
+    cases = [Case(MatmulWords(matmul="7,5,3", grid=grid), str(tmp_path / f"{grid}.json")) for grid in ("x=2", "x=3")]
     with pytest.raises(InputError, match="2 runs on 2 ranks ended with status 2; the line above says why"):
         measure(2, cases)
     assert "ranks=2, but the grid x=3 has 3" in capfd.readouterr().err
@@ -95,7 +99,7 @@ def test_a_case_that_cannot_be_ends_the_batch_and_the_cases_before_it_keep_their
 
 
 def test_words_that_are_shown_are_words_that_are_understood(capsys, tmp_path):
-    words = Case(Flags(matmul=SIZES, algorithm="3d", grid="z=2"), "", RunFlags(verify=True, repeats="2")).words()
+    words = Case(MatmulWords(matmul=SIZES, algorithm="3d", grid="z=2"), "", RunWords(verify=True, repeats="2")).words()
     ended = called(capsys, "simulate", *words, "--machine", "perlmutter", "--json", "-")
     assert ended.status == 0, ended.err
     assert json.loads(ended.out)["algorithm"] == "3d"

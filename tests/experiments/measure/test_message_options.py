@@ -13,13 +13,12 @@ from quadrille.algorithms.passes.overlap import overlap
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.experiments.measure import message_options as delivery_at_module
 from quadrille.experiments.measure.message_options import delivery_at
-from quadrille.experiments.options.run_options import RunFlags, parse_plan
+from quadrille.experiments.words.runs import RunWords, parse_run
 from quadrille.runtime.carriers.message_options import CHUNK_BYTES, WHOLE_MESSAGES
 from quadrille.runtime.host.world import ComputeHost
 
 PLAIN = matmul_schedule(Matmul(8, 8, 8, passes="training"), "4d", Grid(z=2, y=2))
 BESIDE = overlap(PLAIN, ["ors"])
-PLANNED = SimpleNamespace(check_run=lambda _: None)
 
 
 def message_options(schedule, *, hosts=1, cores=2, sharing=0, rows=(), **flags):
@@ -28,7 +27,7 @@ def message_options(schedule, *, hosts=1, cores=2, sharing=0, rows=(), **flags):
         host=host, hosts=hosts, threads=1, communicator=SimpleNamespace(size=2, bcast=lambda one: one)
     )
     named = SimpleNamespace(messages=rows) if rows else None
-    return delivery_at(site, parse_plan(RunFlags(**flags), PLANNED), schedule, named)
+    return delivery_at(site, parse_run(RunWords(**flags)), schedule, named)
 
 
 def tried(chunk_bytes, progress, seconds, *, ranks=2, hosts=1, threads=1):

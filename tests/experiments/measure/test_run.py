@@ -24,11 +24,11 @@ from quadrille.algorithms.training.scheme_4d import Scheme4D
 from quadrille.experiments.measure.matmul_job import choose
 from quadrille.experiments.measure.measured_record import mean_over_ranks
 from quadrille.experiments.measure.run import KernelsBesideRuns
-from quadrille.experiments.options.machine_flags import MachineFlags
-from quadrille.experiments.options.run_options import RunFlags, parse_plan
 from quadrille.experiments.predict.predict import fitting_machine
+from quadrille.experiments.words.machines import MachineWords
+from quadrille.experiments.words.matmul import MatmulWords, parse_matmul
+from quadrille.experiments.words.runs import RunWords, parse_run
 from quadrille.experiments.workloads.fitting_grids import check_ranks, fitting_grids
-from quadrille.experiments.workloads.matmul import Flags, parse_experiment
 from quadrille.runtime.arrays.cupy_library import CupyLibrary
 from quadrille.runtime.arrays.numpy_library import NumpyLibrary
 from quadrille.runtime.execution import rank_environment as site
@@ -195,7 +195,7 @@ def test_a_machine_too_small_for_the_ranks_is_refused_by_a_run_too():
     few = ["--machine", "perlmutter", "--set", "topology.gpus=2"]
     with pytest.raises(InputError, match="4 ranks: perlmutter has 2 GPUs"):
         fitting_machine(
-            MachineFlags(machine=few[1], settings=few[3:]), parse_experiment(Flags(matmul=SIZES, grid="x=4"))
+            MachineWords(machine=few[1], settings=few[3:]), parse_matmul(MatmulWords(matmul=SIZES, grid="x=4"))
         )
 
 
@@ -254,9 +254,9 @@ def test_nan_in_the_data_fails_with_status_1_and_writes_no_matrix(tmp_path):
 
 @pytest.mark.parametrize(("algorithm", "ranks"), [("cannon", 6), ("cannon", 9), ("1d-row", 5), ("4d", 12), ("2.5d", 8)])
 def test_every_grid_that_is_said_to_fit_is_accepted(algorithm, ranks):
-    grids = fitting_grids(parse_experiment(Flags(matmul=SIZES, algorithm=algorithm)).algorithm, ranks)
+    grids = fitting_grids(parse_matmul(MatmulWords(matmul=SIZES, algorithm=algorithm)).algorithm, ranks)
     for grid in grids:
-        experiment = parse_experiment(Flags(matmul=SIZES, algorithm=algorithm, grid=str(grid)))
+        experiment = parse_matmul(MatmulWords(matmul=SIZES, algorithm=algorithm, grid=str(grid)))
         check_ranks(experiment, ranks)
     assert bool(grids) == ((algorithm, ranks) != ("cannon", 6))
 
@@ -277,7 +277,7 @@ def test_what_does_not_fit_is_refused_before_it_is_allocated(monkeypatch):
     schedule = matmul_schedule(Matmul(10**6, 10**6, 10**6), "3d", Grid())
     communicator = SimpleNamespace(rank=0, allgather=lambda value: [value])
     here = RankEnvironment(communicator, ComputeHost("here", (0,), 2), NumpyLibrary(), 1)
-    kept = storage(schedule, schedule.place(0), Choices()).bytes
+    kept = storage(schedule, schedule.coordinates(0), Choices()).bytes
     assert kept >= 3 * 4 * 10**12
     with pytest.raises(InputError, match=r"memory: the 1 ranks on host here need .* and 954 MiB .* are available"):
         check_memory(schedule, Choices(), here)
@@ -303,7 +303,7 @@ def test_ranks_on_a_gpu_need_memory_of_the_host_to_check_what_they_computed(monk
     here = RankEnvironment(communicator, ComputeHost("here", (0,), 2), CupyLibrary(FAKE), 1)
     check_memory(schedule, Choices(), here)
     assert [(room.where, room.needed) for room in rooms[0]] == [
-        (f"GPU {FAKE}", storage(schedule, schedule.place(0), Choices()).bytes),
+        (f"GPU {FAKE}", storage(schedule, schedule.coordinates(0), Choices()).bytes),
         ("host here", 0),
     ]
     with pytest.raises(InputError, match=r"the 1 ranks on host here need .* \(1000001 bytes\)"):
@@ -314,13 +314,13 @@ def test_what_is_loaded_counts_the_parameters_of_a_training_step_too():
     schedule, rooms = mlp_schedule(Mlp((64, 256, 64), 8), Grid(), Scheme4D()), []
     communicator = SimpleNamespace(rank=0, allgather=lambda value: rooms.append(value) or [value])
     check_memory(schedule, Choices(), RankEnvironment(communicator, ComputeHost("here", (0,), 2), NumpyLibrary(), 1))
-    kept = storage(schedule, schedule.place(0), Choices()).bytes
+    kept = storage(schedule, schedule.coordinates(0), Choices()).bytes
     assert rooms[0][0].needed == kept + 64 * 256 * 4
 
 
 def test_verification_is_serial_while_each_rank_s_share_is_small():
     def method(size, grid, checked="auto"):
-        experiment = parse_experiment(Flags(matmul=f"{size},{size},{size}", algorithm="4d", grid=grid))
+        experiment = parse_matmul(MatmulWords(matmul=f"{size},{size},{size}", algorithm="4d", grid=grid))
         return choose(checked, experiment, experiment.schedule())
 
     assert method(4096, "x=1") == "serial"
@@ -341,24 +341,24 @@ def test_verification_is_serial_while_each_rank_s_share_is_small():
     ],
 )
 def test_verification_is_serial_where_the_largest_share_of_any_product_is_small(algorithm, grid, passes, expected):
-    flags = Flags(matmul="8192,8192,8192", algorithm=algorithm, grid=grid, passes=passes)
-    experiment = parse_experiment(flags)
+    flags = MatmulWords(matmul="8192,8192,8192", algorithm=algorithm, grid=grid, passes=passes)
+    experiment = parse_matmul(flags)
     assert choose("auto", experiment, experiment.schedule()) == expected
 
 
 def test_a_plan_takes_files_of_gradients_in_training_only():
-    forward = parse_experiment(Flags(matmul=SIZES))
-    training = parse_experiment(Flags(matmul=SIZES, passes="training"))
-    for flags in (RunFlags(inputs={"dC": "dc.npy"}), RunFlags(outputs={"dA": "da.npy"})):
+    forward = parse_matmul(MatmulWords(matmul=SIZES))
+    training = parse_matmul(MatmulWords(matmul=SIZES, passes="training"))
+    for flags in (RunWords(inputs={"dC": "dc.npy"}), RunWords(outputs={"dA": "da.npy"})):
         with pytest.raises(InputError, match=r"a forward pass has no d[AC]; give --passes training"):
-            parse_plan(flags, forward)
-        parse_plan(flags, training)
+            forward.check_run(parse_run(flags))
+        training.check_run(parse_run(flags))
 
 
-def test_a_plan_lists_the_files_of_all_its_matrices():
-    flags = RunFlags(inputs={"A": "a.npy", "B": "", "dC": "dc.npy"}, outputs={"C": "", "dA": "da.npy"})
-    plan = parse_plan(flags, parse_experiment(Flags(matmul=SIZES, passes="training")))
-    assert plan.files == {"--a": "a.npy", "--dc": "dc.npy", "--da": "da.npy"}
+def test_run_options_list_the_files_of_all_its_matrices():
+    flags = RunWords(inputs={"A": "a.npy", "B": "", "dC": "dc.npy"}, outputs={"C": "", "dA": "da.npy"})
+    options = parse_run(flags)
+    assert options.files == {"--a": "a.npy", "--dc": "dc.npy", "--da": "da.npy"}
 
 
 def test_a_run_overwrites_no_file_that_it_reads(tmp_path):

@@ -11,13 +11,13 @@ from quadrille.algorithms.formats.record import load_record
 from quadrille.algorithms.formats.workload import Matmul as Sizes
 from quadrille.cli.studies import SCALED
 from quadrille.experiments.explain.explanation import predicting
-from quadrille.experiments.options.machine_flags import MachineFlags
 from quadrille.experiments.sweep.points import Asked
 from quadrille.experiments.sweep.sweep import sweep
-from quadrille.experiments.workloads.matmul import Flags, parse_experiment
-from quadrille.experiments.workloads.training_flags import TrainingFlags
+from quadrille.experiments.words.experiment import OF_TRAINING, experiment_of, own_flags
+from quadrille.experiments.words.machines import MachineWords
+from quadrille.experiments.words.matmul import MatmulWords, parse_matmul
+from quadrille.experiments.words.training import TrainingWords
 from quadrille.experiments.workloads.training_lines import workload_words
-from quadrille.experiments.workloads.workloads import OF_TRAINING, experiment_of, own_flags
 from quadrille.studies.scaling.question import asked
 from quadrille.studies.scaling.study import scaling
 from tests.support.products import products, shapes
@@ -31,7 +31,7 @@ RESULTS = {"C": "--c", "dA": "--da", "dB": "--db"}
 
 
 def flags(transposed, **given):
-    return Flags(matmul=SIZES, algorithm="3d", transposed=transposed, **given)
+    return MatmulWords(matmul=SIZES, algorithm="3d", transposed=transposed, **given)
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_files_are_read_and_written_as_they_are_stored(capsys, tmp_path, transpo
     said = ["--matmul", SIZES, "--dtype", "float64", "--transposed", transposed]
     files = [word for name, flag in FILES.items() for word in (flag, tmp_path / f"{name}.npy")]
     assert called(capsys, "operands", *said, "--operands", "integers", *files).status == 0
-    problem = parse_experiment(flags(transposed, dtype="float64", passes="training")).problem
+    problem = parse_matmul(flags(transposed, dtype="float64", passes="training")).problem
     read = {name: np.load(tmp_path / f"{name}.npy") for name in FILES}
     assert {name: one.shape for name, one in read.items()} == shapes(problem)
 
@@ -93,7 +93,7 @@ def test_a_record_of_another_form_is_refused_and_so_is_a_comparison(capsys, tmp_
 
 @pytest.mark.parametrize("transposed", TURNED)
 def test_the_bound_on_communication_is_that_of_the_sizes(transposed):
-    experiment = parse_experiment(flags(transposed, grid="z=2,y=2,x=2"))
+    experiment = parse_matmul(flags(transposed, grid="z=2,y=2,x=2"))
     assert experiment.lower_bound_bytes == 4 * lower_bound_words(61, 47, 53, 8)
     assert experiment.flops == 2 * 61 * 47 * 53
 
@@ -108,27 +108,27 @@ def test_the_command_that_explains_a_record_names_it(capsys, tmp_path, toy):
 
 
 def test_training_steps_have_no_such_flag_and_multiplications_do():
-    assert "transposed" not in OF_TRAINING and "transposed" not in own_flags(TrainingFlags(mlp="4,4"))
+    assert "transposed" not in OF_TRAINING and "transposed" not in own_flags(TrainingWords(mlp="4,4"))
     with pytest.raises(InputError, match="--transposed a: is for --matmul"):
-        experiment_of(TrainingFlags(mlp="4,4", batch="2", transposed="a"))
+        experiment_of(TrainingWords(mlp="4,4", batch="2", transposed="a"))
 
 
 def test_forms_and_algorithms_are_swept_and_those_that_cannot_be_say_so(toy):
-    on = MachineFlags(machine=str(toy))
-    found = sweep(Asked(flags=TrainingFlags(matmul=SIZES, grid="z=2", algorithm="3d"), on=on), ["transposed=none,a,b"])
+    on = MachineWords(machine=str(toy))
+    found = sweep(Asked(flags=TrainingWords(matmul=SIZES, grid="z=2", algorithm="3d"), on=on), ["transposed=none,a,b"])
     assert [row.answer.reason for row in found.rows] == [None] * 3
     assert found.rows[1].answer.bytes_sent_per_rank_max > 0
-    mixed = sweep(Asked(flags=TrainingFlags(matmul=SIZES, transposed="a"), on=on), ["algorithm=4d,3d,summa"])
+    mixed = sweep(Asked(flags=TrainingWords(matmul=SIZES, transposed="a"), on=on), ["algorithm=4d,3d,summa"])
     refusal = "transposed a: 4d takes none only; summa and 3d take a and b"
     assert [row.answer.reason for row in mixed.rows] == [refusal, None, None]
     with pytest.raises(InputError, match="--vary transposed=c: transposed 'c': accepted are none, a, b"):
-        sweep(Asked(flags=TrainingFlags(matmul=SIZES), on=on), ["transposed=c"])
+        sweep(Asked(flags=TrainingWords(matmul=SIZES), on=on), ["transposed=c"])
 
 
 @pytest.mark.parametrize("transposed", TURNED)
 def test_the_best_grid_is_looked_for(transposed):
-    on = MachineFlags(machine="perlmutter")
-    one = Asked(flags=TrainingFlags(matmul="640,64,64", algorithm="3d", transposed=transposed), on=on, best_grid=True)
+    on = MachineWords(machine="perlmutter")
+    one = Asked(flags=TrainingWords(matmul="640,64,64", algorithm="3d", transposed=transposed), on=on, best_grid=True)
     (row,) = sweep(one, ["gpus=4"]).rows
     assert row.answer.grids == 6 and row.answer.seconds
 

@@ -13,10 +13,10 @@ from quadrille.experiments.network.collective import predict_collective
 from quadrille.experiments.network.collective_command import collective
 from quadrille.experiments.network.collective_flags import CollectiveFlags
 from quadrille.experiments.network.question import Question
-from quadrille.experiments.options.machine_flags import MachineFlags
-from quadrille.experiments.options.machines import find_machine
 from quadrille.experiments.predict.collectives_choice import chosen_collectives
+from quadrille.experiments.words.machines import MachineWords
 from quadrille.simulator.collectives.collective import SimulationOptions
+from quadrille.topologies.find_machine import find_machine
 from tests.support.quadrille import called
 from tests.support.toy_machines import collective as collective_schedule
 from tests.support.toy_machines import leaf_spine
@@ -32,7 +32,7 @@ def ring_all_reduce_by_hand(ranks):
 def predicted(machine="bench-1to1", **given):
     different = {name: given.pop(name) for name in ("settings", "routing", "fail", "degrade", "slow") if name in given}
     flags = CollectiveFlags(**({"kind": "all-reduce", "bytes": "1GiB"} | given))
-    return collective(flags, MachineFlags(machine=machine, **different), json="/dev/null")
+    return collective(flags, MachineWords(machine=machine, **different), json="/dev/null")
 
 
 @pytest.mark.parametrize("gpus", [64, 100, 256, 1000, 1024, 4096, 10_000, 16_384])

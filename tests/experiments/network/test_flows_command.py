@@ -9,11 +9,11 @@ import pytest
 from quadrille.algorithms.errors import InputError
 from quadrille.experiments.network.flows import flows
 from quadrille.experiments.network.traffic_file import read_traffic
-from quadrille.experiments.options.machine_flags import MachineFlags
+from quadrille.experiments.words.machines import MachineWords
 from quadrille.studies.simulator_speed.workloads import write_traffic
 from quadrille.topologies.machines.named import machine
 
-BENCH = MachineFlags(machine="bench-2to1")
+BENCH = MachineWords(machine="bench-2to1")
 HEADER = "source,destination,bytes,start_s\n"
 
 
@@ -32,7 +32,7 @@ def traffic(tmp_path):
 def answer_of(path, tmp_path, **flags):
     target = tmp_path / "answer.json"
     named = {name: flags.pop(name) for name in ("machine", "routing", "fail", "degrade", "settings") if name in flags}
-    on = MachineFlags(**{"machine": "bench-2to1"} | named)
+    on = MachineWords(**{"machine": "bench-2to1"} | named)
     flows(path, on, json=str(target), command=["quadrille", "flows"], **flags)
     return json.loads(target.read_text())
 
@@ -106,7 +106,7 @@ def test_routing_is_recorded_in_full_and_a_topology_is_enough(traffic, tmp_path)
 
 def test_a_slow_gpu_is_refused(traffic):
     with pytest.raises(InputError, match="flows compute nothing"):
-        flows(traffic(HEADER + "0,1,8,0\n"), MachineFlags(machine="bench-2to1", slow=["gpu:1=0.5"]))
+        flows(traffic(HEADER + "0,1,8,0\n"), MachineWords(machine="bench-2to1", slow=["gpu:1=0.5"]))
 
 
 def test_a_person_gets_a_table(traffic, capsys):
@@ -177,7 +177,7 @@ def test_wrong_flags_are_refused(traffic, tmp_path):
     with pytest.raises(InputError, match="weights 'size': accepted are none, latency"):
         flows(text, BENCH, weights="size")
     with pytest.raises(InputError, match="routing 'best'"):
-        flows(text, MachineFlags(machine="bench-2to1", routing="best"))
+        flows(text, MachineWords(machine="bench-2to1", routing="best"))
     with pytest.raises(InputError, match="name"):
         flows(text, BENCH, json=text)
     with pytest.raises(InputError, match=r"--json .* does not exist"):

@@ -7,11 +7,11 @@ import pytest
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.timeline_files import load_timeline
 from quadrille.algorithms.schedule.grid import Grid
-from quadrille.experiments.options.machine_flags import MachineFlags, chosen_machine
-from quadrille.experiments.options.memory_check import placement
-from quadrille.experiments.output.destinations import parse_ranks
 from quadrille.experiments.predict.predict import prediction_of
-from quadrille.experiments.workloads.matmul import Flags, parse_experiment
+from quadrille.experiments.words.machines import MachineWords, chosen_machine
+from quadrille.experiments.words.matmul import MatmulWords, parse_matmul
+from quadrille.experiments.words.runs import parse_ranks
+from quadrille.experiments.workloads.fullest_device import fullest_device
 from quadrille.simulator.simulate import LONG_SECONDS
 from tests.support.quadrille import called
 
@@ -109,7 +109,7 @@ def test_a_trace_and_a_timeline_show_the_ranks_that_were_asked_for(capsys, tmp_p
 
 
 def test_ranks_are_numbers_and_ranges():
-    assert parse_ranks("5,0-2,1", 6) == [0, 1, 2, 5]
+    assert parse_ranks("5,0-2,1", 6) == (0, 1, 2, 5)
     with pytest.raises(InputError, match="from 0 to 5"):
         parse_ranks("6", 6)
 
@@ -118,14 +118,14 @@ def test_ranks_are_numbers_and_ranges():
 
 
 def test_even_shards_are_recorded_with_their_bound_and_are_automatic_on_many_ranks():
-    machine = chosen_machine(MachineFlags(machine="bench-1to1"), gpus=4160)
+    machine = chosen_machine(MachineWords(machine="bench-1to1"), gpus=4160)
     flags = {"matmul": "100001,1009,1013", "grid": "z=65,x=64", "passes": "forward"}
-    made = prediction_of(parse_experiment(Flags(**flags)), machine)[0].simulation
+    made = prediction_of(parse_matmul(MatmulWords(**flags)), machine)[0].simulation
     assert (made.shards, made.folded) == ("even", True)
     assert 0 < made.shards_bound < 1
     small = {"matmul": "101,103,107", "grid": "z=3,x=2"}
-    few = chosen_machine(MachineFlags(machine="bench-1to1"), gpus=6)
-    exact, even = (prediction_of(parse_experiment(Flags(**small, shards=word)), few)[0] for word in ("", "even"))
+    few = chosen_machine(MachineWords(machine="bench-1to1"), gpus=6)
+    exact, even = (prediction_of(parse_matmul(MatmulWords(**small, shards=word)), few)[0] for word in ("", "even"))
     assert (exact.simulation.shards, even.simulation.shards) == ("exact", "even")
     assert abs(exact.seconds - even.seconds) <= even.simulation.shards_bound * even.seconds
 
@@ -140,8 +140,8 @@ def test_a_run_has_no_even_shards(capsys):
 
 
 def test_where_ranks_live_is_known_at_once_for_many():
-    machine = chosen_machine(MachineFlags(machine="bench-1to1"), gpus=100_000)
-    assert placement(machine, 100_000).ranks == 1
+    machine = chosen_machine(MachineWords(machine="bench-1to1"), gpus=100_000)
+    assert fullest_device(machine, 100_000).ranks == 1
 
 
 def test_what_will_take_long_says_so_before_it_starts(capsys, monkeypatch, tmp_path):

@@ -21,7 +21,7 @@ from quadrille.algorithms.schedule.program import ops
 from quadrille.algorithms.schedule.schedule import all_ops
 from quadrille.experiments.predict.collectives_choice import chosen_collectives, only, questions
 from quadrille.experiments.predict.predict import prediction_of
-from quadrille.experiments.workloads.matmul import Flags, parse_experiment
+from quadrille.experiments.words.matmul import MatmulWords, parse_matmul
 from quadrille.runtime.carriers.in_process import InProcess
 from quadrille.runtime.execution.execute import execute
 from quadrille.simulator.simulate import simulate
@@ -137,7 +137,7 @@ def test_what_is_left_of_a_program_is_the_op_in_all_its_turns():
     name = next(op.name for op in all_ops(schedule) if isinstance(op, Collective))
     left = only(schedule.roles[0].program, name)
     assert {op.name for op in ops(left)} == {name}
-    place = schedule.place(0)
+    place = schedule.coordinates(0)
     assert [len(entry.indices(place)) for entry in left] == [4]
 
 
@@ -158,7 +158,7 @@ def test_a_product_whose_ops_go_by_many_algorithms_is_numpy_s_and_its_bytes_are_
         np.testing.assert_array_equal(assembled(schedule, execution, name, expected.shape), expected)
     for rank in range(grid.size):
         assert execution.bytes_sent[rank] == bytes_sent(schedule, rank, choices)
-        assert execution.allocated_bytes[rank] == storage(schedule, schedule.place(rank), choices).bytes
+        assert execution.allocated_bytes[rank] == storage(schedule, schedule.coordinates(rank), choices).bytes
 
 
 def test_a_library_s_op_beside_one_of_our_own_gives_numpy_s_product():
@@ -170,9 +170,9 @@ def test_a_library_s_op_beside_one_of_our_own_gives_numpy_s_product():
 
 
 def test_a_prediction_with_auto_is_the_least_and_says_what_was_chosen_and_why():
-    machine, flags = star(8, network=rows(25e6, 12e6, ranks=8)), Flags(matmul="256,512,256", grid="z=4,x=2,y=1")
+    machine, flags = star(8, network=rows(25e6, 12e6, ranks=8)), MatmulWords(matmul="256,512,256", grid="z=4,x=2,y=1")
     made = {
-        words: prediction_of(parse_experiment(replace(flags, collectives=words)), machine)[0]
+        words: prediction_of(parse_matmul(replace(flags, collectives=words)), machine)[0]
         for words in ("auto", *(f"own:{name}" for name in SETS))
     }
     auto = made.pop("auto")

@@ -21,8 +21,6 @@ from quadrille.algorithms.training.axonn_gpt import (
 )
 from quadrille.algorithms.training.model_words import find_shape
 from quadrille.algorithms.units import GIB
-from quadrille.experiments.options.grids import factorisations
-from quadrille.experiments.options.machine_flags import MachineFlags
 from quadrille.experiments.rank.agreement import kendall_tau
 from quadrille.experiments.rank.analytical import ranked
 from quadrille.experiments.rank.bandwidths import known, simulated_bandwidth, table_of
@@ -33,10 +31,12 @@ from quadrille.experiments.rank.question import RankFlags, parse_question
 from quadrille.experiments.rank.rank import rank
 from quadrille.experiments.rank.sharing import Crew
 from quadrille.experiments.rank.step import simulated_step
+from quadrille.experiments.words.machines import MachineWords
+from quadrille.experiments.workloads.grids import factorisations
 from tests.support.launched import launched
 
 SMALL = "layers=3,hidden=60,heads=6,sequence=7,vocabulary=53"
-PERLMUTTER_FLAGS = MachineFlags(machine="perlmutter")
+PERLMUTTER_FLAGS = MachineWords(machine="perlmutter")
 IN_FEATURES_FIRST = "y,x,z,data"
 HOST = """schema = "quadrille/machine/1"
 name = "toy"
@@ -190,11 +190,13 @@ def test_memory_of_all_grids_at_once_is_what_each_rank_keeps(recompute, overlap)
         grid = every.grid(place)
         schedule = question.schedule(grid)
         lengths = {axis: np.array([grid.length(axis)]) for axis in MODELLED}
-        assert int(peak_bytes_by_grid(schedule, lengths)[0]) == storage(schedule, schedule.place(0), Choices()).bytes
+        assert (
+            int(peak_bytes_by_grid(schedule, lengths)[0]) == storage(schedule, schedule.coordinates(0), Choices()).bytes
+        )
     found = ranked(question, Crew())
     for place in range(0, len(found), 5):
         schedule = question.schedule(found.candidates.grid(place))
-        assert int(found.peak_bytes[place]) == storage(schedule, schedule.place(0), Choices()).bytes
+        assert int(found.peak_bytes[place]) == storage(schedule, schedule.coordinates(0), Choices()).bytes
 
 
 def test_what_does_not_fit_is_left_out():
@@ -224,7 +226,7 @@ def test_where_the_table_has_it_the_table_holds_and_the_rest_is_simulated():
     "change", [{"degrade": ["gpu:0>gpu:1=0.5"]}, {"settings": ["topology.bandwidth_bytes_per_second=x2"]}]
 )
 def test_a_changed_machine_has_no_table(change):
-    machine = asked(MachineFlags(machine="perlmutter", **change)).machine
+    machine = asked(MachineWords(machine="perlmutter", **change)).machine
     assert table_of(machine, 6) is None
 
 
@@ -281,9 +283,9 @@ def test_a_few_layers_and_whole_collectives_stand_for_the_exact_step_where_nothi
 
 
 def test_collectives_are_those_of_nccl_unless_ops_overlap_or_others_are_named():
-    assert str(asked().training.manner.choices) == "nccl"
-    assert str(asked(overlap="oar").training.manner.choices) == "own:ring"
-    assert str(asked(collectives="own:doubling").training.manner.choices) == "own:doubling"
+    assert str(asked().training.execution.choices) == "nccl"
+    assert str(asked(overlap="oar").training.execution.choices) == "own:ring"
+    assert str(asked(collectives="own:doubling").training.execution.choices) == "own:doubling"
 
 
 def test_steps_that_overlap_are_simulated_exactly_unless_gpus_are_very_many(monkeypatch):
@@ -366,10 +368,10 @@ def test_the_page_lays_both_orders_side_by_side(capsys, tmp_path):
 def test_any_number_of_ranks_says_the_same_byte_for_byte(capsys, more):
     flags = RankFlags(gpt=SMALL, batch="12", gpus="6", top="4", **more)
     program = (
-        "from quadrille.experiments.options.machine_flags import MachineFlags; "
+        "from quadrille.experiments.words.machines import MachineWords; "
         "from quadrille.experiments.rank.question import RankFlags; "
         "from quadrille.experiments.rank.rank import rank; "
-        f"rank({flags!r}, MachineFlags(machine='perlmutter'), json='-')"
+        f"rank({flags!r}, MachineWords(machine='perlmutter'), json='-')"
     )
     rank(flags, PERLMUTTER_FLAGS, json="-")
     alone = capsys.readouterr().out
@@ -402,7 +404,7 @@ def test_what_cannot_be_is_refused_in_one_line(tmp_path):
     )
     host = tmp_path / "host.toml"
     host.write_text(HOST)
-    assert "machines of GPUs" in refusal(MachineFlags(machine=str(host)))
+    assert "machines of GPUs" in refusal(MachineWords(machine=str(host)))
 
 
 def test_too_few_sequences_for_any_grid():

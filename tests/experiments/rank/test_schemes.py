@@ -10,7 +10,6 @@ from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.training.memory import largest_memory
 from quadrille.algorithms.training.pipeline import Stages
 from quadrille.algorithms.training.schemes import SCHEMES, find_scheme
-from quadrille.experiments.options.machine_flags import MachineFlags
 from quadrille.experiments.predict.training_step import simulated_step
 from quadrille.experiments.rank.configurations import configurations, parse_space
 from quadrille.experiments.rank.one_configuration import Looker
@@ -19,10 +18,11 @@ from quadrille.experiments.rank.rank import rank
 from quadrille.experiments.rank.search import search
 from quadrille.experiments.rank.sharing import Crew
 from quadrille.experiments.rank.turns import Parts, sample, stages_of
+from quadrille.experiments.words.machines import MachineWords
 from quadrille.experiments.workloads.training_figures import experiment_peak_bytes
 from tests.support.quadrille import called
 
-ON = MachineFlags(machine="perlmutter")
+ON = MachineWords(machine="perlmutter")
 MODEL = "layers=6,hidden=1024,heads=8,sequence=512,vocabulary=6400"
 SIZES = {"gpt": MODEL, "batch": "16", "gpus": "8"}
 
@@ -84,7 +84,7 @@ def test_a_sample_is_of_one_stage_and_has_few_turns():
     assert (few.grid.size, few.problem.layers, stages_of(few).microbatches) == (4, 3, 2)
     assert few.problem.micro_batch == 1
     deep = replace(one, problem=replace(one.problem, layers=9))
-    beside = replace(deep, manner=replace(deep.manner, overlaps=frozenset({"oag"})))
+    beside = replace(deep, execution=replace(deep.execution, overlaps=frozenset({"oag"})))
     assert (sample(deep).problem.layers, sample(beside).problem.layers) == (3, 6)
 
 
@@ -109,7 +109,7 @@ def test_memory_is_that_of_the_fullest_rank_of_the_schedule():
     asked = question()
     for grid, micro in ((Grid(pipeline=2, z=2, x=2), 2), (Grid(data=4, x=2), 4)):
         one = replace(asked.training, grid=grid, problem=replace(asked.problem, micro_batch=micro))
-        assert experiment_peak_bytes(one) == sum(largest_memory(one.schedule(), one.manner.choices).values())
+        assert experiment_peak_bytes(one) == sum(largest_memory(one.schedule(), one.execution.choices).values())
 
 
 def test_without_a_pipeline_the_largest_microbatch_that_fits_is_taken():

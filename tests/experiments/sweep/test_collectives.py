@@ -10,13 +10,13 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats import files
 from quadrille.experiments.network.collective_command import collective
 from quadrille.experiments.network.collective_flags import CollectiveFlags
-from quadrille.experiments.options.machine_flags import MachineFlags
 from quadrille.experiments.sweep.collectives import predicted_collective
 from quadrille.experiments.sweep.figure import lines_of
 from quadrille.experiments.sweep.outcomes import SCHEMA, Sweep
 from quadrille.experiments.sweep.points import COLLECTIVE_KEYS, Asked, Varied, parse_varied, points
 from quadrille.experiments.sweep.report import COLLECTIVE_RESULTS, csv_text
 from quadrille.experiments.sweep.sweep import answered, sweep
+from quadrille.experiments.words.machines import MachineWords
 from tests.support.quadrille import called
 
 STAR = "star:hosts=8,bandwidth=1e9,latency=1e-6"
@@ -25,7 +25,7 @@ BANDWIDTH = "set:topology.bandwidth_bytes_per_second"
 
 def asked(machine=STAR, *, gpus="", **flags):
     flags = CollectiveFlags(**{"kind": "all-gather", "bytes": "1MiB", **flags})
-    return Asked(collective=flags, on=MachineFlags(machine=machine), gpus=gpus)
+    return Asked(collective=flags, on=MachineWords(machine=machine), gpus=gpus)
 
 
 def test_an_answer_is_what_collective_predicts():
@@ -37,7 +37,7 @@ def test_an_answer_is_what_collective_predicts():
     for row in found.rows:
         one = {name: row.point[name] for name in ("gpus", "bytes", "stride", "collectives")}
         flags = CollectiveFlags(kind="all-gather", group="4", concurrent="all", **one)
-        alone = collective(flags, MachineFlags(machine="bench-2to1"), json="/dev/null")
+        alone = collective(flags, MachineWords(machine="bench-2to1"), json="/dev/null")
         assert row.answer.seconds == alone.seconds
         assert row.answer.ranks == int(row.point["gpus"])
         kept = row.answer.collective

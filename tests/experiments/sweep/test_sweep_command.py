@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from quadrille.algorithms.errors import InputError, RunError
 from quadrille.algorithms.formats import files
-from quadrille.experiments.options.grids import following
-from quadrille.experiments.options.machine_flags import MachineFlags
+from quadrille.algorithms.matmuls.catalogue import find_algorithm
 from quadrille.experiments.output.tables import print_tables
 from quadrille.experiments.predict.predict import prediction_of
 from quadrille.experiments.sweep import sweep as sweeping
@@ -27,9 +26,11 @@ from quadrille.experiments.sweep.report import MOST_ROWS, RESULTS, csv_text, rea
 from quadrille.experiments.sweep.report import sweep_table as table_of
 from quadrille.experiments.sweep.sweep import answered, sweep
 from quadrille.experiments.sweep.training_step import predicted_step
+from quadrille.experiments.words.machines import MachineWords
+from quadrille.experiments.words.matmul import MatmulWords, parse_matmul
+from quadrille.experiments.words.training import TrainingWords
 from quadrille.experiments.workloads.fitting_grids import fitting_grids
-from quadrille.experiments.workloads.matmul import Flags, parse_experiment
-from quadrille.experiments.workloads.training_flags import TrainingFlags
+from quadrille.experiments.workloads.grids import following
 from quadrille.topologies.machines.machine import Host, save_machine
 from quadrille.topologies.machines.what_if import with_faults
 from tests.support.quadrille import ROOT, called
@@ -62,8 +63,8 @@ def cluster(tmp_path):
 
 def asked(toy, *, best_grid=False, gpus="", top=3, **flags):
     return Asked(
-        flags=Flags(**{"matmul": "96,64,48", "dtype": "float64", "passes": "training", **flags}),
-        on=MachineFlags(machine=toy),
+        flags=MatmulWords(**{"matmul": "96,64,48", "dtype": "float64", "passes": "training", **flags}),
+        on=MachineWords(machine=toy),
         best_grid=best_grid,
         gpus=gpus,
         top=top,
@@ -200,7 +201,7 @@ def test_flags_that_do_not_go_together_are_refused(toy, given, vary, message):
 
 def test_a_machine_is_needed():
     with pytest.raises(InputError, match="machine is missing"):
-        sweep(Asked(flags=Flags(matmul="8,8,8")), ["dtype=float32,float64"], question=untouched)
+        sweep(Asked(flags=MatmulWords(matmul="8,8,8")), ["dtype=float32,float64"], question=untouched)
 
 
 def test_a_setting_that_one_of_the_machines_has_is_a_row_with_a_reason_on_the_other(toy, tmp_path):
@@ -227,7 +228,7 @@ def test_an_answer_is_what_simulate_predicts(toy):
     found = sweep(asked(toy), ["grid=x=4;z=2,y=2", "dtype=float32,float64", f"{BANDWIDTH}=x1,x2"])
     assert len(found.rows) == 8
     for row in found.rows:
-        experiment = parse_experiment(asked(toy, grid=row.point["grid"], dtype=row.point["dtype"]).flags)
+        experiment = parse_matmul(asked(toy, grid=row.point["grid"], dtype=row.point["dtype"]).flags)
         factor = float(row.point[BANDWIDTH].removeprefix("x"))
         made, timeline = prediction_of(experiment, machine(bandwidth=1e9 * factor))
         assert row.answer.seconds == made.seconds == timeline.makespan
@@ -250,7 +251,7 @@ def test_a_fault_slows_and_none_is_none(toy):
     ).rows
     assert healthy.answer.seconds < slow.answer.seconds < slower.answer.seconds
     degraded = with_faults(machine(), degrade=["host:1>switch:0=0.1"])
-    experiment = parse_experiment(asked(toy, grid="x=8").flags)
+    experiment = parse_matmul(asked(toy, grid="x=8").flags)
     assert slow.answer.seconds == prediction_of(experiment, degraded)[0].seconds
 
 
@@ -278,8 +279,8 @@ def test_the_best_grid_is_the_fastest_of_all(toy):
     found = sweep(asked(toy, best_grid=True, top=1000), ["gpus=4,6", "algorithm=4d,3d,summa"])
     for row in found.rows:
         given = asked(toy, algorithm=row.point["algorithm"])
-        grids = fitting_grids(parse_experiment(given.flags).algorithm, int(row.point["gpus"]))
-        every = [parse_experiment(given.given("grid", str(grid)).flags) for grid in grids]
+        grids = fitting_grids(find_algorithm(given.flags.algorithm), int(row.point["gpus"]))
+        every = [parse_matmul(given.given("grid", str(grid)).flags) for grid in grids]
         assert row.answer.seconds == min(prediction_of(one, machine())[0].seconds for one in every)
         assert row.answer.grids == row.answer.simulated == len(grids)
 
@@ -548,7 +549,7 @@ def holding(monkeypatch, tmp_path):
         path = tmp_path / f"{memory_bytes}.toml"
         device = msgspec.structs.replace(CROWDED.device, memory_bytes=memory_bytes)
         save_machine(msgspec.structs.replace(CROWDED, device=device), path)
-        return MachineFlags(machine=str(path))
+        return MachineWords(machine=str(path))
 
     return made
 
@@ -559,7 +560,7 @@ def holding(monkeypatch, tmp_path):
     [(predicted_matmul, {"matmul": "60,50,40"}), (predicted_matmul, GPT), (predicted_step, GPT)],
 )
 def test_a_point_fits_where_its_ranks_are_placed(holding, question, given, rule, ranks):
-    flags = TrainingFlags(**given, grid="z=5", placement=rule)
+    flags = TrainingWords(**given, grid="z=5", placement=rule)
     peak = question(Asked(flags=flags, on=holding(8e9))).peak_bytes_per_rank_max
     assert question(Asked(flags=flags, on=holding(ranks * peak))).fits
     assert not question(Asked(flags=flags, on=holding(ranks * peak - 1))).fits
@@ -568,7 +569,7 @@ def test_a_point_fits_where_its_ranks_are_placed(holding, question, given, rule,
 @pytest.mark.parametrize(("rule", "ranks"), FULLEST)
 @pytest.mark.parametrize("given", [{"matmul": "60,50,40"}, GPT])
 def test_the_best_grid_is_looked_for_where_ranks_are_placed(holding, given, rule, ranks):
-    asked = Asked(flags=TrainingFlags(**given, placement=rule), gpus="5", best_grid=True, top=1)
+    asked = Asked(flags=TrainingWords(**given, placement=rule), gpus="5", best_grid=True, top=1)
     found = predicted_matmul(replace(asked, on=holding(8e9)))
     assert found.reason is None and found.fits
     enough = predicted_matmul(replace(asked, on=holding(ranks * found.peak_bytes_per_rank_max)))

@@ -9,10 +9,10 @@ import pytest
 
 from quadrille.algorithms.formats.record import load_record
 from quadrille.experiments.measure.batch import Case, measure
-from quadrille.experiments.options.machine_flags import MachineFlags
-from quadrille.experiments.options.run_options import RunFlags
-from quadrille.experiments.workloads.training_flags import TrainingFlags, parse_training, with_usual_dtype
-from quadrille.experiments.workloads.workloads import experiment_of
+from quadrille.experiments.words.experiment import experiment_of
+from quadrille.experiments.words.machines import MachineWords, with_default_dtype
+from quadrille.experiments.words.runs import RunWords
+from quadrille.experiments.words.training import TrainingWords, parse_training
 from tests.support.quadrille import HOST, called
 
 RANKS = 6
@@ -41,10 +41,10 @@ def measured(tmp_path_factory):
     saved = str(folder / "gpt.ckpt")
     cases = []
     for number, chosen in enumerate(ON_RANKS):
-        run_flags = RunFlags(verify=True, repeats="1", warmups="0", save=saved if chosen.get("gpt") == "tiny" else "")
-        cases.append(Case(TrainingFlags(**chosen, steps="2"), str(folder / f"{number}.json"), run_flags))
-    on = RunFlags(verify=True, repeats="1", warmups="0", load=saved)
-    flags = TrainingFlags(gpt="tiny", batch="6", grid="data=3,y=2", zero="1")
+        run_flags = RunWords(verify=True, repeats="1", warmups="0", save=saved if chosen.get("gpt") == "tiny" else "")
+        cases.append(Case(TrainingWords(**chosen, steps="2"), str(folder / f"{number}.json"), run_flags))
+    on = RunWords(verify=True, repeats="1", warmups="0", load=saved)
+    flags = TrainingWords(gpt="tiny", batch="6", grid="data=3,y=2", zero="1")
     cases.append(Case(flags, str(folder / "on.json"), on))
     measure(RANKS, cases)
     return [load_record(case.record) for case in cases]
@@ -113,9 +113,9 @@ def test_simulate_prints_rates_memory_and_what_does_not_fit(capsys):
 
 
 def test_a_gpt_without_a_dtype_is_predicted_as_it_is_trained(host):
-    flags = TrainingFlags(gpt="tiny", batch="2", dtype="")
-    assert with_usual_dtype(flags, MachineFlags(machine="perlmutter")).dtype == "bfloat16"
-    assert with_usual_dtype(flags, MachineFlags(machine=str(host))).dtype == "float32"
+    flags = TrainingWords(gpt="tiny", batch="2", dtype="")
+    assert with_default_dtype(flags, MachineWords(machine="perlmutter")).dtype == "bfloat16"
+    assert with_default_dtype(flags, MachineWords(machine=str(host))).dtype == "float32"
     assert parse_training(flags).dtype == "float32"
 
 
@@ -287,6 +287,6 @@ def test_a_prediction_that_cannot_be_is_one_line_and_exit_status_2(capsys, words
 
 
 def test_flags_that_are_shared_mean_the_same():
-    one = experiment_of(TrainingFlags(matmul="4,4,4", grid="x=2", overlap="oag", threads="2"))
-    other = experiment_of(TrainingFlags(mlp="4,4", batch="4", grid="x=2", overlap="oag", threads="2"))
-    assert (one.grid, one.manner) == (other.grid, other.manner)
+    one = experiment_of(TrainingWords(matmul="4,4,4", grid="x=2", overlap="oag", threads="2"))
+    other = experiment_of(TrainingWords(mlp="4,4", batch="4", grid="x=2", overlap="oag", threads="2"))
+    assert (one.grid, one.execution) == (other.grid, other.execution)

@@ -9,7 +9,7 @@ from quadrille.algorithms.formats.record import load_record
 from quadrille.algorithms.schedule.ops import Gemm, Kernel
 from quadrille.algorithms.schedule.schedule import all_ops
 from quadrille.algorithms.training.memory import largest_memory
-from quadrille.experiments.workloads.training_flags import TrainingFlags, parse_training
+from quadrille.experiments.words.training import TrainingWords, parse_training
 from quadrille.experiments.workloads.training_lines import workload_flags
 from tests.support.quadrille import HOST, called
 
@@ -74,7 +74,7 @@ def test_a_machine_with_fewer_gpus_is_refused(capsys, tmp_path):
 
 
 def schedule_of(**flags):
-    return parse_training(TrainingFlags(gpt=FOUR, batch="4", **flags)).schedule()
+    return parse_training(TrainingWords(gpt=FOUR, batch="4", **flags)).schedule()
 
 
 def test_some_layers_keep_their_gathered_weights():
@@ -256,7 +256,7 @@ def test_a_prediction_says_its_peak_its_critical_path_and_what_does_not_fit(caps
 
 @pytest.mark.parametrize("grid", ["x=1", "z=2,x=2", "pipeline=2"])
 def test_what_a_stack_keeps_for_its_backward_pass_are_activations(grid):
-    flags = TrainingFlags(mlp="8,16,12,4", batch="8", grid=grid, micro_batch="4" if "pipeline" in grid else "")
+    flags = TrainingWords(mlp="8,16,12,4", batch="8", grid=grid, micro_batch="4" if "pipeline" in grid else "")
     experiment = parse_training(flags)
     found = largest_memory(experiment.schedule(), Choices())["activations"]
     # inputs and sums of the layers: 8, 16, 16, 12, 12 and 4 wide

@@ -11,7 +11,6 @@ import pytest
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import parse_grid
-from quadrille.experiments.options.machine_flags import MachineFlags
 from quadrille.experiments.predict.depths import depths_of
 from quadrille.experiments.predict.training_step import simulated_step
 from quadrille.experiments.sweep.answers import predicted_matmul
@@ -21,8 +20,9 @@ from quadrille.experiments.sweep.patience import TooLong, patience
 from quadrille.experiments.sweep.points import Asked, machine_of
 from quadrille.experiments.sweep.training_step import predicted_step
 from quadrille.experiments.sweep.training_study import Asking, Findings, grid_words, left_out
+from quadrille.experiments.words.machines import MachineWords
+from quadrille.experiments.words.training import TrainingWords, parse_training
 from quadrille.experiments.workloads.training_figures import experiment_peak_bytes, iterations
-from quadrille.experiments.workloads.training_flags import TrainingFlags, parse_training
 from quadrille.simulator.simulate import simulate
 from quadrille.simulator.symmetry.even_shards import with_even_shards
 from quadrille.studies.better_network import study as better
@@ -33,12 +33,12 @@ from quadrille.studies.which_scheme import study as which_scheme
 SMALL = "layers=9,hidden=512,heads=8,sequence=256,vocabulary=2048"
 """Large enough for communication to matter, with more layers than are simulated."""
 SHALLOW = SMALL.replace("layers=9", "layers=2")
-PERLMUTTER = MachineFlags(machine="perlmutter")
+PERLMUTTER = MachineWords(machine="perlmutter")
 ROUNDING = 1e-9
 
 
 def flags(**given):
-    return TrainingFlags(
+    return TrainingWords(
         **{"gpt": SMALL, "batch": "16", "dtype": "bfloat16", "recompute": "full", "collectives": "library"} | given
     )
 
@@ -57,7 +57,7 @@ def asked(*, gpus="8", on=PERLMUTTER, top=2, **given):
 def test_a_few_layers_without_overlap_say_what_all_of_them_take(scheme, grid):
     one = parse_training(flags(scheme=scheme, grid=grid))
     machine = machine_of(PERLMUTTER, one.grid.size)
-    few = simulated_step(one, machine, depths=depths_of(one.manner))
+    few = simulated_step(one, machine, depths=depths_of(one.execution))
     assert few.layers == 3
     all_layers = exact(one, machine)
     computing = sum(op.seconds for op in all_layers.ops if op.axis is None)
@@ -68,14 +68,14 @@ def test_a_few_layers_without_overlap_say_what_all_of_them_take(scheme, grid):
 def exact(experiment, machine):
     """All layers, simulated exactly with shards of mean size."""
     schedule = experiment.schedule()
-    ran = simulate(with_even_shards(schedule), machine, choices=experiment.manner.choices)
+    ran = simulate(with_even_shards(schedule), machine, choices=experiment.execution.choices)
     return iterations(experiment, schedule, ran.timeline.makespan, ran.op_times().values())
 
 
 def test_layers_whose_ops_overlap_are_simulated_until_they_have_fallen_into_step():
     one = parse_training(flags(grid="z=8", overlap="oar,ors,oag"))
     machine = machine_of(PERLMUTTER, 8)
-    few = simulated_step(one, machine, depths=depths_of(one.manner))
+    few = simulated_step(one, machine, depths=depths_of(one.execution))
     assert few.layers == 8
     assert few.seconds == pytest.approx(exact(one, machine).seconds, rel=1e-3)
 
@@ -114,7 +114,7 @@ def test_patience_that_ends_during_a_collection_ends_what_comes_after_it():
 def test_grids_are_filtered_by_the_prices_of_the_simulator():
     """On one GPU nothing else is left of the closed form."""
     (only,) = ranked_steps(flags(gpt=SHALLOW), 1, machine_of(PERLMUTTER, 1))
-    ran = simulate(only.experiment.schedule(), machine_of(PERLMUTTER, 1), choices=only.experiment.manner.choices)
+    ran = simulate(only.experiment.schedule(), machine_of(PERLMUTTER, 1), choices=only.experiment.execution.choices)
     assert only.closed_form_seconds == pytest.approx(ran.timeline.makespan, rel=1e-9)
 
 
@@ -125,7 +125,7 @@ def test_the_best_grid_is_no_slower_than_any_that_was_ranked():
     ranked = ranked_steps(flags(), 4, machine)
     assert len(ranked) == found.grids
     assert found.seconds == min(
-        simulated_step(one.experiment, machine, depths=depths_of(one.experiment.manner)).seconds for one in ranked
+        simulated_step(one.experiment, machine, depths=depths_of(one.experiment.execution)).seconds for one in ranked
     )
 
 
@@ -142,7 +142,7 @@ def test_a_batch_that_does_not_fit_is_taken_in_the_largest_microbatches_that_do(
     whole = ranked_steps(flags(scheme="megatron", batch="64"), 8, machine_of(PERLMUTTER, 8))
     sizes = {str(one.experiment.grid): one.peak_bytes for one in whole}
     room = 0.6 * min(sizes.values())
-    small = MachineFlags(machine="perlmutter", settings=(f"device.memory_bytes={room}",))
+    small = MachineWords(machine="perlmutter", settings=(f"device.memory_bytes={room}",))
     tight = ranked_steps(flags(scheme="megatron", batch="64"), 8, machine_of(small, 8))
     for one in tight:
         taken = one.experiment.problem.micro_batch
@@ -153,7 +153,7 @@ def test_a_batch_that_does_not_fit_is_taken_in_the_largest_microbatches_that_do(
 
 
 def test_a_model_that_fits_on_no_grid_is_a_reason_not_an_error():
-    tiny = MachineFlags(machine="perlmutter", settings=("device.memory_bytes=1e5",))
+    tiny = MachineWords(machine="perlmutter", settings=("device.memory_bytes=1e5",))
     assert "no grid fits" in predicted_matmul(asked(on=tiny)).reason
     assert "no grid of its form" in predicted_matmul(asked(scheme="bian", gpus="12")).reason
 
@@ -177,7 +177,7 @@ def test_more_bandwidth_is_never_slower_on_the_same_grid(scheme):
         predicted_step(
             Asked(
                 flags=flags(scheme=scheme, grid=grid),
-                on=MachineFlags(machine="perlmutter", settings=(f"topology.bandwidth_bytes_per_second={factor}",)),
+                on=MachineWords(machine="perlmutter", settings=(f"topology.bandwidth_bytes_per_second={factor}",)),
             )
         ).seconds
         for factor in ("x0.5", "x1", "x4")

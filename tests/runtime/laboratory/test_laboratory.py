@@ -19,7 +19,7 @@ from quadrille.experiments.laboratory.command import laboratory_of
 from quadrille.experiments.laboratory.ranks import launch_in
 from quadrille.experiments.laboratory.topology_plan import scaled, wiring
 from quadrille.experiments.predict.predict import prediction_of
-from quadrille.experiments.workloads.matmul import Flags, parse_experiment
+from quadrille.experiments.words.matmul import MatmulWords, parse_matmul
 from quadrille.runtime.laboratory import laboratory, namespaces, register
 from quadrille.runtime.laboratory.laboratory import Laboratory
 from quadrille.runtime.laboratory.namespace_plan import is_of_cable
@@ -480,6 +480,6 @@ def test_a_calibration_in_a_laboratory_says_what_the_laboratory_is(tmp_path, mon
     assert 0 < machine.network.payload_share <= 1 and machine.network.buffered_sends
     assert {row.pattern for row in machine.network.transfer} == {"shift", "one_way"}
     assert {row.busy_ranks for row in machine.device.gemm} == {min(2, machine.host.cores)}
-    predicted, _ = prediction_of(parse_experiment(Flags(matmul="64,64,64", grid="z=2")), machine)
+    predicted, _ = prediction_of(parse_matmul(MatmulWords(matmul="64,64,64", grid="z=2")), machine)
     assert predicted.seconds > 0
     assert predicted.reference.at_once == min(2, machine.host.cores)

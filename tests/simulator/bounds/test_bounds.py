@@ -215,9 +215,9 @@ def test_what_ranks_send_is_what_goes_over_the_links():
 
 def test_lanes_are_together_where_an_overlap_says_so():
     schedule = matmul_schedule(Matmul(8, 8, 8, "float64", "training"), "4d", Grid(z=2, y=2, x=2))
-    apart = concurrency_of(schedule, [schedule.place(0)])
+    apart = concurrency_of(schedule, [schedule.coordinates(0)])
     assert all(len(one) == 1 for one in apart.sets) and not apart.overlaps
-    released = concurrency_of(overlap(schedule, frozenset({"oar"})), [schedule.place(0)])
+    released = concurrency_of(overlap(schedule, frozenset({"oar"})), [schedule.coordinates(0)])
     assert frozenset({"compute", "x"}) in released.sets
     assert released.overlaps["multiply dB"] == {"sum dA": 1}
     assert released.overlaps["sum dA"] == {"multiply dB": 1, "scatter dB": 1, "sum dB": 1}

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from quadrille.algorithms.collectives.choices import SETS, parse_choices
 from quadrille.experiments.network.collective import predict_collective
 from quadrille.experiments.network.question import Question
-from quadrille.experiments.options.machines import find_machine
 from quadrille.simulator.collectives.collective import SimulationOptions
 from quadrille.simulator.collectives.run import Causes
+from quadrille.topologies.find_machine import find_machine
 from quadrille.topologies.machines.what_if import with_faults
 
 KINDS = ("all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce", "all_to_all", "barrier")

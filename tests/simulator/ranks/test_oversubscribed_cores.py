@@ -11,12 +11,12 @@ from quadrille.algorithms.schedule.ops import Gemm, Pointwise
 from quadrille.algorithms.schedule.parts import Part
 from quadrille.algorithms.schedule.schedule import Role, Schedule, declare
 from quadrille.algorithms.schedule.tensors import Tensor
-from quadrille.experiments.options.memory_check import placement
+from quadrille.experiments.workloads.fullest_device import fullest_device
 from quadrille.simulator.machine.network import spread_evenly
 from quadrille.simulator.machine.placement import place_ranks
 from quadrille.simulator.simulate import Shortcuts, simulate
 from quadrille.topologies.machines.machine import Machine, Network, load_machine, save_machine
-from tests.simulator.engine.test_token_buckets import laboratory
+from tests.support.toy_laboratories import laboratory
 
 ALONE, TOGETHER = laboratory(None, cores=4), laboratory(None)
 COLUMNS = matmul_schedule(Matmul(1024, 1024, 1024), "1d-column", Grid(x=4))
@@ -117,7 +117,7 @@ def test_ranks_live_where_a_laboratory_starts_them(ranks, expected):
 
 
 def test_more_ranks_than_cores_are_said_to_be_crowded():
-    assert placement(TOGETHER, 4).crowded and not placement(ALONE, 4).crowded
+    assert fullest_device(TOGETHER, 4).oversubscribed and not fullest_device(ALONE, 4).oversubscribed
 
 
 def written_by_all(ranks=4):

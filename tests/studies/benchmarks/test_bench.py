@@ -5,7 +5,7 @@ import pytest
 
 from quadrille.algorithms.formats.record import Verified
 from quadrille.algorithms.matmuls.catalogue import algorithms
-from quadrille.experiments.workloads.matmul import parse_experiment
+from quadrille.experiments.words.matmul import parse_matmul
 from quadrille.studies.benchmarks import bench
 from quadrille.studies.benchmarks.bench import Pair
 from quadrille.studies.benchmarks.ratios import ratio_of_pairs
@@ -111,7 +111,7 @@ def test_more_ranks_run_every_algorithm_that_has_a_grid_of_them(ranks, left_out)
     tried = bench._variants(bench._on_even_grids(bench.Flags(matmul="4,4,4"), ranks))
     assert {flags.algorithm for flags in tried} == {one.name for one in algorithms()} - left_out
     assert len(tried) == len(set(tried)) == 4 * (7 - len(left_out))
-    assert all(parse_experiment(flags).grid.size == ranks for flags in tried)
+    assert all(parse_matmul(flags).grid.size == ranks for flags in tried)
 
 
 # Wall times

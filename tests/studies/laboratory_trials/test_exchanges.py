@@ -5,8 +5,7 @@ import pytest
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import parse_grid
-from quadrille.experiments.options.run_options import parse_plan
-from quadrille.experiments.workloads.workloads import experiment_of
+from quadrille.experiments.words.runs import parse_run
 from quadrille.runtime.carriers.in_process import InProcess
 from quadrille.runtime.execution.execute import execute
 from quadrille.studies.laboratory_trials import rings
@@ -44,7 +43,7 @@ def test_every_remedy_is_tried_once_and_whole_messages_with_every_setting():
 @pytest.mark.parametrize("remedy", EVERY)
 def test_steps_and_collectives_cut_messages_alike(remedy):
     case = remedy.case("x=2,z=2", "unused.json")
-    assert parse_plan(case.run_flags, experiment_of(case.flags)).chunk_bytes == remedy.delivery.chunk_bytes
+    assert parse_run(case.run_flags).chunk_bytes == remedy.delivery.chunk_bytes
 
 
 def test_a_row_has_a_field_for_each_column():

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from quadrille.algorithms.schedule.grid import parse_grid, parse_order
 from quadrille.experiments.predict.predict import prediction_of
-from quadrille.experiments.workloads.workloads import experiment_of
+from quadrille.experiments.words.experiment import experiment_of
 from quadrille.studies.laboratory_trials.overlaps import (
     ALL,
     GRIDS,

@@ -2,21 +2,20 @@
 
 import pytest
 
-from quadrille.experiments.options.machines import find_machine, list_machines
 from quadrille.simulator.machine.compute_model import ComputeModel
 from quadrille.simulator.machine.rooflines import best_product_seconds, product_seconds
+from quadrille.topologies.find_machine import describe_machines, find_machine
 from quadrille.topologies.machines.named import MACHINES
 from quadrille.topologies.nodes.achieved import A100_ROWS, BEST_ROWS
 
 
 @pytest.mark.parametrize("name", MACHINES)
-def test_a_named_machine_says_what_it_achieves_where_its_gpus_were_measured(name, capsys):
+def test_a_named_machine_says_what_it_achieves_where_its_gpus_were_measured(name):
     machine = find_machine(name, gpus=MACHINES[name].gpus_per_node)
     known = MACHINES[name].generation in BEST_ROWS
     assert (machine.device.achieved is not None) == known
     sources = {one.quantity: one.source for one in machine.sources}
-    list_machines(name)
-    said = capsys.readouterr().out
+    said = describe_machines(name)
     assert ("achieved.product_share" in sources) == ("achieved.product_share" in said) == known
     assert all(sources.values())
 

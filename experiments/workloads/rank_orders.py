@@ -8,25 +8,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from itertools import permutations
 
-from quadrille.algorithms.schedule.grid import DEFAULT_ORDER, Axis, Grid, parse_order
+from quadrille.algorithms.schedule.grid import DEFAULT_ORDER, Axis, Grid
 
-AUTO = "auto"
 FASTEST_FIRST: tuple[Axis, ...] = tuple(axis for axis in DEFAULT_ORDER if axis != "pipeline")
 ORDERS: tuple[tuple[Axis, ...], ...] = tuple(permutations(FASTEST_FIRST))
 """Of all axes but the pipeline's, which is always the slowest."""
-
-
-def parse_rank_order(text: str) -> tuple[Axis, ...]:
-    """Axes from the fastest to the slowest; the usual order where it is still to be found.
-
-    >>> parse_rank_order("auto") == DEFAULT_ORDER, parse_rank_order("z,x")[:2]
-    (True, ('z', 'x'))
-
-    Raises
-    ------
-    InputError : an axis that is unknown, or named twice
-    """
-    return DEFAULT_ORDER if text == AUTO else parse_order(text)
 
 
 def distinct_orders(axes: Collection[Axis]) -> list[int]:

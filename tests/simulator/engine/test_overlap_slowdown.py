@@ -9,22 +9,11 @@ from quadrille.algorithms.schedule.parts import Part
 from quadrille.algorithms.schedule.schedule import Role
 from quadrille.algorithms.schedule.tensors import Tensor
 from quadrille.simulator.simulate import Shortcuts, simulate
+from tests.support.overlapped_ring import MEMBERS, ROWS, WHOLE, ring_beside_product
+from tests.support.predictions import seconds_of
 from tests.support.toy_machines import program_of, star
 
-MEMBERS, ROWS, INNER = 3, 60, 500
-WHOLE = Part("m")
-
-
-def beside_a_product(inner, after=()):
-    """A ring over x beside a product."""
-    tensors = [
-        Tensor("S", WHOLE, Part("n")),
-        Tensor("A", Part("k"), Part("l")),
-        Tensor("B", Part("l"), Part("k")),
-        Tensor("C", Part("k"), Part("k")),
-    ]
-    role = Role((AllReduce(name="sum", axis="x", buffer="S"), Gemm(name="multiply", a="A", b="B", c="C", after=after)))
-    return program_of(Grid(x=MEMBERS), tensors, roles=(role,), m=6, n=1000, k=ROWS, l=inner)
+INNER = 500
 
 
 def slowed(slowdown):
@@ -34,14 +23,9 @@ def slowed(slowdown):
     )
 
 
-def seconds_of(prediction, op):
-    (span,) = (span for span in prediction.timeline.spans if span.op == op and span.rank == 0)
-    return span.end - span.start
-
-
 def test_it_is_slower_only_as_long_as_the_ring_lasts():
     inner = 50_000
-    alone, beside = (simulate(beside_a_product(inner), slowed(slowdown)) for slowdown in (1.0, 1.25))
+    alone, beside = (simulate(ring_beside_product(inner), slowed(slowdown)) for slowdown in (1.0, 1.25))
     ring = seconds_of(alone, "sum")
     product = seconds_of(alone, "multiply")
     assert ring < product / 3
@@ -51,7 +35,7 @@ def test_it_is_slower_only_as_long_as_the_ring_lasts():
 
 
 def test_a_product_after_the_ring_takes_as_long_as_ever():
-    one, other = (simulate(beside_a_product(500, after=("sum",)), slowed(slowdown)) for slowdown in (1.0, 2.0))
+    one, other = (simulate(ring_beside_product(500, after=("sum",)), slowed(slowdown)) for slowdown in (1.0, 2.0))
     assert one.timeline.makespan == other.timeline.makespan
 
 
@@ -65,7 +49,7 @@ def test_groups_of_one_rank_disturb_nobody():
 
 @pytest.mark.parametrize("inner", [500, 5000, 50_000])
 def test_folding_and_memory_change_nothing(inner):
-    schedule, machine = beside_a_product(inner), slowed(1.19)
+    schedule, machine = ring_beside_product(inner), slowed(1.19)
     off = Shortcuts(fold=False, fold_time=False, memory=False, local=False)
     assert simulate(schedule, machine).timeline.makespan == pytest.approx(
         simulate(schedule, machine, shortcuts=off).timeline.makespan, rel=1e-12
@@ -73,7 +57,7 @@ def test_folding_and_memory_change_nothing(inner):
 
 
 def test_the_bounds_of_collective_granularity_hold():
-    schedule, machine = beside_a_product(20_000), slowed(1.5)
+    schedule, machine = ring_beside_product(20_000), slowed(1.5)
     exact = simulate(schedule, machine).timeline.makespan
     bound = simulate(schedule, machine, granularity="collective").bound
     assert bound.low * (1 - 1e-12) <= exact <= bound.high * (1 + 1e-12)

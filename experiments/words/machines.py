@@ -1,11 +1,13 @@
-"""The flags that name a machine and what is different about it, and the machine that they come to."""
+"""The words that name a machine and what is different about it, and the machine that they come to."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
-from quadrille.experiments.options.values import is_file_name
+from quadrille.experiments.words.matmul import MatmulWords
+from quadrille.experiments.words.training import TrainingWords
+from quadrille.topologies.find_machine import is_file_name
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.machines.what_if import with_faults
 
@@ -13,8 +15,8 @@ TOPOLOGY_FILES = (".json", ".xml")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MachineFlags:
-    """The flags as they were typed; the defaults are those of the command line.
+class MachineWords:
+    """The words as they were typed; the defaults are those of the command line.
 
     Parameters
     ----------
@@ -34,25 +36,25 @@ class MachineFlags:
     @property
     def given(self) -> bool:
         """Whether any of them was given."""
-        return self != MachineFlags()
+        return self != MachineWords()
 
     @property
     def files(self) -> dict[str, str]:
         """The machine's or topology's file by its flag, which results must not overwrite; none where it has a name.
 
-        >>> [MachineFlags(machine=text).files for text in ("host.toml", "net.json", "alps", "star:hosts=4")]
+        >>> [MachineWords(machine=text).files for text in ("host.toml", "net.json", "alps", "star:hosts=4")]
         [{'--machine': 'host.toml'}, {'--machine': 'net.json'}, {}, {}]
         """
         is_file = is_file_name(self.machine) or self.machine.endswith(TOPOLOGY_FILES)
         return {"--machine": self.machine} if is_file else {}
 
 
-def chosen_machine(flags: MachineFlags, gpus: int | None = None, *, wiring_is_enough: bool = False) -> Machine:
-    """The machine that the flags name, with its faults, and its routing in full.
+def chosen_machine(words: MachineWords, gpus: int | None = None, *, wiring_is_enough: bool = False) -> Machine:
+    """The machine that the words name, with its faults, and its routing in full.
 
-    >>> chosen_machine(MachineFlags(machine="perlmutter", slow=["gpu:3=0.8"]), gpus=8).faults.slow
+    >>> chosen_machine(MachineWords(machine="perlmutter", slow=["gpu:3=0.8"]), gpus=8).faults.slow
     {'gpu:3': 0.8}
-    >>> star = MachineFlags(machine="star:hosts=4,bandwidth=25e6", routing="ecmp")
+    >>> star = MachineWords(machine="star:hosts=4,bandwidth=25e6", routing="ecmp")
     >>> chosen_machine(star, wiring_is_enough=True).routing
     'ecmp:0'
 
@@ -65,16 +67,21 @@ def chosen_machine(flags: MachineFlags, gpus: int | None = None, *, wiring_is_en
     ------
     InputError : an unknown name, a file that holds no machine, a setting, routing or fault that does not fit
     """
-    from quadrille.experiments.options.machines import (  # a rank that measures has no use for topologies
-        find_machine,
-        find_wiring,
-    )
+    from quadrille.topologies.find_machine import find_machine, find_wiring
     from quadrille.topologies.routes.routing import parse_routing
 
     find = find_wiring if wiring_is_enough else find_machine
-    found = find(flags.machine, flags.settings, gpus=gpus)
-    if flags.routing and flags.routing != "balanced" and found.topology.get("balanced"):
+    found = find(words.machine, words.settings, gpus=gpus)
+    if words.routing and words.routing != "balanced" and found.topology.get("balanced"):
         # A rule chooses among the cables between groups, which a balanced network has as one.
         found = msgspec.structs.replace(found, topology={**found.topology, "balanced": False})
-    found = with_faults(found, fail=flags.fail, degrade=flags.degrade, slow=flags.slow)
-    return msgspec.structs.replace(found, routing=str(parse_routing(flags.routing or found.routing)))
+    found = with_faults(found, fail=words.fail, degrade=words.degrade, slow=words.slow)
+    return msgspec.structs.replace(found, routing=str(parse_routing(words.routing or found.routing)))
+
+
+def with_default_dtype(words: MatmulWords, on: MachineWords) -> MatmulWords:
+    """The words with bfloat16 where a GPT without a dtype is predicted on a machine that gives a speed for it."""
+    if not isinstance(words, TrainingWords) or words.dtype:
+        return words
+    speeds = chosen_machine(replace(on, settings=())).device.peak_flops_per_second if words.gpt and on.machine else {}
+    return replace(words, dtype="bfloat16" if "bfloat16" in speeds else "float32")

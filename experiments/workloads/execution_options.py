@@ -1,4 +1,4 @@
-"""How an experiment is carried out, whatever it computes: overlaps, collectives, threads, places."""
+"""How a schedule is executed, whatever it computes: overlaps, collectives, threads, rank placement."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -6,7 +6,6 @@ from typing import Any
 
 from quadrille.algorithms.collectives.choices import Choices, with_placement
 from quadrille.algorithms.formats.record import Shards
-from quadrille.algorithms.passes.bands import in_bands
 from quadrille.algorithms.passes.overlap import OVERLAPS, overlap
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.ops import OverlapName
@@ -14,19 +13,19 @@ from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.schedule.tensors import bands_of
 
 
-@dataclass(frozen=True, slots=True)
-class Manner:
-    """How a multiplication or training steps are carried out.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionOptions:
+    """How a multiplication or training steps are executed.
 
     Parameters
     ----------
     overlaps : communication that runs beside the compute lane
-    choices : who carries out the collectives; of `auto`, what was chosen for each op
+    choices : who carries out the collectives
     threads : BLAS threads of each rank; None for its share of the host's cores
-    placement : the rule by which a prediction gives ranks their places
-    shards : whether a prediction has shards of mean size; None for what suits the number of ranks
-    bands : of rows, one summed while the next is multiplied
-    any_order : whether the order of ranks is still to be found for a machine (`experiments/predict/order_choice.py`)
+    placement : the rule that gives each rank its host or GPU in a prediction
+    shards : whether a prediction gives all shards the mean size; None for what suits the number of ranks
+    bands : bands of rows, one of which is summed while the next is multiplied
+    any_order : whether the order of ranks is still to be chosen for a machine (`experiments/predict/order_choice.py`)
     """
 
     overlaps: frozenset[OverlapName] = frozenset()
@@ -49,21 +48,31 @@ class Manner:
 
     @property
     def options(self) -> dict[str, Any]:
-        """What records say of it only where it is not the usual."""
+        """The options that a record names only where they are not the default."""
         return {"bands": self.bands} if self.bands > 1 else {}
 
-    def carried_out(self, schedule: Schedule) -> Schedule:
-        """A schedule with its overlaps, in its bands."""
-        return in_bands(overlap(schedule, self.overlaps), self.bands)
+    def applied(self, schedule: Schedule) -> Schedule:
+        """The schedule with its overlaps, in its bands."""
+        overlapped = overlap(schedule, self.overlaps)
+        if self.bands == 1:
+            return overlapped
+        from quadrille.algorithms.passes.bands import in_bands
+
+        return in_bands(overlapped, self.bands)
 
     def idle_bands(self, schedule: Schedule, where: str) -> list[str]:
-        """What to say where bands change nothing."""
-        if self.bands == 1 or bands_of(in_bands(schedule, self.bands).tensors):
+        """A line if bands change nothing.
+
+        Parameters
+        ----------
+        schedule : the schedule in its bands
+        """
+        if self.bands == 1 or bands_of(schedule.tensors):
             return []
         return [f"--bands {self.bands} changes nothing: {where} has no product that is summed right after it"]
 
-    def on_nodes(self, grid: Grid, nodes: Sequence[int]) -> "Manner":
-        """The same where hierarchical collectives know the node of each rank."""
+    def on_nodes(self, grid: Grid, nodes: Sequence[int]) -> "ExecutionOptions":
+        """The same, with hierarchical collectives that know the node of each rank."""
         if self.choices.set_name != "hierarchical":
             return self
         return replace(self, choices=with_placement(self.choices, grid, nodes))

@@ -7,7 +7,6 @@ import msgspec
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.achieved import Achieved, Variant
-from quadrille.experiments.options.values import is_file_name
 from quadrille.topologies.build import FAMILIES, parse_topology
 from quadrille.topologies.machines.machine import Argument, Device, Machine, Source, load_machine
 from quadrille.topologies.machines.named import MACHINES, NamedMachine, machine
@@ -48,6 +47,15 @@ def find_machine(text: str, settings: Sequence[str] = (), gpus: int | None = Non
         )
     found = _from_file(text) if is_file_name(text) else of_name(machine(text), gpus)
     return apply(found, settings)
+
+
+def is_file_name(text: str) -> bool:
+    """Whether a machine is given as a file, and not by name.
+
+    >>> [is_file_name(text) for text in ("host.toml", "./host", "perlmutter")]
+    [True, True, False]
+    """
+    return text.endswith(".toml") or "/" in text
 
 
 def find_wiring(text: str, settings: Sequence[str] = (), gpus: int | None = None) -> Machine:
@@ -132,10 +140,10 @@ def _quantities(named: NamedMachine) -> tuple[Quantity, ...]:
     return (*named.quantities, *(achieved(named.gpu.generation) or ()))
 
 
-def list_machines(name: str = "") -> None:
-    """Prints the named machines, or one of them, with the source of every number."""
+def describe_machines(name: str = "") -> str:
+    """The named machines, or one of them, with the source of every number, in lines."""
     chosen = [machine(name)] if name else list(MACHINES.values())
-    print("\n".join(line for one in chosen for line in _described(one)))
+    return "\n".join(line for named in chosen for line in _described(named))
 
 
 def _described(named: NamedMachine) -> Iterator[str]:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from quadrille.algorithms.matmuls.catalogue import algorithms, find_algorithm
 from quadrille.algorithms.schedule.grid import AXES
-from quadrille.experiments.options.grids import divisors, factorisations, grids
+from quadrille.experiments.workloads.grids import divisors, factorisations, grids
 
 ALGORITHMS = [algorithm.name for algorithm in algorithms()]
 

@@ -33,12 +33,3 @@ def whole_number(text: str, flag: str, *, least: int = 1, most: int | None = Non
         range_words = f"from {least}" if most is None else f"from {least} to {most}"
         raise InputError(f"{flag} {text!r}: a whole number {range_words} is accepted")
     return found
-
-
-def is_file_name(text: str) -> bool:
-    """Whether a machine is given as a file, and not by name.
-
-    >>> [is_file_name(text) for text in ("host.toml", "./host", "perlmutter")]
-    [True, True, False]
-    """
-    return text.endswith(".toml") or "/" in text

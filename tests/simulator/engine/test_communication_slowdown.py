@@ -15,15 +15,16 @@ from quadrille.algorithms.schedule.ops import AllReduce, Gemm, Receive, Send
 from quadrille.algorithms.schedule.parts import Part
 from quadrille.algorithms.schedule.schedule import Role
 from quadrille.algorithms.schedule.tensors import Tensor
-from quadrille.experiments.options.machines import find_machine
 from quadrille.simulator.engine import engine as engine_module
+from quadrille.simulator.engine.builder import ProgramStage
 from quadrille.simulator.engine.engine import FlowEngine
-from quadrille.simulator.engine.entries import ProgramStage
 from quadrille.simulator.engine.max_min import Demands, solve
 from quadrille.simulator.simulate import Shortcuts, simulate
-from tests.simulator.symmetry.test_training_steps import FEW, MACHINES, OFF, check_same, scheduled
-from tests.simulator.test_overlap_slowdown import beside_a_product, seconds_of
+from quadrille.topologies.find_machine import find_machine
+from tests.support.overlapped_ring import ring_beside_product
+from tests.support.predictions import check_same_op_times, seconds_of
 from tests.support.toy_machines import leaf_spine, program_of, star
+from tests.support.toy_trainings import EACH_SHORTCUT_OFF, FEW, MACHINES, scheduled
 
 MEMBERS = 3
 
@@ -38,14 +39,14 @@ def slowed(machine, messages, work=1.0):
 
 
 def test_bytes_take_longer_and_latency_does_not():
-    machine, schedule = star(MEMBERS), beside_a_product(50_000)
+    machine, schedule = star(MEMBERS), ring_beside_product(50_000)
     ring, slow = (seconds_of(simulate(schedule, slowed(machine, factor)), "sum") for factor in (1.0, 1.5))
     steps, hops, latency = 2 * (MEMBERS - 1), 2, 1e-6
     assert slow == pytest.approx(ring + 0.5 * (ring - steps * hops * latency), rel=1e-9)
 
 
 def test_they_are_slower_only_as_long_as_the_product_lasts():
-    machine, schedule = star(MEMBERS, latency=0.0), beside_a_product(500)
+    machine, schedule = star(MEMBERS, latency=0.0), ring_beside_product(500)
     alone, beside = (simulate(schedule, slowed(machine, factor)) for factor in (1.0, 1.25))
     ring, product = seconds_of(alone, "sum"), seconds_of(alone, "multiply")
     assert product < ring / 1.5
@@ -55,7 +56,7 @@ def test_they_are_slower_only_as_long_as_the_product_lasts():
 
 
 def test_each_slows_the_other():
-    machine, schedule = star(MEMBERS, latency=0.0), beside_a_product(500)
+    machine, schedule = star(MEMBERS, latency=0.0), ring_beside_product(500)
     alone, beside = (simulate(schedule, slowed(machine, *both)) for both in ((1.0, 1.0), (1.25, 1.6)))
     ring, product = seconds_of(alone, "sum"), seconds_of(alone, "multiply")
     assert seconds_of(beside, "multiply") == pytest.approx(1.6 * product, rel=1e-9)
@@ -63,7 +64,7 @@ def test_each_slows_the_other():
 
 
 def test_a_ring_before_the_product_takes_as_long_as_ever():
-    schedule = beside_a_product(500, after=("sum",))
+    schedule = ring_beside_product(500, after=("sum",))
     one, other = (simulate(schedule, slowed(star(MEMBERS), factor)) for factor in (1.0, 2.0))
     assert one.timeline.makespan == other.timeline.makespan
 
@@ -152,9 +153,9 @@ def engine_ends(capacities, work, messages, factor, **shortcuts):
         engine.add_resource(capacity)
     lanes, workers, ends = {}, [], {}
     for rank in range(len(work)):
-        workers.append(engine.member(slows=factor))
+        workers.append(engine.member(message_slowdown=factor))
         for i, (_, *both, _, _) in enumerate(messages):
-            lanes |= {(i, end): engine.member(worker=workers[-1]) for end in range(2) if both[end] == rank}
+            lanes |= {(i, end): engine.member(compute_member=workers[-1]) for end in range(2) if both[end] == rank}
 
     def carry(i, at, _sender, _receiver, size, links):
         yield env.timeout(at)
@@ -197,7 +198,7 @@ def test_going_on_compiled_changes_no_end(case, after):
 # Whole schedules
 
 
-@pytest.mark.parametrize("off", OFF, ids=str)
+@pytest.mark.parametrize("off", EACH_SHORTCUT_OFF, ids=str)
 @pytest.mark.parametrize(
     ("grid", "overlaps", "options", "machine"),
     [
@@ -210,12 +211,12 @@ def test_going_on_compiled_changes_no_end(case, after):
 def test_no_switch_changes_the_answer(off, grid, overlaps, options, machine):
     schedule = scheduled(grid, overlaps, **{"layers": 4, **options})
     given = schedule, slowed(MACHINES[machine](schedule.grid.size), 1.4, 1.2)
-    check_same(simulate(*given), simulate(*given, shortcuts=Shortcuts(**off)))
+    check_same_op_times(simulate(*given), simulate(*given, shortcuts=Shortcuts(**off)))
 
 
 @pytest.mark.parametrize("inner", [500, 5000, 50_000])
 def test_steps_passed_over_change_nothing(inner):
-    schedule, machine = beside_a_product(inner), slowed(star(MEMBERS), 1.7, 1.19)
+    schedule, machine = ring_beside_product(inner), slowed(star(MEMBERS), 1.7, 1.19)
     off = Shortcuts(fold=False, fold_time=False, memory=False, local=False)
     assert simulate(schedule, machine).timeline.makespan == pytest.approx(
         simulate(schedule, machine, shortcuts=off).timeline.makespan, rel=1e-12
@@ -232,14 +233,14 @@ def test_the_bounds_of_collective_granularity_hold(grid):
 
 
 def test_the_bounds_of_collective_granularity_know_the_factor():
-    schedule, machine = beside_a_product(5000), star(MEMBERS)
+    schedule, machine = ring_beside_product(5000), star(MEMBERS)
     calm, slow = (simulate(schedule, slowed(machine, f), granularity="collective").bound for f in (1.0, 8.0))
     exact = simulate(schedule, slowed(machine, 8.0)).timeline.makespan
     assert calm.high < exact <= slow.high * (1 + 1e-12)
 
 
 def test_nccl_takes_at_most_the_factor_beside_work():
-    schedule, machine = beside_a_product(10), find_machine("perlmutter", gpus=4)
+    schedule, machine = ring_beside_product(10), find_machine("perlmutter", gpus=4)
     one, other = (
         simulate(schedule, slowed(machine, factor), choices=Choices(carriage="nccl"), granularity="collective")
         for factor in (1.0, 3.0)

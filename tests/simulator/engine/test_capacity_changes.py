@@ -12,17 +12,15 @@ from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.simulator.engine import engine as engine_module
 from quadrille.simulator.engine import rates
+from quadrille.simulator.engine.builder import ProgramStage
 from quadrille.simulator.engine.engine import FlowEngine
-from quadrille.simulator.engine.entries import ProgramStage
 from quadrille.simulator.engine.flow_state import new_state
 from quadrille.simulator.machine.network import bursts_of, network_of
 from quadrille.simulator.simulate import Shortcuts, simulate
-from quadrille.topologies.machines.machine import Device, Host, Machine, Network
+from quadrille.topologies.machines.machine import Network
+from tests.support.toy_laboratories import LEAF_SPINE, laboratory
 
 RATE, BURST = 10.0, 100.0
-DEVICE = Device(
-    peak_flops_per_second={"float64": 1e10}, memory_bytes_per_second=1e10, memory_bytes=8e9, overhead_seconds=0.0
-)
 
 
 def ends_of(sizes, *, starts=None, links=1, cap=1e6, buckets=1):
@@ -80,19 +78,6 @@ def test_a_bucket_fills_at_the_rate_of_its_link_while_nothing_is_sent(rest):
     assert again - start == pytest.approx((300.0 - min(1.0, rest) * BURST) / RATE, abs=0.02)
 
 
-def laboratory(bursts, *, family=None, cores=2, cost=0.0):
-    topology = family or {"family": "star", "hosts": 4}
-    network = Network(burst_bytes=bursts, core_seconds_per_byte=cost)
-    return Machine(
-        name="lab",
-        topology={**topology, "bandwidth_bytes_per_second": 25e6, "latency_seconds": 1e-5},
-        device=DEVICE,
-        host=Host(cores=cores, shared_by_hosts=True),
-        network=network,
-    )
-
-
-LEAF_SPINE = {"family": "leaf-spine", "leaves": 2, "spines": 1, "hosts_per_leaf": 2}
 CASES = [
     laboratory(7e4),
     laboratory({"host:0-switch:0": 7e4}),

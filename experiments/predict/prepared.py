@@ -1,0 +1,76 @@
+"""An experiment on a machine, with all that predictions of it share: schedule, rank placement, node of each rank."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from quadrille.algorithms.formats.record import Shards
+from quadrille.algorithms.schedule.schedule import Schedule
+from quadrille.experiments.workloads.experiment import Experiment
+from quadrille.experiments.workloads.fullest_device import FullestDevice, fullest_of, nodes_of_ranks
+from quadrille.simulator.machine.placement import RankPlacement, place_ranks
+from quadrille.simulator.symmetry.even_shards import EVEN_SHARDS_ABOVE, even_bound, with_even_shards
+from quadrille.topologies.machines.machine import Machine
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """An experiment on a machine: its schedule is built and checked once, and its ranks are placed once.
+
+    Parameters
+    ----------
+    experiment : the experiment, with hierarchical collectives that know the node of each rank
+    schedule : the checked schedule with its overlaps, all shards as the grid has them
+    placement : the GPU or host of each rank
+    """
+
+    experiment: Experiment
+    machine: Machine
+    schedule: Schedule
+    placement: RankPlacement
+
+    @cached_property
+    def device(self) -> FullestDevice:
+        """The device that most ranks share."""
+        return fullest_of(self.placement)
+
+    @property
+    def threads(self) -> int:
+        """BLAS threads of each rank."""
+        return self.experiment.execution.threads or self.device.threads
+
+    @cached_property
+    def nodes(self) -> list[int]:
+        """The number of the node of each rank."""
+        return nodes_of_ranks(self.placement)
+
+    @property
+    def shards(self) -> Shards:
+        """Whether the simulation gives all shards the mean size."""
+        asked = self.experiment.execution.shards
+        return asked or ("even" if self.experiment.grid.size > EVEN_SHARDS_ABOVE else "exact")
+
+    @cached_property
+    def simulated_schedule(self) -> Schedule:
+        """The schedule that is simulated, with shards of mean size where these are asked for."""
+        return with_even_shards(self.schedule) if self.shards == "even" else self.schedule
+
+
+def prepare(experiment: Experiment, machine: Machine) -> Prepared:
+    """The experiment on a machine.
+
+    Raises
+    ------
+    InputError : more ranks than the machine has GPUs, a placement that does not fit
+    """
+    assert not experiment.execution.any_order, "order_on finds it"
+    placement = place_ranks(machine, experiment.grid.size, experiment.execution.placement, experiment.grid)
+    if experiment.execution.choices.set_name == "hierarchical":
+        experiment = experiment.on_nodes(nodes_of_ranks(placement))
+    return Prepared(experiment, machine, experiment.schedule(), placement)
+
+
+def even_within(prepared: Prepared) -> float | None:
+    """How far shards of mean size may move the makespan, relative to it; None where shards are as they are."""
+    if prepared.shards == "exact":
+        return None
+    return even_bound(prepared.schedule, prepared.experiment.execution.choices)

@@ -1,0 +1,108 @@
+"""How an experiment is run: arrays, files, repeats and verification; `simulate` checks these options too."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.matmuls.forms import Operand, Product
+from quadrille.experiments.output.destinations import same_file
+
+if TYPE_CHECKING:
+    from quadrille.runtime.arrays.array_library import Backend
+    from quadrille.runtime.carriers.message_options import Progress
+    from quadrille.runtime.execution.rank_environment import CarrierName
+    from quadrille.runtime.operands.generator import Kind
+
+VerifyMethod = Literal["auto", "serial", "freivalds"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """How an experiment is run: on what arrays, from and to which files, how often, and whether it is verified.
+
+    A prediction depends on `chunk_bytes` alone.
+
+    Parameters
+    ----------
+    blas : library of products of host arrays: a name or a path
+    chunk_bytes : bytes of a chunk of our own steps, 0 for whole steps; None where the host decides
+    progress : what advances messages beside products; None where the host decides
+    seed, operands : of generated operands: the seed, and how elements are drawn
+    inputs, outputs : path of each matrix that is read from, or written to, a file
+    warmups, repeats : runs before those that are measured, and runs that are
+    save, load : paths of checkpoints; empty where there is none
+
+    Raises
+    ------
+    InputError : options that exclude each other
+    """
+
+    backend: "Backend" = "numpy"
+    blas: str = "numpy"
+    carrier: "CarrierName" = "auto"
+    chunk_bytes: int | None = None
+    progress: "Progress | None" = None
+    seed: int = 0
+    operands: "Kind" = "uniform"
+    inputs: Mapping[Operand, str] = field(default_factory=dict)
+    outputs: Mapping[Product, str] = field(default_factory=dict)
+    warmups: int = 1
+    repeats: int = 5
+    verify: bool = False
+    verify_method: VerifyMethod = "auto"
+    save: str = ""
+    load: str = ""
+
+    def __post_init__(self) -> None:
+        if self.carrier == "nccl" and self.backend != "cupy":
+            raise InputError("carrier 'nccl': it carries arrays of --backend cupy only; accepted is mpi")
+        if self.blas != "numpy":
+            from quadrille.runtime.arrays.blas import check_blas
+
+            check_blas(self.blas)
+            if self.backend == "cupy":
+                raise InputError(
+                    f"blas {self.blas!r}: is for products of host arrays, of --backend numpy; cupy has its own"
+                )
+        if self.backend == "cupy" and (self.chunk_bytes or self.progress == "thread"):
+            raise InputError("--chunk and --progress: are for messages from host arrays, of --backend numpy")
+
+    @property
+    def read(self) -> dict[str, str]:
+        """The files that a run reads, by flag."""
+        operands = {f"--{matrix.lower()}": path for matrix, path in self.inputs.items()}
+        return operands | ({"--load": self.load} if self.load else {})
+
+    @property
+    def written(self) -> dict[str, str]:
+        """The files that a run writes, by flag; the checkpoint may take the place of the one that is loaded."""
+        products = {f"--{product.lower()}": path for product, path in self.outputs.items()}
+        return products | ({"--save": self.save} if self.save else {})
+
+    @property
+    def files(self) -> dict[str, str]:
+        """The files of all matrices and checkpoints, by flag."""
+        return self.read | self.written
+
+    def check_matrices(self, *, training: bool) -> None:
+        """Refuse files of gradients in a forward pass, and a product that would take the place of an operand.
+
+        Raises
+        ------
+        InputError : such a file
+        """
+        gradients = {"dC": self.inputs.get("dC"), "dA": self.outputs.get("dA"), "dB": self.outputs.get("dB")}
+        for matrix, path in () if training else gradients.items():
+            if path:
+                raise InputError(f"--{matrix.lower()} {path}: a forward pass has no {matrix}; give --passes training")
+        for matrix, product, path in self._overwritten():
+            flag, other = f"--{matrix.lower()}", f"--{product.lower()}"
+            raise InputError(f"{flag} and {other} both name {path}: give each its own file")
+
+    def _overwritten(self) -> Iterator[tuple[Operand, Product, str]]:
+        """Operands whose file a product would overwrite."""
+        for product, path in self.outputs.items():
+            for matrix, read in self.inputs.items():
+                if same_file(path, read):
+                    yield matrix, product, path
