@@ -11,6 +11,8 @@ from quadrille.cli.options import (
     CARRIED_OUT,
     DESTINATIONS,
     EXPERIMENT,
+    FROM_FILE,
+    FROM_RECORD,
     GRANULARITY,
     INPUTS,
     ON_MACHINE,
@@ -40,7 +42,7 @@ from quadrille.cli.options import (
 
 if TYPE_CHECKING:
     from quadrille.algorithms.formats.record import AskedGranularity
-    from quadrille.algorithms.matmuls.forms import Operand
+    from quadrille.algorithms.matmuls.matmul import Operand
     from quadrille.experiments.output.destinations import Destinations
     from quadrille.experiments.words.matmul import MatmulWords
     from quadrille.experiments.workloads.run_options import RunOptions
@@ -68,6 +70,8 @@ def words_on_gpus(context: click.Context, given: dict[str, Any]) -> "MatmulWords
 
 
 EXPERIMENT_AND_RUN = (
+    FROM_FILE,
+    FROM_RECORD,
     COUNTED,
     EXPERIMENT,
     TRAINING,
@@ -176,7 +180,7 @@ def asked_granularity(given: dict[str, Any]) -> "AskedGranularity":
 
 
 @app.command()
-@with_flags(COUNTED, EXPERIMENT, TRAINING)
+@with_flags(FROM_FILE, FROM_RECORD, COUNTED, EXPERIMENT, TRAINING)
 def schedule(context: click.Context, **given: Any) -> None:
     """Print a schedule: its tensors, then its lanes and ops."""
     from quadrille.algorithms.errors import InputError
@@ -228,7 +232,7 @@ SWEEP = flags_of(
 
 
 @app.command()
-@with_flags(EXPERIMENT, TRAINING, CARRIED_OUT, SWEPT_COLLECTIVE, ON_MACHINE, SWEEP)
+@with_flags(FROM_FILE, EXPERIMENT, TRAINING, CARRIED_OUT, SWEPT_COLLECTIVE, ON_MACHINE, SWEEP)
 def sweep(context: click.Context, **given: Any) -> None:
     """Predict a multiplication, training steps or a collective for every combination of the values of some flags.
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 
-from quadrille.cli.commands import flag, switch
+from quadrille.cli.commands import argument, flag, switch
+from quadrille.cli.experiment_files import take_file, take_record
 
 if TYPE_CHECKING:
     from quadrille.experiments.words.machines import MachineWords
@@ -112,6 +113,25 @@ def by_default(group: Sequence[Parameter], **defaults: object) -> list[Parameter
     return [one.replace(default=defaults.get(one.name, one.default)) for one in group]
 
 
+FROM_FILE = [
+    Parameter(
+        "experiment_file",
+        Parameter.KEYWORD_ONLY,
+        annotation=Annotated[
+            str,
+            argument("[EXPERIMENT.toml]", "A file whose keys are names of flags; typed flags win.", callback=take_file),
+        ],
+        default="",
+    )
+]
+"""The file that an experiment may come from."""
+FROM_RECORD = flags_of(
+    from_record=(
+        Annotated[str, flag("--from", "RECORD.json", "Repeat the experiment of a record.", callback=take_record)],
+        "",
+    )
+)
+"""The record whose experiment may be repeated."""
 EXPERIMENT = flags_of(
     matmul=(Sizes, ""),
     algorithm=(Algorithm, "4d"),

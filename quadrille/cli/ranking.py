@@ -7,6 +7,7 @@ import click
 from quadrille.cli.app import app
 from quadrille.cli.commands import flag, switch
 from quadrille.cli.options import (
+    FROM_FILE,
     GRANULARITY,
     ON_MACHINE,
     Dtype,
@@ -59,7 +60,7 @@ RANKED = flags_of(
 
 
 @app.command("rank")
-@with_flags(RANKED, GRANULARITY, ON_MACHINE, flags_of(json=(Json, "")))
+@with_flags(FROM_FILE, RANKED, GRANULARITY, ON_MACHINE, flags_of(json=(Json, "")))
 def rank(context: click.Context, **given: Any) -> None:
     """Rank all grids of a GPT by a communication model, simulate the best, and set both orders side by side.
 

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from quadrille.algorithms.analysis.copies import NONE, LocalCopies, local_copies
-from quadrille.algorithms.analysis.storage import gathered_in_place
+from quadrille.algorithms.analysis.storage import NONE, LocalCopies, gathered_in_place, local_copies
 from quadrille.algorithms.analysis.traffic import traffic
 from quadrille.algorithms.collectives.choices import parse_choices
 from quadrille.algorithms.matmuls.catalogue import matmul_schedule
