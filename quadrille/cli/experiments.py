@@ -201,7 +201,8 @@ def compare(
     figure: Plot = "",
     trace: Annotated[str, flag("--trace", "FILE", "Write both timelines as one Chrome trace.")] = "",
     timelines: Annotated[
-        tuple[str, str], flag("--timelines", "PREDICTED MEASURED", "Their timelines, for the figure and the trace.")
+        tuple[str, str],
+        flag("--timelines", "PREDICTED MEASURED", "Timelines of both records, for the figure and the trace."),
     ] = ("", ""),
 ) -> None:
     """Compare predicted with measured, op by op."""
@@ -218,12 +219,20 @@ SWEPT_COLLECTIVE = [
 """What `collective` takes and a multiplication does not."""
 SWEEP = flags_of(
     vary=(Annotated[list[str], flag("--vary", "KEY=VALUE,…", VARY_HELP)], []),
-    gpus=(Annotated[str, flag("--gpus", "N", "How many GPUs; a --grid with one length * follows, as data=*,x=4.")], ""),
-    best_grid=(Annotated[bool, switch("--best-grid", "Take the fastest of all grids of that many GPUs.")], False),
-    top=(Annotated[str, flag("--top", "N", "Grids that --best-grid simulates, the first by closed form.")], "3"),
+    gpus=(
+        Annotated[
+            str, flag("--gpus", "N", "Number of GPUs; one length * of --grid follows from it, as in data=*,x=4.")
+        ],
+        "",
+    ),
+    best_grid=(Annotated[bool, switch("--best-grid", "Take the fastest of all grids of the number of GPUs.")], False),
+    top=(
+        Annotated[str, flag("--top", "N", "Grids that --best-grid simulates, the best ones by the closed form.")],
+        "3",
+    ),
     jobs=(Annotated[str, flag("--jobs", "N", "Processes that share the points.")], "1"),
     csv=(
-        Annotated[str, flag("--csv", "FILE|-", "Write the table as CSV; after Ctrl-C too, as far as it is known.")],
+        Annotated[str, flag("--csv", "FILE|-", "Write the table as CSV; after Ctrl-C the rows that are known.")],
         "",
     ),
     plot=(Plot, ""),
