@@ -1,8 +1,12 @@
-"""Whole numbers that depend on the place: roots, peers, distances and counts of a schedule.
+"""Integer expressions over coordinates and loop indices: roots, peers, shift distances and trip counts of a schedule.
 
-They stand in ops and Repeats in place of numbers, so that one schedule is right
-for every rank at every moment; `evaluate` gives their value at a place and
-`variables` what they depend on.
+Ops and Repeats hold expressions in place of numbers, so that one schedule holds for every rank and every iteration.
+`evaluate` gives the value at given coordinates; `variables` gives the coordinates and loop indices that the value
+depends on.
+
+    Affine("pipeline", -1, 3)                  3 - pipeline
+    Min(microbatches, Affine("pipeline", …))   microbatches in the warm-up of a pipeline stage
+    PartStart(layers, stages, stage)           first layer of a stage
 """
 
 from abc import ABC, abstractmethod
@@ -15,7 +19,7 @@ from quadrille.algorithms.schedule.parts import Coordinates, Panel, cut
 
 @dataclass(frozen=True, slots=True)
 class PanelOwner:
-    """The coordinate along `axis` whose block holds the panel of the moment."""
+    """Coordinate along `axis` whose block holds the current panel."""
 
     panel: Panel
     axis: Axis
@@ -35,9 +39,9 @@ class PanelOwner:
 
 @dataclass(frozen=True, slots=True)
 class Affine:
-    """`factor` times a coordinate or loop index: the distance of a shift, the peer of a send.
+    """`factor` · `variable` + `offset`, where the variable is a coordinate or a loop index.
 
-    `modulo` an axis it is a coordinate of that axis, after whose last one comes the first.
+    With `modulo`, the value is taken modulo the length of that axis: the peer of a ring.
 
     >>> from quadrille.algorithms.schedule.grid import Grid
     >>> Affine("z", -1).value(Coordinates(Grid(z=3), {}, {"z": 2}))
@@ -63,7 +67,7 @@ class Affine:
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """The sum of several numbers: a turn and a coordinate, say.
+    """Sum of two expressions.
 
     >>> from quadrille.algorithms.schedule.grid import Grid
     >>> place = Coordinates(Grid(pipeline=4), {}, {"pipeline": 1}, {"turn": 5})
@@ -83,7 +87,7 @@ class Sum:
 
 @dataclass(frozen=True, slots=True)
 class PanelCount:
-    """In how many panels a rank takes part, `offset` so many, and no fewer than none.
+    """Number of panels that a rank takes part in, plus `offset`, at least 0.
 
     >>> from quadrille.algorithms.schedule.grid import Grid
     >>> PanelCount(Panel("k", 4, ("x",), "p"), offset=-1).value(Coordinates(Grid(x=3), {"k": 9}, {"x": 0}))
@@ -102,31 +106,31 @@ class PanelCount:
 
 
 class Expression(ABC):
-    """A number worked out from other numbers; what there is stands in `training/formulas.py`."""
+    """Base of the integer expressions."""
 
     __slots__ = ()
 
     @property
     @abstractmethod
     def operands(self) -> tuple["IntExpression", ...]:
-        """The numbers from which it is worked out."""
+        """The operands, themselves expressions."""
 
     @abstractmethod
     def value(self, place: Coordinates) -> int:
-        """The number at this place."""
+        """Value of the expression at the coordinates."""
 
 
 IntExpression = int | PanelOwner | Affine | Sum | PanelCount | Expression
-"""A whole number that may depend on the place."""
+"""An integer that may depend on coordinates and loop indices."""
 
 
 def evaluate(value: IntExpression, place: Coordinates) -> int:
-    """The number at this place."""
+    """Returns the value of an integer or expression at the coordinates."""
     return value if isinstance(value, int) else value.value(place)
 
 
 def variables(value: IntExpression) -> frozenset[str]:
-    """Coordinates and loop indices on which a number depends.
+    """Returns the coordinates and loop indices that an expression depends on.
 
     >>> sorted(variables(Sum(Affine("turn"), Affine("pipeline", -1))))
     ['pipeline', 'turn']
@@ -151,7 +155,7 @@ def variables(value: IntExpression) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class Min(Expression):
-    """The smaller of two numbers."""
+    """Minimum of two expressions."""
 
     left: IntExpression
     right: IntExpression
@@ -169,7 +173,7 @@ class Min(Expression):
 
 @dataclass(frozen=True, slots=True)
 class Max(Expression):
-    """The larger of two numbers."""
+    """Maximum of two expressions."""
 
     left: IntExpression
     right: IntExpression
@@ -187,7 +191,7 @@ class Max(Expression):
 
 @dataclass(frozen=True, slots=True)
 class FloorDivision(Expression):
-    """How many whole times `divisor` goes into a number.
+    """Quotient of an expression and an integer, rounded down.
 
     >>> from quadrille.algorithms.schedule.grid import Grid
     >>> from quadrille.algorithms.schedule.expressions import Affine
@@ -212,7 +216,7 @@ class FloorDivision(Expression):
 
 @dataclass(frozen=True, slots=True)
 class Modulo(Expression):
-    """What is left of a number when `divisor` is taken out of it as often as it goes."""
+    """Remainder of an expression divided by an integer."""
 
     dividend: IntExpression
     divisor: int
@@ -230,7 +234,7 @@ class Modulo(Expression):
 
 @dataclass(frozen=True, slots=True)
 class Scaled(Expression):
-    """`factor` times a number."""
+    """An expression times an integer."""
 
     factor: int
     operand: IntExpression
@@ -248,7 +252,7 @@ class Scaled(Expression):
 
 @dataclass(frozen=True, slots=True)
 class Lookup(Expression):
-    """One number of a table, by its row and its column.
+    """Entry of a table, by row and column.
 
     >>> from quadrille.algorithms.schedule.grid import Grid
     >>> from quadrille.algorithms.schedule.expressions import Affine
@@ -274,19 +278,21 @@ class Lookup(Expression):
 
 @dataclass(frozen=True, slots=True)
 class CyclicLookup(Expression):
-    """One of `length` numbers from `first` on, taken in turn; a table says which, and where turn 0 begins.
+    """Entry of a cycle of `length` consecutive integers; a table gives the cycle, and the iteration gives the
+    position in it.
 
-        first + (begin + turn) mod length
+        first + (begin + iteration) mod length
 
     >>> from quadrille.algorithms.schedule.grid import Grid
-    >>> from quadrille.algorithms.schedule.expressions import Affine
-    >>> one = CyclicLookup((((4, 2, 3),),), (0, 0), Affine("turn"))
-    >>> [one.value(Coordinates(Grid(), {}, {}, {"turn": turn})) for turn in range(4)]
+    >>> cycle = CyclicLookup((((4, 2, 3),),), (0, 0), Affine("turn"))
+    >>> [cycle.value(Coordinates(Grid(), {}, {}, {"turn": turn})) for turn in range(4)]
     [6, 4, 5, 6]
 
     Parameters
     ----------
-    runs : first, begin and length, by row and column
+    runs : (first, begin, length) of each cycle, by row and column
+    indices : row and column
+    iteration : position in the cycle
     """
 
     runs: tuple[tuple[tuple[int, int, int], ...], ...]
@@ -308,7 +314,7 @@ class CyclicLookup(Expression):
 
 @dataclass(frozen=True, slots=True)
 class PartStart(Expression):
-    """Where part `index` of a cut of `size` into `parts` begins; past the last part, where that one ends.
+    """Start of part `index` when `size` elements are cut into `parts`; the end of the last part for index = parts.
 
     >>> from quadrille.algorithms.schedule.grid import Grid
     >>> from quadrille.algorithms.schedule.expressions import Affine
@@ -336,7 +342,7 @@ class PartStart(Expression):
 
 @dataclass(frozen=True, slots=True)
 class PartLength(Expression):
-    """How long part `index` of a cut of `size` into `parts` is, and `offset` so much."""
+    """Length of part `index` when `size` elements are cut into `parts`, plus `offset`."""
 
     size: int
     parts: int
