@@ -24,9 +24,9 @@ class PanelOwner:
     panel: Panel
     axis: Axis
 
-    def value(self, place: Coordinates) -> int:
-        size, parts = place.sizes[self.panel.dimension], place.grid.length(self.axis)
-        start = self.panel.bounds(place)[0] // self.panel.unit
+    def value(self, coordinates: Coordinates) -> int:
+        size, parts = coordinates.sizes[self.panel.dimension], coordinates.grid.length(self.axis)
+        start = self.panel.bounds(coordinates)[0] // self.panel.unit
         short, longer = divmod(size, parts)
         inside_longer = longer * (short + 1)
         if start < inside_longer:
@@ -55,9 +55,9 @@ class Affine:
     offset: int = 0
     modulo: Axis | None = None
 
-    def value(self, place: Coordinates) -> int:
-        value = self.factor * place.variable(self.variable) + self.offset
-        return value if self.modulo is None else value % place.grid.length(self.modulo)
+    def value(self, coordinates: Coordinates) -> int:
+        value = self.factor * coordinates.variable(self.variable) + self.offset
+        return value if self.modulo is None else value % coordinates.grid.length(self.modulo)
 
     def __str__(self) -> str:
         times = {1: "", -1: "-"}.get(self.factor, f"{self.factor}·")
@@ -70,16 +70,16 @@ class Sum:
     """Sum of two expressions.
 
     >>> from quadrille.algorithms.schedule.grid import Grid
-    >>> place = Coordinates(Grid(pipeline=4), {}, {"pipeline": 1}, {"turn": 5})
-    >>> Sum(Affine("turn"), Affine("pipeline", -1, offset=3)).value(place)
+    >>> coordinates = Coordinates(Grid(pipeline=4), {}, {"pipeline": 1}, {"turn": 5})
+    >>> Sum(Affine("turn"), Affine("pipeline", -1, offset=3)).value(coordinates)
     7
     """
 
     left: "IntExpression"
     right: "IntExpression"
 
-    def value(self, place: Coordinates) -> int:
-        return evaluate(self.left, place) + evaluate(self.right, place)
+    def value(self, coordinates: Coordinates) -> int:
+        return evaluate(self.left, coordinates) + evaluate(self.right, coordinates)
 
     def __str__(self) -> str:
         return f"{self.left} + {self.right}"
@@ -97,8 +97,8 @@ class PanelCount:
     panel: Panel
     offset: int = 0
 
-    def value(self, place: Coordinates) -> int:
-        start, stop = self.panel.iterations(place)
+    def value(self, coordinates: Coordinates) -> int:
+        start, stop = self.panel.iterations(coordinates)
         return max(0, stop - start + self.offset)
 
     def __str__(self) -> str:
@@ -116,7 +116,7 @@ class Expression(ABC):
         """The operands, themselves expressions."""
 
     @abstractmethod
-    def value(self, place: Coordinates) -> int:
+    def value(self, coordinates: Coordinates) -> int:
         """Value of the expression at the coordinates."""
 
 
@@ -124,9 +124,9 @@ IntExpression = int | PanelOwner | Affine | Sum | PanelCount | Expression
 """An integer that may depend on coordinates and loop indices."""
 
 
-def evaluate(value: IntExpression, place: Coordinates) -> int:
+def evaluate(value: IntExpression, coordinates: Coordinates) -> int:
     """Returns the value of an integer or expression at the coordinates."""
-    return value if isinstance(value, int) else value.value(place)
+    return value if isinstance(value, int) else value.value(coordinates)
 
 
 def variables(value: IntExpression) -> frozenset[str]:
@@ -164,8 +164,8 @@ class Min(Expression):
     def operands(self) -> tuple[IntExpression, ...]:
         return self.left, self.right
 
-    def value(self, place: Coordinates) -> int:
-        return min(evaluate(self.left, place), evaluate(self.right, place))
+    def value(self, coordinates: Coordinates) -> int:
+        return min(evaluate(self.left, coordinates), evaluate(self.right, coordinates))
 
     def __str__(self) -> str:
         return f"min({self.left}, {self.right})"
@@ -182,8 +182,8 @@ class Max(Expression):
     def operands(self) -> tuple[IntExpression, ...]:
         return self.left, self.right
 
-    def value(self, place: Coordinates) -> int:
-        return max(evaluate(self.left, place), evaluate(self.right, place))
+    def value(self, coordinates: Coordinates) -> int:
+        return max(evaluate(self.left, coordinates), evaluate(self.right, coordinates))
 
     def __str__(self) -> str:
         return f"max({self.left}, {self.right})"
@@ -194,9 +194,8 @@ class FloorDivision(Expression):
     """Quotient of an expression and an integer, rounded down.
 
     >>> from quadrille.algorithms.schedule.grid import Grid
-    >>> from quadrille.algorithms.schedule.expressions import Affine
-    >>> place = Coordinates(Grid(), {}, {}, {"turn": 7})
-    >>> FloorDivision(Affine("turn"), 3).value(place), Modulo(Affine("turn"), 3).value(place)
+    >>> coordinates = Coordinates(Grid(), {}, {}, {"turn": 7})
+    >>> FloorDivision(Affine("turn"), 3).value(coordinates), Modulo(Affine("turn"), 3).value(coordinates)
     (2, 1)
     """
 
@@ -207,8 +206,8 @@ class FloorDivision(Expression):
     def operands(self) -> tuple[IntExpression, ...]:
         return (self.dividend,)
 
-    def value(self, place: Coordinates) -> int:
-        return evaluate(self.dividend, place) // self.divisor
+    def value(self, coordinates: Coordinates) -> int:
+        return evaluate(self.dividend, coordinates) // self.divisor
 
     def __str__(self) -> str:
         return f"⌊({self.dividend}) / {self.divisor}⌋"
@@ -225,8 +224,8 @@ class Modulo(Expression):
     def operands(self) -> tuple[IntExpression, ...]:
         return (self.dividend,)
 
-    def value(self, place: Coordinates) -> int:
-        return evaluate(self.dividend, place) % self.divisor
+    def value(self, coordinates: Coordinates) -> int:
+        return evaluate(self.dividend, coordinates) % self.divisor
 
     def __str__(self) -> str:
         return f"({self.dividend}) mod {self.divisor}"
@@ -243,8 +242,8 @@ class Scaled(Expression):
     def operands(self) -> tuple[IntExpression, ...]:
         return (self.operand,)
 
-    def value(self, place: Coordinates) -> int:
-        return self.factor * evaluate(self.operand, place)
+    def value(self, coordinates: Coordinates) -> int:
+        return self.factor * evaluate(self.operand, coordinates)
 
     def __str__(self) -> str:
         return f"{self.factor}·({self.operand})"
@@ -255,9 +254,8 @@ class Lookup(Expression):
     """Entry of a table, by row and column.
 
     >>> from quadrille.algorithms.schedule.grid import Grid
-    >>> from quadrille.algorithms.schedule.expressions import Affine
-    >>> place = Coordinates(Grid(pipeline=2), {}, {"pipeline": 1}, {"chunk": 0})
-    >>> Lookup(((8, 4), (6, 3)), (Affine("pipeline"), Affine("chunk"))).value(place)
+    >>> coordinates = Coordinates(Grid(pipeline=2), {}, {"pipeline": 1}, {"chunk": 0})
+    >>> Lookup(((8, 4), (6, 3)), (Affine("pipeline"), Affine("chunk"))).value(coordinates)
     6
     """
 
@@ -268,8 +266,8 @@ class Lookup(Expression):
     def operands(self) -> tuple[IntExpression, ...]:
         return self.indices
 
-    def value(self, place: Coordinates) -> int:
-        outer, inner = (evaluate(index, place) for index in self.indices)
+    def value(self, coordinates: Coordinates) -> int:
+        outer, inner = (evaluate(index, coordinates) for index in self.indices)
         return self.numbers[outer][inner]
 
     def __str__(self) -> str:
@@ -303,10 +301,10 @@ class CyclicLookup(Expression):
     def operands(self) -> tuple[IntExpression, ...]:
         return (*self.indices, self.iteration)
 
-    def value(self, place: Coordinates) -> int:
-        outer, inner = (evaluate(index, place) for index in self.indices)
+    def value(self, coordinates: Coordinates) -> int:
+        outer, inner = (evaluate(index, coordinates) for index in self.indices)
         first, begin, length = self.runs[outer][inner]
-        return first + (begin + evaluate(self.iteration, place)) % length
+        return first + (begin + evaluate(self.iteration, coordinates)) % length
 
     def __str__(self) -> str:
         return f"turn {self.iteration} of {self.runs} number {self.indices[0]}, {self.indices[1]}"
@@ -317,10 +315,9 @@ class PartStart(Expression):
     """Start of part `index` when `size` elements are cut into `parts`; the end of the last part for index = parts.
 
     >>> from quadrille.algorithms.schedule.grid import Grid
-    >>> from quadrille.algorithms.schedule.expressions import Affine
-    >>> places = [Coordinates(Grid(pipeline=3), {}, {"pipeline": stage}) for stage in range(3)]
+    >>> stages = [Coordinates(Grid(pipeline=3), {}, {"pipeline": stage}) for stage in range(3)]
     >>> stage = Affine("pipeline")
-    >>> [(PartStart(7, 3, stage).value(place), PartLength(7, 3, stage).value(place)) for place in places]
+    >>> [(PartStart(7, 3, stage).value(at), PartLength(7, 3, stage).value(at)) for at in stages]
     [(0, 3), (3, 2), (5, 2)]
     """
 
@@ -332,8 +329,8 @@ class PartStart(Expression):
     def operands(self) -> tuple[IntExpression, ...]:
         return (self.index,)
 
-    def value(self, place: Coordinates) -> int:
-        index = evaluate(self.index, place)
+    def value(self, coordinates: Coordinates) -> int:
+        index = evaluate(self.index, coordinates)
         return self.size if index == self.parts else cut(self.size, self.parts, index)[0]
 
     def __str__(self) -> str:
@@ -353,8 +350,8 @@ class PartLength(Expression):
     def operands(self) -> tuple[IntExpression, ...]:
         return (self.index,)
 
-    def value(self, place: Coordinates) -> int:
-        start, stop = cut(self.size, self.parts, evaluate(self.index, place))
+    def value(self, coordinates: Coordinates) -> int:
+        start, stop = cut(self.size, self.parts, evaluate(self.index, coordinates))
         return stop - start + self.offset
 
     def __str__(self) -> str:

@@ -143,18 +143,18 @@ class Panel:
         """Starts of all panels, and the end of the last."""
         return _panel_edges(size, self.width, tuple([grid.length(axis) for axis in self.axes]))
 
-    def iterations(self, place: Coordinates) -> tuple[int, int]:
+    def iterations(self, coordinates: Coordinates) -> tuple[int, int]:
         """First panel that this rank takes part in, and one past the last."""
-        count = len(self.edges(place.grid, place.sizes[self.dimension])) - 1
+        count = len(self.edges(coordinates.grid, coordinates.sizes[self.dimension])) - 1
         if self.shared_over is None:
             return 0, count
-        return cut(count, place.grid.length(self.shared_over), place.along[self.shared_over])
+        return cut(count, coordinates.grid.length(self.shared_over), coordinates.along[self.shared_over])
 
-    def bounds(self, place: Coordinates) -> tuple[int, int]:
+    def bounds(self, coordinates: Coordinates) -> tuple[int, int]:
         """Range of the dimension that the current panel covers."""
-        edges = self.edges(place.grid, place.sizes[self.dimension])
-        first = 0 if self.shared_over is None else self.iterations(place)[0]
-        number = first + place.indices[self.loop]
+        edges = self.edges(coordinates.grid, coordinates.sizes[self.dimension])
+        first = 0 if self.shared_over is None else self.iterations(coordinates)[0]
+        number = first + coordinates.indices[self.loop]
         return edges[number] * self.unit, edges[number + 1] * self.unit
 
 
@@ -206,21 +206,21 @@ class Part:
         """All axes that cut the dimension."""
         return self.axes + self.finer
 
-    def bounds(self, place: Coordinates) -> tuple[int, int]:
+    def bounds(self, coordinates: Coordinates) -> tuple[int, int]:
         """First element in the whole dimension, and one past the last."""
         if self.panel is not None:
-            return self.panel.bounds(place)
-        start, stop = 0, place.sizes[self.dimension]
+            return self.panel.bounds(coordinates)
+        start, stop = 0, coordinates.sizes[self.dimension]
         for axis in self.axes:
-            length = place.grid.length(axis)
+            length = coordinates.grid.length(axis)
             if length == 1:
                 continue
-            index = place.along[axis] if not self.rotated_by else self._index(axis, place)
+            index = coordinates.along[axis] if not self.rotated_by else self._index(axis, coordinates)
             first, last = cut(stop - start, length, index)
             start, stop = start + first, start + last
         start, stop = start * self.unit, stop * self.unit
         for axis in self.finer:
-            first, last = cut(stop - start, place.grid.length(axis), place.along[axis])
+            first, last = cut(stop - start, coordinates.grid.length(axis), coordinates.along[axis])
             start, stop = start + first, start + last
         if self.band is not None:
             first, last = self.band_of(stop - start)
@@ -240,29 +240,29 @@ class Part:
         first, last = cut_in_bands(length // unit if unit > 1 else length, count, index)
         return first * unit, last * unit
 
-    def _index(self, axis: Axis, place: Coordinates) -> int:
-        index = place.along[axis]
+    def _index(self, axis: Axis, coordinates: Coordinates) -> int:
+        index = coordinates.along[axis]
         if axis == self.axes[-1]:
-            index += sum(place.variable(name) for name in self.rotated_by)
-        return index % place.grid.length(axis)
+            index += sum(coordinates.variable(name) for name in self.rotated_by)
+        return index % coordinates.grid.length(axis)
 
     @property
     def rotates(self) -> bool:
         """Whether a loop rotates the part, so that a rank's range changes."""
         return any(name not in AXES for name in self.rotated_by)
 
-    def longest(self, place: Coordinates) -> int:
+    def longest(self, coordinates: Coordinates) -> int:
         """Length of the longest range that the part takes while its loop runs."""
         if self.panel is not None:
-            edges = self.panel.edges(place.grid, place.sizes[self.dimension])
-            first, last = self.panel.iterations(place)
+            edges = self.panel.edges(coordinates.grid, coordinates.sizes[self.dimension])
+            first, last = self.panel.iterations(coordinates)
             return max((edges[i + 1] - edges[i] for i in range(first, last)), default=0) * self.panel.unit
         if not self.rotates:
-            start, stop = self.bounds(place)
+            start, stop = self.bounds(coordinates)
             return stop - start
         turning = replace(self, rotated_by=())
-        members = range(place.grid.length(self.axes[-1]))
-        ranges = (turning.bounds(place.at(self.axes[-1], member)) for member in members)
+        members = range(coordinates.grid.length(self.axes[-1]))
+        ranges = (turning.bounds(coordinates.at(self.axes[-1], member)) for member in members)
         return max(stop - start for start, stop in ranges)
 
     def without(self, axis: Axis) -> "Part":

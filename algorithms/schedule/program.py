@@ -26,14 +26,14 @@ class Repeat:
     first: IntExpression = 0
     backwards: bool = False
 
-    def indices(self, place: Coordinates) -> range:
+    def indices(self, coordinates: Coordinates) -> range:
         """Indices of the loop, in order."""
         if isinstance(self.count, Panel):
-            start, stop = self.count.iterations(place)
+            start, stop = self.count.iterations(coordinates)
             length = stop - start
         else:
-            length = max(0, evaluate(self.count, place))
-        first = evaluate(self.first, place)
+            length = max(0, evaluate(self.count, coordinates))
+        first = evaluate(self.first, coordinates)
         forwards = range(first, first + length)
         return forwards[::-1] if self.backwards else forwards
 
@@ -41,14 +41,14 @@ class Repeat:
 Program = tuple[Op | Repeat, ...]
 
 
-def walk(program: Program, place: Coordinates) -> Iterator[tuple[Op, Coordinates]]:
+def walk(program: Program, coordinates: Coordinates) -> Iterator[tuple[Op, Coordinates]]:
     """Yields the ops of one rank in program order, each with its coordinates."""
     for entry in program:
         if isinstance(entry, Repeat):
-            for index in entry.indices(place):
-                yield from walk(entry.body, place.during(entry.loop, index))
+            for index in entry.indices(coordinates):
+                yield from walk(entry.body, coordinates.during(entry.loop, index))
         else:
-            yield entry, place
+            yield entry, coordinates
 
 
 def ops(program: Program) -> Iterator[Op]:

@@ -29,11 +29,11 @@ class Role:
     start: int = 0
     stop: int | None = None
 
-    def includes(self, place: Coordinates) -> bool:
+    def includes(self, coordinates: Coordinates) -> bool:
         """Whether a rank runs this program."""
         if self.axis is None:
             return True
-        coordinate = place.along[self.axis]
+        coordinate = coordinates.along[self.axis]
         return self.start <= coordinate and (self.stop is None or coordinate < self.stop)
 
     def lines(self) -> list[str]:
@@ -81,12 +81,12 @@ class Schedule:
         """Coordinates of a rank outside all loops."""
         return Coordinates(self.grid, self.sizes, self.grid.coordinates(rank))
 
-    def program(self, place: Coordinates) -> Program:
+    def program(self, coordinates: Coordinates) -> Program:
         """Program that the rank at the coordinates runs."""
         for role in self.roles:
-            if role.includes(place):
+            if role.includes(coordinates):
                 return role.program
-        raise InputError(f"schedule {self.name}: no role includes coordinates {dict(place.along)}")
+        raise InputError(f"schedule {self.name}: no role includes coordinates {dict(coordinates.along)}")
 
     def item_bytes(self, tensor: str) -> int:
         """Bytes of one element of a tensor."""

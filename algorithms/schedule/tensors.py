@@ -51,24 +51,24 @@ NOTHING = Block((0, 0), (0, 0))
 Copies = tuple[tuple[str, IntExpression], ...]
 
 
-def _slots(copies: Copies, place: Coordinates) -> int:
+def _slots(copies: Copies, coordinates: Coordinates) -> int:
     """Returns the number of copies over these loops."""
     if not copies:
         return 1
     (loop, outer), rest = copies[0], copies[1:]
-    count = evaluate(outer, place)
+    count = evaluate(outer, coordinates)
     if any(loop in variables(inner) for _, inner in rest):
-        return sum(_slots(rest, place.during(loop, index)) for index in range(count))
-    return count * _slots(rest, place)
+        return sum(_slots(rest, coordinates.during(loop, index)) for index in range(count))
+    return count * _slots(rest, coordinates)
 
 
-def _slot(copies: Copies, place: Coordinates, ahead: int) -> int:
+def _slot(copies: Copies, coordinates: Coordinates, ahead: int) -> int:
     """Returns the copy that belongs to the current iteration, or to `ahead` iterations of the last loop later."""
     if not copies:
         return 0
     (loop, outer), rest = copies[0], copies[1:]
-    index = (place.indices.get(loop, 0) + (0 if rest else ahead)) % evaluate(outer, place)
-    return _slots(((loop, index), *rest), place) + _slot(rest, place, ahead)
+    index = (coordinates.indices.get(loop, 0) + (0 if rest else ahead)) % evaluate(outer, coordinates)
+    return _slots(((loop, index), *rest), coordinates) + _slot(rest, coordinates, ahead)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,40 +130,40 @@ class Tensor:
         """Axes along which ranks hold the same elements."""
         return frozenset(AXES) - self.cut_over - ({self.held_at[0]} if self.held_at else set())
 
-    def block(self, place: Coordinates) -> Block:
+    def block(self, coordinates: Coordinates) -> Block:
         """The block of the rank at the coordinates."""
-        if self.held_at is not None and place.along[self.held_at[0]] != self.held_at[1]:
+        if self.held_at is not None and coordinates.along[self.held_at[0]] != self.held_at[1]:
             return NOTHING
-        if self.stages is not None and place.along["pipeline"] not in self.stages:
+        if self.stages is not None and coordinates.along["pipeline"] not in self.stages:
             return NOTHING
-        whole = Block(self.rows.bounds(place), self.columns.bounds(place))
+        whole = Block(self.rows.bounds(coordinates), self.columns.bounds(coordinates))
         if not self.shards:
             return whole
         start, stop = 0, whole.elements
         for axis in self.shards:
-            first, last = cut(stop - start, place.grid.length(axis), place.along[axis])
+            first, last = cut(stop - start, coordinates.grid.length(axis), coordinates.along[axis])
             start, stop = start + first, start + last
         return Block(whole.rows, whole.columns, (start, stop))
 
-    def copy_count(self, place: Coordinates) -> int:
+    def copy_count(self, coordinates: Coordinates) -> int:
         """Number of copies on a rank; the count of an inner loop may depend on the index of an outer loop."""
-        return _slots(self.copies, place)
+        return _slots(self.copies, coordinates)
 
-    def copy_index(self, place: Coordinates, ahead: int = 0) -> int:
+    def copy_index(self, coordinates: Coordinates, ahead: int = 0) -> int:
         """The copy that belongs to the current iteration, or to `ahead` iterations of the last loop later."""
         if not self.copies:
             return 0
         index = 0
         for position, (loop, count) in enumerate(self.copies, 1):
             if not isinstance(count, int):
-                return _slot(self.copies, place, ahead)
+                return _slot(self.copies, coordinates, ahead)
             later = ahead if position == len(self.copies) else 0
-            index = index * count + (place.indices.get(loop, 0) + later) % count
+            index = index * count + (coordinates.indices.get(loop, 0) + later) % count
         return index
 
-    def copy_coordinates(self, place: Coordinates) -> Iterator[Coordinates]:
+    def copy_coordinates(self, coordinates: Coordinates) -> Iterator[Coordinates]:
         """Coordinates of each copy, in order."""
-        moments = [place]
+        moments = [coordinates]
         for loop, count in self.copies:
             first = dict(self.first_indices).get(loop, 0)
             moments = [
@@ -173,25 +173,25 @@ class Tensor:
             ]
         yield from moments
 
-    def copy_name(self, place: Coordinates) -> str:
+    def copy_name(self, coordinates: Coordinates) -> str:
         """Name of the tensor with the loop indices that identify the copy, as files and random generators use it."""
         begins = dict(self.first_indices)
         named_by_first_index = frozenset[str]().union(*(variables(begin) for begin in begins.values()))
         name = self.name
         for loop, count in self.copies:
-            index = place.indices.get(loop, 0)
+            index = coordinates.indices.get(loop, 0)
             if (
                 loop not in named_by_first_index
             ):  # an index that begins elsewhere for each of its turns tells them apart already
-                name += f" {loop} {index if loop in begins else index % evaluate(count, place)}"
+                name += f" {loop} {index if loop in begins else index % evaluate(count, coordinates)}"
         return name
 
-    def capacity(self, place: Coordinates) -> int:
+    def capacity(self, coordinates: Coordinates) -> int:
         """Elements of the largest block that one copy holds while the schedule runs."""
         parts = (self.rows, self.columns)
         if not any(part.panel is not None or part.rotates for part in parts):
-            return self.block(place).elements
-        return self.rows.longest(place) * self.columns.longest(place)
+            return self.block(coordinates).elements
+        return self.rows.longest(coordinates) * self.columns.longest(coordinates)
 
     def __str__(self) -> str:
         text = f"{self.name} ({self.rows} × {self.columns})"
