@@ -8,7 +8,7 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.matmuls.matmul import Gathered
 from quadrille.algorithms.schedule.grid import parse_grid
 from quadrille.algorithms.schedule.tensors import DType
-from quadrille.algorithms.training.adam import Adam
+from quadrille.algorithms.training.adam import Adam, default_rate
 from quadrille.algorithms.training.gpt import Gpt, gpt_of
 from quadrille.algorithms.training.mlp import Mlp
 from quadrille.algorithms.training.model_words import find_shape
@@ -23,7 +23,6 @@ from quadrille.experiments.workloads.training import OF_GPTS, TrainingExperiment
 OF_MATMULS = {"matmul": "", "algorithm": "4d", "passes": "forward", "panel": "256", "transposed": "none"}
 """MatmulWords that name a multiplication alone, and their defaults."""
 MOST_WIDTHS = 10_000
-USUAL_RATE, USUAL_WIDTH = 1e-3, 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,18 +119,9 @@ def _batch(words: TrainingWords, of: str) -> int:
     return whole_number(words.batch, "--batch")
 
 
-def usual_rate(width: int) -> float:
-    """The default learning rate: Adam's 0.001, and less in layers wider than 128, whose sums have more terms.
-
-    >>> usual_rate(64), usual_rate(1280)
-    (0.001, 0.0001)
-    """
-    return USUAL_RATE * min(1.0, USUAL_WIDTH / width)
-
-
 def _common(words: TrainingWords, width: int) -> dict[str, Any]:
     """What both problems have."""
-    rate = _number(words.learning_rate, "--learning-rate", above=True) if words.learning_rate else usual_rate(width)
+    rate = _number(words.learning_rate, "--learning-rate", above=True) if words.learning_rate else default_rate(width)
     return {
         "dtype": one_of(words.dtype or "float32", "dtype", get_args(DType)),
         "steps": whole_number(words.steps, "--steps"),

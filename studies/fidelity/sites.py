@@ -10,7 +10,7 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.provenance import provenance
 from quadrille.experiments.measure.batch import Launched
 from quadrille.experiments.words.numbers import whole_number
-from quadrille.experiments.words.runs import RunWords
+from quadrille.experiments.workloads.run_options import RunOptions
 from quadrille.runtime.launching.launch import launch_or_raise
 from quadrille.topologies.machines.machine import Machine, load_machine, save_machine
 
@@ -28,7 +28,7 @@ class TrialSite:
 
     >>> TrialSite(ranks=2).name, " ".join(TrialSite("star:hosts=4", "200mbit", 4).words)
     ('shared memory', 'lab run star:hosts=4 --rate 200mbit -n 4 --')
-    >>> TrialSite(ranks=4, gpu=True).name, TrialSite(ranks=4, gpu=True).run_flags.backend
+    >>> TrialSite(ranks=4, gpu=True).name, TrialSite(ranks=4, gpu=True).run_options.backend
     ('GPU shared by 4', 'cupy')
 
     Parameters
@@ -60,9 +60,9 @@ class TrialSite:
         return "lab", "run", self.topology, *rate, "-n", str(self.ranks), "--"
 
     @property
-    def run_flags(self) -> RunWords:
+    def run_options(self) -> RunOptions:
         """What everything that runs here has in common; arrays of a GPU that ranks share go by MPI."""
-        return RunWords(backend="cupy", carrier="mpi") if self.gpu else RunWords()
+        return RunOptions(backend="cupy", carrier="mpi") if self.gpu else RunOptions()
 
 
 def asked_site(topology: str, rate: str, ranks: str) -> TrialSite | None:

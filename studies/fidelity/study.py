@@ -24,7 +24,7 @@ from quadrille.experiments.measure.batch import Case, Launched, measure
 from quadrille.experiments.output.destinations import Destinations, make_folder
 from quadrille.experiments.output.tables import print_tables
 from quadrille.experiments.words.numbers import whole_number
-from quadrille.experiments.words.runs import RunWords
+from quadrille.experiments.workloads.run_options import RunOptions
 from quadrille.runtime.host.console import remark, run_as_program
 from quadrille.studies.fidelity.figure import draw_fidelity
 from quadrille.studies.fidelity.judgement import Judgement, Result, judged, result
@@ -154,7 +154,7 @@ def _at(site: TrialSite, trials: Sequence[Trial], folder: Path) -> tuple[Machine
         how = [_repeated(site, prediction) for prediction in predictions]
 
         def measure_all(runs: Sequence[tuple[int, Path]]) -> None:
-            cases = [Case(trials[number].flags, str(path), how[number]) for number, path in runs]
+            cases = [Case(trials[number].experiment, str(path), how[number]) for number, path in runs]
             if cases:
                 measure(site.ranks, cases, launched=launched)
 
@@ -180,13 +180,13 @@ def _machine(site: TrialSite, launched: Launched, path: Path) -> Machine:
     return machine
 
 
-def _repeated(site: TrialSite, prediction: Record) -> RunWords:
+def _repeated(site: TrialSite, prediction: Record) -> RunOptions:
     """Long runs are repeated less often, short ones more."""
     if prediction.seconds > LONG_SECONDS:
         repeats = REPEATS_OF_LONG
     else:
         repeats = REPEATS if prediction.seconds > SHORT_SECONDS else REPEATS_OF_SHORT
-    return replace(site.run_flags, warmups="1", repeats=str(repeats))
+    return replace(site.run_options, warmups=1, repeats=repeats)
 
 
 @contextmanager

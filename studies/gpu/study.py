@@ -15,16 +15,18 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats import files
 from quadrille.algorithms.formats.measured_rows import Dtype
 from quadrille.algorithms.formats.record import load_record
+from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.provenance import Provenance, provenance
+from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.tensors import DType
 from quadrille.algorithms.units import format_bytes, format_bytes_per_second, format_seconds
 from quadrille.experiments.measure.batch import Case, measure
 from quadrille.experiments.output.destinations import Destinations
 from quadrille.experiments.output.tables import Row, percent, print_tables, table
 from quadrille.experiments.predict.predict import prediction_of
-from quadrille.experiments.words.matmul import MatmulWords, parse_matmul
 from quadrille.experiments.words.numbers import one_of
-from quadrille.experiments.words.runs import RunWords
+from quadrille.experiments.workloads.matmul import MatmulExperiment
+from quadrille.experiments.workloads.run_options import RunOptions
 from quadrille.runtime.arrays.cupy_library import open_cupy
 from quadrille.runtime.host.console import remark, run_as_program
 from quadrille.runtime.host.devices import load_cupy
@@ -34,8 +36,9 @@ from quadrille.topologies.machines.machine import Machine, save_machine
 
 SCHEMA = "quadrille/gpu/1"
 RESULTS = Path(__file__).resolve().parent / "results"
-GRIDS = {1: "x=1", 2: "z=2", 4: "z=2,x=2", 8: "z=2,y=2,x=2"}
-SHARED, SHARED_DTYPES = "4096,4096,4096", ("float32", "bfloat16")
+GRIDS = {1: Grid(), 2: Grid(z=2), 4: Grid(z=2, x=2), 8: Grid(z=2, y=2, x=2)}
+SHARED = 4096, 4096, 4096
+SHARED_DTYPES: tuple[DType, ...] = ("float32", "bfloat16")
 EXECUTED_SIZE = 8192
 EXECUTED: tuple[DType, ...] = ("float16", "bfloat16")
 LEAST_SHARE = 0.95
@@ -147,16 +150,16 @@ def _shared(machine: Machine, counts: Sequence[int]) -> Iterator[Shared]:
         for count in counts:
             cases = [
                 Case(
-                    MatmulWords(matmul=SHARED, grid=GRIDS[count], dtype=dtype),
+                    MatmulExperiment(Matmul(*SHARED, dtype=dtype), GRIDS[count]),
                     str(Path(folder) / f"{count} {dtype}.json"),
-                    RunWords(backend="cupy", carrier="mpi"),
+                    RunOptions(backend="cupy", carrier="mpi"),
                 )
                 for dtype in SHARED_DTYPES
             ]
             measure(count, cases)
             for case in cases:
-                predicted, _ = prediction_of(parse_matmul(case.flags), machine, backend="cupy")
-                yield Shared(count, case.flags.dtype, predicted.seconds, load_record(case.record).seconds)
+                predicted, _ = prediction_of(case.experiment, machine, backend="cupy")
+                yield Shared(count, case.experiment.dtype, predicted.seconds, load_record(case.record).seconds)
 
 
 def show(answer: GpuSpeed) -> None:
@@ -186,7 +189,7 @@ def show(answer: GpuSpeed) -> None:
             ],
         ),
         table(
-            f"{SHARED} on ranks that share the GPU, staged through the host",
+            f"{','.join(map(str, SHARED))} on ranks that share the GPU, staged through the host",
             ["ranks", "dtype", "predicted", "measured", "error"],
             [
                 (
