@@ -24,6 +24,7 @@ def experiment_words(experiment: Experiment) -> list[str]:
     """The flags of an experiment that are not the default.
 
     >>> from quadrille.algorithms.matmuls.matmul import Matmul
+    >>> from quadrille.algorithms.schedule.grid import Grid
     >>> experiment_words(MatmulExperiment(Matmul(4, 4, 4), Grid(z=2), "3d"))
     ['--matmul', '4,4,4', '--algorithm', '3d', '--grid', 'z=2']
     """
