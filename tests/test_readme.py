@@ -14,9 +14,9 @@ from quadrille.algorithms.formats.record import load_record
 from quadrille.algorithms.matmuls.catalogue import algorithms
 from quadrille.cli import hosts
 from quadrille.cli import main as command_line
+from quadrille.cli.words.experiment import experiment_of
+from quadrille.cli.words.training import TrainingWords
 from quadrille.experiments.laboratory import command as laboratories
-from quadrille.experiments.words.experiment import experiment_of
-from quadrille.experiments.words.training import TrainingWords
 from quadrille.experiments.workloads.fitting_grids import check_ranks
 from quadrille.runtime.launching.launch import split_launcher_options
 from quadrille.topologies.build import FAMILIES

@@ -24,7 +24,6 @@ from quadrille.experiments.measure.batch import Case, measure
 from quadrille.experiments.output.destinations import Destinations
 from quadrille.experiments.output.tables import Row, percent, print_tables, table
 from quadrille.experiments.predict.predict import prediction_of
-from quadrille.experiments.words.numbers import one_of
 from quadrille.experiments.workloads.matmul import MatmulExperiment
 from quadrille.experiments.workloads.run_options import RunOptions
 from quadrille.runtime.arrays.cupy_library import open_cupy
@@ -128,20 +127,6 @@ def gpu(*, json: str = "", out: str = "", ranks: Sequence[int] = tuple(GRIDS), c
     if json != files.STDOUT:
         show(answer)
     return answer
-
-
-def parse_ranks(text: str) -> tuple[int, ...]:
-    """Numbers of ranks as they are typed.
-
-    >>> parse_ranks("1,4")
-    (1, 4)
-
-    Raises
-    ------
-    InputError : a number that has no grid here
-    """
-    known = tuple(map(str, GRIDS))
-    return tuple(int(one_of(word.strip(), "ranks", known)) for word in text.split(","))
 
 
 def _shared(machine: Machine, counts: Sequence[int]) -> Iterator[Shared]:

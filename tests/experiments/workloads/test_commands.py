@@ -8,10 +8,10 @@ from io import StringIO
 import pytest
 
 from quadrille.algorithms.formats.record import load_record
+from quadrille.cli.words.experiment import experiment_of
+from quadrille.cli.words.machines import MachineWords, with_default_dtype
+from quadrille.cli.words.training import TrainingWords, parse_training
 from quadrille.experiments.measure.batch import Case, measure
-from quadrille.experiments.words.experiment import experiment_of
-from quadrille.experiments.words.machines import MachineWords, with_default_dtype
-from quadrille.experiments.words.training import TrainingWords, parse_training
 from quadrille.experiments.workloads.run_options import RunOptions
 from tests.support.quadrille import HOST, called
 

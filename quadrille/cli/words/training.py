@@ -15,8 +15,8 @@ from quadrille.algorithms.training.model_words import find_shape
 from quadrille.algorithms.training.models import ModelShape
 from quadrille.algorithms.training.recompute import find_recompute
 from quadrille.algorithms.training.schemes import find_scheme
-from quadrille.experiments.words.matmul import MatmulWords, parse_execution, parse_rank_order
-from quadrille.experiments.words.numbers import one_of, whole_number
+from quadrille.cli.words.matmul import MatmulWords, parse_execution, parse_rank_order
+from quadrille.cli.words.numbers import one_of, whole_number
 from quadrille.experiments.workloads.gemm_times import WRITTEN
 from quadrille.experiments.workloads.training import OF_GPTS, TrainingExperiment
 
