@@ -198,7 +198,7 @@ class Simulator:
     ) -> float:
         """Seconds for the ops and steps of a rank; `steps` keeps how many an op has at each kind of place."""
         schedule, seconds = self._schedule, 0.0
-        place = schedule.place(rank)
+        place = schedule.coordinates(rank)
         for op, moment, _ in walk_skipping(schedule.program(place), place, gaps):
             seconds += OP_WALL_SECONDS
             if isinstance(op, Communication):
@@ -248,11 +248,11 @@ class Simulator:
         return self._at_steady_rates(wanted)
 
     def _at_steady_rates(self, wanted: Sequence[int]) -> Prediction:
-        from quadrille.simulator.bounds.bounds import steady
-        from quadrille.simulator.bounds.predicted import predicted
+        from quadrille.simulator.bounds.bounds import bound_schedule
+        from quadrille.simulator.bounds.predicted import bounds_prediction
 
         schedule, machine = self._schedule, self._machine
-        found = steady(
+        found = bound_schedule(
             schedule,
             machine,
             self._choices,
@@ -261,7 +261,7 @@ class Simulator:
             wanted=wanted,
             fold_time=self._switches.fold_time,
         )
-        return predicted(
+        return bounds_prediction(
             found,
             machine,
             self._homes,
@@ -302,7 +302,7 @@ class Simulator:
         schedule, ranks = self._schedule, self._ranks.simulated
 
         def ranks_with(loop: LoopPosition) -> int:
-            places = [schedule.place(rank) for rank in ranks]
+            places = [schedule.coordinates(rank) for rank in ranks]
             return sum(iteration_count(schedule.program(place), place, loop) > 0 for place in places)
 
         shortened = [one for one in self._stretches if (one.loop, one.first) not in whole]
@@ -351,7 +351,7 @@ class Simulator:
     def _extent(self, lanes: LaneSimulation, rhythms: Sequence[PeriodWindow]) -> Extent:
         folded = self._ranks.classes is not None
         skipped = sum(one.gap.count for one in rhythms)
-        return Extent(folded, self._ranks.why_not, *self._ranks.class_counts(), lanes.engine.tally.changes, skipped)
+        return Extent(folded, self._ranks.why_not, *self._ranks.class_counts(), lanes.engine.counts.changes, skipped)
 
     def _stories(self, lanes: LaneSimulation, short: Timeline, timeline: Timeline) -> TimeBreakdowns:
         """The stories of all spans, under the indices that they have with all turns."""
@@ -359,14 +359,14 @@ class Simulator:
         for before, after in zip(short.spans, timeline.spans, strict=True):
             spent[_instance(after)] = lanes.spent[_instance(before)]
         said: dict[tuple[int, str], list[tuple[int, int]]] = {}
-        for turns in timeline.turns:
+        for turns in timeline.repeated:
             first: dict[tuple[int, str], int] = {}
             for span in timeline.spans:
-                if turns.start <= span.start < turns.start + turns.seconds and span.op in turns.per_turn:
+                if turns.start <= span.start < turns.start + turns.seconds and span.op in turns.per_iteration:
                     key = span.rank, span.op
                     first[key] = min(span.index, first.get(key, span.index))
             for key, index in first.items():
-                said.setdefault(key, []).append((index, turns.per_turn[key[1]]))
+                said.setdefault(key, []).append((index, turns.per_iteration[key[1]]))
         return TimeBreakdowns(spent, self._ranks.stands_for, said)
 
 

@@ -30,17 +30,17 @@ class Dependence:
     Parameters
     ----------
     thresholds : by axis, the coordinates at which some block changes its size
-    whole : axes of which every coordinate counts by itself
+    distinct_axes : axes of which every coordinate counts by itself
     loops : loops whose index counts
     """
 
     thresholds: dict[Axis, set[int]] = field(default_factory=dict)
-    whole: set[Axis] = field(default_factory=set)
+    distinct_axes: set[Axis] = field(default_factory=set)
     loops: set[str] = field(default_factory=set)
 
     @property
     def axes(self) -> list[Axis]:
-        return [axis for axis in AXES if axis in self.thresholds or axis in self.whole]
+        return [axis for axis in AXES if axis in self.thresholds or axis in self.distinct_axes]
 
     def kinds(self, axis: Axis, length: int) -> tuple[list[int], list[int]]:
         """One coordinate of each kind, and the kind of every coordinate.
@@ -48,7 +48,7 @@ class Dependence:
         >>> Dependence({"z": {2, 3}}).kinds("z", 5)
         ([0, 2, 3], [0, 0, 1, 2, 2])
         """
-        if axis in self.whole:
+        if axis in self.distinct_axes:
             return list(range(length)), list(range(length))
         starts = sorted({0} | {one for one in self.thresholds.get(axis, set()) if 0 < one < length})
         of_each = [sum(start <= one for start in starts[1:]) for one in range(length)] if len(starts) > 1 else []
@@ -97,7 +97,7 @@ def _tensor(tensor: Tensor, schedule: Schedule, found: Dependence) -> None:
     for axis in tensor.shards:
         elements = _cut(elements, axis, schedule.grid, found)
     if tensor.stages is not None:
-        found.whole.add("pipeline")
+        found.distinct_axes.add("pipeline")
     if tensor.held_at is not None:
         axis, coordinate = tensor.held_at
         found.thresholds.setdefault(axis, set()).update((coordinate, coordinate + 1))
@@ -113,10 +113,10 @@ def _part(part: Part, schedule: Schedule, found: Dependence) -> set[int]:
     for axis in part.axes:
         sizes = _cut(sizes, axis, schedule.grid, found)
     if part.rotated_by:
-        found.whole.add(part.axes[-1])
+        found.distinct_axes.add(part.axes[-1])
         for name in part.rotated_by:
             _variable(name, found)
-    sizes = {size * part.each for size in sizes}
+    sizes = {size * part.unit for size in sizes}
     for axis in part.finer:
         sizes = _cut(sizes, axis, schedule.grid, found)
     if part.band is not None:
@@ -141,7 +141,7 @@ def _parts(size: int, length: int) -> Iterator[int]:
 def _panel(panel: Panel, found: Dependence) -> None:
     found.loops.add(panel.loop)
     if panel.shared_over is not None:
-        found.whole.add(panel.shared_over)
+        found.distinct_axes.add(panel.shared_over)
 
 
 def _number(value: IntExpression, found: Dependence) -> None:
@@ -149,16 +149,16 @@ def _number(value: IntExpression, found: Dependence) -> None:
         case PanelOwner():
             _panel(value.panel, found)
         case Affine():
-            _variable(value.of, found)
+            _variable(value.variable, found)
         case Sum():
-            _number(value.one, found)
-            _number(value.other, found)
+            _number(value.left, found)
+            _number(value.right, found)
         case Expression():
             for operand in value.operands:
                 _number(operand, found)
         case PanelCount():
             if value.panel.shared_over is not None:
-                found.whole.add(value.panel.shared_over)
+                found.distinct_axes.add(value.panel.shared_over)
         case int():
             pass
 
@@ -166,7 +166,7 @@ def _number(value: IntExpression, found: Dependence) -> None:
 def _variable(name: str, found: Dependence) -> None:
     for axis in AXES:
         if name == axis:
-            found.whole.add(axis)
+            found.distinct_axes.add(axis)
             return
     found.loops.add(name)
 
@@ -190,7 +190,7 @@ class CoordinateKinds:
 
     def of(self, place: Coordinates) -> Kind:
         """The kind of this one."""
-        coordinates, indices = place.coordinates, place.indices
+        coordinates, indices = place.along, place.indices
         found = [kinds[coordinates[axis]] for axis, kinds in self._axes]
         found += [indices.get(loop, 0) for loop in self._loops]
         return tuple(found)
@@ -204,7 +204,7 @@ class OpKinds:
     """
 
     def __init__(self, schedule: Schedule) -> None:
-        self._grid, self._needs = schedule.grid, schedule.once(OpDependences)
+        self._grid, self._needs = schedule.grid, schedule.cached(OpDependences)
         self._apart = {role.axis for role in schedule.roles if role.axis is not None}
         self._kinds: dict[int, CoordinateKinds] = {}
 
@@ -218,7 +218,7 @@ class OpKinds:
     def _kinds_of(self, op: Op) -> CoordinateKinds:
         needed = self._needs.of(op)
         apart = self._apart | ({op.axis} if isinstance(op, Communication) else set())
-        return CoordinateKinds(replace(needed, whole=needed.whole | apart), self._grid)
+        return CoordinateKinds(replace(needed, distinct_axes=needed.distinct_axes | apart), self._grid)
 
 
 class PerKind(Generic[Found]):
@@ -230,7 +230,7 @@ class PerKind(Generic[Found]):
     """
 
     def __init__(self, schedule: Schedule, find: Callable[[Op, Coordinates], Found]) -> None:
-        self._kinds, self._find = schedule.once(OpKinds), find
+        self._kinds, self._find = schedule.cached(OpKinds), find
         self._found: dict[tuple[int, Kind], Found] = {}
 
     def of(self, op: Op, place: Coordinates) -> Found:

@@ -74,7 +74,9 @@ class GridKinds:
         along : an axis along which all are taken for one, the first
         """
         intervals = {axis: self.intervals(axis) if axis != along else [(0, self.grid.length(axis))] for axis in AXES}
-        told = [one for one in self.distances if along not in (one.axis, one.of) and self._tells(one, intervals)]
+        told = [
+            one for one in self.distances if along not in (one.axis, one.other_axis) and self._tells(one, intervals)
+        ]
         if told:
             yield from self._by_distance(intervals, told)
             return
@@ -83,7 +85,7 @@ class GridKinds:
 
     def _tells(self, distance: Distance, intervals: dict[Axis, list[Interval]]) -> bool:
         """Whether a distance tells ranks apart that their coordinates do not."""
-        return any(len(intervals[axis]) < self.grid.length(axis) for axis in (distance.axis, distance.of))
+        return any(len(intervals[axis]) < self.grid.length(axis) for axis in (distance.axis, distance.other_axis))
 
     def _by_distance(self, intervals: dict[Axis, list[Interval]], told: list[Distance]) -> Iterator[Kind]:
         grid = self.grid
@@ -204,7 +206,7 @@ def _of_rooted(op: Broadcast | Reduce, schedule: Schedule, choices: Choices, fou
 def _of_shift(distance: IntExpression, axis: Axis, found: GridKinds) -> set[Axis]:
     """Notes who shifts nothing, as the distance is once around; gives back the axes of which each coordinate counts."""
     told = {other for other in AXES if other in variables(distance)}
-    if not isinstance(distance, Affine) or axis in told or distance.around is not None:
+    if not isinstance(distance, Affine) or axis in told or distance.modulo is not None:
         return told | {axis} if told else set()
     for other in told:
         still = (at for at in range(found.grid.length(other)) if _still(distance, at, found.grid.length(axis)))
@@ -213,7 +215,7 @@ def _of_shift(distance: IntExpression, axis: Axis, found: GridKinds) -> set[Axis
 
 
 def _still(distance: Affine, coordinate: int, length: int) -> bool:
-    return (distance.factor * coordinate + distance.plus) % length == 0
+    return (distance.factor * coordinate + distance.offset) % length == 0
 
 
 def sizes_before(schedule: Schedule, part: Part, axis: Axis) -> set[int]:
@@ -222,7 +224,7 @@ def sizes_before(schedule: Schedule, part: Part, axis: Axis) -> set[int]:
     if axis in part.axes:
         return cut_on(schedule, sizes, part.axes[: part.axes.index(axis)])
     units = cut_on(schedule, sizes, part.axes)
-    return cut_on(schedule, {size * part.each for size in units}, part.finer[: part.finer.index(axis)])
+    return cut_on(schedule, {size * part.unit for size in units}, part.finer[: part.finer.index(axis)])
 
 
 def cut_on(schedule: Schedule, sizes: set[int], axes: tuple[Axis, ...]) -> set[int]:

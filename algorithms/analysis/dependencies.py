@@ -44,8 +44,8 @@ class _Touched:
         if self.storages is not None:
             return self.storages
         return (
-            [(name, tensor.instance(place)) for name, tensor in self.read],
-            [(name, tensor.instance(place, self.further)) for name, tensor in self.written],
+            [(name, tensor.copy_index(place)) for name, tensor in self.read],
+            [(name, tensor.copy_index(place, self.further)) for name, tensor in self.written],
         )
 
 
@@ -120,4 +120,4 @@ class Dependencies(Generic[Token]):
 
 def ahead(op: Op) -> int:
     """How many iterations later the copy that the op writes is used."""
-    return op.ahead if isinstance(op, Shift | Pointwise) else 0
+    return op.iteration_offset if isinstance(op, Shift | Pointwise) else 0

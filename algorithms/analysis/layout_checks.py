@@ -71,7 +71,9 @@ def _check_kernel(op: Kernel, schedule: Schedule, place: Coordinates) -> None:
     known: dict[str, object] = {}
     for name, shape in zip(given, shapes, strict=True):
         block = schedule.tensors[name].block(place)
-        fits = _same_as(known, "=", block) if shape == "=" else block.piece is None and _has(block, shape, known, op)
+        fits = (
+            _same_as(known, "=", block) if shape == "=" else block.flat_range is None and _has(block, shape, known, op)
+        )
         if not fits:
             raise InputError(
                 f"op {op.name!r}: {schedule.tensors[name]} does not fit the others of {op.function} "
@@ -194,7 +196,7 @@ def _inside(inner: tuple[int, int], outer: tuple[int, int]) -> bool:
 
 def _check_shift(op: Shift, schedule: Schedule, place: Coordinates) -> None:
     """What comes must be what the member behind sends."""
-    members, member = place.grid.length(op.axis), place.coordinates[op.axis]
+    members, member = place.grid.length(op.axis), place.along[op.axis]
     behind = place.at(op.axis, (member - evaluate(op.distance, place)) % members)
     sent: Block = schedule.tensors[op.source].block(behind)
     if sent.elements != schedule.tensors[op.into].block(written_coordinates(op, schedule, place)).elements:
@@ -205,5 +207,5 @@ def _check_shift(op: Shift, schedule: Schedule, place: Coordinates) -> None:
 
 
 def _where(place: Coordinates) -> str:
-    coordinates = ", ".join(f"{axis}={coordinate}" for axis, coordinate in place.coordinates.items())
+    coordinates = ", ".join(f"{axis}={coordinate}" for axis, coordinate in place.along.items())
     return coordinates + "".join(f", {loop}={index}" for loop, index in place.indices.items())

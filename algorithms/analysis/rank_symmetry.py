@@ -15,7 +15,7 @@ from quadrille.algorithms.analysis.coordinate_kinds import GridKinds, around, cu
 from quadrille.algorithms.analysis.folded_walk import FoldedWalks
 from quadrille.algorithms.analysis.traffic import traffic
 from quadrille.algorithms.collectives.choices import Choices
-from quadrille.algorithms.collectives.exchanges import largest_power_of_two
+from quadrille.algorithms.collectives.flat import largest_power_of_two
 from quadrille.algorithms.schedule.grid import AXES, Axis
 from quadrille.algorithms.schedule.ops import AllReduce, Barrier, Broadcast, Collective, Op, Reduce
 from quadrille.algorithms.schedule.parts import Coordinates
@@ -26,12 +26,12 @@ from quadrille.algorithms.schedule.schedule import Schedule
 class EquivalentRanks:
     """One rank that stands for `count` ranks."""
 
-    place: Coordinates
+    coordinates: Coordinates
     count: int
 
     @property
     def rank(self) -> int:
-        return self.place.grid.rank_at(self.place.coordinates)
+        return self.coordinates.grid.rank_at(self.coordinates.along)
 
 
 def equivalent_ranks(schedule: Schedule, choices: Choices) -> list[EquivalentRanks]:
@@ -71,13 +71,13 @@ def _piece_boundaries(
     length = schedule.grid.length(axis)
     starts: set[int] = set()
     for one in _representatives(schedule, kinds, axis):
-        for found in walks.of(one.place):
+        for found in walks.of(one.coordinates):
             if _goes_in_pieces(found.op, axis):
-                starts |= changes.of(found.op, found.moment)
+                starts |= changes.of(found.op, found.coordinates)
         for tensor in schedule.tensors.values():
             if axis in tensor.shards:
                 before = tensor.shards[: tensor.shards.index(axis)]
-                rows, columns = tensor.block(one.place).rectangle_shape
+                rows, columns = tensor.block(one.coordinates).rectangle_shape
                 for size in cut_on(schedule, {rows * columns}, before):
                     starts |= uneven(size, length)
     return starts

@@ -37,7 +37,7 @@ CHAIN: Name = "pipelined"
 
 @dataclass(frozen=True, slots=True)
 class Distance:
-    """How far along `axis`, around the group, a rank is behind `factor` times its coordinate along `of`, plus `plus`.
+    """Distance around the group along `axis` from the member at factor · (coordinate along `other_axis`) + offset.
 
     Parameters
     ----------
@@ -45,9 +45,9 @@ class Distance:
     """
 
     axis: Axis
-    of: Axis
+    other_axis: Axis
     factor: int
-    plus: int
+    offset: int
     starts: frozenset[int] | None = None
 
     def kinds(self, grid: Grid) -> NDArray[np.int64]:
@@ -56,8 +56,8 @@ class Distance:
         >>> Distance("x", "z", -1, 0, frozenset({0, 1, 2})).kinds(Grid(z=3, x=3)).tolist()
         [0, 1, 2, 1, 2, 0, 2, 0, 1]
         """
-        own, other = (_coordinates(grid, axis) for axis in (self.axis, self.of))
-        distance = (own - self.factor * other - self.plus) % grid.length(self.axis)
+        own, other = (_coordinates(grid, axis) for axis in (self.axis, self.other_axis))
+        distance = (own - self.factor * other - self.offset) % grid.length(self.axis)
         return distance if self.starts is None else np.searchsorted(sorted(self.starts), distance, side="right") - 1
 
 
@@ -73,12 +73,12 @@ def chain_kinds(length: int) -> frozenset[int]:
 
 def from_root(root: IntExpression, axis: Axis, length: int, algorithm: Name) -> Distance | None:
     """What tells the members of rooted collectives apart by another coordinate; None where it is not that."""
-    if not isinstance(root, Affine) or algorithm not in AROUND or root.around not in (None, axis):
+    if not isinstance(root, Affine) or algorithm not in AROUND or root.modulo not in (None, axis):
         return None
-    of = next((other for other in Grid().order if other == root.of), None)
+    of = next((other for other in Grid().order if other == root.variable), None)
     if of is None or of == axis:
         return None
-    return Distance(axis, of, root.factor, root.plus, chain_kinds(length) if algorithm == CHAIN else None)
+    return Distance(axis, of, root.factor, root.offset, chain_kinds(length) if algorithm == CHAIN else None)
 
 
 def owners_alike(owner: PanelOwner, size: int, grid: Grid, algorithm: Name) -> bool:

@@ -95,7 +95,7 @@ def _next_cut(part: Tensor, whole: Tensor, axis: Axis) -> Callable[[Block, int],
     if part.shards or whole.shards or whole.rows.panel is not None or whole.rows.rotated_by:
         return None
     if part.rows == replace(whole.rows, axes=(*whole.rows.axes, axis)) and not whole.rows.finer:
-        return partial(_rows, each=whole.rows.each)
+        return partial(_rows, each=whole.rows.unit)
     if part.rows == replace(whole.rows, finer=(*whole.rows.finer, axis)):
         return partial(_rows, each=1)
     return None
@@ -121,10 +121,10 @@ def range_in(whole: Block, part: Block) -> tuple[int, int]:
     (3, 5)
     """
     width = whole.columns[1] - whole.columns[0]
-    if part.piece is not None and (part.rows, part.columns) == (whole.rows, whole.columns):
-        before = 0 if whole.piece is None else whole.piece[0]
-        return part.piece[0] - before, part.piece[1] - before
-    if part.piece is not None or whole.piece is not None:
+    if part.flat_range is not None and (part.rows, part.columns) == (whole.rows, whole.columns):
+        before = 0 if whole.flat_range is None else whole.flat_range[0]
+        return part.flat_range[0] - before, part.flat_range[1] - before
+    if part.flat_range is not None or whole.flat_range is not None:
         return -1, -1
     if part.columns == whole.columns:
         return (part.rows[0] - whole.rows[0]) * width, (part.rows[1] - whole.rows[0]) * width

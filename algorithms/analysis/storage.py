@@ -5,22 +5,28 @@ from dataclasses import dataclass
 
 from quadrille.algorithms.analysis.coordinate_dependence import CoordinateKinds, Kind, PerKind, tensor_dependence
 from quadrille.algorithms.analysis.folded_walk import FoldedWalks
-from quadrille.algorithms.analysis.op_amounts import op_amount
-from quadrille.algorithms.analysis.traffic import traffic
+from quadrille.algorithms.analysis.traffic import Traffic, op_amount, traffic
 from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.schedule.expressions import evaluate
 from quadrille.algorithms.schedule.grid import Axis
 from quadrille.algorithms.schedule.ops import (
     AllGather,
     AllReduce,
     AllToAll,
+    Barrier,
     Broadcast,
     Communication,
+    CommunicationOp,
     Gemm,
     HostCopy,
     Kernel,
     Op,
     Pointwise,
+    Receive,
+    Reduce,
     ReduceScatter,
+    Send,
+    Shift,
     lane,
     reads,
     writes,
@@ -89,7 +95,7 @@ class _Known:
         self._schedule, self._choices = schedule, choices
         self._walks = FoldedWalks(schedule, choices)
         self._room = PerKind(schedule, self._room_of)
-        self._elsewhere = {*view_sources(schedule, tuple(all_ops(schedule))), *schedule.once(gathered_in_place)}
+        self._elsewhere = {*view_sources(schedule, tuple(all_ops(schedule))), *schedule.cached(gathered_in_place)}
         self._kinds = {
             name: CoordinateKinds(tensor_dependence(tensor, schedule), schedule.grid)
             for name, tensor in schedule.tensors.items()
@@ -105,7 +111,7 @@ class _Known:
         packed: dict[str, int] = {}
         unpacked: dict[str, int] = {}
         for one in self._walks.of(place):
-            room = self._room.of(one.op, one.moment)
+            room = self._room.of(one.op, one.coordinates)
             if room is None:
                 continue
             if not isinstance(one.op, Communication):
@@ -118,7 +124,7 @@ class _Known:
         scratch = max(schedule.item_bytes(name) for name in schedule.tensors)
         return Storage(
             {name: self._capacity(name, place) for name in own},
-            {name: schedule.tensors[name].instances(place) for name in own},
+            {name: schedule.tensors[name].copy_count(place) for name in own},
             {name: ITEM_BYTES[schedule.tensors[name].dtype or schedule.dtype] for name in own},
             products,
             reductions,
@@ -162,8 +168,10 @@ class _Known:
                 if on_wire is None:
                     return None
                 if not isinstance(op, AllReduce) or not op.more:
-                    return _Room(on_wire.added)
-                return _Room(on_wire.added, sum(self._schedule.tensors[name].capacity(place) for name in op.buffers))
+                    return _Room(on_wire.added_elements)
+                return _Room(
+                    on_wire.added_elements, sum(self._schedule.tensors[name].capacity(place) for name in op.buffers)
+                )
 
 
 def is_view(schedule: Schedule, name: str, written: tuple[Op, ...]) -> bool:
@@ -197,7 +205,7 @@ def view_sources(schedule: Schedule, written: tuple[Op, ...]) -> dict[str, str]:
 
 def is_gathered_in_place(schedule: Schedule, gather: AllGather) -> bool:
     """Whether what a gather reads lives in its place of what it fills, so that nothing copies it there."""
-    found = schedule.once(gathered_in_place).get(gather.source)
+    found = schedule.cached(gathered_in_place).get(gather.source)
     return found is not None and found.into == gather.into
 
 
@@ -240,3 +248,57 @@ def _stays(schedule: Schedule, name: str) -> bool:
 def is_single_rank(schedule: Schedule, axis: Axis) -> bool:
     """Whether the groups along the axis have one member."""
     return schedule.grid.length(axis) == 1
+
+
+@dataclass(frozen=True, slots=True)
+class LocalCopies:
+    """Bytes copied before the first step and after the last."""
+
+    before: int = 0
+    after: int = 0
+
+
+NONE = LocalCopies()
+
+
+def local_copies(op: CommunicationOp, schedule: Schedule, place: Coordinates, moved: Traffic | None) -> LocalCopies:
+    """Bytes that the rank at `place` copies locally; `moved` is the op's traffic there."""
+    if moved is None:
+        return _alone(op, schedule, place)
+    of_members = isinstance(op, AllGather | AllToAll)
+    own = moved.edges[moved.member + 1] - moved.edges[moved.member] if of_members else 0
+    match op:
+        case AllGather():
+            return NONE if is_gathered_in_place(schedule, op) else LocalCopies(before=own * moved.item_bytes)
+        case Broadcast():
+            size = moved.edges[-1] * moved.item_bytes
+            return LocalCopies(before=size) if moved.member == moved.root else NONE
+        case Reduce():
+            size = moved.edges[-1] * moved.item_bytes
+            return LocalCopies(after=size) if moved.member == moved.root else NONE
+        case AllReduce() if op.more:
+            size = moved.edges[-1] * moved.item_bytes
+            return LocalCopies(before=size, after=size)
+        case AllToAll():
+            packed = moved.edges[-1] + own
+            return LocalCopies(packed * moved.item_bytes, moved.receive_edges[-1] * moved.item_bytes)
+        case _:
+            return NONE
+
+
+def _alone(op: CommunicationOp, schedule: Schedule, place: Coordinates) -> LocalCopies:
+    """In a group of one the result is a view where it can be, else a copy."""
+    match op:
+        case AllGather() | ReduceScatter() | Broadcast():
+            if is_view(schedule, op.into, tuple(all_ops(schedule))):
+                return NONE
+            held = not isinstance(op, Broadcast) or evaluate(op.root, place) == place.along[op.axis]
+            return LocalCopies(before=_bytes(schedule, op.into, place)) if held else NONE
+        case Reduce() | AllToAll() | Shift():
+            return LocalCopies(before=_bytes(schedule, op.source, place))
+        case AllReduce() | Barrier() | Send() | Receive():
+            return NONE
+
+
+def _bytes(schedule: Schedule, name: str, place: Coordinates) -> int:
+    return schedule.tensors[name].block(place).elements * schedule.item_bytes(name)

@@ -99,7 +99,7 @@ def _check_shapes(schedule: Schedule, role: Role) -> None:
     On ranks of different classes most ops have blocks of the same sizes, and are looked at once.  Ranks of a class
     have such blocks at different places: a swapped axis shows on a rank whose coordinates differ.
     """
-    classes = [one.place for one in equivalent_ranks(schedule, Choices()) if role.includes(one.place)]
+    classes = [one.coordinates for one in equivalent_ranks(schedule, Choices()) if role.includes(one.coordinates)]
     step = max(1, len(classes) // MOST_PLACES)
     places = [classes[i] for i in dict.fromkeys([*range(0, len(classes), step), len(classes) - 1])] if classes else []
     grid = schedule.grid
@@ -108,7 +108,7 @@ def _check_shapes(schedule: Schedule, role: Role) -> None:
     for place in places:
         for op, moment in _ends(role.program, place):
             checked.of(op, moment)
-    for place in map(schedule.place, neighbours):
+    for place in map(schedule.coordinates, neighbours):
         if role.includes(place) and place not in places:
             for op, moment in _ends(role.program, place):
                 check_op(op, schedule, moment)

@@ -4,16 +4,69 @@ from dataclasses import dataclass, replace
 
 from quadrille.algorithms.analysis.coordinate_dependence import PerKind
 from quadrille.algorithms.analysis.folded_walk import FoldedWalks
-from quadrille.algorithms.analysis.op_amounts import OpAmount, op_amount
 from quadrille.algorithms.analysis.rank_symmetry import EquivalentRanks, equivalent_ranks
 from quadrille.algorithms.analysis.storage import storages
+from quadrille.algorithms.analysis.traffic import OpAmount, op_amount
 from quadrille.algorithms.collectives.choices import Choices
 from quadrille.algorithms.collectives.lowered import Name
-from quadrille.algorithms.schedule.attention_products import AttentionProducts, attention_products, heads_per_group
-from quadrille.algorithms.schedule.kernels import ATTENTION_PRODUCTS, SIGNATURES, attention_flops
+from quadrille.algorithms.schedule.kernels import ATTENTION_PRODUCTS, SIGNATURES, Function, attention_flops
 from quadrille.algorithms.schedule.ops import Communication, Gemm, Kernel, Op, reads, writes
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionProducts:
+    """The square products of attention on one rank.
+
+    Parameters
+    ----------
+    count : sequences times query heads
+    sequence, head : rows and columns of queries, keys and values of one
+    item_bytes : of an element
+    function : whose they are: forward or backward, with the weights kept between them or not
+    rotated_bytes : of the queries and keys, where they are turned by their positions first; else 0
+    """
+
+    count: int
+    sequence: int
+    head: int
+    item_bytes: int
+    function: Function
+    rotated_bytes: int = 0
+
+    @property
+    def flops(self) -> int:
+        """Of the causal half of every product."""
+        return self.count * ATTENTION_PRODUCTS[self.function] * self.sequence**2 * self.head
+
+    @property
+    def backward(self) -> bool:
+        return self.function.endswith("gradient")
+
+    @property
+    def kept(self) -> bool:
+        """Whether the softmax's weights are kept for the backward pass, which is then never fused."""
+        return self.function.startswith("attention_keeping")
+
+
+def heads_per_group(op: Kernel) -> int:
+    """Query heads that share a key and a value in an attention kernel."""
+    return int(dict(op.scalars).get("group", 1))
+
+
+def attention_products(op: Kernel, schedule: Schedule, place: Coordinates) -> AttentionProducts | None:
+    """What a kernel has of them; None for one that is not attention."""
+    if op.function not in ATTENTION_PRODUCTS:
+        return None
+    rows, columns = schedule.tensors[op.sources[0]].block(place).rectangle_shape
+    numbers = dict(op.scalars)
+    sequence, head = int(numbers["sequence"]), int(numbers["head"])
+    group = heads_per_group(op)
+    groups, item_bytes = columns // ((group + 2) * head), schedule.item_bytes(op.sources[0])
+    count = rows // sequence * (groups * group)
+    rotated = rows * groups * (group + 1) * head * item_bytes if "rotary_base" in numbers else 0
+    return AttentionProducts(count, sequence, head, item_bytes, op.function, rotated)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +98,13 @@ class Volumes:
 def volumes(schedule: Schedule, choices: Choices) -> Volumes:
     """The numbers of a schedule, from one representative of each class of ranks."""
     classes, known = equivalent_ranks(schedule, choices), _Known(schedule, choices)
-    sent = [_sent_by_op(known, one.place) for one in classes]
+    sent = [_sent_by_op(known, one.coordinates) for one in classes]
     totals = [sum(of_op.sent for of_op in by_op.values()) for by_op in sent]
     return Volumes(
         max(totals),
         sum(total * one.count for total, one in zip(totals, classes, strict=True)),
-        max(_flops(known, one.place) for one in classes),
-        max(found.bytes for found in storages(schedule, [one.place for one in classes], choices)),
+        max(_flops(known, one.coordinates) for one in classes),
+        max(found.bytes for found in storages(schedule, [one.coordinates for one in classes], choices)),
         _by_op(sent, classes),
     )
 
@@ -96,17 +149,17 @@ def _sent_by_op(known: _Known, place: Coordinates) -> dict[str, _Sent]:
     found: dict[str, _Sent] = {}
     for one in known.walks.of(place):
         op, before = one.op, found.get(one.op.name, _Sent())
-        moved = known.amounts.of(op, one.moment)
+        moved = known.amounts.of(op, one.coordinates)
         after = replace(before, count=before.count + one.count)
         if moved is not None:
-            after = replace(after, sent=before.sent + moved.sent * one.count, algorithm=moved.algorithm)
+            after = replace(after, sent=before.sent + moved.sent_bytes * one.count, algorithm=moved.algorithm)
         found[op.name] = after
     return found
 
 
 def bytes_sent(schedule: Schedule, rank: int, choices: Choices) -> int:
     """Bytes that one rank puts on the wire."""
-    return sum(of_op.sent for of_op in _sent_by_op(_Known(schedule, choices), schedule.place(rank)).values())
+    return sum(of_op.sent for of_op in _sent_by_op(_Known(schedule, choices), schedule.coordinates(rank)).values())
 
 
 def flops(schedule: Schedule, place: Coordinates) -> int:
@@ -115,7 +168,7 @@ def flops(schedule: Schedule, place: Coordinates) -> int:
 
 
 def _flops(known: _Known, place: Coordinates) -> int:
-    return sum(known.flops.of(one.op, one.moment) * one.count for one in known.walks.of(place))
+    return sum(known.flops.of(one.op, one.coordinates) * one.count for one in known.walks.of(place))
 
 
 def _product_flops(op: Op, schedule: Schedule, place: Coordinates) -> int:

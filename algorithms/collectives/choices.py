@@ -75,7 +75,7 @@ class Choices:
         """The algorithm of our own, or the one that stands for the library's in a prediction."""
         return SETS[self.set_name][kind]
 
-    def sharing(self, axis: Axis) -> int:
+    def ranks_per_node(self, axis: Axis) -> int:
         """How many neighbours along the axis share a node; 1 where they do not do so regularly."""
         return dict(self.per_node).get(axis, 1)
 
@@ -97,7 +97,7 @@ class Choices:
         """
         name: str = self.algorithm(kind)
         if name == "hierarchical" and axis is not None:
-            sharing = self.sharing(axis)
+            sharing = self.ranks_per_node(axis)
             name = f"hierarchical ({sharing} to a node)" if sharing > 1 else f"hierarchical (as {SETS['ring'][kind]})"
         name += f" in {self._chunk[1:]}" if self._chunk and self._is_chunked(kind) else ""
         by_size = carried is not None and self.algorithm(kind) == "ring" and carried != "ring"

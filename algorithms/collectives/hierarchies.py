@@ -26,10 +26,9 @@ from functools import partial
 
 import numpy as np
 
+from quadrille.algorithms.collectives.flat import chain_sections
 from quadrille.algorithms.collectives.lowered import Lowered
-from quadrille.algorithms.collectives.pipelines import chain_sections
-from quadrille.algorithms.collectives.runs import NOBODY, Section
-from quadrille.algorithms.collectives.transfer_steps import IDLE, PieceRange, Step
+from quadrille.algorithms.collectives.runs import IDLE, NOBODY, PieceRange, Section, Step
 
 
 def applies(members: int, per_node: int) -> bool:
@@ -116,7 +115,7 @@ def _gather_sections(level: _Level) -> list[Section]:
             receive_first=first[before],
             stride=-per_node if level.scattered else -1,
             origin=0 if level.scattered else local * nodes,
-            around=members if level.scattered else nodes,
+            modulus=members if level.scattered else nodes,
         ),
         Section(
             steps=per_node - 1,
@@ -128,7 +127,7 @@ def _gather_sections(level: _Level) -> list[Section]:
             received=nodes,
             stride=-1 if level.scattered else -nodes,
             every=per_node if level.scattered else 1,
-            around=per_node if level.scattered else members,
+            modulus=per_node if level.scattered else members,
         ),
     ]
 
@@ -234,5 +233,5 @@ class _Spread:
             receive_first=(local - 1) % per_node * self.chunks,
             received=self.chunks,
             stride=-self.chunks,
-            around=per_node * self.chunks,
+            modulus=per_node * self.chunks,
         )

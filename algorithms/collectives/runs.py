@@ -22,7 +22,37 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from quadrille.algorithms.collectives.transfer_steps import PieceRange, Step
+
+@dataclass(frozen=True, slots=True)
+class PieceRange:
+    """`count` pieces: first, first + every, first + 2 every, …, counted around the end of the buffer."""
+
+    first: int
+    count: int
+    every: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one member does in one step; a side that is None does nothing."""
+
+    send_to: int | None = None
+    send: PieceRange | None = None
+    receive_from: int | None = None
+    receive: PieceRange | None = None
+    reduce: bool = False
+
+    def backwards(self) -> "Step":
+        """The step in reversed time: a gather's step becomes a reduction's.
+
+        >>> Step(1, PieceRange(0, 1)).backwards()
+        Step(send_to=None, send=None, receive_from=1, receive=PieceRange(first=0, count=1, every=1), reduce=True)
+        """
+        return Step(self.receive_from, self.receive, self.send_to, self.send, reduce=self.send is not None)
+
+
+IDLE = Step()
+
 
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -50,7 +80,7 @@ class Section:
     sent, received : pieces in each step
     reduce : what is received is added to what is held
     every : distance of the pieces of one step
-    take_turns : this section and the next alternate, this one first: one step each, `steps` times
+    alternates : this section and the next alternate, this one first: one step each, `steps` times
     """
 
     steps: Integers | int
@@ -64,8 +94,8 @@ class Section:
     stride: int = 0
     every: int = 1
     origin: Integers | int = 0
-    around: int = 1 << 62
-    take_turns: bool = False
+    modulus: int = 1 << 62
+    alternates: bool = False
 
     def backwards(self) -> "Section":
         """The section in reversed time, as `Step.backwards`."""
@@ -82,14 +112,14 @@ class Section:
         )
 
     def _last(self, first: Integers | int) -> Integers | int:
-        return self.origin + (first - self.origin + (self.steps - 1) * self.stride) % self.around
+        return self.origin + (first - self.origin + (self.steps - 1) * self.stride) % self.modulus
 
 
 def backwards(sections: Iterable[Section]) -> list[Section]:
     """The sections in reversed order and time; of two that take turns, the later one goes first."""
     given = list(sections)
-    turns = [False, *(section.take_turns for section in given)]
-    return [replace(section.backwards(), take_turns=turns[j]) for j, section in reversed(list(enumerate(given)))]
+    turns = [False, *(section.alternates for section in given)]
+    return [replace(section.backwards(), alternates=turns[j]) for j, section in reversed(list(enumerate(given)))]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -215,7 +245,7 @@ def encode(sections: Iterable[Section], members: int, pieces: int) -> Runs:
         piece_stride=laid.column("stride"),
         piece_spacing=laid.column("every"),
         origin=laid.column("origin"),
-        around=np.minimum(laid.column("around"), pieces),
+        around=np.minimum(laid.column("modulus"), pieces),
         reduce=laid.column("reduce").astype(bool),
     )
 
@@ -257,7 +287,7 @@ def _cycles(sections: list[Section], length: Integers) -> Integers:
     """2 and 0 where a member takes both of two sections in turns and more than once, 1 elsewhere."""
     cycles = np.ones_like(length)
     for j, section in enumerate(sections):
-        if section.take_turns:
+        if section.alternates:
             both = (length[:, j] > 1) & (length[:, j + 1] > 1)
             cycles[both, j], cycles[both, j + 1] = 2, 0
     return cycles

@@ -31,8 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quadrille.algorithms.collectives.lowered import Lowered
-from quadrille.algorithms.collectives.runs import NOBODY, Integers, Section
-from quadrille.algorithms.collectives.transfer_steps import PieceRange, Step
+from quadrille.algorithms.collectives.runs import NOBODY, Integers, PieceRange, Section, Step
 
 ROOT = 0
 GROUPS_KEPT = 8
@@ -227,7 +226,7 @@ def _sections(members: int, root: int, halves: tuple[int, int]) -> Iterator[Sect
                 send_to=sent.peers(begin, root)[seat],
                 send_first=sent.pieces(begin)[seat],
                 stride=1,
-                take_turns=parity == 0,
+                alternates=parity == 0,
             )
 
 

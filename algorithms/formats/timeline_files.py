@@ -9,8 +9,7 @@ from msgspec import Meta
 from quadrille.algorithms.formats import files
 from quadrille.algorithms.provenance import Provenance
 from quadrille.algorithms.schedule.grid import Axis
-from quadrille.algorithms.timelines.repeated_iterations import RepeatedIterations
-from quadrille.algorithms.timelines.spans import Span
+from quadrille.algorithms.timelines.spans import RepeatedIterations, Span
 from quadrille.algorithms.timelines.timeline import Source, Timeline
 
 SCHEMA = "quadrille/timeline/1"
@@ -141,7 +140,7 @@ def save_timeline(timeline: Timeline, path: str | Path) -> None:
             _Members(rank, [(one.start, one.stop, one.step) for one in ranges])
             for rank, ranges in sorted((timeline.members or {}).items())
         ],
-        turns=[_Turns(one.start, one.seconds, one.times, dict(one.per_turn)) for one in timeline.turns],
+        turns=[_Turns(one.start, one.seconds, one.times, dict(one.per_iteration)) for one in timeline.repeated],
         ops=[_Op(*op) for op in ops],
         spans=columns,
         provenance=timeline.provenance,

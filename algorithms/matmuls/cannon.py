@@ -43,8 +43,8 @@ def _turns(turns: int) -> Program:
     multiply: Op = Gemm(name="multiply C", a="A turning", b="B turning", c="C", accumulate=True)
     pass_on: Program = (
         multiply,
-        Shift(name="turn A", axis="x", distance=-1, source="A turning", into="A turning", ahead=1),
-        Shift(name="turn B", axis="z", distance=-1, source="B turning", into="B turning", ahead=1),
+        Shift(name="turn A", axis="x", distance=-1, source="A turning", into="A turning", iteration_offset=1),
+        Shift(name="turn B", axis="z", distance=-1, source="B turning", into="B turning", iteration_offset=1),
     )
     return (
         Shift(name="skew A", axis="x", distance=Affine("z", -1), source="A", into="A turning"),

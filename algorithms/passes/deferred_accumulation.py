@@ -20,7 +20,7 @@ nothing else touches what they touch.
 from dataclasses import dataclass, replace
 
 from quadrille.algorithms.analysis.storage import is_single_rank
-from quadrille.algorithms.passes.loops import is_layer_loop, least_iterations, sum_of
+from quadrille.algorithms.passes.rewriting import is_layer_loop, least_iterations, sum_of
 from quadrille.algorithms.schedule.expressions import Affine
 from quadrille.algorithms.schedule.ops import Compute, Op, ReduceScatter, reads, writes
 from quadrille.algorithms.schedule.program import Program, Repeat, ops
@@ -125,9 +125,9 @@ def _a_turn_later(entry: Repeat, chains: tuple[GradientUses, ...]) -> tuple[Prog
     for position, op in enumerate(body):
         if position in early:
             uses = tuple(body[use] for use in early[position])
-            later.append(Repeat(entry.loop, 1, uses, first=Affine(entry.loop, plus=-step)))
+            later.append(Repeat(entry.loop, 1, uses, first=Affine(entry.loop, offset=-step)))
         if position in late:
-            later.append(Repeat(entry.loop, 1, (op,), first=Affine(entry.loop, plus=-step)))
+            later.append(Repeat(entry.loop, 1, (op,), first=Affine(entry.loop, offset=-step)))
         if position not in moved:
             first.append(op)
             later.append(op)

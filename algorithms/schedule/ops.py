@@ -42,7 +42,7 @@ class Gemm:
 class Pointwise:
     """into = function(sources), element by element: work bound by memory, not by arithmetic.
 
-    `ahead` says that `into` is the copy of that many iterations later.
+    `iteration_offset` says that `into` is the copy of that many iterations later.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Pointwise:
     into: str
     sources: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
-    ahead: int = 0
+    iteration_offset: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,13 +180,13 @@ class Receive(Communication):
 class Shift(Communication):
     """`source` goes `distance` coordinates on around the ring, `into` comes from as far behind.
 
-    `ahead` says that `into` is the copy of that many iterations later.
+    `iteration_offset` says that `into` is the copy of that many iterations later.
     """
 
     distance: IntExpression
     source: str
     into: str
-    ahead: int = 0
+    iteration_offset: int = 0
 
 
 Compute = Gemm | Pointwise | Kernel | HostCopy

@@ -88,28 +88,28 @@ class Coordinates:
     ----------
     grid : the grid of ranks
     sizes : length of each dimension, by its letter
-    coordinates : those of the rank
+    along : those of the rank
     indices : the loop indices of the enclosing Repeats, by name
     """
 
     grid: Grid
     sizes: Mapping[str, int]
-    coordinates: Mapping[Axis, int]
+    along: Mapping[Axis, int]
     indices: Mapping[str, int] = field(default_factory=dict)
 
     def at(self, axis: Axis, coordinate: int) -> "Coordinates":
         """The same moment at another member of the group along `axis`."""
-        return Coordinates(self.grid, self.sizes, {**self.coordinates, axis: coordinate}, self.indices)
+        return Coordinates(self.grid, self.sizes, {**self.along, axis: coordinate}, self.indices)
 
     def during(self, loop: str, index: int) -> "Coordinates":
         """The same rank in iteration `index` of `loop`."""
-        return Coordinates(self.grid, self.sizes, self.coordinates, {**self.indices, loop: index})
+        return Coordinates(self.grid, self.sizes, self.along, {**self.indices, loop: index})
 
     def variable(self, name: str) -> int:
         """Value of a coordinate, or of a loop index; outside its loop an index is 0."""
         for axis in AXES:
             if name == axis:
-                return self.coordinates[axis]
+                return self.along[axis]
         return self.indices.get(name, 0)
 
 
@@ -132,7 +132,7 @@ class Panel:
     loop: str
     shared_over: Axis | None = None
     """The axis whose members take turns: each takes a run of the panels."""
-    each: int = 1
+    unit: int = 1
     """Elements of every unit of the dimension; `width` counts units."""
 
     def __post_init__(self) -> None:
@@ -143,19 +143,19 @@ class Panel:
         """Where the panels begin, and where the last one ends."""
         return _panel_edges(size, self.width, tuple([grid.length(axis) for axis in self.axes]))
 
-    def turns(self, place: Coordinates) -> tuple[int, int]:
+    def iterations(self, place: Coordinates) -> tuple[int, int]:
         """First panel this rank takes part in, and one past the last."""
         count = len(self.edges(place.grid, place.sizes[self.dimension])) - 1
         if self.shared_over is None:
             return 0, count
-        return cut(count, place.grid.length(self.shared_over), place.coordinates[self.shared_over])
+        return cut(count, place.grid.length(self.shared_over), place.along[self.shared_over])
 
     def bounds(self, place: Coordinates) -> tuple[int, int]:
         """Range of the dimension covered by the panel of this moment."""
         edges = self.edges(place.grid, place.sizes[self.dimension])
-        first = 0 if self.shared_over is None else self.turns(place)[0]
+        first = 0 if self.shared_over is None else self.iterations(place)[0]
         number = first + place.indices[self.loop]
-        return edges[number] * self.each, edges[number + 1] * self.each
+        return edges[number] * self.unit, edges[number + 1] * self.unit
 
 
 @lru_cache(maxsize=256)
@@ -176,7 +176,7 @@ class Part:
     rotated_by : coordinates and loop indices added to the index of the innermost
         cut, modulo its length (Cannon's skew)
     panel : the window of the moment, instead of a cut
-    each : elements of every unit of the dimension, which a cut leaves whole (the
+    unit : elements of every unit of the dimension, which a cut leaves whole (the
         rows of a sequence, the columns of an attention head)
     finer : axes that cut on, through units too
     band : which of how many bands of that, where only one is meant: of whole units, where there are enough
@@ -186,11 +186,11 @@ class Part:
     >>> place = Coordinates(Grid(data=2, z=2), {"m": 6}, {"data": 1, "z": 0, "y": 0, "x": 0})
     >>> rows.bounds(place)
     (3, 5)
-    >>> Part("m", ("data", "z"), each=10).bounds(place)
+    >>> Part("m", ("data", "z"), unit=10).bounds(place)
     (30, 50)
-    >>> [Part("m", ("data", "z"), each=10, band=(i, 3)).bounds(place) for i in range(3)]
+    >>> [Part("m", ("data", "z"), unit=10, band=(i, 3)).bounds(place) for i in range(3)]
     [(30, 37), (37, 44), (44, 50)]
-    >>> [Part("m", ("data", "z"), each=10, band=(i, 2)).bounds(place) for i in range(2)]
+    >>> [Part("m", ("data", "z"), unit=10, band=(i, 2)).bounds(place) for i in range(2)]
     [(30, 40), (40, 50)]
     """
 
@@ -198,7 +198,7 @@ class Part:
     axes: tuple[Axis, ...] = ()
     rotated_by: tuple[str, ...] = ()
     panel: Panel | None = None
-    each: int = 1
+    unit: int = 1
     finer: tuple[Axis, ...] = ()
     band: tuple[int, int] | None = None
 
@@ -216,12 +216,12 @@ class Part:
             length = place.grid.length(axis)
             if length == 1:
                 continue
-            index = place.coordinates[axis] if not self.rotated_by else self._index(axis, place)
+            index = place.along[axis] if not self.rotated_by else self._index(axis, place)
             first, last = cut(stop - start, length, index)
             start, stop = start + first, start + last
-        start, stop = start * self.each, stop * self.each
+        start, stop = start * self.unit, stop * self.unit
         for axis in self.finer:
-            first, last = cut(stop - start, place.grid.length(axis), place.coordinates[axis])
+            first, last = cut(stop - start, place.grid.length(axis), place.along[axis])
             start, stop = start + first, start + last
         if self.band is not None:
             first, last = self.band_of(stop - start)
@@ -231,24 +231,24 @@ class Part:
     def band_of(self, length: int) -> tuple[int, int]:
         """Start and stop of its band in a range of so many elements.
 
-        >>> Part("m", each=10, band=(0, 2)).band_of(30), Part("m", each=10, band=(0, 4)).band_of(30)
+        >>> Part("m", unit=10, band=(0, 2)).band_of(30), Part("m", unit=10, band=(0, 4)).band_of(30)
         ((0, 20), (0, 5))
         """
         assert self.band is not None
         index, count = self.band
-        in_units = length >= count * self.each and not self.finer and length % self.each == 0
-        unit = self.each if in_units else 1
+        in_units = length >= count * self.unit and not self.finer and length % self.unit == 0
+        unit = self.unit if in_units else 1
         first, last = cut_in_bands(length // unit if unit > 1 else length, count, index)
         return first * unit, last * unit
 
     def _index(self, axis: Axis, place: Coordinates) -> int:
-        index = place.coordinates[axis]
+        index = place.along[axis]
         if axis == self.axes[-1]:
             index += sum(place.variable(name) for name in self.rotated_by)
         return index % place.grid.length(axis)
 
     @property
-    def turning(self) -> bool:
+    def rotates(self) -> bool:
         """Whether a loop rotates it, so that a rank's range changes."""
         return any(name not in AXES for name in self.rotated_by)
 
@@ -256,9 +256,9 @@ class Part:
         """Length of the longest range that the part takes while its loop runs."""
         if self.panel is not None:
             edges = self.panel.edges(place.grid, place.sizes[self.dimension])
-            first, last = self.panel.turns(place)
-            return max((edges[i + 1] - edges[i] for i in range(first, last)), default=0) * self.panel.each
-        if not self.turning:
+            first, last = self.panel.iterations(place)
+            return max((edges[i + 1] - edges[i] for i in range(first, last)), default=0) * self.panel.unit
+        if not self.rotates:
             start, stop = self.bounds(place)
             return stop - start
         turning = replace(self, rotated_by=())
@@ -274,6 +274,6 @@ class Part:
         if self.panel is not None:
             return f"{self.dimension}[{self.panel.loop}]"
         turned = "+" + "+".join(self.rotated_by) if self.rotated_by else ""
-        units = f"{self.each}·{self.dimension}" if self.each > 1 else self.dimension
+        units = f"{self.unit}·{self.dimension}" if self.unit > 1 else self.dimension
         band = "" if self.band is None else f" [{self.band[0] + 1} of {self.band[1]}]"
         return "/".join((units, *self.cut_over)) + turned + band

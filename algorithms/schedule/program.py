@@ -29,7 +29,7 @@ class Repeat:
 
     def indices(self, place: Coordinates) -> range:
         if isinstance(self.count, Panel):
-            start, stop = self.count.turns(place)
+            start, stop = self.count.iterations(place)
             length = stop - start
         else:
             length = max(0, evaluate(self.count, place))

@@ -32,7 +32,7 @@ class Role:
     def includes(self, place: Coordinates) -> bool:
         if self.axis is None:
             return True
-        coordinate = place.coordinates[self.axis]
+        coordinate = place.along[self.axis]
         return self.start <= coordinate and (self.stop is None or coordinate < self.stop)
 
     def lines(self) -> list[str]:
@@ -69,13 +69,13 @@ class Schedule:
     state: tuple[str, ...] = ()
     _found: dict[Callable[..., object], object] = field(init=False, default_factory=dict, compare=False, repr=False)
 
-    def once(self, find: Callable[["Schedule"], Found]) -> Found:
+    def cached(self, find: Callable[["Schedule"], Found]) -> Found:
         """What `find` says of this schedule, found the first time that it is asked."""
         if find not in self._found:
             self._found[find] = find(self)
         return self._found[find]  # type: ignore[return-value]
 
-    def place(self, rank: int) -> Coordinates:
+    def coordinates(self, rank: int) -> Coordinates:
         """The place of a rank before anything runs."""
         return Coordinates(self.grid, self.sizes, self.grid.coordinates(rank))
 
@@ -84,7 +84,7 @@ class Schedule:
         for role in self.roles:
             if role.includes(place):
                 return role.program
-        raise InputError(f"schedule {self.name}: no role includes coordinates {dict(place.coordinates)}")
+        raise InputError(f"schedule {self.name}: no role includes coordinates {dict(place.along)}")
 
     def item_bytes(self, tensor: str) -> int:
         return ITEM_BYTES[self.tensors[tensor].dtype or self.dtype]

@@ -18,12 +18,12 @@ ITEM_BYTES: dict[ElementType, int] = {"float64": 8, "float32": 4, "float16": 2, 
 class Block:
     """What one rank holds of a tensor: a rectangle, or a contiguous piece of the flattened rectangle.
 
-    Ranges are in the whole matrix; `piece` counts elements of the rectangle in C order.
+    Ranges are in the whole matrix; `flat_range` counts elements of the rectangle in C order.
     """
 
     rows: tuple[int, int]
     columns: tuple[int, int]
-    piece: tuple[int, int] | None = None
+    flat_range: tuple[int, int] | None = None
 
     @property
     def rectangle_shape(self) -> tuple[int, int]:
@@ -32,12 +32,12 @@ class Block:
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the array that stores it: two-dimensional, or flat for a piece."""
-        return self.rectangle_shape if self.piece is None else (self.piece[1] - self.piece[0],)
+        return self.rectangle_shape if self.flat_range is None else (self.flat_range[1] - self.flat_range[0],)
 
     @property
     def elements(self) -> int:
-        if self.piece is not None:
-            return self.piece[1] - self.piece[0]
+        if self.flat_range is not None:
+            return self.flat_range[1] - self.flat_range[0]
         rows, columns = self.rectangle_shape
         return rows * columns
 
@@ -78,7 +78,7 @@ class Tensor:
     held_at : the only coordinate of an axis whose ranks hold it (layer 0 of 2.5d)
     copies : the loops whose iterations have instances of their own, and how many
         of each are alive at once, used in turn
-    begins : the loops, of these, whose indices on a rank do not begin at 0 (the layers of a pipeline stage)
+    first_indices : the loops, of these, whose indices on a rank do not begin at 0 (the layers of a pipeline stage)
     stages : the only coordinates along the pipeline whose ranks hold it
     dtype : if it differs from the schedule's
     on_host : kept in the host's memory, where only a HostCopy reaches it
@@ -96,7 +96,7 @@ class Tensor:
     copies: Copies = ()
     dtype: ElementType | None = None
     on_host: bool = False
-    begins: tuple[tuple[str, IntExpression], ...] = ()
+    first_indices: tuple[tuple[str, IntExpression], ...] = ()
     stages: tuple[int, ...] | None = None
     band_of: str | None = None
 
@@ -117,7 +117,7 @@ class Tensor:
         axes = {*self.rows.cut_over, *self.columns.cut_over, *self.shards}
         for part in (self.rows, self.columns):
             axes |= {axis for axis in AXES if axis in part.rotated_by}
-        if self.stages is not None or any(axis in variables(begin) for axis in AXES for _, begin in self.begins):
+        if self.stages is not None or any(axis in variables(begin) for axis in AXES for _, begin in self.first_indices):
             axes.add("pipeline")
         return frozenset(axes)
 
@@ -128,24 +128,24 @@ class Tensor:
 
     def block(self, place: Coordinates) -> Block:
         """The block of the rank at `place`."""
-        if self.held_at is not None and place.coordinates[self.held_at[0]] != self.held_at[1]:
+        if self.held_at is not None and place.along[self.held_at[0]] != self.held_at[1]:
             return NOTHING
-        if self.stages is not None and place.coordinates["pipeline"] not in self.stages:
+        if self.stages is not None and place.along["pipeline"] not in self.stages:
             return NOTHING
         whole = Block(self.rows.bounds(place), self.columns.bounds(place))
         if not self.shards:
             return whole
         start, stop = 0, whole.elements
         for axis in self.shards:
-            first, last = cut(stop - start, place.grid.length(axis), place.coordinates[axis])
+            first, last = cut(stop - start, place.grid.length(axis), place.along[axis])
             start, stop = start + first, start + last
         return Block(whole.rows, whole.columns, (start, stop))
 
-    def instances(self, place: Coordinates) -> int:
+    def copy_count(self, place: Coordinates) -> int:
         """How many copies a rank has; the number of inner ones may depend on the turn of an outer loop."""
         return _slots(self.copies, place)
 
-    def instance(self, place: Coordinates, ahead: int = 0) -> int:
+    def copy_index(self, place: Coordinates, ahead: int = 0) -> int:
         """Which of the copies belongs to this moment, or to `ahead` iterations of the last loop later."""
         if not self.copies:
             return 0
@@ -157,11 +157,11 @@ class Tensor:
             found = found * count + (place.indices.get(loop, 0) + later) % count
         return found
 
-    def moments(self, place: Coordinates) -> Iterator[Coordinates]:
+    def copy_coordinates(self, place: Coordinates) -> Iterator[Coordinates]:
         """A moment of each copy, in the order of the copies."""
         moments = [place]
         for loop, count in self.copies:
-            first = dict(self.begins).get(loop, 0)
+            first = dict(self.first_indices).get(loop, 0)
             moments = [
                 moment.during(loop, evaluate(first, moment) + index)
                 for moment in moments
@@ -171,7 +171,7 @@ class Tensor:
 
     def copy_name(self, place: Coordinates) -> str:
         """The tensor's name with the indices that tell its copies apart: what a file or a generator knows it by."""
-        begins = dict(self.begins)
+        begins = dict(self.first_indices)
         told = frozenset[str]().union(*(variables(begin) for begin in begins.values()))
         name = self.name
         for loop, count in self.copies:
@@ -183,7 +183,7 @@ class Tensor:
     def capacity(self, place: Coordinates) -> int:
         """Elements of the largest block that one copy holds while the schedule runs."""
         parts = (self.rows, self.columns)
-        if not any(part.panel is not None or part.turning for part in parts):
+        if not any(part.panel is not None or part.rotates for part in parts):
             return self.block(place).elements
         return self.rows.longest(place) * self.columns.longest(place)
 

@@ -9,8 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from math import floor
 
-from quadrille.algorithms.timelines.repeated_iterations import RepeatedIterations
-from quadrille.algorithms.timelines.spans import ALONE, Span
+from quadrille.algorithms.timelines.spans import ALONE, RepeatedIterations, Span
 
 Instance = tuple[int, str, int, int]
 """Rank, op, index and group: what tells the spans of collectives apart."""
@@ -79,7 +78,7 @@ class _Members:
                 self._ranks[span.op, span.axis, span.group][span.rank] = None
                 for one, repeated in zip(turns, self._repeated, strict=True):
                     if one.includes(span):
-                        repeated[span.rank, span.op, span.index % one.per_turn[span.op], span.group] = span
+                        repeated[span.rank, span.op, span.index % one.per_iteration[span.op], span.group] = span
 
     def last(self, span: Span) -> Span:
         """The member of the span's group that started last; itself where it is alone."""
@@ -98,7 +97,7 @@ class _Members:
         if told is not None:
             return told
         for turns, repeated in zip(self._turns, self._repeated, strict=True):
-            each = turns.per_turn.get(span.op, 1)
+            each = turns.per_iteration.get(span.op, 1)
             later = repeated.get((rank, span.op, span.index % each, span.group))
             if later is not None and 1 <= (later.index - span.index) // each <= turns.times:
                 return turns.earlier(later, (later.index - span.index) // each)

@@ -11,10 +11,8 @@ from msgspec import structs
 from quadrille.algorithms.provenance import Provenance
 from quadrille.algorithms.schedule.grid import Axis, Grid
 from quadrille.algorithms.timelines.critical_path import critical_path
-from quadrille.algorithms.timelines.exposure import exposed_seconds
-from quadrille.algorithms.timelines.op_times import OpTimes, op_times
-from quadrille.algorithms.timelines.repeated_iterations import RepeatedIterations
-from quadrille.algorithms.timelines.spans import ALONE, UNPAIRED, Span, with_arrivals, with_groups
+from quadrille.algorithms.timelines.op_times import OpTimes, exposed_seconds, op_times
+from quadrille.algorithms.timelines.spans import ALONE, UNPAIRED, RepeatedIterations, Span, with_arrivals, with_groups
 
 Source = Literal["predicted", "measured"]
 
@@ -26,7 +24,7 @@ class Timeline:
     `copies[r]` says that the spans of rank r stand for so many ranks that
     behave alike, `members[r]` which ones; a rank not named stands for itself.
     The group of such spans is the first rank that stands for one of its members.
-    `turns` of loops that only repeat are said once, the last time that they come.
+    `repeated` of loops that only repeat are said once, the last time that they come.
 
     >>> a = Span(0, "multiply", "gemm", "compute", ready=0, start=0, arrival=0, end=3)
     >>> b = Span(0, "sum C", "all_reduce", "y", ready=3, start=3, arrival=3, end=5)
@@ -42,23 +40,23 @@ class Timeline:
     copies: Mapping[int, int] | None = None
     provenance: Provenance | None = None
     members: Mapping[int, tuple[range, ...]] | None = None
-    turns: tuple[RepeatedIterations, ...] = ()
+    repeated: tuple[RepeatedIterations, ...] = ()
 
     def unrolled(self) -> "Timeline":
         """The timeline with every turn of every loop."""
-        if not self.turns:
+        if not self.repeated:
             return self
-        spans = [*self.spans, *(span for turns in self.turns for span in turns.said(self.spans))]
+        spans = [*self.spans, *(span for turns in self.repeated for span in turns.earlier_spans(self.spans))]
         ordered = sorted(spans, key=lambda span: (span.rank, span.start, span.end))
-        return replace(self, spans=tuple(ordered), turns=())
+        return replace(self, spans=tuple(ordered), repeated=())
 
-    def counted(self) -> dict[int, list[tuple[Span, int]]]:
+    def weighted_spans(self) -> dict[int, list[tuple[Span, int]]]:
         """The spans of each rank by start, and how many each counts for; a few of the turns that are said once."""
         found: dict[int, list[tuple[Span, int]]] = defaultdict(list)
         for span in self.spans:
             found[span.rank].append((span, 1))
-        for turns in self.turns:
-            for span, count in turns.counted(self.spans):
+        for turns in self.repeated:
+            for span, count in turns.weighted_spans(self.spans):
                 found[span.rank].append((span, count))
         for told in found.values():
             told.sort(key=lambda one: (one[0].start, one[0].end))
@@ -101,7 +99,7 @@ class Timeline:
         spans = (
             structs.replace(span, rank=rank, group=ALONE) for rank in wanted for span in of_rank.get(stands[rank], ())
         )
-        return replace(self, spans=tuple(with_groups(spans, grid)), copies=None, members=None, turns=())
+        return replace(self, spans=tuple(with_groups(spans, grid)), copies=None, members=None, repeated=())
 
     def _of(self, ranks: Iterable[int]) -> "Timeline":
         """The spans of these ranks alone."""
@@ -131,7 +129,7 @@ class Timeline:
 
     def critical_path(self) -> tuple[Span, ...]:
         """The chain of spans that determines the end, first to last; turns that are said once stay so."""
-        return critical_path(self.spans, self.turns)
+        return critical_path(self.spans, self.repeated)
 
     def op_times(self) -> dict[str, OpTimes]:
         """Times of every op, by name, in the order of first start."""
@@ -140,7 +138,7 @@ class Timeline:
     def exposed(self) -> dict[int, float]:
         """Communication not hidden behind computing, of each rank [s]."""
         found = {}
-        for rank, told in self.counted().items():
+        for rank, told in self.weighted_spans().items():
             exposed = exposed_seconds([span for span, _ in told])
             found[rank] = sum(count * seconds for (_, count), seconds in zip(told, exposed, strict=True))
         if self.members is None:

@@ -120,9 +120,9 @@ def for_each_parameter(parameters: Sequence[Parameter], work: Callable[[Paramete
 def _in_loops(parameters: Sequence[Parameter], work: Callable[[Sequence[Parameter]], list[Op]]) -> Program:
     """The work of parameters that have as many copies, once for each copy."""
     program: list[Op | Repeat] = []
-    loops = dict.fromkeys((one.tensor.copies, one.tensor.begins) for one in parameters)
+    loops = dict.fromkeys((one.tensor.copies, one.tensor.first_indices) for one in parameters)
     for copies, begins in loops:
-        alike = [one for one in parameters if (one.tensor.copies, one.tensor.begins) == (copies, begins)]
+        alike = [one for one in parameters if (one.tensor.copies, one.tensor.first_indices) == (copies, begins)]
         body: Program = tuple(work(alike))
         for loop, count in reversed(copies):
             body = (Repeat(loop, count, body, first=dict(begins).get(loop, 0)),)

@@ -110,7 +110,7 @@ def tune_layouts(schedule: Schedule, times: GemmTimes) -> Schedule:
 
 
 def _first_place(schedule: Schedule, role: Role) -> Coordinates:
-    place = schedule.place(0)
+    place = schedule.coordinates(0)
     return place if role.axis is None else place.at(role.axis, role.start)
 
 

@@ -194,7 +194,7 @@ def gpt_schedule(problem: Gpt, grid: Grid, scheme: Scheme) -> Schedule:
 
 
 def _pieces(problem: Gpt, scheme: Scheme, stages: Stages) -> ModelLayers:
-    rows, hidden = Part("batch", each=problem.sequence), Part("hidden")
+    rows, hidden = Part("batch", unit=problem.sequence), Part("hidden")
     architecture = problem.architecture
     shape = LayerShape(
         problem.layers,
@@ -219,7 +219,7 @@ def _pieces(problem: Gpt, scheme: Scheme, stages: Stages) -> ModelLayers:
 
 def _stream(problem: Gpt, scheme: Scheme, stages: Stages) -> list[Tensor]:
     """The activation that goes through all layers, and its gradient: two of them where one is still on its way."""
-    rows, hidden = Part("batch", each=problem.sequence), Part("hidden")
+    rows, hidden = Part("batch", unit=problem.sequence), Part("hidden")
     both: Copies = ((MICROBATCH, 2),) if stages.count > 1 else ()
     return [
         stages.tensor(scheme.stream.tensor("X", rows, hidden, ((LAYER, problem.layers + 1),)), "batch"),
@@ -229,7 +229,7 @@ def _stream(problem: Gpt, scheme: Scheme, stages: Stages) -> list[Tensor]:
 
 
 def _inputs(problem: Gpt, scheme: Scheme, stages: Stages, parts: Microbatches) -> list[Tensor]:
-    rows = Part("batch", each=problem.sequence)
+    rows = Part("batch", unit=problem.sequence)
     copies = ((STEP, problem.steps), *parts.copies)
     tokens = replace(rows, axes=scheme.token_rows)
     return [

@@ -11,7 +11,7 @@ pipeline all of it is one program.
 
 from dataclasses import dataclass, replace
 
-from quadrille.algorithms.schedule.expressions import Affine, IntExpression, Sum
+from quadrille.algorithms.schedule.expressions import Affine, IntExpression, Max, Min, Sum
 from quadrille.algorithms.schedule.ops import Kernel, Op, Pointwise, Receive, Send, reads, writes
 from quadrille.algorithms.schedule.program import Program, Repeat
 from quadrille.algorithms.schedule.program import ops as ops_of
@@ -20,7 +20,6 @@ from quadrille.algorithms.schedule.tensors import Tensor
 from quadrille.algorithms.training.adam import Adam
 from quadrille.algorithms.training.layers import Layer, Parameter
 from quadrille.algorithms.training.pipeline import BACKWARD_LANE, CHUNK, FORWARD_LANE, Stages
-from quadrille.algorithms.training.pipeline_expressions import Max, Min
 from quadrille.algorithms.training.steps import Steps, accumulate_loss, on_stages
 from quadrille.algorithms.training.transformer import LAYER
 from quadrille.algorithms.training.vocabulary import TABLE
@@ -67,7 +66,7 @@ class GptStep:
         self._tail = shard_layer(Layer((), tuple(table), (), _after(ends.backward, begun)), plan)
         self._block = shard_layer(stages.staged(pieces.block, "batch"), plan)
         self._last = shard_layer(head, plan)
-        self._loss = shard_layer(accumulate_loss(loss) if plan.adds else loss, plan, table)
+        self._loss = shard_layer(accumulate_loss(loss) if plan.accumulates else loss, plan, table)
 
     @property
     def layers(self) -> tuple[Layer, ...]:
@@ -103,7 +102,7 @@ class GptStep:
     def _alone(self) -> Program:
         """The passes of all layers."""
         forward: Program = (Repeat(LAYER, 1, self._ends.forward), *self._layers_forward())
-        return self._stages.turns(forward, (*self._head(), *self._layers_backward(), *self._ends.backward))
+        return self._stages.interleaved(forward, (*self._head(), *self._layers_backward(), *self._ends.backward))
 
     def _layers_forward(self) -> Program:
         return (Repeat(LAYER, self._stages.length(), self._block.forward, first=self._stages.begin),)
@@ -144,7 +143,7 @@ class GptStep:
             *(_only(_where_not_first(), self._send_dx(True)) if first and around else ()),
             *(() if first else self._send_dx(False)),
         )
-        return self._stages.turns(forward, backward)
+        return self._stages.interleaved(forward, backward)
 
     def _receive_x(self, around: bool) -> Program:
         lane, name = _lane(FORWARD_LANE, around), _name("receive X", around)
@@ -218,7 +217,7 @@ def _where_not_last(chunks: int) -> IntExpression:
 
 
 def _stage(distance: int) -> Affine:
-    return Affine("pipeline", 1, distance, around="pipeline")
+    return Affine("pipeline", 1, distance, modulo="pipeline")
 
 
 def _lane(lane: int, around: bool) -> int:

@@ -52,7 +52,7 @@ def _by_kind(kept: Storage, schedule: Schedule) -> dict[Kind, int]:
 
 def largest_memory(schedule: Schedule, choices: Choices) -> dict[Kind, int]:
     """Bytes by kind of the rank that needs most, among one of each class of ranks."""
-    kept = storages(schedule, [one.place for one in equivalent_ranks(schedule, choices)], choices)
+    kept = storages(schedule, [one.coordinates for one in equivalent_ranks(schedule, choices)], choices)
     return _by_kind(max(kept, key=lambda one: one.bytes), schedule)
 
 

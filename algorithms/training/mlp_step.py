@@ -40,7 +40,7 @@ class MlpStep:
             for layer in layers[span.first : span.last]
         ]
         self.layers = [shard_layer(layer, steps.plan) for layer in placed]
-        self.loss = accumulate_loss(loss) if steps.plan.adds else loss
+        self.loss = accumulate_loss(loss) if steps.plan.accumulates else loss
 
     @property
     def parameters(self) -> list[Parameter]:
@@ -55,7 +55,7 @@ class MlpStep:
     def _program(self, span: StageLayers) -> Program:
         own = self.layers[span.first : span.last]
         parameters = [one for layer in own for one in layer.parameters]
-        passes = self._stages.turns(self._forward(span), self._backward(span))
+        passes = self._stages.interleaved(self._forward(span), self._backward(span))
         return self._steps.program(parameters, passes, losses=span.last == len(self.layers))
 
     def _forward(self, span: StageLayers) -> Program:
@@ -103,7 +103,7 @@ class MlpStep:
             {name for span in self._spans for op in ops_of(part(span)) for name in (*reads(op), *writes(op))}
             for part in (self._forward, self._backward)
         )
-        under_way, in_turn = self._stages.under_way, ((MICROBATCH, 2),)
+        under_way, in_turn = self._stages.in_flight_copies, ((MICROBATCH, 2),)
 
         def copies(one: Tensor) -> Copies:
             activation = one.rows.dimension == "rows" and MICROBATCH not in dict(one.copies)

@@ -81,7 +81,7 @@ class Norm:
     rows, columns : of the activation, not yet cut: it lies as the stream does
     length : of the whole rows
     source, into : the activations before and after
-    towards_into, towards_source : their gradients; what goes to the source is the normalisation's share alone
+    into_gradient, source_gradient : their gradients; what goes to the source is the normalisation's share alone
     copies : of the parameters; `kept` of the activations that the backward pass needs
     kind : LayerNorm or RMSNorm
     """
@@ -92,8 +92,8 @@ class Norm:
     length: int
     source: str
     into: str
-    towards_into: str
-    towards_source: str
+    into_gradient: str
+    source_gradient: str
     copies: Copies = ()
     kept: Copies = ()
     kind: NormKind = "layer"
@@ -131,29 +131,29 @@ def normalisation(norm: Norm, scheme: Scheme) -> Layer:
         ),
     )
     backward: Program = (
-        *gamma.fetch_again,
+        *gamma.refetch,
         Kernel(
             name=f"{name} gradient sums",
             function=functions.gradient_sums,
             into=(sums,),
-            sources=(norm.source, moments, gamma.local, norm.towards_into),
+            sources=(norm.source, moments, gamma.local, norm.into_gradient),
             scalars=norm.scalars,
         ),
         AllReduce(name=f"{name} sum gradient sums", axis=stream.columns, buffer=sums),
         Kernel(
             name=f"{name} gradient",
             function=functions.gradient,
-            into=(norm.towards_source,),
-            sources=(norm.source, moments, sums, gamma.local, norm.towards_into),
+            into=(norm.source_gradient,),
+            sources=(norm.source, moments, sums, gamma.local, norm.into_gradient),
             scalars=norm.scalars,
         ),
         Kernel(
             name=f"{name} sum {' '.join(f'd{vector}' for vector, _ in functions.vectors)}",
             function=functions.parameter_sums,
-            into=tuple(vector.towards_local for vector in vectors),
-            sources=(norm.source, moments, norm.towards_into),
+            into=tuple(vector.local_gradient for vector in vectors),
+            sources=(norm.source, moments, norm.into_gradient),
             scalars=norm.scalars,
         ),
-        *(op for vector in vectors for op in vector.give_back),
+        *(op for vector in vectors for op in vector.reduce_gradient),
     )
     return Layer(tensors, tuple(vector.parameter for vector in vectors), forward, backward)

@@ -21,21 +21,23 @@ Clusters Using Megatron-LM", arXiv 2104.04473, section 2.2.
 from dataclasses import dataclass, replace
 
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.schedule.expressions import Affine, IntExpression, Sum
-from quadrille.algorithms.schedule.program import Program, Repeat
-from quadrille.algorithms.schedule.tensors import Copies, Tensor
-from quadrille.algorithms.training.layers import Layer
-from quadrille.algorithms.training.microbatches import MICROBATCH
-from quadrille.algorithms.training.pipeline_expressions import (
+from quadrille.algorithms.schedule.expressions import (
+    Affine,
     CyclicLookup,
     FloorDivision,
+    IntExpression,
     Lookup,
     Min,
     Modulo,
     PartLength,
     PartStart,
     Scaled,
+    Sum,
 )
+from quadrille.algorithms.schedule.program import Program, Repeat
+from quadrille.algorithms.schedule.tensors import Copies, Tensor
+from quadrille.algorithms.training.layers import Layer
+from quadrille.algorithms.training.microbatches import MICROBATCH
 from quadrille.algorithms.training.transformer import LAYER
 
 CHUNK, TURN, SLOT = "chunk", "turn", "slot"
@@ -97,7 +99,7 @@ class Stages:
         return (stage % self.count,) if self.count > 1 else None
 
     @property
-    def turns_in_all(self) -> int:
+    def slot_count(self) -> int:
         """Forward turns of a stage, and as many backward ones."""
         return self.microbatches * self.chunks
 
@@ -121,32 +123,32 @@ class Stages:
         return PartLength(self.layers, parts, self.position, plus)
 
     @property
-    def ahead(self) -> IntExpression:
+    def warmup(self) -> IntExpression:
         """Forward turns that a stage begins before its first backward one."""
         if self.chunks == 1:
-            return Min(self.turns_in_all, Affine("pipeline", -1, self.count - 1))
+            return Min(self.slot_count, Affine("pipeline", -1, self.count - 1))
         first = 2 * (self.count - 1) + (self.chunks - 1) * self.count
-        return Min(self.turns_in_all, Affine("pipeline", -2, first))
+        return Min(self.slot_count, Affine("pipeline", -2, first))
 
     @property
     def steady(self) -> IntExpression:
         """Turns of one forward and one backward."""
-        return Sum(self.turns_in_all, _negative(self.ahead))
+        return Sum(self.slot_count, _negative(self.warmup))
 
-    def turns(self, forward: Program, backward: Program) -> Program:
+    def interleaved(self, forward: Program, backward: Program) -> Program:
         """The passes of one microbatch through one chunk, in the order in which a stage takes them."""
         if self.count == 1:
             both = (*forward, *backward)
             return both if self.microbatches == 1 else (Repeat(MICROBATCH, self.microbatches, both),)
         turn = NUMBER_OF_TURN
         return (
-            Repeat(TURN, self.ahead, self._at(forward, turn)),
+            Repeat(TURN, self.warmup, self._at(forward, turn)),
             Repeat(
                 TURN,
                 self.steady,
-                (*self._at(forward, Sum(turn, self.ahead)), *self._at(backward, turn, backwards=True)),
+                (*self._at(forward, Sum(turn, self.warmup)), *self._at(backward, turn, backwards=True)),
             ),
-            Repeat(TURN, self.ahead, self._at(backward, Sum(turn, self.steady), backwards=True)),
+            Repeat(TURN, self.warmup, self._at(backward, Sum(turn, self.steady), backwards=True)),
         )
 
     def _at(self, body: Program, turn: IntExpression, *, backwards: bool = False) -> Program:
@@ -170,18 +172,18 @@ class Stages:
 
     def order(self, stage: int) -> list[str]:
         """The turns of a stage, each with its microbatch and, where there are several, its chunk."""
-        ahead = self.ahead_of(stage)
-        steady = self.turns_in_all - ahead
-        forward = [self._name("F", turn) for turn in range(self.turns_in_all)]
-        backward = [self._name("B", turn) for turn in range(self.turns_in_all)]
+        ahead = self.warmup_of(stage)
+        steady = self.slot_count - ahead
+        forward = [self._name("F", turn) for turn in range(self.slot_count)]
+        backward = [self._name("B", turn) for turn in range(self.slot_count)]
         between = [one for pair in zip(forward[ahead:], backward, strict=False) for one in pair]
         return forward[:ahead] + between + backward[steady:]
 
-    def ahead_of(self, stage: int) -> int:
+    def warmup_of(self, stage: int) -> int:
         """Forward turns that a stage begins before its first backward one."""
         later = self.count - 1 - stage
         wanted = later if self.chunks == 1 else 2 * later + (self.chunks - 1) * self.count
-        return min(self.turns_in_all, wanted)
+        return min(self.slot_count, wanted)
 
     def _name(self, letter: str, turn: int) -> str:
         chunk, microbatch = self._of_turn(turn, backwards=letter == "B")
@@ -195,18 +197,18 @@ class Stages:
         chunk = rest // self.count
         return self.chunks - 1 - chunk if backwards else chunk, rounds * self.count + rest % self.count
 
-    def alive(self, stage: int) -> int:
+    def in_flight(self, stage: int) -> int:
         """Turns under way on a stage, at most: those that it begins ahead, and one."""
-        return min(self.turns_in_all, self.ahead_of(stage) + 1)
+        return min(self.slot_count, self.warmup_of(stage) + 1)
 
     @property
-    def under_way(self) -> Copies:
+    def in_flight_copies(self) -> Copies:
         """The loops that tell apart what is kept of microbatches that are under way."""
         if self.count == 1:
             return ()
         if self.chunks == 1:
             return ((MICROBATCH, Min(self.microbatches, Affine("pipeline", -1, self.count))),)
-        return ((SLOT, Lookup((tuple(self.alive(stage) for stage in range(self.count)),), (0, STAGE))),)
+        return ((SLOT, Lookup((tuple(self.in_flight(stage) for stage in range(self.count)),), (0, STAGE))),)
 
     def staged(self, layer: Layer, rows: str) -> Layer:
         """The layer that stands for all, with copies for those of a stage; activations are tensors of these rows."""
@@ -226,9 +228,9 @@ class Stages:
         inner = tuple(one for one in tensor.copies if one[0] != LAYER)
         of_layers = (LAYER, self.length(more - self.layers))
         if tensor.rows.dimension == rows:
-            return replace(tensor, copies=(*inner, *self.under_way, of_layers))
+            return replace(tensor, copies=(*inner, *self.in_flight_copies, of_layers))
         chunks = ((CHUNK, self.chunks),) if self.chunks > 1 else ()
-        return replace(tensor, copies=(*inner, *chunks, of_layers), begins=((LAYER, self.begin),))
+        return replace(tensor, copies=(*inner, *chunks, of_layers), first_indices=((LAYER, self.begin),))
 
 
 def slots(stages: Stages, stage: int) -> tuple[tuple[int, int, int], ...]:
@@ -241,9 +243,9 @@ def slots(stages: Stages, stage: int) -> tuple[tuple[int, int, int], ...]:
     >>> slots(Stages(2, layers=4, microbatches=8, chunks=2), stage=0)
     ((0, 0, 5), (0, 2, 5), (0, 3, 5), (0, 4, 5))
     """
-    in_round, ahead = stages.count * stages.chunks, stages.ahead_of(stage)
-    if stages.turns_in_all <= ahead + 1:  # each has a slot of its own
-        each = stages.turns_in_all // in_round
+    in_round, ahead = stages.count * stages.chunks, stages.warmup_of(stage)
+    if stages.slot_count <= ahead + 1:  # each has a slot of its own
+        each = stages.slot_count // in_round
         return tuple((turn * each, 0, each) for turn in range(in_round))
     found: dict[int, tuple[int, int, int]] = {}
     first = 0

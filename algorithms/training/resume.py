@@ -71,4 +71,4 @@ def _counted(tensor: Tensor, first_step: int) -> Tensor:
     """Copies for steps are told apart by the numbers of the steps."""
     if STEP not in dict(tensor.copies) or not first_step:
         return tensor
-    return replace(tensor, begins=(*tensor.begins, (STEP, first_step)))
+    return replace(tensor, first_indices=(*tensor.first_indices, (STEP, first_step)))

@@ -62,7 +62,7 @@ class Linear:
     name : in front of the names of its ops
     rows, inputs, outputs : the three dimensions, not yet cut
     source, into : the activations I and O
-    towards_source, towards_into : their gradients
+    source_gradient, into_gradient : their gradients
     orientation : normal from the stream's layout to the inner one, transposed back
     copies : of the weights, where one program stands for several layers
     first : whether nobody wants the gradient of I
@@ -75,8 +75,8 @@ class Linear:
     outputs: Part
     source: str
     into: str
-    towards_source: str
-    towards_into: str
+    source_gradient: str
+    into_gradient: str
     orientation: Orientation = "normal"
     gathered: Gathered = "again"
     copies: Copies = ()
@@ -90,19 +90,19 @@ class Vector:
 
     Parameters
     ----------
-    local, towards_local : the tensor that kernels read, and the one in which they leave its gradient
+    local, local_gradient : the tensor that kernels read, and the one in which they leave its gradient
     fetch : ops from where it is stored to `local`
-    fetch_again : the same, for the backward pass
-    give_back : ops from `towards_local` to the stored gradient
+    refetch : the same, for the backward pass
+    reduce_gradient : ops from `local_gradient` to the stored gradient
     """
 
     parameter: Parameter
     tensors: tuple[Tensor, ...]
     local: str
-    towards_local: str
+    local_gradient: str
     fetch: Program = ()
-    fetch_again: Program = ()
-    give_back: Program = ()
+    refetch: Program = ()
+    reduce_gradient: Program = ()
 
 
 class Scheme(Protocol):

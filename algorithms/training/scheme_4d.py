@@ -32,10 +32,9 @@ from quadrille.algorithms.schedule.parts import Part
 from quadrille.algorithms.schedule.program import Program
 from quadrille.algorithms.schedule.tensors import Copies, Tensor
 from quadrille.algorithms.training.architecture import PLAIN, Architecture
-from quadrille.algorithms.training.biases import bias_of
 from quadrille.algorithms.training.layers import Layer, Parameter, Start
 from quadrille.algorithms.training.scheme import Layout, Linear, Vector, check_axes, sides
-from quadrille.algorithms.training.vectors import on_diagonal, repeated
+from quadrille.algorithms.training.vectors import bias_of, on_diagonal, repeated
 from quadrille.algorithms.training.vocabulary import WHOLE_ROWS, VocabularyLayout, embedding, vocabulary_loss
 
 Activations = Literal["repeated", "sequences scattered", "rows scattered"]
@@ -140,7 +139,7 @@ class _Product:
         self._before, self._after = sides(scheme, linear.orientation)
         self._bias = bias_of(linear, scheme, self._after)
         self._input = self._operand("I", linear.source, self._after.columns)
-        self._output_gradient = self._operand("dO", linear.towards_into, self._before.columns)
+        self._output_gradient = self._operand("dO", linear.into_gradient, self._before.columns)
 
     def _operand(self, letter: str, stored: str, axis: Axis) -> Operand:
         name = self._linear.name
@@ -208,12 +207,12 @@ class _Product:
 
     def _towards_input(self, gradient: str, again: bool) -> Program:
         linear, name = self._linear, self._linear.name
-        partial = f"{name} dI whole" if self._scheme.scattered else linear.towards_source
+        partial = f"{name} dI whole" if self._scheme.scattered else linear.source_gradient
         axis = self._after.columns
         summed: AllReduce | ReduceScatter
         if self._scheme.scattered:
             summed = ReduceScatter(
-                name=f"{name} scatter dI", axis=axis, source=partial, into=linear.towards_source, overlap="oar"
+                name=f"{name} scatter dI", axis=axis, source=partial, into=linear.source_gradient, overlap="oar"
             )
         else:
             summed = AllReduce(name=f"{name} sum dI", axis=axis, buffer=partial, overlap="oar")

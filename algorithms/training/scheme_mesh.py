@@ -27,10 +27,9 @@ from quadrille.algorithms.schedule.parts import Panel, Part
 from quadrille.algorithms.schedule.program import Program
 from quadrille.algorithms.schedule.tensors import Copies, Tensor
 from quadrille.algorithms.training.architecture import PLAIN, Architecture
-from quadrille.algorithms.training.biases import bias_of
 from quadrille.algorithms.training.layers import Layer, Parameter, Start
 from quadrille.algorithms.training.scheme import Layout, Linear, Vector, check_axes
-from quadrille.algorithms.training.vectors import on_first_row
+from quadrille.algorithms.training.vectors import bias_of, on_first_row
 from quadrille.algorithms.training.vocabulary_mesh import mesh_embedding, mesh_vocabulary_loss
 
 WIDEST = 1 << 62
@@ -88,7 +87,7 @@ class SchemeMesh:
 
     def panels(self, dimension: Part, loop: str) -> Panel:
         """The panels of a dimension that is cut over x as columns and over z as rows."""
-        return Panel(dimension.dimension, self.panel, ("x", "z"), loop, each=dimension.each)
+        return Panel(dimension.dimension, self.panel, ("x", "z"), loop, unit=dimension.unit)
 
 
 class _Product:
@@ -131,8 +130,8 @@ class _Product:
         )
 
     def _backward(self) -> Program:
-        linear, name, gradient = self._linear, self._linear.name, self._linear.towards_into
-        towards_input = MovedPanels(f"{name} sum dI panel", linear.towards_source, f"{name} dI panel", "oar")
+        linear, name, gradient = self._linear, self._linear.name, self._linear.into_gradient
+        towards_input = MovedPanels(f"{name} sum dI panel", linear.source_gradient, f"{name} dI panel", "oar")
         towards_weight = MovedPanels(f"{name} sum dW panel", f"d{name} W", f"{name} dW panel", "ors")
         return (
             *self._bias.gradient,

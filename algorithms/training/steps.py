@@ -46,7 +46,9 @@ class Steps:
         exchange, counted : as `optimizer_step`
         """
         across = (AllReduce(name="sum norm over pipeline", axis="pipeline", buffer=NORM),) if self.piped else ()
-        zero_loss = (Pointwise(name="zero loss", function="zero", into=LOSS),) if losses and self.plan.adds else ()
+        zero_loss = (
+            (Pointwise(name="zero loss", function="zero", into=LOSS),) if losses and self.plan.accumulates else ()
+        )
         step: Program = (
             *zero_loss,
             *gather_weights(parameters, self.plan),

@@ -64,12 +64,12 @@ class LayerShape:
 
     def of_queries(self, each: int, more: int = 0) -> Part:
         """So many columns for every query head, and for `more` heads of its group."""
-        return Part("heads", each=(self.group + more) * each)
+        return Part("heads", unit=(self.group + more) * each)
 
     @property
     def up(self) -> Part:
         """Columns of the MLP's first product."""
-        return Part("inner", each=self.architecture.up_columns)
+        return Part("inner", unit=self.architecture.up_columns)
 
 
 def transformer_layer(shape: LayerShape, rows: Part, scheme: Scheme) -> Layer:
@@ -102,7 +102,7 @@ def _layer(shape: LayerShape, rows: Part, scheme: Scheme) -> Layer:
             *up.forward,
             Kernel(name=nonlinear, function=nonlinear, into=("G",), sources=("U",)),
             *down.forward,
-            Pointwise(name="add mlp", function="add", into="X", sources=("X2", "E"), ahead=1),
+            Pointwise(name="add mlp", function="add", into="X", sources=("X2", "E"), iteration_offset=1),
         ),
         (
             *down.backward,

@@ -48,13 +48,13 @@ class ParameterSharding:
     zero : 0 for repeated over data; 1 optimizer, 2 gradients too, 3 weights too sharded over data
     precision : the dtypes
     microbatches : of a step
-    keeps : whether weights that were gathered for the forward pass serve the backward pass too
+    caches : whether weights that were gathered for the forward pass serve the backward pass too
     """
 
     zero: int
     precision: Precision
     microbatches: int = 1
-    keeps: bool = False
+    caches: bool = False
 
     def __post_init__(self) -> None:
         if self.zero not in STAGES:
@@ -65,7 +65,7 @@ class ParameterSharding:
         return self.zero > 0
 
     @property
-    def holds(self) -> bool:
+    def has_used_weights(self) -> bool:
         """Whether products use another tensor than the optimizer's weights."""
         return self.shards or self.precision.mixed
 
@@ -75,7 +75,7 @@ class ParameterSharding:
         return self.precision.gradient is not None
 
     @property
-    def adds(self) -> bool:
+    def accumulates(self) -> bool:
         """Whether gradients of several microbatches are added up."""
         return self.microbatches > 1
 
@@ -117,14 +117,14 @@ def shard_layer(layer: Layer, plan: ParameterSharding, borrowed: Sequence[Parame
     ----------
     borrowed : parameters of another layer that this one reads (the table, of the loss)
     """
-    if not (plan.holds or plan.widens or plan.adds):
+    if not (plan.has_used_weights or plan.widens or plan.accumulates):
         return layer
     tensors: list[Tensor] = list(layer.tensors)
     forward, backward = layer.forward, layer.backward
     finish: list[Op] = []
     for one in layer.parameters:
         stored = plan.parameter(one)
-        if plan.holds:
+        if plan.has_used_weights:
             tensors += _held(one, stored, plan)
             forward, backward = (
                 rename_tensors(program, {one.name: used_weight(one)}) for program in (forward, backward)
@@ -136,7 +136,7 @@ def shard_layer(layer: Layer, plan: ParameterSharding, borrowed: Sequence[Parame
         backward = rename_tensors(backward, {one.gradient: left})
         finish += _finish(one, plan)
     for one in borrowed:
-        if plan.holds:
+        if plan.has_used_weights:
             forward, backward = (
                 rename_tensors(program, {one.name: used_weight(one)}) for program in (forward, backward)
             )
@@ -166,11 +166,13 @@ def _total(one: Parameter, plan: ParameterSharding) -> str:
 
 
 def _held(one: Parameter, stored: Parameter, plan: ParameterSharding) -> Iterator[Tensor]:
-    once = () if plan.zero == 3 and not plan.keeps else one.tensor.copies
-    yield replace(one.tensor, name=used_weight(one), copies=once, begins=one.tensor.begins if once else ())
+    once = () if plan.zero == 3 and not plan.caches else one.tensor.copies
+    yield replace(
+        one.tensor, name=used_weight(one), copies=once, first_indices=one.tensor.first_indices if once else ()
+    )
     if plan.shards and plan.precision.mixed:
         cast = replace(stored.tensor, name=_cast(one), dtype=None)
-        yield cast if plan.zero == 3 else replace(cast, copies=(), begins=())
+        yield cast if plan.zero == 3 else replace(cast, copies=(), first_indices=())
 
 
 def _gathered(program: Program, one: Parameter, plan: ParameterSharding, suffix: str = "") -> Program:
@@ -187,18 +189,18 @@ def _gathered(program: Program, one: Parameter, plan: ParameterSharding, suffix:
 
 def _gradient_of_a_microbatch(one: Parameter, stored: Parameter, plan: ParameterSharding) -> tuple[str, list[Tensor]]:
     """The tensor that the backward pass writes, and the tensors from there to the gradient that is added up."""
-    whole = replace(one.tensor, copies=(), begins=())
+    whole = replace(one.tensor, copies=(), first_indices=())
     wide = plan.precision.gradient
     found: list[Tensor] = []
     if plan.zero == 1:
         found.append(replace(one.tensor, name=_total(one, plan), dtype=wide))
-    if not (plan.zero >= 2 or plan.adds or plan.widens):
+    if not (plan.zero >= 2 or plan.accumulates or plan.widens):
         return _total(one, plan), found
     found.append(replace(whole, name=_part(one)))
     if plan.zero >= 2:
-        shard = replace(stored.tensor, copies=(), begins=(), dtype=wide)
+        shard = replace(stored.tensor, copies=(), first_indices=(), dtype=wide)
         found += [replace(whole, name=f"{_part(one)} widened", dtype=wide)] if plan.widens else []
-        found += [replace(shard, name=f"{_part(one)} scattered")] if plan.adds else []
+        found += [replace(shard, name=f"{_part(one)} scattered")] if plan.accumulates else []
     return _part(one), found
 
 
@@ -209,12 +211,12 @@ def _finish(one: Parameter, plan: ParameterSharding) -> Iterator[Op]:
         if plan.widens:
             yield Kernel(name=f"widen {one.gradient}", function="cast", into=(f"{source} widened",), sources=(source,))
             source += " widened"
-        into = f"{_part(one)} scattered" if plan.adds else total
+        into = f"{_part(one)} scattered" if plan.accumulates else total
         yield ReduceScatter(
             name=f"scatter {one.gradient} over data", axis="data", source=source, into=into, overlap="ors"
         )
         source = into
-    if plan.adds:
+    if plan.accumulates:
         yield Kernel(name=f"add {one.gradient}", function="add_to", updates=(total,), sources=(source,))
     elif plan.widens and plan.zero < 2:
         yield Kernel(name=f"widen {one.gradient}", function="cast", into=(total,), sources=(source,))
@@ -232,7 +234,7 @@ def _begin(one: Parameter, plan: ParameterSharding) -> Iterator[Op]:
     if plan.zero in (1, 2):
         source = _cast(one) if plan.precision.mixed else one.name
         yield AllGather(name=f"gather {used_weight(one)}", axis="data", source=source, into=used_weight(one))
-    if plan.adds:
+    if plan.accumulates:
         yield Pointwise(name=f"zero {one.gradient}", function="zero", into=_total(one, plan))
 
 

@@ -4,8 +4,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, cast
 
-from quadrille.algorithms.matmuls.forms import Form, Product
-from quadrille.algorithms.matmuls.matmul import Matmul
+from quadrille.algorithms.matmuls.matmul import Form, Matmul, Product
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.experiments.workloads.matmul import MatmulExperiment
 from quadrille.experiments.workloads.run_options import RunOptions, VerifyMethod
@@ -83,7 +82,7 @@ def choose(asked: VerifyMethod, experiment: MatmulExperiment, schedule: Schedule
 def _multiplications(product: Product, form: Form, schedule: Schedule) -> int:
     """Multiplications behind the block of a product on rank 0, whose blocks are the largest."""
     inner = schedule.sizes[form.factors(product).contracted]
-    return inner * schedule.tensors[product].block(schedule.place(0)).elements
+    return inner * schedule.tensors[product].block(schedule.coordinates(0)).elements
 
 
 def _operands(problem: Matmul, options: RunOptions) -> Operands:
@@ -116,7 +115,9 @@ def _verified(
     """The verdict of all ranks, the same on each."""
     rank = site.communicator.rank
     outputs = [
-        output_of_block(_product(name), schedule.tensors[name].block(schedule.place(rank)), site.library.fetch(array))
+        output_of_block(
+            _product(name), schedule.tensors[name].block(schedule.coordinates(rank)), site.library.fetch(array)
+        )
         for name, array in execution.outputs[rank].items()
     ]
     mine = verify(outputs, operands, ranks=site.communicator.size, method=method)
@@ -135,7 +136,7 @@ def _write_outputs(
     if not writers:
         return
     rank = site.communicator.rank
-    place = schedule.place(rank)
+    place = schedule.coordinates(rank)
     try:
         if site.is_root:
             note_partial_files(os.environ.get(LAUNCH), [writer.partial for writer in writers.values()])
@@ -144,7 +145,7 @@ def _write_outputs(
         barrier_for_files(site.communicator)
         for product, writer in writers.items():
             tensor = schedule.tensors[product]
-            if all(place.coordinates[axis] == 0 for axis in tensor.repeated_over):
+            if all(place.along[axis] == 0 for axis in tensor.repeated_over):
                 writer.write_block(tensor.block(place), site.library.fetch(execution.outputs[rank][product]))
             writer.close()
         barrier_for_files(site.communicator)

@@ -99,7 +99,7 @@ class TrainingJob:
             name: [site.library.fetch(one) for one in (found if isinstance(found, list) else [found])]
             for name, found in execution.outputs[communicator.rank].items()
         }
-        place = self.schedule.place(communicator.rank)
+        place = self.schedule.coordinates(communicator.rank)
         mine = verify_blocks(self.schedule, place, blocks, reference, self._experiment.dtype)
         with collective_work("comparing verdicts"):
             return worst_verification(communicator.allgather(mine))
@@ -116,7 +116,7 @@ class TrainingJob:
                 writer.create()
             barrier_for_files(communicator)
             outputs = execution.outputs[communicator.rank]
-            writer.write(self.schedule.place(communicator.rank), outputs, site.library.fetch)
+            writer.write(self.schedule.coordinates(communicator.rank), outputs, site.library.fetch)
             barrier_for_files(communicator)
             writer.seal(communicator, own_reporter())
             barrier_for_files(communicator)

@@ -37,8 +37,8 @@ import simpy
 
 from quadrille.algorithms.analysis import alpha_beta
 from quadrille.algorithms.analysis.alpha_beta import Link
-from quadrille.algorithms.analysis.copies import local_copies
 from quadrille.algorithms.analysis.op_plans import OpPlans
+from quadrille.algorithms.analysis.storage import local_copies
 from quadrille.algorithms.analysis.traffic import Traffic, ranges, traffic
 from quadrille.algorithms.collectives.choices import Choices
 from quadrille.algorithms.schedule.grid import Axis, Grid
@@ -125,7 +125,7 @@ class Yardstick:
 
     def priced(self, schedule: Schedule) -> Iterator[tuple[Op, Coordinates, float]]:
         """Every op of rank 0 in the order of its program, its moment, and its seconds."""
-        start, op_plans = schedule.place(0), OpPlans(schedule, self._choices)
+        start, op_plans = schedule.coordinates(0), OpPlans(schedule, self._choices)
         overhead = self._machine.device.overhead_seconds
         roots: dict[str, int] = {}
         for op, place in walk(schedule.program(start), start):

@@ -192,7 +192,7 @@ def candidates(own: Sequence[Choices], asked: Asked) -> list[Choices]:
             one.algorithm(asked.kind),
             asked.members,
             size_bytes=asked.size_bytes,
-            per_node=one.sharing(asked.axis),
+            per_node=one.ranks_per_node(asked.axis),
             elements=asked.elements,
             chunk_bytes=one.chunk_bytes,
         )
@@ -246,7 +246,7 @@ def questions(schedule: Schedule) -> list[Asked]:
 def _first_places(schedule: Schedule) -> Iterator[Coordinates]:
     """The first rank of every role."""
     for role in schedule.roles:
-        places = (schedule.place(rank) for rank in range(schedule.grid.size))
+        places = (schedule.coordinates(rank) for rank in range(schedule.grid.size))
         first = next((place for place in places if role.includes(place)), None)
         if first is not None:
             yield first

@@ -112,7 +112,7 @@ class Hops:
         length, stride = grid.length(op.axis), grid.stride(op.axis)
         hops = []
         for rank in range(self._ranks):
-            distance = evaluate(op.distance, replace(place, coordinates=grid.coordinates(rank)))
+            distance = evaluate(op.distance, replace(place, along=grid.coordinates(rank)))
             hops.append((rank, _along(rank, distance, length, stride)))
         return self._slowest(hops, size, "shift")
 

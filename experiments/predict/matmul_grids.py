@@ -47,6 +47,6 @@ def rank_grids(
     for algorithm in algorithms:
         for grid in grids(ranks, algorithm, order):
             schedule = overlap(matmul_schedule(problem, algorithm.name, grid), overlaps)
-            peak_bytes = storage(schedule, schedule.place(0), chosen).bytes
+            peak_bytes = storage(schedule, schedule.coordinates(0), chosen).bytes
             ranked.append(RankedGrid(algorithm.name, grid, yardstick.closed_form(schedule), peak_bytes))
     return sorted(ranked, key=lambda one: float(f"{one.closed_form.seconds:.9e}"))

@@ -193,7 +193,7 @@ def _simulated(experiment: TrainingExperiment, machine: Machine, granularity: As
         waiting=noticed(found.seconds - compute - busy + hidden, found.seconds),
         contention=noticed(found.mean(ran.contention.get(one.name, 0.0) for one in moving), found.seconds),
         exposed_by_axis={axis: one / found.steps for axis, one in exposed_by_axis(experiment, found.ops).items()},
-        product_flops=flops(ran.schedule, ran.schedule.place(0)) / found.steps,
+        product_flops=flops(ran.schedule, ran.schedule.coordinates(0)) / found.steps,
         layers=experiment.problem.layers,
         bounded=ran.bounded,
         even=ran.even,

@@ -42,7 +42,7 @@ def peak_bytes_by_grid(schedule: Schedule, lengths: Lengths) -> Ints:
 
 def _elements(schedule: Schedule, tensor: Tensor, lengths: Lengths) -> Ints:
     """Elements of all copies of a tensor on rank 0."""
-    return _block(schedule, tensor, lengths) * tensor.instances(schedule.place(0))
+    return _block(schedule, tensor, lengths) * tensor.copy_count(schedule.coordinates(0))
 
 
 def _block(schedule: Schedule, tensor: Tensor, lengths: Lengths) -> Ints:
@@ -57,7 +57,7 @@ def _length(part: Part, schedule: Schedule, lengths: Lengths) -> Ints:
     size = np.full_like(next(iter(lengths.values())), schedule.sizes[part.dimension])
     for axis in part.axes:
         size = _longest(size, lengths[axis])
-    size = size * part.each
+    size = size * part.unit
     for axis in part.finer:
         size = _longest(size, lengths[axis])
     return size

@@ -108,7 +108,7 @@ class Looker:
         if one.grid.pipeline == 1 or not one.problem.architecture.shared_table:
             return 0.0
         gradient = f"d{TABLE}"
-        size = sampled.tensors[gradient].block(sampled.place(0)).elements * sampled.item_bytes(gradient)
+        size = sampled.tensors[gradient].block(sampled.coordinates(0)).elements * sampled.item_bytes(gradient)
         return 2 * self._yardstick.hops.axis_link(one.grid, "pipeline", one.grid.pipeline - 1, size).seconds(size)
 
     def simulated(self, one: TrainingExperiment, granularity: Granularity) -> TrainingStep:

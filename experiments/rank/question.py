@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass, replace
 
+from quadrille.algorithms.analysis.axonn import Form, Product, block_products
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.record import AskedGranularity
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.schedule import Schedule
-from quadrille.algorithms.training.axonn_gpt import Form, Product, block_products
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.training.models import ModelShape
 from quadrille.experiments.rank.candidates import Limits

@@ -23,7 +23,7 @@ from quadrille.algorithms.schedule.grid import Axis, Grid
 from quadrille.algorithms.schedule.tensors import DType
 from quadrille.algorithms.training.adam import Adam, default_rate
 from quadrille.algorithms.training.gpt import Gpt, gpt_of
-from quadrille.algorithms.training.model_words import find_shape
+from quadrille.algorithms.training.model_files import find_shape
 from quadrille.algorithms.training.schemes import find_scheme
 from quadrille.algorithms.units import format_bytes, format_seconds
 from quadrille.experiments.output.destinations import Destinations

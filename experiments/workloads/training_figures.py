@@ -159,7 +159,7 @@ def figures_of(experiment: "Experiment", schedule: Schedule, spent: Spent) -> di
 def peak_bytes(schedule: Schedule, choices: Choices) -> int:
     """Bytes of the fuller one of the first and the last stage: between them there is no table, and less under way."""
     last = schedule.grid.rank_at({"pipeline": schedule.grid.pipeline - 1})
-    places = [schedule.place(rank) for rank in sorted({0, last})]
+    places = [schedule.coordinates(rank) for rank in sorted({0, last})]
     return max(kept.bytes for kept in storages(schedule, places, choices))
 
 

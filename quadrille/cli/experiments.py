@@ -2,9 +2,10 @@
 
 from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
-import typer
+import click
 
 from quadrille.cli.app import app
+from quadrille.cli.commands import argument, flag, switch
 from quadrille.cli.networks import COLLECTIVE
 from quadrille.cli.options import (
     CARRIED_OUT,
@@ -30,10 +31,8 @@ from quadrille.cli.options import (
     Sizes,
     Transposed,
     experiment_words,
-    flag,
     flags_of,
     machine_words,
-    switch,
     taken,
     typed,
     with_flags,
@@ -41,7 +40,7 @@ from quadrille.cli.options import (
 
 if TYPE_CHECKING:
     from quadrille.algorithms.formats.record import AskedGranularity
-    from quadrille.algorithms.matmuls.forms import Operand
+    from quadrille.algorithms.matmuls.matmul import Operand
     from quadrille.cli.words.matmul import MatmulWords
     from quadrille.experiments.output.destinations import Destinations
     from quadrille.experiments.workloads.run_options import RunOptions
@@ -51,7 +50,7 @@ COUNTED = flags_of(gpus=(Gpus, ""))
 """How many GPUs the grid of one experiment has to fit."""
 
 
-def words_on_gpus(context: typer.Context, given: dict[str, Any]) -> "MatmulWords":
+def words_on_gpus(context: click.Context, given: dict[str, Any]) -> "MatmulWords":
     """The words that name the experiment, with a grid that fits the GPUs; says which GPUs stay idle."""
     import os
 
@@ -113,10 +112,10 @@ def destinations(given: dict[str, Any], words: "MatmulWords", ranks: int) -> "De
 
 
 @app.command(
-    "run", help="Measure a multiplication or training steps: as one rank, or as many under launch, mpirun or srun."
+    "run", text="Measure a multiplication or training steps: as one rank, or as many under launch, mpirun or srun."
 )
 @with_flags(*EXPERIMENT_AND_RUN)
-def run(context: typer.Context, **given: Any) -> None:
+def run(context: click.Context, **given: Any) -> None:
     """Measure the experiment."""
     import os
 
@@ -137,9 +136,9 @@ def run(context: typer.Context, **given: Any) -> None:
     measure(experiment, machine, options=options, destinations=written, command=context.obj)
 
 
-@app.command("simulate", help="Predict a multiplication or training steps on a machine.")
+@app.command("simulate", text="Predict a multiplication or training steps on a machine.")
 @with_flags(*EXPERIMENT_AND_RUN)
-def simulate(context: typer.Context, **given: Any) -> None:
+def simulate(context: click.Context, **given: Any) -> None:
     """Predict the experiment."""
     from quadrille.simulator.gc_paused import gc_paused
 
@@ -178,7 +177,7 @@ def asked_granularity(given: dict[str, Any]) -> "AskedGranularity":
 
 @app.command()
 @with_flags(COUNTED, EXPERIMENT, TRAINING)
-def schedule(context: typer.Context, **given: Any) -> None:
+def schedule(context: click.Context, **given: Any) -> None:
     """Print a schedule: its tensors, then its lanes and ops."""
     from quadrille.algorithms.errors import InputError
     from quadrille.cli.words.experiment import experiment_of
@@ -191,9 +190,9 @@ def schedule(context: typer.Context, **given: Any) -> None:
 
 @app.command()
 def compare(
-    context: typer.Context,
-    predicted: Annotated[str, typer.Argument(metavar="PREDICTED", help="A record, or a folder of records.")],
-    measured: Annotated[str, typer.Argument(metavar="MEASURED", help="A record, or a folder of records.")],
+    context: click.Context,
+    predicted: Annotated[str, argument("PREDICTED", "A record, or a folder of records.")],
+    measured: Annotated[str, argument("MEASURED", "A record, or a folder of records.")],
     json: Json = "",
     figure: Plot = "",
     trace: Annotated[str, flag("--trace", "FILE", "Write both timelines as one Chrome trace.")] = "",
@@ -230,7 +229,7 @@ SWEEP = flags_of(
 
 @app.command()
 @with_flags(EXPERIMENT, TRAINING, CARRIED_OUT, SWEPT_COLLECTIVE, ON_MACHINE, SWEEP)
-def sweep(context: typer.Context, **given: Any) -> None:
+def sweep(context: click.Context, **given: Any) -> None:
     """Predict a multiplication, training steps or a collective for every combination of the values of some flags.
 
     As: quadrille sweep --collective all-reduce --group 16 --concurrent all --machine h100-superpod
@@ -247,8 +246,8 @@ def sweep(context: typer.Context, **given: Any) -> None:
 
 @app.command()
 def explain(
-    context: typer.Context,
-    record: Annotated[str, typer.Argument(metavar="FILE", help="A record, or the JSON of collective or flows.")],
+    context: click.Context,
+    record: Annotated[str, argument("FILE", "A record, or the JSON of collective or flows.")],
     json: Json = "",
 ) -> None:
     """Explain where the time of a run goes: critical path, causes, and the links that fill."""

@@ -3,14 +3,15 @@
 import shutil
 from typing import Annotated
 
-import typer
+import click
 
 from quadrille.algorithms.errors import InputError
 from quadrille.cli.app import laboratory_group
+from quadrille.cli.commands import argument, flag
 from quadrille.cli.hosts import LAUNCHABLE
-from quadrille.cli.options import Json, flag
+from quadrille.cli.options import Json
 
-Topology = Annotated[str, typer.Argument(metavar="TOPOLOGY", help="star:hosts=4, a family of hosts, or a file.")]
+Topology = Annotated[str, argument("TOPOLOGY", "star:hosts=4, a family of hosts, or a file.")]
 Rate = Annotated[str, flag("--rate", "RATE", "Of the hosts' links, such as 200mbit; others in proportion.")]
 Rule = Annotated[
     str,
@@ -31,12 +32,10 @@ def up(topology: Topology, rate: Rate = "", routing: Rule = "", name: Name = "la
     bring_up(topology, rate=rate, routing=routing, name=name)
 
 
-@laboratory_group.command(options_metavar="-n RANKS [OPTIONS]")
+@laboratory_group.command(usage="-n RANKS [OPTIONS]")
 def run(
     topology: Topology,
-    command: Annotated[
-        list[str], typer.Argument(metavar="-- COMMAND …", help="run …, calibrate …, rank … or any program.")
-    ],
+    command: Annotated[list[str], argument("-- COMMAND …", "run …, calibrate …, rank … or any program.")],
     ranks: Annotated[str, flag("-n", "RANKS", "How many, spread evenly over the hosts.")] = "",
     rate: Rate = "",
     routing: Rule = "",
@@ -62,7 +61,7 @@ def run(
 
 
 @laboratory_group.command()
-def down(name: Annotated[str, typer.Argument(metavar="[NAME]", help="Of the laboratory.")] = "lab") -> None:
+def down(name: Annotated[str, argument("[NAME]", "Of the laboratory.")] = "lab") -> None:
     """Take a laboratory down, and whatever killed ones have left."""
     from quadrille.experiments.laboratory.command import take_down
 
@@ -70,7 +69,7 @@ def down(name: Annotated[str, typer.Argument(metavar="[NAME]", help="Of the labo
 
 
 @laboratory_group.command()
-def status(context: typer.Context, json: Json = "") -> None:
+def status(context: click.Context, json: Json = "") -> None:
     """List the laboratories that stand on this machine."""
     from quadrille.experiments.laboratory.command import show
 

@@ -4,19 +4,18 @@ from collections.abc import Callable
 from inspect import Parameter
 from typing import Annotated, Any, cast, get_args
 
-import typer
+import click
 
 from quadrille.cli.app import app, topology_group
+from quadrille.cli.commands import argument, flag, switch
 from quadrille.cli.options import (
     ON_WIRING,
     Json,
     NoFold,
     NoFoldTime,
     NoLocal,
-    flag,
     flags_of,
     machine_words,
-    switch,
     taken,
     with_flags,
 )
@@ -58,7 +57,7 @@ COLLECTIVE_SWITCHES = flags_of(
         Parameter(
             "traffic",
             Parameter.KEYWORD_ONLY,
-            annotation=Annotated[str, typer.Argument(metavar="TRAFFIC.csv", help="source,destination,bytes,start_s")],
+            annotation=Annotated[str, argument("TRAFFIC.csv", "source,destination,bytes,start_s")],
         )
     ],
     flags_of(
@@ -75,7 +74,7 @@ COLLECTIVE_SWITCHES = flags_of(
     ),
     ON_WIRING,
 )
-def flows(context: typer.Context, **given: Any) -> None:
+def flows(context: click.Context, **given: Any) -> None:
     """Predict when many flows between GPUs, each of its own size and start, end on a machine."""
     from quadrille.cli.words.network_machines import flows_machine
     from quadrille.cli.words.numbers import one_of, whole_number
@@ -100,11 +99,11 @@ def collective_command() -> Callable[..., None]:
     kind = Parameter(
         "kind",
         Parameter.KEYWORD_ONLY,
-        annotation=Annotated[str, typer.Argument(metavar="KIND", help="all-gather, all-reduce, broadcast, …")],
+        annotation=Annotated[str, argument("KIND", "all-gather, all-reduce, broadcast, …")],
     )
 
     @with_flags([kind], COLLECTIVE, flags_of(json=(Json, "")), ON_WIRING, COLLECTIVE_SWITCHES)
-    def command(context: typer.Context, **given: Any) -> None:
+    def command(context: click.Context, **given: Any) -> None:
         from quadrille.cli.words.collectives import CollectiveWords, parse_kind, parse_question
         from quadrille.cli.words.network_machines import collective_machine
         from quadrille.cli.words.runs import files_read
@@ -125,13 +124,13 @@ def collective_command() -> Callable[..., None]:
     return command
 
 
-app.command("collective", help="Predict one collective of many groups on a machine, and what holds it back.")(
+app.command("collective", text="Predict one collective of many groups on a machine, and what holds it back.")(
     collective_command()
 )
 
 
 @app.command()
-def machines(name: Annotated[str, typer.Argument(metavar="[NAME]", help="One of them only.")] = "") -> None:
+def machines(name: Annotated[str, argument("[NAME]", "One of them only.")] = "") -> None:
     """List the machines known by name, and the source of every number."""
     from quadrille.topologies.find_machine import describe_machines
 
@@ -140,10 +139,10 @@ def machines(name: Annotated[str, typer.Argument(metavar="[NAME]", help="One of 
 
 @topology_group.command("show")
 def topology_show(
-    context: typer.Context,
+    context: click.Context,
     topology: Annotated[
         str,
-        typer.Argument(metavar="TOPOLOGY", help="A machine, FAMILY:KEY=VALUE,…, or a file (.json, .xml, .toml)."),
+        argument("TOPOLOGY", "A machine, FAMILY:KEY=VALUE,…, or a file (.json, .xml, .toml)."),
     ],
     gpus: Annotated[str, flag("--gpus", "N", "Of a named machine; by default all that it has.")] = "",
     json: Annotated[str, flag("--json", "FILE|-", "Write the network as node-link JSON; - is stdout.")] = "",

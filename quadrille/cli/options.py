@@ -8,23 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from inspect import Parameter, Signature
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+import click
+
+from quadrille.cli.commands import flag, switch
 
 if TYPE_CHECKING:
     from quadrille.cli.words.machines import MachineWords
     from quadrille.cli.words.matmul import MatmulWords
-
-
-def flag(name: str, metavar: str, text: str, *more_names: str) -> typer.models.OptionInfo:
-    """An option whose value is read as it was typed; the command parses it and says what is accepted."""
-    option: typer.models.OptionInfo = typer.Option(name, *more_names, metavar=metavar, help=text)
-    return option
-
-
-def switch(name: str, text: str) -> typer.models.OptionInfo:
-    """An option that is given or not."""
-    option: typer.models.OptionInfo = typer.Option(name, help=text, show_default=False)
-    return option
 
 
 Sizes = Annotated[str, flag("--matmul", "M,K,N", "C (M x N) = A (M x K) B (K x N).")]
@@ -197,10 +187,10 @@ DESTINATIONS = flags_of(json=(Json, ""), trace=(Trace, ""), timeline=(TimelineFi
 
 
 def with_flags(*groups: Sequence[Parameter]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Gives a command that takes any flags these ones, as typer reads them, after its context."""
+    """Gives a command that takes any flags these ones, after its context."""
 
     def declared(command: Callable[..., None]) -> Callable[..., None]:
-        context = Parameter("context", Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+        context = Parameter("context", Parameter.POSITIONAL_OR_KEYWORD, annotation=click.Context)
         parameters = [context, *(one for group in groups for one in group)]
         command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
         command.__annotations__ = {one.name: one.annotation for one in parameters}
@@ -223,13 +213,15 @@ def machine_words(given: Mapping[str, Any]) -> "MachineWords":
     return MachineWords(**on)
 
 
-def typed(context: typer.Context, given: Mapping[str, Any]) -> set[str]:
-    """Names of the flags that stood on the command line."""
+def typed(context: click.Context, given: Mapping[str, Any]) -> set[str]:
+    """Names of the flags that stood on the command line, or in the file of an experiment."""
     sources = {name: context.get_parameter_source(name) for name in given}
-    return {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
+    return {
+        name for name, source in sources.items() if source is not None and source.name in ("COMMANDLINE", "DEFAULT_MAP")
+    }
 
 
-def experiment_words(context: typer.Context, given: Mapping[str, Any]) -> "MatmulWords":
+def experiment_words(context: click.Context, given: Mapping[str, Any]) -> "MatmulWords":
     """The flags that name a multiplication or training steps; a dtype that was not typed is not known yet."""
     from quadrille.cli.words.training import TrainingWords
 

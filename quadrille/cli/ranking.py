@@ -2,9 +2,10 @@
 
 from typing import Annotated, Any
 
-import typer
+import click
 
 from quadrille.cli.app import app
+from quadrille.cli.commands import flag, switch
 from quadrille.cli.options import (
     GRANULARITY,
     ON_MACHINE,
@@ -15,10 +16,8 @@ from quadrille.cli.options import (
     Overlap,
     Recompute,
     SequenceParallel,
-    flag,
     flags_of,
     machine_words,
-    switch,
     taken,
     with_flags,
 )
@@ -61,7 +60,7 @@ RANKED = flags_of(
 
 @app.command("rank")
 @with_flags(RANKED, GRANULARITY, ON_MACHINE, flags_of(json=(Json, "")))
-def rank(context: typer.Context, **given: Any) -> None:
+def rank(context: click.Context, **given: Any) -> None:
     """Rank all grids of a GPT by a communication model, simulate the best, and set both orders side by side.
 
     With --scheme, --pipeline, --zero, --micro-batch or --interleave, rank all of these by a closed form of the step.

@@ -3,10 +3,11 @@
 from collections.abc import Callable
 from typing import Annotated, Any
 
-import typer
+import click
 
 from quadrille.cli import training_studies
 from quadrille.cli.app import study
+from quadrille.cli.commands import flag, switch, toggle
 from quadrille.cli.options import (
     ON_MACHINE,
     ORDER,
@@ -22,10 +23,8 @@ from quadrille.cli.options import (
     Threads,
     Transposed,
     by_default,
-    flag,
     flags_of,
     machine_words,
-    switch,
     with_flags,
 )
 
@@ -46,11 +45,11 @@ def main_job(folder: Annotated[str, flag("--folder", "DIR", "Where its files go.
 
 @study.command("host-fidelity")
 def host_fidelity(
-    context: typer.Context,
+    context: click.Context,
     seed: Annotated[str, flag("--seed", "S", "Draw other cases.")] = "0",
     cases: Annotated[str, flag("--cases", "N", "How many multiplications are drawn.")] = "24",
     machine: Annotated[str, flag("--machine", "FILE.toml", "Of this host; by default it is calibrated first.")] = "",
-    oversubscribed: Annotated[bool, typer.Option(help="Report 4 and 8 ranks too.")] = True,
+    oversubscribed: Annotated[bool, toggle("--oversubscribed", "Report 4 and 8 ranks too.")] = True,
     json: Json = "",
 ) -> None:
     """How far off are predictions of this host, over cases drawn by the seed?"""
@@ -69,7 +68,7 @@ def host_fidelity(
 
 @study.command("fidelity")
 def fidelity(
-    context: typer.Context,
+    context: click.Context,
     sites: Annotated[
         str, flag("--sites", "WORD …", "Those whose names begin so: shared, star, leaf-spine, GPU ….")
     ] = "",
@@ -100,9 +99,9 @@ def fidelity(
 
 @study.command("simulator-speed")
 def simulator_speed(
-    context: typer.Context,
+    context: click.Context,
     quick: Annotated[bool, switch("--quick", "One repeat, at most 16,384 GPUs, nothing switched off.")] = False,
-    simgrid: Annotated[bool, typer.Option(help="Run SimGrid beside, where it is installed.")] = True,
+    simgrid: Annotated[bool, toggle("--simgrid", "Run SimGrid beside, where it is installed.")] = True,
     json: Json = "",
 ) -> None:
     """How fast is the network simulator, on pinned workloads, beside SimGrid?"""
@@ -113,7 +112,7 @@ def simulator_speed(
 
 @study.command("runtime-speed")
 def runtime_speed(
-    context: typer.Context,
+    context: click.Context,
     matmul: Annotated[str, flag("--matmul", "M,K,N", "One product; four usual ones by default.")] = "",
     ranks: Annotated[str, flag("-n", "RANKS", "Of this host.")] = "2",
     turns: Annotated[str, flag("--turns", "N", "Of every entrant.")] = "20",
@@ -135,7 +134,7 @@ def runtime_speed(
 
 @study.command("gpu")
 def gpu(
-    context: typer.Context,
+    context: click.Context,
     ranks: Annotated[str, flag("--ranks", "N,…", "How many share the GPU: of 1, 2, 4 and 8.")] = "1,2,4,8",
     out: Annotated[str, flag("--out", "FILE.toml", "Write what was measured as a machine file.")] = "",
     json: Json = "",
@@ -151,7 +150,7 @@ def gpu(
 
 @study.command("published-collectives")
 def published_collectives(
-    context: typer.Context,
+    context: click.Context,
     rows: Annotated[str, flag("--rows", "FILE.csv", "Published measurements; by default the project's own.")] = "",
     json: Json = "",
     figure: Plot = "",
@@ -164,7 +163,7 @@ def published_collectives(
 
 @study.command("published-training")
 def published_training(
-    context: typer.Context,
+    context: click.Context,
     rows: Annotated[str, flag("--rows", "FILE.csv", "Published training runs; by default the project's own.")] = "",
     claims: Annotated[bool, switch("--claims", "Predict what papers claim of their schemes too: minutes.")] = False,
     json: Json = "",
@@ -200,7 +199,7 @@ def scaling_command(kind: str) -> Callable[..., None]:
     """The command of one kind of scaling study: both take the same flags."""
 
     @with_flags(by_default(ON_MACHINE, machine="perlmutter"), SCALED)
-    def command(context: typer.Context, **given: Any) -> None:
+    def command(context: click.Context, **given: Any) -> None:
         from quadrille.algorithms.matmuls.matmul import parse_sizes
         from quadrille.cli.words.machines import chosen_machine
         from quadrille.cli.words.numbers import whole_number
@@ -226,5 +225,5 @@ def scaling_command(kind: str) -> Callable[..., None]:
     return command
 
 
-study.command("weak-scaling", help="How a multiplication that grows goes on more GPUs.")(scaling_command("weak"))
-study.command("strong-scaling", help="How the same multiplication goes on more GPUs.")(scaling_command("strong"))
+study.command("weak-scaling", text="How a multiplication that grows goes on more GPUs.")(scaling_command("weak"))
+study.command("strong-scaling", text="How the same multiplication goes on more GPUs.")(scaling_command("strong"))

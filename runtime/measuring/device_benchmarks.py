@@ -2,15 +2,17 @@
 
 Work is handed over several times and waited for once, so that seconds are the device's.
 Products are those of the runtime (`cupy_library.py`) on random values, since zeros heat a GPU less than a run does.
+The clock of a GPU rises from idle: `warm_up` runs products before anything is timed.
 Nothing here knows of an algorithm, but for one: a product by the executor on one rank, beside CuPy's own.
 """
 
+import importlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import median
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -19,18 +21,27 @@ from quadrille.algorithms.formats.percentiles import spread
 from quadrille.algorithms.matmuls.catalogue import matmul_schedule
 from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.schedule.kernels import SIGNATURES, Function, attention_flops
 from quadrille.algorithms.schedule.ops import GemmLayout
-from quadrille.algorithms.schedule.tensors import DType
+from quadrille.algorithms.schedule.tensors import Block, DType
 from quadrille.runtime.arrays.array_library import Array
-from quadrille.runtime.arrays.cupy_library import CUDA_R_32F, GEMM, CupyLibrary
+from quadrille.runtime.arrays.cupy_library import CUBLAS_DEFAULT_MATH, CUDA_R_32F, GEMM, CupyLibrary
 from quadrille.runtime.carriers.in_process import InProcess
 from quadrille.runtime.execution.execute import execute
+from quadrille.runtime.kernels.kernel_arguments import KernelArguments
+from quadrille.runtime.kernels.layer_kernels import carry_out
+from quadrille.runtime.measuring.measured_kernels import arguments
 from quadrille.runtime.operands.operands import Operands
 
 Operation = Literal["copy", "add", "zero", "to host", "to device"]
 LONG_ENOUGH_SECONDS, MOST_AT_ONCE = 5e-3, 200
 """So long is what is waited for at once, in at most so many pieces of work."""
 REPEATS = 7
+EXECUTOR_REPEATS = 15
+"""Of the executor beside CuPy's own product: their ratio is judged to a percent."""
+WARM_UP_SECONDS, WARM_UP_SIZE = 1.0, 4096
+SUMS = ("m 1", "m 2", "1 1")
+"""Shapes of sums and moments, which are float32 where matrices have 16 bits."""
 VALUES = 1 << 20
 """Random values that operands are made of, again and again."""
 
@@ -68,6 +79,54 @@ class LaunchCost:
 
     seconds: float
     alone_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceKernel:
+    """A function of a layer that reads and writes `bytes` of the device's memory."""
+
+    function: Function
+    dtype: DType
+    bytes: int
+    seconds: float
+    spread: float
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceAttention:
+    """Causal attention of so many sequences of `tokens`, with `heads` of `head` columns each; `bytes` in and out."""
+
+    function: Function
+    dtype: DType
+    sequences: int
+    tokens: int
+    heads: int
+    head: int
+    bytes: int
+    seconds: float
+    spread: float
+
+    @property
+    def flops_per_second(self) -> float:
+        rows, columns = self.sequences * self.tokens, self.heads * self.head
+        return attention_flops(self.function, rows, columns, self.tokens) / self.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorRatio:
+    """A product by CuPy alone and as a whole run of one rank, in turns.
+
+    Parameters
+    ----------
+    bare : the call that makes the product by CuPy alone
+    bare_seconds, seconds : medians of the bare product and of the run
+    share : median of the bare product's seconds over those of the run next to it
+    """
+
+    bare: str
+    bare_seconds: float
+    seconds: float
+    share: float
 
 
 class Tf32Library(CupyLibrary):
@@ -110,43 +169,124 @@ class DeviceBench:
         return DeviceStream(operation, elements * 4, seconds, off)
 
     def launch(self) -> LaunchCost:
-        """Of one element set to zero."""
+        """Of a sum of one element: a kernel that CuPy hands over."""
         library = self._library
-        one = library.empty(1, "float32")
-        act = partial(library.zero, one)
+        one, other = library.empty(1, "float32"), library.empty(1, "float32")
+        act = partial(library.add, one, other, one)
         together = self._timed(act, library)[0]
         alone = [_seconds(act, library) for _ in range(self._repeats)]
         return LaunchCost(together, median(alone))
 
-    def executor_ratio(self, size: int, dtype: DType) -> tuple[float, float]:
-        """Median seconds of a product size^3 by CuPy alone and as a whole run of one rank, each beside the other.
+    def warm_up(self, seconds: float = WARM_UP_SECONDS, size: int = WARM_UP_SIZE) -> None:
+        """Products for so long: the device's clock is then that of a device at work."""
+        library, (a, b, c) = self._library, (self._random((size, size), "float16") for _ in range(3))
+        act, stop = partial(library.matmul, a, b, c), time.perf_counter() + seconds
+        while time.perf_counter() < stop:
+            _seconds(act, library, count=10)
 
-        CuPy's own has no bfloat16: there the bare product is cuBLAS's, called as the runtime calls it.
-        """
+    def kernel(self, function: Function, dtype: DType, elements: int) -> DeviceKernel:
+        """A layer's function on a matrix of about so many elements, with sums and moments in float32."""
+        signature, given = SIGNATURES[function], arguments(function, "float32", elements)
+        into, updates, sources = (
+            tuple(self._random(one.shape, _kept(dtype, word)) for one, word in zip(arrays, words, strict=True))
+            for arrays, words in (
+                (given.into, signature.into),
+                (given.updates, signature.updates),
+                (given.sources, signature.sources),
+            )
+        )
+        made = KernelArguments(self._library.module, into, updates, sources, (), given.scalars, 0)
+        return self._kernel(function, dtype, made)
+
+    def softmax(self, dtype: DType, rows: int, columns: int) -> tuple[DeviceKernel, ...]:
+        """The functions of a softmax over a vocabulary: maxima of rows, sums of exponentials, and the gradient."""
+        library = self._library
+        x, towards_x = (self._random((rows, columns), dtype) for _ in range(2))
+        maxima, sums, loss = (self._random(shape, "float32") for shape in ((rows, 1), (rows, 2), (1, 1)))
+        targets = library.empty(rows, "int32")
+        library.put(targets, np.arange(rows) % columns)
+        targets = targets.reshape(rows, 1)
+        whole, weight = (Block(rows=(0, rows), columns=(0, columns)),), {"weight": 1.0}
+        calls: tuple[tuple[Function, tuple[Array, ...], tuple[Array, ...]], ...] = (
+            ("row_maxima", (maxima,), (x,)),
+            ("exponential_sums", (sums,), (x, maxima, targets)),
+            ("cross_entropy", (towards_x, loss), (x, maxima, sums, targets)),
+        )
+        return tuple(
+            self._kernel(function, dtype, KernelArguments(library.module, into, (), sources, whole, weight, 0))
+            for function, into, sources in calls
+        )
+
+    def attention(
+        self, function: Function, dtype: DType, sequences: int, tokens: int, heads: int, head: int
+    ) -> DeviceAttention:
+        """Causal attention, or its gradient; `attention` or `attention_gradient`."""
+        rows, columns = sequences * tokens, heads * head
+        whole, part, sums = (rows, 3 * columns), (rows, columns), (rows, heads)
+        shapes = {
+            "attention": ((part, sums), (whole,)),
+            "attention_gradient": ((whole,), (whole, part, sums, part)),
+        }[function]
+        into, sources = (
+            tuple(self._random(shape, "float32" if shape == sums else dtype) for shape in side) for side in shapes
+        )
+        scalars = {"sequence": float(tokens), "head": float(head)}
+        timed = self._kernel(function, dtype, KernelArguments(self._library.module, into, (), sources, (), scalars, 0))
+        return DeviceAttention(
+            function, dtype, sequences, tokens, heads, head, timed.bytes, timed.seconds, timed.spread
+        )
+
+    def _kernel(self, function: Function, dtype: DType, given: KernelArguments) -> DeviceKernel:
+        library = self._library
+        touched = sum(one.nbytes for one in (*given.into, *given.updates, *given.updates, *given.sources))
+        act = partial(library.carry_out, partial(carry_out, function, given))
+        return DeviceKernel(function, dtype, touched, *self._timed(act, library))
+
+    def executor_ratio(self, size: int, dtype: DType, repeats: int = EXECUTOR_REPEATS) -> ExecutorRatio:
+        """A product size^3 by CuPy alone and as a whole run of one rank, each beside the other."""
         library, bare = self._library, list[float]()
-        a, b, c = (self._random((size, size), dtype) for _ in range(3))
-
-        def multiply() -> None:
-            if dtype == "bfloat16":
-                library.matmul(a, b, c)
-            else:
-                library.carry_out(lambda: library.module.matmul(a, b, out=c))
-
-        schedule = matmul_schedule(Matmul(size, size, size, dtype), "4d", Grid())
+        name, multiply = self.bare_product(*(self._random((size, size), dtype) for _ in range(3)), dtype=dtype)
+        _seconds(multiply, library)
         execution = execute(
-            schedule,
+            matmul_schedule(Matmul(size, size, size, dtype), "4d", Grid()),
             Operands(size, size, size, dtype),
             InProcess(1),
-            repeats=self._repeats,
+            repeats=repeats,
             warmups=1,
             library=library,
             between=lambda _rank: bare.append(_seconds(multiply, library)),
         )
-        return median(bare[1:]), median(timeline.makespan for timeline in execution.timelines)
+        ours = [timeline.makespan for timeline in execution.timelines]
+        shares = [alone / run for alone, run in zip(bare[1:], ours, strict=True)]
+        return ExecutorRatio(name, median(bare[1:]), median(ours), median(shares))
+
+    def bare_product(self, a: Array, b: Array, c: Array, *, dtype: DType) -> tuple[str, Callable[[], None]]:
+        """CuPy's `matmul` with its own settings of cuBLAS, and its name.
+
+        Of bfloat16 it takes CuPy 14 and ml_dtypes: without them the product is cuBLAS's call as the runtime makes it.
+        """
+        library = self._library
+        operands: Sequence[Array] = (a, b, c)
+        if dtype == "bfloat16":
+            try:
+                element = importlib.import_module("ml_dtypes").bfloat16
+                operands = [array.view(element) for array in operands]
+                library.carry_out(partial(_cupy_product, library.module, operands))
+                library.synchronise()
+            except (ImportError, TypeError, ValueError, RuntimeError, NotImplementedError):
+                return "cublasGemmEx", partial(library.matmul, a, b, c)
+        return "cupy.matmul", partial(library.carry_out, partial(_cupy_product, library.module, operands))
 
     def _random(self, shape: tuple[int, ...], dtype: DType) -> Array:
-        array = self._library.empty(int(np.prod(shape)), dtype)
-        self._library.put(array, np.resize(self._values, array.size))
+        """Random values: those of the host once, and copies of them on the device behind."""
+        library, array = self._library, self._library.empty(int(np.prod(shape)), dtype)
+        filled = min(array.size, self._values.size)
+        library.put(array[:filled], self._values[:filled])
+        while filled < array.size:
+            more = min(filled, array.size - filled)
+            library.copy(array[filled : filled + more], array[:more])
+            filled += more
+        library.synchronise()
         return array.reshape(shape)
 
     def _timed(self, act: Callable[[], None], library: CupyLibrary) -> tuple[float, float]:
@@ -155,6 +295,18 @@ class DeviceBench:
         count = max(1, min(MOST_AT_ONCE, int(LONG_ENOUGH_SECONDS / _seconds(act, library))))
         times = [_seconds(act, library, count) / count for _ in range(self._repeats)]
         return median(times), spread(times)
+
+
+def _kept(dtype: DType, word: str) -> DType:
+    """The dtype of a tensor of a function whose matrix has `dtype`."""
+    return "float32" if word in SUMS and dtype in ("float16", "bfloat16") else dtype
+
+
+def _cupy_product(cupy: Any, operands: Sequence[Array]) -> None:
+    a, b, c = operands
+    cublas = cupy.cuda.cublas
+    cublas.setMathMode(cupy.cuda.device.get_cublas_handle(), CUBLAS_DEFAULT_MATH)
+    cupy.matmul(a, b, out=c)
 
 
 def _seconds(act: Callable[[], None], library: CupyLibrary, count: int = 1) -> float:

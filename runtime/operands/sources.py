@@ -21,4 +21,4 @@ class WholeMatrices:
 
     def stored(self, matrix: str, block: Block) -> Any:
         rectangle = self._matrices[matrix][slice(*block.rows), slice(*block.columns)]
-        return rectangle if block.piece is None else rectangle.reshape(-1)[slice(*block.piece)]
+        return rectangle if block.flat_range is None else rectangle.reshape(-1)[slice(*block.flat_range)]

@@ -30,7 +30,7 @@ from quadrille.simulator.collectives.walk_state import (
     check_period,
     rebase,
 )
-from quadrille.simulator.engine.event_queue import HEAP, put, take
+from quadrille.simulator.engine.event_queue import HEAP, pop, push
 from quadrille.simulator.engine.rates import begin, end, settle
 
 # What `walk` gives back
@@ -72,7 +72,7 @@ def _happen(w: WalkState, s: Any) -> None:
     while w.numbers[HEAP] > 0 and w.due[w.heap[0]] <= limit:
         w.batch[count] = w.heap[0]
         count += 1
-        take(w)
+        pop(w)
     w.numbers[EVENTS] += count
     unsettled = 0
     for i in range(count):
@@ -125,7 +125,7 @@ def _set_speed(w: WalkState, f: int, speed: float) -> None:
     w.left[f] -= w.speed[f] * (now - w.since[f])
     w.since[f] = now
     w.speed[f] = speed
-    put(w, f, now + max(0.0, w.left[f]) / speed)
+    push(w, f, now + max(0.0, w.left[f]) / speed)
 
 
 def _enter(w: WalkState, i: int) -> None:
@@ -164,7 +164,7 @@ def _post(w: WalkState, i: int, send: int, receive: int, size: float) -> None:
             w.status[f] = side
         else:
             w.status[f] = LATENT
-            put(w, f, w.reals[CLOCK] + w.latency[f])
+            push(w, f, w.reals[CLOCK] + w.latency[f])
 
 
 def _elements(w: WalkState, run: int, k: int, first: int, count: int) -> int:

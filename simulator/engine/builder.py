@@ -1,125 +1,240 @@
-"""Tables that grow: what has been entered becomes columns, and the flows on resources a state of `sharing`."""
+"""Declares what the flow engine simulates: resources, flows on them, wires, programs and members.
 
-from collections.abc import Sequence
-from math import inf
-from typing import Any
+Everything is numbered from 0 in the order in which it is added.  The engine copies new entries into
+its state (`engine_state.py`) before it goes on, so more may be added while the simulation runs.
+"""
 
-import numpy as np
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf, isfinite
 
-from quadrille.simulator.engine import rates
-from quadrille.simulator.engine.engine_state import FOLDS, LEADER, NONE, NUMBERS, REALS, SLOWED, EngineState
-from quadrille.simulator.engine.entries import EngineBuilder
-from quadrille.simulator.engine.flow_state import ACTIVE, FlowState, as_lists, new_state
-from quadrille.simulator.engine.period_detector import TOLD
-
-OF_FLOWS = (
-    "work", "latency", "alone", "extrapolated", "sender", "receiver", "status", "left", "since", "speed", "due",
-    "begun", "done", "heap", "slot", "changed", "stopped", "saved_mark", "saved_status", "saved_ahead", "saved_begun",
-    "saved_left", "taps",
-)  # fmt: skip
-OF_WIRES = ("waits", "waiting_member", "waiting_flow", "buffered", "came")
-OF_STAGES = ("count", "send_wire", "send_flow", "receive_wire", "local", "if_waited", "if_beside")
-OF_MEMBERS = (
-    "program", "stage", "k", "pending", "entered", "waited", "latency_paid", "computed", "was_extrapolated", "waiting",
-    "path_latency", "path_bandwidth", "path_contention", "path_compute", "disturbing", "sending", "receiving", "ended",
-    "starting", "saved_stage", "saved_k", "saved_doing", "saved_entered",
-)  # fmt: skip
-OF_RESOURCES = ("disturbed", "using", "opened", "busy", "saved_busy")
-WHOLE = {
-    "extrapolated", "entries", "entry_resource", "sender", "receiver", "status", "heap", "slot", "changed", "stopped",
-    "saved_mark", "saved_status", *OF_WIRES, "first", *OF_STAGES, "wired", "disturbs", "disturbing", "worker",
-    "sending", "receiving", "disturbed", "program", "stage", "k", "pending", "waited", "was_extrapolated", "ended",
-    "starting", "saved_stage", "saved_k", "saved_doing", "using", "bursty", "tap", "taps", "numbers",
-}  # fmt: skip
-BLANK = {"slot": NONE, "stage": NONE, "receiver": NONE, "sending": NONE, "receiving": NONE}
-"""What a column holds where nothing has happened, if that is not zero."""
+from quadrille.algorithms.errors import InputError
+from quadrille.simulator.engine.flow_state import NONE
 
 
-def empty(*, memory: bool) -> EngineState:
-    """The table in which there is nothing yet."""
-    under = EngineState(**{name: [] for name in EngineState._fields})
-    under.first.append(0)
-    under.entries.append(0)
-    under.numbers.extend([0] * NUMBERS)
-    under.reals.extend([0.0] * REALS)
-    under.numbers[FOLDS], under.numbers[LEADER] = int(memory), NONE
-    return under
-
-
-def grown(under: EngineState, registered: EngineBuilder, *, arrays: bool) -> EngineState:
-    """The table with everything that has been entered.
+@dataclass(frozen=True, slots=True)
+class ProgramStage:
+    """What a member does at once: a send and a receive, then local work; repeated `count` times.
 
     Parameters
     ----------
-    arrays : whether the columns become arrays, for compiled kernels
+    count : number of repetitions
+    send : wire, and the flow that the message is
+    receive : wire
+    local : flow of the local work
+    only_if_waited : whether the stage is skipped unless the member waited for its last transfers
+    only_if_overlapped : whether the stage is skipped unless the member's compute member is at work
     """
-    known = len(under.work)
-    new: dict[str, Sequence[Any]] = {}
-    flows = list(zip(*registered.flows[known:], strict=True)) or [(), (), (), ()]
-    new |= dict(zip(OF_FLOWS, flows, strict=False))
-    entries = under.entries[-1]
-    new["entry_resource"] = [j for resources in registered.resources[known:] for j in resources]
-    new["entry_share"] = [share for shares in registered.shares[known:] for share in shares]
-    new["entries"] = [entries := entries + len(resources) for resources in registered.resources[known:]]
-    stages = list(zip(*registered.stages[len(under.count) :], strict=True)) or [()] * len(OF_STAGES)
-    new |= dict(zip(OF_STAGES, stages, strict=True))
-    new["first"] = registered.first[len(under.first) :]
-    new["buffered"] = registered.buffered[len(under.buffered) :]
-    new["wired"] = registered.wired[len(under.wired) :]
-    new["disturbs"] = registered.disturbs[len(under.disturbs) :]
-    new["worker"], new["leaves"] = registered.worker[len(under.worker) :], registered.leaves[len(under.leaves) :]
-    new["calm"], new["slow"] = registered.calm[len(under.calm) :], registered.capacities[len(under.slow) :]
-    links = registered.bursty[len(under.bursty) :]
-    new["bursty"], new["tap"] = [one.resource for one in links], [one.tap for one in links]
-    new["bucket"] = new["level"] = [one.burst for one in links]
-    new["poured"] = new["flowing"] = [0.0] * len(links)
-    of_tap = {one.tap: place for place, one in enumerate(registered.bursty)}
-    new["taps"] = [of_tap.get(flow, NONE) for flow in range(known, len(registered.flows))]
-    sizes = dict.fromkeys(OF_FLOWS, len(registered.flows)) | dict.fromkeys(OF_WIRES, len(registered.buffered))
-    sizes |= dict.fromkeys(OF_MEMBERS, len(registered.disturbs)) | dict.fromkeys(
-        OF_RESOURCES, len(registered.capacities)
-    )
-    sizes["saved_told"] = TOLD * len(registered.disturbs)
-    columns = {}
-    for name in EngineState._fields:
-        old = getattr(under, name)
-        more = new.get(name, ())
-        if name in sizes and name not in new:
-            more = [BLANK.get(name, 0 if name in WHOLE else 0.0)] * (sizes[name] - len(old))
-        columns[name] = _joined(old, more, whole=name in WHOLE, arrays=arrays)
-    if registered.bursty or any(registered.buffered):  # what is in a bucket, or has come, is no part of states compared
-        columns["numbers"][FOLDS] = 0
-    columns["numbers"][SLOWED] = int(any(worker != NONE for worker in registered.worker))
-    return EngineState(**columns)
+
+    count: int = 1
+    send: tuple[int, int] | None = None
+    receive: int | None = None
+    local: int | None = None
+    only_if_waited: bool = False
+    only_if_overlapped: bool = False
 
 
-def _joined(old: Any, more: Sequence[Any], *, whole: bool, arrays: bool) -> Any:
-    if not arrays:
-        old.extend(more)
-        return old
-    kind = np.int64 if whole else np.float64
-    return np.concatenate([np.asarray(old, kind), np.asarray(more, kind)]) if len(more) else np.asarray(old, kind)
+@dataclass(frozen=True, slots=True)
+class BurstLink:
+    """A link with a token bucket.
+
+    Parameters
+    ----------
+    resource : number of the link
+    burst : size of the bucket [B]
+    empty_event : dummy flow whose event is that the bucket is empty
+    """
+
+    resource: int
+    burst: float
+    empty_event: int
 
 
-def shared(
-    registered: EngineBuilder, under: EngineState, before: FlowState | None, *, local: bool, arrays: bool
-) -> FlowState:
-    """The state of all flows on their resources; those under way begin anew."""
-    state = new_state(
-        np.array(registered.capacities or [inf]),
-        np.array(under.entries, np.int64),
-        np.array(under.entry_resource, np.int64),
-        np.array(under.entry_share, np.float64),
-        np.array(registered.weights),
-        np.array(registered.caps),
-        local=local,
-        changing=[*registered.paces, *(one.resource for one in registered.bursty)],
-    )
-    for resource, calm in enumerate(registered.calm):
-        if calm != registered.capacities[resource] and not under.disturbed[resource]:
-            state.capacities[resource] = calm
-    state = state if arrays else as_lists(state)
-    if before is not None:
-        for place in range(before.counts[ACTIVE]):
-            rates.begin(state, int(before.active[place]))
-    return state
+class EngineBuilder:
+    """Resources, flows, wires, programs and members of an engine.
+
+    Attributes
+    ----------
+    capacities, full_capacities : capacity of each resource; for a throttle, the reduced and the full capacity
+    names : name of each resource, or a function that makes it
+    throttles, burst_links : resources of these kinds
+    flows : work, latency, alone_seconds and extrapolated of each flow
+    flow_resources, flow_shares : resources of each flow, and units of them for each unit of work
+    caps, weights : largest rate and weight of each flow
+    stages : columns of each stage, see `engine_state.py`
+    first_stages : program p has the stages first_stages[p] .. first_stages[p + 1] - 1
+    communicates : whether each program sends or receives
+    throttle_of_member, compute_members, rate_shares_left : see `engine_state.py`, by member
+    eager : whether each wire sends eagerly
+    """
+
+    def __init__(self) -> None:
+        self.capacities: list[float] = []
+        self.full_capacities: list[float] = []
+        self.names: list[str | Callable[[], str]] = []
+        self.throttles: list[int] = []
+        self.burst_links: list[BurstLink] = []
+        self.flows: list[tuple[float, float, float, int]] = []
+        self.flow_resources: list[tuple[int, ...]] = []
+        self.flow_shares: list[tuple[float, ...]] = []
+        self.caps: list[float] = []
+        self.weights: list[float] = []
+        self.stages: list[tuple[int, int, int, int, int, int, int]] = []
+        self.first_stages: list[int] = [0]
+        self.communicates: list[int] = []
+        self.throttle_of_member: list[int] = []
+        self.compute_members: list[int] = []
+        self.rate_shares_left: list[float] = []
+        self.eager: list[int] = []
+
+    # Resources
+
+    def add_resource(self, capacity: float, name: str | Callable[[], str] = "") -> int:
+        """Add a resource; returns its number.
+
+        Parameters
+        ----------
+        capacity : units per second, may be infinite
+        name : or a function that makes the name when it is needed
+
+        Raises
+        ------
+        InputError : a capacity that is not above zero
+        """
+        if not capacity > 0:
+            label = name if isinstance(name, str) else name()
+            raise InputError(f"capacity {capacity!r} of resource {label!r}: a capacity is a number above 0")
+        self.capacities.append(float(capacity))
+        self.full_capacities.append(float(capacity))
+        self.names.append(name)
+        return len(self.names) - 1
+
+    def add_throttle(self, slowdown: float, name: str = "") -> int:
+        """Add a resource of capacity 1, or 1 / slowdown while members that engage it communicate."""
+        throttle = self.add_resource(1.0 / slowdown, name)
+        self.full_capacities[throttle] = 1.0
+        self.throttles.append(throttle)
+        return throttle
+
+    def add_link(self, rate: float, burst: float, name: str | Callable[[], str] = "") -> int:
+        """Add a link with a token bucket.
+
+        Parameters
+        ----------
+        rate : capacity while the bucket is empty [B/s]
+        burst : bytes that cross the link at once after an idle time [B]
+        """
+        link = self.add_resource(rate, name)
+        self.burst_links.append(BurstLink(link, burst, self.flow(0.0, {}, cap=1.0)))
+        return link
+
+    @property
+    def resource_count(self) -> int:
+        return len(self.names)
+
+    def resource_name(self, resource: int) -> str:
+        name = self.names[resource]
+        return name if isinstance(name, str) else name()
+
+    def resource_capacity(self, resource: int) -> float:
+        """Capacity while nobody engages the resource as a throttle [units/s]."""
+        return self.full_capacities[resource]
+
+    # Work
+
+    def flow(
+        self,
+        work: float,
+        demands: Mapping[int, float],
+        *,
+        weight: float = 1.0,
+        cap: float = inf,
+        latency: float = 0.0,
+        alone: float = 0.0,
+        extrapolated: bool = False,
+    ) -> int:
+        """Add a flow: a piece of work that may run any number of times, but once at a time.
+
+        Parameters
+        ----------
+        work : size in any unit (bytes, flop, seconds); work 0 ends right after the latency
+        demands : units of each resource for each unit of work
+        weight : share of resources relative to other flows
+        cap : largest rate [units of work/s]
+        latency : time before the work starts [s]
+        alone : seconds of the work with nothing else under way, for the time breakdown
+        extrapolated : whether the work is larger than what was measured
+
+        Raises
+        ------
+        InputError : a number out of range, an unknown resource, nothing that limits the rate
+        """
+        self._check(work, demands, weight, cap, latency)
+        used = [(resource, float(demand)) for resource, demand in sorted(demands.items()) if demand > 0]
+        self.flows.append((float(work), float(latency), float(alone), int(extrapolated)))
+        self.flow_resources.append(tuple(resource for resource, _ in used))
+        self.flow_shares.append(tuple(demand for _, demand in used))
+        self.caps.append(float(cap))
+        self.weights.append(float(weight))
+        return len(self.flows) - 1
+
+    def wire(self, *, eager: bool = False) -> int:
+        """Add a wire, which matches sends with receives in order.
+
+        Parameters
+        ----------
+        eager : whether messages start when they are sent, and wait for their receive at the receiver
+        """
+        self.eager.append(int(eager))
+        return len(self.eager) - 1
+
+    def program(self, stages: Sequence[ProgramStage]) -> int:
+        """Add a program: stages, one after the other."""
+        for stage in stages:
+            assert stage.send is not None or stage.receive is not None or stage.local is not None, "an empty stage"
+            wire, flow = stage.send or (NONE, NONE)
+            receive, local = (NONE if part is None else part for part in (stage.receive, stage.local))
+            conditions = int(stage.only_if_waited), int(stage.only_if_overlapped)
+            self.stages.append((stage.count, wire, flow, receive, local, *conditions))
+        self.first_stages.append(len(self.stages))
+        self.communicates.append(int(any(stage.send is not None or stage.receive is not None for stage in stages)))
+        return len(self.first_stages) - 2
+
+    def member(
+        self, throttle: int | None = None, *, compute_member: int | None = None, message_slowdown: float = 1.0
+    ) -> int:
+        """Add a member, which runs programs one after the other.
+
+        Parameters
+        ----------
+        throttle : resource that is slower while this member communicates
+        compute_member : the member before this one whose work slows the messages of this one
+        message_slowdown : factor by which this member's work lengthens messages of the members beside it
+        """
+        previous = self.compute_members
+        assert compute_member is None or compute_member + 1 == len(previous) or previous[-1] == compute_member, (
+            "members follow their compute member"
+        )
+        self.throttle_of_member.append(NONE if throttle is None else throttle)
+        self.compute_members.append(NONE if compute_member is None else compute_member)
+        self.rate_shares_left.append(1.0 / message_slowdown)
+        return len(self.throttle_of_member) - 1
+
+    def _check(self, work: float, demands: Mapping[int, float], weight: float, cap: float, latency: float) -> None:
+        if not 0 <= work < inf:
+            raise InputError(f"work {work!r}: the size of an activity is a finite number from 0")
+        if not 0 <= latency < inf:
+            raise InputError(f"latency {latency!r} s: a latency is a finite number from 0")
+        for resource, demand in demands.items():
+            if not 0 <= resource < self.resource_count:
+                raise InputError(f"resource {resource}: there are {self.resource_count}, numbered from 0")
+            if not (isfinite(demand) and demand >= 0):
+                raise InputError(
+                    f"demand {demand!r} on {self.resource_name(resource)!r}: a demand is a finite number from 0"
+                )
+        if not (isfinite(weight) and weight > 0):
+            raise InputError(f"weight {weight!r}: a weight is a finite number above 0")
+        if not cap > 0:
+            raise InputError(f"cap {cap!r}: a cap is a rate above 0")
+        if cap == inf and not any(demand > 0 and self.capacities[j] < inf for j, demand in demands.items()):
+            raise InputError("an activity needs a finite cap, or a demand on a resource of finite capacity")

@@ -15,8 +15,7 @@ hot and everything is filled again, which is rare.
 from quadrille.simulator.engine import bundles
 from quadrille.simulator.engine.bundles import BUNDLED, HEAT, LEFT, NARROW, ROUND, STEP, USED, Bundles
 from quadrille.simulator.engine.filling import sift
-from quadrille.simulator.engine.flow_state import ACTIVE, FILLED, FILLS, Array, FlowState
-from quadrille.simulator.engine.max_min import TIE
+from quadrille.simulator.engine.flow_state import ACTIVE, FILLED, FILLS, TIE, Array, FlowState
 from quadrille.simulator.engine.rates import forget_loosened, settled_locally, take_begun, take_over
 
 

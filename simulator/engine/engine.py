@@ -1,31 +1,29 @@
-"""The flow engine: everything that shares something, in one place, on the clock of SimPy.
+"""The flow engine: flows that share resources, simulated from event to event on SimPy's clock.
 
 Theory of operation
 -------------------
-An *activity* (a transfer, a GEMM, a reduction) is an amount of work that runs at
-a rate; it takes `demands[j]` units of resource j per unit of its own work.  The
-rates are weighted max-min and change only when an activity starts or ends
-(`sharing/rates.py`), so the engine goes from change to change and is exact.
+A *flow* (a message, a GEMM, a reduction) is an amount of work that runs at a rate; each unit
+of its work takes `demands[j]` units of resource j.  Rates are weighted max-min and change only
+when a flow starts or ends (`rates.py`), so the engine goes from change to change and is exact.
 
-*Members and programs.*  What is done step by step without anybody being asked (the
-steps of a collective, each with its transfers and its local work) is a *program* that
-a *member* goes through inside the engine (`stepping/`).  SimPy hears of its end only:
-it keeps the clock and runs everything at the grain of ops.
+*Members and programs.*  A sequence of steps without decisions (the steps of a collective, each
+with transfers and local work) is a *program*, which a *member* runs inside the engine
+(`events.py`).  SimPy keeps the clock and hears of the end of a program only; above the engine
+everything happens at the granularity of ops.
 
-*One event.*  SimPy sees a single event of the engine: the next end of a program, or
-where SimPy has something to do before, the next change.  An earlier change makes the
-pending event stale, and a version number tells.  When programs have ended, the
-processes that wait for them run, and only when nothing else happens at this instant (an
-event of the lowest priority says so) does the engine go on.
+*One event.*  SimPy holds one event of the engine: the next end of a program or, if SimPy has
+another event before, the next change.  An earlier change makes the pending event stale, which
+a version number tells.  When programs have ended, the processes that wait for them run first;
+an event of the lowest priority lets the engine go on after everything else at that instant.
 
-*Kernels.*  It begins in plain Python on lists; a simulation that goes on for long is
-left to compiled twins of the same functions on arrays (`sharing/compiled.py`).
+*Kernels.*  The engine starts in plain Python on lists.  A long simulation switches to compiled
+copies of the same functions on arrays (`compiled.py`).
 
-A message starts when both its ends are ready (rendezvous), a buffered one when its sender is.
-Latency is paid once, before, and holds no resource.
+A message starts when both ends are ready (rendezvous), an eager message when its sender is.
+A latency is paid once, before the work, and holds no resource.
 
-`Environment.run()` without `until` may move the clock on to a stale event after
-the last end; run until the event that ends the simulation.
+`Environment.run()` without `until` may move the clock to a stale event after the last end; run
+until the event that ends the simulation.
 """
 
 import sys
@@ -36,12 +34,8 @@ import numpy as np
 import simpy
 from simpy.events import NORMAL, EventPriority
 
-from quadrille.simulator.engine import event_queue as heap
-from quadrille.simulator.engine import events, rates
-from quadrille.simulator.engine import period_detector as repeats
-from quadrille.simulator.engine import slowdown as slowing
-from quadrille.simulator.engine import token_buckets as buckets
-from quadrille.simulator.engine.builder import empty, grown, shared
+from quadrille.simulator.engine import capacity_changes, event_queue, events, period_detector, rates
+from quadrille.simulator.engine.builder import EngineBuilder
 from quadrille.simulator.engine.compiled import Kernel, as_column_table, compiled
 from quadrille.simulator.engine.engine_state import (
     CHANGES,
@@ -51,21 +45,29 @@ from quadrille.simulator.engine.engine_state import (
     JUMPS,
     LEADER,
     MOVING,
-    NONE,
     STARTING,
     UNSETTLED,
     EngineState,
+    empty_state,
+    extended_state,
+    is_outdated,
+    new_flow_state,
 )
-from quadrille.simulator.engine.entries import EngineBuilder
 from quadrille.simulator.engine.event_queue import HEAP
 from quadrille.simulator.engine.events import MORE, SOME_ENDED
-from quadrille.simulator.engine.flow_state import Floats, FlowState
+from quadrille.simulator.engine.flow_state import NONE, Floats, FlowState
 
-KERNELS = (*rates.KERNELS, *heap.KERNELS, *repeats.KERNELS, *buckets.KERNELS, *slowing.KERNELS, *events.KERNELS)
+KERNELS = (
+    *rates.KERNELS,
+    *event_queue.KERNELS,
+    *period_detector.KERNELS,
+    *capacity_changes.KERNELS,
+    *events.KERNELS,
+)
 PLAIN_EVENTS = 20_000
-"""Events from which on importing Numba pays."""
+"""Number of events from which importing Numba pays."""
 LOADED_EVENTS = 1_000
-"""The same, where it has been imported already, or will be."""
+"""The same, if Numba is imported already or will be imported in any case."""
 LATE = EventPriority(2)  # after everything else that happens at an instant
 
 
@@ -83,7 +85,13 @@ class Alarm(simpy.Event):
 
 @dataclass(frozen=True, slots=True)
 class EngineCounts:
-    """How often what was done: changes of rates, jumps over steps."""
+    """Counts of what the engine did.
+
+    Parameters
+    ----------
+    changes : updates of rates
+    jumps : times that periods were skipped
+    """
 
     changes: int
     jumps: int
@@ -91,13 +99,15 @@ class EngineCounts:
 
 @dataclass(frozen=True, slots=True)
 class MemberSeconds:
-    """What the seconds of a member's program went into; the last five add up to all of them.
+    """Time breakdown of a member's last program [s]; the last five fields add up to the whole time.
 
     Parameters
     ----------
-    latency, compute : as far as they are not transfer
-    extrapolated : whether anything was larger than what was measured
-    waiting … computing : of the transfer of each stage that ended last, and of local work
+    latency, compute : latencies and local work of all steps, as far as they do not overlap transfers
+    extrapolated : whether a flow was larger than what was measured
+    waiting, path_latency, bandwidth, contention : of the transfer of each stage that ended last: waiting for
+        its other end, latency, time that the transfer takes alone, time that sharing adds
+    computing : local work
     """
 
     latency: float
@@ -111,9 +121,9 @@ class MemberSeconds:
 
 
 class FlowEngine(EngineBuilder):
-    """Resources, and the activities that share them, on the clock of `env`.
+    """Resources and the flows that share them, on the clock of `env`.
 
-    >>> from quadrille.simulator.engine.entries import ProgramStage
+    >>> from quadrille.simulator.engine.builder import ProgramStage
     >>> env = simpy.Environment()
     >>> engine = FlowEngine(env)
     >>> link = engine.add_resource(10.0, "leaf:0>spine:0")
@@ -129,9 +139,9 @@ class FlowEngine(EngineBuilder):
 
     Parameters
     ----------
-    local : find new rates only where something changed
-    memory : remember a state, and pass over steps that come back to it
-    long : it is known that importing Numba will pay
+    local : whether rates are recomputed only where something changed
+    memory : whether repeated steps are detected and skipped
+    long : whether the simulation is known to be long enough for compiled kernels
     """
 
     def __init__(self, env: simpy.Environment, *, local: bool = True, memory: bool = True, long: bool = False) -> None:
@@ -139,65 +149,53 @@ class FlowEngine(EngineBuilder):
         self.env = env
         self._local = local
         self._long = long
-        self._under: EngineState = empty(memory=memory)
-        self._state: FlowState | None = None
-        self._twin: Kernel | None = None  # once it goes on for long
+        self._state: EngineState = empty_state(detect_periods=memory)
+        self._flow_state: FlowState | None = None
+        self._compiled: Kernel | None = None  # `advance`, once the simulation is long
         self._tables: tuple[object, object] | None = None
-        self._thens: dict[int, Callable[[], object]] = {}  # of members under way
+        self._callbacks: dict[int, Callable[[], object]] = {}  # by member in a program
         self._version = 0
-        self._look_requested = False
+        self._step_requested = False
         self._begun: list[tuple[int, int]] = []
-        self._set: dict[int, float] = {}  # capacities of paces
+        self._new_capacities: dict[int, float] = {}  # of throttles
 
     @property
-    def tally(self) -> EngineCounts:
-        """How often what was done so far."""
-        numbers = self._under.numbers
+    def counts(self) -> EngineCounts:
+        """Counts of what the engine did so far."""
+        numbers = self._state.numbers
         return EngineCounts(int(numbers[CHANGES]), int(numbers[JUMPS]))
 
     @property
     def events(self) -> int:
-        """Events so far."""
-        return int(self._under.numbers[EVENTS])
+        """Number of events so far."""
+        return int(self._state.numbers[EVENTS])
 
-    # What it has come to
+    # Results
 
     def loads(self) -> list[tuple[float, float]]:
         """Units served so far, and seconds of use, of every resource."""
         return list(zip(self._served().tolist(), self._used().tolist(), strict=True))
 
     def _served(self) -> Floats:
-        u = self._under
-        status, done, work = np.asarray(u.status), np.asarray(u.done), np.asarray(u.work)
+        u = self._state
+        status, served, work = np.asarray(u.status), np.asarray(u.served), np.asarray(u.work)
         left = np.asarray(u.left) - np.asarray(u.speed) * (float(self.env.now) - np.asarray(u.since))
-        served = done + np.where(status == MOVING, work - left, 0.0) if len(done) else done
-        units = np.repeat(served, np.diff(np.asarray(u.entries))) * np.asarray(u.entry_share)
-        found = np.bincount(np.asarray(u.entry_resource, np.int64), units, minlength=self.resource_count)
-        found[self.paces] = 0.0  # they tell how fast, not how much
-        return found.astype(np.float64)
+        served = served + np.where(status == MOVING, work - left, 0.0) if len(served) else served
+        units = np.repeat(served, np.diff(np.asarray(u.entry_offsets))) * np.asarray(u.entry_share)
+        loads = np.bincount(np.asarray(u.entry_resource, np.int64), units, minlength=self.resource_count)
+        loads[self.throttles] = 0.0  # a throttle limits a speed; its units mean nothing
+        return loads.astype(np.float64)
 
     def _used(self) -> Floats:
-        u = self._under
-        since = np.where(np.asarray(u.using) > 0, float(self.env.now) - np.asarray(u.opened), 0.0)
-        found = np.zeros(self.resource_count)
-        found[: len(since)] = np.asarray(u.busy) + since
-        return found
+        u = self._state
+        since = np.where(np.asarray(u.users) > 0, float(self.env.now) - np.asarray(u.busy_since), 0.0)
+        seconds = np.zeros(self.resource_count)
+        seconds[: len(since)] = np.asarray(u.busy) + since
+        return seconds
 
-    def begin(self, member: int, program: int, then: Callable[[], object]) -> None:
-        """A member begins a program now; `then` is called when it has ended, and may begin others at that instant."""
-        self._thens[member] = then
-        self._begun.append((member, program))
-        self._request_look()
-
-    def set_throttle(self, pace: int, capacity: float) -> None:
-        """A pace that nobody disturbs has another capacity from now on."""
-        if self.capacities[pace] != capacity:
-            self.capacities[pace] = self.calm[pace] = self._set[pace] = capacity
-            self._request_look()
-
-    def told(self, member: int) -> MemberSeconds:
-        """What the seconds of a member's last program went into."""
-        u = self._under
+    def member_seconds(self, member: int) -> MemberSeconds:
+        """Time breakdown of a member's last program."""
+        u = self._state
         return MemberSeconds(
             float(u.latency_paid[member]),
             float(u.computed[member]),
@@ -209,84 +207,100 @@ class FlowEngine(EngineBuilder):
             float(u.path_compute[member]),
         )
 
-    def standing(self, member: int) -> tuple[int, int, bool, bool]:
-        """Stages that a member has behind it, times it has done its own, whether it waits to send, and to receive."""
-        u = self._under
+    def member_progress(self, member: int) -> tuple[int, int, bool, bool]:
+        """Stages that a member has finished, repetitions of its stage, whether it waits to send, and to receive."""
+        u = self._state
         at = int(u.stage[member])
         if at == NONE:
             return 0, 0, False, False
         waits = [
-            wire != NONE and int(u.waits[wire]) == side and int(u.waiting_member[wire]) == member
+            wire != NONE and int(u.waiting_side[wire]) == side and int(u.waiting_member[wire]) == member
             for side, wire in enumerate((int(u.send_wire[at]), int(u.receive_wire[at])), start=1)
         ]
-        return at - int(u.first[u.program[member]]), int(u.k[member]), waits[0], waits[1]
+        return at - int(u.first_stage[u.program[member]]), int(u.repetition[member]), waits[0], waits[1]
+
+    # Control
+
+    def begin(self, member: int, program: int, then: Callable[[], object]) -> None:
+        """Begin a member's program now; `then` is called at its end, and may begin other programs at that instant."""
+        self._callbacks[member] = then
+        self._begun.append((member, program))
+        self._request_step()
+
+    def set_throttle(self, throttle: int, capacity: float) -> None:
+        """Give a throttle that no member engages another capacity from now on."""
+        if self.capacities[throttle] != capacity:
+            self.capacities[throttle] = self.full_capacities[throttle] = self._new_capacities[throttle] = capacity
+            self._request_step()
 
     # From event to event
 
-    def _request_look(self) -> None:
-        """Has the engine go on once everything else at this instant has happened."""
-        if not self._look_requested:
-            self._look_requested = True
-            Alarm(self.env, self._requested_look, LATE, 0.0)
+    def _request_step(self) -> None:
+        """Let the engine go on once everything else at this instant has happened."""
+        if not self._step_requested:
+            self._step_requested = True
+            Alarm(self.env, self._requested_step, LATE, 0.0)
 
-    def _requested_look(self) -> None:
-        self._look_requested = False
-        self._look()
+    def _requested_step(self) -> None:
+        self._step_requested = False
+        self._step()
 
-    def _look(self) -> None:
-        """Goes on to the next end of a program, or to where SimPy has something to do before; leaves an alarm there."""
-        if self.is_more_than(self._under):
-            self._grow()
-        u = self._under
-        for pace, capacity in self._set.items():
-            buckets.share_anew(u, self._state, pace, capacity)
-            u.numbers[LEADER] = NONE  # what was seen of steps before tells nothing any more
-        self._set.clear()
+    def _step(self) -> None:
+        """Go on to the next end of a program, or to SimPy's next event, and leave an alarm there."""
+        if is_outdated(self._state, self):
+            self._extend()
+        u = self._state
+        for throttle, capacity in self._new_capacities.items():
+            capacity_changes.set_capacity(u, self._flow_state, throttle, capacity)
+            u.numbers[LEADER] = NONE  # another capacity ends any period
+        self._new_capacities.clear()
         for place, (member, program) in enumerate(self._begun):
             u.program[member] = program
             u.starting[place] = member
         u.numbers[STARTING] = len(self._begun)
         self._begun.clear()
-        outcome = self._go_on()
+        outcome = self._advance()
         if outcome == SOME_ENDED:
-            self._alarm(float(self._under.reals[CLOCK]), self._tell)
-        elif self._under.numbers[HEAP]:
-            self._alarm(float(self._under.due[self._under.heap[0]]), self._look)
+            self._alarm(float(self._state.reals[CLOCK]), self._call_back)
+        elif self._state.numbers[HEAP]:
+            self._alarm(float(self._state.due[self._state.heap[0]]), self._step)
 
-    def _go_on(self) -> int:
+    def _advance(self) -> int:
+        """Run the event loop; switch to compiled kernels once the simulation is long."""
         now, until = float(self.env.now), float(self.env.peek())
-        if self._twin is None:
-            assert self._state is not None
+        if self._compiled is None:
+            assert self._flow_state is not None
             plain = LOADED_EVENTS if self._long or "numba" in sys.modules else PLAIN_EVENTS
-            outcome = events.go_on(self._under, self._state, now, until, plain)
+            outcome = events.advance(self._state, self._flow_state, now, until, plain)
             if outcome != MORE:
                 return outcome
-            self._twin = compiled(KERNELS, ["go_on"])["go_on"]
-            self._grow()
-        assert self._state is not None
+            self._compiled = compiled(KERNELS, ["advance"])["advance"]
+            self._extend()
+        assert self._flow_state is not None
         if self._tables is None:
-            self._tables = as_column_table(self._under), as_column_table(self._state)
-        assert self._twin is not None
-        return int(self._twin(*self._tables, now, until, 1 << 62))
+            self._tables = as_column_table(self._state), as_column_table(self._flow_state)
+        assert self._compiled is not None
+        return int(self._compiled(*self._tables, now, until, 1 << 62))
 
-    def _grow(self) -> None:
-        """Takes in what has been registered."""
-        self._under = grown(self._under, self, arrays=self._twin is not None)
-        self._state = shared(self, self._under, self._state, local=self._local, arrays=self._twin is not None)
-        self._under.numbers[UNSETTLED] = 1
+    def _extend(self) -> None:
+        """Add new entries to the state."""
+        arrays = self._compiled is not None
+        self._state = extended_state(self._state, self, arrays=arrays)
+        self._flow_state = new_flow_state(self._state, self, self._flow_state, local=self._local, arrays=arrays)
+        self._state.numbers[UNSETTLED] = 1
         self._tables = None
 
     def _alarm(self, at: float, action: Callable[[], None]) -> None:
-        """Leaves one valid alarm."""
+        """Leave one valid alarm."""
         self._version += 1
         version = self._version
         Alarm(self.env, lambda: action() if version == self._version else None, NORMAL, max(0.0, at - self.env.now))
 
-    def _tell(self) -> None:
-        """Programs have ended: those who wait for it go on."""
-        u = self._under
+    def _call_back(self) -> None:
+        """Programs have ended: the processes that wait for them go on."""
+        u = self._state
         ended = sorted(int(member) for member in u.ended[: u.numbers[ENDED]])
         u.numbers[ENDED] = 0
         for member in ended:
-            self._thens.pop(member)()
-        self._request_look()
+            self._callbacks.pop(member)()
+        self._request_step()

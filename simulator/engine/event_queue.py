@@ -1,19 +1,20 @@
-"""The heap of what happens next: flows by the time of their next event (kernels, see `compiled.py`)."""
+"""The event queue: a binary heap of flows by the time of their next event (kernels, see `compiled.py`)."""
 
 from typing import Any, Protocol
 
 HEAP = 0
-"""Place of the heap's size in `numbers`."""
+"""Index of the queue's size in `numbers`."""
 
 
-class Due(Protocol):
-    """Tables of flows with a next event.
+class EventQueue(Protocol):
+    """The columns of a state that make up its event queue.
 
     Parameters
     ----------
-    due : when it is
-    heap, slot : flows by `due`, and where a flow stands there, -1 where it has none
-    numbers : whole numbers that change, the heap's size at HEAP
+    due : time of each flow's next event [s]
+    heap : flows in heap order
+    slot : index of each flow in the heap, -1 if it is not queued
+    numbers : integer counters; the heap's size is at HEAP
     """
 
     @property
@@ -26,8 +27,8 @@ class Due(Protocol):
     def numbers(self) -> Any: ...
 
 
-def put(w: Due, f: int, due: float) -> None:
-    """The next event of flow f is at `due`."""
+def push(w: EventQueue, f: int, due: float) -> None:
+    """Set the time of flow f's next event."""
     place = w.slot[f]
     if place < 0:
         place = w.numbers[HEAP]
@@ -37,19 +38,19 @@ def put(w: Due, f: int, due: float) -> None:
         w.heap[place] = w.heap[(place - 1) // 2]
         w.slot[w.heap[place]] = place
         place = (place - 1) // 2
-    _sink(w, f, place)
+    _sift_down(w, f, place)
 
 
-def take(w: Due) -> None:
-    """Remove the earliest."""
+def pop(w: EventQueue) -> None:
+    """Remove the flow with the earliest event."""
     w.slot[w.heap[0]] = -1
     w.numbers[HEAP] -= 1
     if w.numbers[HEAP] > 0:
-        _sink(w, w.heap[w.numbers[HEAP]], 0)
+        _sift_down(w, w.heap[w.numbers[HEAP]], 0)
 
 
-def _sink(w: Due, f: int, place: int) -> None:
-    """Put flow f at `place` or as far below as it must be."""
+def _sift_down(w: EventQueue, f: int, place: int) -> None:
+    """Put flow f at `place` of the heap, or as far below as its time requires."""
     size = w.numbers[HEAP]
     while True:
         child = 2 * place + 1
@@ -66,4 +67,4 @@ def _sink(w: Due, f: int, place: int) -> None:
     w.slot[f] = place
 
 
-KERNELS = (_sink, take, put)
+KERNELS = (_sift_down, pop, push)

@@ -11,8 +11,7 @@ any of them holds its flows.
 Source: Bertsekas, Gallager, "Data Networks", 2nd ed., 1992, section 6.5.2.
 """
 
-from quadrille.simulator.engine.flow_state import DONE, FILLED, FILLS, ROUND, TOUCHED, Array, FlowState
-from quadrille.simulator.engine.max_min import TIE
+from quadrille.simulator.engine.flow_state import DONE, FILLED, FILLS, ROUND, TIE, TOUCHED, Array, FlowState
 
 MARGIN = 1e-8
 """Of a key from running sums."""

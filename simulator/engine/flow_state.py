@@ -15,7 +15,12 @@ from quadrille.algorithms.errors import InputError
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
-Array = Any  # an array, or a list where the kernels run uncompiled
+Array = Any  # an array, or a list if the kernels run uncompiled
+
+NONE = -1
+"""Stands for no flow, link, wire, stage or member."""
+TIE = 1e-12
+"""Rates, levels and times that agree to this fraction are equal, so that symmetric flows get equal rates."""
 
 # Places in `FlowState.counts`
 ACTIVE, BEGUN, LOOSENED, ROUND, TOUCHED, WAIT, PENALTY, FILLED, FILLS, STAYED_LOCAL, LOCAL, DONE, COUNTS = range(13)

@@ -28,6 +28,7 @@ from quadrille.simulator.engine.compiled import compiled
 from quadrille.simulator.engine.flow_state import (
     ACTIVE,
     FILLED,
+    TIE,
     Array,
     Floats,
     FlowState,
@@ -35,7 +36,6 @@ from quadrille.simulator.engine.flow_state import (
     as_lists,
     new_state,
 )
-from quadrille.simulator.engine.max_min import TIE
 from quadrille.simulator.engine.rates import begin, end, settle
 
 COMPILED_FROM = 1000

@@ -32,12 +32,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quadrille.algorithms.errors import InputError
+from quadrille.simulator.engine.flow_state import TIE, Floats, Integers
 
-TIE = 1e-12
 SMALL = 150  # entries of a problem below which plain Python is faster than NumPy
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,7 @@ from quadrille.simulator.engine.flow_state import (
     PENALTY,
     ROUND,
     STAYED_LOCAL,
+    TIE,
     TOUCHED,
     WAIT,
     Array,
@@ -52,7 +53,6 @@ from quadrille.simulator.engine.flow_state import (
     as_lists,
     new_state,
 )
-from quadrille.simulator.engine.max_min import TIE
 
 __all__ = [
     "ACTIVE",

@@ -146,18 +146,18 @@ class LaneSimulation:
         feed = ProgramFeed(self._env, self._program(rank), self._names)
         slows = self._machine.device.communication_slowdown
         beside = slows > 1.0 or self._programs.late_seconds > 0.0
-        computing = self.engine.member(slows=slows)
+        computing = self.engine.member(message_slowdown=slows)
         for name in self._names:
             self._members[rank, name] = (
                 computing
                 if name == COMPUTE
-                else self.engine.member(self._programs.pace(rank), worker=computing if beside else None)
+                else self.engine.member(self._programs.pace(rank), compute_member=computing if beside else None)
             )
             yield self._env.process(self._lane(rank, name, feed))
 
     def _program(self, rank: int) -> Iterator[LaneTask]:
         """The tasks of a rank in program order, each with those that it waits for."""
-        place = self._schedule.place(rank)
+        place = self._schedule.coordinates(rank)
         dependencies: Dependencies[LaneTask] = Dependencies(self._schedule)
         counts: dict[str, int] = defaultdict(int)
         for op, moment, turn in self._watch.walk(self._schedule.program(place), place):
@@ -226,7 +226,7 @@ class LaneSimulation:
         done, member = self._env.event(), self._members[rank, name]
         self.engine.begin(member, program, done.succeed)
         yield done
-        return TimeBreakdown.of(self.engine.told(member))
+        return TimeBreakdown.of(self.engine.member_seconds(member))
 
     def _waiting(self) -> list[BlockedRank]:
         """Ranks in communication ops that wait for another."""

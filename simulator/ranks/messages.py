@@ -108,7 +108,7 @@ class RankMessages:
     def _said(self, what: str, key: Hashable) -> Sent:
         """A wire of words that take no time, and that nobody has to wait for before he goes on."""
         if (what, key) not in self._words:
-            self._words[what, key] = self._engine.wire(buffered=True), self._engine.flow(0.0, {}, cap=1.0)
+            self._words[what, key] = self._engine.wire(eager=True), self._engine.flow(0.0, {}, cap=1.0)
         return self._words[what, key]
 
     def meeting(self, lane: str, sender: int, receiver: int) -> Sent:
@@ -129,5 +129,5 @@ class RankMessages:
     def _wire(self, lane: str, sender: int, receiver: int, *, buffered: bool) -> tuple[int, Channel]:
         channel = self._wiring.channel(lane, sender, receiver)
         if (channel, buffered) not in self._wires:
-            self._wires[channel, buffered] = self._engine.wire(buffered=buffered)
+            self._wires[channel, buffered] = self._engine.wire(eager=buffered)
         return self._wires[channel, buffered], channel

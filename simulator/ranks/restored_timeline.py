@@ -15,7 +15,7 @@ def with_turns(short: Timeline, told: SpansWithTurns) -> Timeline:
         return short
     rows = zip(short.spans, told.times.tolist(), told.indices.tolist(), strict=True)
     spans = tuple(span.at(times[0], times[1], times[2], times[3], index) for span, times, index in rows)
-    return replace(short, spans=spans, turns=told.turns)
+    return replace(short, spans=spans, repeated=told.turns)
 
 
 def loads_with_turns(lanes: LaneSimulation, rhythms: Sequence[PeriodWindow]) -> list[tuple[float, float]]:

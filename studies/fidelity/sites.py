@@ -157,7 +157,7 @@ def calibrated(site: TrialSite, launched: Launched, path: Path) -> Machine:
         from quadrille.studies.gpu.calibration import measure_device
 
         measured = measure_device(_gpu(), [site.ranks], provenance([]))
-        save_machine(measured.machine, str(path))
+        save_machine(measured.machine(site.ranks), str(path))
         return load_machine(str(path))
     launched(f"calibration of {site.name}", site.ranks, ["calibrate", "--out", str(path)])
     return load_machine(str(path))

@@ -1,4 +1,8 @@
-"""All microbenchmarks of one GPU and of the ranks that share it, and the machine file that comes of them."""
+"""The microbenchmarks of one GPU and of the ranks that share it, and the machine file that comes of them.
+
+A calibration may be in parts: each benchmark fills its own, and a machine file can be made
+as soon as products, streams and the cost of a launch are known.
+"""
 
 import json
 import os
@@ -9,17 +13,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from quadrille.algorithms.formats.measured_rows import Dtype, TransferRow
 from quadrille.algorithms.provenance import Provenance
+from quadrille.algorithms.schedule.kernels import Function
 from quadrille.algorithms.schedule.ops import GemmLayout
+from quadrille.algorithms.schedule.tensors import DType
+from quadrille.runtime.host.devices import GpuDevice
 from quadrille.runtime.launching.launch import launch_or_raise
 from quadrille.runtime.measuring.device_benchmarks import (
+    DeviceAttention,
     DeviceBench,
+    DeviceKernel,
     DeviceProduct,
     DeviceStream,
     LaunchCost,
     Operation,
 )
+from quadrille.runtime.measuring.measured_kernels import MEASURED
 from quadrille.studies.gpu.device_machine import machine_of_device
 from quadrille.studies.gpu.staged_steps import STEPS
 from quadrille.topologies.machines.machine import Machine
@@ -27,52 +39,192 @@ from quadrille.topologies.machines.machine import Machine
 if TYPE_CHECKING:
     from quadrille.runtime.arrays.cupy_library import CupyLibrary
 
-DTYPES: tuple[Dtype, ...] = ("float32", "tf32", "float16", "bfloat16")
+SCHEMA = "quadrille/gpu-calibration/1"
+DTYPES: tuple[Dtype, ...] = ("bfloat16", "float16", "tf32", "float32", "float64")
 LAYOUTS: tuple[GemmLayout, ...] = ("NN", "NT", "TN")
-PRODUCTS = (
-    *((size, size, size) for size in (256, 512, 1024, 2048, 4096, 8192)),
-    *((8192, 4096, 12288), (8192, 4096, 4096), (8192, 16384, 4096), (4096, 1024, 4096), (512, 8192, 8192)),
-)
-SIZES = (1 << 14, 1 << 18, 1 << 22, 1 << 26, 1 << 28)
 OPERATIONS: tuple[Operation, ...] = ("copy", "add", "zero", "to host", "to device")
+KERNEL_DTYPES: tuple[DType, ...] = ("float32", "bfloat16")
+ATTENTION: tuple[Function, ...] = ("attention", "attention_gradient")
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 @dataclass(frozen=True, slots=True)
-class MeasuredDevice:
-    """What was measured on a GPU, and the machine that it is for predictions."""
-
-    products: tuple[DeviceProduct, ...]
-    streams: tuple[DeviceStream, ...]
-    launch: LaunchCost
-    machine: Machine
-
-
-def measure_device(library: "CupyLibrary", ranks: Sequence[int], made: Provenance) -> MeasuredDevice:
-    """Products, work on memory, copies and launches of one rank, and staged steps of as many as share the GPU.
+class Sizes:
+    """What is measured.
 
     Parameters
     ----------
-    ranks : numbers of those that will share it
+    products : m, k and n
+    streams : bytes written
+    elements : of the matrices of layers' functions
+    vocabulary : rows and columns of a softmax over a vocabulary
+    attention : sequences, tokens, heads, and columns of a head
+    executed : rows and columns of the product that is a whole run
+    shared : m, k and n of the product of ranks that share the GPU
+    """
+
+    products: tuple[tuple[int, int, int], ...]
+    streams: tuple[int, ...]
+    elements: tuple[int, ...]
+    vocabulary: tuple[tuple[int, int], ...]
+    attention: tuple[tuple[int, int, int, int], ...]
+    executed: int
+    shared: str
+
+
+FULL = Sizes(
+    products=(
+        *((size, size, size) for size in (256, 512, 1024, 2048, 4096, 8192)),
+        *((8192, 4096, 12288), (8192, 4096, 4096), (8192, 16384, 4096), (4096, 1024, 4096), (512, 8192, 8192)),
+        (2048, 13312, 2048),
+    ),
+    streams=(1 << 14, 1 << 18, 1 << 22, 1 << 26, 1 << 28, 1 << 30),
+    elements=(1 << 16, 1 << 20, 1 << 24, 1 << 26),
+    vocabulary=((256, 4096), (2048, 32768)),
+    attention=((8, 512, 16, 64), (2, 2048, 16, 128)),
+    executed=8192,
+    shared="4096,4096,4096",
+)
+TINY = Sizes(
+    products=((8, 8, 8), (4, 16, 8)),
+    streams=(1 << 10, 1 << 12),
+    elements=(1 << 8,),
+    vocabulary=((4, 8),),
+    attention=((2, 4, 2, 2),),
+    executed=8,
+    shared="16,16,16",
+)
+"""For trying the programs where there is no GPU."""
+
+
+class StagedSteps(msgspec.Struct, frozen=True):
+    """Rows of messages between ranks that share the GPU, and what an op costs beyond its work."""
+
+    rows: tuple[TransferRow, ...] = ()
+    issue_seconds: float = 0.0
+    alone_seconds: float = 0.0
+
+
+class Calibration(msgspec.Struct, frozen=True, kw_only=True):
+    """What was measured on a GPU so far; `made` says when and by what."""
+
+    device: str
+    name: str
+    memory_bytes: int
+    made: Provenance
+    products: tuple[DeviceProduct, ...] = ()
+    streams: tuple[DeviceStream, ...] = ()
+    kernels: tuple[DeviceKernel, ...] = ()
+    attention: tuple[DeviceAttention, ...] = ()
+    launch: LaunchCost | None = None
+    staged: StagedSteps = StagedSteps()
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether a machine file can be made."""
+        return bool(self.products and self.streams and self.launch)
+
+    def machine(self, ranks: int) -> Machine:
+        """The machine file of the GPU, which so many ranks may share."""
+        assert self.launch is not None, "the cost of a launch is not measured"
+        return machine_of_device(
+            self.name,
+            self.memory_bytes,
+            self.products,
+            self.streams,
+            self.launch,
+            self.staged.rows,
+            self.made,
+            ranks=ranks,
+            kernels=self.kernels,
+            issue_seconds=self.staged.issue_seconds,
+            alone_seconds=self.staged.alone_seconds,
+        )
+
+
+def empty_calibration(device: GpuDevice, made: Provenance) -> Calibration:
+    """Nothing measured yet on this GPU."""
+    return Calibration(device=str(device), name=device.name, memory_bytes=device.memory_bytes, made=made)
+
+
+def measure_device(library: "CupyLibrary", ranks: Sequence[int], made: Provenance, sizes: Sizes = FULL) -> Calibration:
+    """All of it at once.
+
+    Parameters
+    ----------
+    ranks : numbers of those that will share the GPU
     made : when and by what, for the machine file
     """
     bench = DeviceBench(library)
-    products = tuple(bench.product(*size, dtype, layout) for size, dtype, layout in asked())
-    streams = tuple(bench.stream(operation, size) for operation in OPERATIONS for size in SIZES)
-    launch = bench.launch()
-    transfers, overheads = _staged([count for count in ranks if count > 1])
-    machine = machine_of_device(
-        library.device.name,
-        library.device.memory_bytes,
-        products,
-        streams,
-        launch,
-        transfers,
-        made,
-        ranks=max(ranks),
-        **overheads,
+    bench.warm_up()
+    return msgspec.structs.replace(
+        empty_calibration(library.device, made),
+        products=tuple(one for dtype in DTYPES for one in measure_products(bench, dtype, sizes)),
+        streams=measure_streams(bench, sizes),
+        kernels=measure_kernels(bench, sizes),
+        attention=measure_attention(bench, sizes),
+        launch=bench.launch(),
+        staged=measure_staged([count for count in ranks if count > 1]),
     )
-    return MeasuredDevice(products, streams, launch, machine)
+
+
+def measure_products(bench: DeviceBench, dtype: Dtype, sizes: Sizes) -> tuple[DeviceProduct, ...]:
+    """Every size in every layout."""
+    return tuple(bench.product(*size, dtype, layout) for size in sizes.products for layout in LAYOUTS)
+
+
+def measure_streams(bench: DeviceBench, sizes: Sizes) -> tuple[DeviceStream, ...]:
+    """Work on memory and copies between host and device."""
+    return tuple(bench.stream(operation, size) for operation in OPERATIONS for size in sizes.streams)
+
+
+def measure_kernels(bench: DeviceBench, sizes: Sizes) -> tuple[DeviceKernel, ...]:
+    """The functions of layers, and of a softmax; Adam's matrices are float32 in training of 16 bits too."""
+    of_layers = (
+        bench.kernel(function, dtype, elements)
+        for function in MEASURED
+        for dtype in KERNEL_DTYPES
+        if dtype == "float32" or function != "adam"
+        for elements in sizes.elements
+    )
+    softmax = (bench.softmax(dtype, *shape) for dtype in KERNEL_DTYPES for shape in sizes.vocabulary)
+    return (*of_layers, *(kernel for kernels in softmax for kernel in kernels))
+
+
+def measure_attention(bench: DeviceBench, sizes: Sizes) -> tuple[DeviceAttention, ...]:
+    """Attention and its gradient."""
+    return tuple(
+        bench.attention(function, dtype, *shape)
+        for shape in sizes.attention
+        for dtype in KERNEL_DTYPES
+        for function in ATTENTION
+    )
+
+
+def measure_staged(counts: Sequence[int], staged: StagedSteps | None = None) -> StagedSteps:
+    """Staged steps on so many ranks of the GPU, behind those that are known.
+
+    What ops cost is that of the first number of ranks, as a machine file has one number for all.
+    """
+    staged = staged or StagedSteps()
+    with tempfile.TemporaryDirectory() as folder:
+        for count in counts:
+            path = Path(folder) / f"{count}.json"
+            launch_or_raise("staged steps", count, [str(path)], program=STEPS)
+            staged = _with_steps(staged, json.loads(path.read_text()))
+    return staged
+
+
+def _with_steps(staged: StagedSteps, told: dict[str, list[list[float]]]) -> StagedSteps:
+    """The rows with those of another number of ranks behind them."""
+    rows = tuple(
+        msgspec.convert(dict(zip(("pattern", "ranks", "bytes", "seconds", "spread"), row, strict=True)), TransferRow)
+        for row in told["rows"]
+    )
+    if staged.rows:
+        return msgspec.structs.replace(staged, rows=(*staged.rows, *rows))
+    issue, _, alone = told["overheads"]
+    return msgspec.convert({"rows": rows, "issue_seconds": issue, "alone_seconds": alone}, StagedSteps)
 
 
 @contextmanager
@@ -87,31 +239,3 @@ def only_first_gpu() -> Iterator[None]:
             del os.environ[VISIBLE]
         else:
             os.environ[VISIBLE] = seen
-
-
-def asked() -> Iterator[tuple[tuple[int, int, int], Dtype, GemmLayout]]:
-    """Every product, in every dtype and layout."""
-    for dtype in DTYPES:
-        for size in PRODUCTS:
-            for layout in LAYOUTS:
-                yield size, dtype, layout
-
-
-def _staged(counts: Sequence[int]) -> tuple[list[TransferRow], dict[str, float]]:
-    """Rows of staged steps on so many ranks of the GPU, and what ops cost beyond their work, by field of `Host`.
-
-    What they cost is that of the fewest ranks: a machine file has one number for it.
-    """
-    rows, overheads = list[TransferRow](), dict[str, float]()
-    with tempfile.TemporaryDirectory() as folder:
-        for count in counts:
-            found = Path(folder) / f"{count}.json"
-            launch_or_raise("staged steps", count, [str(found)], program=STEPS)
-            told = json.loads(found.read_text())
-            rows += [
-                TransferRow(pattern=pattern, ranks=among, bytes=size, seconds=seconds, spread=off)
-                for pattern, among, size, seconds, off in told["rows"]
-            ]
-            issue, _, alone = told["overheads"]
-            overheads = overheads or {"issue_seconds": issue, "alone_seconds": alone}
-    return rows, overheads

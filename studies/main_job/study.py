@@ -20,8 +20,7 @@ from quadrille.algorithms.errors import RunError
 from quadrille.algorithms.formats import files
 from quadrille.algorithms.formats.record import load_record, save_record
 from quadrille.algorithms.formats.timeline_files import save_timeline
-from quadrille.algorithms.matmuls.forms import Operand, Product
-from quadrille.algorithms.matmuls.matmul import Matmul
+from quadrille.algorithms.matmuls.matmul import Matmul, Operand, Product
 from quadrille.algorithms.provenance import provenance
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.units import format_seconds

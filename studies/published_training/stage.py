@@ -18,9 +18,9 @@ overlapped); NVIDIA/Megatron-LM, megatron/core/tensor_parallel/layers.py
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from quadrille.algorithms.analysis.volumes import attention_products
 from quadrille.algorithms.collectives.choices import parse_choices
 from quadrille.algorithms.passes.overlap import overlap
-from quadrille.algorithms.schedule.attention_products import attention_products
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.kernels import ATTENTION_PRODUCTS
 from quadrille.algorithms.schedule.ops import Kernel, OverlapName
@@ -99,7 +99,7 @@ def pieces_of(
     schedule = gpt_schedule(problem, Grid(x=tensor), scheme)
     found = simulate(overlap(schedule, BESIDE[sequence_parallel]), machine, choices=parse_choices("library"))
     times = {name: _counted(one) for name, one in found.timeline.op_times().items()}
-    rows, hidden = Part("batch", each=shape.sequence), Part("hidden")
+    rows, hidden = Part("batch", unit=shape.sequence), Part("hidden")
     norm = Norm("last", rows, hidden, shape.hidden, "X", "last N", "dlast N", "dX")
     layer = transformer_layer(LayerShape(1, shape.hidden, shape.heads, shape.sequence), rows, scheme)
     if fused_on is not None:
@@ -119,7 +119,7 @@ def _counted(one: OpTimes) -> float:
 
 
 def _fused(layer: Layer, schedule: Schedule, generation: Generation, peak: float) -> dict[str, float]:
-    place = schedule.place(0)
+    place = schedule.coordinates(0)
     works = {op.name: attention_products(op, schedule, place) for op in _squares((*layer.forward, *layer.backward))}
     return {name: fused_seconds(work, generation, peak) for name, work in works.items() if work is not None}
 

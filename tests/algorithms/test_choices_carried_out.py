@@ -45,7 +45,7 @@ def test_the_product_is_numpy_s_and_the_bytes_are_those_foretold(algorithm, grid
         np.testing.assert_array_equal(assembled(schedule, execution, name, expected.shape), expected)
     for rank in range(grid.size):
         assert execution.bytes_sent[rank] == bytes_sent(schedule, rank, choices)
-        assert execution.allocated_bytes[rank] == storage(schedule, schedule.place(rank), choices).bytes
+        assert execution.allocated_bytes[rank] == storage(schedule, schedule.coordinates(rank), choices).bytes
 
 
 @pytest.mark.parametrize("set_name", ["double_binary_tree", "hierarchical"])

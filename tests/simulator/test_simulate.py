@@ -129,7 +129,7 @@ def moments_ready(schedule, timeline):
     ends = {(span.rank, span.op, span.index): span.end for span in timeline.spans}
     found = {}
     for rank in range(schedule.grid.size):
-        dependencies, place, counts = Dependencies(schedule), schedule.place(rank), defaultdict(int)
+        dependencies, place, counts = Dependencies(schedule), schedule.coordinates(rank), defaultdict(int)
         for op, moment in walk(schedule.program(place), place):
             key = rank, op.name, counts[op.name]
             counts[op.name] += 1
@@ -142,7 +142,7 @@ def longest_chain(schedule, timeline):
     seconds = {(span.rank, span.op, span.index): span.seconds for span in timeline.spans}
     longest = 0.0
     for rank in range(schedule.grid.size):
-        dependencies, place = Dependencies(schedule), schedule.place(rank)
+        dependencies, place = Dependencies(schedule), schedule.coordinates(rank)
         counts, lane_ends = defaultdict(int), defaultdict(float)
         for op, moment in walk(schedule.program(place), place):
             end = []
@@ -267,7 +267,7 @@ def test_no_schedule_beats_its_chains_its_flop_or_its_links(case, overlaps, size
     timeline = simulate(schedule, star(grid.size, memory=1e10, overhead=1e-6)).timeline
     seconds, ranks = timeline.makespan * (1 + 1e-9), range(grid.size)
     assert seconds >= longest_chain(schedule, timeline)
-    assert seconds >= max(flops(schedule, schedule.place(rank)) for rank in ranks) / PEAK
+    assert seconds >= max(flops(schedule, schedule.coordinates(rank)) for rank in ranks) / PEAK
     assert seconds >= max(bytes_sent(schedule, rank, Choices()) for rank in ranks) / BANDWIDTH
 
 

@@ -6,20 +6,13 @@ import msgspec
 import pytest
 
 from quadrille.algorithms.collectives.choices import Choices
-from quadrille.algorithms.formats.measured_rows import TransferRow
 from quadrille.algorithms.matmuls.catalogue import matmul_schedule
 from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.simulator.uncertainty import CHAINS, LIBRARY, OWN, Uncertainty, message_margins, uncertainty
 from quadrille.topologies.machines.machine import Fit, ReferenceKernels
-from tests.simulator.engine.test_token_buckets import laboratory
+from tests.support.toy_laboratories import laboratory, with_messages
 from tests.support.toy_machines import star
-
-
-def with_messages(found):
-    """The machine with messages between its hosts measured, as a calibration leaves it."""
-    transfer = TransferRow(pattern="shift", ranks=4, bytes=1, seconds=1e-5)
-    return msgspec.structs.replace(found, network=msgspec.structs.replace(found.network, transfer=(transfer,)))
 
 
 def test_data_sheets_alone_give_no_interval():

@@ -1,6 +1,8 @@
 """The study of one GPU, on a GPU made of host memory: whether figures are what they are called, not how fast it is."""
 
 import json
+import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,19 +15,23 @@ from quadrille.algorithms.schedule.grid import Grid
 from quadrille.experiments.predict.predict import prediction_of
 from quadrille.experiments.workloads.matmul import MatmulExperiment
 from quadrille.runtime.arrays.cupy_library import CupyLibrary
-from quadrille.runtime.measuring import device_benchmarks
+from quadrille.runtime.measuring import device_benchmarks, measured_kernels
 from quadrille.runtime.measuring.device_benchmarks import (
     DeviceBench,
+    DeviceKernel,
     DeviceProduct,
     DeviceStream,
     LaunchCost,
     Tf32Library,
 )
+from quadrille.runtime.measuring.measured_kernels import MEASURED
 from quadrille.studies.gpu import calibration, study
-from quadrille.studies.gpu.calibration import DTYPES, asked
+from quadrille.studies.gpu.calibration import DTYPES, TINY, Calibration, StagedSteps
 from quadrille.studies.gpu.device_machine import machine_of_device
-from quadrille.studies.gpu.study import Executed, GpuSpeed, Shared, gpu, show
+from quadrille.studies.gpu.report import Executed, Shared, achieved_by
+from quadrille.studies.gpu.study import GpuSpeed, gpu, show
 from quadrille.topologies.machines.machine import load_machine, save_machine
+from quadrille.topologies.nodes.achieved import Product
 from tests.support import fake_device
 from tests.support.fake_device import FAKE
 from tests.support.quadrille import called
@@ -88,15 +94,56 @@ def test_streams_are_of_the_bytes_that_were_asked_for(cupy, bench, operation, na
 
 def test_a_launch_costs_time_in_a_row_of_many_and_alone(cupy, bench):
     found = bench.launch()
-    assert min(found.seconds, found.alone_seconds) > 0 and cupy.history.count("fill") > bench._repeats
+    assert min(found.seconds, found.alone_seconds) > 0 and cupy.history.count("add") > bench._repeats
+
+
+@pytest.mark.parametrize("function", MEASURED)
+def test_functions_of_layers_touch_what_calibrate_says_they_touch(bench, function):
+    for dtype, item in (("float32", 4), ("bfloat16", 2)):
+        found = bench.kernel(function, dtype, 1 << 11)
+        assert found.seconds > 0 and (found.function, found.dtype) == (function, dtype)
+        given = measured_kernels.arguments(function, "float32", 1 << 11)
+        most = sum(one.size for one in (*given.into, *given.updates, *given.updates, *given.sources))
+        assert most * item <= found.bytes <= most * 4, "sums and moments have 4 bytes"
+
+
+def test_a_softmax_is_three_functions(cupy, bench):
+    names = [one.function for one in bench.softmax("float32", 4, 8)]
+    assert names == ["row_maxima", "exponential_sums", "cross_entropy"]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_attention_is_counted_in_bytes_in_and_out_and_in_flops(bench, dtype):
+    item = 4 if dtype == "float32" else 2
+    forward = bench.attention("attention", dtype, 2, 4, 3, 5)
+    assert forward.bytes == 2 * 4 * 3 * (5 * item * (3 + 1) + 4)
+    assert forward.flops_per_second == pytest.approx(2 * (8 * 4 * 15) / forward.seconds)
+    assert bench.attention("attention_gradient", dtype, 2, 4, 3, 5).bytes == 2 * 4 * 3 * (5 * item * (3 + 3 + 2) + 4)
+
+
+def test_operands_are_filled_on_the_device_with_the_same_random_values_again_and_again(bench):
+    array = bench._random((3, 1000), "float32")
+    flat = bench._library.fetch(array).reshape(-1)
+    assert np.unique(flat[:1024]).size == 1024 and np.array_equal(flat[1024:2048], flat[:1024])
+    assert np.array_equal(flat[2048:], flat[:952])
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_the_executor_is_timed_in_turns_with_a_bare_product(cupy, bench, dtype):
-    bare, ours = bench.executor_ratio(8, dtype)
-    assert bare > 0 and ours > 0
-    word = "gemm" if dtype == "bfloat16" else "matmul"
-    assert cupy.history.count(word) >= 1 + bench._repeats
+    found = bench.executor_ratio(8, dtype, repeats=3)
+    assert min(found.bare_seconds, found.seconds, found.share) > 0
+    assert found.bare == ("cublasGemmEx" if dtype == "bfloat16" else "cupy.matmul")
+    assert cupy.history.count("gemm" if dtype == "bfloat16" else "matmul") >= 1 + 3
+
+
+def test_the_bare_product_of_bfloat16_is_cupy_s_where_ml_dtypes_is(cupy, bench, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ml_dtypes", SimpleNamespace(bfloat16=np.float16))
+    assert bench.executor_ratio(8, "bfloat16", repeats=1).bare == "cupy.matmul"
+
+
+def test_cupy_s_own_product_is_made_under_cublas_s_own_choice_and_ours_is_not(cupy, bench):
+    bench.executor_ratio(8, "float16", repeats=2)
+    assert cupy.math_modes[-2:] == [0, 16]
 
 
 def test_the_machine_file_predicts_a_product_as_it_was_measured_and_a_launch(tmp_path):
@@ -149,18 +196,18 @@ def test_where_no_cupy_is_the_command_is_refused_in_one_line(capsys, monkeypatch
 
 
 def test_the_whole_study_writes_its_answer_and_a_machine_file(cupy, monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(calibration, "PRODUCTS", ((8, 8, 8), (4, 16, 8)))
-    monkeypatch.setattr(calibration, "SIZES", (1 << 10, 1 << 12))
-    monkeypatch.setattr(study, "EXECUTED_SIZE", 8)
     monkeypatch.setattr(device_benchmarks, "VALUES", 1 << 10)
-    rows = [transfer_row(8, 1e-3), transfer_row(1 << 20, 2e-3)]
-    monkeypatch.setattr(calibration, "_staged", lambda counts: (rows, {}))
-    monkeypatch.setattr(study, "_shared", lambda machine, ranks: [Shared(one, "float32", 1.0, 1.25) for one in ranks])
-    answer = gpu(json=str(tmp_path / "gpu.json"), out=str(tmp_path / "gpu.toml"), ranks=(1, 2), command=["test"])
-    assert len(answer.products) == len(list(asked())) == 2 * len(DTYPES) * 3
-    assert json.loads((tmp_path / "gpu.json").read_text())["device"].startswith("Fake GPU")
-    rows = load_machine(tmp_path / "gpu.toml").device.gemm
-    assert {row.dtype for row in rows} == set(DTYPES)
+    monkeypatch.setattr(DeviceBench, "warm_up", lambda bench: None)
+    staged = StagedSteps((transfer_row(8, 1e-3), transfer_row(1 << 20, 2e-3)))
+    monkeypatch.setattr(calibration, "measure_staged", lambda counts: staged)
+    ran = [Shared("16,16,16", 2, "float32", 1.0, 1.25, True)]
+    monkeypatch.setattr(study, "run_shared", lambda machine, count, sizes: ran)
+    answer = gpu(json=str(tmp_path / "gpu.json"), out=str(tmp_path / "gpu.toml"), ranks=(1, 2), sizes=TINY)
+    assert len(answer.calibration.products) == 2 * len(DTYPES) * 3
+    assert json.loads((tmp_path / "gpu.json").read_text())["calibration"]["device"].startswith("Fake GPU")
+    device = load_machine(tmp_path / "gpu.toml").device
+    assert {row.dtype for row in device.gemm} == set(DTYPES)
+    assert {row.function for row in device.kernel} > set(MEASURED)
     printed = capsys.readouterr().out
     assert "-20.0 %" in printed and "tf32 is float32 multiplied in TF32" in printed
 
@@ -182,15 +229,46 @@ def test_the_answer_and_the_machine_file_are_two_files(tmp_path):
         gpu(json=path, out=path)
 
 
-def test_the_share_of_a_bare_product_is_its_time_over_ours(capsys):
-    answer = GpuSpeed(
-        device="GPU",
-        products=tuple(product(8, dtype, 1e-6) for dtype in DTYPES),
-        streams=(),
-        launch=LaunchCost(1e-6, 2e-6),
-        executed=(Executed(8192, "float16", 0.95, 1.0),),
-        shared=(),
-        provenance=MADE,
+def calibrated(name="NVIDIA H100 80GB HBM3", **parts):
+    return Calibration(device=name, name=name, memory_bytes=80_000_000_000, made=MADE, **parts)
+
+
+def test_tables_show_shares_of_the_data_sheet_s_peak_and_what_was_measured(capsys):
+    show(
+        GpuSpeed(
+            calibration=calibrated(
+                products=tuple(product(8192, dtype, 2 * 8192**3 / 494.7e12) for dtype in DTYPES),
+                kernels=(DeviceKernel("gelu", "float32", 1 << 20, 1e-6, 0.0),),
+            ),
+            executed=(Executed(8192, "float16", "cupy.matmul", 0.95, 1.0, 0.95),),
+            shared=(Shared("4,4,4", 2, "float32", 1.0, 1.25, False),),
+            provenance=MADE,
+        )
     )
-    show(answer)
-    assert "95.0%" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "494.7 (50%)" in printed and "494.7 (100%)" in printed, "of bfloat16 and of tf32"
+    assert "95.0 %" in printed and "NO" in printed and "1.05 TB/s" in printed
+
+
+def test_what_a_gpu_reaches_of_its_data_sheet_is_found_again_from_products_of_known_share_and_ramp(capsys):
+    share, ramp, peak, products = 0.8, 200.0, 989.4e12, []
+    for m, k, n in ((8192, 8192, 8192), (4096, 4096, 4096), (8192, 1024, 4096), (2048, 13312, 2048)):
+        rate = share * k / (k + ramp) * peak * Product(1, m, k, n, 1.0).waves(132)
+        products.append(DeviceProduct(m, k, n, "bfloat16", "NN", 2 * m * k * n / rate, 0.0))
+    copy = DeviceStream("copy", 1 << 30, 2 * (1 << 30) / 2.68e12, 0.0)
+    found = achieved_by(calibrated(products=tuple(products), streams=(copy,)))
+    values = {name: value for name, (value, _) in found.items()}
+    assert values["product_share"] == pytest.approx(share) and values["ramp"] == pytest.approx(ramp)
+    assert values["memory_share"] == pytest.approx(2.68 / 3.35, rel=1e-3)
+    assert achieved_by(calibrated("Fake GPU", products=tuple(products), streams=(copy,))) == {}
+
+
+def test_a_calibration_in_parts_is_enough_for_a_machine_file_with_products_streams_and_launch():
+    parts = {
+        "products": (product(8, "float32", 1e-6),),
+        "streams": (DeviceStream("copy", 1 << 20, 1e-6, 0.0),),
+        "launch": LaunchCost(1e-6, 2e-6),
+    }
+    assert not calibrated().is_enough and not calibrated(products=parts["products"]).is_enough
+    machine = calibrated(**parts).machine(4)
+    assert calibrated(**parts).is_enough and machine.host.ranks == 4 and machine.device.overhead_seconds == 2e-6

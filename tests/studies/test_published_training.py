@@ -485,7 +485,7 @@ def test_a_step_that_would_take_long_is_known_between_bounds(monkeypatch):
 def test_the_grid_of_a_claim_is_the_first_that_fits(training):
     def kept(grid):
         schedule = training.schedule(grid, training.shape.layers)
-        return storage(schedule, schedule.place(0), parse_choices("library")).bytes
+        return storage(schedule, schedule.coordinates(0), parse_choices("library")).bytes
 
     grid = smallest_depth(training)
     assert grid.size == training.gpus

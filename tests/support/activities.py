@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from math import isnan, nan
 from weakref import WeakKeyDictionary
 
+from quadrille.simulator.engine.builder import ProgramStage
 from quadrille.simulator.engine.engine_state import MOVING
-from quadrille.simulator.engine.entries import ProgramStage
 
 FREE = WeakKeyDictionary()
 """By engine and kind, the flows, programs and members of activities that have ended."""
@@ -24,9 +24,9 @@ class Activity:
     @property
     def rate(self):
         """Present rate; 0 while its latency lasts and after its end."""
-        under = self.engine._under
-        running = isnan(self.ended) and self.flow < len(under.status) and under.status[self.flow] == MOVING
-        return under.speed[self.flow] if running else 0.0
+        state = self.engine._state
+        running = isnan(self.ended) and self.flow < len(state.status) and state.status[self.flow] == MOVING
+        return state.speed[self.flow] if running else 0.0
 
 
 def start(engine, work, demands, *, then, **options):

@@ -153,13 +153,14 @@ class Cupy(types.ModuleType):
         cublas = names(
             gemmEx=self._gemm, setMathMode=lambda handle, mode: self.math_modes.append(mode),
             CUBLAS_OP_N=0, CUBLAS_OP_T=1, CUBLAS_COMPUTE_32F=68, CUBLAS_COMPUTE_64F=70, CUBLAS_GEMM_DEFAULT=-1,
-            CUBLAS_COMPUTE_32F_FAST_TF32=77,
+            CUBLAS_COMPUTE_32F_FAST_TF32=77, getVersion=lambda handle: 130000,
         )  # fmt: skip
         runtime = names(
             getDeviceCount=lambda: len(self.devices), getDeviceProperties=self._properties,
             deviceGetPCIBusId=lambda number: self.devices[number].pci_address,
             eventQuery=lambda number: self.events[number].query(),
             memGetInfo=lambda: self.memory, memcpyAsync=self._memcpy, CUDARuntimeError=CudaError,
+            driverGetVersion=lambda: 13000, runtimeGetVersion=lambda: 13000,
             memcpyHostToDevice=1, memcpyDeviceToHost=2, memcpyDeviceToDevice=3,
         )  # fmt: skip
         cuda = types.ModuleType("cupy.cuda")
@@ -197,9 +198,12 @@ class Cupy(types.ModuleType):
         left = columns_at(a, (k, m) if turn_a else (m, k), a_step, CUDA_TYPES[a_type])
         right = columns_at(b, (n, k) if turn_b else (k, n), b_step, CUDA_TYPES[b_type])
         into = columns_at(c, (m, n), c_step, CUDA_TYPES[c_type])
+        cublas_tf32 = self.cuda.cublas.CUBLAS_COMPUTE_32F_FAST_TF32
 
         def act():
             one, other = (values(matrix.T if turn else matrix) for matrix, turn in ((left, turn_a), (right, turn_b)))
+            if compute == cublas_tf32:
+                one, other = to_tf32(one), to_tf32(other)
             with np.errstate(invalid="ignore"):  # BLAS multiplies lanes beside a small matrix too, and drops them
                 product = one @ other
             into[...] = to_bits(product) if into.dtype == np.uint16 else product
@@ -377,10 +381,26 @@ def to_bits(floats):
     return np.where((up < down) | ((up == down) & (above % 2 == 0)), above, below)
 
 
+def to_tf32(floats):
+    """The nearest of 10 bits of mantissa, ties to even."""
+    bits = np.ascontiguousarray(floats, np.float32).view(np.uint32)
+    return ((bits + 0xFFF + ((bits >> 13) & 1)) & np.uint32(0xFFFFE000)).view(np.float32)
+
+
 def values(array):
     if array.dtype == np.uint16:
         return from_bits(array)
     return array.astype(np.float32) if array.dtype == np.float16 else array.copy()
+
+
+AS_A_MODULE = """
+import sys
+from tests.support import fake_device
+fake = fake_device.Cupy()
+fake.__spec__, fake.__path__, fake.memory = __spec__, [], (1 << 30, 1 << 30)
+sys.modules |= {"cupy": fake, "cupy.cuda": fake.cuda, "cupy.cuda.nccl": fake.cuda.nccl}
+"""
+"""A cupy.py by which processes that a test starts get the fake."""
 
 
 def install(monkeypatch, cupy=None):

@@ -83,7 +83,7 @@ def check(group, word, *, equal, beside):
     whole, carrier = np.arange(rows * 3.0).reshape(rows, 3), CountingCarrier(group)
     one = schedule(group.size, rows, beside=beside)
     found = execute(one, {"A": whole}, carrier, choices=parse_choices(word)).outputs[group.rank]["sum"]
-    block = one.tensors["sum"].block(one.place(group.rank))
+    block = one.tensors["sum"].block(one.coordinates(group.rank))
     expected = group.size * whole[slice(*block.rows)]
     carrier.close()
     assert np.array_equal(found, expected), (word, equal, beside)

@@ -93,8 +93,8 @@ def pipeline(ranks):
         Tensor("Y", rows, Part("n"), held_at=("x", ranks - 1)),
     )
     take = Broadcast(name="take", axis="z", root=0, source="A", into="A rows")
-    send = Send(name="send", axis="x", to=Affine("x", 1, plus=1), source="out")
-    receive = Receive(name="receive", axis="x", sender=Affine("x", 1, plus=-1), into="in")
+    send = Send(name="send", axis="x", to=Affine("x", 1, offset=1), source="out")
+    receive = Receive(name="receive", axis="x", sender=Affine("x", 1, offset=-1), into="in")
     first = (take, Gemm(name="first", a="A rows", b="U", c="out"), send)
     middle = (receive, Gemm(name="middle", a="in", b="W", c="out"), send)
     put = Reduce(name="put", axis="z", root=0, source="Y rows", into="Y")
@@ -344,7 +344,7 @@ def carry_out(case, carrier, group):
     )
     wrong = []
     for name, whole in outputs.items():
-        block = schedule.tensors[name].block(schedule.place(carrier.rank))
+        block = schedule.tensors[name].block(schedule.coordinates(carrier.rank))
         expected = WholeMatrices({name: whole}).stored(name, block)
         found = execution.outputs[carrier.rank][name]
         if found.dtype != expected.dtype or not np.array_equal(found, expected):

@@ -76,7 +76,7 @@ def write(path, experiment, schedule, execution, steps, fetch=lambda array: arra
     writer = CheckpointWriter(path, schedule, training_state(schedule), steps, experiment.model)
     writer.create()
     for rank, outputs in outputs_of(execution):
-        writer.write(schedule.place(rank), outputs, fetch)
+        writer.write(schedule.coordinates(rank), outputs, fetch)
     writer.seal(Alone)
     writer.commit()
     return writer
@@ -105,5 +105,7 @@ def verdict(run, change=lambda rank, blocks: None):
             for name, blocks in found.items()
         }
         change(rank, blocks)
-        verdicts.append(verify_blocks(run.schedule, run.schedule.place(rank), blocks, reference, experiment.dtype))
+        verdicts.append(
+            verify_blocks(run.schedule, run.schedule.coordinates(rank), blocks, reference, experiment.dtype)
+        )
     return worst_verification(verdicts)

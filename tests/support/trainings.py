@@ -28,11 +28,11 @@ def schedule_of(problem, grid, scheme=None):
 
 
 def places_of(schedule):
-    return [schedule.place(rank) for rank in range(schedule.grid.size)]
+    return [schedule.coordinates(rank) for rank in range(schedule.grid.size)]
 
 
 def shape_of(schedule, tensor):
-    return tuple(schedule.sizes[part.dimension] * part.each for part in (tensor.rows, tensor.columns))
+    return tuple(schedule.sizes[part.dimension] * part.unit for part in (tensor.rows, tensor.columns))
 
 
 def whole_matrices(schedule, vocabulary=0):
@@ -41,7 +41,7 @@ def whole_matrices(schedule, vocabulary=0):
     for name in (*schedule.inputs, *schedule.state):
         tensor = schedule.tensors[name]
         for place in places_of(schedule):
-            for moment in tensor.moments(place):
+            for moment in tensor.copy_coordinates(place):
                 copy = tensor.copy_name(moment)
                 if copy not in found:
                     found[copy] = _drawn(copy, shape_of(schedule, tensor), tensor.dtype, vocabulary)
@@ -60,7 +60,7 @@ def assembled(schedule, name, outputs):
     tensor, found = schedule.tensors[name], {}
     for rank, blocks in outputs.items():
         held = blocks[name] if tensor.copies else [blocks[name]]
-        moments = list(tensor.moments(schedule.place(rank)))
+        moments = list(tensor.copy_coordinates(schedule.coordinates(rank)))
         for block, moment in zip(held, moments, strict=True):
             _put(found, tensor, moment, block, shape_of(schedule, tensor))
     for copy, matrix in found.items():
@@ -74,7 +74,7 @@ def _put(found, tensor, moment, block, shape):
     whole = found.setdefault(copy, np.full(shape, np.nan))
     view = whole[slice(*span.rows), slice(*span.columns)]
     flat = view.reshape(-1).copy()
-    piece = slice(0, flat.size) if span.piece is None else slice(*span.piece)
+    piece = slice(0, flat.size) if span.flat_range is None else slice(*span.flat_range)
     before, given = flat[piece], np.asarray(block).reshape(-1)
     known = ~np.isnan(before)
     assert np.array_equal(before[known], given[known]), f"{copy} differs between ranks"

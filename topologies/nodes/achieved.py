@@ -8,6 +8,7 @@ such that this one is met, times what A100's fit is below A100's best, for a
 step's products are many and the clock sinks.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
@@ -79,14 +80,25 @@ MEMORY_SOURCE = f"{SIZING}: GELU, 5.4e8 B in 0.5 ms, of 1.555e12 B/s (printed to
 
 
 def a100_fit() -> tuple[float, float]:
-    """Share and ramp that meet A100's rows best: 1 / share + ramp / share / k by least squares of relative errors.
+    """Share and ramp that meet A100's rows best.
 
     >>> [round(number, 3) for number in a100_fit()]
     [0.855, 257.384]
     """
-    measured = np.array([row.flops_per_second / A100_PEAK / row.waves(108) for row in A100_ROWS])
-    terms = np.array([[1.0, 1.0 / row.k] for row in A100_ROWS]) * measured[:, None]
-    (one, per_k), *_ = np.linalg.lstsq(terms, np.ones(len(A100_ROWS)), rcond=None)
+    return fit(A100_ROWS, A100_PEAK, MULTIPROCESSORS["ampere"][0])
+
+
+def fit(rows: Sequence[Product], peak: float, multiprocessors: int) -> tuple[float, float]:
+    """Share and ramp that meet measured products: 1 / share + ramp / share / k by least squares of relative errors.
+
+    Parameters
+    ----------
+    rows : of several inner lengths k
+    peak : of the data sheet [flop/s]
+    """
+    measured = np.array([row.flops_per_second / peak / row.waves(multiprocessors) for row in rows])
+    terms = np.array([[1.0, 1.0 / row.k] for row in rows]) * measured[:, None]
+    (one, per_k), *_ = np.linalg.lstsq(terms, np.ones(len(rows)), rcond=None)
     return float(1 / one), float(per_k / one)
 
 

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import cast, get_args
 
+from quadrille.algorithms.analysis.axonn import Form
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.record import AskedGranularity
 from quadrille.algorithms.schedule.grid import AXES, parse_order
-from quadrille.algorithms.training.axonn_gpt import Form
 from quadrille.algorithms.training.scheme import Scheme
 from quadrille.algorithms.training.schemes import SCHEMES, SEQUENCE_PARALLEL, find_scheme
 from quadrille.algorithms.training.zero import STAGES

@@ -26,7 +26,7 @@ def waits(*program, tensors=None):
     declared = tensors or [square(letter) for letter in "ABCD"]
     schedule = Schedule("test", {"n": 3}, Grid(x=2), "float32", declare(*declared), (), (), (Role(program),))
     dependencies, counts, found = Dependencies(schedule), {}, {}
-    for op, moment in walk(program, schedule.place(0)):
+    for op, moment in walk(program, schedule.coordinates(0)):
         token = f"{op.name}{counts.setdefault(op.name, 0)}"
         counts[op.name] += 1
         found[token] = set(dependencies.enter(op, moment, token))
@@ -74,7 +74,7 @@ def test_an_accumulation_reads_what_it_adds_to():
 
 def test_copies_are_storages_of_their_own():
     tensors = [square("A", copies=(("t", 2),)), square("B")]
-    turn = Shift(name="turn", axis="x", distance=1, source="A", into="A", ahead=1)
+    turn = Shift(name="turn", axis="x", distance=1, source="A", into="A", iteration_offset=1)
     use = Gemm(name="use", a="A", b="A", c="B", accumulate=True)
     found = waits(Repeat("t", 3, (use, turn)), tensors=tensors)
     assert found["turn0"] == set(), "it writes the copy that nobody reads"
@@ -87,7 +87,7 @@ def test_what_is_kept_does_not_grow_with_the_number_of_iterations(algorithm, gri
     def kept(panels):
         schedule = matmul_schedule(Matmul(8, panels, 8, "float32", "training", panel=1), algorithm, grid)
         dependencies, alive, most = Dependencies(schedule), WeakSet(), 0
-        place = schedule.place(0)
+        place = schedule.coordinates(0)
         for op, moment in walk(schedule.program(place), place):
             token = Token()
             alive.add(token)

@@ -3,8 +3,8 @@
 import pytest
 
 from quadrille.algorithms.analysis import op_plans as op_plans
-from quadrille.algorithms.analysis.copies import local_copies
 from quadrille.algorithms.analysis.op_plans import OpPlans, plan_steps
+from quadrille.algorithms.analysis.storage import local_copies
 from quadrille.algorithms.analysis.traffic import traffic
 from quadrille.algorithms.collectives.choices import parse_choices
 from quadrille.algorithms.matmuls.catalogue import matmul_schedule
@@ -46,7 +46,7 @@ def test_ranks_of_one_kind_have_one_duty(algorithm, grid, collectives, shards):
     schedule = with_even_shards(schedule) if shards == "even" else schedule
     found = OpPlans(schedule, choices)
     for rank in range(schedule.grid.size):
-        place = schedule.place(rank)
+        place = schedule.coordinates(rank)
         for op, moment in walk(schedule.program(place), place):
             if not isinstance(op, Communication):
                 assert found.local(op, moment) == OpPlans(schedule, choices).local(op, moment)
@@ -60,8 +60,8 @@ def test_ranks_of_one_kind_have_one_duty(algorithm, grid, collectives, shards):
 
 def test_many_ranks_share_few_duties():
     schedule, choices = schedule_of("4d", "data=2,z=2,y=2,x=4", (64, 64, 64)), parse_choices("own:ring")
-    found, op = OpPlans(schedule, choices), next(iter(schedule.program(schedule.place(0))))
-    distinct = {id(found.communication(op, schedule.place(rank))) for rank in range(schedule.grid.size)}
+    found, op = OpPlans(schedule, choices), next(iter(schedule.program(schedule.coordinates(0))))
+    distinct = {id(found.communication(op, schedule.coordinates(rank))) for rank in range(schedule.grid.size)}
     assert len(distinct) == schedule.grid.length(op.axis)
 
 

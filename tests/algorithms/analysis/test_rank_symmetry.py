@@ -40,11 +40,11 @@ def behaviour(schedule, place, choices):
 
 def check(schedule, choices):
     classes = equivalent_ranks(schedule, choices)
-    each = Counter(behaviour(schedule, schedule.place(rank), choices) for rank in range(schedule.grid.size))
+    each = Counter(behaviour(schedule, schedule.coordinates(rank), choices) for rank in range(schedule.grid.size))
     stand_ins = Counter()
     for one in classes:
-        stand_ins[behaviour(schedule, one.place, choices)] += one.count
-        assert schedule.grid.coordinates(one.rank) == dict(one.place.coordinates)
+        stand_ins[behaviour(schedule, one.coordinates, choices)] += one.count
+        assert schedule.grid.coordinates(one.rank) == dict(one.coordinates.along)
     assert stand_ins == each
 
 
@@ -117,7 +117,7 @@ def test_turns_that_are_counted_together_come_to_what_all_turns_come_to(scheme, 
     schedule, choices = model(scheme, grid, batch=12, layers=1, **sizes), parse_choices(f"own:{set_name}")
     sent, most = Counter(), Counter()
     for rank in range(grid.size):
-        place, largest = schedule.place(rank), Counter()
+        place, largest = schedule.coordinates(rank), Counter()
         for op, moment in walk(schedule.program(place), place):
             moved = traffic(op, schedule, moment, choices) if isinstance(op, Communication) else None
             if moved is not None:

@@ -10,7 +10,7 @@ from quadrille.algorithms.analysis.traffic import ranges, traffic
 from quadrille.algorithms.analysis.volumes import bytes_sent, volumes
 from quadrille.algorithms.collectives.choices import Choices
 from quadrille.algorithms.collectives.lowering import SETS
-from quadrille.algorithms.collectives.transfer_steps import PieceRange
+from quadrille.algorithms.collectives.runs import PieceRange
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.matmuls.catalogue import matmul_schedule
 from quadrille.algorithms.matmuls.matmul import Matmul
@@ -40,7 +40,7 @@ def exchanges_by_group(schedule, choices):
     """Elements sent and received between two ranks, for each op and instance of it."""
     sent, received = defaultdict(list), defaultdict(list)
     for rank in range(schedule.grid.size):
-        place, count = schedule.place(rank), Counter()
+        place, count = schedule.coordinates(rank), Counter()
         for op, moment in walk(schedule.program(place), place):
             moved = traffic(op, schedule, moment, choices) if isinstance(op, Communication) else None
             group = schedule.grid.group(rank, op.axis) if isinstance(op, Communication) else ()
@@ -84,7 +84,7 @@ def test_a_ring_all_gather_sends_all_but_one_piece(m, k, length):
     tensors = Tensor("A", Part("m"), Part("k"), sharded_over="x"), Tensor("whole", Part("m"), Part("k"))
     schedule = one_op(gather, *tensors, grid=Grid(x=length), m=m, k=k)
     for rank in range(length):
-        shard = schedule.tensors["A"].block(schedule.place((rank + 1) % length)).elements
+        shard = schedule.tensors["A"].block(schedule.coordinates((rank + 1) % length)).elements
         assert bytes_sent(schedule, rank, Choices()) == 8 * (m * k - shard)
 
 
@@ -112,14 +112,14 @@ def test_an_all_to_all_sends_what_changes_hands(m, n, length):
     tensors = Tensor("A", Part("m", ("x",)), Part("n")), Tensor("B", Part("m"), Part("n", ("x",)))
     schedule = one_op(turn, *tensors, grid=Grid(x=length), m=m, n=n)
     for rank in range(length):
-        place = schedule.place(rank)
+        place = schedule.coordinates(rank)
         a, b = (schedule.tensors[name].block(place) for name in "AB")
         assert bytes_sent(schedule, rank, Choices()) == 8 * (a.elements - shared_rectangle(a, b).elements)
 
 
 def test_nothing_goes_over_a_wire_in_a_group_of_one():
     schedule = matmul_schedule(Matmul(7, 5, 3, passes="training"), "4d", Grid())
-    for op, moment in walk(schedule.program(schedule.place(0)), schedule.place(0)):
+    for op, moment in walk(schedule.program(schedule.coordinates(0)), schedule.coordinates(0)):
         if isinstance(op, Communication):
             assert traffic(op, schedule, moment, Choices()) is None
 
@@ -137,7 +137,7 @@ def test_a_gather_of_parts_that_are_not_rows_or_pieces_in_order_names_the_op(par
     gather = AllGather(name="gather A", axis="x", source="A", into="W")
     schedule = one_op(gather, part, whole, grid=Grid(x=2), m=7, k=5)
     with pytest.raises(InputError, match=r"op 'gather A': A .* is not W .* cut over x in whole rows or contiguous"):
-        traffic(gather, schedule, schedule.place(0), Choices())
+        traffic(gather, schedule, schedule.coordinates(0), Choices())
 
 
 def test_an_all_to_all_that_loses_elements_names_the_op():
@@ -145,7 +145,7 @@ def test_an_all_to_all_that_loses_elements_names_the_op():
     tensors = Tensor("A", Part("m", ("x",)), Part("n")), Tensor("B", Part("m"), Part("n", ("z",)))
     schedule = one_op(turn, *tensors, grid=Grid(x=2, z=2), m=7, n=5)
     with pytest.raises(InputError, match=r"op 'turn': B .* along x does not hold just what A"):
-        traffic(turn, schedule, schedule.place(0), Choices())
+        traffic(turn, schedule, schedule.coordinates(0), Choices())
 
 
 @pytest.mark.parametrize("peer", [-1, 3, 0])
@@ -153,7 +153,7 @@ def test_a_peer_outside_the_group_names_the_op(peer):
     for op in (Send(name="pass", axis="x", to=peer, source="A"), Receive(name="pass", axis="x", sender=peer, into="A")):
         schedule = one_op(op, Tensor("A", Part("m"), Part("k")), grid=Grid(x=3), m=2, k=2)
         with pytest.raises(InputError, match=f"op .pass. of member 0: member {peer} is no other one"):
-            traffic(op, schedule, schedule.place(0), Choices())
+            traffic(op, schedule, schedule.coordinates(0), Choices())
 
 
 def test_runs_go_around_the_end_and_leave_empty_ranges_out():
@@ -167,7 +167,7 @@ def test_runs_go_around_the_end_and_leave_empty_ranges_out():
 def test_pieces_are_full_rows_or_contiguous_elements():
     whole = Block((2, 6), (3, 6))
     assert range_in(whole, Block((2, 4), (3, 6))) == (0, 6)
-    assert range_in(whole, Block((2, 6), (3, 6), piece=(5, 9))) == (5, 9)
+    assert range_in(whole, Block((2, 6), (3, 6), flat_range=(5, 9))) == (5, 9)
     assert range_in(whole, Block((2, 6), (3, 5))) == (-1, -1)
 
 
@@ -191,7 +191,7 @@ def test_pieces_of_members_begin_where_their_blocks_do(lengths, scheme, even):
     schedule = with_even_shards(schedule) if even else schedule
     looked_at = 0
     for rank in range(schedule.grid.size):
-        place = schedule.place(rank)
+        place = schedule.coordinates(rank)
         for op in all_ops(schedule):
             if not isinstance(op, AllGather | ReduceScatter) or schedule.grid.length(op.axis) == 1:
                 continue

@@ -42,7 +42,7 @@ def test_the_flops_of_all_ranks_are_those_of_the_products():
     for name, grid in CASES:
         problem = Matmul(12, 17, 23, passes="training", panel=4)
         schedule = matmul_schedule(problem, name, grid)
-        assert sum(flops(schedule, schedule.place(rank)) for rank in range(grid.size)) == problem.flops
+        assert sum(flops(schedule, schedule.coordinates(rank)) for rank in range(grid.size)) == problem.flops
 
 
 def test_few_ranks_stand_for_a_hundred_thousand():

@@ -117,8 +117,8 @@ def test_a_hierarchy_knows_from_the_placement_what_shares_a_node_along_each_axis
     assert halved.label("all_reduce", "x") == "hierarchical (2 to a node)"
     assert halved.label("all_reduce", "z") == "hierarchical (as ring)"
     assert halved.label("broadcast", "z") == "hierarchical (as pipelined)"
-    assert halved.sharing("x") == 2
-    assert halved.sharing("z") == 1
+    assert halved.ranks_per_node("x") == 2
+    assert halved.ranks_per_node("z") == 1
     assert str(halved) == "own:hierarchical"
 
 
@@ -137,9 +137,9 @@ def test_a_hierarchy_knows_from_the_placement_what_shares_a_node_along_each_axis
     ],
 )
 def test_only_regular_neighbours_make_a_hierarchy(nodes, shared):
-    assert with_placement(Choices("own", "hierarchical"), Grid(x=6), nodes).sharing("x") == shared
+    assert with_placement(Choices("own", "hierarchical"), Grid(x=6), nodes).ranks_per_node("x") == shared
 
 
 def test_one_irregular_group_spoils_its_axis_for_all():
     nodes = [0, 0, 1, 1, 2, 2, 3, 4]
-    assert with_placement(Choices("own", "hierarchical"), Grid(z=2, x=4), nodes).sharing("x") == 1
+    assert with_placement(Choices("own", "hierarchical"), Grid(z=2, x=4), nodes).ranks_per_node("x") == 1

@@ -18,10 +18,10 @@ from quadrille.algorithms.schedule.parts import Part
 from quadrille.algorithms.schedule.program import in_sequence, ops
 from quadrille.algorithms.schedule.schedule import Role, Schedule, all_ops, declare
 from quadrille.algorithms.schedule.tensors import Tensor
-from quadrille.algorithms.training.biases import bias_of
 from quadrille.algorithms.training.norm import Norm, normalisation
 from quadrille.algorithms.training.scheme import Linear
 from quadrille.algorithms.training.schemes import find_scheme
+from quadrille.algorithms.training.vectors import bias_of
 from quadrille.runtime.carriers.in_process import InProcess
 from quadrille.runtime.execution.execute import execute
 from tests.runtime.execution.test_execute import assembled
@@ -79,7 +79,7 @@ PRODUCTS = {
 
 def received(op, schedule, rank):
     """Words that a rank receives in an op."""
-    exchanges = traffic(op, schedule, schedule.place(rank), Choices())
+    exchanges = traffic(op, schedule, schedule.coordinates(rank), Choices())
     return sum(exchange.received for exchange in exchanges.exchanges()) if exchanges else 0
 
 
@@ -106,7 +106,9 @@ def test_a_product_is_gathered_multiplied_and_scattered_as_in_the_paper(name):
 @pytest.mark.parametrize("transposed", ["none", "a", "b"])
 def test_every_product_of_every_form_multiplies_blocks_of_the_cube_of_one_size(transposed):
     schedule = matmul_schedule(Matmul(M, K, N, passes="training", transposed=transposed), "3d", CUBE)
-    sizes = [sorted(gemm_sizes(op, schedule, schedule.place(5))) for op in all_ops(schedule) if isinstance(op, Gemm)]
+    sizes = [
+        sorted(gemm_sizes(op, schedule, schedule.coordinates(5))) for op in all_ops(schedule) if isinstance(op, Gemm)
+    ]
     assert sizes == [sorted((M // P, K // P, N // P))] * 3
 
 
@@ -149,7 +151,7 @@ def test_7_and_8_a_vector_comes_from_the_diagonal_and_its_gradient_goes_back():
     schedule, (to_all, back) = with_vector(), ways("y")
     assert moves(schedule.roles[0].program) == [*to_all, "add_bias", "column_sums", *back]
     for name in ("I b", "dI b"):
-        blocks = [schedule.tensors[name].block(schedule.place(rank)) for rank in range(P**3)]
+        blocks = [schedule.tensors[name].block(schedule.coordinates(rank)) for rank in range(P**3)]
         held = [block.elements for block in blocks if block.elements]
         assert held == [N // P**2] * P**2, f"{name}: p² of the p³ ranks hold a piece of n / p²"
 

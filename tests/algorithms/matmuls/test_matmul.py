@@ -19,9 +19,9 @@ def held(schedule, name):
     times = np.zeros([schedule.sizes[part.dimension] for part in (tensor.rows, tensor.columns)], int)
     counts = []
     for rank in range(schedule.grid.size):
-        block = tensor.block(schedule.place(rank))
+        block = tensor.block(schedule.coordinates(rank))
         mine = np.zeros(block.rectangle_shape, int)
-        mine.reshape(-1)[slice(*(block.piece or (0, mine.size)))] = 1
+        mine.reshape(-1)[slice(*(block.flat_range or (0, mine.size)))] = 1
         times[slice(*block.rows), slice(*block.columns)] += mine
         counts.append(int(mine.sum()))
     return times, counts
@@ -68,7 +68,7 @@ def test_outputs_are_laid_out_as_their_inputs(ranks):
         schedule = matmul_schedule(Matmul(13, 17, 11, passes="training", transposed=transposed), name, grid)
         for one, other in (("A", "dA"), ("B", "dB"), ("C", "dC")):
             for rank in range(ranks):
-                place = schedule.place(rank)
+                place = schedule.coordinates(rank)
                 assert schedule.tensors[one].block(place) == schedule.tensors[other].block(place), (name, grid)
 
 

@@ -13,7 +13,7 @@ from quadrille.algorithms.collectives.choices import Choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.matmuls.catalogue import matmul_schedule
 from quadrille.algorithms.matmuls.matmul import Matmul
-from quadrille.algorithms.passes import banded_ops
+from quadrille.algorithms.passes import band_ranges
 from quadrille.algorithms.passes.bands import in_bands
 from quadrille.algorithms.passes.overlap import OVERLAPS, overlap
 from quadrille.algorithms.schedule.grid import Grid
@@ -41,12 +41,12 @@ PRODUCT = Matmul(24, 16, 20, "float64", "training")
 @pytest.fixture(autouse=True)
 def few_rows(monkeypatch):
     """Bands of dW however few their rows are."""
-    monkeypatch.setattr(banded_ops, "LEAST_ROWS_ADDED", 1)
+    monkeypatch.setattr(band_ranges, "LEAST_ROWS_ADDED", 1)
 
 
 def waits(schedule, rank=0):
     """For each op of a rank, by name, the names of those that it waits for."""
-    place = schedule.place(rank)
+    place = schedule.coordinates(rank)
     dependencies = Dependencies(schedule)
     return {
         op.name: set(dependencies.enter(op, moment, op.name)) for op, moment in walk(schedule.program(place), place)
@@ -213,7 +213,7 @@ def test_bands_of_even_shards_are_all_rows():
     schedule = with_even_shards(in_bands(schedule_of(replace(GPT, batch=9), Grid(z=2, y=2, x=2)), 2))
     for name, tensor in schedule.tensors.items():
         if tensor.band_of is not None:
-            place = schedule.place(0)
+            place = schedule.coordinates(0)
             bands = bands_of(schedule.tensors)[tensor.band_of]
             held = sum(schedule.tensors[band].block(place).elements for band in bands)
             assert held == schedule.tensors[tensor.band_of].block(place).elements, name
@@ -222,7 +222,7 @@ def test_bands_of_even_shards_are_all_rows():
 def test_the_lengths_that_a_band_may_have_are_those_that_it_has():
     schedule = in_bands(schedule_of(replace(GPT, batch=7), Grid(z=2, y=2, x=2)), 2)
     for tensor in schedule.tensors.values():
-        had = {tensor.rows.bounds(schedule.place(rank)) for rank in range(schedule.grid.size)}
+        had = {tensor.rows.bounds(schedule.coordinates(rank)) for rank in range(schedule.grid.size)}
         assert {stop - start for start, stop in had} <= lengths(tensor.rows, schedule)
 
 

@@ -36,7 +36,7 @@ def schedule_of(algorithm="4d", grid=None, passes="training", gathered="again"):
 
 def sizes(schedule, rank):
     """Each op with the shapes that it reads and writes, as often as the rank runs it."""
-    place = schedule.place(rank)
+    place = schedule.coordinates(rank)
     return Counter(
         (
             op.name,
@@ -51,7 +51,7 @@ def sizes(schedule, rank):
 def unordered(schedule):
     """Pairs of ops that may run at the same time on rank 0: neither waits for the other, by data, edge or lane."""
     dependencies, before, last = Dependencies(schedule), {}, {}
-    place = schedule.place(0)
+    place = schedule.coordinates(0)
     for op, moment in walk(schedule.program(place), place):
         needed = [*dependencies.enter(op, moment, op.name), *([last[lane(op)]] if lane(op) in last else [])]
         before[op.name] = set(needed).union(*(before[name] for name in needed))

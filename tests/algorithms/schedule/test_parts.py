@@ -57,7 +57,7 @@ def test_a_turning_part_is_at_every_member_in_turn(size, length, turn):
     part = Part("k", ("x",), rotated_by=("z", "t"))
     for place in places(grid, k=size):
         start, stop = part.bounds(place.during("t", turn))
-        assert (start, stop) == cut(size, length, (place.coordinates["x"] + place.coordinates["z"] + turn) % length)
+        assert (start, stop) == cut(size, length, (place.along["x"] + place.along["z"] + turn) % length)
         assert part.longest(place) == max(cut(size, length, i)[1] - cut(size, length, i)[0] for i in range(length))
 
 
@@ -87,7 +87,7 @@ def test_the_owner_of_a_panel_has_all_of_it(size, width, z, x):
     grid = Grid(z=z, x=x)
     panel = Panel("k", width, ("x", "z"), loop="p")
     place = places(grid, k=size)[0]
-    for index in range(*panel.turns(place)):
+    for index in range(*panel.iterations(place)):
         moment = place.during("p", index)
         for axis in ("x", "z"):
             first, last = cut(size, grid.length(axis), evaluate(PanelOwner(panel, axis), moment))
@@ -102,7 +102,7 @@ def test_layers_that_share_the_panels_take_each_once(size, width, layers):
     taken = []
     for layer in range(layers):
         place = Coordinates(grid, {"k": size}, {"data": 0, "z": 0, "y": layer, "x": 0})
-        first, last = panel.turns(place)
+        first, last = panel.iterations(place)
         taken += [panel.bounds(place.during("p", index)) for index in range(last - first)]
     assert taken == list(pairwise(panel.edges(grid, size)))
 
@@ -121,9 +121,9 @@ def test_a_panel_without_width_is_refused():
 
 def test_a_multiple_follows_coordinates_and_loop_indices():
     place = Coordinates(Grid(x=5), {}, {"data": 0, "z": 0, "y": 0, "x": 3}).during("t", 2)
-    assert evaluate(Affine("x", 1, plus=1), place) == 4
+    assert evaluate(Affine("x", 1, offset=1), place) == 4
     assert evaluate(Affine("t", -2), place) == -4
-    assert evaluate(Affine("u", 7, plus=1), place) == 1, "outside its loop an index is 0"
+    assert evaluate(Affine("u", 7, offset=1), place) == 1, "outside its loop an index is 0"
     assert evaluate(6, place) == 6
 
 

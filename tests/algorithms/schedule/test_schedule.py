@@ -54,10 +54,13 @@ def test_a_walk_is_one_step_at_a_time_however_long_the_loops():
 
 def test_each_coordinate_gets_the_program_of_its_role():
     schedule = custom(pipeline, 5)[0]
-    firsts = [next(walk(schedule.program(schedule.place(rank)), schedule.place(rank)))[0].name for rank in range(5)]
+    firsts = [
+        next(walk(schedule.program(schedule.coordinates(rank)), schedule.coordinates(rank)))[0].name
+        for rank in range(5)
+    ]
     assert firsts == ["take", "receive", "receive", "receive", "receive"]
     products = [
-        op.name for rank in range(5) for op in ops(schedule.program(schedule.place(rank))) if isinstance(op, Gemm)
+        op.name for rank in range(5) for op in ops(schedule.program(schedule.coordinates(rank))) if isinstance(op, Gemm)
     ]
     assert products == ["first", "middle", "middle", "middle", "last"]
 
@@ -67,7 +70,7 @@ def test_a_rank_without_a_role_is_named():
     roles = (Role(schedule.roles[0].program, "y", 0, 2),)
     lonely = Schedule("lonely", SIZES, schedule.grid, "float64", schedule.tensors, (), (), roles)
     with pytest.raises(InputError, match=r"lonely: no role includes coordinates .*'y': 2"):
-        lonely.program(lonely.place(2))
+        lonely.program(lonely.coordinates(2))
 
 
 def test_a_name_stands_for_one_tensor():

@@ -18,11 +18,11 @@ def times_held(blocks, shape):
     held = np.zeros(shape, int)
     for block in blocks:
         window = held[slice(*block.rows), slice(*block.columns)]
-        if block.piece is None:
+        if block.flat_range is None:
             window += 1
         else:
             flat = np.zeros(window.size, int)
-            flat[slice(*block.piece)] = 1
+            flat[slice(*block.flat_range)] = 1
             window += flat.reshape(window.shape)
     return held
 
@@ -44,7 +44,7 @@ def test_every_element_is_held_as_often_as_the_axes_that_repeat_say(m, n):
 @given(sizes, sizes, st.integers(1, 5))
 def test_shards_are_pieces_of_the_flattened_block_in_order(m, n, length):
     shards = blocks(Tensor("B", Part("m"), Part("n"), sharded_over="z"), Grid(z=length), m=m, n=n)
-    assert [i for shard in shards for i in range(*shard.piece)] == list(range(m * n))
+    assert [i for shard in shards for i in range(*shard.flat_range)] == list(range(m * n))
     assert max(shard.elements for shard in shards) - min(shard.elements for shard in shards) <= 1
     assert all(shard.shape == (shard.elements,) for shard in shards)
 
@@ -65,10 +65,10 @@ def test_axes_either_cut_or_repeat_or_hold():
 def test_copies_take_turns_with_their_loop():
     tensor = Tensor("A", Part("m"), Part("k"), copies=(("t", 2),))
     place = Coordinates(Grid(), {"m": 1, "k": 1}, Grid().coordinates(0))
-    assert [tensor.instance(place.during("t", index)) for index in range(4)] == [0, 1, 0, 1]
-    assert tensor.instance(place.during("t", 3), ahead=1) == 0
-    assert tensor.instance(place) == 0
-    assert Tensor("A", Part("m"), Part("k")).instance(place.during("t", 3)) == 0
+    assert [tensor.copy_index(place.during("t", index)) for index in range(4)] == [0, 1, 0, 1]
+    assert tensor.copy_index(place.during("t", 3), ahead=1) == 0
+    assert tensor.copy_index(place) == 0
+    assert Tensor("A", Part("m"), Part("k")).copy_index(place.during("t", 3)) == 0
 
 
 @given(sizes, sizes, st.integers(1, 5), st.integers(1, 7))
@@ -79,7 +79,7 @@ def test_the_capacity_holds_the_block_of_every_moment(m, k, length, width):
     window = Tensor("P", Part("m", ("z",)), Part("k", panel=panel))
     for rank in range(grid.size):
         place = Coordinates(grid, {"m": m, "k": k}, grid.coordinates(rank))
-        for tensor, count in ((turning, length), (window, panel.turns(place)[1])):
+        for tensor, count in ((turning, length), (window, panel.iterations(place)[1])):
             moments = [place.during("t", index) for index in range(count)]
             assert tensor.capacity(place) == max(tensor.block(moment).elements for moment in moments)
 

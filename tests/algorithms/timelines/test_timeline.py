@@ -13,8 +13,7 @@ from quadrille.algorithms.provenance import provenance
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.ops import AllReduce, Gemm
 from quadrille.algorithms.timelines.op_times import op_times
-from quadrille.algorithms.timelines.repeated_iterations import RepeatedIterations
-from quadrille.algorithms.timelines.spans import ALONE, Span, with_arrivals, with_groups
+from quadrille.algorithms.timelines.spans import ALONE, RepeatedIterations, Span, with_arrivals, with_groups
 from quadrille.algorithms.timelines.timeline import Timeline
 
 
@@ -256,7 +255,7 @@ def repeating(draw):
         start = draw(st.integers(0, 39)) if early else first + period + draw(st.integers(0, 5))
         spans.append(span(0, f"other {number}", lane, start, start + draw(st.integers(0, 12))))
     turns = RepeatedIterations(first, period, times, {one.op: 1 for one in spans if one.op.startswith("op")})
-    return replace(timeline_of(*spans, ranks=2), turns=(turns,))
+    return replace(timeline_of(*spans, ranks=2), repeated=(turns,))
 
 
 @given(timeline=repeating())
@@ -282,7 +281,7 @@ def test_the_critical_path_through_turns_is_that_of_every_turn(timeline, pause, 
     begin = (times + 0.125 * late) * period  # of the turn that is said, of which some ranks have begun a part before
     per_turn = dict.fromkeys((one.op for one in timeline.spans), 1)
     kept = [one for one in every if one.start >= begin or one.start < begin - times * period]
-    short = replace(timeline, spans=tuple(kept), turns=(RepeatedIterations(begin, period, times, per_turn),))
+    short = replace(timeline, spans=tuple(kept), repeated=(RepeatedIterations(begin, period, times, per_turn),))
     assert sorted(short.unrolled().spans, key=str) == sorted(with_arrivals(every), key=str)
     assert short.critical_path() == replace(timeline, spans=tuple(every)).critical_path()
 
@@ -296,7 +295,7 @@ def test_spans_at_the_same_time_are_taken_by_rank_in_whatever_order_they_are_tol
     spans = [span(rank, f"op {1 - rank}", "compute", 41, 42, ready=0, index=99) for rank in (1, 0)]
     turns = (RepeatedIterations(41.0, 1.0, 1, {"op 0": 1, "op 1": 1}),)
     for told in (spans, spans[::-1]):
-        timeline = replace(timeline_of(*told, ranks=2), turns=turns)
+        timeline = replace(timeline_of(*told, ranks=2), repeated=turns)
         assert [one.rank for one in timeline.critical_path()] == [0, 0]
         assert timeline.critical_path() == timeline.unrolled().critical_path()
 
@@ -305,7 +304,7 @@ def test_a_rank_is_expanded_without_the_others():
     spans = [span(rank, "step", "compute", 10 + rank, 12 + rank, index=5) for rank in range(2)]
     members = {0: (range(30_000),), 1: (range(30_000, 10**6),)}
     folded = Timeline(
-        tuple(spans), "predicted", 10**6, members=members, turns=(RepeatedIterations(10.0, 2.0, 5, {"step": 1}),)
+        tuple(spans), "predicted", 10**6, members=members, repeated=(RepeatedIterations(10.0, 2.0, 5, {"step": 1}),)
     )
     found = folded.expanded(Grid(data=10**6), [29_999, 30_001]).spans
     assert {(one.rank, one.start) for one in found} == {
@@ -318,13 +317,13 @@ def test_the_critical_path_of_many_turns_tells_the_spans_of_one_rank_only():
     spans = [
         span(rank, "step", "compute", 1e4, 1e4 + (1 if rank else 2), ready=1e4, index=10**4) for rank in range(500)
     ]
-    many = replace(timeline_of(*spans, ranks=500), turns=(RepeatedIterations(1e4, 2.0, 4999, {"step": 1}),))
+    many = replace(timeline_of(*spans, ranks=500), repeated=(RepeatedIterations(1e4, 2.0, 4999, {"step": 1}),))
     path = many.critical_path()
     assert len(path) == 5000 and {one.rank for one in path} == {0}
 
 
 def test_what_is_told_of_turns_does_not_grow_with_them():
     last = span(0, "multiply", "compute", 1e6, 1e6 + 1)
-    many = replace(timeline_of(last), turns=(RepeatedIterations(1e6, 1.0, 10**6, {"multiply": 1}),))
-    assert len(many.counted()[0]) < 20
+    many = replace(timeline_of(last), repeated=(RepeatedIterations(1e6, 1.0, 10**6, {"multiply": 1}),))
+    assert len(many.weighted_spans()[0]) < 20
     assert (many.op_times()["multiply"].count, many.op_times()["multiply"].seconds) == (10**6 + 1, 10**6 + 1)

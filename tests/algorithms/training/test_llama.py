@@ -113,7 +113,7 @@ def test_overlaps_change_no_bit_of_a_llama(name, grid):
 def test_a_schedule_has_the_parameters_of_its_shape_and_the_flops_of_the_formula(trait):
     problem = gpt(TRAITS[trait])
     schedule = schedule_of(problem, Grid())
-    place = schedule.place(0)
+    place = schedule.coordinates(0)
     held = storage(schedule, place, Choices())
     assert sum(held.tensors[name] * held.copies[name] for name in schedule.state) == problem.shape.parameters
     square = 4 * problem.batch * problem.sequence**2 * problem.hidden * problem.layers
@@ -126,7 +126,7 @@ def test_a_llama_keeps_the_activations_that_its_gradients_read():
     kept = []
     for layers in (2, 3):
         schedule = schedule_of(gpt(layers=layers), Grid())
-        held = storage(schedule, schedule.place(0), Choices())
+        held = storage(schedule, schedule.coordinates(0), Choices())
         batch = [name for name in held.tensors if schedule.tensors[name].rows.dimension == "batch"]
         kept.append(sum(held.tensors[name] * held.copies[name] for name in batch))
     hidden, head, inner, heads = 24, 4, 14, 6
@@ -147,7 +147,7 @@ def test_one_column_of_statistics_and_no_exchange_of_tables_cross_the_wires():
 def test_a_group_of_heads_takes_keys_and_values_once():
     """One key and one value beside three queries: 5/9 of the columns of QKV."""
     plain, grouped = (
-        schedule_of(gpt(how), Grid()).tensors["QKV"].columns.each * schedule_of(gpt(how), Grid()).sizes["heads"]
+        schedule_of(gpt(how), Grid()).tensors["QKV"].columns.unit * schedule_of(gpt(how), Grid()).sizes["heads"]
         for how in (PLAIN, Architecture(key_heads=2))
     )
     assert grouped * 9 == plain * 5

@@ -21,7 +21,7 @@ def kinds_of(problem, begin=None):
     schedule = gpt_schedule(problem, Grid(data=SHARDS), Scheme4D())
     if begin is not None:
         schedule = resumed(schedule, begin)
-    return memory_bytes_by_kind(schedule, schedule.place(0), Choices())
+    return memory_bytes_by_kind(schedule, schedule.coordinates(0), Choices())
 
 
 @pytest.mark.parametrize(

@@ -132,7 +132,7 @@ def test_pipelines(layers, interleave, grid):
 
 def steps_of(schedule, rank=0):
     """Each op of a rank as (name, layer, step), in program order."""
-    place = schedule.place(rank)
+    place = schedule.coordinates(rank)
     return [
         (op, (op.name, moment.indices.get("layer"), moment.indices.get("step", 0)))
         for op, moment in walk(schedule.program(place), place)
@@ -141,7 +141,7 @@ def steps_of(schedule, rank=0):
 
 def before_each(schedule):
     """For each op of rank 0 all those that have ended when it starts: by data, edge or lane."""
-    dependencies, before, last, place = Dependencies(schedule), {}, {}, schedule.place(0)
+    dependencies, before, last, place = Dependencies(schedule), {}, {}, schedule.coordinates(0)
     for op, moment in walk(schedule.program(place), place):
         key = (op.name, moment.indices.get("layer"), moment.indices.get("step", 0))
         needed = [*dependencies.enter(op, moment, key), *([last[lane(op)]] if lane(op) in last else [])]
@@ -240,7 +240,7 @@ def test_a_gradient_is_added_to_the_sum_while_the_next_layer_is_multiplied():
     changed = overlap(schedule_of(problem, Grid(z=2)), ["ors"])
     keys = [
         (op.name, moment.indices.get("layer"), moment.indices["microbatch"])
-        for op, moment in walk(changed.program(changed.place(0)), changed.place(0))
+        for op, moment in walk(changed.program(changed.coordinates(0)), changed.coordinates(0))
         if "microbatch" in moment.indices
     ]
     for name in ("QKV", "project", "up", "down"):
@@ -253,7 +253,9 @@ def test_a_gradient_is_added_to_the_sum_while_the_next_layer_is_multiplied():
 
 def test_only_ors_needs_more_memory_for_a_second_buffer_of_each_gradient():
     plain = schedule_of(GPT, Grid(z=2, x=2))
-    found = [storage(overlap(plain, names), plain.place(0), Choices()) for names in ((), ("oar",), ("oag",), ("ors",))]
+    found = [
+        storage(overlap(plain, names), plain.coordinates(0), Choices()) for names in ((), ("oar",), ("oag",), ("ors",))
+    ]
     rooms = [sum(one.reductions.values()) * one.scratch_item_bytes for one in found]
     kept = [one.bytes - room for one, room in zip(found, rooms, strict=True)]
     weights = 12 * 12 * 12 * 4 // 2

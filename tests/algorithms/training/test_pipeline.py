@@ -130,7 +130,7 @@ def test_the_program_takes_turns_in_that_order(count, chunks, turns):
     passes = [(Pointwise(name=letter, function="zero", into=letter),) for letter in "FB"]
     schedule = schedule_of(gpt(count, micro_batch=12), Grid(pipeline=count))
     for stage in range(count):
-        walked = walk(stages.turns(*passes), schedule.place(stage))
+        walked = walk(stages.interleaved(*passes), schedule.coordinates(stage))
         names = [
             f"{op.name}{at.indices['microbatch']}" + (f".{at.indices['chunk']}" if chunks > 1 else "")
             for op, at in walked
@@ -141,7 +141,7 @@ def test_the_program_takes_turns_in_that_order(count, chunks, turns):
 @pytest.mark.parametrize(("count", "turns"), [(4, 8), (4, 2), (2, 5)])
 def test_as_many_microbatches_are_under_way_as_stages_that_follow(count, turns):
     stages = Stages(count, layers=count, microbatches=turns)
-    assert [stages.alive(stage) for stage in range(count)] == [min(count - stage, turns) for stage in range(count)]
+    assert [stages.in_flight(stage) for stage in range(count)] == [min(count - stage, turns) for stage in range(count)]
 
 
 @pytest.mark.parametrize(("count", "chunks"), [(2, 2), (2, 3), (3, 2), (4, 2), (4, 5), (5, 3)])
@@ -160,13 +160,13 @@ def test_turns_under_way_never_share_a_slot_and_take_no_more_slots_than_there_ar
             assert slot not in taken.values()
             taken[microbatch, chunk] = slot
             most, used = max(most, len(taken)), used | {slot}
-        assert most == len(used) == stages.alive(stage)
+        assert most == len(used) == stages.in_flight(stage)
         assert used == set(range(most))
 
 
 def test_four_stages_of_two_chunks_keep_eleven_turns_as_megatron_does():
     """Warm-up turns and one: (stages - 1) · 2 + (chunks - 1) · stages + 1."""
-    assert [Stages(4, 8, 16, 2).alive(stage) for stage in range(4)] == [11, 9, 7, 5]
+    assert [Stages(4, 8, 16, 2).in_flight(stage) for stage in range(4)] == [11, 9, 7, 5]
 
 
 def zero_cost(ranks):

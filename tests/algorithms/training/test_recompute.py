@@ -52,7 +52,7 @@ def kept_of_a_layer(recompute, grid, form):
     sizes = []
     for layers in (2, 3):
         schedule = schedule_of(gpt(recompute, layers, dtype="bfloat16"), grid, form)
-        kept = storage(schedule, schedule.place(0), Choices())
+        kept = storage(schedule, schedule.coordinates(0), Choices())
         batch = [name for name in kept.tensors if schedule.tensors[name].rows.dimension == "batch"]
         sizes.append(sum(kept.tensors[name] * kept.copies[name] * kept.item_bytes[name] for name in batch))
     return sizes[1] - sizes[0]
@@ -92,12 +92,12 @@ def test_activations_take_the_bytes_of_korthikantis_formulas(recompute, form, t)
 def test_full_recomputation_multiplies_every_layer_again():
     plain, again = (schedule_of(gpt(word), Grid()) for word in ("selective", "full"))
     forward = 24 * B * S * H * H + 2 * B * S * S * H  # half of the two square products: attention is causal
-    assert flops(again, again.place(0)) - flops(plain, plain.place(0)) == 2 * forward
+    assert flops(again, again.coordinates(0)) - flops(plain, plain.coordinates(0)) == 2 * forward
 
 
 def test_selective_recomputation_makes_the_scores_again():
     none, selective = (schedule_of(gpt(word), Grid()) for word in ("none", "selective"))
-    assert flops(selective, selective.place(0)) - flops(none, none.place(0)) == 2 * B * S * S * H
+    assert flops(selective, selective.coordinates(0)) - flops(none, none.coordinates(0)) == 2 * B * S * S * H
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -34,7 +34,7 @@ LAYOUTS = {
     "upright mesh": Layout(("data",), "z"),
 }
 SIZES = {"sequences": 13, "columns": 11}
-ROWS, COLUMNS = Part("sequences", each=3), Part("columns")
+ROWS, COLUMNS = Part("sequences", unit=3), Part("columns")
 
 
 def converting(before, after, grid):

@@ -231,7 +231,7 @@ def test_bian_gathers_and_scatters_each_matrix_along_its_own_axis(p, gathered, a
 
 def holders(schedule, name):
     """Ranks that hold some of a tensor, and its elements on all of them."""
-    blocks = {rank: schedule.tensors[name].block(schedule.place(rank)) for rank in range(schedule.grid.size)}
+    blocks = {rank: schedule.tensors[name].block(schedule.coordinates(rank)) for rank in range(schedule.grid.size)}
     return {rank for rank, block in blocks.items() if block.elements}, sum(block.elements for block in blocks.values())
 
 
@@ -241,7 +241,7 @@ def test_bians_vectors_are_stored_once_on_a_diagonal(p, name):
     diagonal = {
         rank
         for rank in range(p**3)
-        if (schedule.place(rank).coordinates["x"] + schedule.place(rank).coordinates["y"]) % p == 0
+        if (schedule.coordinates(rank).along["x"] + schedule.coordinates(rank).along["y"]) % p == 0
     }
     length = (3 if name == "QKV b" else 1) * MODEL.hidden
     assert holders(schedule, name) == (diagonal, length)
@@ -266,7 +266,7 @@ def test_bian_moves_a_vector_down_the_diagonals_columns_and_gathers_it_over_z():
 
 def test_optimus_keeps_vectors_on_the_meshs_first_row():
     schedule = schedule_of(MODEL, Grid(z=2, x=3), find_scheme("optimus"))
-    first_row = {rank for rank in range(6) if schedule.place(rank).coordinates["z"] == 0}
+    first_row = {rank for rank in range(6) if schedule.coordinates(rank).along["z"] == 0}
     assert holders(schedule, "up b") == (first_row, 4 * MODEL.hidden)
     assert holders(schedule, "norm1 γ") == (first_row, MODEL.hidden)
 
@@ -277,7 +277,7 @@ def test_all_a_mesh_or_a_cube_holds_is_held_once():
         schedule = schedule_of(MODEL, grid, find_scheme(name))
         for state in schedule.state:
             tensor = schedule.tensors[state]
-            whole = prod(schedule.sizes[part.dimension] * part.each for part in (tensor.rows, tensor.columns))
+            whole = prod(schedule.sizes[part.dimension] * part.unit for part in (tensor.rows, tensor.columns))
             assert holders(schedule, state)[1] == whole, state
 
 
@@ -319,7 +319,7 @@ def test_a_second_buffer_changes_no_bit(grid, problem, panel, sets):
 def test_the_next_panel_is_sent_before_this_one_is_multiplied():
     plain = schedule_of(Mlp((6, 9), 8), Grid(z=3, x=3), find_scheme("optimus"))
     ahead = overlap(plain, ("oag",))
-    place = ahead.place(0)
+    place = ahead.coordinates(0)
     order = [
         (op.name, moment.indices["L1 panel"])
         for op, moment in walk(ahead.program(place), place)

@@ -89,7 +89,7 @@ def data_words(problem, grid):
     named = [name for name in sent if re.search(r"over data$|held|^sum d.* over data$", name)]
     words = sum(sent[name].sent_total for name in named if "loss" not in name or "held" in name) / 8 / grid.size
     parameters = sum(
-        sum(tensor.block(moment).elements for moment in tensor.moments(schedule.place(0)))
+        sum(tensor.block(moment).elements for moment in tensor.copy_coordinates(schedule.coordinates(0)))
         for tensor in (schedule_of(replace(problem, zero=0), Grid()).tensors[name] for name in schedule.state)
     )
     return words, parameters
@@ -116,10 +116,12 @@ def once_read(problem):
     """Parameters that only the forward pass reads: positions, biases and β."""
     schedule = schedule_of(replace(problem, zero=0), Grid())
     return sum(
-        tensor.rows.bounds(schedule.place(0))[1] * tensor.columns.bounds(schedule.place(0))[1] * max(1, copies)
+        tensor.rows.bounds(schedule.coordinates(0))[1]
+        * tensor.columns.bounds(schedule.coordinates(0))[1]
+        * max(1, copies)
         for name, tensor in schedule.tensors.items()
         if name in schedule.state and (name == "positions" or name.endswith((" b", " β")))
-        for copies in [tensor.instances(schedule.place(0))]
+        for copies in [tensor.copy_count(schedule.coordinates(0))]
     )
 
 
@@ -136,7 +138,7 @@ def test_words_with_microbatches(zero, of_gathers, of_scatters, count):
 def kept_bytes(problem, grid):
     """Bytes of weights, gradients and optimizer states that rank 0 keeps from step to step, without transients."""
     schedule = schedule_of(problem, grid)
-    stored = storage(schedule, schedule.place(0), Choices())
+    stored = storage(schedule, schedule.coordinates(0), Choices())
     kinds = ("{}", "{} held", "d{}", "d{} held", "mean of {}", "square of {}", "{} cast")
     names = [kind.format(name) for kind in kinds for name in schedule.state]
     kept = [name for name in names if name in stored.tensors and not _transient(schedule, name)]

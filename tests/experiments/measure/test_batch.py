@@ -1,7 +1,7 @@
 import json
 
+import click
 import pytest
-import typer
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -19,7 +19,7 @@ SIZES = "61,47,53"
 
 def parsed(words):
     """The values that the command line of `run` makes of these words."""
-    command = typer.main.get_command(app).commands["run"]
+    command = app.get_command(click.Context(app), "run")
     given = command.make_context("run", list(words)).params
     flags = MatmulWords(**{name: given[name] for name in MatmulWords.__dataclass_fields__})
     files = {"inputs": ("A", "B", "dC"), "outputs": ("C", "dA", "dB")}

@@ -137,7 +137,7 @@ def test_what_is_left_of_a_program_is_the_op_in_all_its_turns():
     name = next(op.name for op in all_ops(schedule) if isinstance(op, Collective))
     left = only(schedule.roles[0].program, name)
     assert {op.name for op in ops(left)} == {name}
-    place = schedule.place(0)
+    place = schedule.coordinates(0)
     assert [len(entry.indices(place)) for entry in left] == [4]
 
 
@@ -158,7 +158,7 @@ def test_a_product_whose_ops_go_by_many_algorithms_is_numpy_s_and_its_bytes_are_
         np.testing.assert_array_equal(assembled(schedule, execution, name, expected.shape), expected)
     for rank in range(grid.size):
         assert execution.bytes_sent[rank] == bytes_sent(schedule, rank, choices)
-        assert execution.allocated_bytes[rank] == storage(schedule, schedule.place(rank), choices).bytes
+        assert execution.allocated_bytes[rank] == storage(schedule, schedule.coordinates(rank), choices).bytes
 
 
 def test_a_library_s_op_beside_one_of_our_own_gives_numpy_s_product():

@@ -13,8 +13,8 @@ from quadrille.experiments.records.record_table import print_record
 from quadrille.experiments.workloads.fullest_device import fullest_device
 from quadrille.topologies.find_machine import find_machine
 from quadrille.topologies.machines.machine import Host, Network, ReferenceKernels, save_machine
-from tests.simulator.engine.test_token_buckets import laboratory
 from tests.support.quadrille import HOST, called
+from tests.support.toy_laboratories import laboratory
 
 replace = msgspec.structs.replace
 SPEEDS = {"bandwidth_bytes_per_second": 1e9, "latency_seconds": 1e-6}

@@ -7,19 +7,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quadrille.algorithms.analysis.axonn import FRONTIER, PERLMUTTER, effective_bandwidth, known_bandwidth
+from quadrille.algorithms.analysis.axonn import (
+    FRONTIER,
+    MODELLED,
+    PERLMUTTER,
+    block_products,
+    block_seconds,
+    effective_bandwidth,
+    gpt_block_seconds,
+    gpt_block_seconds_of_authors,
+    known_bandwidth,
+)
 from quadrille.algorithms.analysis.storage import storage
 from quadrille.algorithms.collectives.choices import Choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Grid
-from quadrille.algorithms.training.axonn_gpt import (
-    MODELLED,
-    block_products,
-    block_seconds,
-    gpt_block_seconds,
-    gpt_block_seconds_of_authors,
-)
-from quadrille.algorithms.training.model_words import find_shape
+from quadrille.algorithms.training.model_files import find_shape
 from quadrille.algorithms.units import GIB
 from quadrille.cli.words.machines import MachineWords
 from quadrille.cli.words.ranking import RankWords, parse_question
@@ -190,11 +193,13 @@ def test_memory_of_all_grids_at_once_is_what_each_rank_keeps(recompute, overlap)
         grid = every.grid(place)
         schedule = question.schedule(grid)
         lengths = {axis: np.array([grid.length(axis)]) for axis in MODELLED}
-        assert int(peak_bytes_by_grid(schedule, lengths)[0]) == storage(schedule, schedule.place(0), Choices()).bytes
+        assert (
+            int(peak_bytes_by_grid(schedule, lengths)[0]) == storage(schedule, schedule.coordinates(0), Choices()).bytes
+        )
     found = ranked(question, Crew())
     for place in range(0, len(found), 5):
         schedule = question.schedule(found.candidates.grid(place))
-        assert int(found.peak_bytes[place]) == storage(schedule, schedule.place(0), Choices()).bytes
+        assert int(found.peak_bytes[place]) == storage(schedule, schedule.coordinates(0), Choices()).bytes
 
 
 def test_what_does_not_fit_is_left_out():

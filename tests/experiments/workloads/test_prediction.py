@@ -8,7 +8,7 @@ import pytest
 
 from quadrille.algorithms.analysis.volumes import kernel_work, volumes
 from quadrille.algorithms.collectives.choices import Choices
-from quadrille.algorithms.formats.achieved import Achieved
+from quadrille.algorithms.formats.measured_rows import Achieved
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.ops import Kernel
 from quadrille.algorithms.schedule.program import ops
@@ -112,7 +112,7 @@ def test_memory_by_kind_adds_up_to_the_buffers(dtype, zero):
 
 def test_states_have_the_bytes_per_parameter_of_mixed_precision():
     schedule = gpt_schedule(replace(PROBLEM, dtype="bfloat16"), Grid(), Scheme4D())
-    kinds = memory_bytes_by_kind(schedule, schedule.place(0), Choices())
+    kinds = memory_bytes_by_kind(schedule, schedule.coordinates(0), Choices())
     parameters = ModelShape("odd", 3, 30, 6, 7, 23).parameters
     assert kinds["parameters"] == 2 * parameters
     assert kinds["optimizer"] == 12 * parameters
@@ -123,9 +123,9 @@ def test_states_have_the_bytes_per_parameter_of_mixed_precision():
 def test_gathered_weights_are_those_of_an_axis_that_shards():
     alone = gpt_schedule(PROBLEM, Grid(), Scheme4D())
     sharded = gpt_schedule(PROBLEM, Grid(z=2), Scheme4D())
-    assert memory_bytes_by_kind(alone, alone.place(0), Choices())["gathered weights"] == 0
+    assert memory_bytes_by_kind(alone, alone.coordinates(0), Choices())["gathered weights"] == 0
     products = 12 * 30 * 30 + 23 * 30
-    assert memory_bytes_by_kind(sharded, sharded.place(0), Choices())["gathered weights"] == 4 * products
+    assert memory_bytes_by_kind(sharded, sharded.coordinates(0), Choices())["gathered weights"] == 4 * products
 
 
 def test_a_step_fits_where_its_fullest_rank_does():
@@ -166,7 +166,7 @@ def attention(problem=LONG, **changes):
     found = {}
     for op in ops(schedule.roles[0].program):
         if isinstance(op, Kernel) and op.function in ("attention", "attention_gradient"):
-            work = kernel_work(op, schedule, schedule.place(0))
+            work = kernel_work(op, schedule, schedule.coordinates(0))
             found[op.function] = attention_seconds(
                 work.squares, work.touched, 312e12, 2e12, numbers("ampere", **changes)
             )

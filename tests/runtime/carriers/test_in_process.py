@@ -42,12 +42,12 @@ def run(schedule, inputs, collectives="own:ring", repeats=1, chunk_bytes=0):
     execution = execute(schedule, inputs, carrier, choices=choices, repeats=repeats)
     for rank in range(schedule.grid.size):
         assert execution.bytes_sent[rank] == bytes_sent(schedule, rank, choices)
-        assert execution.allocated_bytes[rank] == storage(schedule, schedule.place(rank), choices).bytes
+        assert execution.allocated_bytes[rank] == storage(schedule, schedule.coordinates(rank), choices).bytes
     return execution
 
 
 def block_of(schedule, name, rank, matrix):
-    block = schedule.tensors[name].block(schedule.place(rank))
+    block = schedule.tensors[name].block(schedule.coordinates(rank))
     return matrix[slice(*block.rows), slice(*block.columns)]
 
 
@@ -217,7 +217,7 @@ def test_two_lanes_of_an_axis_carry_collectives_at_once(ranks, collectives):
     execution = run(schedule, {"A": a}, collectives)
     for rank in range(ranks):
         np.testing.assert_array_equal(execution.outputs[rank]["C"], ranks * (a @ a))
-        piece = slice(*schedule.tensors["P"].block(schedule.place(rank)).piece)
+        piece = slice(*schedule.tensors["P"].block(schedule.coordinates(rank)).flat_range)
         np.testing.assert_array_equal(execution.outputs[rank]["P"], ranks * (a @ a.T).reshape(-1)[piece])
 
 
@@ -424,7 +424,7 @@ def test_a_reduce_to_a_root_that_depends_on_the_place_goes_there():
     for collectives in MODES:
         outputs = run(schedule, {"A": a}, collectives).outputs
         for rank in range(4):
-            place = schedule.place(rank).coordinates
+            place = schedule.coordinates(rank).along
             expected = 2 * a @ a if place["x"] == place["z"] else 0 * a
             np.testing.assert_array_equal(outputs[rank]["C"], expected)
 

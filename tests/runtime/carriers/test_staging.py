@@ -99,7 +99,7 @@ class Slow:
     def __init__(self):
         self.sent, self.received, self.over = [], [], set()
 
-    def send(self, host, to, *, taken=False):
+    def send(self, host, to, *, synchronous=False):
         self.sent.append(host.tolist())
         return self._request(("sent", len(self.sent)))
 
@@ -282,7 +282,7 @@ def run(library, carrier, dtype, algorithm, grid, collectives="own:ring", overla
     for name, product in products(problem, matrices).items():
         round_to(dtype, product)
         for rank, outputs in execution.outputs.items():
-            block = schedule.tensors[name].block(schedule.place(rank))
+            block = schedule.tensors[name].block(schedule.coordinates(rank))
             for part, values in split_block(block, library.fetch(outputs[name])):
                 window = product[part.row_start : part.row_stop, part.column_start : part.column_stop]
                 np.testing.assert_array_equal(values, window)

@@ -69,7 +69,7 @@ def assembled(schedule, execution, name, shape):
     """The whole matrix from the ranks' blocks, every element written by somebody and alike in all copies."""
     whole = np.full(shape, np.nan)
     for rank, outputs in execution.outputs.items():
-        block = schedule.tensors[name].block(schedule.place(rank))
+        block = schedule.tensors[name].block(schedule.coordinates(rank))
         for part, values in split_block(block, outputs[name]):
             window = whole[part.row_start : part.row_stop, part.column_start : part.column_stop]
             assert np.all(np.isnan(window) | (window == values)), f"copies of {name} differ at rank {rank}"
@@ -86,7 +86,7 @@ def run(problem, algorithm, grid, collectives="own:ring", overlaps="none", chunk
         np.testing.assert_array_equal(assembled(schedule, execution, name, expected.shape), expected)
     for rank in range(grid.size):
         assert execution.bytes_sent[rank] == bytes_sent(schedule, rank, choices)
-        assert execution.allocated_bytes[rank] == storage(schedule, schedule.place(rank), choices).bytes
+        assert execution.allocated_bytes[rank] == storage(schedule, schedule.coordinates(rank), choices).bytes
     return execution
 
 
@@ -167,7 +167,7 @@ def test_rounded_products_stay_within_the_bound_that_verification_uses(collectiv
         schedule = matmul_schedule(problem, algorithm, grid)
         execution = execute(schedule, operands, InProcess(grid.size), choices=parse_choices(collectives))
         outputs = [
-            output_of_block(name, schedule.tensors[name].block(schedule.place(rank)), array)
+            output_of_block(name, schedule.tensors[name].block(schedule.coordinates(rank)), array)
             for rank, blocks in execution.outputs.items()
             for name, array in blocks.items()
         ]

@@ -88,7 +88,7 @@ def test_senders_whose_receivers_all_came_late_tell_nothing_of_how_much_later_th
 
 
 @pytest.mark.parametrize(
-    ("pattern", "delivery", "known"),
+    ("pattern", "message_options", "known"),
     [
         ("one_way", MessageOptions(SIZE // 2), True),
         ("one_way", MessageOptions(SIZE), False),

@@ -26,19 +26,19 @@ if MPI.COMM_WORLD.rank == 0:
 
 def test_so_many_bytes_are_gathered_beside_so_many_products():
     schedule = overlapped_gather(4, 1 << 20, 3)
-    assert schedule.tensors["whole"].block(schedule.place(0)).elements * schedule.item_bytes("whole") == 1 << 20
+    assert schedule.tensors["whole"].block(schedule.coordinates(0)).elements * schedule.item_bytes("whole") == 1 << 20
     assert [op.name for op in all_ops(schedule)] == ["write", "gather", "multiply 1", "multiply 2", "multiply 3"]
     assert [op.name for op in all_ops(overlapped_gather(4, 0, 1))] == ["write", "multiply 1"]
     pairs = overlapped_gather(4, 1 << 20, 3, members=2, gathers=2)
     assert [op.name for op in all_ops(pairs)][1:4] == ["gather", "gather 2", "multiply 1"]
     assert (pairs.grid.length("x"), pairs.grid.size) == (2, 4)
-    assert pairs.tensors["part"].block(pairs.place(0)).elements * pairs.item_bytes("part") == 1 << 19
+    assert pairs.tensors["part"].block(pairs.coordinates(0)).elements * pairs.item_bytes("part") == 1 << 19
 
 
 def test_little_is_gathered_again_and_again_and_nobody_computes_between():
     schedule = gathers_in_a_row(4, 4 << 10)
-    assert schedule.tensors["part"].block(schedule.place(0)).elements * schedule.item_bytes("part") == 1 << 10
-    steps = walk(schedule.program(schedule.place(0)), schedule.place(0))
+    assert schedule.tensors["part"].block(schedule.coordinates(0)).elements * schedule.item_bytes("part") == 1 << 10
+    steps = walk(schedule.program(schedule.coordinates(0)), schedule.coordinates(0))
     assert [op.name for op, _ in steps] == ["write", *["gather"] * ROW]
 
 

@@ -214,7 +214,7 @@ def test_blocks_and_pieces_are_checked_in_their_place(method, product):
     pieces = [Block(block.rows, block.columns, (start, start + 115)) for start in range(0, 25 * 23, 115)]
     cut = values[3:28, 2:25]
     outputs = [output_of_block(product, block, cut.copy())]
-    outputs += [output_of_block(product, piece, cut.ravel()[slice(*piece.piece)].copy()) for piece in pieces]
+    outputs += [output_of_block(product, piece, cut.ravel()[slice(*piece.flat_range)].copy()) for piece in pieces]
     for output in outputs:
         assert verify([output], operands, ranks=2, method=method).ok
         part = output.parts[-1][1]

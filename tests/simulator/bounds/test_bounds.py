@@ -10,7 +10,7 @@ from quadrille.algorithms.analysis.volumes import bytes_sent
 from quadrille.algorithms.collectives.choices import parse_choices
 from quadrille.algorithms.collectives.group_stages import stages
 from quadrille.algorithms.collectives.lowering import SETS, lower
-from quadrille.algorithms.formats.faults import Faults
+from quadrille.algorithms.formats.measured_rows import Faults
 from quadrille.algorithms.matmuls.catalogue import find_algorithm, matmul_schedule
 from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.passes.overlap import OVERLAPS, overlap
@@ -215,9 +215,9 @@ def test_what_ranks_send_is_what_goes_over_the_links():
 
 def test_lanes_are_together_where_an_overlap_says_so():
     schedule = matmul_schedule(Matmul(8, 8, 8, "float64", "training"), "4d", Grid(z=2, y=2, x=2))
-    apart = together(schedule, [schedule.place(0)])
+    apart = together(schedule, [schedule.coordinates(0)])
     assert all(len(one) == 1 for one in apart.sets) and not apart.beside
-    released = together(overlap(schedule, frozenset({"oar"})), [schedule.place(0)])
+    released = together(overlap(schedule, frozenset({"oar"})), [schedule.coordinates(0)])
     assert frozenset({"compute", "x"}) in released.sets
     assert released.beside["multiply dB"] == {"sum dA": 1}
     assert released.beside["sum dA"] == {"multiply dB": 1, "scatter dB": 1, "sum dB": 1}

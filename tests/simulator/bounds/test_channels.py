@@ -50,7 +50,7 @@ def test_the_least_rate_of_all_at_once_fills_no_link_and_alone_a_transfer_is_fas
     schedule, choices = overlap(plain, overlaps), parse_choices("own")
     machine = leaf_spine(4, 2)
     placement = place_ranks(machine, 8)
-    busy = together(schedule, [schedule.place(0)])
+    busy = together(schedule, [schedule.coordinates(0)])
     channels = rate_channels(listed(schedule, choices), placement, routes_of(machine, placement.net), busy)
     typical = channels.typical(np.arange(len(channels.keys)))
     assert (channels.least <= typical).all() and (typical <= channels.most).all()
@@ -68,6 +68,6 @@ def test_a_lane_that_is_busy_with_others_may_get_less_than_when_one_thing_is_don
     placement = place_ranks(machine, 8)
     least = []
     for schedule in (plain, overlap(plain, frozenset(OVERLAPS))):
-        busy = together(schedule, [schedule.place(0)])
+        busy = together(schedule, [schedule.coordinates(0)])
         least.append(rate_channels(listed(schedule, choices), placement, routes_of(machine, placement.net), busy).least)
     assert (least[1] <= least[0]).all() and (least[1] < least[0]).any()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from quadrille.algorithms.collectives.choices import parse_choices
-from quadrille.algorithms.formats.faults import Faults
+from quadrille.algorithms.formats.measured_rows import Faults
 from quadrille.algorithms.passes.overlap import OVERLAPS, overlap
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.training.gpt import Gpt, gpt_schedule
@@ -143,7 +143,7 @@ def test_the_timeline_with_turns_said_once_is_that_of_all_turns(monkeypatch, sch
         bounds, "LoopPeriods", lambda schedule, looks, allowed: LoopPeriods(schedule, looks, allowed=False)
     )
     long = simulate(schedule, machine, granularity="collective")
-    assert short.timeline.turns and not long.timeline.turns
+    assert short.timeline.repeated and not long.timeline.repeated
     assert short.extent.iterations_skipped > 0 == long.extent.iterations_skipped
     ranks = {span.rank for span in short.timeline.spans} & {span.rank for span in long.timeline.spans}
     told, each = (

@@ -10,14 +10,14 @@ from simpy.events import NORMAL
 
 from quadrille.algorithms.errors import InputError
 from quadrille.simulator.engine import engine as engine_module
+from quadrille.simulator.engine.builder import ProgramStage
 from quadrille.simulator.engine.engine import Alarm, FlowEngine
-from quadrille.simulator.engine.entries import ProgramStage
 from quadrille.simulator.engine.max_min import Demands, solve
 from quadrille.topologies.cluster import gpu_cluster
 from quadrille.topologies.routes.routing import Routes
 from tests.support import activities
 
-SWITCHES = [{"memory": memory, "local": local} for memory in (True, False) for local in (True, False)]
+SHORTCUTS = [{"memory": memory, "local": local} for memory in (True, False) for local in (True, False)]
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def traffic(draw):
 @given(traffic=traffic())
 def test_ends_are_those_of_a_loop_that_solves_everything_anew(traffic):
     expected = pytest.approx(naive_ends(*traffic), rel=1e-9)
-    for shortcuts in SWITCHES:
+    for shortcuts in SHORTCUTS:
         assert engine_ends(*traffic, **shortcuts) == expected
 
 
@@ -157,7 +157,7 @@ def test_activities_that_end_together_are_one_change_in_the_order_of_their_start
         activities.start(engine, 0.3 * (i + 1), {link: 1.0}, then=lambda i=i: ends.append(i))
     env.run()
     assert ends == [0, 1, 2, 3, 4]
-    assert engine.tally.changes == 2
+    assert engine.counts.changes == 2
 
 
 def test_all_that_starts_at_one_instant_is_shared_once(env, engine):
@@ -172,7 +172,7 @@ def test_all_that_starts_at_one_instant_is_shared_once(env, engine):
     for _ in range(6):
         env.process(rank())
     env.run()
-    assert engine.tally.changes == 3
+    assert engine.counts.changes == 3
 
 
 def test_then_may_start_the_next_at_the_same_instant(env, engine):
@@ -308,7 +308,7 @@ def rings_seconds(net, rings, steps, size, **shortcuts):
     return env.now
 
 
-@pytest.mark.parametrize("switches", SWITCHES)
+@pytest.mark.parametrize("shortcuts", SHORTCUTS)
 def test_a_ring_all_reduce_in_one_leaf_takes_its_closed_form(shortcuts):
     # 2(N-1)(S/N/B + α), B a NIC, α two links of a leaf.
     seconds = rings_seconds(pinned_cluster(32, 1600e9), [range(32)], 62, 2**30 / 32, **shortcuts)
@@ -347,16 +347,28 @@ def test_a_program_is_gone_through_by_itself(env, engine):
     env.run()
     # A step: latency 1, then both transfers on one link 4 s, then 3 s of adding; twice.
     assert ends == {members[0]: 16.0, members[1]: 13.0}
-    told = engine.told(members[1])
-    assert (told.waiting, told.path_latency, told.bandwidth, told.contention, told.computing) == (
+    member_seconds = engine.member_seconds(members[1])
+    assert (
+        member_seconds.waiting,
+        member_seconds.path_latency,
+        member_seconds.bandwidth,
+        member_seconds.contention,
+        member_seconds.computing,
+    ) == (
         3.0,
         2.0,
         4.0,
         4.0,
         0.0,
     )
-    told = engine.told(members[0])
-    assert (told.waiting, told.contention, told.computing, told.compute, told.extrapolated) == (
+    member_seconds = engine.member_seconds(members[0])
+    assert (
+        member_seconds.waiting,
+        member_seconds.contention,
+        member_seconds.computing,
+        member_seconds.compute,
+        member_seconds.extrapolated,
+    ) == (
         0.0,
         4.0,
         6.0,
@@ -375,5 +387,5 @@ def test_who_waits_can_be_asked_for(env, engine):
     engine.begin(first, sends, lambda: None)
     engine.begin(second, receives, lambda: None)
     env.run()
-    assert engine.standing(first) == (1, 0, True, False)
-    assert engine.standing(second) == (0, 0, False, False)
+    assert engine.member_progress(first) == (1, 0, True, False)
+    assert engine.member_progress(second) == (0, 0, False, False)

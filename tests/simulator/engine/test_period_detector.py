@@ -1,7 +1,6 @@
 """Steps of collectives that repeat are passed over, and nothing shows but the time that it takes."""
 
 import pytest
-from tests.simulator.ranks.test_rank_classes import check_same
 
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.ops import AllGather, AllReduce, Gemm, Pointwise, ReduceScatter
@@ -11,6 +10,7 @@ from quadrille.algorithms.schedule.tensors import Tensor
 from quadrille.simulator.ranks.lanes import LaneSimulation
 from quadrille.simulator.simulate import Shortcuts, simulate
 from quadrille.topologies.machines.what_if import with_faults
+from tests.support.predictions import check_same_spans
 from tests.support.toy_machines import leaf_spine, program_of, star
 
 FEW = {"memory": 1e10, "overhead": 1e-6}
@@ -83,7 +83,7 @@ def jumps(monkeypatch):
 
     def noted(self):
         run(self)
-        found.append(self.engine.tally.jumps)
+        found.append(self.engine.counts.jumps)
 
     monkeypatch.setattr(LaneSimulation, "run", noted)
     return found
@@ -100,7 +100,7 @@ def test_the_answer_is_that_of_every_step(case, machine, fold, monkeypatch):
     if case == "alone" and machine == "star":
         assert sum(passed) >= 3
     long = simulate(*given, shortcuts=Shortcuts(fold=fold, memory=False))
-    check_same(short, long)
+    check_same_spans(short, long)
     assert short.timeline.makespan == pytest.approx(long.timeline.makespan, rel=1e-12)
     mine, theirs = ({load.link: load for load in one.links} for one in (short, long))
     for link in mine.keys() & theirs.keys():

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.simulator.ranks.test_rank_classes import check_same, key
 
 from quadrille.algorithms.collectives.choices import parse_choices
 from quadrille.algorithms.formats.timeline_files import load_timeline, save_timeline
@@ -31,6 +30,7 @@ from quadrille.simulator.loops.skipped_iterations import (
 )
 from quadrille.simulator.simulate import Shortcuts, simulate
 from quadrille.topologies.machines.what_if import with_faults
+from tests.support.predictions import check_same_spans, span_key
 from tests.support.toy_machines import leaf_spine, program_of, star
 
 EVERY_TURN = Shortcuts(fold_time=False)
@@ -62,12 +62,11 @@ def test_the_answer_is_that_of_every_turn(case, collectives, machine):
     given_ = schedule, MACHINES[machine](schedule.grid.size)
     choices = parse_choices(collectives)
     short, long = (simulate(*given_, choices=choices, shortcuts=one) for one in (Shortcuts(), EVERY_TURN))
-    check_same(short, long)
-    by_name = {load.link: load for load in long.links}
-    assert by_name.keys() & {load.link for load in short.links}
-    for load in short.links:
-        twin = by_name.get(load.link, load)
-        assert (load.bytes, load.busy_s) == pytest.approx((twin.bytes, twin.busy_s), rel=1e-9)
+    check_same_spans(short, long)
+    mine, theirs = ({load.link: (load.bytes, load.busy_s) for load in found.links} for found in (short, long))
+    assert mine.keys() & theirs.keys()
+    for link in mine.keys() & theirs.keys():
+        assert mine[link] == pytest.approx(theirs[link], rel=1e-9)
 
 
 @pytest.mark.parametrize("case", LONG[:2], ids=str)
@@ -94,7 +93,7 @@ def test_the_answer_is_the_same_for_panels_of_any_width(z, x, long, panel, trans
     sizes = {"none": (one, long, other), "a": (long, one, other), "b": (one, other, long)}[transposed]
     schedule = scheduled("summa", f"z={z},x={x}", sizes, passes, panel, transposed)
     given_ = schedule, MACHINES[machine](max(4, z * x))
-    check_same(simulate(*given_), simulate(*given_, shortcuts=EVERY_TURN))
+    check_same_spans(simulate(*given_), simulate(*given_, shortcuts=EVERY_TURN))
 
 
 def test_a_timeline_of_many_ranks_says_turns_once_and_unrolls_them_when_asked(tmp_path):
@@ -108,8 +107,8 @@ def test_a_timeline_of_many_ranks_says_turns_once_and_unrolls_them_when_asked(tm
     assert short.makespan == pytest.approx(long.makespan, rel=1e-9)
     save_timeline(short, tmp_path / "t.json")
     assert load_timeline(tmp_path / "t.json") == short
-    mine, theirs = (sorted(one.unrolled().expanded(schedule.grid).spans, key=key) for one in (short, long))
-    assert [key(span) for span in mine] == [key(span) for span in theirs]
+    mine, theirs = (sorted(one.unrolled().expanded(schedule.grid).spans, key=span_key) for one in (short, long))
+    assert [span_key(span) for span in mine] == [span_key(span) for span in theirs]
     assert max(abs(one.end - other.end) for one, other in zip(mine, theirs, strict=True)) < 1e-9 * long.makespan
     for name, times in long.op_times().items():
         assert short.op_times()[name].seconds == pytest.approx(times.seconds, rel=1e-9)
@@ -197,7 +196,7 @@ def test_the_answer_is_that_of_every_turn_in_nested_loops_and_roles(case, machin
     schedule, skipped = NESTED[case]
     given_ = schedule, MACHINES[machine](schedule.grid.size)
     short = simulate(*given_, shortcuts=Shortcuts(fold=fold))
-    check_same(short, simulate(*given_, shortcuts=Shortcuts(fold=fold, fold_time=False)))
+    check_same_spans(short, simulate(*given_, shortcuts=Shortcuts(fold=fold, fold_time=False)))
     if machine == "star":
         assert short.extent.iterations_skipped == skipped
 
@@ -226,7 +225,7 @@ def test_as_many_turns_are_simulated_behind_a_gap_as_there_are_copies_that_take_
 
 def test_turns_that_are_left_out_are_passed_over():
     schedule = scheduled("summa", "z=1,x=2", (4, 80, 4), "forward")
-    place = schedule.place(0)
+    place = schedule.coordinates(0)
     program = schedule.program(place)
     numbers = [
         turn[1]
@@ -311,7 +310,10 @@ def test_a_turn_that_is_slower_breaks_the_rhythm():
 def watched(watch, turns, seconds, *, ranks=1):
     """Walks a loop of one op, the op of each turn as long as `seconds` says; the turns that were walked."""
     clear = Pointwise(name="clear", function="zero", into="S")
-    program, place = (Repeat("i", turns, (clear,)),), scheduled("summa", "z=1,x=2", (4, 80, 4), "forward").place(0)
+    program, place = (
+        (Repeat("i", turns, (clear,)),),
+        scheduled("summa", "z=1,x=2", (4, 80, 4), "forward").coordinates(0),
+    )
     walks, now, walked = [watch.walk(program, place) for _ in range(ranks)], 0.0, []
     for number in range(turns):
         for rank, walk in enumerate(walks):
@@ -366,7 +368,7 @@ def test_turns_count_once_they_have_ended_on_all_ranks():
 
 def test_a_rank_has_the_loops_of_its_own_program():
     schedule = alternating_pipeline(3, 40, 2)
-    first, last = (schedule.place(schedule.grid.stride("x") * stage) for stage in (0, 2))
+    first, last = (schedule.coordinates(schedule.grid.stride("x") * stage) for stage in (0, 2))
     assert iteration_count(schedule.program(first), first, "steady#0[3]/f layer#0") == 2
     assert (
         iteration_count(schedule.program(first), first, "steady#0"),
@@ -388,4 +390,4 @@ def test_a_wrong_guess_costs_another_attempt_and_changes_no_answer(monkeypatch):
     guessed = simulate(*given_)
     assert guesses
     assert guessed.extent.iterations_skipped == 0
-    check_same(guessed, simulate(*given_, shortcuts=EVERY_TURN))
+    check_same_spans(guessed, simulate(*given_, shortcuts=EVERY_TURN))

@@ -19,8 +19,7 @@ from quadrille.simulator.machine.library_collectives import IDENTIFIED, MEASURED
 from quadrille.simulator.simulate import EVERYTHING, Shortcuts, simulate
 from quadrille.simulator.uncertainty import NOTHING_SENT, Uncertainty
 from quadrille.topologies.machines.machine import Network
-from tests.simulator.engine.test_token_buckets import laboratory
-from tests.simulator.test_uncertainty import with_messages
+from tests.support.toy_laboratories import laboratory, with_messages
 from tests.support.toy_machines import star
 
 GATHERED = 512 * 512 * 4
@@ -119,7 +118,7 @@ def scattered_then_gathered(shortcuts):
     return simulate(schedule, members_apart(), choices=parse_choices("library"), shortcuts=shortcuts)
 
 
-@pytest.mark.parametrize("switches", [EVERYTHING, Shortcuts(fold=False), Shortcuts(fold_time=False)])
+@pytest.mark.parametrize("shortcuts", [EVERYTHING, Shortcuts(fold=False), Shortcuts(fold_time=False)])
 def test_whoever_is_ahead_waits_for_the_last_member_in_what_comes_next(shortcuts):
     said = scattered_then_gathered(shortcuts)
     spans = {(span.op, span.rank, span.index): span for span in said.timeline.expanded(THREE_BY_TWO).spans}

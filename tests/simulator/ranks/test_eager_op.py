@@ -20,7 +20,7 @@ from quadrille.runtime.carriers.pipelined_steps import CHUNKS_BEFORE_READY
 from quadrille.runtime.measuring.overlap_interference import overlapped_gather
 from quadrille.simulator.ranks.eager_chunks import CHUNKS_AHEAD
 from quadrille.simulator.simulate import Shortcuts, simulate
-from tests.simulator.engine.test_token_buckets import LEAF_SPINE, laboratory
+from tests.support.toy_laboratories import LEAF_SPINE, laboratory
 
 SIZE, RATE, LATENCY, TAKEN, LATE = 4 * 10**5, 25e6, 2e-5, 7e-4, 3e-3
 AHEAD_BYTES = CHUNKS_AHEAD * CHUNK_BYTES

@@ -16,7 +16,7 @@ from quadrille.simulator.machine.network import spread_evenly
 from quadrille.simulator.machine.placement import place_ranks
 from quadrille.simulator.simulate import Shortcuts, simulate
 from quadrille.topologies.machines.machine import Machine, Network, load_machine, save_machine
-from tests.simulator.engine.test_token_buckets import laboratory
+from tests.support.toy_laboratories import laboratory
 
 ALONE, TOGETHER = laboratory(None, cores=4), laboratory(None)
 COLUMNS = matmul_schedule(Matmul(1024, 1024, 1024), "1d-column", Grid(x=4))

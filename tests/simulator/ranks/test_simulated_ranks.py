@@ -23,6 +23,7 @@ from quadrille.simulator.simulate import Shortcuts, simulate
 from quadrille.simulator.symmetry.patterns import patterns
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.machines.what_if import with_faults
+from tests.support.predictions import check_same_spans, span_key
 from tests.support.toy_machines import device, leaf_spine, one_host, program_of, star
 
 APART = Shortcuts(fold=False)
@@ -61,26 +62,6 @@ def scheduled(algorithm, grid, overlaps="none", sizes=(64, 64, 64), panel=9, tra
     return overlap(matmul_schedule(problem, algorithm, parse_grid(grid)), parse_overlap(overlaps))
 
 
-def key(span):
-    return span.rank, span.op, span.index
-
-
-def check_same(one, other, seconds=1e-9):
-    """Every span of every rank, the parts of every op and the story of every span are the same."""
-    makespan = other.timeline.makespan
-    mine, theirs = sorted(one.timeline.spans, key=key), sorted(other.timeline.spans, key=key)
-    assert [key(span) for span in mine] == [key(span) for span in theirs]
-    for span, twin in zip(mine, theirs, strict=True):
-        assert span.group == twin.group
-        for time in ("ready", "start", "arrival", "end"):
-            assert getattr(span, time) == pytest.approx(getattr(twin, time), abs=seconds * makespan)
-        story = one.parts_of(span)
-        assert sum(story.values()) == pytest.approx(span.end - span.start, abs=seconds * makespan)
-    for op, parts in other.parts.items():
-        assert one.parts[op] == pytest.approx(parts, abs=seconds * makespan)
-    assert one.contention == pytest.approx(other.contention, abs=seconds * makespan)
-
-
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize(("algorithm", "grid", "overlaps"), CASES)
 def test_the_answer_is_that_of_every_rank_by_itself(algorithm, grid, overlaps, machine):
@@ -88,7 +69,7 @@ def test_the_answer_is_that_of_every_rank_by_itself(algorithm, grid, overlaps, m
     for sizes, collectives in product([(64, 64, 64), (130, 171, 110)], ["own", "own:doubling"]):
         given_ = scheduled(algorithm, grid, overlaps, sizes), MACHINES[machine](ranks)
         choices = parse_choices(collectives)
-        check_same(simulate(*given_, choices=choices), simulate(*given_, choices=choices, shortcuts=APART))
+        check_same_spans(simulate(*given_, choices=choices), simulate(*given_, choices=choices, shortcuts=APART))
 
 
 @pytest.mark.parametrize("machine", ["star", "leaves", "a slow host"])
@@ -98,7 +79,7 @@ def test_the_answer_is_that_of_every_rank_where_operands_are_transposed(algorith
     for sizes in [(64, 64, 64), (130, 171, 110)]:
         schedule = scheduled(algorithm, grid, overlaps, sizes, transposed=transposed)
         on = MACHINES[machine](schedule.grid.size)
-        check_same(simulate(schedule, on), simulate(schedule, on, shortcuts=APART))
+        check_same_spans(simulate(schedule, on), simulate(schedule, on, shortcuts=APART))
 
 
 @settings(max_examples=40)
@@ -117,7 +98,7 @@ def test_the_answer_is_the_same_on_any_grid_machine_and_placement(
     schedule = scheduled("4d", str(grid), overlaps, sizes)
     more = {"choices": parse_choices(collectives), "placement": placement}
     wide = MACHINES[machine](max(4, grid.size))
-    check_same(simulate(schedule, wide, **more), simulate(schedule, wide, **more, shortcuts=APART))
+    check_same_spans(simulate(schedule, wide, **more), simulate(schedule, wide, **more, shortcuts=APART))
 
 
 @pytest.mark.parametrize("routing", ["shortest", "spray", "ecmp:3"])
@@ -125,13 +106,13 @@ def test_the_answer_is_the_same_with_every_routing(routing):
     machine = leaf_spine(4, 4, spines=3, **FEW)
     routed = Machine(name="routed", topology=machine.topology, device=machine.device, routing=routing)
     schedule = scheduled("4d", "data=2,z=4,x=2")
-    check_same(simulate(schedule, routed), simulate(schedule, routed, shortcuts=APART))
+    check_same_spans(simulate(schedule, routed), simulate(schedule, routed, shortcuts=APART))
 
 
 @pytest.mark.parametrize("name", ["memory", "local"])
 def test_the_other_switches_change_nothing_either(name):
     schedule, machine = scheduled("4d", "data=2,z=3,y=2", "oar", (70, 50, 30)), leaf_spine(3, 4, **FEW)
-    check_same(simulate(schedule, machine), simulate(schedule, machine, shortcuts=Shortcuts(**{name: False})))
+    check_same_spans(simulate(schedule, machine), simulate(schedule, machine, shortcuts=Shortcuts(**{name: False})))
 
 
 # How much is simulated
@@ -161,8 +142,8 @@ def test_a_timeline_of_many_ranks_has_those_that_stand_for_all_and_gives_any_oth
     assert sum(folded.timeline.copies.values()) == 96
     asked = folded.timeline.expanded(schedule.grid, [5, 17, 95]).spans
     exact = [span for span in apart.timeline.spans if span.rank in (5, 17, 95)]
-    for span, twin in zip(sorted(asked, key=key), sorted(exact, key=key), strict=True):
-        assert (key(span), span.group) == (key(twin), twin.group)
+    for span, twin in zip(sorted(asked, key=span_key), sorted(exact, key=span_key), strict=True):
+        assert (span_key(span), span.group) == (span_key(twin), twin.group)
         assert span.end == pytest.approx(twin.end, rel=1e-9)
     for name, times in apart.timeline.op_times().items():
         mine = folded.timeline.op_times()[name]
@@ -197,7 +178,7 @@ def test_ranks_of_one_colour_do_the_same_with_the_same_sizes():
     schedule = scheduled("4d", "data=2,z=5,y=2,x=3", sizes=(101, 103, 107))
     found = patterns(schedule, parse_choices("own"), lambda op: ())
     blocks = [
-        tuple(tensor.block(schedule.place(rank)).shape for tensor in schedule.tensors.values())
+        tuple(tensor.block(schedule.coordinates(rank)).shape for tensor in schedule.tensors.values())
         for rank in range(schedule.grid.size)
     ]
     for colour in np.unique(found.colours):
@@ -258,7 +239,7 @@ def test_a_rank_that_never_arrives_is_named_with_those_who_wait_for_it():
     assert found.value.exit_status == 1
 
 
-@pytest.mark.parametrize("switches", [Shortcuts(), APART])
+@pytest.mark.parametrize("shortcuts", [Shortcuts(), APART])
 def test_a_deadlock_of_many_ranks_is_one_line_with_a_count(shortcuts):
     with pytest.raises(Deadlock) as found:
         simulate(absent_from_a_barrier(1024, 16), star(1024), shortcuts=shortcuts)

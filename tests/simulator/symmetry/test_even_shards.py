@@ -81,7 +81,7 @@ def test_even_shards_give_back_the_symmetry_that_a_remainder_takes():
 
 
 def test_parts_of_a_mean_size_are_alike_to_the_last_bit():
-    place = with_even_shards(scheduled("1d-column", "x=7", (10, 10, 10))).place(0)
+    place = with_even_shards(scheduled("1d-column", "x=7", (10, 10, 10))).coordinates(0)
     assert place.sizes["n"] == Fraction(10)
     grid = Grid(x=7)
     blocks = {
@@ -90,7 +90,7 @@ def test_parts_of_a_mean_size_are_alike_to_the_last_bit():
         for start, stop in [
             with_even_shards(scheduled("1d-column", "x=7", (10, 10, 10)))
             .tensors["B"]
-            .block(with_even_shards(scheduled("1d-column", str(grid), (10, 10, 10))).place(rank))
+            .block(with_even_shards(scheduled("1d-column", str(grid), (10, 10, 10))).coordinates(rank))
             .columns
         ]
     }

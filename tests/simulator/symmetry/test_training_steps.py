@@ -14,16 +14,9 @@ from quadrille.algorithms.training.gpt import Gpt, gpt_schedule
 from quadrille.algorithms.training.scheme_4d import Scheme4D
 from quadrille.simulator.simulate import Shortcuts, Simulator, simulate
 from quadrille.topologies.find_machine import find_machine
-from quadrille.topologies.machines.what_if import with_faults
-from tests.support.toy_machines import leaf_spine, star
+from tests.support.predictions import check_same_op_times
+from tests.support.toy_trainings import EACH_SHORTCUT_OFF, MACHINES, scheduled
 
-FEW = {"memory": 1e10, "overhead": 1e-6}
-MACHINES = {
-    "star": lambda n: star(n, **FEW),
-    "leaves": lambda n: leaf_spine(-(-n // 4), 4, spines=2, **FEW),
-    "a slow host": lambda n: with_faults(star(n, **FEW), slow=["host:1=0.5"]),
-    "perlmutter": lambda _: find_machine("perlmutter"),
-}
 CASES = [
     ("data=2,z=2,y=2,x=2", "none", {}),
     ("data=2,z=2,y=2,x=2", "oar,ors,oag", {}),
@@ -36,7 +29,6 @@ CASES = [
     ("z=2,x=2", "oar,ors,oag", {"architecture": replace(LLAMA, key_heads=2), "inner": 14}),
     ("pipeline=2,x=2", "none", {"micro_batch": 1, "layers": 4, "batch": 16, "interleave": 2}),
 ]
-LAYERS = 12
 ON = list(zip(CASES, ["star", "perlmutter", "a slow host"] * 4, strict=False))
 """Every case on a machine, in turns."""
 PIPELINES = [
@@ -46,23 +38,6 @@ PIPELINES = [
     ("pipeline=2,z=2", "star", {"layers": 3, "batch": 40, "recompute": "full"}),
 ]
 """Many more microbatches than stages, which share the layers unevenly."""
-OFF = {"fold": False}, {"fold_time": False}, {"memory": False}, {"local": False}
-
-
-def scheduled(grid, overlaps="none", *, layers=LAYERS, batch=12, **options):
-    problem = Gpt(layers, 24, 4, 6, 34, batch, **options)
-    made = gpt_schedule(problem, parse_grid(grid), Scheme4D())
-    return made if overlaps == "none" else overlap(made, set(overlaps.split(",")))
-
-
-def check_same(one, other):
-    """The same makespan and the same mean seconds of every op."""
-    assert one.timeline.makespan == pytest.approx(other.timeline.makespan, rel=1e-9)
-    mine, theirs = one.timeline.op_times(), other.timeline.op_times()
-    assert mine.keys() == theirs.keys()
-    for name, times in theirs.items():
-        assert mine[name].count == times.count
-        assert mine[name].seconds == pytest.approx(times.seconds, rel=1e-9, abs=1e-9 * other.timeline.makespan)
 
 
 @pytest.mark.parametrize(("case", "machine"), ON, ids=str)
@@ -72,7 +47,7 @@ def test_the_answer_is_the_same_with_and_without_folding_over_time(case, machine
     given = schedule, MACHINES[machine](schedule.grid.size)
     short, long = simulate(*given), simulate(*given, shortcuts=Shortcuts(fold_time=False))
     assert short.extent.iterations_skipped > 0 or "pipeline" in grid or machine == "a slow host"
-    check_same(short, long)
+    check_same_op_times(short, long)
 
 
 @pytest.mark.parametrize(("grid", "machine", "options"), PIPELINES, ids=str)
@@ -81,15 +56,15 @@ def test_turns_of_a_pipeline_are_left_out_and_the_answer_is_the_same(grid, machi
     given = schedule, MACHINES[machine](schedule.grid.size)
     short, long = simulate(*given), simulate(*given, shortcuts=Shortcuts(fold_time=False))
     assert short.extent.iterations_skipped > 0
-    check_same(short, long)
+    check_same_op_times(short, long)
 
 
 @pytest.mark.parametrize(("machine", "overlaps"), [("leaves", "none"), ("perlmutter", "oar,ors,oag")])
-@pytest.mark.parametrize("off", OFF, ids=lambda off: next(iter(off)))
+@pytest.mark.parametrize("off", EACH_SHORTCUT_OFF, ids=lambda off: next(iter(off)))
 def test_the_answer_is_the_same_with_and_without_each_switch(off, machine, overlaps):
     schedule = scheduled("data=2,z=3,y=2,x=2", overlaps, batch=12)
     given = schedule, MACHINES[machine](schedule.grid.size)
-    check_same(simulate(*given), simulate(*given, shortcuts=Shortcuts(**off)))
+    check_same_op_times(simulate(*given), simulate(*given, shortcuts=Shortcuts(**off)))
 
 
 STRADDLING = [
@@ -106,7 +81,7 @@ def test_the_answer_is_that_of_every_rank_where_groups_straddle_nodes(machine, g
     problem = Gpt(4, sizes["hidden"], sizes["heads"], 6, 34, sizes["batch"])
     schedule = overlap(gpt_schedule(problem, parse_grid(grid), Scheme4D()), set(overlaps.split(",")))
     given = schedule, find_machine(machine)
-    check_same(simulate(*given), simulate(*given, shortcuts=Shortcuts(fold=False, fold_time=False)))
+    check_same_op_times(simulate(*given), simulate(*given, shortcuts=Shortcuts(fold=False, fold_time=False)))
 
 
 def test_a_timeline_of_too_many_spans_says_once_what_it_is_told_for_all(monkeypatch):

@@ -1,0 +1,215 @@
+"""Tables of what was measured on a GPU, beside the peaks of its data sheet."""
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+from rich.console import Group
+
+from quadrille.algorithms.formats.measured_rows import Dtype
+from quadrille.algorithms.units import format_bytes, format_bytes_per_second, format_seconds
+from quadrille.experiments.output.tables import UNKNOWN, Row, percent, table
+from quadrille.runtime.measuring.device_benchmarks import DeviceProduct, LaunchCost
+from quadrille.studies.gpu.calibration import DTYPES, Calibration, StagedSteps
+from quadrille.topologies.nodes import gpus
+from quadrille.topologies.nodes.achieved import MULTIPROCESSORS, Product, fit
+from quadrille.topologies.nodes.gpus import Gpu
+
+LEAST_SHARE = 0.95
+"""Of the speed of a bare product that a whole run of one rank is to reach."""
+LARGE = 2048
+"""Rows and columns from which a product fills a GPU."""
+DATA_SHEETS = {
+    "V100": gpus.V100_32GB,
+    "A100": gpus.A100_80GB,
+    "GH200": gpus.GH200_96GB,
+    "H200": gpus.H200_SXM,
+    "H100": gpus.H100_SXM,
+    "B200": gpus.B200_SXM,
+}
+"""By a word of the name that CUDA gives the device; the first that fits."""
+
+
+class Shared(msgspec.Struct, frozen=True):
+    """A product on so many ranks of the GPU: predicted from what was measured, and run."""
+
+    matmul: str
+    ranks: int
+    dtype: str
+    predicted_seconds: float
+    seconds: float
+    verified: bool
+
+    @property
+    def error(self) -> float:
+        """Relative; below 0 where the prediction is too short."""
+        return self.predicted_seconds / self.seconds - 1
+
+
+class Executed(msgspec.Struct, frozen=True):
+    """A product by CuPy alone, by the call `bare`, and as a whole run of one rank, in turns."""
+
+    size: int
+    dtype: str
+    bare: str
+    bare_seconds: float
+    seconds: float
+    share: float
+
+
+def data_sheet(name: str) -> Gpu | None:
+    """The GPU of this name as its data sheet has it, where it is known.
+
+    >>> data_sheet("NVIDIA H100 80GB HBM3").name, data_sheet("Fake GPU")
+    ('H100 SXM', None)
+    """
+    return next((gpu for word, gpu in DATA_SHEETS.items() if word in name), None)
+
+
+def best_rates(calibration: Calibration) -> dict[Dtype, float]:
+    """The fastest product of each dtype [flop/s]."""
+    return {
+        dtype: max(rates)
+        for dtype in DTYPES
+        if (rates := [one.flops_per_second for one in calibration.products if one.dtype == dtype])
+    }
+
+
+def peaks(calibration: Calibration) -> dict[str, float]:
+    """Peaks of the data sheet, or the best that was measured where there is none [flop/s]."""
+    sheet = data_sheet(calibration.name)
+    best = {str(dtype): rate for dtype, rate in best_rates(calibration).items()}
+    return best | (sheet.peak_flops_per_second if sheet else {})
+
+
+def brief(calibration: Calibration) -> Calibration:
+    """What a screen has room for: products of operands as they lie, the largest streams, no functions of layers."""
+    most = max((one.bytes for one in calibration.streams), default=0)
+    return msgspec.structs.replace(
+        calibration,
+        products=tuple(one for one in calibration.products if one.layout == "NN"),
+        streams=tuple(one for one in calibration.streams if one.bytes == most),
+        kernels=(),
+        staged=StagedSteps(),
+    )
+
+
+def achieved_by(calibration: Calibration) -> dict[str, tuple[float, str]]:
+    """What the GPU reaches of its data sheet, as `topologies/nodes/achieved.py` has it, each number with its source.
+
+    Nothing where the data sheet is not known, or products or copies are not measured.
+    """
+    sheet, dtype = data_sheet(calibration.name), "bfloat16"
+    rows = [
+        Product(1, one.m, one.k, one.n, one.flops_per_second)
+        for one in calibration.products
+        if (one.dtype, one.layout) == (dtype, "NN") and min(one.m, one.n) >= LARGE
+    ]
+    copies = [2 * one.bytes / one.seconds for one in calibration.streams if one.operation == "copy"]
+    if sheet is None or sheet.generation not in MULTIPROCESSORS or len({row.k for row in rows}) < 2 or not copies:
+        return {}
+    best = max(rows, key=lambda row: row.flops_per_second)
+    share, ramp = fit(rows, sheet.peak_flops_per_second[dtype], MULTIPROCESSORS[sheet.generation][0])
+    source = f"{calibration.name}, {calibration.made.date[:10]}"
+    return {
+        "product_share": (share, f"fit to {len(rows)} products NN in {dtype}, {source}"),
+        "ramp": (ramp, "the same fit"),
+        "memory_share": (max(copies) / sheet.memory_bytes_per_second, f"bytes read and written by a copy, {source}"),
+        "best product": (best.flops_per_second, f"{best.m} x {best.k} x {best.n} in {dtype}, {source}"),
+    }
+
+
+def calibration_tables(calibration: Calibration) -> list[Group]:
+    """A table for each part that was measured."""
+    kinds = "peak of its data sheet" if data_sheet(calibration.name) else "best that was measured"
+    dtypes = list(best_rates(calibration))
+    parts: list[tuple[str, list[str], list[Row]]] = [
+        (
+            f"Products on {calibration.device}, and the share of the {kinds}; tf32 is float32 multiplied in TF32",
+            ["m x k x n", "layout", *(f"{dtype} Tflop/s" for dtype in dtypes)],
+            list(_product_rows(calibration.products, dtypes, peaks(calibration))),
+        ),
+        ("Memory and staging", ["operation", "written", "rate"], list(_stream_rows(calibration))),
+        ("Functions of layers, and softmax", ["function", "dtype", "touched", "rate"], list(_kernel_rows(calibration))),
+        (
+            "Causal attention",
+            ["function", "dtype", "sequences x tokens, heads x columns", "Tflop/s", "of bytes in and out"],
+            list(_attention_rows(calibration)),
+        ),
+        ("Handing work over", ["what", "time"], list(_launch_rows(calibration.launch))),
+        (
+            "What the GPU reaches of its data sheet, as topologies/nodes/achieved.py has it",
+            ["quantity", "from", "value"],
+            [(name, source, f"{value:.4g}") for name, (value, source) in achieved_by(calibration).items()],
+        ),
+        ("Messages between ranks, staged", ["pattern, ranks", "bytes", "time"], list(_staged_rows(calibration))),
+    ]
+    return [table(title, columns, rows, names=2) for title, columns, rows in parts if rows]
+
+
+def executed_table(executed: Sequence[Executed]) -> Group:
+    """Of whole runs beside bare products."""
+    rows = [
+        (
+            f"{one.size}^3 {one.dtype}",
+            one.bare,
+            *map(format_seconds, (one.bare_seconds, one.seconds)),
+            percent(one.share, signed=False),
+        )
+        for one in executed
+    ]
+    title = f"A whole run of one rank beside a bare product; at least {LEAST_SHARE:.0%} of its speed is to be reached"
+    return table(title, ["product", "bare product by", "bare", "run", "share"], rows, names=2)
+
+
+def shared_table(shared: Sequence[Shared]) -> Group:
+    """Of ranks that share the GPU."""
+    rows = [
+        (
+            str(one.ranks),
+            one.dtype,
+            *map(format_seconds, (one.predicted_seconds, one.seconds)),
+            percent(one.error),
+            "yes" if one.verified else "NO",
+        )
+        for one in shared
+    ]
+    title = f"{shared[0].matmul if shared else ''} on ranks that share the GPU, staged through the host"
+    return table(title, ["ranks", "dtype", "predicted", "measured", "error", "verified"], rows, names=2)
+
+
+def _product_rows(products: Sequence[DeviceProduct], dtypes: Sequence[Dtype], peak: dict[str, float]) -> Iterator[Row]:
+    rates = {(one.m, one.k, one.n, one.layout, one.dtype): one.flops_per_second for one in products}
+    for m, k, n, layout in dict.fromkeys(key[:4] for key in rates):
+        found = [(rates.get((m, k, n, layout, dtype)), peak[dtype]) for dtype in dtypes]
+        cells = (f"{rate / 1e12:.1f} ({rate / most:.0%})" if rate else UNKNOWN for rate, most in found)
+        yield f"{m} x {k} x {n}", layout, *cells
+
+
+def _stream_rows(calibration: Calibration) -> Iterator[Row]:
+    for one in calibration.streams:
+        yield one.operation, format_bytes(one.bytes), format_bytes_per_second(one.bytes / one.seconds)
+
+
+def _kernel_rows(calibration: Calibration) -> Iterator[Row]:
+    """The largest matrix of each function and dtype."""
+    largest = {(one.function, one.dtype): one for one in sorted(calibration.kernels, key=lambda one: one.bytes)}
+    for (function, dtype), one in sorted(largest.items()):
+        yield function, dtype, format_bytes(one.bytes), format_bytes_per_second(one.bytes / one.seconds)
+
+
+def _attention_rows(calibration: Calibration) -> Iterator[Row]:
+    for one in calibration.attention:
+        shape = f"{one.sequences} x {one.tokens}, {one.heads} x {one.head}"
+        rates = f"{one.flops_per_second / 1e12:.2f}", format_bytes_per_second(one.bytes / one.seconds)
+        yield one.function, one.dtype, shape, *rates
+
+
+def _launch_rows(launch: LaunchCost | None) -> Iterator[Row]:
+    if launch is not None:
+        yield "one after the other", format_seconds(launch.seconds)
+        yield "alone, until its end is known", format_seconds(launch.alone_seconds)
+
+
+def _staged_rows(calibration: Calibration) -> Iterator[Row]:
+    for row in calibration.staged.rows:
+        yield f"{row.pattern}, {row.ranks}", format_bytes(row.bytes), format_seconds(row.seconds)

@@ -1,0 +1,75 @@
+"""The steps of a session on a GPU, in their order, each with the time it may take.
+
+The steps that say most for their seconds come first: whether arrays and products are right at all, then the executor
+beside a bare product, the calibration, ranks that share the GPU, and last the tests that take longest.
+"""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+TESTS = "tests/runtime/test_gpu.py"
+PYTEST = (
+    "-m", "pytest", "-v", "--tb=short", "--no-header", "--durations=0", "--color=no", "-p", "no:cacheprovider",
+    "-o", "filterwarnings=default",
+)  # fmt: skip
+"""Warnings are shown and fail no test: the libraries of a borrowed machine are not those of our lock."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A process of the session.
+
+    Parameters
+    ----------
+    name : a part of `parts.py`, or a function of the GPU tests
+    limit_seconds : after which it is killed
+    least_seconds : it is skipped where less is left of the session
+    """
+
+    name: str
+    limit_seconds: float
+    least_seconds: float = 10.0
+
+    @property
+    def is_test(self) -> bool:
+        return self.name.startswith("test_")
+
+    def words(self, folder: str, options: Sequence[str] = ()) -> list[str]:
+        """Its command line.
+
+        >>> Step("streams", 60).words("results", ["--tiny"])[1:]
+        ['-P', '-m', 'quadrille.studies.gpu.parts', 'streams', 'results', '--tiny']
+        """
+        if self.is_test:
+            return [sys.executable, "-P", *PYTEST, f"{TESTS}::{self.name}"]
+        return [sys.executable, "-P", "-m", "quadrille.studies.gpu.parts", self.name, folder, *options]
+
+
+STEPS = (
+    Step("device", 60),
+    Step("test_products_are_numpy_s_within_the_rounding_of_the_dtype", 60),
+    Step("test_windows_sums_copies_and_zeros_are_right", 40),
+    Step("test_put_and_fetch_give_the_values_back_in_many_chunks", 40),
+    Step("executor", 60, 15),
+    Step("test_four_ranks_share_one_gpu_through_staging", 60),
+    Step("streams", 45),
+    Step("products", 90, 20),
+    Step("staged", 90, 20),
+    Step("ranks", 90, 30),
+    Step("test_sums_of_a_thousand_ones_stay_exact_in_float32_accumulation", 30),
+    Step("test_float32_products_are_not_made_in_tf32", 30),
+    Step("test_tf32_rounds_what_float32_keeps_where_the_gpu_has_it", 30),
+    Step("test_a_marker_comes_after_the_work_and_the_second_stream_does_not_wait", 30),
+    Step("test_staged_buffers_carry_the_values_and_are_reused", 30),
+    Step("test_the_device_is_described_and_unshared_by_one_rank", 30),
+    Step("test_awareness_has_an_answer_and_a_reason", 40),
+    Step("test_nccl_of_one_rank_gives_back_what_it_was_given", 40),
+    Step("kernels", 90, 20),
+    Step("test_four_ranks_train_on_one_gpu_on_many_grids_and_go_on_from_a_checkpoint", 100, 20),
+    Step("test_training_of_every_kind_agrees_with_the_serial_run", 100, 20),
+    Step("test_one_rank_trains_in_every_dtype_and_its_losses_are_those_of_the_host", 100, 20),
+    Step("test_a_checkpoint_of_the_device_goes_on_on_the_host_and_the_other_way", 60),
+    Step("test_nccl_carries_where_every_rank_has_a_gpu_and_refuses_where_not", 60),
+    Step("test_a_whole_run_of_one_rank_reaches_95_percent_of_a_bare_product", 60),
+)
