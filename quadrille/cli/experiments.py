@@ -11,6 +11,8 @@ from quadrille.cli.options import (
     CARRIED_OUT,
     DESTINATIONS,
     EXPERIMENT,
+    FROM_FILE,
+    FROM_RECORD,
     GRANULARITY,
     INPUTS,
     ON_MACHINE,
@@ -68,6 +70,8 @@ def words_on_gpus(context: click.Context, given: dict[str, Any]) -> "MatmulWords
 
 
 EXPERIMENT_AND_RUN = (
+    FROM_FILE,
+    FROM_RECORD,
     COUNTED,
     EXPERIMENT,
     TRAINING,
@@ -176,7 +180,7 @@ def asked_granularity(given: dict[str, Any]) -> "AskedGranularity":
 
 
 @app.command()
-@with_flags(COUNTED, EXPERIMENT, TRAINING)
+@with_flags(FROM_FILE, FROM_RECORD, COUNTED, EXPERIMENT, TRAINING)
 def schedule(context: click.Context, **given: Any) -> None:
     """Print a schedule: its tensors, then its lanes and ops."""
     from quadrille.algorithms.errors import InputError
@@ -197,7 +201,8 @@ def compare(
     figure: Plot = "",
     trace: Annotated[str, flag("--trace", "FILE", "Write both timelines as one Chrome trace.")] = "",
     timelines: Annotated[
-        tuple[str, str], flag("--timelines", "PREDICTED MEASURED", "Their timelines, for the figure and the trace.")
+        tuple[str, str],
+        flag("--timelines", "PREDICTED MEASURED", "Timelines of both records, for the figure and the trace."),
     ] = ("", ""),
 ) -> None:
     """Compare predicted with measured, op by op."""
@@ -214,12 +219,20 @@ SWEPT_COLLECTIVE = [
 """What `collective` takes and a multiplication does not."""
 SWEEP = flags_of(
     vary=(Annotated[list[str], flag("--vary", "KEY=VALUE,…", VARY_HELP)], []),
-    gpus=(Annotated[str, flag("--gpus", "N", "How many GPUs; a --grid with one length * follows, as data=*,x=4.")], ""),
-    best_grid=(Annotated[bool, switch("--best-grid", "Take the fastest of all grids of that many GPUs.")], False),
-    top=(Annotated[str, flag("--top", "N", "Grids that --best-grid simulates, the first by closed form.")], "3"),
+    gpus=(
+        Annotated[
+            str, flag("--gpus", "N", "Number of GPUs; one length * of --grid follows from it, as in data=*,x=4.")
+        ],
+        "",
+    ),
+    best_grid=(Annotated[bool, switch("--best-grid", "Take the fastest of all grids of the number of GPUs.")], False),
+    top=(
+        Annotated[str, flag("--top", "N", "Grids that --best-grid simulates, the best ones by the closed form.")],
+        "3",
+    ),
     jobs=(Annotated[str, flag("--jobs", "N", "Processes that share the points.")], "1"),
     csv=(
-        Annotated[str, flag("--csv", "FILE|-", "Write the table as CSV; after Ctrl-C too, as far as it is known.")],
+        Annotated[str, flag("--csv", "FILE|-", "Write the table as CSV; after Ctrl-C the rows that are known.")],
         "",
     ),
     plot=(Plot, ""),
@@ -228,7 +241,7 @@ SWEEP = flags_of(
 
 
 @app.command()
-@with_flags(EXPERIMENT, TRAINING, CARRIED_OUT, SWEPT_COLLECTIVE, ON_MACHINE, SWEEP)
+@with_flags(FROM_FILE, EXPERIMENT, TRAINING, CARRIED_OUT, SWEPT_COLLECTIVE, ON_MACHINE, SWEEP)
 def sweep(context: click.Context, **given: Any) -> None:
     """Predict a multiplication, training steps or a collective for every combination of the values of some flags.
 

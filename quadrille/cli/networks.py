@@ -22,7 +22,10 @@ from quadrille.cli.options import (
 
 COLLECTIVE = flags_of(
     bytes=(
-        Annotated[str, flag("--bytes", "SIZE", "Of the whole buffer, such as 1GiB: what a rank has after a gather.")],
+        Annotated[
+            str,
+            flag("--bytes", "SIZE", "Size of the whole buffer, such as 1GiB: what a rank holds after an all-gather."),
+        ],
         "",
     ),
     gpus=(Annotated[str, flag("--gpus", "N", "How many; by default all that the machine has.")], ""),
@@ -37,10 +40,21 @@ COLLECTIVE = flags_of(
         "own",
     ),
     channels=(Annotated[str, flag("--channels", "N|all", "Rings on different links, of own:ring; all that pay.")], "1"),
-    shards=(Annotated[str, flag("--shards", "exact|even", "Sizes of pieces; even above 4,096 ranks.")], ""),
-    dtype=(Annotated[str, flag("--dtype", "NAME", "Of the elements, for exact pieces; by default bytes.")], ""),
-    root=(Annotated[str, flag("--root", "R", "Of broadcast and reduce, numbered within the group.")], "0"),
-    placement=(Annotated[str, flag("--placement", "RULE", "packed, scattered or a file: a place a line.")], "packed"),
+    shards=(
+        Annotated[str, flag("--shards", "exact|even", "Shard sizes: exact, or even (the default above 4,096 ranks).")],
+        "",
+    ),
+    dtype=(
+        Annotated[str, flag("--dtype", "NAME", "Element type, for exact shard sizes; by default single bytes.")],
+        "",
+    ),
+    root=(Annotated[str, flag("--root", "R", "Root of broadcast and reduce, numbered within the group.")], "0"),
+    placement=(
+        Annotated[
+            str, flag("--placement", "RULE", "Rank placement: packed, scattered, or a file with a place a line.")
+        ],
+        "packed",
+    ),
 )
 """What names a collective of groups, besides its kind."""
 COLLECTIVE_SWITCHES = flags_of(
@@ -62,11 +76,20 @@ COLLECTIVE_SWITCHES = flags_of(
     ],
     flags_of(
         gpus=(
-            Annotated[str, flag("--gpus", "N", "GPUs of the machine; by default what it has, or what is needed.")],
+            Annotated[
+                str, flag("--gpus", "N", "GPUs of the machine; by default all that it has, or as many as are needed.")
+            ],
             "",
         ),
         weights=(
-            Annotated[str, flag("--weights", "NAME", "none, or latency: shares as 1 / latency of the route.")],
+            Annotated[
+                str,
+                flag(
+                    "--weights",
+                    "NAME",
+                    "Weights of the flows: none, or latency (shares proportional to 1 / latency of the route).",
+                ),
+            ],
             "none",
         ),
         no_local=(NoLocal, False),
@@ -144,7 +167,7 @@ def topology_show(
         str,
         argument("TOPOLOGY", "A machine, FAMILY:KEY=VALUE,…, or a file (.json, .xml, .toml)."),
     ],
-    gpus: Annotated[str, flag("--gpus", "N", "Of a named machine; by default all that it has.")] = "",
+    gpus: Annotated[str, flag("--gpus", "N", "GPUs of a named machine; by default all that it has.")] = "",
     json: Annotated[str, flag("--json", "FILE|-", "Write the network as node-link JSON; - is stdout.")] = "",
     figure: Annotated[
         str, flag("--plot", "FILE", "Draw it (.png, .svg, .pdf), up to a few hundred nodes.", "--figure")
