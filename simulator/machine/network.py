@@ -10,7 +10,6 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.measured_rows import Faults
 from quadrille.algorithms.schedule.grid import AXES, Grid
 from quadrille.topologies.build import build
-from quadrille.topologies.files.topology_file import load_topology
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.network import Floats, Ints, Network
 from quadrille.topologies.routes.routing import Routes, parse_routing
@@ -28,6 +27,8 @@ def network_of(machine: Machine) -> Network:
     """
     share = machine.network.payload_share if machine.network is not None else 1.0
     if "file" in machine.topology:
+        from quadrille.topologies.files.topology_file import load_topology
+
         return _with_faults(load_topology(str(machine.topology["file"])), machine.faults, share)
     faults = machine.faults or Faults()
     return _built(json.dumps((machine.topology, faults.fail, faults.degrade, share)))

@@ -11,7 +11,8 @@ import simpy
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.record import load_record
 from quadrille.algorithms.schedule.ops import VECTOR_CALL_KINDS
-from quadrille.cli.words.matmul import MatmulWords, parse_matmul
+from quadrille.cli.words.flags import MatmulWords
+from quadrille.cli.words.matmul import parse_matmul
 from quadrille.experiments.calibrate.between_hosts import NetworkMeasurements, confirmed, ladder
 from quadrille.experiments.calibrate.measured_machine import LARGE_RESIDUAL, make_machine
 from quadrille.experiments.calibrate.measuring import (
