@@ -13,10 +13,9 @@ from quadrille.runtime.carriers.message_options import MessageOptions
 from quadrille.runtime.host.world import ComputeHost
 from quadrille.runtime.measuring.all_pairs_rates import measure_all_pairs
 from quadrille.runtime.measuring.chained_transfers import LEAST_STEPS, STEPS, Overheads, Pattern
-from quadrille.runtime.measuring.idle_cores import measure_idle_cores
 from quadrille.runtime.measuring.links import LinkSpeed, measure_link_speed
 from quadrille.runtime.measuring.microbenchmarks import Bench, measured_on_first
-from quadrille.runtime.measuring.overlap_interference import OverlapCost, measure_overlap_cost
+from quadrille.runtime.measuring.overlap_interference import OverlapCost, measure_idle_cores, measure_overlap_cost
 from quadrille.runtime.measuring.points import FlowPoint, TransferPoint
 from quadrille.runtime.measuring.sizes import FULL, CalibrationSizes
 

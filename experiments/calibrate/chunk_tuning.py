@@ -64,7 +64,7 @@ def tune_messages(
     communicator: "Intracomm", hosts: Sequence[ComputeHost], sizes: CalibrationSizes = FULL
 ) -> tuple[MessagesRow, ...]:
     """One row for each candidate, at rank 0; a collective call."""
-    from quadrille.runtime.measuring.core_share import own_cores
+    from quadrille.runtime.host.core_affinity import own_cores
     from quadrille.runtime.measuring.overlap_interference import median_seconds
 
     usual, ranks, threads = default_message_options(hosts[0]), communicator.Get_size(), own_cores(communicator)
