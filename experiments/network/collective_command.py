@@ -105,7 +105,7 @@ def collective(
     flags: CollectiveFlags,
     on: MachineWords,
     *,
-    ways: SimulationOptions = IN_FULL,
+    options: SimulationOptions = IN_FULL,
     no_memory: bool = False,
     json: str = "",
     command: Sequence[str] = (),
@@ -115,7 +115,7 @@ def collective(
     Parameters
     ----------
     on : the machine, or a topology alone
-    ways : what makes it fast
+    options : what makes it fast
     no_memory : asked for; there is nothing to switch off
     json : a file, or `-` for stdout
     command : the words of the command line, for provenance
@@ -130,7 +130,7 @@ def collective(
     Destinations(json=json).check(on.files | files_read(flags))
     parse_kind(flags.kind)
     machine, net = collective_machine(on, flags.gpus)
-    question = parse_question(flags, net.place_count, ways)
+    question = parse_question(flags, net.place_count, options)
     if (most := question.most_transfers) > MANY_TRANSFERS and question.channels != 1:
         remark(f"{most:.2g} transfers in rings that meet on links: a minute for each 2e8 that are not alike")
     predicted = predict_collective(question, machine, net=net)

@@ -101,8 +101,10 @@ def collective_command() -> Callable[..., None]:
         flags = CollectiveFlags(kind=given["kind"], **taken(given, COLLECTIVE))
         off = {name.removeprefix("no_"): not value for name, value in taken(given, COLLECTIVE_SWITCHES).items()}
         no_memory = not off.pop("memory")
-        ways = SimulationOptions(causes=True, **off)
-        predict(flags, machine_words(given), ways=ways, no_memory=no_memory, json=given["json"], command=context.obj)
+        options = SimulationOptions(causes=True, **off)
+        predict(
+            flags, machine_words(given), options=options, no_memory=no_memory, json=given["json"], command=context.obj
+        )
 
     return command
 
