@@ -21,13 +21,13 @@ from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.training.mlp import Mlp, mlp_schedule
 from quadrille.algorithms.training.scheme_4d import Scheme4D
+from quadrille.cli.words.machines import MachineWords
+from quadrille.cli.words.matmul import MatmulWords, parse_matmul
+from quadrille.cli.words.runs import RunWords, parse_run
 from quadrille.experiments.measure.matmul_job import choose
 from quadrille.experiments.measure.measured_record import mean_over_ranks
 from quadrille.experiments.measure.run import KernelsBesideRuns
 from quadrille.experiments.predict.predict import fitting_machine
-from quadrille.experiments.words.machines import MachineWords
-from quadrille.experiments.words.matmul import MatmulWords, parse_matmul
-from quadrille.experiments.words.runs import RunWords, parse_run
 from quadrille.experiments.workloads.fitting_grids import check_ranks, fitting_grids
 from quadrille.runtime.arrays.cupy_library import CupyLibrary
 from quadrille.runtime.arrays.numpy_library import NumpyLibrary
