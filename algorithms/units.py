@@ -112,3 +112,16 @@ def _format_step(value: float, steps: tuple[tuple[float, str], ...], *, gap: boo
     scaled = value / factor
     digits = f"{scaled:.0f}" if abs(scaled) >= 999.5 else f"{scaled:.3g}"
     return f"{digits} {unit}"
+
+
+MOST_DIGITS = 15
+"""More than any size has; Python refuses to read thousands of them."""
+
+
+def parse_integer(text: str) -> int | None:
+    """The whole number from 0 that `text` is, in at most 15 digits; None where it is none.
+
+    >>> parse_integer("12"), parse_integer("-1"), parse_integer("1e3"), parse_integer("9" * 16)
+    (12, None, None, None)
+    """
+    return int(text) if len(text) <= MOST_DIGITS and text.isascii() and text.isdigit() else None

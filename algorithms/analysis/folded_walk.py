@@ -1,6 +1,6 @@
 """A rank's program as counting needs it: turns of a loop that come to the same walked once.
 
-Beside the loops whose index changes nothing (`iteration_symmetry.py`), these are the turns
+Beside the loops whose index changes nothing (`folded_walk.py`), these are the turns
 of SUMMA's panels.  What a turn comes to follows from the width of its panel and, down
 a chain, from whether the rank is the first member from the root, the last or one
 between: of 64 turns there are a handful of kinds.
@@ -13,15 +13,54 @@ from itertools import pairwise
 
 import numpy as np
 
-from quadrille.algorithms.analysis.iteration_symmetry import RepeatedInstance, differing_loops
 from quadrille.algorithms.analysis.root_distances import CHAIN
 from quadrille.algorithms.collectives.choices import Choices
 from quadrille.algorithms.schedule.expressions import PanelOwner, variables
 from quadrille.algorithms.schedule.grid import Axis, Grid
 from quadrille.algorithms.schedule.ops import Broadcast, Op, Reduce, collective_kind
-from quadrille.algorithms.schedule.parts import Coordinates, Panel, boundaries
+from quadrille.algorithms.schedule.parts import Coordinates, Panel, Part, boundaries
 from quadrille.algorithms.schedule.program import Program, Repeat
-from quadrille.algorithms.schedule.schedule import Schedule
+from quadrille.algorithms.schedule.schedule import Schedule, all_ops
+from quadrille.algorithms.schedule.tensors import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatedInstance:
+    """An op at one moment that stands for `count` moments at which it does the same."""
+
+    op: Op
+    coordinates: Coordinates
+    count: int
+
+
+def differing_loops(schedule: Schedule) -> frozenset[str]:
+    """Loops whose index changes a size, a peer, a root or how often something is repeated.
+
+    An index that only tells copies of a tensor apart makes no difference, and
+    one that another loop begins at makes one only if that loop's index does.
+    """
+    found = {part.panel.loop for tensor in schedule.tensors.values() for part in _parts(tensor) if part.panel}
+    found |= {name for tensor in schedule.tensors.values() for part in _parts(tensor) for name in part.rotated_by}
+    for op in all_ops(schedule):
+        for field_name in ("root", "to", "sender", "distance"):
+            found |= variables(getattr(op, field_name, 0))
+    repeats = [entry for role in schedule.roles for entry in _repeats(role.program)]
+    found |= {name for one in repeats if not isinstance(one.count, Panel) for name in variables(one.count)}
+    while more := {name for one in repeats if one.loop in found for name in variables(one.first)} - found:
+        found |= more
+    return frozenset(found)
+
+
+def _parts(tensor: Tensor) -> tuple[Part, Part]:
+    return tensor.rows, tensor.columns
+
+
+def _repeats(program: Program) -> Iterator[Repeat]:
+    for entry in program:
+        if isinstance(entry, Repeat):
+            yield entry
+            yield from _repeats(entry.body)
+
 
 FIRST, BETWEEN, LAST = 0, 1, 2
 """Where a member is down a chain."""

@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import Generic, NamedTuple, TypeVar
 
 from quadrille.algorithms.analysis.coordinate_dependence import Kind, OpKinds
-from quadrille.algorithms.analysis.copies import LocalCopies, local_copies
+from quadrille.algorithms.analysis.storage import LocalCopies, local_copies
 from quadrille.algorithms.analysis.traffic import Traffic, traffic
 from quadrille.algorithms.analysis.volumes import Work, gemm_sizes, kernel_work
 from quadrille.algorithms.collectives.choices import Choices

@@ -15,7 +15,7 @@ from quadrille.algorithms.analysis.coordinate_kinds import GridKinds, around, cu
 from quadrille.algorithms.analysis.folded_walk import FoldedWalks
 from quadrille.algorithms.analysis.traffic import traffic
 from quadrille.algorithms.collectives.choices import Choices
-from quadrille.algorithms.collectives.exchanges import largest_power_of_two
+from quadrille.algorithms.collectives.flat import largest_power_of_two
 from quadrille.algorithms.schedule.grid import AXES, Axis
 from quadrille.algorithms.schedule.ops import AllReduce, Barrier, Broadcast, Collective, Op, Reduce
 from quadrille.algorithms.schedule.parts import Coordinates

@@ -5,22 +5,28 @@ from dataclasses import dataclass
 
 from quadrille.algorithms.analysis.coordinate_dependence import CoordinateKinds, Kind, PerKind, tensor_dependence
 from quadrille.algorithms.analysis.folded_walk import FoldedWalks
-from quadrille.algorithms.analysis.op_amounts import op_amount
-from quadrille.algorithms.analysis.traffic import traffic
+from quadrille.algorithms.analysis.traffic import Traffic, op_amount, traffic
 from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.schedule.expressions import evaluate
 from quadrille.algorithms.schedule.grid import Axis
 from quadrille.algorithms.schedule.ops import (
     AllGather,
     AllReduce,
     AllToAll,
+    Barrier,
     Broadcast,
     Communication,
+    CommunicationOp,
     Gemm,
     HostCopy,
     Kernel,
     Op,
     Pointwise,
+    Receive,
+    Reduce,
     ReduceScatter,
+    Send,
+    Shift,
     lane,
     reads,
     writes,
@@ -242,3 +248,57 @@ def _stays(schedule: Schedule, name: str) -> bool:
 def is_single_rank(schedule: Schedule, axis: Axis) -> bool:
     """Whether the groups along the axis have one member."""
     return schedule.grid.length(axis) == 1
+
+
+@dataclass(frozen=True, slots=True)
+class LocalCopies:
+    """Bytes copied before the first step and after the last."""
+
+    before: int = 0
+    after: int = 0
+
+
+NONE = LocalCopies()
+
+
+def local_copies(op: CommunicationOp, schedule: Schedule, place: Coordinates, moved: Traffic | None) -> LocalCopies:
+    """Bytes that the rank at `place` copies locally; `moved` is the op's traffic there."""
+    if moved is None:
+        return _alone(op, schedule, place)
+    of_members = isinstance(op, AllGather | AllToAll)
+    own = moved.edges[moved.member + 1] - moved.edges[moved.member] if of_members else 0
+    match op:
+        case AllGather():
+            return NONE if is_gathered_in_place(schedule, op) else LocalCopies(before=own * moved.item_bytes)
+        case Broadcast():
+            size = moved.edges[-1] * moved.item_bytes
+            return LocalCopies(before=size) if moved.member == moved.root else NONE
+        case Reduce():
+            size = moved.edges[-1] * moved.item_bytes
+            return LocalCopies(after=size) if moved.member == moved.root else NONE
+        case AllReduce() if op.more:
+            size = moved.edges[-1] * moved.item_bytes
+            return LocalCopies(before=size, after=size)
+        case AllToAll():
+            packed = moved.edges[-1] + own
+            return LocalCopies(packed * moved.item_bytes, moved.receive_edges[-1] * moved.item_bytes)
+        case _:
+            return NONE
+
+
+def _alone(op: CommunicationOp, schedule: Schedule, place: Coordinates) -> LocalCopies:
+    """In a group of one the result is a view where it can be, else a copy."""
+    match op:
+        case AllGather() | ReduceScatter() | Broadcast():
+            if is_view(schedule, op.into, tuple(all_ops(schedule))):
+                return NONE
+            held = not isinstance(op, Broadcast) or evaluate(op.root, place) == place.along[op.axis]
+            return LocalCopies(before=_bytes(schedule, op.into, place)) if held else NONE
+        case Reduce() | AllToAll() | Shift():
+            return LocalCopies(before=_bytes(schedule, op.source, place))
+        case AllReduce() | Barrier() | Send() | Receive():
+            return NONE
+
+
+def _bytes(schedule: Schedule, name: str, place: Coordinates) -> int:
+    return schedule.tensors[name].block(place).elements * schedule.item_bytes(name)

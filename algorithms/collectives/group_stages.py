@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quadrille.algorithms.collectives.lowered import Lowered
-from quadrille.algorithms.collectives.runs import NOBODY, Section
-from quadrille.algorithms.collectives.transfer_steps import PieceRange
+from quadrille.algorithms.collectives.runs import NOBODY, PieceRange, Section
 from quadrille.algorithms.errors import InputError
 
 Ints = NDArray[np.int64]

@@ -26,10 +26,9 @@ from functools import partial
 
 import numpy as np
 
+from quadrille.algorithms.collectives.flat import chain_sections
 from quadrille.algorithms.collectives.lowered import Lowered
-from quadrille.algorithms.collectives.pipelines import chain_sections
-from quadrille.algorithms.collectives.runs import NOBODY, Section
-from quadrille.algorithms.collectives.transfer_steps import IDLE, PieceRange, Step
+from quadrille.algorithms.collectives.runs import IDLE, NOBODY, PieceRange, Section, Step
 
 
 def applies(members: int, per_node: int) -> bool:

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from quadrille.algorithms.collectives import runs
-from quadrille.algorithms.collectives.runs import Runs, Section
-from quadrille.algorithms.collectives.transfer_steps import IDLE, Step
+from quadrille.algorithms.collectives.runs import IDLE, Runs, Section, Step
 
 Name = Literal[
     "ring",

@@ -2,18 +2,84 @@
 
 from typing import get_args
 
-from quadrille.algorithms.collectives import hierarchies, trees
-from quadrille.algorithms.collectives.flat import (
-    all_gather,
-    all_reduce,
-    all_to_all,
-    barrier,
-    broadcast,
-    reduce,
-    reduce_scatter,
-)
+from quadrille.algorithms.collectives import flat, hierarchies, trees
 from quadrille.algorithms.collectives.lowered import Lowered, Name
 from quadrille.algorithms.schedule.ops import CollectiveKind
+
+
+def all_gather(members: int, algorithm: Name) -> Lowered:
+    """At the start member i holds piece i, at the end each holds all."""
+    match algorithm:
+        case "ring":
+            return flat.ring(members)
+        case "doubling":
+            return flat.doubling(members)
+        case _:
+            raise _unknown("all_gather", algorithm)
+
+
+def reduce_scatter(members: int, algorithm: Name) -> Lowered:
+    """At the start each member holds a summand of every piece, at the end member i holds the sum of piece i."""
+    match algorithm:
+        case "ring":
+            return flat.summing_ring(members)
+        case "halving":
+            return _renamed("halving", flat.doubling(members).backwards())
+        case _:
+            raise _unknown("reduce_scatter", algorithm)
+
+
+def all_reduce(members: int, algorithm: Name) -> Lowered:
+    """At the start each member holds a summand, at the end each holds the sum."""
+    match algorithm:
+        case "ring":
+            return flat.summing_ring(members).then(flat.ring(members))
+        case "halving_doubling":
+            doubling = flat.doubling(members)
+            return _renamed("halving_doubling", doubling.backwards().then(doubling))
+        case "doubling":
+            return flat.exchange_all(members)
+        case _:
+            raise _unknown("all_reduce", algorithm)
+
+
+def broadcast(members: int, algorithm: Name, root: int, pieces: int = 1) -> Lowered:
+    """At the start the root holds all pieces, at the end each member does."""
+    match algorithm:
+        case "binomial":
+            return flat.binomial(members, root)
+        case "pipelined":
+            return flat.pipelined(members, root, pieces)
+        case _:
+            raise _unknown("broadcast", algorithm)
+
+
+def reduce(members: int, algorithm: Name, root: int, pieces: int = 1) -> Lowered:
+    """At the start each member holds a summand, at the end the root holds the sum."""
+    return broadcast(members, algorithm, root, pieces).backwards()
+
+
+def all_to_all(members: int, algorithm: Name) -> Lowered:
+    """Member i sends piece j of its source to j, and receives piece j of its result from j."""
+    if algorithm != "pairwise":
+        raise _unknown("all_to_all", algorithm)
+    return flat.pairwise(members)
+
+
+def barrier(members: int, algorithm: Name) -> Lowered:
+    """No member ends before all have begun; its messages are empty."""
+    if algorithm != "dissemination":
+        raise _unknown("barrier", algorithm)
+    return flat.dissemination(members)
+
+
+def _unknown(kind: str, algorithm: str) -> AssertionError:
+    return AssertionError(f"no {kind} by {algorithm}: algorithms are checked where the user's words enter")
+
+
+def _renamed(algorithm: Name, lowered: Lowered) -> Lowered:
+    return Lowered(algorithm, lowered.members, lowered.pieces, lowered.steps, lowered.step, lowered.sections)
+
 
 SETS: dict[str, dict[CollectiveKind, Name]] = {
     "ring": {

@@ -22,7 +22,37 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from quadrille.algorithms.collectives.transfer_steps import PieceRange, Step
+
+@dataclass(frozen=True, slots=True)
+class PieceRange:
+    """`count` pieces: first, first + every, first + 2 every, …, counted around the end of the buffer."""
+
+    first: int
+    count: int
+    every: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one member does in one step; a side that is None does nothing."""
+
+    send_to: int | None = None
+    send: PieceRange | None = None
+    receive_from: int | None = None
+    receive: PieceRange | None = None
+    reduce: bool = False
+
+    def backwards(self) -> "Step":
+        """The step in reversed time: a gather's step becomes a reduction's.
+
+        >>> Step(1, PieceRange(0, 1)).backwards()
+        Step(send_to=None, send=None, receive_from=1, receive=PieceRange(first=0, count=1, every=1), reduce=True)
+        """
+        return Step(self.receive_from, self.receive, self.send_to, self.send, reduce=self.send is not None)
+
+
+IDLE = Step()
+
 
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]

@@ -31,8 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quadrille.algorithms.collectives.lowered import Lowered
-from quadrille.algorithms.collectives.runs import NOBODY, Integers, Section
-from quadrille.algorithms.collectives.transfer_steps import PieceRange, Step
+from quadrille.algorithms.collectives.runs import NOBODY, Integers, PieceRange, Section, Step
 
 ROOT = 0
 GROUPS_KEPT = 8

@@ -9,8 +9,7 @@ from msgspec import Meta
 from quadrille.algorithms.formats import files
 from quadrille.algorithms.provenance import Provenance
 from quadrille.algorithms.schedule.grid import Axis
-from quadrille.algorithms.timelines.repeated_iterations import RepeatedIterations
-from quadrille.algorithms.timelines.spans import Span
+from quadrille.algorithms.timelines.spans import RepeatedIterations, Span
 from quadrille.algorithms.timelines.timeline import Source, Timeline
 
 SCHEMA = "quadrille/timeline/1"

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.matmuls import cannon, matmul_1d, matmul_3d, matmul_4d, matmul_25d, summa
-from quadrille.algorithms.matmuls.forms import Transposed
-from quadrille.algorithms.matmuls.matmul import Matmul
+from quadrille.algorithms.matmuls import cannon, matmul_3d, matmul_4d, summa
+from quadrille.algorithms.matmuls.matmul import Matmul, Transposed
 from quadrille.algorithms.schedule.grid import AXES, Axis, Grid
 from quadrille.algorithms.schedule.schedule import Schedule
 
@@ -95,11 +94,11 @@ def find_algorithm(name: str) -> Algorithm:
 def algorithms() -> tuple[Algorithm, ...]:
     """The table of the design page."""
     return (
-        Algorithm("1d-column", ("x",), matmul_1d.column),
-        Algorithm("1d-row", ("y",), matmul_1d.row),
+        Algorithm("1d-column", ("x",), matmul_4d.column),
+        Algorithm("1d-row", ("y",), matmul_4d.row),
         Algorithm("cannon", ("z", "x"), cannon.cannon, square=True, one_copy=True),
         Algorithm("summa", ("z", "x"), summa.summa, one_copy=True, any_form=True, paneled=True),
-        Algorithm("2.5d", ("z", "x", "y"), matmul_25d.matmul_25d, square=True, paneled=True),
+        Algorithm("2.5d", ("z", "x", "y"), summa.matmul_25d, square=True, paneled=True),
         Algorithm("3d", ("z", "y", "x"), matmul_3d.matmul_3d, one_copy=True, any_form=True, gathers_twice=True),
         Algorithm("4d", ("data", "z", "y", "x"), matmul_4d.matmul_4d, gathers_twice=True),
     )

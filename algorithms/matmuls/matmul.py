@@ -4,12 +4,80 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.integers import parse_integer
-from quadrille.algorithms.matmuls.forms import FORMS, Form, Product, Transposed
 from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.schedule.ops import GemmLayout
 from quadrille.algorithms.schedule.program import Program, in_sequence
 from quadrille.algorithms.schedule.schedule import Role, Schedule
 from quadrille.algorithms.schedule.tensors import DType, Tensor
+from quadrille.algorithms.units import parse_integer
+
+Transposed = Literal["none", "a", "b"]
+Dimension = Literal["m", "k", "n"]
+Letter = Literal["A", "B", "C"]
+Operand = Literal["A", "B", "dC"]
+Product = Literal["C", "dA", "dB"]
+
+ABOUT: dict[str, Letter] = {"A": "A", "B": "B", "C": "C", "dA": "A", "dB": "B", "dC": "C"}
+"""The matrix that another one is, or is the gradient of: both are stored alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class Factors:
+    """The two operands of a product, and which of them is transposed."""
+
+    product: Product
+    left: Operand
+    right: Operand
+    layout: GemmLayout
+    contracted: Dimension
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """Three matrices of which the first times the second has the shape of the third.
+
+    >>> FORMS["b"].shape("dB"), FORMS["b"].factors("C").layout
+    (('n', 'k'), 'NT')
+
+    Parameters
+    ----------
+    rows, inner, columns : dimensions of the first (rows × inner) and of the second (inner × columns)
+    """
+
+    first: Letter
+    second: Letter
+    third: Letter
+    rows: Dimension
+    inner: Dimension
+    columns: Dimension
+
+    def shape(self, name: str) -> tuple[Dimension, Dimension]:
+        """Dimensions of the rows and of the columns of a matrix as it is stored, or of a gradient."""
+        about = ABOUT[name]
+        if about == self.first:
+            return self.rows, self.inner
+        return (self.inner if about == self.second else self.rows), self.columns
+
+    def factors(self, product: Product) -> Factors:
+        """Of what a product is made, and how."""
+        about = ABOUT[product]
+        if about == self.third:
+            return Factors(product, self._operand(self.first), self._operand(self.second), "NN", self.inner)
+        if about == self.first:
+            return Factors(product, self._operand(self.third), self._operand(self.second), "NT", self.columns)
+        return Factors(product, self._operand(self.first), self._operand(self.third), "TN", self.rows)
+
+    def _operand(self, letter: Letter) -> Operand:
+        """What goes into a product in a matrix's place: C itself never does."""
+        return "dC" if letter == "C" else letter
+
+
+FORMS: dict[Transposed, Form] = {
+    "none": Form("A", "B", "C", "m", "k", "n"),
+    "b": Form("C", "B", "A", "m", "n", "k"),
+    "a": Form("A", "C", "B", "k", "m", "n"),
+}
+
 
 Passes = Literal["forward", "training"]
 Gathered = Literal["keep", "again"]

@@ -7,8 +7,7 @@ Parallelism in Distributed Training for Huge Neural Networks", arXiv 2105.14450.
 
 from dataclasses import replace
 
-from quadrille.algorithms.matmuls.forms import ABOUT, Dimension, Form, Letter, Product
-from quadrille.algorithms.matmuls.matmul import Matmul, make_schedule
+from quadrille.algorithms.matmuls.matmul import ABOUT, Dimension, Form, Letter, Matmul, Product, make_schedule
 from quadrille.algorithms.schedule.grid import Axis, Grid
 from quadrille.algorithms.schedule.ops import AllGather, Gemm, OverlapName, ReduceScatter
 from quadrille.algorithms.schedule.parts import Part

@@ -55,3 +55,13 @@ def _backward(problem: Matmul) -> Program:
         ReduceScatter(name="scatter dB", axis="z", source="dB whole", into="dB", overlap="ors"),
         AllReduce(name="sum dB", axis="data", buffer="dB"),
     )
+
+
+def column(problem: Matmul, grid: Grid) -> Schedule:
+    """A repeated, B and C cut over n: no communication forward, dA summed over x backward."""
+    return matmul_4d(problem, grid, "1d-column")
+
+
+def row(problem: Matmul, grid: Grid) -> Schedule:
+    """A and B cut over k, C summed over y: no communication backward."""
+    return matmul_4d(problem, grid, "1d-row")

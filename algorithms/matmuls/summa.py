@@ -6,7 +6,7 @@ The three products share one panel dimension k, cut over x as columns and over z
     NT   C_mk = A_mn B_kn^T    panels of B go along z, those of C are summed along x
     TN   C_kn = A_mk^T B_mn    panels of A go along x, those of C are summed along z
 
-Each one's gradients are the other two (`forms.py`).
+Each one's gradients are the other two (`matmul.py`).
 
 Source: van de Geijn, Watts, "SUMMA: Scalable Universal Matrix Multiplication
 Algorithm", Concurrency 9(4), 1997; the NN, NT, TN triple as in Xu et al.,
@@ -14,10 +14,9 @@ Algorithm", Concurrency 9(4), 1997; the NN, NT, TN triple as in Xu et al.,
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from quadrille.algorithms.matmuls.forms import Factors, Form
-from quadrille.algorithms.matmuls.matmul import Matmul, make_schedule
+from quadrille.algorithms.matmuls.matmul import Factors, Form, Matmul, make_schedule
 from quadrille.algorithms.schedule.expressions import PanelOwner
 from quadrille.algorithms.schedule.grid import Axis, Grid
 from quadrille.algorithms.schedule.ops import Broadcast, Gemm, OverlapName, Pointwise, Reduce
@@ -151,3 +150,40 @@ def _panelled(of: Factors, panel: Panel, blocks: Mapping[str, str], sent: Collec
             return product_nt(panel, multiply, block(of.left), send(of.right), summed)
         case "TN":
             return product_tn(panel, multiply, send(of.left), block(of.right), summed)
+
+
+LAYER: Axis = "y"
+FIRST_LAYER = (LAYER, 0)
+
+
+def matmul_25d(problem: Matmul, grid: Grid) -> Schedule:
+    """Ops of every rank for C_mn = A_mk @ B_kn on c layers of a q × q mesh.
+
+    One copy of every matrix lives on layer y=0.  A and B (and dC) are copied
+    to the other layers, each layer takes its run of the panels of k, and the
+    layers' results are summed over y onto layer 0.
+    """
+    form, panel = problem.form, Panel("k", problem.panel, ("x", "z"), loop="p", shared_over=LAYER)
+    inputs, outputs = problem.inputs, problem.outputs
+    blocks = {name: f"{name} copy" for name in inputs} | {name: f"{name} layer" for name in outputs}
+    stored = [on_mesh(name, form, FIRST_LAYER) for name in (*inputs, *outputs)]
+    in_layers = [replace(one, name=blocks[one.name], held_at=None) for one in stored]
+    program = (*_copy("A"), *_copy("B"), *panelled([form.factors("C")], panel, blocks), *_sum("C"))
+    if problem.training:
+        program += (
+            *_copy("dC"),
+            Pointwise(name="zero dA", function="zero", into="dA layer"),
+            Pointwise(name="zero dB", function="zero", into="dB layer"),
+            *panelled([form.factors("dA"), form.factors("dB")], panel, blocks, sent=("A", "B")),
+            *_sum("dA"),
+            *_sum("dB"),
+        )
+    return make_schedule(problem, grid, "2.5d", declare(*stored, *in_layers, *panels_of(stored, panel)), program)
+
+
+def _copy(matrix: str) -> Program:
+    return (Broadcast(name=f"copy {matrix}", axis=LAYER, root=0, source=matrix, into=f"{matrix} copy"),)
+
+
+def _sum(matrix: str) -> Program:
+    return (Reduce(name=f"sum {matrix}", axis=LAYER, root=0, source=f"{matrix} layer", into=matrix),)

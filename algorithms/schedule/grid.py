@@ -6,7 +6,7 @@ from math import prod
 from typing import Literal, get_args
 
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.integers import parse_integer
+from quadrille.algorithms.units import parse_integer
 
 Axis = Literal["pipeline", "data", "z", "y", "x"]
 AXES: tuple[Axis, ...] = get_args(Axis)

@@ -231,7 +231,7 @@ class Part:
     def band_of(self, length: int) -> tuple[int, int]:
         """Start and stop of its band in a range of so many elements.
 
-        >>> Part("m", each=10, band=(0, 2)).band_of(30), Part("m", each=10, band=(0, 4)).band_of(30)
+        >>> Part("m", unit=10, band=(0, 2)).band_of(30), Part("m", unit=10, band=(0, 4)).band_of(30)
         ((0, 20), (0, 5))
         """
         assert self.band is not None

@@ -9,8 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from math import floor
 
-from quadrille.algorithms.timelines.repeated_iterations import RepeatedIterations
-from quadrille.algorithms.timelines.spans import ALONE, Span
+from quadrille.algorithms.timelines.spans import ALONE, RepeatedIterations, Span
 
 Instance = tuple[int, str, int, int]
 """Rank, op, index and group: what tells the spans of collectives apart."""

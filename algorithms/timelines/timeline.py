@@ -11,10 +11,8 @@ from msgspec import structs
 from quadrille.algorithms.provenance import Provenance
 from quadrille.algorithms.schedule.grid import Axis, Grid
 from quadrille.algorithms.timelines.critical_path import critical_path
-from quadrille.algorithms.timelines.exposure import exposed_seconds
-from quadrille.algorithms.timelines.op_times import OpTimes, op_times
-from quadrille.algorithms.timelines.repeated_iterations import RepeatedIterations
-from quadrille.algorithms.timelines.spans import ALONE, UNPAIRED, Span, with_arrivals, with_groups
+from quadrille.algorithms.timelines.op_times import OpTimes, exposed_seconds, op_times
+from quadrille.algorithms.timelines.spans import ALONE, UNPAIRED, RepeatedIterations, Span, with_arrivals, with_groups
 
 Source = Literal["predicted", "measured"]
 

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 
+from quadrille.algorithms.analysis.axonn import MODELLED
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Grid
-from quadrille.algorithms.training.axonn_gpt import MODELLED
 from quadrille.algorithms.training.gpt import Gpt, check_gpt
 from quadrille.algorithms.training.scheme import Scheme
 from quadrille.algorithms.training.schemes import SCHEMES, SEQUENCE_PARALLEL, find_scheme

@@ -3,11 +3,11 @@
 from dataclasses import dataclass, replace
 from typing import cast, get_args
 
+from quadrille.algorithms.analysis.axonn import Form, Product, block_products
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.record import AskedGranularity
 from quadrille.algorithms.schedule.grid import AXES, Grid, parse_order
 from quadrille.algorithms.schedule.schedule import Schedule
-from quadrille.algorithms.training.axonn_gpt import Form, Product, block_products
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.training.models import ModelShape
 from quadrille.experiments.rank.candidates import Limits

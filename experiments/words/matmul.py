@@ -7,8 +7,7 @@ from quadrille.algorithms.collectives.choices import parse_choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.record import Shards
 from quadrille.algorithms.matmuls.catalogue import find_algorithm
-from quadrille.algorithms.matmuls.forms import Transposed
-from quadrille.algorithms.matmuls.matmul import Gathered, Matmul, Passes, parse_sizes
+from quadrille.algorithms.matmuls.matmul import Gathered, Matmul, Passes, Transposed, parse_sizes
 from quadrille.algorithms.passes.overlap import parse_overlap
 from quadrille.algorithms.schedule.grid import DEFAULT_ORDER, Axis, parse_grid, parse_order
 from quadrille.algorithms.schedule.tensors import DType

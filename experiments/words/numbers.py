@@ -1,7 +1,7 @@
 """Values of flags as they are typed: one word of some, a whole number, a file or a name."""
 
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.integers import MOST_DIGITS, parse_integer
+from quadrille.algorithms.units import MOST_DIGITS, parse_integer
 
 
 def one_of(word: str, quantity: str, accepted: tuple[str, ...]) -> str:

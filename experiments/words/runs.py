@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast, get_args
 
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.matmuls.forms import Operand, Product
+from quadrille.algorithms.matmuls.matmul import Operand, Product
 from quadrille.algorithms.units import parse_bytes
 from quadrille.experiments.words.numbers import one_of, whole_number
 from quadrille.experiments.workloads.run_options import RunOptions, VerifyMethod

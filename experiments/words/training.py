@@ -11,7 +11,7 @@ from quadrille.algorithms.schedule.tensors import DType
 from quadrille.algorithms.training.adam import Adam
 from quadrille.algorithms.training.gpt import Gpt, gpt_of
 from quadrille.algorithms.training.mlp import Mlp
-from quadrille.algorithms.training.model_words import find_shape
+from quadrille.algorithms.training.model_files import find_shape
 from quadrille.algorithms.training.models import ModelShape
 from quadrille.algorithms.training.recompute import find_recompute
 from quadrille.algorithms.training.schemes import find_scheme

@@ -167,7 +167,7 @@ class Group(click.Group):
         """The command of this name; its module is loaded first."""
         if cmd_name not in self.commands:
             for area in self.areas:
-                if cmd_name in area.commands:
+                if cmd_name in area.commands or not area.commands:  # an area without names may have any
                     area.load()
         return self.commands.get(cmd_name)
 

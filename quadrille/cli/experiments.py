@@ -40,7 +40,7 @@ from quadrille.cli.options import (
 
 if TYPE_CHECKING:
     from quadrille.algorithms.formats.record import AskedGranularity
-    from quadrille.algorithms.matmuls.forms import Operand
+    from quadrille.algorithms.matmuls.matmul import Operand
     from quadrille.experiments.output.destinations import Destinations
     from quadrille.experiments.words.matmul import MatmulWords
     from quadrille.experiments.workloads.run_options import RunOptions

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from quadrille.algorithms.errors import InputError, RunError
-from quadrille.algorithms.matmuls.forms import Operand, Transposed
+from quadrille.algorithms.matmuls.matmul import Operand, Transposed
 from quadrille.algorithms.schedule.tensors import Block, DType
 from quadrille.runtime.files.shared_files import SharedFile
 from quadrille.runtime.operands.generator import Kind, check_exact

@@ -2,7 +2,7 @@
 
     C_mn = A_mk B_kn        dA_mk = dC_mn B_nk^T        dB_kn = A_km^T dC_mn
 
-or the same with A stored as k x m, or B as n x k (`algorithms/matmuls/forms.py`).
+or the same with A stored as k x m, or B as n x k (`algorithms/matmuls/matmul.py`).
 
 A rank asks for a rectangle of a whole matrix (`rectangles.py`) and gets an array.
 """
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quadrille.algorithms.matmuls.forms import FORMS, Dimension, Operand, Transposed
+from quadrille.algorithms.matmuls.matmul import FORMS, Dimension, Operand, Transposed
 from quadrille.algorithms.schedule.tensors import Block, DType
 from quadrille.runtime.operands import generator
 from quadrille.runtime.operands.generator import Kind

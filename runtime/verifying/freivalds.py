@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quadrille.algorithms.matmuls.forms import Product
+from quadrille.algorithms.matmuls.matmul import Product
 from quadrille.runtime.operands.generator import signs
 from quadrille.runtime.operands.operands import Operands
 from quadrille.runtime.operands.rectangles import Rectangle

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quadrille.algorithms.matmuls.forms import Operand, Product
+from quadrille.algorithms.matmuls.matmul import Operand, Product
 from quadrille.runtime.operands.operands import Operands
 from quadrille.runtime.operands.rectangles import Rectangle
 from quadrille.runtime.verifying.products import Output, contracted_length, factors_of, left_part, right_part, tiles

@@ -2,7 +2,7 @@
 
     C = A B        dA = dC B^T        dB = A^T dC
 
-or those of another form, with A or B stored transposed (`algorithms/matmuls/forms.py`).
+or those of another form, with A or B stored transposed (`algorithms/matmuls/matmul.py`).
 L and R are the two factors of any of them.  Tiles of a block and panels of the
 contracted dimension keep the memory of a check bounded, whatever is checked.
 """
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quadrille.algorithms.matmuls.forms import FORMS, Factors, Operand, Product
+from quadrille.algorithms.matmuls.matmul import FORMS, Factors, Operand, Product
 from quadrille.algorithms.schedule.tensors import Block
 from quadrille.runtime.operands.operands import Operands
 from quadrille.runtime.operands.rectangles import Rectangle, split_block

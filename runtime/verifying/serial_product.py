@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quadrille.algorithms.matmuls.forms import Product
+from quadrille.algorithms.matmuls.matmul import Product
 from quadrille.runtime.operands.operands import Operands
 from quadrille.runtime.operands.rectangles import Rectangle
 from quadrille.runtime.verifying.findings import ErrorFinding, relative_errors

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from math import inf, isfinite, log2
 from typing import Literal
 
-from quadrille.algorithms.matmuls.forms import Factors
+from quadrille.algorithms.matmuls.matmul import Factors
 from quadrille.algorithms.schedule.tensors import DType
 from quadrille.runtime.operands.operands import Operands
 from quadrille.runtime.verifying.findings import ErrorFinding

@@ -10,8 +10,7 @@ from quadrille.algorithms.analysis.labels import Ints
 from quadrille.algorithms.schedule.grid import Axis
 from quadrille.algorithms.schedule.ops import kind, lane
 from quadrille.algorithms.timelines.op_times import OpTimes
-from quadrille.algorithms.timelines.repeated_iterations import RepeatedIterations
-from quadrille.algorithms.timelines.spans import COMPUTE
+from quadrille.algorithms.timelines.spans import COMPUTE, RepeatedIterations
 from quadrille.simulator.bounds.instances import Instance
 from quadrille.simulator.loops.restore import quiet
 from quadrille.topologies.network import Floats

@@ -10,8 +10,7 @@ from quadrille.algorithms.analysis.labels import Ints
 from quadrille.algorithms.formats.record import LinkLoad
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.timelines.op_times import OpTimes
-from quadrille.algorithms.timelines.repeated_iterations import RepeatedIterations
-from quadrille.algorithms.timelines.spans import ALONE, Span
+from quadrille.algorithms.timelines.spans import ALONE, RepeatedIterations, Span
 from quadrille.algorithms.timelines.timeline import Timeline
 from quadrille.simulator.bounds.bounds import BoundsResult
 from quadrille.simulator.bounds.instances import Instance, places_of

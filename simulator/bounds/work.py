@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quadrille.algorithms.analysis.coordinate_dependence import Dependence, OpDependences
-from quadrille.algorithms.analysis.copies import LocalCopies, local_copies
 from quadrille.algorithms.analysis.labels import Ints
 from quadrille.algorithms.analysis.op_plans import OpPlans
+from quadrille.algorithms.analysis.storage import LocalCopies, local_copies
 from quadrille.algorithms.analysis.traffic import Traffic, traffic
 from quadrille.algorithms.collectives.choices import Choices
 from quadrille.algorithms.collectives.group_stages import GroupMove, GroupStage, stages

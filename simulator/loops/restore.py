@@ -33,8 +33,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from quadrille.algorithms.timelines.repeated_iterations import RepeatedIterations
-from quadrille.algorithms.timelines.spans import Span
+from quadrille.algorithms.timelines.spans import RepeatedIterations, Span
 from quadrille.simulator.loops.skipped_iterations import Iteration, SkippedIterations
 
 PERIODS = (1, 2, 3, 4, 6, 8, 10, 12)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.formats.faults import Faults
+from quadrille.algorithms.formats.measured_rows import Faults
 from quadrille.algorithms.schedule.grid import AXES, Grid
 from quadrille.topologies.build import build
 from quadrille.topologies.files.topology_file import load_topology

@@ -20,7 +20,7 @@ from quadrille.algorithms.errors import RunError
 from quadrille.algorithms.formats import files
 from quadrille.algorithms.formats.record import load_record, save_record
 from quadrille.algorithms.formats.timeline_files import save_timeline
-from quadrille.algorithms.matmuls.forms import Operand
+from quadrille.algorithms.matmuls.matmul import Operand
 from quadrille.algorithms.provenance import provenance
 from quadrille.algorithms.units import format_seconds
 from quadrille.experiments.compare.cases import CASES_SCHEMA, Cases, summarise

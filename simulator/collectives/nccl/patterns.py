@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from quadrille.algorithms.collectives.flat import all_gather, all_reduce, reduce_scatter
 from quadrille.algorithms.collectives.lowered import Lowered
+from quadrille.algorithms.collectives.lowering import all_gather, all_reduce, reduce_scatter
 from quadrille.algorithms.collectives.nccl.costs import bandwidth
 from quadrille.algorithms.collectives.nccl.tables import BYTES_PER_THREAD, MOST_THREADS
 from quadrille.algorithms.errors import InputError

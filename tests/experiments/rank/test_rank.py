@@ -7,19 +7,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quadrille.algorithms.analysis.axonn import FRONTIER, PERLMUTTER, effective_bandwidth, known_bandwidth
+from quadrille.algorithms.analysis.axonn import (
+    FRONTIER,
+    MODELLED,
+    PERLMUTTER,
+    block_products,
+    block_seconds,
+    effective_bandwidth,
+    gpt_block_seconds,
+    gpt_block_seconds_of_authors,
+    known_bandwidth,
+)
 from quadrille.algorithms.analysis.storage import storage
 from quadrille.algorithms.collectives.choices import Choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Grid
-from quadrille.algorithms.training.axonn_gpt import (
-    MODELLED,
-    block_products,
-    block_seconds,
-    gpt_block_seconds,
-    gpt_block_seconds_of_authors,
-)
-from quadrille.algorithms.training.model_words import find_shape
+from quadrille.algorithms.training.model_files import find_shape
 from quadrille.algorithms.units import GIB
 from quadrille.experiments.rank.agreement import kendall_tau
 from quadrille.experiments.rank.analytical import ranked

@@ -10,7 +10,7 @@ from quadrille.algorithms.analysis.volumes import bytes_sent
 from quadrille.algorithms.collectives.choices import parse_choices
 from quadrille.algorithms.collectives.group_stages import stages
 from quadrille.algorithms.collectives.lowering import SETS, lower
-from quadrille.algorithms.formats.faults import Faults
+from quadrille.algorithms.formats.measured_rows import Faults
 from quadrille.algorithms.matmuls.catalogue import find_algorithm, matmul_schedule
 from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.passes.overlap import OVERLAPS, overlap

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from quadrille.algorithms.collectives.choices import parse_choices
-from quadrille.algorithms.formats.faults import Faults
+from quadrille.algorithms.formats.measured_rows import Faults
 from quadrille.algorithms.passes.overlap import OVERLAPS, overlap
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.training.gpt import Gpt, gpt_schedule

@@ -8,7 +8,7 @@ import pytest
 from quadrille.algorithms.analysis.volumes import bytes_sent
 from quadrille.algorithms.collectives.choices import parse_choices
 from quadrille.algorithms.errors import Deadlock, InputError
-from quadrille.algorithms.formats.faults import Faults
+from quadrille.algorithms.formats.measured_rows import Faults
 from quadrille.algorithms.passes.overlap import OVERLAPS, overlap
 from quadrille.algorithms.schedule.expressions import Affine
 from quadrille.algorithms.schedule.grid import Grid
