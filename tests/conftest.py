@@ -1,7 +1,10 @@
 """What all tests share: the tests that need a device or mpirun say so, and are skipped with a reason."""
 
 import importlib.util
+import os
+import random
 import signal
+import time
 
 import pytest
 from hypothesis import settings
@@ -12,12 +15,42 @@ settings.register_profile("quadrille", deadline=None, derandomize=True)
 settings.register_profile("fresh", deadline=None, print_blob=True)
 settings.load_profile("quadrille")
 
+BEGIN = pytest.StashKey[float]()
+"""When the first test began, by the monotonic clock."""
+
 # Where a shell has put the suite in the background all its processes ignore Ctrl-C, also those that are to end at it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_collection_modifyitems(items):
+def pytest_addoption(parser):
+    parser.addoption(
+        "--budget",
+        type=float,
+        metavar="SECONDS",
+        help="run the tests in an order drawn with --hypothesis-seed, and skip those not begun after so many seconds",
+    )
+
+
+def pytest_collection_finish(session):
+    session.config.stash[BEGIN] = time.monotonic()
+
+
+def pytest_report_header():
+    if os.geteuid() == 0 and not os.environ.get("QUADRILLE_NO_LAB"):
+        return "root: tests of emulated networks build network namespaces; QUADRILLE_NO_LAB=1 skips these tests"
+    return None
+
+
+def pytest_runtest_setup(item):
+    budget = item.config.getoption("--budget")
+    if budget is not None and time.monotonic() - item.config.stash[BEGIN] > budget:
+        pytest.skip(f"the budget of {budget:g} s is spent")
+
+
+def pytest_collection_modifyitems(config, items):
+    if config.getoption("--budget") is not None:
+        random.Random(config.getoption("--hypothesis-seed")).shuffle(items)
     reason = missing_device() if any(item.get_closest_marker("gpu") for item in items) else None
     for item in items:
         if reason and item.get_closest_marker("gpu"):
