@@ -248,11 +248,11 @@ class Simulator:
         return self._at_steady_rates(wanted)
 
     def _at_steady_rates(self, wanted: Sequence[int]) -> Prediction:
-        from quadrille.simulator.bounds.bounds import steady
-        from quadrille.simulator.bounds.predicted import predicted
+        from quadrille.simulator.bounds.bounds import bound_schedule
+        from quadrille.simulator.bounds.predicted import bounds_prediction
 
         schedule, machine = self._schedule, self._machine
-        found = steady(
+        found = bound_schedule(
             schedule,
             machine,
             self._choices,
@@ -261,7 +261,7 @@ class Simulator:
             wanted=wanted,
             fold_time=self._switches.fold_time,
         )
-        return predicted(
+        return bounds_prediction(
             found,
             machine,
             self._homes,

@@ -56,7 +56,7 @@ class Case:
 class Launched(Protocol):
     """Starts ranks somewhere; a launch that fails raises InputError or RunError, as `launch_or_raise` does."""
 
-    def __call__(self, what: str, ranks: int, command: Sequence[str], *, program: Sequence[str] = PROGRAM) -> None: ...
+    def __call__(self, name: str, ranks: int, command: Sequence[str], *, program: Sequence[str] = PROGRAM) -> None: ...
 
 
 def measure(ranks: int, cases: Sequence[Case], *, launched: Launched = launch_or_raise) -> None:

@@ -1,7 +1,8 @@
-"""Microbenchmarks of the way between two hosts: its latency, its rate, what it lets through at once.
+"""Microbenchmarks of the path between two hosts: latency, rate and burst.
 
-Messages go from rank 0 to rank 1 after a rest, one at a time, and are answered by an
-empty one.  Where a token bucket of b bytes keeps a rate r, n bytes take
+Rank 0 sends messages to rank 1 after a rest, one at a time; rank 1 answers with an empty message. If a token bucket of
+b
+bytes limits the rate to r, n bytes take
 
     t(n) = latency + max(0, n - b) / r
 """
@@ -15,29 +16,29 @@ from mpi4py import MPI
 
 SMALLEST_BYTES = 1
 SIZES = tuple(1 << power for power in range(14, 23))
-"""Messages of 16 KiB to 4 MiB."""
+"""Message sizes from 16 KiB to 4 MiB."""
 SEVERAL, FEW = 9, 5
 REST_SECONDS = 0.01
-"""Between two messages: longer than a bucket needs to fill."""
+"""The rest between two messages: longer than a bucket needs to fill."""
 LONG_SECONDS = 0.2
-"""A message that takes longer is the last and largest."""
+"""A message that takes longer than this is the last one."""
 LEAST_SECONDS = 1e-6
-"""Of a message beyond an empty one: less is noise."""
+"""The least time of a message beyond that of an empty one; less is noise."""
 SHOWING_BYTES = 1 << 19
-"""Messages of up to so many bytes show how large a bucket is; in longer ones the error of the rate is larger."""
+"""Messages up to this size determine the burst; in longer ones the error of the rate is larger."""
 PACKET_BYTES = 1500
-"""A bucket of less than a packet is none."""
+"""A burst smaller than a packet is no burst."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinkSpeed:
-    """The way between two hosts.
+    """The path between two hosts.
 
     Parameters
     ----------
-    latency : of an empty message, one way [s]
-    bytes_per_second : of long messages
-    burst_bytes : what goes through at once after a rest
+    latency : time of an empty message, one way [s]
+    bytes_per_second : rate of long messages
+    burst_bytes : bytes that pass at once after a rest
     """
 
     latency: float
@@ -46,7 +47,7 @@ class LinkSpeed:
 
 
 def measure_link_speed(communicator: MPI.Intracomm) -> LinkSpeed:
-    """The way between the hosts of ranks 0 and 1; all ranks call it, one on each host, and get the same."""
+    """The path between the hosts of ranks 0 and 1; a collective call of one rank on each host."""
     empty = ping(communicator, SMALLEST_BYTES, SEVERAL) / 2
     times: list[tuple[int, float]] = []
     for size in SIZES:
@@ -58,9 +59,9 @@ def measure_link_speed(communicator: MPI.Intracomm) -> LinkSpeed:
 
 
 def ping(communicator: MPI.Intracomm, size: int, repeats: int) -> float:
-    """Seconds of a message from rank 0 to rank 1 and an empty one back: the least of several, as others may work."""
+    """The shortest time of several messages from rank 0 to rank 1 with an empty answer [s]."""
     rank = communicator.Get_rank()
-    message, answer, found = np.zeros(size, np.uint8), np.zeros(SMALLEST_BYTES, np.uint8), []
+    message, answer, seconds = np.zeros(size, np.uint8), np.zeros(SMALLEST_BYTES, np.uint8), []
     for _ in range(1 + repeats):
         communicator.Barrier()
         time.sleep(REST_SECONDS)
@@ -71,12 +72,12 @@ def ping(communicator: MPI.Intracomm, size: int, repeats: int) -> float:
         elif rank == 1:
             communicator.Recv(message, 0)
             communicator.Send(answer, 0)
-        found.append(time.perf_counter() - start)
-    return communicator.bcast(min(found[1:]), root=0)  # type: ignore[no-any-return]
+        seconds.append(time.perf_counter() - start)
+    return communicator.bcast(min(seconds[1:]), root=0)  # type: ignore[no-any-return]
 
 
 def paced(times: Sequence[tuple[int, float]]) -> tuple[float, float]:
-    """Rate [B/s] and bucket [B] of a way that took so long for so many bytes, its latency not counted.
+    """The rate [B/s] and burst [B] of a path, from message sizes and times without the latency.
 
     >>> rate, burst = paced([(n, max(1e-6, n - 25e3) / 25e6) for n in (16384, 65536, 1 << 20, 1 << 22)])
     >>> round(rate), round(burst)

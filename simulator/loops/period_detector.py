@@ -20,7 +20,7 @@ from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.program import Program, Repeat
 from quadrille.simulator.loops.restore import PERIODS, WINDOW, Times, near
 from quadrille.simulator.loops.skipped_iterations import Iteration, IterationRange, SkippedIterations, shortest
-from quadrille.simulator.symmetry.signatures import LoopPosition, in_turn, loop_position
+from quadrille.simulator.symmetry.signatures import LoopPosition, iteration_prefix, loop_position
 
 REMEMBERED = 64
 """Turns that are looked back on."""
@@ -127,7 +127,7 @@ class PeriodDetector:
                 continue
             loop = loop_position(program, at, within) if self._turns else ""
             for position, index in enumerate(entry.indices(place)):
-                inner, own, number = in_turn(loop, position), self._at(loop, position), position
+                inner, own, number = iteration_prefix(loop, position), self._at(loop, position), position
                 if own is not None and own.gap is not None:
                     if own.gap.left_out <= position < own.gap.stop:
                         continue

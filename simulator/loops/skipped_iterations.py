@@ -18,7 +18,7 @@ from quadrille.algorithms.schedule.ops import Op
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.program import Program, Repeat
 from quadrille.algorithms.schedule.schedule import Schedule
-from quadrille.simulator.symmetry.signatures import LoopPosition, in_turn, loop_position, outer_loops
+from quadrille.simulator.symmetry.signatures import LoopPosition, iteration_prefix, loop_position, outer_loops
 
 LEAST = 4
 """Turns of a stretch that are simulated before the gap, at least."""
@@ -199,6 +199,6 @@ def _walk(
                 entry.body,
                 place.during(entry.loop, index),
                 gaps,
-                in_turn(loop, position) if gaps else "",
+                iteration_prefix(loop, position) if gaps else "",
                 (loop, position - behind) if out else turn,
             )

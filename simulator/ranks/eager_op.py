@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from quadrille.algorithms.analysis.op_plans import CommPlan, PlanStep, rows
+from quadrille.algorithms.analysis.op_plans import CommPlan, PlanStep, step_runs
 from quadrille.simulator.engine.builder import ProgramStage
 from quadrille.simulator.ranks.eager_chunks import CHUNKS_AHEAD, Counts, chunk_counts, moves
 from quadrille.simulator.ranks.messages import RankMessages
@@ -57,7 +57,7 @@ class EagerOp:
         counts, wires, told = self._counts(), self.comm_plan.wires, self.messages.told(self.rank, self.lane)
         for sender in self._peers(receiving=True):
             yield TaggedStage(ProgramStage(send=self.messages.greeting(wires, sender, self.rank)))
-        for move in moves(rows(self.comm_plan), counts):
+        for move in moves(step_runs(self.comm_plan), counts):
             step, go = move.receives, told if move.lets_go else None
             if step is None or step.receive_from is None:
                 yield TaggedStage(ProgramStage(send=go))
@@ -73,9 +73,9 @@ class EagerOp:
 
     def _until_taken(self) -> Iterator[TaggedStage]:
         """The rank waits until the last of what it sent has been taken."""
-        last = [(row.step, row.number + row.times - 1) for row in rows(self.comm_plan) if row.step.send_to is not None][
-            -1:
-        ]
+        last = [
+            (row.step, row.number + row.times - 1) for row in step_runs(self.comm_plan) if row.step.send_to is not None
+        ][-1:]
         for step, number in last:
             assert step.send_to is not None
             awaited = step._replace(send_to=None, receive_from=step.send_to)
@@ -122,7 +122,7 @@ class EagerOp:
         """Whether a message of the rank is larger than what was measured; who receives it need not look at it."""
         return any(
             self.messages.extrapolated(self.comm_plan.wires, self.rank, self.group[row.step.send_to], row.step)
-            for row in rows(self.comm_plan)
+            for row in step_runs(self.comm_plan)
             if row.step.send_to is not None
         )
 
@@ -131,7 +131,7 @@ class EagerOp:
 
     def _sent(self, counts: Counts) -> Iterator[tuple[PlanStep, int]]:
         """The chunks that go, each with whom it goes to."""
-        for step, times, _ in rows(self.comm_plan):
+        for step, times, _ in step_runs(self.comm_plan):
             if step.send_to is not None:
                 yield from [(step, self.group[step.send_to])] * (times * counts.sent)
 
@@ -140,5 +140,5 @@ class EagerOp:
 
     def _peers(self, *, receiving: bool) -> list[int]:
         """From whom the rank receives, or whom it sends to, each once."""
-        found = (row.step.receive_from if receiving else row.step.send_to for row in rows(self.comm_plan))
+        found = (row.step.receive_from if receiving else row.step.send_to for row in step_runs(self.comm_plan))
         return list(dict.fromkeys(self.group[peer] for peer in found if peer is not None))

@@ -6,7 +6,7 @@ from functools import cached_property, partial
 from typing import NamedTuple
 
 from quadrille.algorithms.analysis.coordinate_dependence import Kind
-from quadrille.algorithms.analysis.op_plans import CommPlan, OpPlans, PlanStep, rows
+from quadrille.algorithms.analysis.op_plans import CommPlan, OpPlans, PlanStep, step_runs
 from quadrille.algorithms.analysis.traffic import calls_of
 from quadrille.algorithms.collectives.choices import Choices
 from quadrille.algorithms.schedule.ops import CommunicationOp, Compute, lane
@@ -170,7 +170,7 @@ class OpPrograms:
         if not self._messages.buffered or not chunk_bytes:
             steps = [
                 TaggedStage(self._step(rank, op, comm_plan, row.step, row.times), row.step, row.number)
-                for row in rows(comm_plan)
+                for row in step_runs(comm_plan)
             ]
             return self._made([*before, *steps, *after])
         buffered = EagerOp(
@@ -227,7 +227,7 @@ class OpPrograms:
     ) -> Iterator[TaggedStage]:
         """Members wait for each other by the steps that stand for the library's, which take no time here."""
         group = self._ranks.group(rank, op.axis)
-        for step, times, number in rows(comm_plan):
+        for step, times, number in step_runs(comm_plan):
             sender, receiver = (None if peer is None else group[peer] for peer in (step.receive_from, step.send_to))
             stage = ProgramStage(
                 times,

@@ -160,11 +160,11 @@ def choose_ranks(
         return replace(alone, why_not=TOO_MANY)
     if not fold or schedule.grid.size == 1:
         known = flow_paths(found, placement, routes) if len(found.sender) else None
-        return replace(alone, why_not="" if fold else NOT_ASKED, turns=found.turns, known=known)
+        return replace(alone, why_not="" if fold else NOT_ASKED, turns=found.iterations, known=known)
     classes = classes_of(found, placement, routes)
     if classes.folding.folded:
-        return replace(alone, classes=classes, turns=found.turns)
-    return replace(alone, why_not=classes.folding.why_not, turns=found.turns, known=classes.known)
+        return replace(alone, classes=classes, turns=found.iterations)
+    return replace(alone, why_not=classes.folding.why_not, turns=found.iterations, known=classes.all_paths)
 
 
 def _kinds_of_members(schedule: Schedule, choices: Choices, placement: RankPlacement) -> EndKinds:

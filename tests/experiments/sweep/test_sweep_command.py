@@ -1,3 +1,4 @@
+import contextlib
 import csv
 import io
 import os
@@ -8,6 +9,7 @@ import time
 from dataclasses import replace
 
 import msgspec
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -357,8 +359,12 @@ def test_an_interruption_loses_nothing_that_was_found(toy, tmp_path):
 
 def alive(group):
     """Processes of a group that have not ended."""
-    stats = subprocess.run(["ps", "-o", "stat=", "-g", str(group)], capture_output=True, text=True, check=False)
-    return [stat for stat in stats.stdout.split() if not stat.startswith("Z")]
+    found = []
+    for process in psutil.process_iter(["status"]):
+        with contextlib.suppress(ProcessLookupError):
+            if os.getpgid(process.pid) == group and process.info["status"] != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
 
 
 @pytest.mark.parametrize("jobs", ["1", "2"])

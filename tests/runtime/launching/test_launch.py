@@ -13,7 +13,7 @@ from quadrille.algorithms.errors import InputError, QuadrilleError, RunError
 from quadrille.runtime.host import processes, world
 from quadrille.runtime.launching import environment as surroundings
 from quadrille.runtime.launching import launch_folder
-from quadrille.runtime.launching.environment import rank_environment
+from quadrille.runtime.launching.environment import rank_variables
 from quadrille.runtime.launching.exit_status import explained
 from quadrille.runtime.launching.interruption import INTERRUPTED
 from quadrille.runtime.launching.launch import MOST_RANKS_A_CORE, launch
@@ -306,10 +306,10 @@ def test_without_an_mpi_library_the_error_says_what_to_install(monkeypatch, tmp_
 
 def test_threads_share_the_cores_unless_the_command_says_or_hosts_are_several(monkeypatch):
     monkeypatch.setattr(surroundings, "usable_cores", lambda: 12)
-    assert rank_environment(5, ["run"], [], {})["OMP_NUM_THREADS"] == "2"
-    assert rank_environment(13, ["run"], [], {})["OMP_NUM_THREADS"] == "1"
-    assert rank_environment(5, ["run", "--threads=3"], [], {})["OMP_NUM_THREADS"] == "3"
-    assert "OMP_NUM_THREADS" not in rank_environment(5, ["run"], ["--host", "a,b"], {})
+    assert rank_variables(5, ["run"], [], {})["OMP_NUM_THREADS"] == "2"
+    assert rank_variables(13, ["run"], [], {})["OMP_NUM_THREADS"] == "1"
+    assert rank_variables(5, ["run", "--threads=3"], [], {})["OMP_NUM_THREADS"] == "3"
+    assert "OMP_NUM_THREADS" not in rank_variables(5, ["run"], ["--host", "a,b"], {})
 
 
 @pytest.mark.parametrize(("program", "threads"), [((), "3"), (None, "1")])
