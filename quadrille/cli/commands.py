@@ -21,6 +21,7 @@ from quadrille.cli.panels import PANELS, panel_of
 HELP_WIDTH = 120
 """Columns of a help page on a terminal that is wide enough."""
 CONTEXT: Mapping[str, Any] = {"max_content_width": HELP_WIDTH, "help_option_names": ["-h", "--help"]}
+Callback = Callable[[click.Context, click.Parameter, Any], Any]
 Complete = Callable[[], Sequence[str]]
 """Gives the words that a value may be, for the completion of shells."""
 
@@ -34,6 +35,7 @@ class Flag:
     names : as they are typed, such as `--grid`; `--on/--off` for a toggle
     metavar : stands for the value in help
     complete : words that the value may be
+    callback : is called with the value before the values of other flags are read
     """
 
     names: tuple[str, ...]
@@ -41,6 +43,7 @@ class Flag:
     text: str
     is_switch: bool = False
     complete: Complete | None = None
+    callback: Callback | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +53,19 @@ class Argument:
     metavar: str
     text: str
     complete: Complete | None = None
+    callback: Callback | None = None
 
 
-def flag(name: str, metavar: str, text: str, *more_names: str, complete: Complete | None = None) -> Flag:
+def flag(
+    name: str,
+    metavar: str,
+    text: str,
+    *more_names: str,
+    complete: Complete | None = None,
+    callback: Callback | None = None,
+) -> Flag:
     """An option whose value is read as it was typed; the command parses the value and says what is accepted."""
-    return Flag((name, *more_names), metavar, text, complete=complete)
+    return Flag((name, *more_names), metavar, text, complete=complete, callback=callback)
 
 
 def switch(name: str, text: str) -> Flag:
@@ -71,9 +82,11 @@ def toggle(name: str, text: str) -> Flag:
     return Flag((f"{name}/--no-{name.removeprefix('--')}",), "", text, is_switch=True)
 
 
-def argument(metavar: str, text: str, complete: Complete | None = None) -> Argument:
+def argument(
+    metavar: str, text: str, *, complete: Complete | None = None, callback: Callback | None = None
+) -> Argument:
     """A word that stands by itself on the command line."""
-    return Argument(metavar, text, complete)
+    return Argument(metavar, text, complete, callback)
 
 
 class Command(click.Command):
@@ -256,6 +269,8 @@ def _word(parameter: Parameter, value_type: Any, kind: Argument) -> click.Argume
         nargs=-1 if many else 1,
         type=str,
         shell_complete=_completion(kind.complete),
+        callback=kind.callback,
+        is_eager=kind.callback is not None,
         **({} if required or many else {"default": parameter.default}),
     )
 
@@ -263,6 +278,7 @@ def _word(parameter: Parameter, value_type: Any, kind: Argument) -> click.Argume
 def _option(parameter: Parameter, value_type: Any, kind: Flag) -> click.Option:
     shown = bool(parameter.default) and not isinstance(parameter.default, tuple | bool)
     settings: dict[str, Any] = {"help": kind.text, "default": parameter.default, "show_default": shown}
+    settings |= {"callback": kind.callback, "is_eager": kind.callback is not None}
     if kind.is_switch:
         settings |= {"is_flag": True, "type": bool}
     else:

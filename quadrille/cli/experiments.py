@@ -11,6 +11,8 @@ from quadrille.cli.options import (
     CARRIED_OUT,
     DESTINATIONS,
     EXPERIMENT,
+    FROM_FILE,
+    FROM_RECORD,
     GRANULARITY,
     INPUTS,
     ON_MACHINE,
@@ -41,8 +43,8 @@ from quadrille.cli.options import (
 if TYPE_CHECKING:
     from quadrille.algorithms.formats.record import AskedGranularity
     from quadrille.algorithms.matmuls.matmul import Operand
+    from quadrille.cli.words.matmul import MatmulWords
     from quadrille.experiments.output.destinations import Destinations
-    from quadrille.experiments.words.matmul import MatmulWords
     from quadrille.experiments.workloads.run_options import RunOptions
 
 
@@ -55,7 +57,7 @@ def words_on_gpus(context: click.Context, given: dict[str, Any]) -> "MatmulWords
     import os
 
     from quadrille.cli.root_rank import is_first
-    from quadrille.experiments.words.gpus import idle_gpus, on_gpus
+    from quadrille.cli.words.gpus import idle_gpus, on_gpus
     from quadrille.runtime.host.console import remark
 
     on = machine_words(given)
@@ -68,6 +70,8 @@ def words_on_gpus(context: click.Context, given: dict[str, Any]) -> "MatmulWords
 
 
 EXPERIMENT_AND_RUN = (
+    FROM_FILE,
+    FROM_RECORD,
     COUNTED,
     EXPERIMENT,
     TRAINING,
@@ -89,7 +93,7 @@ not changed by it; `run` checks the machine and names it in its record.
 
 def run_options(given: dict[str, Any]) -> "RunOptions":
     """The run options that the flags name."""
-    from quadrille.experiments.words.runs import RunWords, parse_run
+    from quadrille.cli.words.runs import RunWords, parse_run
 
     inputs = {"A": given["a"], "B": given["b"], "dC": given["dc"]}
     outputs = {"C": given["c"], "dA": given["da"], "dB": given["db"]}
@@ -99,8 +103,8 @@ def run_options(given: dict[str, Any]) -> "RunOptions":
 def destinations(given: dict[str, Any], words: "MatmulWords", ranks: int) -> "Destinations":
     """The files that the flags name for results, beside those that are read."""
     from quadrille.algorithms.errors import InputError
+    from quadrille.cli.words.runs import files_read, parse_ranks
     from quadrille.experiments.output.destinations import Destinations
-    from quadrille.experiments.words.runs import files_read, parse_ranks
 
     paths = taken(given, DESTINATIONS)
     text = paths.pop("ranks")
@@ -120,8 +124,8 @@ def run(context: click.Context, **given: Any) -> None:
     import os
 
     from quadrille.cli.root_rank import is_first
+    from quadrille.cli.words.experiment import experiment_of
     from quadrille.experiments.measure.run import run as measure
-    from quadrille.experiments.words.experiment import experiment_of
 
     asked_granularity(given)
     words = words_on_gpus(context, given)
@@ -130,7 +134,7 @@ def run(context: click.Context, **given: Any) -> None:
     written = destinations(given, words, experiment.grid.size)
     machine = None
     if machine_words(given).given and is_first(os.environ):
-        from quadrille.experiments.words.machines import chosen_machine
+        from quadrille.cli.words.machines import chosen_machine
 
         machine = chosen_machine(machine_words(given), experiment.grid.size)
     measure(experiment, machine, options=options, destinations=written, command=context.obj)
@@ -143,9 +147,9 @@ def simulate(context: click.Context, **given: Any) -> None:
     from quadrille.simulator.gc_paused import gc_paused
 
     with gc_paused():
+        from quadrille.cli.words.experiment import experiment_of
+        from quadrille.cli.words.machines import chosen_machine, with_default_dtype
         from quadrille.experiments.predict.predict import predict
-        from quadrille.experiments.words.experiment import experiment_of
-        from quadrille.experiments.words.machines import chosen_machine, with_default_dtype
         from quadrille.simulator.simulate import Shortcuts
 
         granularity = asked_granularity(given)
@@ -170,17 +174,17 @@ def simulate(context: click.Context, **given: Any) -> None:
 def asked_granularity(given: dict[str, Any]) -> "AskedGranularity":
     """The granularity that the flags name."""
     from quadrille.algorithms.formats.record import AskedGranularity
-    from quadrille.experiments.words.numbers import one_of
+    from quadrille.cli.words.numbers import one_of
 
     return cast("AskedGranularity", one_of(given["granularity"], "granularity", get_args(AskedGranularity)))
 
 
 @app.command()
-@with_flags(COUNTED, EXPERIMENT, TRAINING)
+@with_flags(FROM_FILE, FROM_RECORD, COUNTED, EXPERIMENT, TRAINING)
 def schedule(context: click.Context, **given: Any) -> None:
     """Print a schedule: its tensors, then its lanes and ops."""
     from quadrille.algorithms.errors import InputError
-    from quadrille.experiments.words.experiment import experiment_of
+    from quadrille.cli.words.experiment import experiment_of
 
     experiment = experiment_of(words_on_gpus(context, given))
     if experiment.execution.any_order:
@@ -197,7 +201,8 @@ def compare(
     figure: Plot = "",
     trace: Annotated[str, flag("--trace", "FILE", "Write both timelines as one Chrome trace.")] = "",
     timelines: Annotated[
-        tuple[str, str], flag("--timelines", "PREDICTED MEASURED", "Their timelines, for the figure and the trace.")
+        tuple[str, str],
+        flag("--timelines", "PREDICTED MEASURED", "Timelines of both records, for the figure and the trace."),
     ] = ("", ""),
 ) -> None:
     """Compare predicted with measured, op by op."""
@@ -214,12 +219,20 @@ SWEPT_COLLECTIVE = [
 """What `collective` takes and a multiplication does not."""
 SWEEP = flags_of(
     vary=(Annotated[list[str], flag("--vary", "KEY=VALUE,…", VARY_HELP)], []),
-    gpus=(Annotated[str, flag("--gpus", "N", "How many GPUs; a --grid with one length * follows, as data=*,x=4.")], ""),
-    best_grid=(Annotated[bool, switch("--best-grid", "Take the fastest of all grids of that many GPUs.")], False),
-    top=(Annotated[str, flag("--top", "N", "Grids that --best-grid simulates, the first by closed form.")], "3"),
+    gpus=(
+        Annotated[
+            str, flag("--gpus", "N", "Number of GPUs; one length * of --grid follows from it, as in data=*,x=4.")
+        ],
+        "",
+    ),
+    best_grid=(Annotated[bool, switch("--best-grid", "Take the fastest of all grids of the number of GPUs.")], False),
+    top=(
+        Annotated[str, flag("--top", "N", "Grids that --best-grid simulates, the best ones by the closed form.")],
+        "3",
+    ),
     jobs=(Annotated[str, flag("--jobs", "N", "Processes that share the points.")], "1"),
     csv=(
-        Annotated[str, flag("--csv", "FILE|-", "Write the table as CSV; after Ctrl-C too, as far as it is known.")],
+        Annotated[str, flag("--csv", "FILE|-", "Write the table as CSV; after Ctrl-C the rows that are known.")],
         "",
     ),
     plot=(Plot, ""),
@@ -228,16 +241,16 @@ SWEEP = flags_of(
 
 
 @app.command()
-@with_flags(EXPERIMENT, TRAINING, CARRIED_OUT, SWEPT_COLLECTIVE, ON_MACHINE, SWEEP)
+@with_flags(FROM_FILE, EXPERIMENT, TRAINING, CARRIED_OUT, SWEPT_COLLECTIVE, ON_MACHINE, SWEEP)
 def sweep(context: click.Context, **given: Any) -> None:
     """Predict a multiplication, training steps or a collective for every combination of the values of some flags.
 
     As: quadrille sweep --collective all-reduce --group 16 --concurrent all --machine h100-superpod
     --vary bytes=1MiB,1GiB --vary gpus=64,256 --vary collectives=nccl,own:ring
     """
-    from quadrille.experiments.sweep.sweep import sweep as sweep_points
-    from quadrille.experiments.sweep.sweep_flags import base_of
-    from quadrille.experiments.words.numbers import whole_number
+    from quadrille.cli.words.numbers import whole_number
+    from quadrille.cli.words.sweep import sweep as sweep_points
+    from quadrille.cli.words.sweep_base import base_of
 
     base = base_of(given, machine_words(given), given["vary"], typed(context, given))
     written = {name: given[name] for name in ("json", "csv", "plot")}
@@ -268,9 +281,9 @@ def operands(
     dc: FileDC = "",
 ) -> None:
     """Write to files the operands that run generates from the same seed."""
+    from quadrille.cli.words.matmul import MatmulWords, parse_problem
+    from quadrille.cli.words.numbers import one_of, whole_number
     from quadrille.experiments.measure.operand_files import write_operands
-    from quadrille.experiments.words.matmul import MatmulWords, parse_problem
-    from quadrille.experiments.words.numbers import one_of, whole_number
     from quadrille.runtime.operands.generator import Kind
 
     number = whole_number(seed, "--seed", least=0)

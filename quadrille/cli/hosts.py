@@ -35,8 +35,8 @@ def launch(context: click.Context) -> int:
 def calibrate(
     context: click.Context,
     out: Annotated[str, flag("--out", "FILE.toml", "The machine file; - is stdout.")] = "",
-    topology: Annotated[str, flag("--topology", "FAMILY:KEY=VALUE,…", "How several hosts are wired.")] = "",
-    routing: Annotated[str, flag("--routing", "RULE", "Ways between them; by default shortest.")] = "",
+    topology: Annotated[str, flag("--topology", "FAMILY:KEY=VALUE,…", "Topology that joins several hosts.")] = "",
+    routing: Annotated[str, flag("--routing", "RULE", "Routing between the hosts; by default shortest.")] = "",
     quick: Annotated[bool, switch("--quick", "Fewer points, for a first look.")] = False,
     blas: Blas = "numpy",
 ) -> None:
@@ -72,7 +72,7 @@ def take_ranks(words: Sequence[str]) -> tuple[int, list[str]]:
     ------
     InputError : no `-n`, or no whole number after it
     """
-    from quadrille.experiments.words.numbers import whole_number
+    from quadrille.cli.words.numbers import whole_number
 
     for position, word in enumerate(words):
         if word in ("-n", "-np", "--np"):

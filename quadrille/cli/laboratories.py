@@ -12,7 +12,9 @@ from quadrille.cli.hosts import LAUNCHABLE
 from quadrille.cli.options import Json
 
 Topology = Annotated[str, argument("TOPOLOGY", "star:hosts=4, a family of hosts, or a file.")]
-Rate = Annotated[str, flag("--rate", "RATE", "Of the hosts' links, such as 200mbit; others in proportion.")]
+Rate = Annotated[
+    str, flag("--rate", "RATE", "Rate of the hosts' links, such as 200mbit; other links follow in proportion.")
+]
 Rule = Annotated[
     str,
     flag(
@@ -21,7 +23,7 @@ Rule = Annotated[
         "shortest, minimal, ecmp[:SEED] or valiant[:SEED]; by default a machine file's, else shortest.",
     ),
 ]
-Name = Annotated[str, flag("--name", "NAME", "Of the laboratory, so that several can stand.")]
+Name = Annotated[str, flag("--name", "NAME", "Name of the laboratory; several laboratories can be up at once.")]
 
 
 @laboratory_group.command()
@@ -36,14 +38,14 @@ def up(topology: Topology, rate: Rate = "", routing: Rule = "", name: Name = "la
 def run(
     topology: Topology,
     command: Annotated[list[str], argument("-- COMMAND …", "run …, calibrate …, rank … or any program.")],
-    ranks: Annotated[str, flag("-n", "RANKS", "How many, spread evenly over the hosts.")] = "",
+    ranks: Annotated[str, flag("-n", "RANKS", "Number of ranks, spread evenly over the hosts.")] = "",
     rate: Rate = "",
     routing: Rule = "",
     name: Name = "",
 ) -> int:
     """Bring a laboratory up, run a command on ranks on its hosts, and take it down whatever happens."""
+    from quadrille.cli.words.numbers import whole_number
     from quadrille.experiments.laboratory.command import run_in
-    from quadrille.experiments.words.numbers import whole_number
     from quadrille.runtime.launching import launch as launching
 
     is_program = not command[0].startswith("-") and command[0] not in LAUNCHABLE
@@ -61,7 +63,7 @@ def run(
 
 
 @laboratory_group.command()
-def down(name: Annotated[str, argument("[NAME]", "Of the laboratory.")] = "lab") -> None:
+def down(name: Annotated[str, argument("[NAME]", "Name of the laboratory.")] = "lab") -> None:
     """Take a laboratory down, and whatever killed ones have left."""
     from quadrille.experiments.laboratory.command import take_down
 

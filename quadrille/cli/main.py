@@ -73,6 +73,13 @@ def load_laboratories() -> object:
     return laboratories
 
 
+def load_lookups() -> object:
+    """Commands that tell what is known."""
+    from quadrille.cli import lookups
+
+    return lookups
+
+
 def load_studies() -> object:
     """The studies."""
     from quadrille.cli import studies
@@ -84,6 +91,7 @@ app.areas += [
     Area(("simulate", "run", "schedule", "compare", "explain", "sweep", "operands"), load_experiments),
     Area(("rank",), load_ranking),
     Area(("launch", "calibrate", "bench"), load_hosts),
+    Area(("models", "topologies", "schema", "completion"), load_lookups),
     Area(("collective", "flows", "machines", "topology"), load_networks),
 ]
 topology_group.areas.append(Area(("show",), load_networks))

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from inspect import Parameter
-from typing import Annotated, Any
+from typing import Annotated, Any, cast, get_args
 
 import click
 
@@ -22,7 +22,10 @@ from quadrille.cli.options import (
 
 COLLECTIVE = flags_of(
     bytes=(
-        Annotated[str, flag("--bytes", "SIZE", "Of the whole buffer, such as 1GiB: what a rank has after a gather.")],
+        Annotated[
+            str,
+            flag("--bytes", "SIZE", "Size of the whole buffer, such as 1GiB: what a rank holds after an all-gather."),
+        ],
         "",
     ),
     gpus=(Annotated[str, flag("--gpus", "N", "How many; by default all that the machine has.")], ""),
@@ -37,10 +40,21 @@ COLLECTIVE = flags_of(
         "own",
     ),
     channels=(Annotated[str, flag("--channels", "N|all", "Rings on different links, of own:ring; all that pay.")], "1"),
-    shards=(Annotated[str, flag("--shards", "exact|even", "Sizes of pieces; even above 4,096 ranks.")], ""),
-    dtype=(Annotated[str, flag("--dtype", "NAME", "Of the elements, for exact pieces; by default bytes.")], ""),
-    root=(Annotated[str, flag("--root", "R", "Of broadcast and reduce, numbered within the group.")], "0"),
-    placement=(Annotated[str, flag("--placement", "RULE", "packed, scattered or a file: a place a line.")], "packed"),
+    shards=(
+        Annotated[str, flag("--shards", "exact|even", "Shard sizes: exact, or even (the default above 4,096 ranks).")],
+        "",
+    ),
+    dtype=(
+        Annotated[str, flag("--dtype", "NAME", "Element type, for exact shard sizes; by default single bytes.")],
+        "",
+    ),
+    root=(Annotated[str, flag("--root", "R", "Root of broadcast and reduce, numbered within the group.")], "0"),
+    placement=(
+        Annotated[
+            str, flag("--placement", "RULE", "Rank placement: packed, scattered, or a file with a place a line.")
+        ],
+        "packed",
+    ),
 )
 """What names a collective of groups, besides its kind."""
 COLLECTIVE_SWITCHES = flags_of(
@@ -62,11 +76,20 @@ COLLECTIVE_SWITCHES = flags_of(
     ],
     flags_of(
         gpus=(
-            Annotated[str, flag("--gpus", "N", "GPUs of the machine; by default what it has, or what is needed.")],
+            Annotated[
+                str, flag("--gpus", "N", "GPUs of the machine; by default all that it has, or as many as are needed.")
+            ],
             "",
         ),
         weights=(
-            Annotated[str, flag("--weights", "NAME", "none, or latency: shares as 1 / latency of the route.")],
+            Annotated[
+                str,
+                flag(
+                    "--weights",
+                    "NAME",
+                    "Weights of the flows: none, or latency (shares proportional to 1 / latency of the route).",
+                ),
+            ],
             "none",
         ),
         no_local=(NoLocal, False),
@@ -76,12 +99,22 @@ COLLECTIVE_SWITCHES = flags_of(
 )
 def flows(context: click.Context, **given: Any) -> None:
     """Predict when many flows between GPUs, each of its own size and start, end on a machine."""
+    from quadrille.cli.words.network_machines import flows_machine
+    from quadrille.cli.words.numbers import one_of, whole_number
+    from quadrille.experiments.network.flows import Weights
     from quadrille.experiments.network.flows import flows as simulate
-    from quadrille.experiments.words.numbers import whole_number
+    from quadrille.experiments.output.destinations import Destinations
 
     count = whole_number(given["gpus"], "--gpus") if given["gpus"] else None
-    chosen = {name: given[name] for name in ("traffic", "weights", "json")}
-    simulate(**chosen, on=machine_words(given), gpus=count, local=not given["no_local"], command=context.obj)
+    on = machine_words(given)
+    simulate(
+        given["traffic"],
+        lambda needed: flows_machine(on, count, needed),
+        weights=cast(Weights, one_of(given["weights"], "weights", get_args(Weights))),
+        local=not given["no_local"],
+        destinations=Destinations(json=given["json"], read=on.files),
+        command=context.obj,
+    )
 
 
 def collective_command() -> Callable[..., None]:
@@ -94,15 +127,22 @@ def collective_command() -> Callable[..., None]:
 
     @with_flags([kind], COLLECTIVE, flags_of(json=(Json, "")), ON_WIRING, COLLECTIVE_SWITCHES)
     def command(context: click.Context, **given: Any) -> None:
+        from quadrille.cli.words.collectives import CollectiveWords, parse_kind, parse_question
+        from quadrille.cli.words.network_machines import collective_machine
+        from quadrille.cli.words.runs import files_read
         from quadrille.experiments.network.collective_command import collective as predict
-        from quadrille.experiments.network.collective_flags import CollectiveFlags
+        from quadrille.experiments.output.destinations import Destinations
         from quadrille.simulator.collectives.collective import SimulationOptions
 
-        flags = CollectiveFlags(kind=given["kind"], **taken(given, COLLECTIVE))
+        words, on = CollectiveWords(kind=given["kind"], **taken(given, COLLECTIVE)), machine_words(given)
         off = {name.removeprefix("no_"): not value for name, value in taken(given, COLLECTIVE_SWITCHES).items()}
         no_memory = not off.pop("memory")
         ways = SimulationOptions(causes=True, **off)
-        predict(flags, machine_words(given), ways=ways, no_memory=no_memory, json=given["json"], command=context.obj)
+        parse_kind(words.kind)
+        machine, net = collective_machine(on, words.gpus)
+        question = parse_question(words, net.place_count, ways)
+        destinations = Destinations(json=given["json"], read=on.files | files_read(words))
+        predict(question, machine, no_memory=no_memory, destinations=destinations, command=context.obj)
 
     return command
 
@@ -127,13 +167,15 @@ def topology_show(
         str,
         argument("TOPOLOGY", "A machine, FAMILY:KEY=VALUE,…, or a file (.json, .xml, .toml)."),
     ],
-    gpus: Annotated[str, flag("--gpus", "N", "Of a named machine; by default all that it has.")] = "",
+    gpus: Annotated[str, flag("--gpus", "N", "GPUs of a named machine; by default all that it has.")] = "",
     json: Annotated[str, flag("--json", "FILE|-", "Write the network as node-link JSON; - is stdout.")] = "",
     figure: Annotated[
         str, flag("--plot", "FILE", "Draw it (.png, .svg, .pdf), up to a few hundred nodes.", "--figure")
     ] = "",
 ) -> None:
     """Show a network: counts, diameter, bisection bandwidth, oversubscription, and a sketch."""
+    from quadrille.cli.words.numbers import whole_number
     from quadrille.experiments.network.topology import show
 
-    show(topology, gpus=gpus, json=json, figure=figure, command=context.obj)
+    count = whole_number(gpus, "--gpus") if gpus else None
+    show(topology, gpus=count, json=json, figure=figure, command=context.obj)

@@ -2,7 +2,8 @@
 
 PANELS: dict[str, tuple[str, ...]] = {
     "Workload": (
-        "matmul", "mlp", "gpt", "batch", "steps", "dtype", "passes", "transposed", "operands", "seed", "learning_rate",
+        "from_record", "matmul",
+         "mlp", "gpt", "batch", "steps", "dtype", "passes", "transposed", "operands", "seed", "learning_rate",
         "clip", "a", "b", "dc", "collective", "bytes", "root", "weights",
     ),
     "Parallelism": (

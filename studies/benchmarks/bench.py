@@ -19,34 +19,39 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 
 from quadrille.algorithms.formats import files
 from quadrille.algorithms.formats.record import Record, load_record
 from quadrille.algorithms.matmuls.catalogue import algorithms
+from quadrille.algorithms.matmuls.matmul import Matmul, Passes
 from quadrille.algorithms.provenance import ROOT, Provenance, provenance
+from quadrille.algorithms.schedule.tensors import DType
 from quadrille.experiments.measure.batch import Case, measure
 from quadrille.experiments.output.tables import Row, percent, print_tables, table
 from quadrille.experiments.predict.predict import prediction_of
-from quadrille.experiments.words.matmul import MatmulWords, parse_matmul
-from quadrille.experiments.words.runs import RunWords
 from quadrille.experiments.workloads.fitting_grids import fitting_grids
 from quadrille.experiments.workloads.grids import grids
+from quadrille.experiments.workloads.matmul import MatmulExperiment
+from quadrille.experiments.workloads.run_options import RunOptions
+from quadrille.runtime.operands.generator import Kind
 from quadrille.studies.benchmarks.executor_overhead import Overhead, executor_overhead
 from quadrille.studies.host_fidelity.study import HostFidelity, calibrated, host_fidelity
 from quadrille.topologies.machines.machine import Machine, load_machine
 
 SCHEMA = "quadrille/bench/1"
 RANKS = 2
-SMALL = "401,307,503"
+SMALL = Matmul(401, 307, 503, panel=64)
 MORE_RANKS = (4, 12)
-SMALLER = "101,67,83"
-ORDERED = MatmulWords(matmul="2048,2048,2048", dtype="float64")
+SMALLER = Matmul(101, 67, 83, panel=16)
+ORDERED = Matmul(2048, 2048, 2048, "float64")
 SEED, CASES = 1, 24
 STARTS = 7
 HELP = ("--help",)
 SIMULATION = ("simulate", "--matmul", "64,64,64", "--grid", "z=2", "--machine", "perlmutter")
+DTYPES: tuple[DType, ...] = ("float32", "float64")
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -117,7 +122,7 @@ def _figures(path: str, machine: Machine, folder: Path, made: Provenance, *, tes
     verified = _products(machine, folder / "small", "uniform")
     exact = _products(machine, folder / "exact", "integers")
     _say("order")
-    ordered = _pairs(RANKS, _forward(ORDERED), machine, folder / "order", RunWords(repeats="7"))
+    ordered = _pairs(RANKS, _forward(ORDERED), machine, folder / "order", RunOptions(repeats=7))
     _say("start-up")
     help_seconds, simulation_seconds = _start_up(HELP), _start_up(SIMULATION)
     _say("main job")
@@ -161,50 +166,51 @@ def _timed(words: Sequence[str]) -> WallTime:
     return WallTime(time.monotonic() - start, ended.returncode == 0)
 
 
-def _products(machine: Machine, folder: Path, operands: str) -> list[Pair]:
+def _products(machine: Machine, folder: Path, operands: Kind) -> list[Pair]:
     """Verified runs of every variant: on two ranks on every grid, on more ranks on one grid each."""
     folder.mkdir()
-    once = RunWords(verify=True, warmups="0", repeats="1", operands=operands)
-    pairs = _pairs(RANKS, _variants(_forward(MatmulWords(matmul=SMALL, panel="64"))), machine, folder / "2", once)
+    once = RunOptions(verify=True, warmups=0, repeats=1, operands=operands)
+    pairs = _pairs(RANKS, _variants(_forward(SMALL)), machine, folder / "2", once)
     for ranks in MORE_RANKS:
-        flags = _on_even_grids(MatmulWords(matmul=SMALLER, panel="16"), ranks)
-        pairs += _pairs(ranks, _variants(flags), machine, folder / str(ranks), once)
+        pairs += _pairs(ranks, _variants(_on_even_grids(SMALLER, ranks)), machine, folder / str(ranks), once)
     return pairs
 
 
-def _variants(every: Sequence[MatmulWords]) -> list[MatmulWords]:
+def _variants(every: Sequence[MatmulExperiment]) -> list[MatmulExperiment]:
     """Each of the experiments in both passes and dtypes."""
     return [
-        replace(flags, passes=passes, dtype=dtype)
-        for flags in every
-        for passes in ("forward", "training")
-        for dtype in ("float32", "float64")
+        replace(experiment, problem=replace(experiment.problem, passes=passes, dtype=dtype))
+        for experiment in every
+        for passes in get_args(Passes)
+        for dtype in DTYPES
     ]
 
 
-def _on_even_grids(flags: MatmulWords, ranks: int) -> list[MatmulWords]:
+def _on_even_grids(problem: Matmul, ranks: int) -> list[MatmulExperiment]:
     """Every algorithm that runs on so many ranks, on its most even grid."""
     return [
-        replace(flags, algorithm=algorithm.name, grid=str(found[0]))
+        MatmulExperiment(problem, fitting[0], algorithm.name)
         for algorithm in algorithms()
-        if (found := fitting_grids(algorithm, ranks))
+        if (fitting := fitting_grids(algorithm, ranks))
     ]
 
 
-def _forward(flags: MatmulWords) -> list[MatmulWords]:
+def _forward(problem: Matmul) -> list[MatmulExperiment]:
     """Every algorithm on every grid of two ranks."""
     return [
-        replace(flags, algorithm=algorithm.name, grid=str(grid))
+        MatmulExperiment(problem, grid, algorithm.name)
         for algorithm in algorithms()
         for grid in grids(RANKS, algorithm)
     ]
 
 
-def _pairs(ranks: int, flags: Sequence[MatmulWords], machine: Machine, folder: Path, run_flags: RunWords) -> list[Pair]:
+def _pairs(
+    ranks: int, experiments: Sequence[MatmulExperiment], machine: Machine, folder: Path, options: RunOptions
+) -> list[Pair]:
     folder.mkdir()
-    cases = [Case(one, str(folder / f"{number}.json"), run_flags) for number, one in enumerate(flags)]
+    cases = [Case(one, str(folder / f"{number}.json"), options) for number, one in enumerate(experiments)]
     measure(ranks, cases)
-    return [Pair(prediction_of(parse_matmul(case.flags), machine)[0], load_record(case.record)) for case in cases]
+    return [Pair(prediction_of(case.experiment, machine)[0], load_record(case.record)) for case in cases]
 
 
 def _error_over_bound(made: Record) -> float:

@@ -11,8 +11,8 @@ from quadrille.cli import main as command_line
 from quadrille.cli.app import app
 from quadrille.cli.hosts import LAUNCHABLE, take_ranks
 from quadrille.cli.main import main
-from quadrille.experiments.words.matmul import MatmulWords
-from quadrille.experiments.words.runs import RunWords
+from quadrille.cli.words.matmul import MatmulWords
+from quadrille.cli.words.runs import RunWords
 from quadrille.runtime.launching import launch
 from quadrille.runtime.launching.interruption import INTERRUPTED
 from tests.support.quadrille import ROOT, called

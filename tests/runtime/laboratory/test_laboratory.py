@@ -15,11 +15,11 @@ import pytest
 
 from quadrille.algorithms.errors import InputError, RunError
 from quadrille.algorithms.formats.record import load_record
+from quadrille.cli.words.matmul import MatmulWords, parse_matmul
 from quadrille.experiments.laboratory.command import laboratory_of
 from quadrille.experiments.laboratory.ranks import launch_in
 from quadrille.experiments.laboratory.topology_plan import scaled, wiring
 from quadrille.experiments.predict.predict import prediction_of
-from quadrille.experiments.words.matmul import MatmulWords, parse_matmul
 from quadrille.runtime.laboratory import laboratory, namespaces, register
 from quadrille.runtime.laboratory.laboratory import Laboratory
 from quadrille.runtime.laboratory.namespace_plan import is_of_cable

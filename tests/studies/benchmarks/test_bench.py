@@ -5,7 +5,7 @@ import pytest
 
 from quadrille.algorithms.formats.record import Verified
 from quadrille.algorithms.matmuls.catalogue import algorithms
-from quadrille.experiments.words.matmul import parse_matmul
+from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.studies.benchmarks import bench
 from quadrille.studies.benchmarks.bench import Pair
 from quadrille.studies.benchmarks.ratios import ratio_of_pairs
@@ -99,19 +99,19 @@ def test_bytes_differ_where_the_most_of_a_rank_or_the_total_does(sent, differ):
 
 
 def test_every_algorithm_is_tried_in_both_passes_and_dtypes():
-    tried = bench._variants(bench._forward(bench.Flags(matmul="4,4,4")))
-    assert {flags.algorithm for flags in tried} == {"1d-column", "1d-row", "cannon", "summa", "2.5d", "3d", "4d"} - {
+    tried = bench._variants(bench._forward(Matmul(4, 4, 4)))
+    assert {one.algorithm for one in tried} == {"1d-column", "1d-row", "cannon", "summa", "2.5d", "3d", "4d"} - {
         "cannon"  # takes square numbers of ranks
     }
-    assert len(tried) == len(set(tried)) == 4 * len({(flags.algorithm, flags.grid) for flags in tried})
+    assert len(tried) == len(set(tried)) == 4 * len({(one.algorithm, one.grid) for one in tried})
 
 
 @pytest.mark.parametrize(("ranks", "left_out"), [(4, set()), (12, {"cannon"})])
 def test_more_ranks_run_every_algorithm_that_has_a_grid_of_them(ranks, left_out):
-    tried = bench._variants(bench._on_even_grids(bench.Flags(matmul="4,4,4"), ranks))
-    assert {flags.algorithm for flags in tried} == {one.name for one in algorithms()} - left_out
+    tried = bench._variants(bench._on_even_grids(Matmul(4, 4, 4), ranks))
+    assert {trial.algorithm for trial in tried} == {one.name for one in algorithms()} - left_out
     assert len(tried) == len(set(tried)) == 4 * (7 - len(left_out))
-    assert all(parse_matmul(flags).grid.size == ranks for flags in tried)
+    assert all(one.grid.size == ranks for one in tried)
 
 
 # Wall times

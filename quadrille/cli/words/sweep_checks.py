@@ -10,22 +10,14 @@ from dataclasses import fields, replace
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import parse_grid
-from quadrille.experiments.network.collective_flags import CollectiveFlags, parse_kind, parse_question
-from quadrille.experiments.sweep.points import (
-    COLLECTIVE_FLAG_KEYS,
-    FAULTS,
-    FLAG_KEYS,
-    KIND,
-    NONE,
-    Asked,
-    Varied,
-    points,
-)
-from quadrille.experiments.words.experiment import KINDS, experiment_of
-from quadrille.experiments.words.matmul import AUTO, MatmulWords, parse_problem
-from quadrille.experiments.words.numbers import whole_number
-from quadrille.experiments.words.training import TrainingWords
-from quadrille.experiments.workloads.grids import FOLLOWS
+from quadrille.cli.words.collectives import CollectiveWords, parse_kind, parse_question
+from quadrille.cli.words.experiment import KINDS, experiment_of
+from quadrille.cli.words.gpus import FOLLOWS
+from quadrille.cli.words.matmul import AUTO, MatmulWords, parse_problem
+from quadrille.cli.words.numbers import whole_number
+from quadrille.cli.words.sweep_points import COLLECTIVE_FLAG_KEYS, FAULTS, FLAG_KEYS, NONE, SweepWords, points
+from quadrille.cli.words.training import TrainingWords
+from quadrille.experiments.sweep.varied import KIND, Varied
 from quadrille.simulator.machine.network import network_of, speeds_of
 
 PLACES = 10**15
@@ -33,7 +25,7 @@ PLACES = 10**15
 BARRIER = "barrier"
 
 
-def check(base: Asked, varied: Sequence[Varied]) -> None:
+def check(base: SweepWords, varied: Sequence[Varied]) -> None:
     """Refuse what can never be.
 
     Raises
@@ -65,14 +57,14 @@ def _values_of(given: str, key: str, varied: Sequence[Varied]) -> tuple[str, ...
     return next((one.values for one in varied if one.key == key), (given,))
 
 
-def _check_value(base: Asked, key: str, value: str, machines: Sequence[str], gpus: int | None) -> None:
+def _check_value(base: SweepWords, key: str, value: str, machines: Sequence[str], gpus: int | None) -> None:
     """Refuse one value that no point can have, on these machines with at most so many GPUs."""
     if key == "gpus":
         return
     if base.collective is not None and key in COLLECTIVE_FLAG_KEYS:
         _check_alone(key, value)
     elif base.collective is None and key in FLAG_KEYS:
-        _check_flags(Asked(flags=_plain(base, key, value)).given(key, value).flags)
+        _check_flags(SweepWords(flags=_plain(base, key, value)).given(key, value).flags)
     else:
         refused = []
         for machine in (value,) if key == "machine" else machines:
@@ -100,7 +92,7 @@ def _check_flags(flags: MatmulWords) -> None:
     experiment_of(replace(flags, grid=usual.grid))
 
 
-def _plain(base: Asked, key: str, value: str) -> TrainingWords:
+def _plain(base: SweepWords, key: str, value: str) -> TrainingWords:
     """Flags with which any value of a key can be, but for one that never can."""
     given = {kind: getattr(base.flags, kind, "") for kind in KINDS} | ({key: value} if key in KINDS else {})
     trained = next((kind for kind in KINDS if given[kind] and kind != "matmul"), None)
@@ -110,7 +102,7 @@ def _plain(base: Asked, key: str, value: str) -> TrainingWords:
     return replace(flags, gpt=given[trained]) if trained == "gpt" else replace(flags, mlp=given[trained])
 
 
-def _check_follows(base: Asked, varied: Sequence[Varied], *, counted: bool) -> None:
+def _check_follows(base: SweepWords, varied: Sequence[Varied], *, counted: bool) -> None:
     """Refuse a number of GPUs that the grid does not follow, and a grid where the best one is asked for."""
     grids = _values_of(base.flags.grid, "grid", varied)
     if base.best_grid:
@@ -137,14 +129,14 @@ def _check_follows(base: Asked, varied: Sequence[Varied], *, counted: bool) -> N
 # Collectives
 
 
-def _check_collective(base: Asked, flags: CollectiveFlags, varied: Sequence[Varied]) -> None:
+def _check_collective(base: SweepWords, flags: CollectiveWords, varied: Sequence[Varied]) -> None:
     """Refuse flags of a collective that can never be, each by itself, and a size that is missing."""
     if base.best_grid:
         raise InputError("--best-grid: a collective has no grid; --group and --stride say which ranks it joins")
     kinds = _values_of(flags.kind, KIND, varied)
     if not all(kinds):
         raise InputError("collective is missing: --collective KIND is needed, as --collective all-reduce")
-    for field in fields(CollectiveFlags):
+    for field in fields(CollectiveWords):
         value = getattr(flags, field.name)
         if field.name not in ("gpus", "kind") and value != field.default:
             _check_alone(field.name, value)
@@ -155,7 +147,7 @@ def _check_collective(base: Asked, flags: CollectiveFlags, varied: Sequence[Vari
 
 def _check_alone(key: str, value: str) -> None:
     """Refuse a flag that no collective of any group on any machine can have."""
-    plain = Asked(collective=CollectiveFlags(kind="broadcast", bytes="1")).given(key, value).collective
+    plain = SweepWords(collective=CollectiveWords(kind="broadcast", bytes="1")).given(key, value).collective
     assert plain is not None
     if key == KIND and parse_kind(value) == BARRIER:
         plain = replace(plain, bytes="")

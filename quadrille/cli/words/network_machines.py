@@ -1,8 +1,8 @@
 """The machine of a command about a network, with as many GPUs as were asked for; a topology alone is enough."""
 
 from quadrille.algorithms.errors import InputError
-from quadrille.experiments.words.machines import MachineWords, chosen_machine
-from quadrille.experiments.words.numbers import whole_number
+from quadrille.cli.words.machines import MachineWords, chosen_machine
+from quadrille.cli.words.numbers import whole_number
 from quadrille.simulator.machine.network import network_of, speeds_of
 from quadrille.topologies.machines.bench import BENCH
 from quadrille.topologies.machines.machine import Machine
@@ -33,7 +33,7 @@ def collective_machine(on: MachineWords, gpus: str = "") -> tuple[Machine, Netwo
     return chosen, net
 
 
-def flows_machine(on: MachineWords, gpus: int | None, needed: int) -> tuple[Machine, Network]:
+def flows_machine(on: MachineWords, gpus: int | None, needed: int) -> Machine:
     """The same on which flows run, where no GPU computes.
 
     Parameters
@@ -50,5 +50,4 @@ def flows_machine(on: MachineWords, gpus: int | None, needed: int) -> tuple[Mach
         chosen_machine(on, wiring_is_enough=True)  # an unknown name is the greater mistake
         raise InputError(f"--gpus {gpus}: {on.machine} says itself how many GPUs there are; named machines take --gpus")
     count = gpus or (needed if on.machine in ANY_SIZE else None)
-    chosen = chosen_machine(on, count, wiring_is_enough=True)
-    return chosen, network_of(chosen)
+    return chosen_machine(on, count, wiring_is_enough=True)

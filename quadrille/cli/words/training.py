@@ -8,22 +8,21 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.matmuls.matmul import Gathered
 from quadrille.algorithms.schedule.grid import parse_grid
 from quadrille.algorithms.schedule.tensors import DType
-from quadrille.algorithms.training.adam import Adam
+from quadrille.algorithms.training.adam import Adam, default_rate
 from quadrille.algorithms.training.gpt import Gpt, gpt_of
 from quadrille.algorithms.training.mlp import Mlp
 from quadrille.algorithms.training.model_files import find_shape
 from quadrille.algorithms.training.models import ModelShape
 from quadrille.algorithms.training.recompute import find_recompute
 from quadrille.algorithms.training.schemes import find_scheme
-from quadrille.experiments.words.matmul import MatmulWords, parse_execution, parse_rank_order
-from quadrille.experiments.words.numbers import one_of, whole_number
+from quadrille.cli.words.matmul import MatmulWords, parse_execution, parse_rank_order
+from quadrille.cli.words.numbers import one_of, whole_number
 from quadrille.experiments.workloads.gemm_times import WRITTEN
 from quadrille.experiments.workloads.training import OF_GPTS, TrainingExperiment
 
 OF_MATMULS = {"matmul": "", "algorithm": "4d", "passes": "forward", "panel": "256", "transposed": "none"}
 """MatmulWords that name a multiplication alone, and their defaults."""
 MOST_WIDTHS = 10_000
-USUAL_RATE, USUAL_WIDTH = 1e-3, 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,18 +119,9 @@ def _batch(words: TrainingWords, of: str) -> int:
     return whole_number(words.batch, "--batch")
 
 
-def usual_rate(width: int) -> float:
-    """The default learning rate: Adam's 0.001, and less in layers wider than 128, whose sums have more terms.
-
-    >>> usual_rate(64), usual_rate(1280)
-    (0.001, 0.0001)
-    """
-    return USUAL_RATE * min(1.0, USUAL_WIDTH / width)
-
-
 def _common(words: TrainingWords, width: int) -> dict[str, Any]:
     """What both problems have."""
-    rate = _number(words.learning_rate, "--learning-rate", above=True) if words.learning_rate else usual_rate(width)
+    rate = _number(words.learning_rate, "--learning-rate", above=True) if words.learning_rate else default_rate(width)
     return {
         "dtype": one_of(words.dtype or "float32", "dtype", get_args(DType)),
         "steps": whole_number(words.steps, "--steps"),

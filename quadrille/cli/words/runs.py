@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast, get_args
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.matmuls.matmul import Operand, Product
 from quadrille.algorithms.units import parse_bytes
-from quadrille.experiments.words.numbers import one_of, whole_number
+from quadrille.cli.words.numbers import one_of, whole_number
 from quadrille.experiments.workloads.run_options import RunOptions, VerifyMethod
 from quadrille.runtime.arrays.array_library import Backend
 from quadrille.runtime.carriers.message_options import Progress
@@ -98,7 +98,7 @@ def _chunk_bytes(text: str) -> int | None:
 def files_read(words: object) -> dict[str, str]:
     """The files that the words of an experiment or a collective name, by flag, which results must not overwrite.
 
-    >>> from quadrille.experiments.words.training import TrainingWords
+    >>> from quadrille.cli.words.training import TrainingWords
     >>> files_read(TrainingWords(gpt="shapes/mine.json", gemm_layouts="host.toml", placement="axes:z,x"))
     {'--gpt': 'shapes/mine.json', '--gemm-layouts': 'host.toml'}
     """

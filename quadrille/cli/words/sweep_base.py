@@ -5,17 +5,18 @@ from dataclasses import fields, replace
 from typing import Any
 
 from quadrille.algorithms.errors import InputError
-from quadrille.experiments.network.collective_flags import CollectiveFlags
-from quadrille.experiments.sweep.points import COLLECTIVE_FLAG_KEYS, FLAG_KEYS, KIND, SWITCH, Asked
-from quadrille.experiments.words.machines import MachineWords
-from quadrille.experiments.words.numbers import whole_number
-from quadrille.experiments.words.training import TrainingWords
+from quadrille.cli.words.collectives import CollectiveWords
+from quadrille.cli.words.machines import MachineWords
+from quadrille.cli.words.numbers import whole_number
+from quadrille.cli.words.sweep_points import COLLECTIVE_FLAG_KEYS, FLAG_KEYS, SWITCH, SweepWords
+from quadrille.cli.words.training import TrainingWords
+from quadrille.experiments.sweep.varied import KIND
 
 MATMULS_OWN = tuple(name for name in (*FLAG_KEYS, "best_grid", "top") if name not in COLLECTIVE_FLAG_KEYS)
 COLLECTIVES_OWN = tuple(name for name in COLLECTIVE_FLAG_KEYS if name not in FLAG_KEYS)
 
 
-def base_of(given: Mapping[str, Any], on: MachineWords, vary: Sequence[str], typed: Collection[str]) -> Asked:
+def base_of(given: Mapping[str, Any], on: MachineWords, vary: Sequence[str], typed: Collection[str]) -> SweepWords:
     """What is asked at every point, but for what is varied.
 
     >>> flags = {"collective": "all-gather", "bytes": "1MiB", "dtype": "float32", "gpus": "8", "top": "3"}
@@ -35,13 +36,13 @@ def base_of(given: Mapping[str, Any], on: MachineWords, vary: Sequence[str], typ
     if given.get(KIND) or KIND in keys:
         if alien := [name for name in MATMULS_OWN if name in typed]:
             raise InputError(f"{_flag(alien[0])} is for multiplications, and a collective is asked for: leave one out")
-        own = {one.name: given[one.name] for one in fields(CollectiveFlags) if one.name in typed and one.name != "gpus"}
-        return Asked(collective=CollectiveFlags(kind=given.get(KIND, ""), **own), on=on, gpus=given["gpus"])
+        own = {one.name: given[one.name] for one in fields(CollectiveWords) if one.name in typed and one.name != "gpus"}
+        return SweepWords(collective=CollectiveWords(kind=given.get(KIND, ""), **own), on=on, gpus=given["gpus"])
     if alien := [name for name in COLLECTIVES_OWN if name in typed]:
         raise InputError(
             f"{_flag(alien[0])} is for collectives: give --collective KIND too, as --collective all-reduce"
         )
-    return Asked(
+    return SweepWords(
         flags=_flags(given, typed),
         on=on,
         gpus=given["gpus"],

@@ -9,8 +9,8 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.ops import CollectiveKind
 from quadrille.algorithms.schedule.tensors import ITEM_BYTES, DType
 from quadrille.algorithms.units import format_bytes, parse_bytes
+from quadrille.cli.words.numbers import one_of, whole_number
 from quadrille.experiments.network.question import Concurrent, Question
-from quadrille.experiments.words.numbers import one_of, whole_number
 from quadrille.simulator.collectives.collective import SimulationOptions
 from quadrille.simulator.collectives.programs import Shards
 
@@ -20,7 +20,7 @@ IN_FULL = SimulationOptions(causes=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CollectiveFlags:
+class CollectiveWords:
     """What is asked, as it was typed; empty where the default depends on other flags."""
 
     kind: str = ""
@@ -53,10 +53,10 @@ def parse_kind(text: str) -> CollectiveKind:
     return cast(CollectiveKind, text.replace("-", "_"))
 
 
-def parse_question(flags: CollectiveFlags, places: int, ways: SimulationOptions = IN_FULL) -> Question:
+def parse_question(flags: CollectiveWords, places: int, ways: SimulationOptions = IN_FULL) -> Question:
     """What is asked, on a machine with so many GPUs.
 
-    >>> parse_question(CollectiveFlags(kind="all-gather", bytes="1MiB", stride="4"), 64).group
+    >>> parse_question(CollectiveWords(kind="all-gather", bytes="1MiB", stride="4"), 64).group
     16
 
     Raises

@@ -3,12 +3,13 @@
 from dataclasses import replace
 
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.schedule.grid import parse_grid
-from quadrille.experiments.words.machines import MachineWords
-from quadrille.experiments.words.matmul import MatmulWords
-from quadrille.experiments.words.numbers import whole_number
-from quadrille.experiments.workloads.grids import FOLLOWS, following
+from quadrille.algorithms.schedule.grid import DEFAULT_ORDER, Axis, Grid, parse_grid
+from quadrille.cli.words.machines import MachineWords
+from quadrille.cli.words.matmul import MatmulWords
+from quadrille.cli.words.numbers import whole_number
 
+FOLLOWS = "*"
+"""The length of the axis that follows from the number of GPUs, in a grid."""
 EXAMPLE = f"data={FOLLOWS},x=4"
 
 
@@ -68,7 +69,7 @@ def idle_gpus(words: MatmulWords, gpus: str, on: MachineWords) -> str:
 
 
 def _check_has(on: MachineWords, count: int) -> None:
-    from quadrille.experiments.words.machines import chosen_machine
+    from quadrille.cli.words.machines import chosen_machine
     from quadrille.simulator.machine.network import network_of
 
     machine = chosen_machine(on, count)
@@ -90,3 +91,20 @@ def _finder(words: MatmulWords, gpus: int, machine: str) -> str:
     if stack:
         return f"quadrille sweep --mlp {stack} --batch {batch or 'N'} {where} --vary 'grid=data={FOLLOWS};x={FOLLOWS}'"
     return f"quadrille sweep --matmul {words.matmul or 'M,K,N'} {where} --vary algorithm=4d --best-grid"
+
+
+def following(text: str, gpus: int, order: tuple[Axis, ...] = DEFAULT_ORDER) -> Grid:
+    """The grid of so many ranks whose one length `*` follows from the others.
+
+    >>> str(following("data=*,x=4", 64))
+    'data=16,x=4'
+
+    Raises
+    ------
+    InputError : a number of GPUs that the other lengths do not divide
+    """
+    others = parse_grid(text.replace(FOLLOWS, "1"), order).size
+    if gpus % others:
+        count = f"{gpus} GPU{'s' if gpus > 1 else ''}"
+        raise InputError(f"grid {text!r}: {count} cannot be shared out over groups of {others}, its other lengths")
+    return parse_grid(text.replace(FOLLOWS, str(gpus // others)), order)

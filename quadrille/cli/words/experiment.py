@@ -1,8 +1,8 @@
 """The experiment that words name: a multiplication, or training steps of a model."""
 
 from quadrille.algorithms.errors import InputError
-from quadrille.experiments.words.matmul import MatmulWords, parse_matmul
-from quadrille.experiments.words.training import OF_MATMULS, TrainingWords, parse_training
+from quadrille.cli.words.matmul import MatmulWords, parse_matmul
+from quadrille.cli.words.training import OF_MATMULS, TrainingWords, parse_training
 from quadrille.experiments.workloads.experiment import Experiment
 
 KINDS = ("matmul", "mlp", "gpt")
@@ -43,10 +43,10 @@ def experiment_of(words: MatmulWords) -> Experiment:
     return parse_matmul(MatmulWords(**plain))
 
 
-def own_flags(words: MatmulWords) -> dict[str, str]:
+def own_words(words: MatmulWords) -> dict[str, str]:
     """The words that have a say in what is asked for, by name; one that is given or not is `yes` or empty.
 
-    >>> [name for name in own_flags(TrainingWords(mlp="4,4")) if name in ("panel", "batch", "matmul")]
+    >>> [name for name in own_words(TrainingWords(mlp="4,4")) if name in ("panel", "batch", "matmul")]
     ['batch']
     """
     trains = bool(getattr(words, "mlp", "") or getattr(words, "gpt", ""))

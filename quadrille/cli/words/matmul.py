@@ -11,7 +11,7 @@ from quadrille.algorithms.matmuls.matmul import Gathered, Matmul, Passes, Transp
 from quadrille.algorithms.passes.overlap import parse_overlap
 from quadrille.algorithms.schedule.grid import DEFAULT_ORDER, Axis, parse_grid, parse_order
 from quadrille.algorithms.schedule.tensors import DType
-from quadrille.experiments.words.numbers import one_of, whole_number
+from quadrille.cli.words.numbers import one_of, whole_number
 from quadrille.experiments.workloads.execution_options import ExecutionOptions
 from quadrille.experiments.workloads.matmul import MatmulExperiment
 
