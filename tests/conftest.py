@@ -4,6 +4,7 @@ import importlib.util
 import os
 import random
 import signal
+import sys
 import time
 
 import pytest
@@ -17,6 +18,7 @@ settings.load_profile("quadrille")
 
 BEGIN = pytest.StashKey[float]()
 """When the first test began, by the monotonic clock."""
+FAILED_FIXTURES = []
 
 # Where a shell has put the suite in the background all its processes ignore Ctrl-C, also those that are to end at it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -36,16 +38,29 @@ def pytest_collection_finish(session):
     session.config.stash[BEGIN] = time.monotonic()
 
 
-def pytest_report_header():
-    if os.geteuid() == 0 and not os.environ.get("QUADRILLE_NO_LAB"):
-        return "root: tests of emulated networks build network namespaces; QUADRILLE_NO_LAB=1 skips these tests"
-    return None
-
-
 def pytest_runtest_setup(item):
     budget = item.config.getoption("--budget")
     if budget is not None and time.monotonic() - item.config.stash[BEGIN] > budget:
         pytest.skip(f"the budget of {budget:g} s is spent")
+
+
+def pytest_report_header():
+    """Announces the tests that change the machine's network."""
+    if sys.platform.startswith("linux") and os.geteuid() == 0 and not os.environ.get("QUADRILLE_NO_LAB"):
+        return "root: tests of emulated networks build network namespaces here; QUADRILLE_NO_LAB=1 skips them"
+    return None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """One cause is one failure: tests whose shared fixture has failed before are skipped."""
+    report = yield
+    if call.when == "setup" and report.failed and call.excinfo is not None:
+        if call.excinfo.value in FAILED_FIXTURES:
+            path, line, _ = item.location
+            report.outcome, report.longrepr = "skipped", (path, line or 0, "a fixture failed, as reported before")
+        FAILED_FIXTURES.append(call.excinfo.value)
+    return report
 
 
 def pytest_collection_modifyitems(config, items):
