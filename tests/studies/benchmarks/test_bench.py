@@ -118,7 +118,10 @@ def test_more_ranks_run_every_algorithm_that_has_a_grid_of_them(ranks, left_out)
 
 
 def test_a_program_that_fails_is_timed_and_said_to_have_failed(capfd):
-    well, badly = bench._timed(["-c", "import quadrille.studies; print('done')"]), bench._timed(["-c", "raise SystemExit(3)"])
+    well, badly = (
+        bench._timed(["-c", "import quadrille.studies; print('done')"]),
+        bench._timed(["-c", "raise SystemExit(3)"]),
+    )
     assert (well.ok, badly.ok) == (True, False) and well.seconds > 0
     assert capfd.readouterr() == ("", "done\n")
     assert bench._time_row("tests", badly, "600 s", "all")[1] == "0 s, FAILED"
