@@ -137,10 +137,10 @@ def collective_command() -> Callable[..., None]:
         words, on = CollectiveWords(kind=given["kind"], **taken(given, COLLECTIVE)), machine_words(given)
         off = {name.removeprefix("no_"): not value for name, value in taken(given, COLLECTIVE_SWITCHES).items()}
         no_memory = not off.pop("memory")
-        ways = SimulationOptions(causes=True, **off)
+        options = SimulationOptions(causes=True, **off)
         parse_kind(words.kind)
         machine, net = collective_machine(on, words.gpus)
-        question = parse_question(words, net.place_count, ways)
+        question = parse_question(words, net.place_count, options)
         destinations = Destinations(json=given["json"], read=on.files | files_read(words))
         predict(question, machine, no_memory=no_memory, destinations=destinations, command=context.obj)
 

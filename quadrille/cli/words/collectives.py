@@ -53,7 +53,7 @@ def parse_kind(text: str) -> CollectiveKind:
     return cast(CollectiveKind, text.replace("-", "_"))
 
 
-def parse_question(flags: CollectiveWords, places: int, ways: SimulationOptions = IN_FULL) -> Question:
+def parse_question(flags: CollectiveWords, places: int, options: SimulationOptions = IN_FULL) -> Question:
     """What is asked, on a machine with so many GPUs.
 
     >>> parse_question(CollectiveWords(kind="all-gather", bytes="1MiB", stride="4"), 64).group
@@ -89,7 +89,7 @@ def parse_question(flags: CollectiveWords, places: int, ways: SimulationOptions 
         item_bytes=ITEM_BYTES[dtype] if dtype else 1,
         root=whole_number(flags.root, "--root", least=0),
         placement=flags.placement,
-        ways=ways,
+        options=options,
     )
 
 

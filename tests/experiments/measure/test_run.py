@@ -193,12 +193,9 @@ def test_a_run_in_chunks_beside_a_thread_is_verified_sends_the_same_and_says_how
 
 
 def test_a_machine_too_small_for_the_ranks_is_refused_by_a_run_too():
-    few = ["--machine", "perlmutter", "--set", "topology.gpus=2"]
+    machine = chosen_machine(MachineWords(machine="perlmutter", settings=["topology.gpus=2"]))
     with pytest.raises(InputError, match="4 ranks: perlmutter has 2 GPUs"):
-        prepare(
-            parse_matmul(MatmulWords(matmul=SIZES, grid="x=4")),
-            chosen_machine(MachineWords(machine=few[1], settings=few[3:])),
-        )
+        prepare(parse_matmul(MatmulWords(matmul=SIZES, grid="x=4")), machine)
 
 
 @mpi

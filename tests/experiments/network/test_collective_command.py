@@ -78,7 +78,7 @@ def test_every_way_of_simulating_gives_the_same(kind, collectives):
                 stride=2,
                 concurrent="all",
                 choices=parse_choices(collectives),
-                ways=SimulationOptions(fold=fold, fold_time=fold_time),
+                options=SimulationOptions(fold=fold, fold_time=fold_time),
             ),
             machine,
         ).seconds
