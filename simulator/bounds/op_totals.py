@@ -13,7 +13,7 @@ from quadrille.algorithms.timelines.op_times import OpTimes
 from quadrille.algorithms.timelines.repeated_iterations import RepeatedIterations
 from quadrille.algorithms.timelines.spans import COMPUTE
 from quadrille.simulator.bounds.instances import Instance
-from quadrille.simulator.loops.restore import quiet
+from quadrille.simulator.loops.restore import quietest_time
 from quadrille.topologies.network import Floats
 
 REMEMBERED = 256
@@ -242,7 +242,7 @@ class OpTotals:
         """
         starts = np.concatenate([one.start for one in self.instances[first:]])
         end = min(float(one.start.min()) for one in last)
-        begin = quiet(starts, end - seconds, end)
+        begin = quietest_time(starts, end - seconds, end)
         self.instances[first:] = [
             part
             for one in self.instances[first:]
