@@ -16,22 +16,28 @@ GPU_WHEELS ?= build/gpu-wheels
 
 VENV := .venv
 INSTALLED := $(VENV)/.installed
+DOCS_INSTALLED := $(VENV)/.installed-docs
 VENV_PYTHON := $(VENV)/bin/python
 QUADRILLE := $(VENV)/bin/quadrille
 PIP_OPTIONS := --quiet --disable-pip-version-check --no-input --only-binary :all:
+
+# Sets the shell's arguments to the pip of .venv, or to the one outside where .venv has none.
+WITH_PIP = if [ -e "$(VENV)/bin/pip" ]; then set -- "$(VENV_PYTHON)" -m pip; else set -- "$(PYTHON)" -m pip --python "$(VENV_PYTHON)"; fi;
+
+BUILD_DOCS = "$(VENV_PYTHON)" -m sphinx -W --keep-going -q -b html -d out/docs-doctrees docs out/docs
 
 # What comes before a command that needs CuPy: it is installed as fits the driver; without a driver nothing follows.
 WITH_CUPY = cuda=$$(nvidia-smi 2>/dev/null | sed -n 's/.*CUDA Version: *\([0-9]*\).*/\1/p' | head -n 1); \
 	if [ -z "$$cuda" ]; then echo "make $@: skipped, nvidia-smi finds no CUDA driver"; exit 0; fi; \
 	if [ "$$cuda" -ge 13 ]; then cupy='cupy-cuda13x[ctk]'; else cupy='cupy-cuda12x[ctk]'; fi; \
 	if ! "$(VENV_PYTHON)" -c 'import cupy' 2>/dev/null; then \
-	  if [ -e "$(VENV)/bin/pip" ]; then set -- "$(VENV_PYTHON)" -m pip; else set -- "$(PYTHON)" -m pip --python "$(VENV_PYTHON)"; fi; \
+	  $(WITH_PIP) \
 	  "$$@" install $(PIP_OPTIONS) -c requirements.lock "$$cupy" \
 	    || { echo "make $@: $$cupy, which fits CUDA $$cuda, could not be installed" >&2; exit 1; }; \
 	fi;
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check fuzz bench bench-simulator bench-runtime bench-gpu test-gpu gpu-wheels gpu-all \
+.PHONY: help setup run test check docs docs-outputs fuzz bench bench-simulator bench-runtime bench-gpu test-gpu gpu-wheels gpu-all \
 	studies wheel clean
 
 help: ## list the targets
@@ -47,7 +53,7 @@ $(INSTALLED): requirements.lock Makefile
 	@if "$(PYTHON)" -c 'import ensurepip' 2>/dev/null; then "$(PYTHON)" -m venv "$(VENV)"; \
 	elif "$(PYTHON)" -m pip --version >/dev/null 2>&1; then "$(PYTHON)" -m venv --without-pip "$(VENV)"; \
 	else echo "make: $(PYTHON) has neither ensurepip nor pip: install Debian's package python3-venv" >&2; exit 2; fi
-	@if [ -e "$(VENV)/bin/pip" ]; then set -- "$(VENV_PYTHON)" -m pip; else set -- "$(PYTHON)" -m pip --python "$(VENV_PYTHON)"; fi; \
+	@$(WITH_PIP) \
 	"$$@" install $(PIP_OPTIONS) --no-deps --require-hashes -r requirements.lock
 	@site=$$("$(VENV_PYTHON)" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
 	"$(VENV_PYTHON)" -c 'import os, sys; print(os.path.relpath(os.getcwd(), sys.argv[1]))' "$$site" > "$$site/quadrille.pth"
@@ -56,19 +62,36 @@ $(INSTALLED): requirements.lock Makefile
 	@chmod +x "$(QUADRILLE)"
 	@touch "$@"
 
+$(DOCS_INSTALLED): $(INSTALLED) requirements-docs.lock
+	@echo "installing Sphinx into $(VENV) from requirements-docs.lock" >&2
+	@$(WITH_PIP) "$$@" install $(PIP_OPTIONS) --no-deps --require-hashes -r requirements-docs.lock
+	@touch "$@"
+
 run: $(INSTALLED) ## the main job: calibrate, predict, run, verify, compare (under 3 minutes)
 	@"$(QUADRILLE)" study main-job $(ARGS)
 
 test: $(INSTALLED) ## all tests and doctests, real MPI ranks included
 	@"$(VENV_PYTHON)" -m pytest --numprocesses 2 --dist loadfile $(ARGS)
 
-check: $(INSTALLED) ## formatting, lint, types
+check: $(INSTALLED) $(DOCS_INSTALLED) ## formatting, lint, types, documentation
 	@"$(VENV_PYTHON)" -m ruff format --check .
 	@"$(VENV_PYTHON)" -m ruff check .
 	@"$(VENV_PYTHON)" -m mypy
+	@"$(VENV_PYTHON)" docs/generate.py --check
+	@$(BUILD_DOCS)
 
-fuzz: $(INSTALLED) ## the tests of drawn cases, with cases drawn anew
-	@"$(VENV_PYTHON)" -m pytest --hypothesis-profile fresh -m hypothesis tests $(ARGS)
+docs: $(INSTALLED) $(DOCS_INSTALLED) ## build the documentation into out/docs (the reference is generated anew first)
+	@"$(VENV_PYTHON)" docs/generate.py
+	@$(BUILD_DOCS)
+	@echo "open out/docs/index.html"
+
+docs-outputs: $(INSTALLED) ## run the console examples of README and docs, and write what they print into the pages
+	@"$(VENV_PYTHON)" docs/examples.py
+
+fuzz: $(INSTALLED) ## the tests of drawn cases, with cases drawn anew; SEED=N draws those of an earlier run, BUDGET=SECONDS ends it
+	@seed=$${SEED:-$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}; echo "make fuzz SEED=$$seed"; \
+	"$(VENV_PYTHON)" -m pytest --numprocesses 2 --hypothesis-profile fresh --hypothesis-seed "$$seed" \
+	  $${BUDGET:+--budget "$$BUDGET"} -m hypothesis tests $(ARGS)
 
 bench: $(INSTALLED) ## the figures that the project must reach, in one table
 	@"$(QUADRILLE)" bench $(ARGS)

@@ -1,13 +1,14 @@
-"""Units, written out once: inside Quadrille everything is seconds, bytes, bytes/s, flop and flop/s.
+"""Units, prefixes and integers as text.
 
-Two families of prefixes and two letters are easily taken for one another:
+Quadrille computes in seconds, bytes, bytes/s, flop and flop/s.  Text has prefixes that are easily confused:
 
     kB, MB, GB, TB       powers of 1000 of a byte (B)
     KiB, MiB, GiB, TiB   powers of 1024 of a byte
-    kb, Mb, Gb, Tb       powers of 1000 of a *bit* (b, bit): an eighth of the above; kbit, mbit, … too
+    kb, Mb, Gb, Tb       powers of 1000 of a bit (b, bit), an eighth of the above; kbit, mbit, … too
 
-so 200 Gb/s = 25 GB/s = 23.28 GiB/s.  Text is converted on the way in by
-`parse_…`, numbers on the way out by `format_…`; nothing else knows a prefix.
+200 Gb/s = 25 GB/s = 23.28 GiB/s.  The functions `parse_…` convert input text, the functions `format_…` convert numbers
+for
+output.
 """
 
 import math
@@ -35,7 +36,7 @@ _BINARY_STEPS = ((TIB, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB"), (1, "B"
 
 
 def parse_bytes(text: str) -> int:
-    """The whole number of bytes that `text` names.
+    """Returns the integer number of bytes that `text` names.
 
     >>> parse_bytes("64MiB"), parse_bytes("1.5 GB"), parse_bytes("4096"), parse_bytes("8Gb")
     (67108864, 1500000000, 4096, 1000000000)
@@ -51,7 +52,7 @@ def parse_bytes(text: str) -> int:
 
 
 def parse_rate(text: str) -> float:
-    """Bytes per second that `text` names; "/s" or "ps" may be left out.
+    """Returns the bytes per second that `text` names; "/s" and "ps" are optional.
 
     >>> parse_rate("200Gb/s"), parse_rate("25 GB/s"), parse_rate("50e9")
     (25000000000.0, 25000000000.0, 50000000000.0)
@@ -63,7 +64,7 @@ def parse_rate(text: str) -> float:
 
 
 def format_seconds(seconds: float) -> str:
-    """A time in the unit that keeps it readable.
+    """Returns a time in the unit that keeps it readable.
 
     >>> format_seconds(0.0123), format_seconds(1.5e-6), format_seconds(75), format_seconds(0)
     ('12.3 ms', '1.5 us', '75 s', '0 s')
@@ -72,7 +73,7 @@ def format_seconds(seconds: float) -> str:
 
 
 def format_bytes(size: float) -> str:
-    """A size in binary units.
+    """Returns a size in binary units.
 
     >>> format_bytes(67108864), format_bytes(1000), format_bytes(1536)
     ('64 MiB', '1000 B', '1.5 KiB')
@@ -81,7 +82,7 @@ def format_bytes(size: float) -> str:
 
 
 def format_bytes_per_second(rate: float) -> str:
-    """A data rate in powers of 1000 of a byte per second.
+    """Returns a data rate in powers of 1000 of a byte per second.
 
     >>> format_bytes_per_second(25e9), format_bytes_per_second(6.25e6)
     ('25 GB/s', '6.25 MB/s')
@@ -104,7 +105,9 @@ def _number_of_bytes(text: str, quantity: str, such_as: str) -> Fraction:
 
 
 def _format_step(value: float, steps: tuple[tuple[float, str], ...], *, gap: bool = False) -> str:
-    """`value` with three digits in the largest unit not above it; `gap` when the unit is only a prefix."""
+    """Returns `value` with three digits in the largest unit that does not exceed it; `gap` puts a space before a
+    bare prefix.
+    """
     if value == 0 or not math.isfinite(value):
         unit = next(unit for factor, unit in steps if factor == 1)
         return f"{value:g} {unit}" if unit or gap else f"{value:g}"
@@ -112,3 +115,16 @@ def _format_step(value: float, steps: tuple[tuple[float, str], ...], *, gap: boo
     scaled = value / factor
     digits = f"{scaled:.0f}" if abs(scaled) >= 999.5 else f"{scaled:.3g}"
     return f"{digits} {unit}"
+
+
+MOST_DIGITS = 15
+"""Largest number of digits accepted; no size has more, and Python refuses to parse thousands."""
+
+
+def parse_integer(text: str) -> int | None:
+    """Returns the non-negative integer that `text` is, of at most 15 digits, or None.
+
+    >>> parse_integer("12"), parse_integer("-1"), parse_integer("1e3"), parse_integer("9" * 16)
+    (12, None, None, None)
+    """
+    return int(text) if len(text) <= MOST_DIGITS and text.isascii() and text.isdigit() else None

@@ -250,11 +250,11 @@ class Simulator:
         return self._run_bounds(wanted)
 
     def _run_bounds(self, wanted: Sequence[int]) -> Prediction:
-        from quadrille.simulator.bounds.bounds import steady
-        from quadrille.simulator.bounds.predicted import predicted
+        from quadrille.simulator.bounds.bounds import bound_schedule
+        from quadrille.simulator.bounds.predicted import bounds_prediction
 
         schedule, machine = self._schedule, self._machine
-        result = steady(
+        result = bound_schedule(
             schedule,
             machine,
             self._choices,
@@ -263,7 +263,7 @@ class Simulator:
             wanted=wanted,
             fold_time=self._shortcuts.fold_time,
         )
-        return predicted(
+        return bounds_prediction(
             result,
             machine,
             self._placement,

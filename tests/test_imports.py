@@ -21,6 +21,7 @@ FLOORS = {
         "mpi4py",
         "msgspec",
         "numpy",
+        "psutil",
         "pyroute2",
         "threadpoolctl",
     },

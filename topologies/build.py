@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Callable, Mapping
-from inspect import Parameter, signature
+from dataclasses import dataclass
+from inspect import Parameter, getdoc, signature
 from pathlib import Path
 
 from quadrille.algorithms.errors import InputError
@@ -58,6 +59,38 @@ def build(family: str, arguments: Mapping[str, Given]) -> Network:
         )
         raise InputError(f"topology {family} lacks {', '.join(missing)}; it takes {_takes(builder)}{example}")
     return builder(**{name: _checked(family, accepted[name], value) for name, value in given.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class FamilyArguments:
+    """The arguments of a family of topologies.
+
+    Parameters
+    ----------
+    needed, optional : names of arguments
+    described : docstring of the builder
+    """
+
+    needed: tuple[str, ...]
+    optional: tuple[str, ...]
+    described: str
+
+
+def families() -> dict[str, FamilyArguments]:
+    """The arguments of every family, by its name; named machines are no families.
+
+    >>> families()["star"].needed
+    ('hosts', 'bandwidth', 'latency')
+    """
+    return {name: _arguments_of(builder) for name, builder in FAMILIES.items() if name not in MACHINES}
+
+
+def _arguments_of(builder: Callable[..., Network]) -> FamilyArguments:
+    parameters = signature(builder).parameters.values()
+    needed = tuple(one.name for one in parameters if one.default is Parameter.empty)
+    return FamilyArguments(
+        needed, tuple(one.name for one in parameters if one.name not in needed), getdoc(builder) or ""
+    )
 
 
 def with_stand_ins(

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.formats.achieved import Achieved, Variant
+from quadrille.algorithms.formats.measured_rows import Achieved, Variant
 from quadrille.topologies.build import FAMILIES, parse_topology
 from quadrille.topologies.machines.machine import Argument, Device, Machine, Source, load_machine
 from quadrille.topologies.machines.named import MACHINES, NamedMachine, machine

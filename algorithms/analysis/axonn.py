@@ -1,25 +1,34 @@
-"""Closed-form communication seconds of the 4D algorithm: rings, no latency, no overlap; used to rank grids.
+"""AxoNN's closed-form communication time of the 4D algorithm and of a GPT; used to rank grids.
 
-Axes: y cuts k, x cuts n, z cuts m and the stored weight, data cuts the batch.
-In rank order axis i has length G_i and stride P_i (the product of the lengths
-of the faster axes).  Its ring runs at the effective bandwidth
+The model has ring bandwidth terms only: no latency, no overlap.  Axes: y cuts k, x cuts n, z cuts m and shards the
+weight, data
+cuts the batch.  In rank order, axis i has length G_i and stride P_i (the product of the lengths of the faster axes).
+Its ring has
+the effective bandwidth
 
-    B(P_i, G_i)                 from a table, where the group stays inside a node (P_i G_i <= G_node)
-    B_inter / min(G_node, P_i)  otherwise: the rings that leave a node share its injection bandwidth
+    B(P_i, G_i)                 from a table, if the group fits in a node (P_i G_i <= G_node)
+    B_inter / min(G_node, P_i)  otherwise: rings that leave a node share its injection bandwidth
 
-The second rule needs rings that share a node evenly: P_i divides G_node or is at least as long.
-Lengths and bandwidths may be arrays, one element for each of many grids.
+The second rule requires rings that share a node evenly: P_i divides G_node or is at least as long.  Lengths and
+bandwidths may be
+arrays with one element for each of many grids.
 
-Source: Singh, Singhania, Ranjan, Kirchenbauer, Geiping, Wen, Jain, Hans,
-Shu, Tomar, Goldstein, Bhatele, "A 4D hybrid algorithm to scale parallel
-training to thousands of GPUs", arXiv 2305.13525; the tables and the charges of
-an iteration as in the authors' public script.
+A GPT block has four products.  An iteration gathers each weight twice, scatters its gradient once, and does the
+backward and the
+data reduction once; the forward reduction counts twice with recomputation.  Embedding and logits are omitted, as in the
+source.
+
+Source: Singh, Singhania, Ranjan, Kirchenbauer, Geiping, Wen, Jain, Hans, Shu, Tomar, Goldstein, Bhatele, "A 4D hybrid
+algorithm to
+scale parallel training to thousands of GPUs", arXiv 2305.13525; the tables and the costs of an iteration as in the
+authors' public
+script.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,12 +38,12 @@ from quadrille.algorithms.schedule.grid import AXES, Axis, Grid
 from quadrille.algorithms.units import GIB
 
 Seconds = TypeVar("Seconds", float, NDArray[np.float64])
-"""Of one grid, or of many at once."""
+"""Seconds of one grid, or of many grids at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeBandwidths:
-    """What rings get on one kind of node [B/s].
+    """Ring bandwidths on one kind of node [B/s].
 
     `inside[P, G]`: all P rings of G ranks with stride P in one node at once.
     `between`: what one node injects into the network.
@@ -46,7 +55,7 @@ class NodeBandwidths:
 
 
 def _in_gib(gpus: int, inside: Mapping[tuple[int, int], float], between: float) -> NodeBandwidths:
-    """The authors' numbers, which their script takes as GiB/s."""
+    """Returns the authors' numbers, which their script takes as GiB/s, in bytes/s."""
     return NodeBandwidths(gpus, {key: rate * GIB for key, rate in inside.items()}, between * GIB)
 
 
@@ -57,7 +66,7 @@ FRONTIER = _in_gib(8, {(1, 2): 129, (1, 4): 52, (1, 8): 135, (2, 2): 50, (2, 4):
 
 @dataclass(frozen=True, slots=True)
 class LayerCost(Generic[Seconds]):
-    """Seconds of each collective of one layer, each charged once."""
+    """Seconds of each collective of one layer, each counted once."""
 
     gather_weight: Seconds
     scatter_gradient: Seconds
@@ -71,7 +80,7 @@ class LayerCost(Generic[Seconds]):
 
     @property
     def backward(self) -> Seconds:
-        """Backward pass that gathers the weight again, without the sum over data."""
+        """Backward pass that gathers the weight again, without the data reduction."""
         return self.gather_weight + self.backward_sum + self.scatter_gradient
 
     @property
@@ -80,17 +89,17 @@ class LayerCost(Generic[Seconds]):
 
     @property
     def recomputed_training(self) -> Seconds:
-        """As the authors charge an iteration: forward sum twice, weight gathered twice in all."""
+        """An iteration with recomputation, as the authors count it: two forward reductions, two weight gathers."""
         return self.training + self.forward_sum
 
     @property
     def over_z(self) -> Seconds:
-        """An iteration's gathers of the weight and the scatter of its gradient."""
+        """The weight gathers and the gradient scatter of an iteration."""
         return 2 * self.gather_weight + self.scatter_gradient
 
 
 def effective_bandwidth(stride: int, length: int, node: NodeBandwidths) -> float:
-    """Bytes per second of one ring of `length` ranks, `stride` apart, while its siblings run too.
+    """Bytes per second of one ring of `length` ranks at stride `stride`, while its sibling rings run too.
 
     >>> effective_bandwidth(4, 8, PERLMUTTER) / GIB, effective_bandwidth(1, 4, PERLMUTTER) / GIB
     (20.0, 225.0)
@@ -99,18 +108,18 @@ def effective_bandwidth(stride: int, length: int, node: NodeBandwidths) -> float
     ------
     InputError : a group inside a node that the table lacks; simulate it instead
     """
-    found = known_bandwidth(stride, length, node)
-    if found is None:
-        known = ", ".join(map(str, sorted(node.inside)))
+    bandwidth = known_bandwidth(stride, length, node)
+    if bandwidth is None:
+        listed = ", ".join(map(str, sorted(node.inside)))
         raise InputError(
-            f"no bandwidth for (stride, length) = ({stride}, {length}): the table of nodes of {node.gpus} has {known}, "
-            f"and between nodes strides that divide {node.gpus} or are longer"
+            f"no bandwidth for (stride, length) = ({stride}, {length}): the table of nodes of {node.gpus} has "
+            f"{listed}, and between nodes strides that divide {node.gpus} or are longer"
         )
-    return found
+    return bandwidth
 
 
 def known_bandwidth(stride: int, length: int, node: NodeBandwidths) -> float | None:
-    """The same, and None where neither the table nor the rule for nodes has it.
+    """The effective bandwidth, or None if neither the table nor the rule for several nodes has it.
 
     >>> known_bandwidth(1, 3, PERLMUTTER), known_bandwidth(3, 8, PERLMUTTER)
     (None, None)
@@ -125,7 +134,7 @@ def known_bandwidth(stride: int, length: int, node: NodeBandwidths) -> float | N
 
 
 def axis_bandwidths(grid: Grid, node: NodeBandwidths) -> dict[Axis, float]:
-    """The effective bandwidth of every axis of `grid`, in its rank order [B/s].
+    """Returns the effective bandwidth of every axis of `grid`, in its rank order [B/s].
 
     >>> rates = axis_bandwidths(Grid(x=2, y=2, z=8), PERLMUTTER)
     >>> rates["x"] / GIB, rates["z"] / GIB
@@ -161,7 +170,7 @@ def layer_cost(
 
     Parameters
     ----------
-    m : rows of one data-parallel replica, or of each grid's
+    m : rows of one data-parallel replica, for one grid or for each
     bandwidths : effective bandwidth of each axis [B/s]
     element_bytes, gradient_bytes : b and b_gradient
     """
@@ -176,3 +185,102 @@ def layer_cost(
         backward_sum=2 * (gx - 1) / gx * element_bytes * m * k / (gz * gy) / bx,
         data_sum=2 * (gd - 1) / gd * gradient_bytes * weight / bd,
     )
+
+
+Form = Literal["exact", "authors"]
+MODELLED: tuple[Axis, ...] = ("data", "z", "y", "x")
+"""Axes of the model; it has no pipeline."""
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A layer I_mk W_kn of a GPT block; x and y are exchanged in a transposed layer."""
+
+    inputs: int
+    outputs: int
+    transposed: bool = False
+
+
+def block_products(
+    hidden: int, form: Form = "exact", *, qkv: int = 0, up: int = 0, down: int = 0
+) -> tuple[Product, ...]:
+    """Returns the products of a GPT block: QKV H -> 3H, attention output H -> H, MLP up H -> 4H, MLP down 4H -> H.
+
+    The second and fourth are transposed.  The authors' script counts the fourth as H -> 4H with exchanged axes; the
+    form `authors`
+    reproduces it.
+
+    Parameters
+    ----------
+    qkv, up : columns of QKV and of the first MLP product, if they are not 3H and 4H
+    down : rows of the second MLP product, if they are not 4H; half the columns of the first one in a gated MLP
+    """
+    inner = down or 4 * hidden
+    return (
+        Product(hidden, qkv or 3 * hidden),
+        Product(hidden, hidden, transposed=True),
+        Product(hidden, up or 4 * hidden),
+        Product(*((inner, hidden) if form == "exact" else (hidden, inner)), transposed=True),
+    )
+
+
+def block_seconds(
+    rows: Seconds,
+    products: Sequence[Product],
+    lengths: Mapping[Axis, Any],
+    bandwidths: Mapping[Axis, Any],
+    *,
+    recomputed: bool = True,
+    gradient_bytes: int = 4,
+) -> dict[Axis, Seconds]:
+    """Communication seconds of a block in one training iteration, by axis.
+
+    >>> lengths, rates = {"data": 1, "z": 1, "y": 1, "x": 2}, dict.fromkeys(MODELLED, 1.0)
+    >>> block_seconds(3.0, block_products(4), lengths, rates)
+    {'data': 0.0, 'z': 0.0, 'y': 0.0, 'x': 144.0}
+
+    Parameters
+    ----------
+    rows : rows of one data-parallel replica
+    recomputed : whether the forward pass, with its reductions, runs twice
+    """
+    totals: dict[Axis, Seconds] = dict.fromkeys(MODELLED, 0 * rows)
+    for product in products:
+        cost = layer_cost(
+            rows,
+            product.inputs,
+            product.outputs,
+            lengths,
+            bandwidths,
+            transposed=product.transposed,
+            gradient_bytes=gradient_bytes,
+        )
+        forward: Axis = "x" if product.transposed else "y"
+        backward: Axis = "y" if product.transposed else "x"
+        totals[forward] = totals[forward] + (2 if recomputed else 1) * cost.forward_sum
+        totals[backward] = totals[backward] + cost.backward_sum
+        totals["z"] = totals["z"] + cost.over_z
+        totals["data"] = totals["data"] + cost.data_sum
+    return totals
+
+
+def gpt_block_seconds(batch: int, sequence: int, hidden: int, grid: Grid, node: NodeBandwidths) -> float:
+    """Communication seconds of one GPT block in one training iteration with recomputation, exact form."""
+    return _one_grid(batch, sequence, block_products(hidden), grid, node)
+
+
+def gpt_block_seconds_of_authors(batch: int, sequence: int, hidden: int, grid: Grid, node: NodeBandwidths) -> float:
+    """Communication seconds of one GPT block, as the authors' script counts them.
+
+    >>> from quadrille.algorithms.analysis.axonn import PERLMUTTER
+    >>> in_features_first = Grid(y=2, x=2, z=8, order=("y", "x", "z", "data"))
+    >>> round(gpt_block_seconds_of_authors(1024, 2048, 7168, in_features_first, PERLMUTTER), 6)
+    0.68242
+    """
+    return _one_grid(batch, sequence, block_products(hidden, "authors"), grid, node)
+
+
+def _one_grid(batch: int, sequence: int, products: Sequence[Product], grid: Grid, node: NodeBandwidths) -> float:
+    rows = batch * sequence / grid.data
+    lengths = {axis: grid.length(axis) for axis in MODELLED}
+    return sum(block_seconds(rows, products, lengths, axis_bandwidths(grid, node)).values())

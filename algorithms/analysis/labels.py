@@ -1,4 +1,7 @@
-"""Numbers for what is alike: sequences of rows, bags of labels, pairs of numbers, values; nothing is hashed to bits."""
+"""Equal things get equal numbers: labels for sequences, sets, pairs and values; arrays with few different values.
+
+No label depends on a hash: two labels are equal if and only if the things are.
+"""
 
 from collections.abc import Hashable, Sequence
 from typing import Any
@@ -11,7 +14,7 @@ Floats = NDArray[np.float64]
 
 
 def sequences(owner: Ints, position: Ints, columns: Sequence[NDArray[Any]], owners: int) -> Ints:
-    """A number for each owner: the same for those whose rows have the same values in the same order."""
+    """A label for each owner: equal for owners whose rows have the same values in the same order."""
     row = np.zeros(len(owner), dtype=np.int64)
     for column in columns:
         if len(column) and (column != column[0]).any():
@@ -26,7 +29,7 @@ def sequences(owner: Ints, position: Ints, columns: Sequence[NDArray[Any]], owne
 
 
 def bags(owner: Ints, label: Ints) -> Ints:
-    """A number for each owner 0, 1, …: the same for those with the same set of labels."""
+    """A label for each owner 0, 1, …: equal for owners with the same set of labels."""
     width = int(label.max(initial=0)) + 1
     keys = np.unique(owner * width + label)
     owner, label = np.divmod(keys, width)
@@ -35,44 +38,44 @@ def bags(owner: Ints, label: Ints) -> Ints:
     return sequences(owner, position, [label], len(counts))
 
 
-def pairs(one: Ints, other: Ints) -> Ints:
-    """A number for each pair of numbers from 0: equal for equal pairs, 0, 1, … without gaps."""
-    width = int(other.max(initial=0)) + 1
-    found: Ints = np.unique(one * width + other, return_inverse=True)[1]
-    return found
+def pairs(first: Ints, second: Ints) -> Ints:
+    """A label for each pair of numbers from 0: equal for equal pairs, 0, 1, … without gaps."""
+    width = int(second.max(initial=0)) + 1
+    labels: Ints = np.unique(first * width + second, return_inverse=True)[1]
+    return labels
 
 
 def numbered(values: Sequence[Hashable]) -> Ints:
-    """The values as numbers: equal ones have the same."""
+    """A label for each value: equal for equal values."""
     numbers: dict[Hashable, int] = {}
     return np.array([numbers.setdefault(value, len(numbers)) for value in values], dtype=np.int64)
 
 
 def distinct(values: NDArray[Any]) -> tuple[NDArray[Any], Ints]:
-    """Each value once, rising, and which of them each is; of many that are all alike without sorting.
+    """The different values, rising, and the index of each value among them; fast if all values are equal.
 
     >>> distinct(np.array([3.0, 3.0]))
     (array([3.]), array([0, 0]))
     """
     if len(values) and (values == values[0]).all():
         return values[:1], np.zeros(len(values), dtype=np.int64)
-    found, which = np.unique(values, return_inverse=True)
-    return found, which
+    kinds, which = np.unique(values, return_inverse=True)
+    return kinds, which
 
 
 def rising(numbers: Ints) -> Ints:
-    """Each number once, rising; by sorting, since hashes of numbers at equal distances are slow to tell apart.
+    """The different numbers, rising; by sorting, because hashing of equally spaced numbers is slow.
 
     >>> rising(np.array([5, 3, 5])).tolist()
     [3, 5]
     """
-    found = np.sort(numbers)
-    once: Ints = found[np.concatenate([np.ones(min(1, len(found)), dtype=bool), found[1:] != found[:-1]])]
-    return once
+    ordered = np.sort(numbers)
+    different: Ints = ordered[np.concatenate([np.ones(min(1, len(ordered)), dtype=bool), ordered[1:] != ordered[:-1]])]
+    return different
 
 
 def thin(values: Floats) -> Floats:
-    """The same values, those of a row kept once where they are all alike along it; not to be written to.
+    """The same values, read-only; a row of equal values is stored once.
 
     >>> thin(np.array([[2.0, 2.0], [3.0, 3.0]])).strides
     (8, 0)
@@ -83,7 +86,7 @@ def thin(values: Floats) -> Floats:
 
 
 def kept(values: Floats) -> int:
-    """Numbers that an array keeps, where `thin` may have made it.
+    """Numbers that an array stores, whether or not `thin` made it.
 
     >>> kept(thin(np.zeros((3, 100)))), kept(np.arange(100.0))
     (3, 100)
@@ -93,18 +96,19 @@ def kept(values: Floats) -> int:
 
 
 FACTOR = 1_000_003
+"""Multiplier of the hash by which rows are sorted before they are compared."""
 
 
-def first_alike(columns: Sequence[NDArray[np.int64]]) -> Ints:
-    """For each row of these columns the first that has the same numbers.
+def first_equal_rows(columns: Sequence[NDArray[np.int64]]) -> Ints:
+    """For each row of these columns the first row with the same numbers.
 
-    >>> first_alike([np.array([[1, 2], [3, 4], [1, 2]])]).tolist()
+    >>> first_equal_rows([np.array([[1, 2], [3, 4], [1, 2]])]).tolist()
     [0, 1, 0]
     """
     rows = np.concatenate(columns, axis=1)
-    marks = np.zeros(len(rows), dtype=np.int64)
+    hashes = np.zeros(len(rows), dtype=np.int64)
     for column in rows.T:
-        marks = marks * FACTOR + column
-    _, found, which = np.unique(marks, return_index=True, return_inverse=True)
-    first = found[which]
+        hashes = hashes * FACTOR + column
+    _, first_of_hash, which = np.unique(hashes, return_index=True, return_inverse=True)
+    first = first_of_hash[which]
     return np.where((rows == rows[first]).all(axis=1), first, np.arange(len(rows)))

@@ -1,9 +1,9 @@
-"""What an op comes to on a rank, found once for each kind of place.
+"""What an op does on a rank, step by step, computed once for each kind of coordinates.
 
-Layout arithmetic costs ten times as much as simulating a step.  What an op
-needs to know of a place is little (`coordinate_dependence.py`): at most two sizes an axis, and
-the coordinate along its own axis.  So ranks by the thousand share a few duties.
-Where every turn of a loop is a kind of its own, no more than some thousand are kept.
+Layout arithmetic costs ten times as much as simulating a step. An op depends on
+little of its coordinates (`coordinate_dependence.py`): at most two sizes an axis, and
+the coordinate along its own axis. So thousands of ranks share a few plans.
+If every iteration of a loop is of a kind of its own, only a few thousand plans are kept.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import Generic, NamedTuple, TypeVar
 
 from quadrille.algorithms.analysis.coordinate_dependence import Kind, OpKinds
-from quadrille.algorithms.analysis.copies import LocalCopies, local_copies
+from quadrille.algorithms.analysis.storage import LocalCopies, local_copies
 from quadrille.algorithms.analysis.traffic import Traffic, traffic
 from quadrille.algorithms.analysis.volumes import Work, gemm_sizes, kernel_work
 from quadrille.algorithms.collectives.choices import Choices
@@ -22,9 +22,9 @@ from quadrille.algorithms.schedule.schedule import Schedule
 
 Found = TypeVar("Found")
 KEPT = 1 << 12
-"""Kinds of places of which an op's duties are kept."""
+"""Kinds of coordinates for which an op's plans are kept."""
 STEPS_KEPT = 1 << 18
-"""Steps that are kept, together about 30 MB; those of longer programs are found when they are walked."""
+"""Steps that are kept, together about 30 MB; the steps of longer plans are computed when they are needed."""
 
 
 class PlanStep(NamedTuple):
@@ -32,9 +32,10 @@ class PlanStep(NamedTuple):
 
     Parameters
     ----------
-    send_to, receive_from : coordinates along the op's axis; None where nothing goes over the wire
-    sent, added : bytes that it sends, and that it adds to what it holds
-    pattern : whether messages go one way, around, or to and fro
+    send_to, receive_from : coordinates along the op's axis; None if nothing is sent or received
+    sent : bytes that the member sends
+    added : bytes that the member adds to what it holds
+    pattern : `one_way`, `exchange` (to and fro) or `shift` (around)
     """
 
     send_to: int | None
@@ -45,16 +46,16 @@ class PlanStep(NamedTuple):
 
     @property
     def is_of_chain(self) -> bool:
-        """Whether a member only receives, or only sends: as down a chain."""
+        """Whether the member only receives or only sends, as in a chain."""
         return self.pattern == "one_way"
 
 
 class StepRun(NamedTuple):
-    """Equal steps in a row, in which something goes over a wire.
+    """Equal steps in a row, in which something is sent or received.
 
     Parameters
     ----------
-    number : of the first of them, from 1
+    number : number of the first step, from 1
     """
 
     step: PlanStep
@@ -68,10 +69,10 @@ class CommPlan:
 
     Parameters
     ----------
-    moved : None where nothing goes over a wire
+    moved : traffic of the op; None if nothing is sent
     copied : bytes copied before and after
-    kept : its steps, where they are not too many to keep
-    wires : what the wires that its messages go on are called, see `wires_of`
+    kept : the steps, if they are not too many to keep
+    wires : name of the wires that the messages use, see `wires_of`
     """
 
     moved: Traffic | None
@@ -80,7 +81,7 @@ class CommPlan:
     wires: str
 
     def steps(self) -> Iterator[PlanStep]:
-        """Step by step."""
+        """The steps, one by one."""
         if self.kept is not None:
             return iter(self.kept)
         return plan_steps(self.moved) if self.moved is not None else iter(())
@@ -88,14 +89,14 @@ class CommPlan:
 
 @dataclass(frozen=True, slots=True)
 class LocalSizes:
-    """Local work on one rank.
+    """The sizes of local work on one rank.
 
     Parameters
     ----------
-    product : rows, inner dimension and columns, of a product
+    product : rows, inner dimension and columns of a product
     written : bytes of the result
     touched : bytes of memory that are read and written at least
-    work : of a layer's function
+    work : work of a layer's function
     """
 
     product: tuple[int, int, int] | None
@@ -105,15 +106,15 @@ class LocalSizes:
 
 
 class OpPlans:
-    """The duties of a schedule's ops.
+    """The plans of a schedule's ops.
 
     >>> from quadrille.algorithms.matmuls.catalogue import matmul_schedule
     >>> from quadrille.algorithms.schedule.grid import Grid
     >>> from quadrille.algorithms.matmuls.matmul import Matmul
     >>> schedule = matmul_schedule(Matmul(8, 8, 8), "1d-row", Grid(y=2))
     >>> *_, op = schedule.program(schedule.coordinates(0))
-    >>> comm_plan = OpPlans(schedule, Choices()).communication(op, schedule.coordinates(0))
-    >>> [step.sent for step in comm_plan.steps()]
+    >>> plan = OpPlans(schedule, Choices()).communication(op, schedule.coordinates(0))
+    >>> [step.sent for step in plan.steps()]
     [128.0, 128.0]
     """
 
@@ -123,16 +124,16 @@ class OpPlans:
         self.kind = schedule.cached(OpKinds).of
         self._steps = 0
         self._same: dict[PlanStep, PlanStep] = {}
-        self._communication: Kept[CommPlan] = Kept(self._duty)
-        self._local: Kept[LocalSizes] = Kept(self._sizes)
+        self._communication: Memo[CommPlan] = Memo(self._duty)
+        self._local: Memo[LocalSizes] = Memo(self._sizes)
 
     def communication(self, op: CommunicationOp, place: Coordinates) -> CommPlan:
-        """A communication op on the rank at `place`."""
-        return self._communication.found(op, self.kind(op, place), place)
+        """The plan of a communication op on the rank at `place`."""
+        return self._communication.get(op, self.kind(op, place), place)
 
     def local(self, op: Compute, place: Coordinates) -> LocalSizes:
-        """Local work on the rank at `place`."""
-        return self._local.found(op, self.kind(op, place), place)
+        """The sizes of local work on the rank at `place`."""
+        return self._local.get(op, self.kind(op, place), place)
 
     def _duty(self, op: CommunicationOp, place: Coordinates) -> CommPlan:
         moved = traffic(op, self._schedule, place, self._choices)
@@ -159,26 +160,26 @@ class OpPlans:
 
 
 def wires_of(op: CommunicationOp, moved: Traffic | None) -> str:
-    """The wires of an op's lane that its messages go on.
+    """The name of the wires of an op's lane that its messages use.
 
-    On a wire sends and receives meet in order.  Each op sends as often as it receives, so ops may as well have wires
-    of their own.  Sums by doubling have: else a ring's neighbours were two kinds, those that exchange and those
-    that do not, and no two of them alike.
+    Sends and receives on a wire meet in order. Each op sends as often as it receives, so ops may as well have wires
+    of their own. All-reduces by recursive doubling have: otherwise a ring's neighbours would be of two kinds, those
+    that exchange and those that do not, and no two of them would be equivalent.
     """
     if isinstance(op, AllReduce) and moved is not None and moved.lowered.algorithm == "doubling":
         return f"{lane(op)} by doubling"
     return lane(op)
 
 
-class Kept(Generic[Found]):
-    """What was found, by op and kind of place; all is forgotten when it is too much."""
+class Memo(Generic[Found]):
+    """Results by op and kind of coordinates; all are dropped when they are too many."""
 
     def __init__(self, find: Callable[..., Found]) -> None:
         self._find = find
         self._kept: dict[int, dict[Kind, Found]] = {}
 
-    def found(self, op: Op, kind: Kind, place: Coordinates) -> Found:
-        """What `find` says of the op at such a place."""
+    def get(self, op: Op, kind: Kind, place: Coordinates) -> Found:
+        """The result of `find` for the op at such coordinates."""
         of_op = self._kept.setdefault(id(op), {})
         if kind not in of_op:
             if len(of_op) >= KEPT:
@@ -188,7 +189,7 @@ class Kept(Generic[Found]):
 
 
 def plan_steps(moved: Traffic) -> Iterator[PlanStep]:
-    """The steps of one member; where a piece is empty nothing goes over the wire, except in a barrier."""
+    """The steps of one member; empty pieces are not sent, except in a barrier."""
     is_barrier = moved.lowered.algorithm == "dissemination"
     for exchange in moved.exchanges():
         sent, received = exchange.sent, exchange.received
@@ -199,13 +200,14 @@ def plan_steps(moved: Traffic) -> Iterator[PlanStep]:
 
 
 def _pattern(send_to: int | None, receive_from: int | None) -> str:
+    """The pattern of a step."""
     if send_to is None or receive_from is None:
         return "one_way"
     return "exchange" if send_to == receive_from else "shift"
 
 
-def rows(comm_plan: CommPlan) -> Iterator[StepRun]:
-    """The steps in which something goes over a wire, equal ones in a row together."""
+def step_runs(comm_plan: CommPlan) -> Iterator[StepRun]:
+    """The steps in which something is sent or received, run-length encoded."""
     number = 1
     for step, equal in groupby(comm_plan.steps()):
         count = sum(1 for _ in equal)

@@ -1,93 +1,267 @@
-"""Collectives lowered to steps of point-to-point transfers.
+"""Flat collectives: rings, recursive doubling, pairwise exchanges, binomial trees and chains.
 
-Each is written twice, as steps of one member and as sections of all members at
-once (`lowered.py`); reductions are gathers run backwards in time.
-
-    ring all-gather of 4      recursive doubling of 4     binomial broadcast of 4
-    0 → 1 → 2 → 3 → 0         0 ↔ 1   2 ↔ 3               0 → 1
-    three times               then 0 ↔ 2   1 ↔ 3          then 0 → 2, 1 → 3
-
-Here are the flat ones, of `exchanges.py` and `pipelines.py`.  Trees that are
-used two at a time are in `trees.py`, groups that know which of their members
-share a node in `hierarchies.py`; `lowering.py` picks among all.
-
-Source: Thakur, Rabenseifner, Gropp, "Optimization of collective communication
-operations in MPICH", IJHPCA 19(1), 2005.
+Source: Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", IJHPCA 19(1), 2005;
+doubling for
+sizes that are no power of two: Bruck et al., "Efficient algorithms for all-to-all communications in multiport
+message-passing
+systems", IEEE TPDS 8(11), 1997; barrier: Hensgen, Finkel, Manber, "Two algorithms for barrier synchronization", Int. J.
+Parallel
+Programming 17(1), 1988.
 """
 
-from quadrille.algorithms.collectives import exchanges, pipelines
-from quadrille.algorithms.collectives.lowered import Lowered, Name
+from collections.abc import Iterator
+
+import numpy as np
+
+from quadrille.algorithms.collectives.lowered import Lowered
+from quadrille.algorithms.collectives.runs import IDLE, NOBODY, Integers, PieceRange, Section, Step
 
 
-def all_gather(members: int, algorithm: Name) -> Lowered:
-    """At the start member i holds piece i, at the end each holds all."""
-    match algorithm:
-        case "ring":
-            return exchanges.ring(members)
-        case "doubling":
-            return exchanges.doubling(members)
-        case _:
-            raise _unknown("all_gather", algorithm)
+def ring(members: int) -> Lowered:
+    """Ring all-gather: each member forwards the piece that it received last."""
+
+    def step(i: int, s: int) -> Step:
+        send, receive = PieceRange((i - s) % members, 1), PieceRange((i - s - 1) % members, 1)
+        return Step((i + 1) % members, send, (i - 1) % members, receive)
+
+    return Lowered("ring", members, members, members - 1, step, lambda: [_around(members, 0)])
 
 
-def reduce_scatter(members: int, algorithm: Name) -> Lowered:
-    """At the start each member holds a summand of every piece, at the end member i holds the sum of piece i."""
-    match algorithm:
-        case "ring":
-            return exchanges.summing_ring(members)
-        case "halving":
-            return _renamed("halving", exchanges.doubling(members).backwards())
-        case _:
-            raise _unknown("reduce_scatter", algorithm)
+def summing_ring(members: int) -> Lowered:
+    """Ring reduce-scatter: each member adds its own summand to the sum that it received last, and forwards it."""
+
+    def step(i: int, s: int) -> Step:
+        send, receive = PieceRange((i - s - 1) % members, 1), PieceRange((i - s - 2) % members, 1)
+        return Step((i + 1) % members, send, (i - 1) % members, receive, reduce=True)
+
+    return Lowered("ring", members, members, members - 1, step, lambda: [_around(members, 1)])
 
 
-def all_reduce(members: int, algorithm: Name) -> Lowered:
-    """At the start each member holds a summand, at the end each holds the sum."""
-    match algorithm:
-        case "ring":
-            return exchanges.summing_ring(members).then(exchanges.ring(members))
-        case "halving_doubling":
-            doubling = exchanges.doubling(members)
-            return _renamed("halving_doubling", doubling.backwards().then(doubling))
-        case "doubling":
-            return exchanges.exchange_all(members)
-        case _:
-            raise _unknown("all_reduce", algorithm)
+def _around(members: int, behind: int) -> Section:
+    """Section of a ring whose first sent piece is the member's own, or the one `behind` it; `behind` > 0 reduces."""
+    here = np.arange(members)
+    return Section(
+        steps=members - 1,
+        send_to=(here + 1) % members,
+        send_first=(here - behind) % members,
+        receive_from=(here - 1) % members,
+        receive_first=(here - behind - 1) % members,
+        reduce=behind > 0,
+        stride=-1,
+        modulus=members,
+    )
 
 
-def broadcast(members: int, algorithm: Name, root: int, pieces: int = 1) -> Lowered:
-    """At the start the root holds all pieces, at the end each member does."""
-    match algorithm:
-        case "binomial":
-            return pipelines.binomial(members, root)
-        case "pipelined":
-            return pipelines.pipelined(members, root, pieces)
-        case _:
-            raise _unknown("broadcast", algorithm)
+def doubling(members: int) -> Lowered:
+    """All-gather by recursive doubling.
+
+    With 2**q members, member i exchanges with i XOR 2**s.  Otherwise member i holds the pieces i .. i + 2**s - 1, sends
+    them down and
+    receives the next ones from above.
+    """
+    exchange = members & (members - 1) == 0
+
+    def step(i: int, s: int) -> Step:
+        held = 1 << s
+        if exchange:
+            peer, base = i ^ held, i & ~(held - 1)
+            return Step(peer, PieceRange(base, held), peer, PieceRange(base ^ held, held))
+        count = min(held, members - held)
+        below, above = (i - held) % members, (i + held) % members
+        return Step(below, PieceRange(i, count), above, PieceRange(above, count))
+
+    def sections() -> Iterator[Section]:
+        here = np.arange(members)
+        for s in range(doublings(members)):
+            held = 1 << s
+            count = min(held, members - held)
+            below, above = (here - held) % members, (here + held) % members
+            first, second = here, above
+            if exchange:
+                below = above = here ^ held
+                first = here & ~(held - 1)
+                second = first ^ held
+            yield Section(
+                steps=1,
+                send_to=below,
+                send_first=first,
+                sent=count,
+                receive_from=above,
+                receive_first=second,
+                received=count,
+            )
+
+    return Lowered("doubling", members, members, doublings(members), step, sections)
 
 
-def reduce(members: int, algorithm: Name, root: int, pieces: int = 1) -> Lowered:
-    """At the start each member holds a summand, at the end the root holds the sum."""
-    return broadcast(members, algorithm, root, pieces).backwards()
+def exchange_all(members: int) -> Lowered:
+    """All-reduce of the whole buffer by recursive doubling.
+
+    Members beyond the largest power of two first add their buffers to a partner, and receive the sum from it at the
+    end.
+    """
+    core = largest_power_of_two(members)
+    extra, whole = members - core, PieceRange(0, 1)
+    inner = doublings(core)
+    outer = 1 if extra else 0
+
+    def step(i: int, s: int) -> Step:
+        if outer and s == 0:
+            return Step(i - core, whole) if i >= core else take(i)
+        if s < outer + inner:
+            peer = i ^ (1 << (s - outer))
+            return Step(peer, whole, peer, whole, reduce=True) if i < core else IDLE
+        if i >= core:
+            return Step(receive_from=i - core, receive=whole)
+        return Step(i + core, whole) if i < extra else IDLE
+
+    def take(i: int) -> Step:
+        return Step(receive_from=i + core, receive=whole, reduce=True) if i < extra else IDLE
+
+    def sections() -> Iterator[Section]:
+        here = np.arange(members)
+        to_core = np.where(here >= core, here - core, NOBODY)
+        to_extra = np.where(here < extra, here + core, NOBODY)
+        if outer:
+            yield Section(steps=1, send_to=to_core, receive_from=to_extra, reduce=here < extra)
+        for s in range(inner):
+            peer = np.where(here < core, here ^ (1 << s), NOBODY)
+            yield Section(steps=1, send_to=peer, receive_from=peer, reduce=True)
+        if outer:
+            yield Section(steps=1, send_to=to_extra, receive_from=to_core)
+
+    return Lowered("doubling", members, 1, inner + 2 * outer, step, sections)
 
 
-def all_to_all(members: int, algorithm: Name) -> Lowered:
-    """Member i sends piece j of its source to j, and receives piece j of its result from j."""
-    if algorithm != "pairwise":
-        raise _unknown("all_to_all", algorithm)
-    return exchanges.pairwise(members)
+def pairwise(members: int) -> Lowered:
+    """Pairwise all-to-all: in step s each member sends to the member s + 1 after it."""
+
+    def step(i: int, s: int) -> Step:
+        to, sender = (i + s + 1) % members, (i - s - 1) % members
+        return Step(to, PieceRange(to, 1), sender, PieceRange(sender, 1))
+
+    def sections() -> Iterator[Section]:
+        here = np.arange(members)
+        for distance in range(1, members):
+            to, sender = (here + distance) % members, (here - distance) % members
+            yield Section(steps=1, send_to=to, send_first=to, receive_from=sender, receive_first=sender)
+
+    return Lowered("pairwise", members, members, members - 1, step, sections)
 
 
-def barrier(members: int, algorithm: Name) -> Lowered:
-    """No member ends before all have begun; its messages are empty."""
-    if algorithm != "dissemination":
-        raise _unknown("barrier", algorithm)
-    return exchanges.dissemination(members)
+def dissemination(members: int) -> Lowered:
+    """Dissemination barrier: in step s each member signals the member 2**s after it."""
+
+    def step(i: int, s: int) -> Step:
+        distance = 1 << s
+        return Step((i + distance) % members, PieceRange(0, 1), (i - distance) % members, PieceRange(0, 1))
+
+    def sections() -> Iterator[Section]:
+        here = np.arange(members)
+        for s in range(doublings(members)):
+            yield Section(steps=1, send_to=(here + (1 << s)) % members, receive_from=(here - (1 << s)) % members)
+
+    return Lowered("dissemination", members, 1, doublings(members), step, sections)
 
 
-def _unknown(kind: str, algorithm: str) -> AssertionError:
-    return AssertionError(f"no {kind} by {algorithm}: algorithms are checked where the user's words enter")
+def largest_power_of_two(members: int) -> int:
+    """Largest power of two that is at most `members`.
+
+    >>> largest_power_of_two(12), largest_power_of_two(16)
+    (8, 16)
+    """
+    return 1 << (members.bit_length() - 1)
 
 
-def _renamed(algorithm: Name, lowered: Lowered) -> Lowered:
-    return Lowered(algorithm, lowered.members, lowered.pieces, lowered.steps, lowered.step, lowered.sections)
+def doublings(members: int) -> int:
+    """Smallest s with 2**s >= members."""
+    return (members - 1).bit_length()
+
+
+def binomial(members: int, root: int) -> Lowered:
+    """Binomial broadcast: in step s the first 2**s members after the root send to the next 2**s."""
+    whole = PieceRange(0, 1)
+
+    def step(i: int, s: int) -> Step:
+        behind, served = (i - root) % members, 1 << s
+        if behind < served:
+            return Step((i + served) % members, whole) if behind + served < members else IDLE
+        if behind < 2 * served:
+            return Step(receive_from=(i - served) % members, receive=whole)
+        return IDLE
+
+    def sections() -> Iterator[Section]:
+        here = np.arange(members)
+        behind = (here - root) % members
+        for s in range(doublings(members)):
+            served = 1 << s
+            serves = (behind < served) & (behind + served < members)
+            is_served = (behind >= served) & (behind < 2 * served)
+            yield Section(
+                steps=1,
+                send_to=np.where(serves, (here + served) % members, NOBODY),
+                receive_from=np.where(is_served, (here - served) % members, NOBODY),
+            )
+
+    return Lowered("binomial", members, 1, doublings(members), step, sections)
+
+
+def pipelined(members: int, root: int, pieces: int) -> Lowered:
+    """Pipelined broadcast along a chain: in step s the member r after the root forwards piece s - r."""
+
+    def step(i: int, s: int) -> Step:
+        behind = (i - root) % members
+        sends = behind < members - 1 and 0 <= s - behind < pieces
+        receives = behind > 0 and 0 <= s - behind + 1 < pieces
+        return Step(
+            (i + 1) % members if sends else None,
+            PieceRange(s - behind, 1) if sends else None,
+            (i - 1) % members if receives else None,
+            PieceRange(s - behind + 1, 1) if receives else None,
+        )
+
+    def sections() -> list[Section]:
+        here = np.arange(members)
+        return chain_sections((here - root) % members, members, pieces, (here + 1) % members, (here - 1) % members)
+
+    return Lowered("pipelined", members, pieces, pieces + members - 2, step, sections)
+
+
+def chain_sections(
+    behind: Integers, length: int, pieces: int, after: Integers, before: Integers, base: Integers | int = 0
+) -> list[Section]:
+    """Sections of chains of `length` members that forward the pieces base, base + 1, ….
+
+    Parameters
+    ----------
+    behind : distance of each member from the root of its chain
+    after, before : next and previous member of the chain
+    """
+    first, last = behind == 0, behind == length - 1
+    middle = ~first & ~last
+    whole = 1 << 62
+    return [
+        Section(
+            steps=np.where(middle, 1, np.where(first, 0, pieces)),
+            receive_from=before,
+            receive_first=base,
+            stride=1,
+            modulus=whole,
+        ),
+        Section(
+            steps=np.where(middle, pieces - 1, 0),
+            send_to=after,
+            send_first=base,
+            receive_from=before,
+            receive_first=base + 1,
+            stride=1,
+            modulus=whole,
+        ),
+        Section(
+            steps=np.where(middle, 1, np.where(last, 0, pieces)),
+            send_to=after,
+            send_first=np.where(middle, base + pieces - 1, base),
+            stride=1,
+            modulus=whole,
+        ),
+    ]

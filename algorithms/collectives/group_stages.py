@@ -1,8 +1,8 @@
-"""The steps of a collective for all members of a group at once: who sends to whom, step by step in lockstep.
+"""The steps of a collective for all members of a group at once: who sends to whom, in lockstep.
 
-All our algorithms keep step: what a member sends in step s its peer receives in
-its own step s (idle steps counted).  So one table of peers for each step stands
-for the whole group, and a ring's p - 1 equal steps are one table.
+Our algorithms run in lockstep: what a member sends in its step s, its peer
+receives in its own step s (idle steps counted). So one table of peers for each
+step stands for the whole group, and the p - 1 equal steps of a ring are one table.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,21 +14,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quadrille.algorithms.collectives.lowered import Lowered
-from quadrille.algorithms.collectives.runs import NOBODY, Section
-from quadrille.algorithms.collectives.transfer_steps import PieceRange
+from quadrille.algorithms.collectives.runs import NOBODY, PieceRange, Section
 from quadrille.algorithms.errors import InputError
 
 Ints = NDArray[np.int64]
 MOST_STEPS = 1 << 22
-"""Steps of members that are looked at one by one, where sections do not keep step; about 5 s."""
+"""Steps of all members that are visited one by one at most, if sections do not run in lockstep; about 5 s."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupMove:
-    """One step of those members who send.
+    """The messages of one step of a group.
 
-    In the k-th step member `sender[e]` sends to `receiver[e]` the `count[e]`
-    pieces from origin + (first - origin + k stride) mod around on, `every` apart.
+    In the k-th step member `sender[e]` sends to `receiver[e]` the `count[e]` pieces
+    from origin + (first - origin + k stride) mod around on, `every` apart.
 
     Parameters
     ----------
@@ -46,32 +45,32 @@ class GroupMove:
     around: int = 1 << 62
 
     def pieces(self, k: int, pieces: int) -> Ints:
-        """The first piece of the k-th step."""
+        """The first piece of each message in the k-th step."""
         if not self.stride:
             return self.first
         around = min(self.around, pieces)
-        found: Ints = self.origin + (self.first - self.origin + k * self.stride) % around
-        return found
+        piece: Ints = self.origin + (self.first - self.origin + k * self.stride) % around
+        return piece
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupStage:
-    """Moves that take turns, `times` times."""
+    """Moves that follow one another, repeated `times` times."""
 
     times: int
     moves: tuple[GroupMove, ...]
 
 
-def stages(lowered: Lowered) -> tuple[GroupStage, ...]:
+def group_stages(lowered: Lowered) -> tuple[GroupStage, ...]:
     """The steps of a collective, stage by stage.
 
     >>> from quadrille.algorithms.collectives.lowering import lower
-    >>> [(stage.times, stage.moves[0].receiver.tolist()) for stage in stages(lower("all_gather", "ring", 3))]
+    >>> [(stage.times, stage.moves[0].receiver.tolist()) for stage in group_stages(lower("all_gather", "ring", 3))]
     [(2, [1, 2, 0])]
 
     Raises
     ------
-    InputError : a collective of too many steps
+    InputError : the collective has too many steps
     """
     sections = list(lowered.sections())
     if _keeps_step(sections, lowered.members):
@@ -85,8 +84,8 @@ def stages(lowered: Lowered) -> tuple[GroupStage, ...]:
 
 
 def _keeps_step(sections: Sequence[Section], members: int) -> bool:
-    """Whether in every section peers take the same steps together."""
-    everyone = np.arange(members)
+    """Whether peers take the same steps together in every section."""
+    members_of_group = np.arange(members)
     for section in sections:
         steps, to, sender = (
             _spread(value, members) for value in (section.steps, section.send_to, section.receive_from)
@@ -95,33 +94,39 @@ def _keeps_step(sections: Sequence[Section], members: int) -> bool:
         active = (to != NOBODY) | (sender != NOBODY)
         if active.any() and (steps[active] != steps[active][0]).any():
             return False
-        sends, receives = everyone[to != NOBODY], everyone[sender != NOBODY]
+        sends, receives = members_of_group[to != NOBODY], members_of_group[sender != NOBODY]
         if (sender[to[sends]] != sends).any() or (to[sender[receives]] != receives).any():
             return False
-    return all(not one.alternates or _same_steps(one, other, members) for one, other in pairwise(sections))
+    return all(
+        not section.alternates or _same_steps(section, following, members) for section, following in pairwise(sections)
+    )
 
 
-def _same_steps(one: Section, other: Section, members: int) -> bool:
-    return bool((_spread(one.steps, members) == _spread(other.steps, members)).all())
+def _same_steps(section: Section, following: Section, members: int) -> bool:
+    """Whether all members take as many steps in both sections."""
+    return bool((_spread(section.steps, members) == _spread(following.steps, members)).all())
 
 
 def _spread(values: Any, members: int) -> Ints:
+    """The values of all members; a single value holds for all."""
     return np.broadcast_to(np.asarray(values, dtype=np.int64), (members,))
 
 
 def _of_sections(sections: Sequence[Section], members: int) -> Iterator[GroupStage]:
-    waiting: list[GroupMove] = []
+    """The stages of sections that run in lockstep."""
+    moves: list[GroupMove] = []
     for section in sections:
         steps = _spread(section.steps, members)
         move = _of_section(section, steps > 0, members)
         if len(move.sender):
-            waiting.append(move)
-        if not section.alternates and waiting:
-            yield GroupStage(int(steps.max()), tuple(waiting))
-            waiting = []
+            moves.append(move)
+        if not section.alternates and moves:
+            yield GroupStage(int(steps.max()), tuple(moves))
+            moves = []
 
 
 def _of_section(section: Section, taken: NDArray[np.bool_], members: int) -> GroupMove:
+    """The move of one section."""
     to = _spread(section.send_to, members)
     sender = np.flatnonzero(taken & (to != NOBODY))
     receiver = to[sender]
@@ -140,6 +145,7 @@ def _of_section(section: Section, taken: NDArray[np.bool_], members: int) -> Gro
 
 
 def _one_by_one(lowered: Lowered) -> Iterator[GroupStage]:
+    """The stages found by visiting every step of every member."""
     for index in range(lowered.steps):
         rows, every = [], 1
         for member in range(lowered.members):
@@ -154,4 +160,5 @@ def _one_by_one(lowered: Lowered) -> Iterator[GroupStage]:
 
 
 def _pieces(run: PieceRange) -> tuple[int, int]:
+    """The first piece of a run and the number of pieces."""
     return run.first, run.count

@@ -188,3 +188,48 @@ class MessagesRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     hosts: Annotated[int, Meta(ge=0)] = 0
     threads: Annotated[int, Meta(ge=0)] = 0
     seconds: Seconds
+
+
+class Faults(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The failed links, the slow links and the slow devices of a network.
+
+    Parameters
+    ----------
+    fail : links that carry nothing: `leaf:3>spine:1`, or `leaf:3-spine:1` for both directions
+    degrade : share of its bandwidth that a link keeps, by link
+    slow : share of its speed that a GPU or host keeps, by node
+    """
+
+    fail: tuple[str, ...] = ()
+    degrade: dict[str, Rate] = {}
+    slow: dict[str, Rate] = {}
+
+
+Variant = Literal["fused", "unfused"]
+"""Whether a layer's functions are carried out in single passes over memory, or step by step."""
+
+
+class Achieved(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The share of a device's peaks that products and passes over memory reach.
+
+    A product is made of tiles; the device works on as many tiles at once as it has multiprocessors.
+
+    Parameters
+    ----------
+    product_share : share of the peak that the largest products reach
+    ramp : inner dimension that a tile costs beyond its own, in elements
+    tile_rows, tile_columns : size of a tile of the result, in elements
+    multiprocessors : tiles that are computed at the same time
+    memory_share : share of the memory bandwidth that passes over memory reach
+    attention : `fused` (scores stay on chip) or `unfused` (scores go through memory)
+    pointwise : `fused` or `unfused` biases, moments of norms and column sums
+    """
+
+    product_share: Share
+    ramp: Annotated[float, Meta(ge=0)]
+    tile_rows: Count
+    tile_columns: Count
+    multiprocessors: Count
+    memory_share: Share
+    attention: Variant = "fused"
+    pointwise: Variant = "fused"

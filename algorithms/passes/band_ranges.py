@@ -15,9 +15,176 @@ steady turns, and local work from further down, such as the update of a weight w
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from quadrille.algorithms.passes.banded_ops import BandedOps, Footprint
-from quadrille.algorithms.schedule.ops import AllGather, AllReduce, Communication, Compute, Op, lane
+from quadrille.algorithms.analysis.storage import is_single_rank, view_sources
+from quadrille.algorithms.passes.rewriting import rename_tensors
+from quadrille.algorithms.schedule.kernels import ATTENTION_PRODUCTS, BandContent, row_bands
+from quadrille.algorithms.schedule.ops import (
+    AllGather,
+    AllReduce,
+    Communication,
+    Compute,
+    Gemm,
+    Kernel,
+    Op,
+    Pointwise,
+    lane,
+    reads,
+    writes,
+)
 from quadrille.algorithms.schedule.program import Program, Repeat, ops
+from quadrille.algorithms.schedule.schedule import Schedule, all_ops
+from quadrille.algorithms.schedule.tensors import ITEM_BYTES
+
+LEAST_BYTES_ADDED = ITEM_BYTES["float32"]
+"""Bytes of an element from which a dW may be added up band by band: with fewer, every addition would round it much."""
+LEAST_ROWS_ADDED = 256
+"""Rows of a band, in the mean, from which it may.  An element of dW takes 2 flop for each row, and an addition of it
+moves 12 bytes: with 5 flop a byte, as cores have, 300 rows take ten times as long as the addition."""
+
+
+class BandedOps:
+    """Ops of a schedule in so many bands; `tensors` are those of the schedule and the bands made so far."""
+
+    def __init__(self, schedule: Schedule, count: int) -> None:
+        self._schedule, self.count = schedule, count
+        self._last_place = schedule.coordinates(schedule.grid.size - 1)
+        self._views = view_sources(schedule, tuple(all_ops(schedule)))
+        self.tensors = dict(schedule.tensors)
+        self._touched: dict[int, tuple[Op, set[str], set[str]]] = {}
+
+    def cut_in(self, op: Op) -> tuple[str, ...]:
+        """The tensors of which a band of the op has a band; none where it cannot be cut."""
+        found = self._by_rows(op)
+        in_units = isinstance(op, Kernel) and op.function in ATTENTION_PRODUCTS
+        return found if all(self._can_be_cut(name, in_units) for name in found) else ()
+
+    def adds_ranks_up(self, op: Op) -> bool:
+        """Whether several ranks add something up, in bands."""
+        return isinstance(op, AllReduce) and not is_single_rank(self._schedule, op.axis) and bool(self.cut_in(op))
+
+    def is_local(self, op: Op) -> bool:
+        """Whether a rank does it by itself."""
+        return not isinstance(op, Communication) or is_single_rank(self._schedule, op.axis)
+
+    def band(self, op: Op, index: int) -> Iterator[Op]:
+        """A band of an op, its tensors declared; from the second on, what it has of a sum over rows is added."""
+        names = {name: self._declared(name, index) for name in self.cut_in(op)}
+        of = f", {index + 1} of {self.count}"
+        parts = {name: f"{name} of a band" for name in _tensors_with(op, "sum") if index}
+        self.tensors |= {part: replace(self.tensors[name], name=part) for name, part in parts.items()}
+        op = replace(op, name=op.name + of)
+        if isinstance(op, Gemm) and op.layout == "TN":
+            op = replace(op, accumulate=op.accumulate or index > 0)
+        yield from ops(rename_tensors((op,), names | parts))
+        for name, part in parts.items():
+            yield Kernel(name=f"add {name}{of}", function="add_to", updates=(name,), sources=(part,))
+
+    def conflicts(self, op: Op, *others: Op) -> bool:
+        """Whether the op may not change places with one of the others: either writes what both touch."""
+        return Footprint(self, *others).conflicts(op)
+
+    def go_together(self, op: Op, *others: Op) -> bool:
+        """Whether bands of an op may come between bands of the others: they share by rows what any writes."""
+        return all(self._shared(op, other) <= self._in_both(self.cut_in(op), self.cut_in(other)) for other in others)
+
+    def _shared(self, op: Op, other: Op) -> set[str]:
+        """The buffers that both touch and either writes."""
+        read, written = self.touched(op)
+        read_there, written_there = self.touched(other)
+        return (written & (read_there | written_there)) | (read & written_there)
+
+    def touched(self, op: Op) -> tuple[set[str], set[str]]:
+        """The buffers that an op reads and those that it changes: a rank alone changes nothing that it has."""
+        if id(op) not in self._touched:
+            read, written = self._buffers(reads(op)), self._buffers(writes(op))
+            alone_with_it = isinstance(op, Communication) and self.is_local(op)
+            self._touched[id(op)] = op, read, written - read if alone_with_it else written
+        _, read, changed = self._touched[id(op)]
+        return read, changed
+
+    def _in_both(self, names: tuple[str, ...], others: tuple[str, ...]) -> set[str]:
+        return self._buffers(names) & self._buffers(others)
+
+    def _buffers(self, names: tuple[str, ...]) -> set[str]:
+        """Where tensors of these names are: views are where what they are views of is."""
+        return {self._views.get(name, name) for name in names}
+
+    def _by_rows(self, op: Op) -> tuple[str, ...]:
+        """The tensors of which a band has rows, if they can be cut."""
+        match op:
+            case Gemm(layout="TN"):
+                return (op.a, op.b) if op.a != op.b and self._may_be_added(op) else ()
+            case Gemm():
+                return (op.a, op.c) if op.a != op.b else ()
+            case AllReduce():
+                return () if op.more else (op.buffer,)
+            case Pointwise():
+                return (op.into, *op.sources)
+            case Kernel():
+                return _tensors_with(op, "rows")
+            case _:
+                return ()
+
+    def _may_be_added(self, product: Gemm) -> bool:
+        """Whether dW may be added up band by band: it loses little by rounding, and additions take little time."""
+        rounds_little = self._schedule.item_bytes(product.c) >= LEAST_BYTES_ADDED
+        return rounds_little and self._fewest_rows(product.a) >= LEAST_ROWS_ADDED * self.count
+
+    def _can_be_cut(self, name: str, in_units: bool) -> bool:
+        """Whether every rank has as many rows, or whole units of rows, as there are bands."""
+        tensor = self._schedule.tensors[name]
+        rows = tensor.rows
+        a_window_has_rows = name not in self._views and not tensor.shards and rows.panel is None and not rows.rotated_by
+        if not a_window_has_rows or (in_units and rows.finer):
+            return False
+        return self._fewest_rows(name) >= self.count * (rows.unit if in_units else 1)
+
+    def _fewest_rows(self, name: str) -> int:
+        """Rows of it on the last rank, whose parts are the shortest."""
+        start, stop = self._schedule.tensors[name].rows.bounds(self._last_place)
+        return stop - start
+
+    def _declared(self, name: str, index: int) -> str:
+        """A band of a tensor, declared."""
+        whole, band = self.tensors[name], f"{name} [{index + 1} of {self.count}]"
+        rows = replace(whole.rows, band=(index, self.count))
+        self.tensors[band] = replace(whole, name=band, rows=rows, band_of=name)
+        return band
+
+
+class Footprint:
+    """The buffers that some ops read and write."""
+
+    def __init__(self, bands: BandedOps, *passed: Op) -> None:
+        self._bands = bands
+        self._read: set[str] = set()
+        self._written: set[str] = set()
+        self.add(*passed)
+
+    def add(self, *passed: Op) -> None:
+        for op in passed:
+            read, written = self._bands.touched(op)
+            self._read |= read
+            self._written |= written
+
+    def fills(self, op: Op) -> bool:
+        """Whether the op reads what they write."""
+        read, _ = self._bands.touched(op)
+        return not self._written.isdisjoint(read)
+
+    def conflicts(self, op: Op) -> bool:
+        """Whether the op may not change places with one of them: either writes what both touch."""
+        _, written = self._bands.touched(op)
+        return self.fills(op) or not (self._read | self._written).isdisjoint(written)
+
+
+def _tensors_with(op: Op, has: BandContent) -> tuple[str, ...]:
+    """The tensors of which a band of a kernel has rows, the whole, or a part of a sum."""
+    if not isinstance(op, Kernel) or not row_bands(op.function):
+        return ()
+    tensors = zip((*op.into, *op.updates, *op.sources), row_bands(op.function), strict=True)
+    return tuple(name for name, here in tensors if here == has)
+
 
 LEAST_BANDS_AHEAD = 3
 """Bands from which on the next stretch may begin early: the sum that it goes on from has a product beside it."""

@@ -24,8 +24,7 @@ pieces in other orders, and dW is the sum of what the bands give, in their order
 from dataclasses import replace
 
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.passes.band_ranges import BandRange, banded_program, may_come_before
-from quadrille.algorithms.passes.banded_ops import BandedOps
+from quadrille.algorithms.passes.band_ranges import BandedOps, BandRange, banded_program, may_come_before
 from quadrille.algorithms.passes.overlap import without_edges
 from quadrille.algorithms.schedule.ops import AllGather, AllReduce, Compute, Gemm, Op, reads, writes
 from quadrille.algorithms.schedule.program import Program, Repeat, in_sequence

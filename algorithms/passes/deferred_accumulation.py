@@ -20,7 +20,7 @@ nothing else touches what they touch.
 from dataclasses import dataclass, replace
 
 from quadrille.algorithms.analysis.storage import is_single_rank
-from quadrille.algorithms.passes.loops import is_layer_loop, least_iterations, sum_of
+from quadrille.algorithms.passes.rewriting import is_layer_loop, least_iterations, sum_of
 from quadrille.algorithms.schedule.expressions import Affine
 from quadrille.algorithms.schedule.ops import Compute, Op, ReduceScatter, reads, writes
 from quadrille.algorithms.schedule.program import Program, Repeat, ops

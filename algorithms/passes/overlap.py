@@ -7,7 +7,7 @@
     oag   the next weight is gathered while a product uses this one
           (`reordering/prefetch.py`); for a product alone, what its gradients need
           again is gathered while it is multiplied, into a second buffer;
-          panels are sent ahead (`reordering/double_buffer.py`)
+          panels are sent ahead (`prefetch.py`)
 
 No bit of a result changes: what is added to what, and in which order, is
 decided by the ops, and these stay.  With ors, a dW that a loop writes in every
@@ -24,10 +24,8 @@ from typing import get_args
 from quadrille.algorithms.analysis.storage import is_single_rank
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.passes.deferred_accumulation import defer_accumulation
-from quadrille.algorithms.passes.double_buffer import double_buffered
-from quadrille.algorithms.passes.loops import is_layer_loop
-from quadrille.algorithms.passes.prefetch import prefetch
-from quadrille.algorithms.passes.rewriting import map_ops
+from quadrille.algorithms.passes.prefetch import double_buffered, prefetch
+from quadrille.algorithms.passes.rewriting import is_layer_loop, map_ops
 from quadrille.algorithms.schedule.grid import Axis
 from quadrille.algorithms.schedule.ops import (
     AllGather,

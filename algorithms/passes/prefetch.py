@@ -21,16 +21,18 @@ Source: the window of one layer is that of the authors' code of AxoNN, as
 described by Singh et al., arXiv 2305.13525, section 4.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from quadrille.algorithms.analysis.storage import is_single_rank, view_sources
-from quadrille.algorithms.passes.loops import is_layer_loop, sum_of
+from quadrille.algorithms.passes.rewriting import is_layer_loop, sum_of
 from quadrille.algorithms.schedule.expressions import Affine, IntExpression, PanelCount, variables
-from quadrille.algorithms.schedule.ops import AllGather, Op, reads, writes
+from quadrille.algorithms.schedule.ops import AllGather, Broadcast, Communication, Op, Reduce, reads, writes
 from quadrille.algorithms.schedule.parts import Panel
 from quadrille.algorithms.schedule.program import Program, Repeat, ops
 from quadrille.algorithms.schedule.schedule import Schedule, all_ops
+from quadrille.algorithms.schedule.tensors import Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,3 +184,43 @@ def _rotated(entry: Repeat, steady: PrefetchedBody, last: PrefetchedBody) -> Pro
 def _fewer(entry: Repeat) -> IntExpression:
     """One turn less than a loop has."""
     return PanelCount(entry.count, offset=-1) if isinstance(entry.count, Panel) else sum_of(entry.count, -1)
+
+
+def double_buffered(program: Program, tensors: dict[str, Tensor], names: Collection[str]) -> Program:
+    """A program without edges, its loops over panels rotated; the second buffers are entered in `tensors`."""
+    changed: list[Op | Repeat] = []
+    for entry in program:
+        if not isinstance(entry, Repeat):
+            changed.append(entry)
+        elif isinstance(entry.count, Panel):
+            _give_copies(entry, tensors, names)
+            changed += _rotate_panels(entry, entry.count, names)
+        else:
+            changed.append(replace(entry, body=double_buffered(entry.body, tensors, names)))
+    return tuple(changed)
+
+
+def _marked(op: Op | Repeat, names: Collection[str]) -> bool:
+    return isinstance(op, Communication) and op.overlap in names
+
+
+def _give_copies(entry: Repeat, tensors: dict[str, Tensor], names: Collection[str]) -> None:
+    """Two copies, over the loop, of what marked ops fill or take away."""
+    for op in entry.body:
+        if _marked(op, names) and isinstance(op, Broadcast | Reduce):
+            window = op.into if isinstance(op, Broadcast) else op.source
+            tensors[window] = replace(tensors[window], copies=((entry.loop, 2),))
+
+
+def _rotate_panels(entry: Repeat, panel: Panel, names: Collection[str]) -> Program:
+    """The loop with the broadcasts of each turn in the turn before."""
+    sent = tuple(takewhile(lambda op: isinstance(op, Broadcast) and _marked(op, names), entry.body))
+    if not sent:
+        return (entry,)
+    rest, loop, last = entry.body[len(sent) :], entry.loop, PanelCount(panel, offset=-1)
+    ahead = Repeat(loop, 1, sent, first=Affine(loop, offset=1))
+    return (
+        Repeat(loop, 1, sent),
+        Repeat(loop, last, (ahead, *rest)),
+        Repeat(loop, 1, rest, first=last),
+    )

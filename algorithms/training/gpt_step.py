@@ -11,7 +11,7 @@ pipeline all of it is one program.
 
 from dataclasses import dataclass, replace
 
-from quadrille.algorithms.schedule.expressions import Affine, IntExpression, Sum
+from quadrille.algorithms.schedule.expressions import Affine, IntExpression, Max, Min, Sum
 from quadrille.algorithms.schedule.ops import Kernel, Op, Pointwise, Receive, Send, reads, writes
 from quadrille.algorithms.schedule.program import Program, Repeat
 from quadrille.algorithms.schedule.program import ops as ops_of
@@ -20,7 +20,6 @@ from quadrille.algorithms.schedule.tensors import Tensor
 from quadrille.algorithms.training.adam import Adam
 from quadrille.algorithms.training.layers import Layer, Parameter
 from quadrille.algorithms.training.pipeline import BACKWARD_LANE, CHUNK, FORWARD_LANE, Stages
-from quadrille.algorithms.training.pipeline_expressions import Max, Min
 from quadrille.algorithms.training.steps import Steps, accumulate_loss, on_stages
 from quadrille.algorithms.training.transformer import LAYER
 from quadrille.algorithms.training.vocabulary import TABLE

@@ -21,21 +21,23 @@ Clusters Using Megatron-LM", arXiv 2104.04473, section 2.2.
 from dataclasses import dataclass, replace
 
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.schedule.expressions import Affine, IntExpression, Sum
-from quadrille.algorithms.schedule.program import Program, Repeat
-from quadrille.algorithms.schedule.tensors import Copies, Tensor
-from quadrille.algorithms.training.layers import Layer
-from quadrille.algorithms.training.microbatches import MICROBATCH
-from quadrille.algorithms.training.pipeline_expressions import (
+from quadrille.algorithms.schedule.expressions import (
+    Affine,
     CyclicLookup,
     FloorDivision,
+    IntExpression,
     Lookup,
     Min,
     Modulo,
     PartLength,
     PartStart,
     Scaled,
+    Sum,
 )
+from quadrille.algorithms.schedule.program import Program, Repeat
+from quadrille.algorithms.schedule.tensors import Copies, Tensor
+from quadrille.algorithms.training.layers import Layer
+from quadrille.algorithms.training.microbatches import MICROBATCH
 from quadrille.algorithms.training.transformer import LAYER
 
 CHUNK, TURN, SLOT = "chunk", "turn", "slot"

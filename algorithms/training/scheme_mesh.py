@@ -27,10 +27,9 @@ from quadrille.algorithms.schedule.parts import Panel, Part
 from quadrille.algorithms.schedule.program import Program
 from quadrille.algorithms.schedule.tensors import Copies, Tensor
 from quadrille.algorithms.training.architecture import PLAIN, Architecture
-from quadrille.algorithms.training.biases import bias_of
 from quadrille.algorithms.training.layers import Layer, Parameter, Start
 from quadrille.algorithms.training.scheme import Layout, Linear, Vector, check_axes
-from quadrille.algorithms.training.vectors import on_first_row
+from quadrille.algorithms.training.vectors import bias_of, on_first_row
 from quadrille.algorithms.training.vocabulary_mesh import mesh_embedding, mesh_vocabulary_loss
 
 WIDEST = 1 << 62

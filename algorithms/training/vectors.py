@@ -13,16 +13,16 @@ Source: Xu et al. (Optimus), arXiv 2104.05343, section 3.2; Bian et al., arXiv
 2105.14450, section 3.1.2 and algorithms 7 and 8 (matrix-vector operations).
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from quadrille.algorithms.schedule.expressions import Affine
 from quadrille.algorithms.schedule.grid import Axis
-from quadrille.algorithms.schedule.ops import AllGather, Broadcast, Reduce, ReduceScatter
+from quadrille.algorithms.schedule.ops import AllGather, Broadcast, Kernel, Reduce, ReduceScatter
 from quadrille.algorithms.schedule.parts import Part
 from quadrille.algorithms.schedule.program import Program
 from quadrille.algorithms.schedule.tensors import Copies, Tensor
 from quadrille.algorithms.training.layers import Parameter, Start
-from quadrille.algorithms.training.scheme import ONE, Layout, Vector
+from quadrille.algorithms.training.scheme import ONE, Layout, Linear, Scheme, Vector
 
 
 def repeated(name: str, columns: Part, layout: Layout, start: Start, copies: Copies) -> Vector:
@@ -76,3 +76,32 @@ def on_diagonal(name: str, columns: Part, layout: Layout, start: Start, copies: 
         fetch(" again"),
         give_back,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Bias:
+    """A bias, or none.
+
+    Parameters
+    ----------
+    add : ops that add it to the product
+    gradient : ops from the product's gradient to the stored one of the bias
+    """
+
+    tensors: tuple[Tensor, ...] = ()
+    parameters: tuple[Parameter, ...] = ()
+    add: Program = ()
+    gradient: Program = ()
+
+
+def bias_of(linear: Linear, scheme: Scheme, after: Layout) -> Bias:
+    """The bias of a product whose output lies as `after` says."""
+    if not linear.biased:
+        return Bias()
+    name = linear.name
+    bias = scheme.vector(f"{name} b", linear.outputs, after, "zeros", linear.copies)
+    add = Kernel(name=f"{name} add b", function="add_bias", updates=(linear.into,), sources=(bias.local,))
+    sums = Kernel(
+        name=f"{name} sum db", function="column_sums", into=(bias.local_gradient,), sources=(linear.into_gradient,)
+    )
+    return Bias(bias.tensors, (bias.parameter,), (*bias.fetch, add), (sums, *bias.reduce_gradient))

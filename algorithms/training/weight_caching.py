@@ -15,9 +15,8 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.passes.loops import least_iterations, sum_of
 from quadrille.algorithms.passes.overlap import without_edges
-from quadrille.algorithms.passes.rewriting import rename_tensors
+from quadrille.algorithms.passes.rewriting import least_iterations, rename_tensors, sum_of
 from quadrille.algorithms.schedule.ops import AllGather, Op, reads, writes
 from quadrille.algorithms.schedule.program import Program, Repeat, in_sequence, ops
 from quadrille.algorithms.schedule.schedule import Schedule, all_ops

@@ -83,7 +83,7 @@ def _device(measured: CalibrationMeasurements) -> Device:
             dtype: max(row.flops_per_second / row.threads for row in rows if row.dtype == dtype) for dtype in DTYPES
         },
         memory_bytes_per_second=2 * stream,
-        memory_bytes=float(memory_available.bytes_available() or 1 << 30),
+        memory_bytes=float(memory_available.bytes_available()),
         overhead_seconds=measured.overheads.compute_seconds,
         gemm=rows,
         memory=memory,

@@ -1,4 +1,4 @@
-"""What `quadrille lab` does: from the words that were typed to a laboratory, and what is printed."""
+"""The `quadrille lab` commands: from the user's words to a laboratory, and the printed results."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -39,15 +39,15 @@ SCHEMA = "quadrille/laboratories/1"
 
 
 class LaboratoryStatus(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A laboratory, as `lab status --json` tells of it.
+    """A laboratory, as `lab status --json` reports it.
 
     Parameters
     ----------
-    topology : what was asked for, as it was typed
-    addresses : of each host
-    namespaces : of each place, hosts and switches
-    bytes_per_second : of each link, by its name
-    owner : process whose end is the laboratory's end; null for one that stays until it is taken down
+    topology : topology as the user typed it
+    addresses : address of each host
+    namespaces : namespace of each node, hosts and switches
+    bytes_per_second : rate of each link by its name
+    owner : process whose end is the laboratory's end; null for a laboratory that stays until it is taken down
     abandoned : whether that process was killed
     """
 
@@ -61,14 +61,14 @@ class LaboratoryStatus(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 
 class LaboratoryList(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Those of this machine."""
+    """The laboratories of this machine."""
 
     laboratories: list[LaboratoryStatus]
     provenance: Provenance
 
 
 def bring_up(topology: str, *, rate: str, routing: str, name: str) -> None:
-    """A laboratory that stays, and how to use it."""
+    """Bring up a laboratory that stays, and print how to use it."""
     wanted = laboratory_of(topology, rate, routing, register.check_name(name))
     with signals_as_interrupts():
         entry = laboratory.up(wanted)
@@ -86,11 +86,11 @@ def run_in(
     name: str,
     is_program: bool = False,
 ) -> int:
-    """Exit status of a command on the ranks of a laboratory that stands for as long as it runs.
+    """The exit status of a command on the ranks of a laboratory that is up while the command runs.
 
     Parameters
     ----------
-    is_program : whether it is a program of its own, and no command of Quadrille
+    is_program : whether the command is a program of its own and no Quadrille command
     """
     from quadrille.experiments.laboratory.ranks import launch_in, with_topology
     from quadrille.runtime.launching.launch import PROGRAM
@@ -102,7 +102,7 @@ def run_in(
 
 
 def take_down(name: str) -> None:
-    """Take one down, and say whether there was one."""
+    """Take one laboratory down and print whether it existed."""
     if laboratory.down(name):
         print(f"laboratory {name} is down")
         return
@@ -111,12 +111,12 @@ def take_down(name: str) -> None:
 
 
 def show(*, json: str, command: Sequence[str]) -> None:
-    """All laboratories of this machine.
+    """Print all laboratories of this machine.
 
     Parameters
     ----------
-    json : where they go as JSON, `-` for stdout; nothing else is said then
-    command : the words of the command line, for provenance
+    json : file for the JSON output, `-` for stdout; nothing else is printed then
+    command : words of the command line, for provenance
     """
     entries = list(register.every())
     if json:
@@ -129,11 +129,11 @@ def show(*, json: str, command: Sequence[str]) -> None:
 
 
 def laboratory_of(topology: str, rate: str = "", routing: str = "", name: str = "") -> Laboratory:
-    """What was asked for, checked before anything is made.
+    """The laboratory that the words describe, checked before anything is created.
 
     Raises
     ------
-    InputError : not allowed here; a topology, rate, routing or name that cannot be
+    InputError : no permission here; a topology, rate, routing or name that is impossible
     """
     namespaces.check_allowed()
     name = register.check_name(name or f"run{os.getpid()}")
@@ -147,17 +147,17 @@ def laboratory_of(topology: str, rate: str = "", routing: str = "", name: str = 
     elif machine is None:
         _check_rates_are_said(topology)
     _say_what_is_not_set(topology)
-    made = wiring(net, rule)
+    plan = wiring(net, rule)
     working = np.flatnonzero(~net.failed)
     rates = dict(zip(net.link_names(working), net.bandwidths[working].tolist(), strict=True))
     in_full = _in_full(topology if machine is None else _typed(machine), factor)
-    return Laboratory(name, topology, made, rates, in_full, str(rule))
+    return Laboratory(name, topology, plan, rates, in_full, str(rule))
 
 
 def _network(topology: str, machine: Machine | None) -> Network:
-    """The topology, with stand-ins for rates that are not said, and for latencies, which cannot be set.
+    """The topology, with placeholders for missing rates and for latencies, which cannot be set.
 
-    Of a machine file with the links' own rates: what headers of packets take of them they take again.
+    A machine file gives the links' own rates: the overhead of packet headers occurs again in the laboratory.
     """
     if machine is not None:
         return network_of(msgspec.structs.replace(machine, network=None))
@@ -168,12 +168,12 @@ def _network(topology: str, machine: Machine | None) -> Network:
 
 
 def _arguments(topology: str) -> dict[str, Argument]:
-    """Of a family, with stand-ins for what need not be said."""
+    """The arguments of a topology family, with placeholders for optional ones."""
     return with_stand_ins(*parse_topology(topology), {"latency": 0.0, "bandwidth": 1.0})
 
 
 def _check_rates_are_said(topology: str) -> None:
-    """Refuse, where no rate is given, a family without one of its own."""
+    """Refuse a family without rates if no --rate is given."""
     family = topology.partition(":")[0]
     if family in FAMILIES and not any(name.startswith("bandwidth") for name in parse_topology(topology)[1]):
         raise InputError(
@@ -189,7 +189,7 @@ def _say_what_is_not_set(topology: str) -> None:
 
 
 def _typed(machine: Machine) -> str:
-    """A machine's topology as one types it; empty where links have failed or are slower, which cannot be typed."""
+    """A machine's topology as command line text; empty with failed or slower links, which cannot be written so."""
     if machine.faults is not None and (machine.faults.fail or machine.faults.degrade):
         return ""
     said = {
@@ -202,9 +202,9 @@ def _typed(machine: Machine) -> str:
 
 
 def _in_full(topology: str, factor: float) -> str:
-    """The topology with the rates that its links have, as `calibrate` is told it.
+    """The topology with the rates of its links, as `calibrate` takes it.
 
-    Empty where there are no such words: for a file whose rates were changed.
+    It is empty if it cannot be written so: for a file whose rates were changed.
 
     >>> _in_full("star:hosts=2", 25e6)
     'star:bandwidth=25000000.0,hosts=2'
@@ -222,12 +222,12 @@ def _in_full(topology: str, factor: float) -> str:
 
 
 def _faster(bandwidths: Argument, factor: float) -> str:
-    """A bandwidth, or several joined by x, times a factor."""
+    """A bandwidth, or several bandwidths joined by x, multiplied by a factor."""
     return "x".join(str(float(word) * factor) for word in str(bandwidths).split("x"))
 
 
 def _described(entry: LaboratoryRecord) -> Iterator[str]:
-    """Lines about one laboratory."""
+    """The printed lines of one laboratory."""
     slowest, fastest = min(entry.rates.values()), max(entry.rates.values())
     rates = format_bytes_per_second(slowest) + (f" to {format_bytes_per_second(fastest)}" if fastest > slowest else "")
     switches = len(entry.namespaces) - len(entry.addresses)

@@ -1,4 +1,4 @@
-"""Ranks on the hosts of a laboratory: mpirun on its first host, and its agent instead of ssh."""
+"""Ranks on the hosts of a laboratory: mpirun runs on the first host and uses the laboratory's agent instead of ssh."""
 
 import os
 import sys
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 ENTER = ("-P", "-m", "quadrille.runtime.laboratory.enter")
 NETWORK = {"pml": "ob1", "btl": "tcp,self", "btl_tcp_if_include": HOST_INTERFACE, "mpi_yield_when_idle": "1"}
-"""Open MPI over this network only; hosts share cores, so a rank that waits gives its own away."""
+"""Open MPI options: only this network; a waiting rank yields its core, which hosts share."""
 
 
 def launch_in(
@@ -34,17 +34,17 @@ def launch_in(
     *,
     program: Sequence[str] | None = PROGRAM,
 ) -> int:
-    """Exit status of a command on ranks that are spread evenly over the hosts, in order.
+    """The exit status of a command on ranks that are spread evenly over the hosts, in order.
 
     Parameters
     ----------
-    program : how Python is told what a rank runs; None where the command is a program of its own
+    program : Python arguments that select what a rank runs; None if the command is a program of its own
 
     Raises
     ------
-    InputError : what cannot be started here (see `with_topology`), another MPI than Open MPI
+    InputError : a command that cannot run here (see `with_topology`), or an MPI other than Open MPI
     """
-    told = with_topology(entry, ranks, command)
+    full_command = with_topology(entry, ranks, command)
     library = loaded_mpi(os.environ)
     if library.vendor != "Open MPI":
         raise InputError(f"mpi4py loads {library}: a laboratory starts its ranks by Open MPI: install its package")
@@ -53,7 +53,7 @@ def launch_in(
     first = next(iter(entry.addresses))
     return launch(
         ranks,
-        told,
+        full_command,
         [*_options(entry, ranks, library), *launcher_options],
         environment=environment,
         program=program,
@@ -63,30 +63,31 @@ def launch_in(
 
 
 def launched_in(entry: LaboratoryRecord, launcher_options: Sequence[str] = ()) -> "Launched":
-    """What starts ranks in a laboratory that stands, for a batch of runs; mpirun is given the options each time."""
+    """A function that starts ranks in a running laboratory, for a batch of runs."""
 
-    def launched(what: str, ranks: int, command: Sequence[str], *, program: Sequence[str] = PROGRAM) -> None:
-        raise_for_status(what, launch_in(entry, ranks, command, launcher_options, program=program))
+    def launched(name: str, ranks: int, command: Sequence[str], *, program: Sequence[str] = PROGRAM) -> None:
+        raise_for_status(name, launch_in(entry, ranks, command, launcher_options, program=program))
 
     return launched
 
 
 def with_topology(entry: LaboratoryRecord, ranks: int, command: Sequence[str]) -> list[str]:
-    """The command as its ranks get it: a calibration is told how the hosts are wired and reached, unless it was.
+    """The command for the ranks: a calibration gets the topology and routing of the laboratory, unless it names them.
 
     Raises
     ------
-    InputError : fewer than one rank; a calibration where no file or words say the links' rates, that is told of other
-        links than these, or of fewer ranks than hosts
+    InputError : fewer than one rank; a calibration whose link rates no file or text describes, that names other links,
+        or
+        that has fewer ranks than hosts
     """
     hosts = len(entry.addresses)
     if ranks < 1:
         raise InputError(f"-n {ranks}: the number of ranks is a whole number from 1")
-    given = [word.partition("=")[0] for word in command]
-    if given[:1] != ["calibrate"]:
+    flags = [word.partition("=")[0] for word in command]
+    if flags[:1] != ["calibrate"]:
         return list(command)
-    ways = [] if "--routing" in given else ["--routing", entry.routing]
-    if "--topology" in given:
+    ways = [] if "--routing" in flags else ["--routing", entry.routing]
+    if "--topology" in flags:
         _check_links(entry, _value_of("--topology", command))
         return [*command, *ways]
     if not entry.in_full:
@@ -103,7 +104,7 @@ def with_topology(entry: LaboratoryRecord, ranks: int, command: Sequence[str]) -
 
 
 def _value_of(flag: str, command: Sequence[str]) -> str:
-    """What a command is told by a flag that it has; empty where the word behind it is missing.
+    """The value of a flag in a command; empty if its value is missing.
 
     >>> _value_of("--out", ["calibrate", "--out=a"]), _value_of("--out", ["--out", "b"]), _value_of("--out", ["--out"])
     ('a', 'b', '')
@@ -114,7 +115,7 @@ def _value_of(flag: str, command: Sequence[str]) -> str:
 
 
 def _check_links(entry: LaboratoryRecord, topology: str) -> None:
-    """Refuse a wiring that has not the links of a laboratory."""
+    """Refuse a topology whose links are not those of the laboratory."""
     net = network_without_speeds(parse_topology_option(topology, len(entry.addresses)))
     if not entry.rates.keys() <= set(net.link_names(np.arange(net.link_count))):
         raise InputError(
@@ -124,7 +125,7 @@ def _check_links(entry: LaboratoryRecord, topology: str) -> None:
 
 
 def _options(entry: LaboratoryRecord, ranks: int, library: Mpi) -> list[str]:
-    """What mpirun is told."""
+    """The mpirun options."""
     agent = register.write_agent(entry.name, [sys.executable, *ENTER, "--agent"])
     slots = _slots(ranks, len(entry.addresses))
     named = ",".join(
@@ -136,7 +137,7 @@ def _options(entry: LaboratoryRecord, ranks: int, library: Mpi) -> list[str]:
 
 
 def _agent_option(library: Mpi) -> tuple[str, str]:
-    """By which mpirun is told what stands for ssh.
+    """The mpirun option that names the replacement of ssh.
 
     >>> _agent_option(Mpi("Open MPI", "4.1.6")), _agent_option(Mpi("Open MPI", "5.0.11"))
     (('--mca', 'plm_rsh_agent'), ('--prtemca', 'plm_ssh_agent'))
@@ -147,7 +148,7 @@ def _agent_option(library: Mpi) -> tuple[str, str]:
 
 
 def _slots(ranks: int, hosts: int) -> list[int]:
-    """Ranks of each host, as predictions have them.
+    """The number of ranks on each host, as predictions assume it.
 
     >>> _slots(4, 4), _slots(2, 4), _slots(6, 4)
     ([1, 1, 1, 1], [1, 1, 0, 0], [2, 2, 1, 1])

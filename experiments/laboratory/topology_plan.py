@@ -1,10 +1,9 @@
-"""What a topology comes to as namespaces of one machine: places, cables, addresses and routes.
+"""From a topology to a namespace plan: nodes, cables, addresses and routes on one machine.
 
-Every node is a namespace.  A host has one interface, `eth0`, with its address,
-and sends everything to the other end of its cable; a switch forwards by
-address, on the very links that the simulator's routing takes.  A host of
-several cables is itself and a switch beside it, joined by a cable without a limit.
-Next hops are known by their hardware addresses, so no packet ever asks for one.
+Every node becomes a namespace. A host has one interface, `eth0`, with its address, and sends everything to the other
+end of its cable. A switch forwards by address over exactly the links of the simulator's routing. A host with several
+cables becomes a host and a switch beside it, joined by a cable without a rate limit. Next hops are known by their
+hardware addresses, so no packet ever needs address resolution.
 """
 
 from collections import defaultdict
@@ -28,14 +27,14 @@ from quadrille.topologies.routes.routing import Routes, Routing, Rule
 
 MOST_HOSTS, MOST_SWITCHES = 16, 64
 SLOWEST, FASTEST = 125e3, 1.25e9
-"""Rates of a cable that a token bucket keeps [B/s]: 1 Mbit/s to 10 Gbit/s."""
+"""The slowest and the fastest rate that a token bucket keeps [B/s]: 1 Mbit/s and 10 Gbit/s."""
 SHORTEST = Routing()
 SINGLE_PATH_RULES: tuple[Rule, ...] = ("shortest", "minimal", "ecmp", "valiant")
-"""Rules of routing that give a pair one way, as static routes do."""
+"""Routing rules with one path per pair, as static routes need it."""
 
 
 def slowest_of_hosts(net: Network) -> float:
-    """Rate of the slowest cable of a host [B/s], which `--rate` sets.
+    """The rate of a host's slowest cable [B/s], which `--rate` sets.
 
     Raises
     ------
@@ -48,7 +47,7 @@ def slowest_of_hosts(net: Network) -> float:
 
 
 def scaled(net: Network, rate: float) -> Network:
-    """The network with the slowest cable of a host at this rate [B/s], and all others in proportion.
+    """The network with a host's slowest cable at this rate [B/s] and all other cables in proportion.
 
     >>> from quadrille.topologies.families.leaf_spine import leaf_spine
     >>> net = leaf_spine(2, 1, 2, bandwidth=4.0, latency=0.0, uplink_bandwidth=8.0)
@@ -59,29 +58,29 @@ def scaled(net: Network, rate: float) -> Network:
 
 
 def wiring(net: Network, routing: Routing = SHORTEST) -> NamespacePlan:
-    """What this network comes to.
+    """The namespace plan of this network.
 
     >>> from quadrille.topologies.families.star import star
-    >>> made = wiring(star(3, bandwidth=25e6, latency=0.0))
-    >>> made.places, made.addresses["host:2"], len(made.cables)
+    >>> plan = wiring(star(3, bandwidth=25e6, latency=0.0))
+    >>> plan.places, plan.addresses["host:2"], len(plan.cables)
     (('host:0', 'host:1', 'host:2', 'switch:0'), '10.77.0.3', 3)
 
     Raises
     ------
     InputError : GPUs instead of hosts, too many hosts or switches, a rate that no token bucket keeps, a routing
-        rule that gives a pair several ways, or one that passes a place twice
+        rule with several paths per pair, or a path that visits a node twice
     """
     check_places(net, net.name)
     _check(net, routing)
-    return _Wires(net).wiring(routing)
+    return _PlanBuilder(net).wiring(routing)
 
 
 def check_places(net: Network, topology: str) -> None:
-    """Refuse a network of other places than a laboratory has, whatever its rates.
+    """Refuse a network whose nodes a laboratory cannot have, whatever its rates.
 
     Parameters
     ----------
-    topology : what was asked for
+    topology : topology as the user typed it
 
     Raises
     ------
@@ -110,8 +109,8 @@ def _check(net: Network, routing: Routing) -> None:
             )
 
 
-class _Wires:
-    """The ends of cables of one network, by its links."""
+class _PlanBuilder:
+    """Builds the namespace plan of one network."""
 
     def __init__(self, net: Network) -> None:
         self._net = net
@@ -156,7 +155,7 @@ class _Wires:
         return Port(place, interface, f"02:51:00:00:{number >> 8:02x}:{number & 255:02x}", rate)
 
     def _out_of_hosts(self) -> Iterator[ForwardingRoute]:
-        """Hosts send everything to the other end of their only cable."""
+        """Routes of the hosts: everything goes to the other end of their only cable."""
         for cable in self._cables:
             for port, end in ((cable.one, cable.other), (cable.other, cable.one)):
                 if port.place in self._addresses:
@@ -165,14 +164,14 @@ class _Wires:
                             yield ForwardingRoute(port.place, address, "", port.interface, end.hardware)
 
     def _into_hosts(self) -> Iterator[ForwardingRoute]:
-        """What stands beside a host hands it what is for it."""
+        """Routes from the switch beside a host to the host."""
         for cable in self._cables:
             if cable.other.place == _beside(cable.one.place):
                 address = self._addresses[cable.one.place]
                 yield ForwardingRoute(cable.other.place, address, "", cable.other.interface, cable.one.hardware)
 
     def _ways(self, routing: Routing) -> dict[tuple[int, int], list[int]]:
-        """The links from each host to each other, by their places."""
+        """The links from each host to each other host, by host index."""
         places = range(len(self._hosts))
         pairs = [(source, target) for source in places for target in places if source != target]
         paths = Routes(self._net, routing).between([pair[0] for pair in pairs], [pair[1] for pair in pairs])
@@ -184,15 +183,15 @@ class _Wires:
         return found
 
     def _passing(self, ways: Mapping[tuple[int, int], Sequence[int]]) -> dict[Port, tuple[Pair, ...]]:
-        """By the ports of all links, the pairs whose ways go over them."""
-        found: dict[Port, list[Pair]] = {port: [] for port, _ in self._ports.values()}
+        """The pairs of hosts whose paths use each port."""
+        pairs_by_port: dict[Port, list[Pair]] = {port: [] for port, _ in self._ports.values()}
         for (source, target), way in ways.items():
             for link in way:
-                found[self._ports[link][0]].append((self._address(source), self._address(target)))
-        return {port: tuple(pairs) for port, pairs in found.items()}
+                pairs_by_port[self._ports[link][0]].append((self._address(source), self._address(target)))
+        return {port: tuple(pairs) for port, pairs in pairs_by_port.items()}
 
     def _between(self, ways: Mapping[tuple[int, int], Sequence[int]]) -> Iterator[ForwardingRoute]:
-        """What switches forward: by target alone where all sources take the same link."""
+        """Routes of the switches: by target alone where the paths of all sources use the same link."""
         taken: dict[tuple[str, int], dict[int, int]] = defaultdict(dict)
         for (source, target), way in ways.items():
             for link in way:
@@ -207,7 +206,7 @@ class _Wires:
                 yield ForwardingRoute(place, self._address(target), come_from, port.interface, end.hardware)
 
     def _check_passed_once(self, way: Ints, source: int, target: int, routing: Routing) -> None:
-        """Refuse a way that comes back to a place: routes, which have no memory, would take the same link again."""
+        """Refuse a path that visits a node twice: static routes would take the same link again."""
         passed = [*self._net.sources[way].tolist(), int(self._net.targets[way[-1]])]
         twice = next((node for place, node in enumerate(passed) if node in passed[:place]), None)
         if twice is not None:
@@ -222,16 +221,16 @@ class _Wires:
 
 
 def _beside(host: str) -> str:
-    """The switch beside a host of several cables."""
+    """The name of the switch beside a host with several cables."""
     return f"beside-{host}"
 
 
 def _pairs(net: Network) -> Iterator[tuple[int, int]]:
-    """The two directions of every cable that carries anything.
+    """The two directions of every cable that is up.
 
     Raises
     ------
-    InputError : a link that has none back
+    InputError : a link without a reverse direction
     """
     waiting: dict[tuple[int, int], list[int]] = defaultdict(list)
     for number in np.flatnonzero(~net.failed).tolist():

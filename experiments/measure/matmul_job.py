@@ -4,8 +4,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, cast
 
-from quadrille.algorithms.matmuls.forms import Form, Product
-from quadrille.algorithms.matmuls.matmul import Matmul
+from quadrille.algorithms.matmuls.matmul import Form, Matmul, Product
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.experiments.workloads.matmul import MatmulExperiment
 from quadrille.experiments.workloads.run_options import RunOptions, VerifyMethod

@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.matmuls.forms import Operand
-from quadrille.algorithms.matmuls.matmul import Matmul
+from quadrille.algorithms.matmuls.matmul import Matmul, Operand
 from quadrille.runtime.files.matrix_files import (
     MatrixWriter,
     check_writable,

@@ -95,7 +95,7 @@ def _measure(prepared: PreparedRun) -> tuple[Measured, Execution]:
             choices=choices,
             library=site.library,
             between=beside.measure,
-            watcher=own_reporter(),
+            reporter=own_reporter(),
             progress=prepared.message_options.progress,
         )
         with remark_if_long("verifying the result", is_root=site.is_root), local_work("checking the result"):

@@ -37,8 +37,8 @@ import simpy
 
 from quadrille.algorithms.analysis import alpha_beta
 from quadrille.algorithms.analysis.alpha_beta import Link
-from quadrille.algorithms.analysis.copies import local_copies
 from quadrille.algorithms.analysis.op_plans import OpPlans
+from quadrille.algorithms.analysis.storage import local_copies
 from quadrille.algorithms.analysis.traffic import Traffic, ranges, traffic
 from quadrille.algorithms.collectives.choices import Choices
 from quadrille.algorithms.schedule.grid import Axis, Grid

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from quadrille.algorithms.analysis.axonn import MODELLED, block_seconds
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Axis
-from quadrille.algorithms.training.axonn_gpt import MODELLED, block_seconds
 from quadrille.algorithms.units import format_bytes
 from quadrille.experiments.rank.bandwidths import Ring, known, simulated_bandwidth, table_of
 from quadrille.experiments.rank.candidates import Candidates, Ints, candidates

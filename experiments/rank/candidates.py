@@ -7,9 +7,9 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
+from quadrille.algorithms.analysis.axonn import MODELLED
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Axis, Grid
-from quadrille.algorithms.training.axonn_gpt import MODELLED
 from quadrille.algorithms.training.models import ModelShape
 from quadrille.experiments.workloads.grids import factorisations
 from quadrille.experiments.workloads.rank_orders import ORDERS, distinct_orders
@@ -74,7 +74,8 @@ class Candidates:
 def candidates(gpus: int, limits: Limits, shape: ModelShape, batch: int) -> Candidates:
     """Every grid of so many GPUs on which the model can be trained, in every order that differs.
 
-    >>> from quadrille.algorithms.training.model_words import find_shape
+    >>> from quadrille.algorithms.training.model_files import find_shape
+
     >>> found = candidates(4, Limits(), find_shape("tiny"), batch=8)
     >>> len(found), str(found.grid(0)), found.grid(0).order[:4]
     (16, 'x=4', ('x', 'y', 'z', 'data'))

@@ -3,7 +3,7 @@
     seconds = (products at the peak of the device + communication of layers) · bubble
     bytes   = weights, gradients and optimizer of the layers, nothing else
 
-Communication is that of the 4D model (`quadrille.algorithms.training.axonn_gpt`), with what
+Communication is that of the 4D model (`quadrille.algorithms.analysis.axonn`), with what
 a pipeline and ZeRO change: weights are gathered for every microbatch.  Other
 schemes are charged the same, so the estimate says which of a scheme's
 configurations are looked at first, and no scheme is compared by it.
@@ -11,9 +11,9 @@ configurations are looked at first, and no scheme is compared by it.
 
 from collections.abc import Mapping, Sequence
 
+from quadrille.algorithms.analysis.axonn import MODELLED, Product, block_seconds
 from quadrille.algorithms.schedule.grid import Axis
 from quadrille.algorithms.schedule.tensors import ITEM_BYTES
-from quadrille.algorithms.training.axonn_gpt import MODELLED, Product, block_seconds
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.training.models import ModelShape
 from quadrille.experiments.rank.turns import stages_of

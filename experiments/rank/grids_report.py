@@ -2,11 +2,11 @@
 
 import msgspec
 
+from quadrille.algorithms.analysis.axonn import MODELLED, Form
 from quadrille.algorithms.formats.record import Granularity, Shards
 from quadrille.algorithms.formats.workload import Workload
 from quadrille.algorithms.provenance import Provenance
 from quadrille.algorithms.schedule.grid import Grid
-from quadrille.algorithms.training.axonn_gpt import MODELLED, Form
 from quadrille.experiments.predict.training_step import TrainingStep
 from quadrille.experiments.rank.agreement import kendall_tau
 from quadrille.experiments.rank.analytical import Ranked

@@ -15,9 +15,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from quadrille.algorithms.analysis.axonn import MODELLED
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Grid
-from quadrille.algorithms.training.axonn_gpt import MODELLED
 from quadrille.experiments.rank.bandwidths import Ring, known, simulated_bandwidth, table_of
 from quadrille.experiments.rank.configurations import LeftOut, Space, configurations
 from quadrille.experiments.rank.estimate import estimated_seconds, least_bytes

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.matmuls.forms import Operand, Product
+from quadrille.algorithms.matmuls.matmul import Operand, Product
 from quadrille.experiments.output.destinations import same_file
 
 if TYPE_CHECKING:

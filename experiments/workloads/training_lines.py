@@ -9,7 +9,7 @@ from msgspec import UNSET
 from quadrille.algorithms.formats.record import PathPart, PathSegment, Record
 from quadrille.algorithms.formats.workload import Gpt, Workload
 from quadrille.algorithms.training.architecture import Architecture
-from quadrille.algorithms.training.model_words import NEEDED, OPTIONAL, TRAITS
+from quadrille.algorithms.training.model_files import NEEDED, OPTIONAL, TRAITS
 from quadrille.algorithms.units import format_bytes, format_seconds
 
 LOSSES_SHOWN = 12

@@ -1,25 +1,19 @@
 """The program `quadrille` and its groups of commands, to which the modules beside this one add theirs."""
 
-import typer
+from quadrille.cli.commands import Group
 
-HELP = (
-    "Sharded matrix multiplication and training steps, written once: predicted by a simulator, measured on MPI ranks."
+app = Group(
+    "quadrille",
+    "Sharded matrix multiplication and training steps, written once: predicted by a simulator, measured on MPI ranks.",
 )
-
-app = typer.Typer(
-    name="quadrille",
-    help=HELP,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    add_completion=False,
-)
-study = typer.Typer(help="Questions asked of the simulator and of this machine.", rich_markup_mode=None)
-app.add_typer(study, name="study")
-topology_group = typer.Typer(
-    help="Networks: what they are made of, how wide and how far they are.", rich_markup_mode=None
-)
-app.add_typer(topology_group, name="topology")
-laboratory_group = typer.Typer(
-    help="A topology as a real network of namespaces on this machine (Linux, root).", rich_markup_mode=None
-)
-app.add_typer(laboratory_group, name="lab")
+app.panels = {
+    "Predict": ("simulate", "rank", "sweep", "schedule", "explain", "collective", "flows"),
+    "Measure": ("launch", "run", "calibrate", "compare", "operands", "lab", "bench"),
+    "Look up": ("machines", "models", "topologies", "topology", "schema", "completion"),
+    "Ask": ("study",),
+}
+study = Group("study", "Questions asked of the simulator and of this machine.")
+topology_group = Group("topology", "Networks: their links, their bisection bandwidth, their diameter.")
+laboratory_group = Group("lab", "A topology as a network of namespaces on this machine (Linux, root).")
+for group in (study, topology_group, laboratory_group):
+    app.add_command(group)

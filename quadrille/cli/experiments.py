@@ -2,14 +2,17 @@
 
 from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
-import typer
+import click
 
 from quadrille.cli.app import app
+from quadrille.cli.commands import argument, flag, switch
 from quadrille.cli.networks import COLLECTIVE
 from quadrille.cli.options import (
     CARRIED_OUT,
     DESTINATIONS,
     EXPERIMENT,
+    FROM_FILE,
+    FROM_RECORD,
     GRANULARITY,
     INPUTS,
     ON_MACHINE,
@@ -30,10 +33,8 @@ from quadrille.cli.options import (
     Sizes,
     Transposed,
     experiment_words,
-    flag,
     flags_of,
     machine_words,
-    switch,
     taken,
     typed,
     with_flags,
@@ -41,9 +42,9 @@ from quadrille.cli.options import (
 
 if TYPE_CHECKING:
     from quadrille.algorithms.formats.record import AskedGranularity
-    from quadrille.algorithms.matmuls.forms import Operand
+    from quadrille.algorithms.matmuls.matmul import Operand
+    from quadrille.cli.words.matmul import MatmulWords
     from quadrille.experiments.output.destinations import Destinations
-    from quadrille.experiments.words.matmul import MatmulWords
     from quadrille.experiments.workloads.run_options import RunOptions
 
 
@@ -51,12 +52,12 @@ COUNTED = flags_of(gpus=(Gpus, ""))
 """How many GPUs the grid of one experiment has to fit."""
 
 
-def words_on_gpus(context: typer.Context, given: dict[str, Any]) -> "MatmulWords":
+def words_on_gpus(context: click.Context, given: dict[str, Any]) -> "MatmulWords":
     """The words that name the experiment, with a grid that fits the GPUs; says which GPUs stay idle."""
     import os
 
     from quadrille.cli.root_rank import is_first
-    from quadrille.experiments.words.gpus import idle_gpus, on_gpus
+    from quadrille.cli.words.gpus import idle_gpus, on_gpus
     from quadrille.runtime.host.console import remark
 
     on = machine_words(given)
@@ -69,6 +70,8 @@ def words_on_gpus(context: typer.Context, given: dict[str, Any]) -> "MatmulWords
 
 
 EXPERIMENT_AND_RUN = (
+    FROM_FILE,
+    FROM_RECORD,
     COUNTED,
     EXPERIMENT,
     TRAINING,
@@ -90,7 +93,7 @@ not changed by it; `run` checks the machine and names it in its record.
 
 def run_options(given: dict[str, Any]) -> "RunOptions":
     """The run options that the flags name."""
-    from quadrille.experiments.words.runs import RunWords, parse_run
+    from quadrille.cli.words.runs import RunWords, parse_run
 
     inputs = {"A": given["a"], "B": given["b"], "dC": given["dc"]}
     outputs = {"C": given["c"], "dA": given["da"], "dB": given["db"]}
@@ -100,8 +103,8 @@ def run_options(given: dict[str, Any]) -> "RunOptions":
 def destinations(given: dict[str, Any], words: "MatmulWords", ranks: int) -> "Destinations":
     """The files that the flags name for results, beside those that are read."""
     from quadrille.algorithms.errors import InputError
+    from quadrille.cli.words.runs import files_read, parse_ranks
     from quadrille.experiments.output.destinations import Destinations
-    from quadrille.experiments.words.runs import files_read, parse_ranks
 
     paths = taken(given, DESTINATIONS)
     text = paths.pop("ranks")
@@ -113,16 +116,16 @@ def destinations(given: dict[str, Any], words: "MatmulWords", ranks: int) -> "De
 
 
 @app.command(
-    "run", help="Measure a multiplication or training steps: as one rank, or as many under launch, mpirun or srun."
+    "run", text="Measure a multiplication or training steps: as one rank, or as many under launch, mpirun or srun."
 )
 @with_flags(*EXPERIMENT_AND_RUN)
-def run(context: typer.Context, **given: Any) -> None:
+def run(context: click.Context, **given: Any) -> None:
     """Measure the experiment."""
     import os
 
     from quadrille.cli.root_rank import is_first
+    from quadrille.cli.words.experiment import experiment_of
     from quadrille.experiments.measure.run import run as measure
-    from quadrille.experiments.words.experiment import experiment_of
 
     asked_granularity(given)
     words = words_on_gpus(context, given)
@@ -131,22 +134,22 @@ def run(context: typer.Context, **given: Any) -> None:
     written = destinations(given, words, experiment.grid.size)
     machine = None
     if machine_words(given).given and is_first(os.environ):
-        from quadrille.experiments.words.machines import chosen_machine
+        from quadrille.cli.words.machines import chosen_machine
 
         machine = chosen_machine(machine_words(given), experiment.grid.size)
     measure(experiment, machine, options=options, destinations=written, command=context.obj)
 
 
-@app.command("simulate", help="Predict a multiplication or training steps on a machine.")
+@app.command("simulate", text="Predict a multiplication or training steps on a machine.")
 @with_flags(*EXPERIMENT_AND_RUN)
-def simulate(context: typer.Context, **given: Any) -> None:
+def simulate(context: click.Context, **given: Any) -> None:
     """Predict the experiment."""
     from quadrille.simulator.gc_paused import gc_paused
 
     with gc_paused():
+        from quadrille.cli.words.experiment import experiment_of
+        from quadrille.cli.words.machines import chosen_machine, with_default_dtype
         from quadrille.experiments.predict.predict import predict
-        from quadrille.experiments.words.experiment import experiment_of
-        from quadrille.experiments.words.machines import chosen_machine, with_default_dtype
         from quadrille.simulator.simulate import Shortcuts
 
         granularity = asked_granularity(given)
@@ -171,17 +174,17 @@ def simulate(context: typer.Context, **given: Any) -> None:
 def asked_granularity(given: dict[str, Any]) -> "AskedGranularity":
     """The granularity that the flags name."""
     from quadrille.algorithms.formats.record import AskedGranularity
-    from quadrille.experiments.words.numbers import one_of
+    from quadrille.cli.words.numbers import one_of
 
     return cast("AskedGranularity", one_of(given["granularity"], "granularity", get_args(AskedGranularity)))
 
 
 @app.command()
-@with_flags(COUNTED, EXPERIMENT, TRAINING)
-def schedule(context: typer.Context, **given: Any) -> None:
+@with_flags(FROM_FILE, FROM_RECORD, COUNTED, EXPERIMENT, TRAINING)
+def schedule(context: click.Context, **given: Any) -> None:
     """Print a schedule: its tensors, then its lanes and ops."""
     from quadrille.algorithms.errors import InputError
-    from quadrille.experiments.words.experiment import experiment_of
+    from quadrille.cli.words.experiment import experiment_of
 
     experiment = experiment_of(words_on_gpus(context, given))
     if experiment.execution.any_order:
@@ -191,14 +194,15 @@ def schedule(context: typer.Context, **given: Any) -> None:
 
 @app.command()
 def compare(
-    context: typer.Context,
-    predicted: Annotated[str, typer.Argument(metavar="PREDICTED", help="A record, or a folder of records.")],
-    measured: Annotated[str, typer.Argument(metavar="MEASURED", help="A record, or a folder of records.")],
+    context: click.Context,
+    predicted: Annotated[str, argument("PREDICTED", "A record, or a folder of records.")],
+    measured: Annotated[str, argument("MEASURED", "A record, or a folder of records.")],
     json: Json = "",
     figure: Plot = "",
     trace: Annotated[str, flag("--trace", "FILE", "Write both timelines as one Chrome trace.")] = "",
     timelines: Annotated[
-        tuple[str, str], flag("--timelines", "PREDICTED MEASURED", "Their timelines, for the figure and the trace.")
+        tuple[str, str],
+        flag("--timelines", "PREDICTED MEASURED", "Timelines of both records, for the figure and the trace."),
     ] = ("", ""),
 ) -> None:
     """Compare predicted with measured, op by op."""
@@ -215,12 +219,20 @@ SWEPT_COLLECTIVE = [
 """What `collective` takes and a multiplication does not."""
 SWEEP = flags_of(
     vary=(Annotated[list[str], flag("--vary", "KEY=VALUE,…", VARY_HELP)], []),
-    gpus=(Annotated[str, flag("--gpus", "N", "How many GPUs; a --grid with one length * follows, as data=*,x=4.")], ""),
-    best_grid=(Annotated[bool, switch("--best-grid", "Take the fastest of all grids of that many GPUs.")], False),
-    top=(Annotated[str, flag("--top", "N", "Grids that --best-grid simulates, the first by closed form.")], "3"),
+    gpus=(
+        Annotated[
+            str, flag("--gpus", "N", "Number of GPUs; one length * of --grid follows from it, as in data=*,x=4.")
+        ],
+        "",
+    ),
+    best_grid=(Annotated[bool, switch("--best-grid", "Take the fastest of all grids of the number of GPUs.")], False),
+    top=(
+        Annotated[str, flag("--top", "N", "Grids that --best-grid simulates, the best ones by the closed form.")],
+        "3",
+    ),
     jobs=(Annotated[str, flag("--jobs", "N", "Processes that share the points.")], "1"),
     csv=(
-        Annotated[str, flag("--csv", "FILE|-", "Write the table as CSV; after Ctrl-C too, as far as it is known.")],
+        Annotated[str, flag("--csv", "FILE|-", "Write the table as CSV; after Ctrl-C the rows that are known.")],
         "",
     ),
     plot=(Plot, ""),
@@ -229,16 +241,16 @@ SWEEP = flags_of(
 
 
 @app.command()
-@with_flags(EXPERIMENT, TRAINING, CARRIED_OUT, SWEPT_COLLECTIVE, ON_MACHINE, SWEEP)
-def sweep(context: typer.Context, **given: Any) -> None:
+@with_flags(FROM_FILE, EXPERIMENT, TRAINING, CARRIED_OUT, SWEPT_COLLECTIVE, ON_MACHINE, SWEEP)
+def sweep(context: click.Context, **given: Any) -> None:
     """Predict a multiplication, training steps or a collective for every combination of the values of some flags.
 
     As: quadrille sweep --collective all-reduce --group 16 --concurrent all --machine h100-superpod
     --vary bytes=1MiB,1GiB --vary gpus=64,256 --vary collectives=nccl,own:ring
     """
-    from quadrille.experiments.sweep.sweep import sweep as sweep_points
-    from quadrille.experiments.sweep.sweep_flags import base_of
-    from quadrille.experiments.words.numbers import whole_number
+    from quadrille.cli.words.numbers import whole_number
+    from quadrille.cli.words.sweep import sweep as sweep_points
+    from quadrille.cli.words.sweep_base import base_of
 
     base = base_of(given, machine_words(given), given["vary"], typed(context, given))
     written = {name: given[name] for name in ("json", "csv", "plot")}
@@ -247,8 +259,8 @@ def sweep(context: typer.Context, **given: Any) -> None:
 
 @app.command()
 def explain(
-    context: typer.Context,
-    record: Annotated[str, typer.Argument(metavar="FILE", help="A record, or the JSON of collective or flows.")],
+    context: click.Context,
+    record: Annotated[str, argument("FILE", "A record, or the JSON of collective or flows.")],
     json: Json = "",
 ) -> None:
     """Explain where the time of a run goes: critical path, causes, and the links that fill."""
@@ -269,9 +281,9 @@ def operands(
     dc: FileDC = "",
 ) -> None:
     """Write to files the operands that run generates from the same seed."""
+    from quadrille.cli.words.matmul import MatmulWords, parse_problem
+    from quadrille.cli.words.numbers import one_of, whole_number
     from quadrille.experiments.measure.operand_files import write_operands
-    from quadrille.experiments.words.matmul import MatmulWords, parse_problem
-    from quadrille.experiments.words.numbers import one_of, whole_number
     from quadrille.runtime.operands.generator import Kind
 
     number = whole_number(seed, "--seed", least=0)

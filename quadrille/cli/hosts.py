@@ -3,19 +3,20 @@
 from collections.abc import Sequence
 from typing import Annotated, cast
 
-import typer
+import click
 
 from quadrille.algorithms.errors import InputError
 from quadrille.cli.app import app
-from quadrille.cli.options import Blas, Json, flag, switch
+from quadrille.cli.commands import flag, switch
+from quadrille.cli.options import Blas, Json
 
 LAUNCHABLE = ("run", "calibrate", "rank")
 """The commands that ranks take part in."""
 ANYTHING = {"ignore_unknown_options": True, "allow_extra_args": True, "allow_interspersed_args": False}
 
 
-@app.command(context_settings=ANYTHING, options_metavar="-n RANKS [LAUNCHER OPTIONS] COMMAND …")
-def launch(context: typer.Context) -> int:
+@app.command(context_settings=ANYTHING, usage="-n RANKS [LAUNCHER OPTIONS] COMMAND …")
+def launch(context: click.Context) -> int:
     """Start RANKS ranks of a command (run, calibrate, rank) under the mpirun of the MPI that mpi4py loads.
 
     As in: quadrille launch -n 2 run --matmul 512,512,512 --grid z=2. What stands before the command goes to mpirun:
@@ -32,10 +33,10 @@ def launch(context: typer.Context) -> int:
 
 @app.command()
 def calibrate(
-    context: typer.Context,
+    context: click.Context,
     out: Annotated[str, flag("--out", "FILE.toml", "The machine file; - is stdout.")] = "",
-    topology: Annotated[str, flag("--topology", "FAMILY:KEY=VALUE,…", "How several hosts are wired.")] = "",
-    routing: Annotated[str, flag("--routing", "RULE", "Ways between them; by default shortest.")] = "",
+    topology: Annotated[str, flag("--topology", "FAMILY:KEY=VALUE,…", "Topology that joins several hosts.")] = "",
+    routing: Annotated[str, flag("--routing", "RULE", "Routing between the hosts; by default shortest.")] = "",
     quick: Annotated[bool, switch("--quick", "Fewer points, for a first look.")] = False,
     blas: Blas = "numpy",
 ) -> None:
@@ -51,7 +52,7 @@ def calibrate(
 
 @app.command()
 def bench(
-    context: typer.Context,
+    context: click.Context,
     json: Json = "",
     no_tests: Annotated[bool, switch("--no-tests", "Leave out the wall time of the test suite.")] = False,
 ) -> None:
@@ -71,7 +72,7 @@ def take_ranks(words: Sequence[str]) -> tuple[int, list[str]]:
     ------
     InputError : no `-n`, or no whole number after it
     """
-    from quadrille.experiments.words.numbers import whole_number
+    from quadrille.cli.words.numbers import whole_number
 
     for position, word in enumerate(words):
         if word in ("-n", "-np", "--np"):

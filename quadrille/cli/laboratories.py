@@ -3,15 +3,18 @@
 import shutil
 from typing import Annotated
 
-import typer
+import click
 
 from quadrille.algorithms.errors import InputError
 from quadrille.cli.app import laboratory_group
+from quadrille.cli.commands import argument, flag
 from quadrille.cli.hosts import LAUNCHABLE
-from quadrille.cli.options import Json, flag
+from quadrille.cli.options import Json
 
-Topology = Annotated[str, typer.Argument(metavar="TOPOLOGY", help="star:hosts=4, a family of hosts, or a file.")]
-Rate = Annotated[str, flag("--rate", "RATE", "Of the hosts' links, such as 200mbit; others in proportion.")]
+Topology = Annotated[str, argument("TOPOLOGY", "star:hosts=4, a family of hosts, or a file.")]
+Rate = Annotated[
+    str, flag("--rate", "RATE", "Rate of the hosts' links, such as 200mbit; other links follow in proportion.")
+]
 Rule = Annotated[
     str,
     flag(
@@ -20,7 +23,7 @@ Rule = Annotated[
         "shortest, minimal, ecmp[:SEED] or valiant[:SEED]; by default a machine file's, else shortest.",
     ),
 ]
-Name = Annotated[str, flag("--name", "NAME", "Of the laboratory, so that several can stand.")]
+Name = Annotated[str, flag("--name", "NAME", "Name of the laboratory; several laboratories can be up at once.")]
 
 
 @laboratory_group.command()
@@ -31,20 +34,18 @@ def up(topology: Topology, rate: Rate = "", routing: Rule = "", name: Name = "la
     bring_up(topology, rate=rate, routing=routing, name=name)
 
 
-@laboratory_group.command(options_metavar="-n RANKS [OPTIONS]")
+@laboratory_group.command(usage="-n RANKS [OPTIONS]")
 def run(
     topology: Topology,
-    command: Annotated[
-        list[str], typer.Argument(metavar="-- COMMAND …", help="run …, calibrate …, rank … or any program.")
-    ],
-    ranks: Annotated[str, flag("-n", "RANKS", "How many, spread evenly over the hosts.")] = "",
+    command: Annotated[list[str], argument("-- COMMAND …", "run …, calibrate …, rank … or any program.")],
+    ranks: Annotated[str, flag("-n", "RANKS", "Number of ranks, spread evenly over the hosts.")] = "",
     rate: Rate = "",
     routing: Rule = "",
     name: Name = "",
 ) -> int:
     """Bring a laboratory up, run a command on ranks on its hosts, and take it down whatever happens."""
+    from quadrille.cli.words.numbers import whole_number
     from quadrille.experiments.laboratory.command import run_in
-    from quadrille.experiments.words.numbers import whole_number
     from quadrille.runtime.launching import launch as launching
 
     is_program = not command[0].startswith("-") and command[0] not in LAUNCHABLE
@@ -62,7 +63,7 @@ def run(
 
 
 @laboratory_group.command()
-def down(name: Annotated[str, typer.Argument(metavar="[NAME]", help="Of the laboratory.")] = "lab") -> None:
+def down(name: Annotated[str, argument("[NAME]", "Name of the laboratory.")] = "lab") -> None:
     """Take a laboratory down, and whatever killed ones have left."""
     from quadrille.experiments.laboratory.command import take_down
 
@@ -70,7 +71,7 @@ def down(name: Annotated[str, typer.Argument(metavar="[NAME]", help="Of the labo
 
 
 @laboratory_group.command()
-def status(context: typer.Context, json: Json = "") -> None:
+def status(context: click.Context, json: Json = "") -> None:
     """List the laboratories that stand on this machine."""
     from quadrille.experiments.laboratory.command import show
 

@@ -9,15 +9,14 @@ command needs is imported when it runs, so that `quadrille --help` answers at on
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
 
 from quadrille.algorithms.errors import InputError, QuadrilleError
 from quadrille.algorithms.extras import missing_extra
-from quadrille.cli import experiments, hosts, laboratories, networks, ranking, studies
-from quadrille.cli.app import app
-from quadrille.cli.options import switch
+from quadrille.cli.app import app, laboratory_group, study, topology_group
+from quadrille.cli.commands import Area
 from quadrille.cli.root_rank import is_first
 from quadrille.runtime.host.console import remark
 from quadrille.runtime.launching.interruption import INTERRUPTED
@@ -25,19 +24,90 @@ from quadrille.runtime.launching.interruption import INTERRUPTED
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
 
-COMMANDS = (hosts, laboratories, experiments, ranking, networks, studies)
-"""The modules whose commands there are, imported so that they are known."""
-
 DEBUG = "QUADRILLE_DEBUG"
 TAKES_A_COMMAND = "lab run"
 """What takes another command behind `--`, and cannot know its flags."""
 
 
-@app.callback()
-def options(debug: Annotated[bool, switch("--debug", "Show where an error comes from.")] = False) -> None:
-    """Sharded matrix multiplication and training steps, written once: predicted by a simulator, measured on ranks."""
-    if debug:
-        os.environ[DEBUG] = "1"
+def print_version(context: click.Context, _parameter: click.Parameter, asked: bool) -> None:
+    """Prints the version of Quadrille and ends."""
+    if asked and not context.resilient_parsing:
+        from quadrille.algorithms.provenance import own_version
+
+        click.echo(f"quadrille {own_version()}")
+        context.exit()
+
+
+def load_experiments() -> object:
+    """Commands about experiments."""
+    from quadrille.cli import experiments
+
+    return experiments
+
+
+def load_ranking() -> object:
+    """The command that ranks grids."""
+    from quadrille.cli import ranking
+
+    return ranking
+
+
+def load_networks() -> object:
+    """Commands about networks and machines."""
+    from quadrille.cli import networks
+
+    return networks
+
+
+def load_hosts() -> object:
+    """Commands that start ranks or measure this host."""
+    from quadrille.cli import hosts
+
+    return hosts
+
+
+def load_laboratories() -> object:
+    """Commands about laboratories."""
+    from quadrille.cli import laboratories
+
+    return laboratories
+
+
+def load_lookups() -> object:
+    """Commands that tell what is known."""
+    from quadrille.cli import lookups
+
+    return lookups
+
+
+def load_studies() -> object:
+    """The studies."""
+    from quadrille.cli import studies
+
+    return studies
+
+
+app.areas += [
+    Area(("simulate", "run", "schedule", "compare", "explain", "sweep", "operands"), load_experiments),
+    Area(("rank",), load_ranking),
+    Area(("launch", "calibrate", "bench"), load_hosts),
+    Area(("models", "topologies", "schema", "completion"), load_lookups),
+    Area(("collective", "flows", "machines", "topology"), load_networks),
+]
+topology_group.areas.append(Area(("show",), load_networks))
+laboratory_group.areas.append(Area(("up", "run", "down", "status"), load_laboratories))
+study.areas.append(Area((), load_studies))
+app.params += [
+    click.Option(
+        ["--version"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=print_version,
+        help="Print the version.",
+    ),
+    click.Option(["--debug"], is_flag=True, expose_value=False, help="Show where an error comes from."),
+]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -65,21 +135,19 @@ def invoke(words: Sequence[str]) -> int:
     ------
     InputError : a word that is no command or flag, a value that is missing
     """
-    usage_error = typer.BadParameter.__mro__[1]  # of the click inside typer, or beside older ones
     try:
-        status = app(list(words), prog_name="quadrille", standalone_mode=False, obj=["quadrille", *words])
-    except Exception as error:
-        if isinstance(error, usage_error):
-            raise InputError(usage_line(error)) from error
-        raise
+        status = app.main(list(words), prog_name="quadrille", standalone_mode=False, obj=["quadrille", *words])
+    except click.UsageError as error:
+        raise InputError(usage_line(error)) from error
+    except click.Abort:
+        return INTERRUPTED
     return status if isinstance(status, int) else 0
 
 
-def usage_line(error: BaseException) -> str:
-    """What typer says of a wrong word, with the command that explains the right ones."""
-    context = getattr(error, "ctx", None)
-    path = context.command_path if context is not None else "quadrille"
-    text = error.format_message() if hasattr(error, "format_message") else str(error)
+def usage_line(error: click.UsageError) -> str:
+    """The message about a wrong word, with the command that explains the right words."""
+    path = error.ctx.command_path if error.ctx is not None else "quadrille"
+    text = error.format_message()
     command = path.removeprefix("quadrille").strip()
     if command == TAKES_A_COMMAND and hasattr(error, "option_name"):
         text = f"{text.rstrip('.')}; what runs there, with its flags, goes behind --"

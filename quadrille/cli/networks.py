@@ -2,28 +2,30 @@
 
 from collections.abc import Callable
 from inspect import Parameter
-from typing import Annotated, Any
+from typing import Annotated, Any, cast, get_args
 
-import typer
+import click
 
 from quadrille.cli.app import app, topology_group
+from quadrille.cli.commands import argument, flag, switch
 from quadrille.cli.options import (
     ON_WIRING,
     Json,
     NoFold,
     NoFoldTime,
     NoLocal,
-    flag,
     flags_of,
     machine_words,
-    switch,
     taken,
     with_flags,
 )
 
 COLLECTIVE = flags_of(
     bytes=(
-        Annotated[str, flag("--bytes", "SIZE", "Of the whole buffer, such as 1GiB: what a rank has after a gather.")],
+        Annotated[
+            str,
+            flag("--bytes", "SIZE", "Size of the whole buffer, such as 1GiB: what a rank holds after an all-gather."),
+        ],
         "",
     ),
     gpus=(Annotated[str, flag("--gpus", "N", "How many; by default all that the machine has.")], ""),
@@ -38,10 +40,21 @@ COLLECTIVE = flags_of(
         "own",
     ),
     channels=(Annotated[str, flag("--channels", "N|all", "Rings on different links, of own:ring; all that pay.")], "1"),
-    shards=(Annotated[str, flag("--shards", "exact|even", "Sizes of pieces; even above 4,096 ranks.")], ""),
-    dtype=(Annotated[str, flag("--dtype", "NAME", "Of the elements, for exact pieces; by default bytes.")], ""),
-    root=(Annotated[str, flag("--root", "R", "Of broadcast and reduce, numbered within the group.")], "0"),
-    placement=(Annotated[str, flag("--placement", "RULE", "packed, scattered or a file: a place a line.")], "packed"),
+    shards=(
+        Annotated[str, flag("--shards", "exact|even", "Shard sizes: exact, or even (the default above 4,096 ranks).")],
+        "",
+    ),
+    dtype=(
+        Annotated[str, flag("--dtype", "NAME", "Element type, for exact shard sizes; by default single bytes.")],
+        "",
+    ),
+    root=(Annotated[str, flag("--root", "R", "Root of broadcast and reduce, numbered within the group.")], "0"),
+    placement=(
+        Annotated[
+            str, flag("--placement", "RULE", "Rank placement: packed, scattered, or a file with a place a line.")
+        ],
+        "packed",
+    ),
 )
 """What names a collective of groups, besides its kind."""
 COLLECTIVE_SWITCHES = flags_of(
@@ -58,16 +71,25 @@ COLLECTIVE_SWITCHES = flags_of(
         Parameter(
             "traffic",
             Parameter.KEYWORD_ONLY,
-            annotation=Annotated[str, typer.Argument(metavar="TRAFFIC.csv", help="source,destination,bytes,start_s")],
+            annotation=Annotated[str, argument("TRAFFIC.csv", "source,destination,bytes,start_s")],
         )
     ],
     flags_of(
         gpus=(
-            Annotated[str, flag("--gpus", "N", "GPUs of the machine; by default what it has, or what is needed.")],
+            Annotated[
+                str, flag("--gpus", "N", "GPUs of the machine; by default all that it has, or as many as are needed.")
+            ],
             "",
         ),
         weights=(
-            Annotated[str, flag("--weights", "NAME", "none, or latency: shares as 1 / latency of the route.")],
+            Annotated[
+                str,
+                flag(
+                    "--weights",
+                    "NAME",
+                    "Weights of the flows: none, or latency (shares proportional to 1 / latency of the route).",
+                ),
+            ],
             "none",
         ),
         no_local=(NoLocal, False),
@@ -75,14 +97,24 @@ COLLECTIVE_SWITCHES = flags_of(
     ),
     ON_WIRING,
 )
-def flows(context: typer.Context, **given: Any) -> None:
+def flows(context: click.Context, **given: Any) -> None:
     """Predict when many flows between GPUs, each of its own size and start, end on a machine."""
+    from quadrille.cli.words.network_machines import flows_machine
+    from quadrille.cli.words.numbers import one_of, whole_number
+    from quadrille.experiments.network.flows import Weights
     from quadrille.experiments.network.flows import flows as simulate
-    from quadrille.experiments.words.numbers import whole_number
+    from quadrille.experiments.output.destinations import Destinations
 
     count = whole_number(given["gpus"], "--gpus") if given["gpus"] else None
-    chosen = {name: given[name] for name in ("traffic", "weights", "json")}
-    simulate(**chosen, on=machine_words(given), gpus=count, local=not given["no_local"], command=context.obj)
+    on = machine_words(given)
+    simulate(
+        given["traffic"],
+        lambda needed: flows_machine(on, count, needed),
+        weights=cast(Weights, one_of(given["weights"], "weights", get_args(Weights))),
+        local=not given["no_local"],
+        destinations=Destinations(json=given["json"], read=on.files),
+        command=context.obj,
+    )
 
 
 def collective_command() -> Callable[..., None]:
@@ -90,31 +122,38 @@ def collective_command() -> Callable[..., None]:
     kind = Parameter(
         "kind",
         Parameter.KEYWORD_ONLY,
-        annotation=Annotated[str, typer.Argument(metavar="KIND", help="all-gather, all-reduce, broadcast, …")],
+        annotation=Annotated[str, argument("KIND", "all-gather, all-reduce, broadcast, …")],
     )
 
     @with_flags([kind], COLLECTIVE, flags_of(json=(Json, "")), ON_WIRING, COLLECTIVE_SWITCHES)
-    def command(context: typer.Context, **given: Any) -> None:
+    def command(context: click.Context, **given: Any) -> None:
+        from quadrille.cli.words.collectives import CollectiveWords, parse_kind, parse_question
+        from quadrille.cli.words.network_machines import collective_machine
+        from quadrille.cli.words.runs import files_read
         from quadrille.experiments.network.collective_command import collective as predict
-        from quadrille.experiments.network.collective_flags import CollectiveFlags
+        from quadrille.experiments.output.destinations import Destinations
         from quadrille.simulator.collectives.collective import SimulationOptions
 
-        flags = CollectiveFlags(kind=given["kind"], **taken(given, COLLECTIVE))
+        words, on = CollectiveWords(kind=given["kind"], **taken(given, COLLECTIVE)), machine_words(given)
         off = {name.removeprefix("no_"): not value for name, value in taken(given, COLLECTIVE_SWITCHES).items()}
         no_memory = not off.pop("memory")
-        ways = SimulationOptions(causes=True, **off)
-        predict(flags, machine_words(given), ways=ways, no_memory=no_memory, json=given["json"], command=context.obj)
+        options = SimulationOptions(causes=True, **off)
+        parse_kind(words.kind)
+        machine, net = collective_machine(on, words.gpus)
+        question = parse_question(words, net.place_count, options)
+        destinations = Destinations(json=given["json"], read=on.files | files_read(words))
+        predict(question, machine, no_memory=no_memory, destinations=destinations, command=context.obj)
 
     return command
 
 
-app.command("collective", help="Predict one collective of many groups on a machine, and what holds it back.")(
+app.command("collective", text="Predict one collective of many groups on a machine, and what holds it back.")(
     collective_command()
 )
 
 
 @app.command()
-def machines(name: Annotated[str, typer.Argument(metavar="[NAME]", help="One of them only.")] = "") -> None:
+def machines(name: Annotated[str, argument("[NAME]", "One of them only.")] = "") -> None:
     """List the machines known by name, and the source of every number."""
     from quadrille.topologies.find_machine import describe_machines
 
@@ -123,18 +162,20 @@ def machines(name: Annotated[str, typer.Argument(metavar="[NAME]", help="One of 
 
 @topology_group.command("show")
 def topology_show(
-    context: typer.Context,
+    context: click.Context,
     topology: Annotated[
         str,
-        typer.Argument(metavar="TOPOLOGY", help="A machine, FAMILY:KEY=VALUE,…, or a file (.json, .xml, .toml)."),
+        argument("TOPOLOGY", "A machine, FAMILY:KEY=VALUE,…, or a file (.json, .xml, .toml)."),
     ],
-    gpus: Annotated[str, flag("--gpus", "N", "Of a named machine; by default all that it has.")] = "",
+    gpus: Annotated[str, flag("--gpus", "N", "GPUs of a named machine; by default all that it has.")] = "",
     json: Annotated[str, flag("--json", "FILE|-", "Write the network as node-link JSON; - is stdout.")] = "",
     figure: Annotated[
         str, flag("--plot", "FILE", "Draw it (.png, .svg, .pdf), up to a few hundred nodes.", "--figure")
     ] = "",
 ) -> None:
     """Show a network: counts, diameter, bisection bandwidth, oversubscription, and a sketch."""
+    from quadrille.cli.words.numbers import whole_number
     from quadrille.experiments.network.topology import show
 
-    show(topology, gpus=gpus, json=json, figure=figure, command=context.obj)
+    count = whole_number(gpus, "--gpus") if gpus else None
+    show(topology, gpus=count, json=json, figure=figure, command=context.obj)

@@ -8,99 +8,191 @@ from collections.abc import Callable, Mapping, Sequence
 from inspect import Parameter, Signature
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+import click
+
+from quadrille.cli.commands import argument, flag, switch
+from quadrille.cli.experiment_files import take_file, take_record
 
 if TYPE_CHECKING:
-    from quadrille.experiments.words.machines import MachineWords
-    from quadrille.experiments.words.matmul import MatmulWords
+    from quadrille.cli.words.machines import MachineWords
+    from quadrille.cli.words.matmul import MatmulWords
 
 
-def flag(name: str, metavar: str, text: str, *more_names: str) -> typer.models.OptionInfo:
-    """An option whose value is read as it was typed; the command parses it and says what is accepted."""
-    option: typer.models.OptionInfo = typer.Option(name, *more_names, metavar=metavar, help=text)
-    return option
-
-
-def switch(name: str, text: str) -> typer.models.OptionInfo:
-    """An option that is given or not."""
-    option: typer.models.OptionInfo = typer.Option(name, help=text, show_default=False)
-    return option
-
-
-Sizes = Annotated[str, flag("--matmul", "M,K,N", "C (M x N) = A (M x K) B (K x N).")]
-Widths = Annotated[str, flag("--mlp", "W0,W1,…", "Training steps of a stack of linear layers; with --batch.")]
-Model = Annotated[str, flag("--gpt", "NAME|SIZES|FILE.json", "Training steps of a GPT: tiny, 80b, … or layers=2,….")]
-Batch = Annotated[str, flag("--batch", "N", "Of a training step over all ranks: rows (mlp) or sequences (gpt).")]
-SchemeName = Annotated[str, flag("--scheme", "NAME", "Of training steps: 4d, megatron, optimus, tesseract or bian.")]
-SequenceParallel = Annotated[bool, switch("--sequence-parallel", "Scatter rows over x between products (megatron).")]
-Zero = Annotated[str, flag("--zero", "0|1|2|3", "Sharded over data: optimizer (1), gradients (2), weights (3).")]
-MicroBatch = Annotated[str, flag("--micro-batch", "B", "Of the batch at once, on each coordinate of data and z.")]
-Interleave = Annotated[str, flag("--interleave", "V", "Chunks of layers of each pipeline stage.")]
-Recompute = Annotated[str, flag("--recompute", "none|selective|full", "Activations made again, not kept.")]
-GradientBytes = Annotated[str, flag("--gradient-bytes", "4|2", "Of gradients added up, where the dtype has 16 bits.")]
+Sizes = Annotated[str, flag("--matmul", "M,K,N", "Sizes of the multiplication C (M x N) = A (M x K) B (K x N).")]
+Widths = Annotated[str, flag("--mlp", "W0,W1,…", "Train a stack of linear layers of these widths; needs --batch.")]
+Model = Annotated[
+    str,
+    flag(
+        "--gpt",
+        "NAME|SIZES|FILE.json",
+        "Train a GPT: a name (see `quadrille models`), sizes such as layers=2,…, or a config.json.",
+    ),
+]
+Batch = Annotated[str, flag("--batch", "N", "Global batch of a training step: rows (--mlp) or sequences (--gpt).")]
+SchemeName = Annotated[
+    str,
+    flag(
+        "--scheme",
+        "NAME",
+        "Parallel scheme of training steps: 4d, megatron (tensor parallelism, TP), optimus, tesseract or bian.",
+    ),
+]
+SequenceParallel = Annotated[
+    bool, switch("--sequence-parallel", "Shard activations over x between products (Megatron's sequence parallelism).")
+]
+Zero = Annotated[
+    str,
+    flag(
+        "--zero",
+        "0|1|2|3",
+        "ZeRO stage over data: shards the optimizer (1), gradients too (2), weights too (3, as FSDP does).",
+    ),
+]
+MicroBatch = Annotated[
+    str, flag("--micro-batch", "B", "Microbatch: rows or sequences at once on each coordinate of data and z.")
+]
+Interleave = Annotated[str, flag("--interleave", "V", "Chunks of layers on each pipeline stage (virtual stages).")]
+Recompute = Annotated[
+    str, flag("--recompute", "none|selective|full", "Activations that the backward pass recomputes instead of keeping.")
+]
+GradientBytes = Annotated[
+    str, flag("--gradient-bytes", "4|2", "Bytes of an accumulated gradient, where the dtype has 16 bits.")
+]
 Steps = Annotated[str, flag("--steps", "N", "Training steps of one run.")]
-LearningRate = Annotated[str, flag("--learning-rate", "R", "Of Adam; by default 0.001, less in wide layers.")]
-Clip = Annotated[str, flag("--clip", "NORM", "Largest norm of all gradients together; 0 for none.")]
-KeepFirst = Annotated[str, flag("--keep-first", "N", "Layers of a stage whose gathered weights are kept, not again.")]
+LearningRate = Annotated[
+    str, flag("--learning-rate", "R", "Learning rate of Adam; by default 0.001, less in wide layers.")
+]
+Clip = Annotated[str, flag("--clip", "NORM", "Norm to which all gradients together are clipped; 0 for no clipping.")]
+KeepFirst = Annotated[
+    str, flag("--keep-first", "N", "Layers of each stage that keep their gathered weights for the backward pass.")
+]
 GemmLayouts = Annotated[
-    str, flag("--gemm-layouts", "written|MACHINE", "Or NN, NT, TN as the rows of a machine (file) are fastest.")
+    str,
+    flag(
+        "--gemm-layouts",
+        "written|MACHINE",
+        "Layout of each GEMM: as written, or the fastest of NN, NT and TN on a machine.",
+    ),
 ]
 Save = Annotated[str, flag("--save", "FILE", "Write a checkpoint after the last training step.")]
-Load = Annotated[str, flag("--load", "FILE", "Go on from a checkpoint, of any grid and scheme.")]
+Load = Annotated[str, flag("--load", "FILE", "Resume from a checkpoint, which may come from another grid and scheme.")]
 Algorithm = Annotated[str, flag("--algorithm", "NAME", "1d-column, 1d-row, cannon, summa, 2.5d, 3d or 4d.")]
-GridLengths = Annotated[str, flag("--grid", "AXIS=N,…", "Lengths of pipeline, data, z, y, x; others are 1.")]
-Gpus = Annotated[str, flag("--gpus", "N", "How many GPUs there are; one length * of --grid follows, as data=*,x=4.")]
-NamedOrder = Annotated[str, flag("--order", "AXIS,…", "Axes from the fastest to the slowest in the order of ranks.")]
+GridLengths = Annotated[
+    str,
+    flag(
+        "--grid",
+        "AXIS=N,…",
+        "Ranks along each axis: pipeline (PP), data (DP), x and y (TP), z (sharded weights); others are 1.",
+    ),
+]
+Gpus = Annotated[str, flag("--gpus", "N", "Number of GPUs; one length * of --grid follows from it, as in data=*,x=4.")]
+NamedOrder = Annotated[str, flag("--order", "AXIS,…", "Order of the axes in rank numbers, the innermost axis first.")]
 Order = Annotated[
-    str, flag("--order", "AXIS,…|auto", "Axes from the fastest to the slowest in the order of ranks; or auto.")
+    str,
+    flag(
+        "--order",
+        "AXIS,…|auto",
+        "Order of the axes in rank numbers, the innermost axis first; auto takes the fastest on the machine.",
+    ),
 ]
-Dtype = Annotated[str, flag("--dtype", "NAME", "float64, float32; with cupy float16 and bfloat16.")]
+Dtype = Annotated[str, flag("--dtype", "NAME", "Element type: float64, float32, float16 or bfloat16.")]
 Passes = Annotated[str, flag("--passes", "NAME", "forward (C) or training (C, dA, dB).")]
-Gathered = Annotated[str, flag("--gathered", "NAME", "keep, or gather again, what a forward pass gathered.")]
-Panel = Annotated[str, flag("--panel", "W", "Rows or columns that summa moves at once.")]
-Transposed = Annotated[str, flag("--transposed", "none|a|b", "Stored: A as K x M, or B as N x K (3d, summa).")]
-Overlap = Annotated[str, flag("--overlap", "LIST", "none, or a list of oar, ors, oag.")]
-Bands = Annotated[str, flag("--bands", "N", "Bands of rows: one is summed while the next is multiplied.")]
-Collectives = Annotated[
-    str, flag("--collectives", "WHO", "own[:NAME[:CHUNK]], library[:vector], auto or (simulate) nccl.")
+Gathered = Annotated[
+    str, flag("--gathered", "NAME", "Gathered weights: keep them for the backward pass, or gather them again.")
 ]
-Threads = Annotated[str, flag("--threads", "T", "BLAS threads of a rank; by default its share of the cores.")]
-Machine = Annotated[str, flag("--machine", "NAME|FILE", "A machine file (.toml, or with a /) or a name.")]
+Panel = Annotated[str, flag("--panel", "W", "Width of the panels that SUMMA broadcasts.")]
+Transposed = Annotated[
+    str, flag("--transposed", "none|a|b", "Operand that is stored transposed: A as K x M, or B as N x K (3d, summa).")
+]
+Overlap = Annotated[
+    str,
+    flag(
+        "--overlap",
+        "LIST",
+        "Communication beside products: none, or a list of oar (all-reduce), ors (reduce-scatter), oag (all-gather).",
+    ),
+]
+Bands = Annotated[
+    str,
+    flag(
+        "--bands", "N", "Bands of rows that a product is cut into; each band is reduced while the next is multiplied."
+    ),
+]
+Collectives = Annotated[
+    str,
+    flag(
+        "--collectives",
+        "WHO",
+        "Collective algorithms: own[:NAME[:CHUNK]], library[:vector], auto or, in simulate, nccl.",
+    ),
+]
+Threads = Annotated[str, flag("--threads", "T", "BLAS threads of each rank; by default its share of the cores.")]
+Machine = Annotated[
+    str, flag("--machine", "NAME|FILE", "A machine file (.toml, or with a /) or a name (see `quadrille machines`).")
+]
 Wiring = Annotated[str, flag("--machine", "NAME|FILE|TOPOLOGY", "A machine, or a topology as topology show takes it.")]
-Settings = Annotated[list[str], flag("--set", "PATH=VALUE|xFACTOR", "What if; may be given several times.")]
-Routing = Annotated[str, flag("--routing", "RULE", "shortest, spray, ecmp[:SEED], …; by default the machine's.")]
+Settings = Annotated[
+    list[str], flag("--set", "PATH=VALUE|xFACTOR", "Change a number of the machine; may be given several times.")
+]
+Routing = Annotated[
+    str, flag("--routing", "RULE", "Routing rule: shortest, minimal, spray, ecmp[:SEED], …; by default the machine's.")
+]
 Fail = Annotated[list[str], flag("--fail", "LINK", "A link that has failed; may be given several times.")]
 Degrade = Annotated[list[str], flag("--degrade", "LINK=SHARE", "A link with less bandwidth, such as gpu:0>leaf:0=0.5.")]
 Slow = Annotated[list[str], flag("--slow", "GPU=SHARE", "A slower GPU, such as gpu:7=0.8.")]
-PlacementRule = Annotated[str, flag("--placement", "RULE", "packed, scattered, axes:AXIS,… or a file: a place a line.")]
-Shards = Annotated[str, flag("--shards", "exact|even", "Sizes in a prediction; even above 4,096 ranks.")]
-NoFold = Annotated[bool, switch("--no-fold", "Simulate every rank, also those that behave alike.")]
-NoFoldTime = Annotated[bool, switch("--no-fold-time", "Simulate every turn of a loop, also those that repeat.")]
-NoMemory = Annotated[bool, switch("--no-memory", "Walk every step of a collective, also those that repeat.")]
-NoLocal = Annotated[bool, switch("--no-local", "Find all rates anew at every change.")]
-Granularity = Annotated[str, flag("--granularity", "WORD", "exact, collective (bounded) or auto: what is quick.")]
-Ranks = Annotated[str, flag("--ranks", "0-7,12", "Those that the trace shows; of many, by default one of each kind.")]
+PlacementRule = Annotated[
+    str, flag("--placement", "RULE", "Rank placement: packed, scattered, axes:AXIS,… or a file with a place a line.")
+]
+Shards = Annotated[
+    str, flag("--shards", "exact|even", "Shard sizes in a prediction: exact, or even (the default above 4,096 ranks).")
+]
+NoFold = Annotated[bool, switch("--no-fold", "Simulate every rank, also ranks that are equivalent to another one.")]
+NoFoldTime = Annotated[
+    bool, switch("--no-fold-time", "Simulate every iteration of a loop, also iterations that repeat.")
+]
+NoMemory = Annotated[bool, switch("--no-memory", "Simulate every step of a collective, also steps that repeat.")]
+NoLocal = Annotated[bool, switch("--no-local", "Compute all flow rates anew at every event.")]
+Granularity = Annotated[
+    str,
+    flag(
+        "--granularity",
+        "WORD",
+        "Granularity of the simulation: exact, collective (with bounds) or auto, the quicker of both.",
+    ),
+]
+Ranks = Annotated[
+    str, flag("--ranks", "0-7,12", "Ranks that the trace and the timeline show; by default one rank of each class.")
+]
 Plot = Annotated[str, flag("--plot", "FILE", "Write a figure (.png, .svg, .pdf).", "--figure")]
 Json = Annotated[str, flag("--json", "FILE|-", "Write the result as JSON; - is stdout.")]
 Trace = Annotated[str, flag("--trace", "FILE", "Write a Chrome trace, for ui.perfetto.dev.")]
 TimelineFile = Annotated[str, flag("--timeline", "FILE", "Write the timeline, for the figure of compare.")]
-Backend = Annotated[str, flag("--backend", "NAME", "numpy or cupy.")]
-Blas = Annotated[str, flag("--blas", "NAME|PATH", "Of products of host arrays: numpy, mkl, openblas, blis, a library.")]
-Carrier = Annotated[str, flag("--carrier", "NAME", "Of cupy's messages: auto, mpi or nccl.")]
-Chunk = Annotated[str, flag("--chunk", "auto|none|SIZE", "Into which messages of our own steps are cut.")]
-Progress = Annotated[str, flag("--progress", "auto|none|thread", "What advances messages beside products.")]
-Seed = Annotated[str, flag("--seed", "S", "Of the generated operands.")]
-Operands = Annotated[str, flag("--operands", "KIND", "uniform or integers (whose sums are exact).")]
+Backend = Annotated[str, flag("--backend", "NAME", "Array library: numpy or cupy.")]
+Blas = Annotated[
+    str, flag("--blas", "NAME|PATH", "BLAS for host arrays: numpy, mkl, openblas, blis, or the path of a library.")
+]
+Carrier = Annotated[str, flag("--carrier", "NAME", "Carrier of messages between GPUs: auto, mpi or nccl.")]
+Chunk = Annotated[str, flag("--chunk", "auto|none|SIZE", "Chunk size of our own collectives' messages.")]
+Progress = Annotated[
+    str,
+    flag(
+        "--progress", "auto|none|thread", "How communication advances beside products: auto, none or a progress thread."
+    ),
+]
+Seed = Annotated[str, flag("--seed", "S", "Seed of the generated operands or parameters.")]
+Operands = Annotated[
+    str, flag("--operands", "KIND", "Generated operands: uniform, or integers (whose sums are exact).")
+]
 FileA = Annotated[str, flag("--a", "FILE.npy", "Operand A.")]
 FileB = Annotated[str, flag("--b", "FILE.npy", "Operand B.")]
 FileDC = Annotated[str, flag("--dc", "FILE.npy", "Operand dC, in training.")]
-FileC = Annotated[str, flag("--c", "FILE.npy", "Where C is written.")]
-FileDA = Annotated[str, flag("--da", "FILE.npy", "Where dA is written.")]
-FileDB = Annotated[str, flag("--db", "FILE.npy", "Where dB is written.")]
-Warmups = Annotated[str, flag("--warmups", "N", "Runs before those that are measured.")]
-Repeats = Annotated[str, flag("--repeats", "N", "Runs that are measured.")]
+FileC = Annotated[str, flag("--c", "FILE.npy", "File for C.")]
+FileDA = Annotated[str, flag("--da", "FILE.npy", "File for dA.")]
+FileDB = Annotated[str, flag("--db", "FILE.npy", "File for dB.")]
+Warmups = Annotated[str, flag("--warmups", "N", "Warm-up runs before the measured runs.")]
+Repeats = Annotated[str, flag("--repeats", "N", "Measured runs.")]
 Verify = Annotated[bool, switch("--verify", "Check the result; exit status 1 if it is wrong.")]
-VerifyMethod = Annotated[str, flag("--verify-method", "NAME", "auto, serial or freivalds.")]
+VerifyMethod = Annotated[str, flag("--verify-method", "NAME", "How the result is verified: auto, serial or freivalds.")]
 
 ORDER = "x,y,z,data"
 VARY_HELP = (
@@ -122,6 +214,25 @@ def by_default(group: Sequence[Parameter], **defaults: object) -> list[Parameter
     return [one.replace(default=defaults.get(one.name, one.default)) for one in group]
 
 
+FROM_FILE = [
+    Parameter(
+        "experiment_file",
+        Parameter.KEYWORD_ONLY,
+        annotation=Annotated[
+            str,
+            argument("[EXPERIMENT.toml]", "A file whose keys are names of flags; typed flags win.", callback=take_file),
+        ],
+        default="",
+    )
+]
+"""The file that an experiment may come from."""
+FROM_RECORD = flags_of(
+    from_record=(
+        Annotated[str, flag("--from", "RECORD.json", "Repeat the experiment of a record.", callback=take_record)],
+        "",
+    )
+)
+"""The record whose experiment may be repeated."""
 EXPERIMENT = flags_of(
     matmul=(Sizes, ""),
     algorithm=(Algorithm, "4d"),
@@ -197,10 +308,10 @@ DESTINATIONS = flags_of(json=(Json, ""), trace=(Trace, ""), timeline=(TimelineFi
 
 
 def with_flags(*groups: Sequence[Parameter]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Gives a command that takes any flags these ones, as typer reads them, after its context."""
+    """Gives a command that takes any flags these ones, after its context."""
 
     def declared(command: Callable[..., None]) -> Callable[..., None]:
-        context = Parameter("context", Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+        context = Parameter("context", Parameter.POSITIONAL_OR_KEYWORD, annotation=click.Context)
         parameters = [context, *(one for group in groups for one in group)]
         command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
         command.__annotations__ = {one.name: one.annotation for one in parameters}
@@ -216,22 +327,24 @@ def taken(given: Mapping[str, Any], group: Sequence[Parameter]) -> dict[str, Any
 
 def machine_words(given: Mapping[str, Any]) -> "MachineWords":
     """The machine that the flags name, and what is different about it; nothing of a command that asks for none."""
-    from quadrille.experiments.words.machines import MachineWords
+    from quadrille.cli.words.machines import MachineWords
 
     values = taken(given, [one for one in ON_MACHINE if one.name in given]).items()
     on: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in values}
     return MachineWords(**on)
 
 
-def typed(context: typer.Context, given: Mapping[str, Any]) -> set[str]:
-    """Names of the flags that stood on the command line."""
+def typed(context: click.Context, given: Mapping[str, Any]) -> set[str]:
+    """Names of the flags that stood on the command line, or in the file of an experiment."""
     sources = {name: context.get_parameter_source(name) for name in given}
-    return {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
+    return {
+        name for name, source in sources.items() if source is not None and source.name in ("COMMANDLINE", "DEFAULT_MAP")
+    }
 
 
-def experiment_words(context: typer.Context, given: Mapping[str, Any]) -> "MatmulWords":
+def experiment_words(context: click.Context, given: Mapping[str, Any]) -> "MatmulWords":
     """The flags that name a multiplication or training steps; a dtype that was not typed is not known yet."""
-    from quadrille.experiments.words.training import TrainingWords
+    from quadrille.cli.words.training import TrainingWords
 
     known = {*TrainingWords.__dataclass_fields__} & {*given}
     chosen = {name: given[name] for name in known}

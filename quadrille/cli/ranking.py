@@ -2,10 +2,12 @@
 
 from typing import Annotated, Any
 
-import typer
+import click
 
 from quadrille.cli.app import app
+from quadrille.cli.commands import flag, switch
 from quadrille.cli.options import (
+    FROM_FILE,
     GRANULARITY,
     ON_MACHINE,
     Dtype,
@@ -15,10 +17,8 @@ from quadrille.cli.options import (
     Overlap,
     Recompute,
     SequenceParallel,
-    flag,
     flags_of,
     machine_words,
-    switch,
     taken,
     with_flags,
 )
@@ -28,17 +28,27 @@ RANKED = flags_of(
         Annotated[str, flag("--gpt", "NAME|SIZES|FILE.json", "The model: 20b, layers=2,… or a config.json; needed.")],
         "",
     ),
-    batch=(Annotated[str, flag("--batch", "N", "Sequences of one step, over all GPUs; needed.")], ""),
-    gpus=(Annotated[str, flag("--gpus", "N", "How many; needed.")], ""),
-    top=(Annotated[str, flag("--top", "N", "Grids that are simulated, the first by the model.")], "8"),
-    form=(Annotated[str, flag("--form", "exact|authors", "Of the model: authors reproduces their script.")], "exact"),
+    batch=(Annotated[str, flag("--batch", "N", "Global batch: sequences of one step over all GPUs; needed.")], ""),
+    gpus=(Annotated[str, flag("--gpus", "N", "Number of GPUs; needed.")], ""),
+    top=(Annotated[str, flag("--top", "N", "Grids that are simulated, the best ones by the analytical model.")], "8"),
+    form=(
+        Annotated[
+            str, flag("--form", "exact|authors", "Form of the analytical model: exact, or as in the authors' script.")
+        ],
+        "exact",
+    ),
     order=(
         Annotated[
-            str, flag("--order", "AXIS,…|auto", "Rank order, the fastest axis first; auto, the default, tries all.")
+            str,
+            flag(
+                "--order",
+                "AXIS,…|auto",
+                "Order of the axes in rank numbers, the innermost axis first; auto, the default, tries all.",
+            ),
         ],
         "",
     ),
-    powers_of_two=(Annotated[bool, switch("--powers-of-two", "Only lengths that are powers of two.")], False),
+    powers_of_two=(Annotated[bool, switch("--powers-of-two", "Only axis lengths that are powers of two.")], False),
     min_model_parallel=(Annotated[str, flag("--min-model-parallel", "N", "Least product of x, y and z.")], "1"),
     overlap=(Overlap, "none"),
     recompute=(Recompute, "full"),
@@ -49,27 +59,43 @@ RANKED = flags_of(
         Annotated[str, flag("--collectives", "WHO", "own, own:NAME, nccl, …; by default nccl, own with --overlap.")],
         "",
     ),
-    scheme=(Annotated[str, flag("--scheme", "NAME,…|all", "Also other schemes than 4d: megatron, optimus, ….")], ""),
+    scheme=(
+        Annotated[str, flag("--scheme", "NAME,…|all", "Schemes to try besides 4d: megatron, optimus, …, or all.")],
+        "",
+    ),
     sequence_parallel=(SequenceParallel, False),
-    pipeline=(Annotated[str, flag("--pipeline", "N,…|auto", "Stages; auto tries all numbers of them.")], ""),
-    zero=(Annotated[str, flag("--zero", "0|1|2|3,…", "Sharded over data, each of them tried.")], ""),
-    micro_batch=(Annotated[str, flag("--micro-batch", "B,…|auto", "Sequences at once; by default what fits.")], ""),
-    interleave=(Annotated[str, flag("--interleave", "V,…", "Chunks of layers of a stage, each tried.")], ""),
+    pipeline=(Annotated[str, flag("--pipeline", "N,…|auto", "Numbers of pipeline stages; auto tries all.")], ""),
+    zero=(Annotated[str, flag("--zero", "0|1|2|3,…", "ZeRO stages to try.")], ""),
+    micro_batch=(
+        Annotated[
+            str, flag("--micro-batch", "B,…|auto", "Microbatches to try; by default the ones that fit into memory.")
+        ],
+        "",
+    ),
+    interleave=(Annotated[str, flag("--interleave", "V,…", "Chunks of layers on a stage to try.")], ""),
 )
 """What is ranked, and how it is simulated."""
 
 
 @app.command("rank")
-@with_flags(RANKED, GRANULARITY, ON_MACHINE, flags_of(json=(Json, "")))
-def rank(context: typer.Context, **given: Any) -> None:
+@with_flags(FROM_FILE, RANKED, GRANULARITY, ON_MACHINE, flags_of(json=(Json, "")))
+def rank(context: click.Context, **given: Any) -> None:
     """Rank all grids of a GPT by a communication model, simulate the best, and set both orders side by side.
 
     With --scheme, --pipeline, --zero, --micro-batch or --interleave, rank all of these by a closed form of the step.
 
     As: quadrille rank --gpt 20b --batch 32 --gpus 32 --machine perlmutter
     """
-    from quadrille.experiments.rank.question import RankFlags
+    from quadrille.cli.words.ranking import RankWords, command_of_fastest, parse_question, parse_space
+    from quadrille.cli.words.runs import files_read
+    from quadrille.experiments.output.destinations import Destinations
     from quadrille.experiments.rank.rank import rank as rank_grids
 
-    flags = RankFlags(**taken(given, RANKED), **taken(given, GRANULARITY))
-    rank_grids(flags, machine_words(given), json=given["json"], command=context.obj)
+    words, on = RankWords(**taken(given, RANKED), **taken(given, GRANULARITY)), machine_words(given)
+    rank_grids(
+        parse_question(words, on),
+        parse_space(words) if words.of_schemes else None,
+        destinations=Destinations(json=given["json"], read=on.files | files_read(words)),
+        command=context.obj,
+        again=lambda best: command_of_fastest(words, on, best),
+    )

@@ -3,10 +3,11 @@
 from collections.abc import Callable
 from typing import Annotated, Any
 
-import typer
+import click
 
 from quadrille.cli import training_studies
 from quadrille.cli.app import study
+from quadrille.cli.commands import flag, switch, toggle
 from quadrille.cli.options import (
     ON_MACHINE,
     ORDER,
@@ -22,10 +23,8 @@ from quadrille.cli.options import (
     Threads,
     Transposed,
     by_default,
-    flag,
     flags_of,
     machine_words,
-    switch,
     with_flags,
 )
 
@@ -46,15 +45,15 @@ def main_job(folder: Annotated[str, flag("--folder", "DIR", "Where its files go.
 
 @study.command("host-fidelity")
 def host_fidelity(
-    context: typer.Context,
+    context: click.Context,
     seed: Annotated[str, flag("--seed", "S", "Draw other cases.")] = "0",
     cases: Annotated[str, flag("--cases", "N", "How many multiplications are drawn.")] = "24",
     machine: Annotated[str, flag("--machine", "FILE.toml", "Of this host; by default it is calibrated first.")] = "",
-    oversubscribed: Annotated[bool, typer.Option(help="Report 4 and 8 ranks too.")] = True,
+    oversubscribed: Annotated[bool, toggle("--oversubscribed", "Report 4 and 8 ranks too.")] = True,
     json: Json = "",
 ) -> None:
     """How far off are predictions of this host, over cases drawn by the seed?"""
-    from quadrille.experiments.words.numbers import whole_number
+    from quadrille.cli.words.numbers import whole_number
     from quadrille.studies.host_fidelity.study import host_fidelity as measure_fidelity
 
     measure_fidelity(
@@ -69,7 +68,7 @@ def host_fidelity(
 
 @study.command("fidelity")
 def fidelity(
-    context: typer.Context,
+    context: click.Context,
     sites: Annotated[
         str, flag("--sites", "WORD …", "Those whose names begin so: shared, star, leaf-spine, GPU ….")
     ] = "",
@@ -87,19 +86,22 @@ def fidelity(
     figure: Plot = "",
 ) -> None:
     """How far off are predictions from calibration alone, in shared memory, on laboratory networks and on a GPU?"""
+    from quadrille.cli.words.numbers import whole_number
     from quadrille.studies.fidelity.sites import asked_site
     from quadrille.studies.fidelity.study import chosen_trials
     from quadrille.studies.fidelity.study import fidelity as judge
 
-    trials = chosen_trials(sites, seed, cases, asked_site(topology, rate, ranks))
+    site = asked_site(topology, rate, whole_number(ranks, "-n") if ranks else None)
+    chosen = whole_number(seed, "--seed", least=0) if seed else None
+    trials = chosen_trials(sites, chosen, whole_number(cases, "--cases") if cases else None, site)
     judge(trials, folder=folder, json=json, plot=figure, command=context.obj)
 
 
 @study.command("simulator-speed")
 def simulator_speed(
-    context: typer.Context,
+    context: click.Context,
     quick: Annotated[bool, switch("--quick", "One repeat, at most 16,384 GPUs, nothing switched off.")] = False,
-    simgrid: Annotated[bool, typer.Option(help="Run SimGrid beside, where it is installed.")] = True,
+    simgrid: Annotated[bool, toggle("--simgrid", "Run SimGrid beside, where it is installed.")] = True,
     json: Json = "",
 ) -> None:
     """How fast is the network simulator, on pinned workloads, beside SimGrid?"""
@@ -110,14 +112,14 @@ def simulator_speed(
 
 @study.command("runtime-speed")
 def runtime_speed(
-    context: typer.Context,
+    context: click.Context,
     matmul: Annotated[str, flag("--matmul", "M,K,N", "One product; four usual ones by default.")] = "",
     ranks: Annotated[str, flag("-n", "RANKS", "Of this host.")] = "2",
     turns: Annotated[str, flag("--turns", "N", "Of every entrant.")] = "20",
     json: Json = "",
 ) -> None:
     """How fast is our product, beside what else one would use here?"""
-    from quadrille.experiments.words.numbers import whole_number
+    from quadrille.cli.words.numbers import whole_number
     from quadrille.studies.runtime_speed.study import SHAPES
     from quadrille.studies.runtime_speed.study import runtime_speed as measure_speed
 
@@ -132,21 +134,23 @@ def runtime_speed(
 
 @study.command("gpu")
 def gpu(
-    context: typer.Context,
+    context: click.Context,
     ranks: Annotated[str, flag("--ranks", "N,…", "How many share the GPU: of 1, 2, 4 and 8.")] = "1,2,4,8",
     out: Annotated[str, flag("--out", "FILE.toml", "Write what was measured as a machine file.")] = "",
     json: Json = "",
 ) -> None:
     """How fast is this GPU by shape and dtype, and are ranks that share it predicted?"""
+    from quadrille.cli.words.numbers import one_of
+    from quadrille.studies.gpu.study import GRIDS
     from quadrille.studies.gpu.study import gpu as measure_gpu
-    from quadrille.studies.gpu.study import parse_ranks
 
-    measure_gpu(json=json, out=out, ranks=parse_ranks(ranks), command=context.obj)
+    counts = [int(one_of(word.strip(), "ranks", tuple(map(str, GRIDS)))) for word in ranks.split(",")]
+    measure_gpu(json=json, out=out, ranks=counts, command=context.obj)
 
 
 @study.command("published-collectives")
 def published_collectives(
-    context: typer.Context,
+    context: click.Context,
     rows: Annotated[str, flag("--rows", "FILE.csv", "Published measurements; by default the project's own.")] = "",
     json: Json = "",
     figure: Plot = "",
@@ -159,7 +163,7 @@ def published_collectives(
 
 @study.command("published-training")
 def published_training(
-    context: typer.Context,
+    context: click.Context,
     rows: Annotated[str, flag("--rows", "FILE.csv", "Published training runs; by default the project's own.")] = "",
     claims: Annotated[bool, switch("--claims", "Predict what papers claim of their schemes too: minutes.")] = False,
     json: Json = "",
@@ -195,9 +199,10 @@ def scaling_command(kind: str) -> Callable[..., None]:
     """The command of one kind of scaling study: both take the same flags."""
 
     @with_flags(by_default(ON_MACHINE, machine="perlmutter"), SCALED)
-    def command(context: typer.Context, **given: Any) -> None:
+    def command(context: click.Context, **given: Any) -> None:
         from quadrille.algorithms.matmuls.matmul import parse_sizes
-        from quadrille.experiments.words.numbers import whole_number
+        from quadrille.cli.words.machines import chosen_machine
+        from quadrille.cli.words.numbers import whole_number
         from quadrille.studies.scaling.question import asked
         from quadrille.studies.scaling.study import scaling
 
@@ -214,10 +219,11 @@ def scaling_command(kind: str) -> Callable[..., None]:
             **{name: given[name] for name in ("algorithm", "passes", "dtype", "order", "gathered", "collectives")},
         )
         written = {name: given[name] for name in ("json", "csv", "plot")}
-        scaling(question, machine_words(given), **written, command=context.obj)
+        on = machine_words(given)
+        scaling(question, lambda count: chosen_machine(on, count), **written, read=on.files, command=context.obj)
 
     return command
 
 
-study.command("weak-scaling", help="How a multiplication that grows goes on more GPUs.")(scaling_command("weak"))
-study.command("strong-scaling", help="How the same multiplication goes on more GPUs.")(scaling_command("strong"))
+study.command("weak-scaling", text="How a multiplication that grows goes on more GPUs.")(scaling_command("weak"))
+study.command("strong-scaling", text="How the same multiplication goes on more GPUs.")(scaling_command("strong"))

@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+import click
 
 from quadrille.cli.app import study
-from quadrille.cli.options import Json, Plot, by_default, flag, flags_of, switch, taken, with_flags
+from quadrille.cli.commands import flag, switch
+from quadrille.cli.options import Json, Plot, by_default, flags_of, taken, with_flags
 
 if TYPE_CHECKING:
     from quadrille.experiments.sweep.training_study import Asking
@@ -28,10 +29,10 @@ ASKING = flags_of(
 """How a study of training steps is asked, besides its question."""
 
 
-def asking(context: typer.Context, given: Mapping[str, Any]) -> "Asking":
+def asking(context: click.Context, given: Mapping[str, Any]) -> "Asking":
     """What the flags say of how a study is asked."""
+    from quadrille.cli.words.numbers import whole_number
     from quadrille.experiments.sweep.training_study import Asking
-    from quadrille.experiments.words.numbers import whole_number
 
     counts = {
         name: whole_number(given[name], f"--{name.replace('_', '-')}") for name in ("top", "most_seconds", "jobs")
@@ -50,7 +51,7 @@ def changed(usual: object, **given: str) -> dict[str, Any]:
     ------
     InputError : a number that is none
     """
-    from quadrille.experiments.words.numbers import whole_number
+    from quadrille.cli.words.numbers import whole_number
 
     found: dict[str, Any] = {}
     for name, text in given.items():
@@ -80,7 +81,7 @@ WHICH_SCHEME = flags_of(
 
 @study.command("which-scheme")
 @with_flags(WHICH_SCHEME, by_default(ASKING, most_seconds="120"))
-def which_scheme(context: typer.Context, **given: Any) -> None:
+def which_scheme(context: click.Context, **given: Any) -> None:
     """Is 1-D, 2-D, 3-D or 4D parallelism the fastest, on how many GPUs?"""
     from quadrille.studies.which_scheme import study as which
 
@@ -99,7 +100,7 @@ OVERLAP_WORTH = flags_of(
 
 @study.command("overlap-worth")
 @with_flags(OVERLAP_WORTH, ASKING)
-def overlap_worth(context: typer.Context, **given: Any) -> None:
+def overlap_worth(context: click.Context, **given: Any) -> None:
     """What is each overlap of communication with computing worth, and when is it worth nothing?"""
     from quadrille.studies.overlap_worth import study as worth
 
@@ -117,7 +118,7 @@ WHICH_GRID = flags_of(
 
 @study.command("which-grid")
 @with_flags(WHICH_GRID, by_default(ASKING, top="4"))
-def which_grid(context: typer.Context, **given: Any) -> None:
+def which_grid(context: click.Context, **given: Any) -> None:
     """Which grid is the best on which machine, and why?"""
     from quadrille.studies.which_grid import study as which
 
@@ -138,7 +139,7 @@ BETTER_NETWORK = flags_of(
 
 @study.command("better-network")
 @with_flags(BETTER_NETWORK, ASKING)
-def better_network(context: typer.Context, **given: Any) -> None:
+def better_network(context: click.Context, **given: Any) -> None:
     """What would a better network buy: twice the bandwidth, half the latency, an NVLink domain of 72?"""
     from quadrille.studies.better_network import study as better
 

@@ -1,10 +1,10 @@
-"""What the executor asks of arrays: a narrow set of verbs, which every array library has.
+"""The array protocol of the executor: a small set of verbs that every array library provides.
 
-    library       its arrays                        module
-    NumPy         the host's                        numpy_library
-    CuPy          of one GPU                        cupy_library
+    library       arrays                            module
+    NumPy         host arrays                       numpy_library
+    CuPy          arrays on one GPU                 cupy_library
 
-Every verb works on arrays that exist: but for temporaries of kernels nothing is allocated while a schedule runs.
+Every verb works on existing arrays. While a schedule runs, only kernels allocate memory, for temporaries.
 """
 
 from collections.abc import Callable
@@ -15,73 +15,73 @@ import numpy as np
 from quadrille.algorithms.schedule.tensors import ElementType
 
 Array = Any
-"""A NumPy or CuPy array: the boundary at which types end."""
+"""A NumPy or CuPy array. Static types end here."""
 
 Backend = Literal["numpy", "cupy"]
 
 
 class Lane(Protocol):
-    """Work on arrays, in the order in which it is handed over."""
+    """Array work that runs in the order in which it is submitted."""
 
     def copy(self, into: Array, source: Array) -> None: ...
 
-    def add(self, one: Array, other: Array, out: Array) -> None: ...
+    def add(self, left: Array, right: Array, out: Array) -> None: ...
 
-    def maximum(self, one: Array, other: Array, out: Array) -> None: ...
+    def maximum(self, left: Array, right: Array, out: Array) -> None: ...
 
     def synchronise(self) -> None:
-        """Wait until everything handed over has ended."""
+        """Wait until all submitted work has ended."""
 
 
 class Marker(Protocol):
-    """A point in the work handed to a device."""
+    """A point in the work submitted to a device."""
 
     def done(self) -> bool:
-        """Whether the device has come that far."""
+        """Whether the device has reached it."""
 
     def wait(self) -> None:
-        """Block until it has."""
+        """Block until the device has reached it."""
 
 
 class ArrayLibrary(Protocol):
-    """What the executor asks of arrays."""
+    """The verbs that the executor calls on arrays."""
 
     name: Backend
 
     @property
     def module(self) -> Any:
-        """NumPy, or the module that stands for it."""
+        """The NumPy module, or the module with NumPy's interface."""
 
     def carry_out(self, work: Callable[[], None]) -> None:
-        """Work written for the module, in order with the other verbs."""
+        """Run work that is written for the module, in order with the other verbs."""
 
     def empty(self, elements: int, dtype: ElementType) -> Array:
-        """A flat array, uninitialised."""
+        """An uninitialised flat array."""
 
     def empty_on_host(self, elements: int, dtype: ElementType) -> Array:
-        """A flat host array, uninitialised; the host's values of 16-bit types are float32."""
+        """An uninitialised flat host array. 16-bit values are float32 on the host."""
 
     def put(self, into: Array, host_values: np.ndarray[Any, Any]) -> None:
         """Copy host values into an array of the library."""
 
     def fetch(self, array: Array) -> np.ndarray[Any, Any]:
-        """The values as a host array."""
+        """The values of an array as a host array."""
 
     def matmul(self, a: Array, b: Array, out: Array) -> None: ...
 
-    def add(self, one: Array, other: Array, out: Array) -> None: ...
+    def add(self, left: Array, right: Array, out: Array) -> None: ...
 
-    def maximum(self, one: Array, other: Array, out: Array) -> None: ...
+    def maximum(self, left: Array, right: Array, out: Array) -> None: ...
 
     def copy(self, into: Array, source: Array) -> None: ...
 
     def zero(self, array: Array) -> None: ...
 
     def mark(self) -> Marker | None:
-        """A marker behind everything handed over so far; None where verbs end before they return."""
+        """A marker after all submitted work; None where verbs end before they return."""
 
     def synchronise(self) -> None:
-        """Wait until everything handed over has ended."""
+        """Wait until all submitted work has ended."""
 
     def lane(self) -> "ArrayLibrary":
-        """The same verbs on the same arrays for one lane's communication, which no other work holds up."""
+        """The same verbs on the same arrays, for the communication of one lane. Other work does not delay them."""

@@ -1,11 +1,11 @@
-"""Products of host arrays by another BLAS than NumPy's: any shared library with a C interface that is installed.
+"""Host products by a BLAS other than NumPy's: any shared library with the C interface (CBLAS).
 
-NumPy's wheel brings OpenBLAS, which is not the fastest on every processor.  A library is looked for by name where
-wheels, environments and systems keep theirs, or taken from a path.  Everything but products stays NumPy's.
+NumPy's wheel brings OpenBLAS, which is not the fastest BLAS on every processor. A library is found by its name in
+wheels, environments and system folders, or by its path. Only products use it; everything else stays with NumPy.
 
-Names of symbols say how wide the integers are: OpenBLAS built for 64-bit integers ends them in `64_`, that of
-NumPy's wheel begins them with `scipy_` too.  A small product is made once, so that a library whose products are
-wrong is refused before anything is timed; one whose integers are wider than its symbols say may crash there.
+Symbol names tell the integer width: an OpenBLAS with 64-bit integers ends its symbols in `64_`, and NumPy's wheel also
+adds the prefix `scipy_`. A small product is computed when the library is loaded, so a library with wrong products is
+refused before any measurement. A library whose integers are wider than its symbols claim may crash at this point.
 
 Sources: "Quick Reference Guide to the BLAS", netlib.org, C interface; OpenBLAS, interface/gemm.c and
 cblas.h; Intel, "oneMKL developer reference for C", mkl_set_num_threads; BLIS, docs/Multithreading.md.
@@ -28,9 +28,9 @@ from quadrille.runtime.arrays.numpy_library import NumpyLibrary
 from quadrille.runtime.arrays.strides import matrix_layout
 
 NUMPY_BLAS = "numpy"
-"""The word for the BLAS that NumPy was built with."""
-ROW_MAJOR, AS_IT_LIES, TRANSPOSED = 101, 111, 112
-"""Of the C interface: CblasRowMajor, CblasNoTrans, CblasTrans."""
+"""The name of the BLAS with which NumPy was built."""
+ROW_MAJOR, NOT_TRANSPOSED, TRANSPOSED = 101, 111, 112
+"""Constants of the C interface: CblasRowMajor, CblasNoTrans, CblasTrans."""
 LETTERS = {"float32": ("s", ctypes.c_float), "float64": ("d", ctypes.c_double)}
 NARROW, WIDE = ctypes.c_int32, ctypes.c_int64
 SYMBOLS: tuple[tuple[str, type[Any]], ...] = (
@@ -39,7 +39,7 @@ SYMBOLS: tuple[tuple[str, type[Any]], ...] = (
     ("scipy_cblas_{}gemm", NARROW),
     ("cblas_{}gemm", NARROW),
 )
-"""Of a product, and how wide its integers are; the first that there is is taken."""
+"""Symbols of the product and their integer types; the first symbol that exists is used."""
 THREADS: tuple[tuple[str, type[Any]], ...] = (
     ("scipy_openblas_set_num_threads64_", NARROW),
     ("scipy_openblas_set_num_threads", NARROW),
@@ -55,18 +55,18 @@ CONFIGURATIONS = (
     "openblas_get_config",
     "bli_info_get_version_str",
 )
-"""Functions that give a library's version in words."""
+"""Functions that return a library's version as text."""
 MKL_VERSION, MKL_VERSION_BYTES = "MKL_Get_Version_String", 198
 
 
 @dataclass(frozen=True, slots=True)
 class BlasFamily:
-    """A BLAS known by name.
+    """A BLAS that is known by name.
 
     Parameters
     ----------
-    patterns : of its files
-    system_name : by which the system's loader finds it
+    patterns : file name patterns
+    system_name : name under which the system's loader finds it
     """
 
     patterns: tuple[str, ...]
@@ -85,11 +85,11 @@ class BlasLibrary(NumpyLibrary):
 
     Parameters
     ----------
-    path : of the shared library
+    path : path of the shared library
 
     Raises
     ------
-    InputError : no shared library, or none with products of the C interface that are right
+    InputError : the file cannot be loaded, or has no correct products with the C interface
     """
 
     def __init__(self, path: str) -> None:
@@ -102,7 +102,7 @@ class BlasLibrary(NumpyLibrary):
         self._check()
 
     def matmul(self, a: Array, b: Array, out: Array) -> None:
-        """C_mn = A_mk B_kn, each as it lies."""
+        """C_mn = A_mk B_kn, for matrices in row-major or column-major layout."""
         (rows, inner), columns = a.shape, b.shape[1]
         if out.size == 0:
             return
@@ -115,12 +115,12 @@ class BlasLibrary(NumpyLibrary):
         if max(rows, columns, inner, step_a, step_b, step_c) > most:
             raise InputError(f"blas {self.path!r}: {rows} x {inner} by {inner} x {columns} needs 64-bit integers")
         product(
-            ROW_MAJOR, TRANSPOSED if turn_a else AS_IT_LIES, TRANSPOSED if turn_b else AS_IT_LIES,
+            ROW_MAJOR, TRANSPOSED if turn_a else NOT_TRANSPOSED, TRANSPOSED if turn_b else NOT_TRANSPOSED,
             rows, columns, inner, 1.0, a.ctypes.data, step_a, b.ctypes.data, step_b, 0.0, out.ctypes.data, step_c,
         )  # fmt: skip
 
     def use_threads(self, threads: int) -> None:
-        """Products go on so many threads from now on, where the library has any."""
+        """Set the number of threads of a product, if the library has threads."""
         for name, integer in THREADS:
             if hasattr(self._loaded, name):
                 function = getattr(self._loaded, name)
@@ -130,21 +130,21 @@ class BlasLibrary(NumpyLibrary):
 
     @property
     def version(self) -> str:
-        """What the library says of itself, and where it is."""
+        """The version that the library reports, and its file name."""
         return " ".join([*_version(self._loaded), f"({Path(self.path).name})"])
 
     def _check(self) -> None:
         for dtype in LETTERS:
             a, b = np.arange(6.0).reshape(2, 3).astype(dtype), np.arange(12.0).reshape(4, 3).astype(dtype).T
-            found = np.empty((2, 4), dtype)
-            self.matmul(a, b, found)
-            if not np.array_equal(found, a @ b):
+            product = np.empty((2, 4), dtype)
+            self.matmul(a, b, product)
+            if not np.array_equal(product, a @ b):
                 raise InputError(f"blas {self.path!r}: its {dtype} product of 2 x 3 by 3 x 4 is wrong")
 
 
 def _product(loaded: ctypes.CDLL, path: str, letter: str) -> tuple[Callable[..., None], int]:
-    """The library's product of elements that the letter stands for, and the largest of its integers."""
-    factor = next(factor for one, factor in LETTERS.values() if one == letter)
+    """The library's product for the type letter (s or d), and its largest integer."""
+    factor = next(factor for candidate, factor in LETTERS.values() if candidate == letter)
     for pattern, integer in SYMBOLS:
         name = pattern.format(letter)
         if hasattr(loaded, name):
@@ -170,7 +170,7 @@ def _version(loaded: ctypes.CDLL) -> Iterator[str]:
 
 
 def describe_blas(library: ArrayLibrary) -> str:
-    """Which BLAS multiplies host arrays, for a record; empty where none does.
+    """The BLAS that multiplies host arrays, for a record; empty for device arrays.
 
     >>> describe_blas(NumpyLibrary()).split()[0]
     'openblas'
@@ -182,7 +182,8 @@ def describe_blas(library: ArrayLibrary) -> str:
     from threadpoolctl import threadpool_info
 
     loaded = sorted(
-        (one for one in threadpool_info() if one["user_api"] == "blas"), key=lambda one: "numpy" not in one["filepath"]
+        (pool for pool in threadpool_info() if pool["user_api"] == "blas"),
+        key=lambda pool: "numpy" not in pool["filepath"],
     )
     words = [str(loaded[0].get(key) or "") for key in ("internal_api", "version", "architecture")] if loaded else []
     return " ".join(filter(None, words))
@@ -192,32 +193,32 @@ def describe_blas(library: ArrayLibrary) -> str:
 
 
 def open_blas(name: str, threads: int) -> ArrayLibrary:
-    """NumPy with products by the BLAS of that name, or in the shared library at that path.
+    """NumPy with products by the BLAS of that name, or by the shared library at that path.
 
     Parameters
     ----------
-    threads : of a product
+    threads : threads of one product
 
     Raises
     ------
-    InputError : none of that name here, naming those that are; a library without right products
+    InputError : no such library here, or a library without correct products
     """
     check_blas(name)
-    found = name if "/" in name else _path(BY_NAME[name])
-    if found is None:
+    path = name if "/" in name else _path(BY_NAME[name])
+    if path is None:
         missing = f"there is no {BY_NAME[name].patterns[0]} in this environment or on this system"
         raise InputError(f"blas {name!r}: {missing}; found here: {_found_here()}")
-    library = BlasLibrary(found)
+    library = BlasLibrary(path)
     library.use_threads(threads)
     return library
 
 
 def check_blas(name: str) -> None:
-    """Refuse what is no BLAS known by name and no path; whether it is installed is not looked at.
+    """Refuse a text that is neither a known BLAS name nor a path. Whether it is installed is not checked.
 
     Raises
     ------
-    InputError : such a name
+    InputError : an unknown name
     """
     if "/" not in name and name not in (NUMPY_BLAS, *BY_NAME):
         accepted = f"{NUMPY_BLAS}, {', '.join(BY_NAME)} and the path of a shared library, with a /"
@@ -229,18 +230,18 @@ def _found_here() -> str:
 
 
 def installed() -> dict[str, str]:
-    """The libraries known by name that are here, each with the path, or the name, by which it is loaded."""
-    found = {name: _path(known) for name, known in BY_NAME.items()}
-    return {name: path for name, path in found.items() if path is not None}
+    """The installed libraries that are known by name, each with the path or name by which it is loaded."""
+    paths = {name: _path(family) for name, family in BY_NAME.items()}
+    return {name: path for name, path in paths.items() if path is not None}
 
 
-def _path(known: BlasFamily) -> str | None:
-    """In wheels first, then in the environment, then where the system's loader looks."""
+def _path(family: BlasFamily) -> str | None:
+    """The path or system name of a library: first in wheels, then in the environment, then by the system's loader."""
     for folder in _folders():
-        for pattern in known.patterns:
+        for pattern in family.patterns:
             for path in sorted(folder.glob(pattern)):
                 return str(path)
-    return ctypes.util.find_library(known.system_name)
+    return ctypes.util.find_library(family.system_name)
 
 
 def _folders() -> Iterator[Path]:

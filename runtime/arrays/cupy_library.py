@@ -1,13 +1,11 @@
-"""CuPy on one GPU: verbs are handed to a stream and end later.
+"""The array library of CuPy on one GPU: verbs are submitted to a stream and end later.
 
-Products are cuBLAS's GemmEx on the arrays as they lie, transposed or windows of a
-larger one, without copies or room of CuPy's own.  They accumulate in float32 for
-the 16-bit dtypes (compute type 32F, and no reductions in the output's dtype) and
-for float32, never in TF32.
+Products use cuBLAS's GemmEx on the arrays as they are, transposed arrays and windows included, without copies or
+buffers of CuPy. They accumulate in float32 for the 16-bit dtypes (compute type 32F, without reductions in the output
+dtype) and for float32; TF32 is never used.
 
-bfloat16 elements are kept as uint16, since older CuPy has no such dtype: cuBLAS and NCCL are
-told what the bits mean, and sums have a kernel of their own.  On the host, 16-bit values are
-float32 arrays that hold exactly those values, in and out.
+bfloat16 elements are stored as uint16, because older CuPy lacks the dtype. cuBLAS and NCCL are told the true type, and
+sums use a kernel of our own. On the host, 16-bit values are float32 arrays that hold exactly these values.
 
 Source: NVIDIA, "cuBLAS library", sections cublasGemmEx and cublasMath_t.
 """
@@ -32,10 +30,10 @@ STORED: dict[ElementType, str] = {
     "float16": "float16",
     "bfloat16": "uint16",
 }
-"""Dtype of the arrays."""
+"""The dtype of the arrays by element type."""
 
 CUDA_R_32F, CUDA_R_64F, CUDA_R_16F, CUDA_R_16BF = 0, 1, 2, 14
-"""Of cudaDataType_t (`library_types.h`): not every CuPy names all of them."""
+"""Constants of cudaDataType_t (`library_types.h`); not every CuPy names them all."""
 
 GEMM: dict[str, tuple[int, str, type[np.floating[Any]]]] = {
     "float64": (CUDA_R_64F, "CUBLAS_COMPUTE_64F", np.float64),
@@ -43,13 +41,13 @@ GEMM: dict[str, tuple[int, str, type[np.floating[Any]]]] = {
     "float16": (CUDA_R_16F, "CUBLAS_COMPUTE_32F", np.float32),
     "uint16": (CUDA_R_16BF, "CUBLAS_COMPUTE_32F", np.float32),
 }
-"""cuBLAS's number of the elements, name of the accumulation, and dtype of its factors, by dtype of the arrays."""
+"""By array dtype: cuBLAS's element type, name of the compute type, and dtype of the scale factors."""
 
 CUDA_SUCCESS, CUDA_ERROR_NOT_READY = 0, 600
-"""Of cudaError_t: what asking an event may answer while all is well."""
+"""Values of cudaError_t that the query of an event returns without a failure."""
 
 CUBLAS_DEFAULT_MATH, DISALLOW_REDUCED_PRECISION_REDUCTION = 0, 16
-"""Of cublasMath_t: cuBLAS's own choice; and partial sums of a product are added in the accumulating dtype too."""
+"""Values of cublasMath_t: cuBLAS's own choice, and partial sums added in the accumulation dtype."""
 
 LOWEST_CAPABILITY: dict[DType, tuple[int, int]] = {"float16": (5, 3), "bfloat16": (8, 0)}
 
@@ -68,13 +66,13 @@ class EventMarker:
         self._query = query
 
     def done(self) -> bool:
-        """Whether the device has come that far.
+        """Whether the device has passed the event.
 
-        CuPy's `Event.done` says only "not yet" of a device that has failed, and would for ever.
+        CuPy's `Event.done` returns "not yet" for ever if the device has failed.
 
         Raises
         ------
-        RunError : the device has failed, at this or at earlier work
+        RunError : the device failed in this or in earlier work
         """
         status = self._query(self._event.ptr)
         if status not in (CUDA_SUCCESS, CUDA_ERROR_NOT_READY):
@@ -91,8 +89,8 @@ class CupyLibrary:
 
     Parameters
     ----------
-    device : the GPU, current in this process (`use_device`)
-    of : a library on another stream, with which pinned buffers and what is compiled are shared
+    device : GPU that is current in this process (`use_device`)
+    of : library on another stream, whose pinned buffers and compiled kernels are shared
     """
 
     name: Backend = "cupy"
@@ -110,16 +108,16 @@ class CupyLibrary:
         )
 
     def lane(self) -> "CupyLibrary":
-        """The same arrays on another stream, which work on this one does not hold up."""
+        """The same arrays on another stream; work on this stream does not delay it."""
         return CupyLibrary(self.device, of=self)
 
     def empty(self, elements: int, dtype: ElementType) -> Array:
-        """A flat array, uninitialised."""
+        """An uninitialised flat array."""
         with self.stream:
             return self.cupy.empty(elements, STORED[dtype])
 
     def empty_on_host(self, elements: int, dtype: ElementType) -> Array:
-        """A flat host array, uninitialised; the host's values of 16-bit types are float32."""
+        """An uninitialised flat host array. 16-bit values are float32 on the host."""
         return np.empty(elements, np.float64 if dtype == "float64" else np.float32)
 
     def put(self, into: Array, host_values: np.ndarray[Any, Any]) -> None:
@@ -129,7 +127,7 @@ class CupyLibrary:
         put_in_chunks(self, into, values.view(np.uint8))
 
     def fetch(self, array: Array) -> np.ndarray[Any, Any]:
-        """The values as a host array: of the same dtype, but float32 for the 16-bit ones."""
+        """The values as a host array of the same dtype; float32 for the 16-bit dtypes."""
         with self.stream:
             source = array if array.flags.c_contiguous else self.cupy.ascontiguousarray(array)
         host = np.empty(array.size, str(array.dtype))
@@ -200,30 +198,30 @@ class CupyLibrary:
             array.fill(0)
 
     def mark(self) -> EventMarker:
-        """A marker behind everything handed to the stream so far."""
+        """A marker after all work submitted to the stream."""
         event = self.stream.record(self.cupy.cuda.Event(disable_timing=True))
         return EventMarker(event, self.cupy.cuda.runtime.eventQuery)
 
     def synchronise(self) -> None:
-        """Wait until everything handed to the stream has ended."""
+        """Wait until all work submitted to the stream has ended."""
         self.stream.synchronize()
 
     def copy_to_host(self, pinned: NDArray[Any], source: Array) -> None:
-        """Hand the stream a copy of a contiguous array to pinned memory."""
+        """Submit a copy of a contiguous array to pinned memory."""
         self.copy_bytes_to_host(pinned, source.data.ptr)
 
     def copy_to_device(self, into: Array, pinned: NDArray[Any]) -> None:
-        """Hand the stream a copy of pinned memory to a contiguous array."""
+        """Submit a copy of pinned memory to a contiguous array."""
         self.copy_bytes_to_device(into.data.ptr, pinned)
 
     def copy_bytes_to_host(self, pinned: NDArray[Any], address: int) -> None:
-        """Hand the stream a copy from an address on the device."""
+        """Submit a copy from a device address to pinned memory."""
         cuda = self.cupy.cuda.runtime
         if pinned.nbytes:
             cuda.memcpyAsync(pinned.ctypes.data, address, pinned.nbytes, cuda.memcpyDeviceToHost, self.stream.ptr)
 
     def copy_bytes_to_device(self, address: int, pinned: NDArray[Any]) -> None:
-        """Hand the stream a copy to an address on the device."""
+        """Submit a copy from pinned memory to a device address."""
         cuda = self.cupy.cuda.runtime
         if pinned.nbytes:
             cuda.memcpyAsync(address, pinned.ctypes.data, pinned.nbytes, cuda.memcpyHostToDevice, self.stream.ptr)
@@ -254,11 +252,11 @@ def to_host_values(stored: NDArray[Any]) -> NDArray[Any]:
 
 
 def open_cupy(dtype: DType, rank_on_host: int) -> CupyLibrary:
-    """CuPy on the rank's GPU, which can multiply matrices of that dtype.
+    """CuPy on the rank's GPU, after a check that the GPU can multiply matrices of that dtype.
 
     Raises
     ------
-    InputError : no CuPy, no GPU, a GPU too old for the dtype, or CUDA libraries missing
+    InputError : no CuPy, no GPU, a GPU too old for the dtype, or missing CUDA libraries
     """
     device = use_device(rank_on_host)
     lowest = LOWEST_CAPABILITY.get(dtype, (0, 0))
@@ -275,7 +273,7 @@ def open_cupy(dtype: DType, rank_on_host: int) -> CupyLibrary:
 
 
 def _multiply_once(library: CupyLibrary, dtype: DType) -> None:
-    """Load cuBLAS and compile the sum, before anything is timed."""
+    """Load cuBLAS and compile the sum before any measurement."""
     a, b, c = (library.empty(1, dtype) for _ in range(3))
     for array in (a, b):
         library.put(array, np.ones(1, np.float32))

@@ -1,4 +1,4 @@
-"""NumPy's arrays under the verbs of `array_library.py`."""
+"""The array library of NumPy."""
 
 from collections.abc import Callable
 from typing import Any
@@ -37,11 +37,11 @@ class NumpyLibrary:
     def matmul(self, a: Array, b: Array, out: Array) -> None:
         np.matmul(a, b, out=out)
 
-    def add(self, one: Array, other: Array, out: Array) -> None:
-        np.add(one, other, out=out)
+    def add(self, left: Array, right: Array, out: Array) -> None:
+        np.add(left, right, out=out)
 
-    def maximum(self, one: Array, other: Array, out: Array) -> None:
-        np.maximum(one, other, out=out)
+    def maximum(self, left: Array, right: Array, out: Array) -> None:
+        np.maximum(left, right, out=out)
 
     def copy(self, into: Array, source: Array) -> None:
         np.copyto(into, source)

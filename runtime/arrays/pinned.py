@@ -1,10 +1,8 @@
-"""Pinned host memory: kept by size class and reused, and large copies through two chunks of it.
+"""Pinned host memory: a pool of reusable buffers, and double-buffered copies of large arrays.
 
-Allocating pinned memory takes as long as copying megabytes, so buffers are kept;
-one is free again when neither MPI nor the device uses it.  Inputs and outputs,
-which may be larger than the pinned memory one wants, go in chunks of a few MiB
-through two buffers, so that the host fills or empties one while the device reads
-or writes the other.
+Allocating pinned memory takes as long as copying megabytes, so buffers are kept by size class. A buffer becomes free
+when neither MPI nor the device uses it. Inputs and outputs may be larger than the pinned memory that one wants, so they
+go in chunks of a few MiB through two buffers: the host fills or empties one while the device uses the other.
 """
 
 from collections import defaultdict
@@ -22,7 +20,7 @@ PINNED_CHUNK_BYTES = 4 << 20
 
 
 def size_class(size_bytes: int) -> int:
-    """The size of the buffer that is kept for so many bytes: at most a quarter more.
+    """The buffer size that is kept for this many bytes: at most a quarter more.
 
     >>> [size_class(size) for size in (1, 4096, 5000, 6145, 1_000_000)]
     [4096, 4096, 5120, 7168, 1048576]
@@ -34,11 +32,11 @@ def size_class(size_bytes: int) -> int:
 
 
 class PinnedPool:
-    """Pinned host buffers, each in use or free.
+    """A pool of pinned host buffers.
 
     Parameters
     ----------
-    allocate : from bytes to a buffer of so many, by default CUDA's pinned memory
+    allocate : returns a buffer of the given bytes; by default CUDA's pinned memory
     """
 
     def __init__(self, allocate: Callable[[int], Any] | None = None) -> None:
@@ -47,7 +45,7 @@ class PinnedPool:
         self.allocated_bytes = 0
 
     def take(self, size_bytes: int) -> Bytes:
-        """A buffer of at least so many bytes, nobody else's until given back."""
+        """A buffer of at least this many bytes, reserved until it is given back."""
         size = size_class(size_bytes)
         if self._free[size]:
             return self._free[size].pop()
@@ -55,7 +53,7 @@ class PinnedPool:
         return np.frombuffer(self._allocate(size), np.uint8, size)
 
     def give_back(self, buffer: Bytes) -> None:
-        """Free a buffer: neither MPI nor the device uses it any more."""
+        """Return a buffer to the pool: neither MPI nor the device uses it any more."""
         self._free[buffer.size].append(buffer)
 
 
@@ -65,8 +63,8 @@ def _pinned(size_bytes: int) -> Any:
     return cupy.cuda.alloc_pinned_memory(size_bytes)
 
 
-class Copying(Protocol):
-    """What chunks ask of a device's library."""
+class DeviceCopier(Protocol):
+    """The copy functions of a device's array library."""
 
     @property
     def pinned(self) -> PinnedPool: ...
@@ -76,9 +74,11 @@ class Copying(Protocol):
     def synchronise(self) -> None: ...
 
 
-def put_in_chunks(library: Copying, into: Array, host_values: Bytes, chunk_bytes: int = PINNED_CHUNK_BYTES) -> None:
-    """Copy host bytes into a contiguous device array: fill one pinned chunk while the device reads the other."""
-    chunks = _Chunks(library, min(chunk_bytes, host_values.size))
+def put_in_chunks(
+    library: DeviceCopier, into: Array, host_values: Bytes, chunk_bytes: int = PINNED_CHUNK_BYTES
+) -> None:
+    """Copy host bytes into a contiguous device array: the host fills one chunk while the device reads the other."""
+    chunks = _DoubleBuffer(library, min(chunk_bytes, host_values.size))
     for start in range(0, host_values.size, chunk_bytes):
         part = host_values[start : start + chunk_bytes]
         chunk = chunks.next()[: part.size]
@@ -88,9 +88,9 @@ def put_in_chunks(library: Copying, into: Array, host_values: Bytes, chunk_bytes
     chunks.give_back()
 
 
-def fetch_in_chunks(library: Copying, into: Bytes, source: Array, chunk_bytes: int = PINNED_CHUNK_BYTES) -> None:
-    """Copy a contiguous device array into host bytes: empty one pinned chunk while the device writes the other."""
-    chunks = _Chunks(library, min(chunk_bytes, into.size))
+def fetch_in_chunks(library: DeviceCopier, into: Bytes, source: Array, chunk_bytes: int = PINNED_CHUNK_BYTES) -> None:
+    """Copy a contiguous device array into host bytes: the host empties one chunk while the device writes the other."""
+    chunks = _DoubleBuffer(library, min(chunk_bytes, into.size))
     waiting: list[tuple[Bytes, Bytes]] = []
     for start in range(0, into.size, chunk_bytes):
         part = into[start : start + chunk_bytes]
@@ -107,27 +107,27 @@ def fetch_in_chunks(library: Copying, into: Bytes, source: Array, chunk_bytes: i
     chunks.give_back()
 
 
-class _Chunks:
-    """Two pinned buffers in turn, and how far the device is with each."""
+class _DoubleBuffer:
+    """Two pinned buffers used alternately, with a marker for the device's use of each."""
 
-    def __init__(self, library: Copying, size_bytes: int) -> None:
+    def __init__(self, library: DeviceCopier, size_bytes: int) -> None:
         self._library = library
         self._buffers = [library.pinned.take(size_bytes) for _ in range(2)]
         self._markers: list[Marker | None] = [None, None]
         self._used = 0
 
     def next(self) -> Bytes:
-        """The chunk whose turn it is, which the device has left."""
+        """The next buffer, after the device has released it."""
         self._wait(self._used % 2)
         return self._buffers[self._used % 2]
 
     def mark(self) -> None:
-        """Note that the device now has the chunk."""
+        """Record that the device now uses the buffer."""
         self._markers[self._used % 2] = self._library.mark()
         self._used += 1
 
     def wait_for_older(self) -> None:
-        """Until the device has left the chunk before the last."""
+        """Wait until the device has released the older buffer."""
         self._wait(self._used % 2)
 
     def _wait(self, which: int) -> None:
@@ -137,7 +137,7 @@ class _Chunks:
             self._markers[which] = None
 
     def give_back(self) -> None:
-        """Free both, when the device has left them."""
+        """Return both buffers, after the device has released them."""
         for which in range(2):
             self._wait(which)
             self._library.pinned.give_back(self._buffers[which])

@@ -1,13 +1,13 @@
-"""The protocol that every carrier of messages follows.
+"""The protocol of all message carriers.
 
-    carrier                 who its ranks are                       module
-    in-process              all ranks in one Python process         in_process
-    MPI                     one process each, NumPy or staged       mpi
-    NCCL                    one GPU each                            nccl
+    carrier        ranks                                   module
+    in-process     all ranks in one Python process         in_process
+    MPI            one process per rank, NumPy or staged   mpi
+    NCCL           one process and one GPU per rank        nccl
 
-The executor starts sends, receives and library collectives and yields the
-requests it waits for; the carrier decides how to wait.  Buffers are flat,
-contiguous arrays, lent to the carrier until the request is done.
+The executor of a rank is a coroutine. It starts sends, receives and library collectives, and yields the requests that
+it waits for; the carrier decides how to wait. Buffers are flat, contiguous arrays. A buffer belongs to the carrier
+until its request has completed.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -19,57 +19,58 @@ from quadrille.algorithms.schedule.ops import Calls, Combination
 from quadrille.runtime.arrays.array_library import Array, Lane
 
 Edges = tuple[int, ...]
-"""Where the pieces of a buffer begin, and where the last one ends [elements]."""
+"""The boundaries of the shards in a buffer: the first element of each shard, then the end of the last shard [elements].
+"""
 
 
 class Request(Protocol):
-    """A communication under way."""
+    """A communication in progress."""
 
     def done(self) -> bool:
-        """Whether it has ended; asking also makes it advance."""
+        """Whether the communication has completed. The call also makes it advance."""
 
 
 class Communicator(Protocol):
-    """One group of ranks on one lane; members are numbered by their coordinate."""
+    """One group of ranks on one lane. Members are numbered by their coordinate along the axis."""
 
     member: int
     size: int
     chunk_bytes: int
-    """Of the messages into which our own steps are cut; 0 for whole steps."""
+    """Chunk size of our own steps; 0 sends each step whole [B]."""
     max_outstanding: tuple[int, int]
-    """How many receives and sends of an op are under way at once, where they are cut."""
+    """Most receives and sends of one op in progress at once, where messages are chunked."""
     begins_in_order: bool
-    """Whether every rank must begin the ops of all such groups in the order of its program."""
+    """Whether every rank must begin the ops of all such communicators in program order."""
 
     @property
     def lane(self) -> Lane | None:
-        """With whose work messages of device arrays are in order: local copies and sums go there; None on the host."""
+        """The array lane that is in order with messages of device arrays; None for host arrays."""
 
-    def send(self, buffer: Array, to: int, *, taken: bool = False) -> Request:
-        """It has ended when the buffer may be used again, or when the message has been taken, if that is asked for."""
+    def send(self, buffer: Array, to: int, *, synchronous: bool = False) -> Request:
+        """A send. It completes when the buffer may be reused, or, if synchronous, when the receiver has matched it."""
 
     def receive(self, buffer: Array, sender: int) -> Request: ...
 
     def signal_ready(self, peer: int) -> Request:
-        """Tells a member that this one is there: no bytes, and apart from all that is sent."""
+        """Tell a member that this rank is ready to receive: an empty message, separate from all data."""
 
     def await_ready(self, peer: int) -> Request:
-        """Ends when the member's next greeting has come."""
+        """A request that completes when the member's next ready signal has arrived."""
 
     def all_gather(self, whole: Array, edges: Edges, *, blocking: bool, calls: Calls = "vector") -> Request:
-        """In place: member i's piece is in the whole at the start; MPI's regular calls are for equal pieces alone."""
+        """In place: at the start, the buffer holds the member's own shard. Regular MPI calls need equal shards."""
 
     def reduce_scatter(
         self, whole: Array, edges: Edges, piece: Array, *, blocking: bool, calls: Calls = "vector"
     ) -> Request:
-        """The member's piece of the sum goes into `piece`; the whole is used up."""
+        """The member's shard of the sum goes into `piece`. The contents of `whole` are overwritten."""
 
     def all_reduce(self, buffer: Array, combination: Combination = "sum", *, blocking: bool) -> Request: ...
 
     def broadcast(self, buffer: Array, root: int, *, blocking: bool) -> Request: ...
 
     def reduce(self, buffer: Array, root: int, *, blocking: bool) -> Request:
-        """In place at the root; the others' buffers are used up."""
+        """In place at the root. The buffers of the other members are overwritten."""
 
     def all_to_all(
         self, sent: Array, sent_edges: Edges, received: Array, received_edges: Edges, *, blocking: bool
@@ -79,17 +80,18 @@ class Communicator(Protocol):
 
 
 Staging = Callable[[Communicator], Communicator]
-"""Makes, of a group for buffers of the host, one for arrays of a device (`runtime/carriers/staging.py`)."""
+"""Wraps a communicator for host buffers into a communicator for device arrays (`runtime/carriers/staging.py`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """What a rank waits for: one of the requests, or every one; and the ops under way, to name them.
+    """The requests that a rank waits for, and the names of the open ops for error messages.
 
     Parameters
     ----------
-    idle : between runs, where nothing is lost by seeing late that it has come
-    carried : messages that have come or gone so far, of all ops
+    every : whether to wait for all requests, not for any
+    idle : whether the rank waits between runs, where a late wake-up costs nothing
+    carried : messages completed so far, over all ops
     """
 
     requests: Sequence[Request]
@@ -101,34 +103,34 @@ class Wait:
 
 Result = TypeVar("Result")
 RankCoroutine = Generator[Wait, None, Result]
-"""A rank's work: it yields what it waits for, and is resumed when that may have come."""
+"""The work of a rank: a coroutine that yields the requests it waits for and is resumed when they may be complete."""
 
 
 class Carrier(Protocol):
-    """All ranks of a run, those here and those elsewhere."""
+    """All ranks of a run: the ranks in this process and the ranks elsewhere."""
 
     size: int
     ranks: tuple[int, ...]
-    """The ranks that live in this process."""
+    """The ranks in this process."""
 
     def communicator(self, grid: Grid, rank: int, axis: Axis, lane: int) -> Communicator:
-        """The group of `rank` along `axis`; every rank asks for the same ones in the same order."""
+        """The communicator of `rank` along `axis`. Every rank asks for the same communicators in the same order."""
 
-    def run(self, course: Callable[[int], RankCoroutine[Result]]) -> dict[int, Result]:
-        """Run the course of every rank that lives here to its end, all starting together."""
+    def run(self, coroutine: Callable[[int], RankCoroutine[Result]]) -> dict[int, Result]:
+        """Run the coroutines of all ranks in this process to their ends. All ranks start together."""
 
     def gather(self, values: dict[int, Any]) -> dict[int, Any] | None:
-        """Every rank's value at the process of rank 0, None elsewhere."""
+        """The values of all ranks, at the process of rank 0; None elsewhere."""
 
     def begin_together(self) -> None:
-        """Go on with all ranks, which have met, as nearly at once as the carrier can have them."""
+        """Return on all ranks at nearly the same time. The ranks have passed a barrier before."""
 
     def now(self) -> float:
-        """Seconds on a clock that all ranks share as well as the carrier can align them."""
+        """The time on a clock shared by all ranks, as well as the carrier can align their clocks [s]."""
 
 
 class Done:
-    """A request that has ended."""
+    """A completed request."""
 
     def done(self) -> bool:
         return True
@@ -138,7 +140,7 @@ DONE = Done()
 
 
 class SingleMember:
-    """A group of one: nothing to say to anybody."""
+    """The communicator of a group of one: it never sends."""
 
     member, size, chunk_bytes, max_outstanding = 0, 1, 0, (0, 0)
     begins_in_order, lane = False, None
@@ -146,5 +148,5 @@ class SingleMember:
     def barrier(self, *, blocking: bool) -> Request:
         return DONE
 
-    def __getattr__(self, verb: str) -> Any:
-        raise AssertionError(f"{verb} in a group of one")
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(f"{name} in a group of one")

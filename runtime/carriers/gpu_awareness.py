@@ -1,12 +1,11 @@
-"""Whether MPI takes device arrays: only on positive evidence, since a wrong yes is a crash.
+"""Whether MPI accepts device arrays. The answer is yes only on positive evidence, because a wrong yes crashes the run.
 
-    says so       MPIX_Query_cuda_support() = 1, asked of the library that mpi4py loaded, or
-                  "cuda" among the world's mpi_memory_alloc_kinds (MPI 4.1)
-    does it       a child process sends one element from device to device, and it arrives
+    claim      MPIX_Query_cuda_support() = 1 in the library that mpi4py loaded, or
+               "cuda" among the world's mpi_memory_alloc_kinds (MPI 4.1)
+    test       a child process sends one element from device to device, and it arrives
 
-Both are needed.  The child is a Python of its own that knows nothing of our launcher, so
-that it may crash; it is a world of one rank, so it sees MPI touch device memory but no
-network.  Any doubt, on any rank, means staging.
+Both are needed. The child is a separate Python without the launcher's variables, so it may crash. It is a world of one
+rank, so it tests device memory but no network. Any doubt on any rank means staging through the host.
 
 Source: Open MPI documentation, "MPIX_Query_cuda_support"; MPI 4.1, section 12.4.3
 (mpi_memory_alloc_kinds); mpi4py issue 162.
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
 CHILD_SECONDS = 60.0
 LAUNCHER_VARIABLES = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "MPI_", "HYDRA_", "HYDI_", "SLURM_", "PALS_", "FLUX_")
-"""Beginnings of the names by which launchers tell a process which rank it is."""
+"""Prefixes of the variables by which launchers tell a process its rank."""
 
 CHILD = """
 import sys
@@ -46,7 +45,7 @@ sys.exit(0 if float(received[0]) == 42.0 else 3)
 
 @dataclass(frozen=True, slots=True)
 class GpuAwareness:
-    """Whether MPI takes device arrays, and how we know.
+    """Whether MPI accepts device arrays, and the reason for the answer.
 
     >>> print(GpuAwareness(False, "MPIX_Query_cuda_support() is 0"))
     device arrays go through the host: MPIX_Query_cuda_support() is 0
@@ -60,7 +59,7 @@ class GpuAwareness:
 
 
 def gpu_awareness(communicator: "Intracomm", device: "GpuDevice") -> GpuAwareness:
-    """The answer for this world; all ranks call it and all get the same."""
+    """The answer for this world; a collective call with the same result on every rank."""
     from quadrille.runtime.host.devices import number_on_host
 
     query, kinds = query_cuda_support(), memory_kinds(communicator)
@@ -80,23 +79,23 @@ def judge(query: int | None, kinds: str | None, try_it: Callable[[], str | None]
 
     Parameters
     ----------
-    query : what MPIX_Query_cuda_support answers, None where there is none
-    kinds : mpi_memory_alloc_kinds, None where MPI does not tell
-    try_it : the one-element test, called only if MPI says yes; why it failed, or None
+    query : result of MPIX_Query_cuda_support; None if the library lacks it
+    kinds : mpi_memory_alloc_kinds; None if MPI does not report it
+    try_it : one-element test, called only if MPI claims support; returns the reason of a failure, or None
     """
-    told = "there is no MPIX_Query_cuda_support" if query is None else f"MPIX_Query_cuda_support() is {query}"
+    claim = "there is no MPIX_Query_cuda_support" if query is None else f"MPIX_Query_cuda_support() is {query}"
     if kinds is not None:
-        told += f", mpi_memory_alloc_kinds are {kinds}"
+        claim += f", mpi_memory_alloc_kinds are {kinds}"
     if query != 1 and not names_cuda(kinds):
-        return GpuAwareness(False, told)
+        return GpuAwareness(False, claim)
     failure = try_it()
     if failure is not None:
-        return GpuAwareness(False, f"{told}, but {failure}")
-    return GpuAwareness(True, f"{told}, and one element went from device to device")
+        return GpuAwareness(False, f"{claim}, but {failure}")
+    return GpuAwareness(True, f"{claim}, and one element went from device to device")
 
 
 def names_cuda(kinds: str | None) -> bool:
-    """Whether CUDA's device memory is among the kinds, which are given as kind:restrictor:…
+    """Whether the kinds include CUDA device memory; kinds have the form kind:restrictor:….
 
     >>> [names_cuda(kinds) for kinds in (None, "system,mpi", "system,cuda", "mpi,cuda:device", "cuda:host")]
     [False, False, True, True, False]
@@ -106,16 +105,16 @@ def names_cuda(kinds: str | None) -> bool:
 
 
 def agreed(answers: list[GpuAwareness]) -> GpuAwareness:
-    """Yes if every rank says yes, else the reason of the first that does not."""
+    """Yes if every rank says yes; otherwise the first rank's reason against it."""
     for rank, answer in enumerate(answers):
         if not answer.aware:
-            others_say_yes = any(other.aware for other in answers)
+            others_say_yes = any(answer_of_rank.aware for answer_of_rank in answers)
             return GpuAwareness(False, f"on rank {rank}, {answer.reason}") if others_say_yes else answer
     return answers[0]
 
 
 def query_cuda_support() -> int | None:
-    """What the MPI library that mpi4py loaded answers; None where it has no such function."""
+    """The result of MPIX_Query_cuda_support in the MPI library that mpi4py loaded; None if the library lacks it."""
     from mpi4py import MPI
 
     # A symbol is looked up in mpi4py's module and in what that was linked with: the MPI of this process.
@@ -128,7 +127,7 @@ def query_cuda_support() -> int | None:
 
 
 def memory_kinds(communicator: "Intracomm") -> str | None:
-    """The kinds of memory that MPI takes, by MPI 4.1; None where MPI does not tell."""
+    """The memory kinds that MPI reports (MPI 4.1); None if it does not."""
     info = communicator.Get_info()
     try:
         return info.Get("mpi_memory_alloc_kinds")
@@ -137,7 +136,7 @@ def memory_kinds(communicator: "Intracomm") -> str | None:
 
 
 def one_element_test(device: int, *, program: str = CHILD, seconds: float = CHILD_SECONDS) -> str | None:
-    """Why a child process could not send one element from device to device; None if it could."""
+    """The reason why a child process could not send one element from device to device; None if it could."""
     command = [sys.executable, "-c", program, str(device)]
     try:
         child = subprocess.run(
@@ -158,7 +157,7 @@ def one_element_test(device: int, *, program: str = CHILD, seconds: float = CHIL
 
 
 def without_launcher(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a process that no launcher started.
+    """The environment without the variables of a launcher.
 
     >>> without_launcher({"PATH": "/bin", "PMIX_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4"})
     {'PATH': '/bin'}

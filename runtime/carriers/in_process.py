@@ -1,7 +1,11 @@
-"""All ranks in one Python process: for tests by the thousand, for teaching, and to find deadlocks at once.
+"""A carrier with all ranks in one Python process: for tests, for teaching, and for immediate deadlock detection.
 
-Each rank's course is a generator.  They are resumed in turn; a round in which
-no rank moves on is a deadlock, and every rank's op is named.
+Theory of operation
+-------------------
+Each rank is a coroutine. The carrier resumes the ranks in turn. A send waits in the queue of its channel until a
+receive
+takes it; a collective happens when its last member arrives. If no rank can continue in a whole round, the program has a
+deadlock, and the error names the op of every waiting rank.
 """
 
 import time
@@ -22,67 +26,67 @@ from quadrille.runtime.carriers.pipelined_steps import MAX_OUTSTANDING, Pipeline
 Key = tuple[Axis, int, tuple[int, ...]]
 
 
-Way = tuple[int, int, Literal["data", "greetings"]]
-"""From a member to another, and what goes there."""
+Channel = tuple[int, int, Literal["data", "greetings"]]
+"""Sender, receiver and kind of message of a channel within a group."""
 NOTHING = np.empty(0)
 
 
 @dataclass(slots=True)
-class _Letter:
+class _PendingSend:
     """A send that waits for its receive."""
 
     buffer: Array
-    taken: bool = False
+    matched: bool = False
 
     def done(self) -> bool:
-        return self.taken
+        return self.matched
 
 
 @dataclass(slots=True)
-class _Expected:
-    """A receive that looks for its send."""
+class _PendingReceive:
+    """A receive that waits for its send."""
 
     buffer: Array
-    box: deque[_Letter]
-    after: deque["_Expected"]
-    taken: bool = False
+    sends: deque[_PendingSend]
+    receives: deque["_PendingReceive"]
+    matched: bool = False
 
     def done(self) -> bool:
-        while not self.taken and self.box and self.after and self.after[0]._take():
+        while not self.matched and self.sends and self.receives and self.receives[0]._take():
             pass
-        return self.taken
+        return self.matched
 
-    def misfit(self) -> str:
-        """What keeps the letter at hand from being taken, if there is one."""
-        if self.taken or not self.box or self.box[0].buffer.size == self.buffer.size:
+    def mismatch(self) -> str:
+        """Why the first send in the queue does not match this receive; empty if it does or there is none."""
+        if self.matched or not self.sends or self.sends[0].buffer.size == self.buffer.size:
             return ""
-        return f" (sent {self.box[0].buffer.size} elements, room for {self.buffer.size})"
+        return f" (sent {self.sends[0].buffer.size} elements, room for {self.buffer.size})"
 
     def _take(self) -> bool:
-        if not self.box or self.misfit():
+        if not self.sends or self.mismatch():
             return False
-        letter = self.box.popleft()
-        self.buffer[...] = letter.buffer
-        letter.taken = self.taken = True
-        self.after.popleft()
+        send = self.sends.popleft()
+        self.buffer[...] = send.buffer
+        send.matched = self.matched = True
+        self.receives.popleft()
         return True
 
 
 @dataclass(slots=True)
-class _Meeting:
-    """A library collective that happens when its last member has come."""
+class _PendingCollective:
+    """A library collective that happens when its last member arrives."""
 
     verb: str
     members: int
     act: Callable[[dict[int, Any]], None]
-    came: dict[int, Any] = field(default_factory=dict)
+    arrived: dict[int, Any] = field(default_factory=dict)
     over: bool = False
 
     def join(self, member: int, value: Any) -> None:
-        self.came[member] = value
-        if len(self.came) == self.members:
-            self.act(self.came)
-            self.came = {}  # the buffers are the members' own
+        self.arrived[member] = value
+        if len(self.arrived) == self.members:
+            self.act(self.arrived)
+            self.arrived = {}  # the buffers are the members' own
             self.over = True
 
     def done(self) -> bool:
@@ -91,17 +95,17 @@ class _Meeting:
 
 @dataclass(slots=True)
 class _Group:
-    """What the members of one group share: letters on their way, and the meetings that are not over, by number."""
+    """The state that the members of a group share: pending sends and receives, and open collectives by number."""
 
     size: int
-    boxes: dict[Way, deque[_Letter]] = field(default_factory=dict)
-    receives: dict[Way, deque[_Expected]] = field(default_factory=dict)
-    meetings: dict[int, _Meeting] = field(default_factory=dict)
+    sends: dict[Channel, deque[_PendingSend]] = field(default_factory=dict)
+    receives: dict[Channel, deque[_PendingReceive]] = field(default_factory=dict)
+    meetings: dict[int, _PendingCollective] = field(default_factory=dict)
     attended: dict[int, int] = field(default_factory=dict)
 
 
 class InProcessCommunicator:
-    """One member's end of a group."""
+    """One member's communicator of a group."""
 
     max_outstanding = MAX_OUTSTANDING
     begins_in_order, lane = False, None
@@ -112,8 +116,8 @@ class InProcessCommunicator:
         self.member = member
         self.size = group.size
 
-    def send(self, buffer: Array, to: int, *, taken: bool = False) -> Request:
-        """It has ended when it has been taken, in any case."""
+    def send(self, buffer: Array, to: int, *, synchronous: bool = False) -> Request:
+        """A send. In process, every send is synchronous."""
         return self._post(buffer, (self.member, to, "data"))
 
     def receive(self, buffer: Array, sender: int) -> Request:
@@ -126,22 +130,22 @@ class InProcessCommunicator:
     def await_ready(self, peer: int) -> Request:
         return self._expect(NOTHING.copy(), (peer, self.member, "greetings"))
 
-    def _post(self, buffer: Array, way: Way) -> _Letter:
-        letter = _Letter(buffer)
-        self._group.boxes.setdefault(way, deque()).append(letter)
-        return letter
+    def _post(self, buffer: Array, way: Channel) -> _PendingSend:
+        send = _PendingSend(buffer)
+        self._group.sends.setdefault(way, deque()).append(send)
+        return send
 
-    def _expect(self, buffer: Array, way: Way) -> _Expected:
-        box = self._group.boxes.setdefault(way, deque())
+    def _expect(self, buffer: Array, way: Channel) -> _PendingReceive:
+        sends = self._group.sends.setdefault(way, deque())
         waiting = self._group.receives.setdefault(way, deque())
-        expected = _Expected(buffer, box, waiting)
+        expected = _PendingReceive(buffer, sends, waiting)
         waiting.append(expected)
         return expected
 
     def all_gather(self, whole: Array, edges: Edges, *, blocking: bool, calls: Calls = "vector") -> Request:
-        def act(came: dict[int, Any]) -> None:
-            for member, source in came.items():
-                for into in came.values():
+        def act(arrived: dict[int, Any]) -> None:
+            for member, source in arrived.items():
+                for into in arrived.values():
                     into[edges[member] : edges[member + 1]] = source[edges[member] : edges[member + 1]]
 
         return self._meet("all_gather", act, whole)
@@ -149,40 +153,40 @@ class InProcessCommunicator:
     def reduce_scatter(
         self, whole: Array, edges: Edges, piece: Array, *, blocking: bool, calls: Calls = "vector"
     ) -> Request:
-        def act(came: dict[int, Any]) -> None:
-            total = _sum({member: summand for member, (summand, _) in came.items()})
-            for member, (_, into) in came.items():
+        def act(arrived: dict[int, Any]) -> None:
+            total = _sum({member: summand for member, (summand, _) in arrived.items()})
+            for member, (_, into) in arrived.items():
                 into[...] = total[edges[member] : edges[member + 1]]
 
         return self._meet("reduce_scatter", act, (whole, piece))
 
     def all_reduce(self, buffer: Array, combination: Combination = "sum", *, blocking: bool) -> Request:
-        def act(came: dict[int, Any]) -> None:
-            total = _sum(came) if combination == "sum" else _largest(came)
-            for into in came.values():
+        def act(arrived: dict[int, Any]) -> None:
+            total = _sum(arrived) if combination == "sum" else _largest(arrived)
+            for into in arrived.values():
                 into[...] = total
 
         return self._meet("all_reduce", act, buffer)
 
     def broadcast(self, buffer: Array, root: int, *, blocking: bool) -> Request:
-        def act(came: dict[int, Any]) -> None:
-            for into in came.values():
-                into[...] = came[root]
+        def act(arrived: dict[int, Any]) -> None:
+            for into in arrived.values():
+                into[...] = arrived[root]
 
         return self._meet("broadcast", act, buffer)
 
     def reduce(self, buffer: Array, root: int, *, blocking: bool) -> Request:
-        def act(came: dict[int, Any]) -> None:
-            came[root][...] = _sum(came)
+        def act(arrived: dict[int, Any]) -> None:
+            arrived[root][...] = _sum(arrived)
 
         return self._meet("reduce", act, buffer)
 
     def all_to_all(
         self, sent: Array, sent_edges: Edges, received: Array, received_edges: Edges, *, blocking: bool
     ) -> Request:
-        def act(came: dict[int, Any]) -> None:
-            for sender, (source, its_edges, _, _) in came.items():
-                for member, (_, _, into, edges) in came.items():
+        def act(arrived: dict[int, Any]) -> None:
+            for sender, (source, its_edges, _, _) in arrived.items():
+                for member, (_, _, into, edges) in arrived.items():
                     piece = source[its_edges[member] : its_edges[member + 1]]
                     into[edges[sender] : edges[sender + 1]] = piece
 
@@ -192,43 +196,43 @@ class InProcessCommunicator:
         return self._meet("barrier", lambda _: None, None)
 
     def _meet(self, verb: str, act: Callable[[dict[int, Any]], None], value: Any) -> Request:
-        """The next meeting of the group; who comes for another collective than the first waits for ever."""
+        """Join the group's next collective. A member that calls a different collective waits for ever."""
         if self.size == 1:
             return DONE
         number = self._group.attended.get(self.member, 0)
         self._group.attended[self.member] = number + 1
-        meeting = self._group.meetings.setdefault(number, _Meeting(verb, self.size, act))
+        meeting = self._group.meetings.setdefault(number, _PendingCollective(verb, self.size, act))
         if meeting.verb != verb:
-            return _Meeting(verb, self.size, act)
+            return _PendingCollective(verb, self.size, act)
         meeting.join(self.member, value)
         if meeting.over:
             del self._group.meetings[number]
         return meeting
 
 
-def _sum(came: dict[int, Any]) -> Array:
-    total = np.array(came[0], copy=True)
-    for member in sorted(came)[1:]:
-        total += came[member]
+def _sum(arrived: dict[int, Any]) -> Array:
+    total = np.array(arrived[0], copy=True)
+    for member in sorted(arrived)[1:]:
+        total += arrived[member]
     return total
 
 
-def _largest(came: dict[int, Any]) -> Array:
-    total = np.array(came[0], copy=True)
-    for member in sorted(came)[1:]:
-        np.maximum(total, came[member], out=total)
+def _largest(arrived: dict[int, Any]) -> Array:
+    total = np.array(arrived[0], copy=True)
+    for member in sorted(arrived)[1:]:
+        np.maximum(total, arrived[member], out=total)
     return total
 
 
 class InProcess:
-    """A carrier whose ranks all live here.
+    """A carrier whose ranks all live in this process.
 
     >>> InProcess(4).ranks
     (0, 1, 2, 3)
 
     Parameters
     ----------
-    chunk_bytes : into which messages of our own steps are cut; 0 for whole steps
+    chunk_bytes : chunk size of our own steps; 0 sends each step whole [B]
     """
 
     def __init__(self, size: int, *, chunk_bytes: int = 0) -> None:
@@ -242,44 +246,44 @@ class InProcess:
         group = self._groups.setdefault((axis, lane, members), _Group(len(members)))
         return InProcessCommunicator(group, members.index(rank), self._chunk_bytes)
 
-    def run(self, course: Callable[[int], RankCoroutine[Result]]) -> dict[int, Result]:
+    def run(self, coroutine: Callable[[int], RankCoroutine[Result]]) -> dict[int, Result]:
         """Resume the ranks in turn until all have ended.
 
         Raises
         ------
-        Deadlock : no rank can move on
+        Deadlock : no rank can continue
         """
         self._groups.clear()
-        courses = {rank: course(rank) for rank in self.ranks}
+        coroutines = {rank: coroutine(rank) for rank in self.ranks}
         waiting = dict.fromkeys(self.ranks, Wait((DONE,), ()))
         results: dict[int, Result] = {}
-        while courses:
+        while coroutines:
             moved = False
-            for rank in list(courses):
+            for rank in list(coroutines):
                 if not _ready(waiting[rank]):
                     continue
                 moved = True
                 try:
-                    waiting[rank] = next(courses[rank])
+                    waiting[rank] = next(coroutines[rank])
                 except StopIteration as end:
                     results[rank] = end.value
-                    del courses[rank]
-            if courses and not moved:
-                raise Deadlock(_stuck({rank: waiting[rank] for rank in courses}))
+                    del coroutines[rank]
+            if coroutines and not moved:
+                raise Deadlock(_deadlock_message({rank: waiting[rank] for rank in coroutines}))
         return results
 
     def gather(self, values: dict[int, Any]) -> dict[int, Any]:
         return values
 
     def begin_together(self) -> None:
-        """They take turns on one thread: nothing to agree on."""
+        """Nothing to do: the ranks take turns on one thread."""
 
     def now(self) -> float:
         return time.perf_counter()
 
 
 def _ready(wait: Wait) -> bool:
-    """Whether a rank can go on, or has gone on in what it waits for."""
+    """Whether a rank can continue, or a transfer that it waits for has advanced."""
     streams = [request for request in wait.requests if isinstance(request, PipelinedTransfer)]
     before = [stream.moves for stream in streams]
     ended = [request.done() for request in wait.requests]
@@ -287,15 +291,15 @@ def _ready(wait: Wait) -> bool:
     return gone_on or (all(ended) if wait.every else any(ended))
 
 
-def _stuck(waiting: dict[int, Wait]) -> str:
-    return f"deadlock: {', '.join(_who(*entry) for entry in sorted(waiting.items()))}; each waits for another"
+def _deadlock_message(waiting: dict[int, Wait]) -> str:
+    return f"deadlock: {', '.join(_describe(*entry) for entry in sorted(waiting.items()))}; each waits for another"
 
 
-def _who(rank: int, wait: Wait) -> str:
+def _describe(rank: int, wait: Wait) -> str:
     heads = [
         head
         for request in wait.requests
         for head in (request.heads if isinstance(request, PipelinedTransfer) else [request])
     ]
-    misfits = "".join(head.misfit() for head in heads if isinstance(head, _Expected))
-    return f"rank {rank} in {' and '.join(map(repr, wait.ops))}{misfits}"
+    mismatches = "".join(head.mismatch() for head in heads if isinstance(head, _PendingReceive))
+    return f"rank {rank} in {' and '.join(map(repr, wait.ops))}{mismatches}"

@@ -1,4 +1,4 @@
-"""How the messages of our own steps go: in chunks or whole, and what a rank does while it waits."""
+"""Message options: chunk size of our own steps, the polling back-off of a waiting rank, and the progress thread."""
 
 import time
 from dataclasses import dataclass
@@ -7,40 +7,39 @@ from typing import Literal
 from quadrille.runtime.host.world import ComputeHost
 
 Progress = Literal["none", "thread"]
-"""What advances communication beside local work: nothing, or a thread."""
+"""What advances communication during local work: nothing, or a thread."""
 
 CHUNK_BYTES = 45 * 1448 - 24
-"""Just below the 64 KiB under which Open MPI sends at once over TCP, and with its header one packet of the kernel's.
+"""The default chunk size. With its header, a chunk stays below 64 KiB and ends at a TCP segment boundary.
 
-Longer messages of two ranks to each other go one way after the other (97 of 200
-Mbit/s, those of 60 KiB 170 to 190), on four hosts of a laboratory.
-
-Linux hands up to 64 KiB to a link at once, in whole segments, which hold 1448 bytes on Ethernet; Open MPI puts 22
-bytes before what it sends.  A chunk that ends within a packet has come when all of that has, up to a packet's time
-later, and whoever passes it on has lost that time.  Of 1.2 MB passed on by one of three hosts at 225 Mbit/s the last
-byte comes after 48.6 ms with chunks of 60 KiB, after 46.2 with these.
+- Open MPI sends messages below 64 KiB eagerly over TCP. Longer messages that two ranks send to each other serialise:
+  97 of 200 Mbit/s instead of 170 to 190 (four hosts of an emulated network).
+- Linux hands up to 64 KiB to a link at once, in whole segments of 1448 bytes; Open MPI adds a header of 22 bytes. A
+  chunk that ends inside a segment burst arrives only with the whole burst. When one of three hosts forwards 1.2 MB at
+  225 Mbit/s, the last byte arrives after 48.6 ms with chunks of 60 KiB and after 46.2 ms with this size.
 """
 FIRST_POLL_SLEEP_SECONDS, MAX_POLL_SLEEP_SECONDS = 5e-5, 5e-4
-"""Between two looks at messages, at first and at most, where ranks share cores.
+"""The first and the longest sleep between two polls, where ranks share cores.
 
-Eight small broadcasts one after the other take 66 ms with these, 96 ms with naps of 2 ms, a small training step 254
-and 286 ms, and large steps the same (four hosts of a laboratory, 358 Mbit/s); half as long gains nothing more.
+Eight small broadcasts in a row take 66 ms with these values and 96 ms with sleeps of 2 ms; a small training step takes
+254 ms and 286 ms; large steps do not differ (four hosts, 358 Mbit/s). Halving the values gains nothing.
 """
-FIRST_NAP_SHARE, NAP_GROWTH = 1 / 16, 1.1
-"""Of what the last message took, the nap behind it; and how many times as long as a nap the one behind it is."""
-IDLE_NAP_SECONDS, IDLE_NAP_GROWTH = 2e-3, 2.0
-"""At most, between runs, and so much longer each time: looks take some of a core from those that are not yet there."""
+FIRST_SLEEP_SHARE, SLEEP_GROWTH = 1 / 16, 1.1
+"""The first sleep as a share of the time that the last message took, and the factor from one sleep to the next."""
+IDLE_SLEEP_SECONDS, IDLE_SLEEP_GROWTH = 2e-3, 2.0
+"""The longest sleep between runs and its growth factor. Polling takes core time from ranks that have not arrived yet.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class MessageOptions:
-    """How the messages of a rank go.
+    """How the messages of a rank are sent.
 
     Parameters
     ----------
-    chunk_bytes : into which messages of our own steps are cut; 0 for whole steps
-    poll_sleep_seconds : how long, at most, a rank that waits sleeps between two looks; 0 to look all the time
-    progress : what advances communication beside local work
+    chunk_bytes : chunk size of our own steps; 0 sends each step whole [B]
+    poll_sleep_seconds : longest sleep of a waiting rank between two polls; 0 polls all the time [s]
+    progress : what advances communication during local work
     """
 
     chunk_bytes: int = 0
@@ -49,11 +48,11 @@ class MessageOptions:
 
 
 WHOLE_MESSAGES = MessageOptions()
-"""Whole steps, and a rank that waits looks all the time."""
+"""Steps are sent whole, and a waiting rank polls all the time."""
 
 
 def default_message_options(host: ComputeHost) -> MessageOptions:
-    """Whole steps, but chunks and naps in a laboratory, where hosts share the cores of one machine.
+    """The default: whole steps and constant polling; chunks and sleeps in an emulated network, whose hosts share cores.
 
     >>> default_message_options(ComputeHost("node", ranks=(0, 1), cores=2))
     MessageOptions(chunk_bytes=0, poll_sleep_seconds=0.0, progress='none')
@@ -64,10 +63,11 @@ def default_message_options(host: ComputeHost) -> MessageOptions:
 
 
 def default_progress(host: ComputeHost, *, hosts: int, threads: int) -> Progress:
-    """What advances communication beside local work where nothing else is said.
+    """The default of `progress`: a thread between hosts, and on one host a thread if some cores are free.
 
-    A thread, where messages leave the host: they then go by themselves, and need a core for moments only.  Between
-    ranks of one host messages are copied by the cores that compute: a thread gains where some are free.
+    Between hosts, messages proceed by themselves and need a core only for moments. Within a host, the computing cores
+    copy
+    the messages.
 
     >>> node = ComputeHost("node", ranks=(0, 1), cores=4)
     >>> default_progress(node, hosts=1, threads=2), default_progress(node, hosts=1, threads=1)
@@ -77,22 +77,21 @@ def default_progress(host: ComputeHost, *, hosts: int, threads: int) -> Progress
 
     Parameters
     ----------
-    hosts : on which there are ranks
-    threads : of BLAS, of each rank
+    hosts : hosts with ranks
+    threads : BLAS threads of each rank
     """
-    crowded = len(host.ranks) * threads >= host.cores
-    return "thread" if hosts > 1 or not crowded else "none"
+    oversubscribed = len(host.ranks) * threads >= host.cores
+    return "thread" if hosts > 1 or not oversubscribed else "none"
 
 
 class PollingBackoff:
-    """Sleeps between two looks at messages: a part of the time that the last one took at first, then longer ones.
+    """Sleeps between two polls. The first sleep is a share of the last message's duration; the following ones grow.
 
-    Messages that come one upon the other are looked for often, and those that take long seldom, since a look takes
-    some of a core.
+    So short messages are polled often and long messages rarely: a poll takes core time.
 
     Parameters
     ----------
-    longest : seconds of a nap at most
+    longest : longest sleep [s]
     """
 
     def __init__(self, longest: float) -> None:
@@ -102,17 +101,17 @@ class PollingBackoff:
         self._since = 0.0
 
     def take(self, ops: tuple[str, ...] = (), carried: int = 0, *, idle: bool = False) -> None:
-        """Sleep while these ops are under way, or between runs.
+        """Sleep once, while these ops are open or between runs.
 
         Parameters
         ----------
-        carried : messages that have come or gone so far
+        carried : messages completed so far
         """
-        longest, growth = (IDLE_NAP_SECONDS, IDLE_NAP_GROWTH) if idle else (self._longest, NAP_GROWTH)
+        longest, growth = (IDLE_SLEEP_SECONDS, IDLE_SLEEP_GROWTH) if idle else (self._longest, SLEEP_GROWTH)
         before, self._state = self._state, (ops, carried)
         if self._state != before:
             now = time.perf_counter()
-            first = (now - self._since) * FIRST_NAP_SHARE if ops == before[0] else 0.0
+            first = (now - self._since) * FIRST_SLEEP_SHARE if ops == before[0] else 0.0
             self._next, self._since = max(FIRST_POLL_SLEEP_SECONDS, first), now
         time.sleep(min(self._next, longest))
         self._next = min(growth * self._next, longest)

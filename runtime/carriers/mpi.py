@@ -1,4 +1,4 @@
-"""The carrier over MPI: one process a rank, and a communicator for every group on every lane."""
+"""The carrier over MPI: one process per rank, and one MPI communicator for every group on every lane."""
 
 import os
 import time
@@ -22,17 +22,17 @@ from quadrille.runtime.carriers.pipelined_steps import PipelinedTransfer
 from quadrille.runtime.host.clocks import clock_offset
 from quadrille.runtime.host.core_affinity import pinned_to_core
 
-AGREED_SECONDS = 10e-3
-"""From the last rank's arrival to the time that ranks agree to begin at: enough for all to hear of it and to sleep."""
+START_MARGIN_SECONDS = 10e-3
+"""The time from the last rank's arrival to the common start: enough for every rank to learn it and to sleep [s]."""
 
 
 class MpiCarrier:
-    """The ranks of an MPI communicator, one of which lives here.
+    """The ranks of an MPI communicator, one of them in this process.
 
     Parameters
     ----------
-    staging : makes of each group one for arrays of a device; those of the host need none
-    message_options : how messages of the host's arrays go
+    staging : wraps each communicator for device arrays; host arrays need none
+    message_options : how messages of host arrays are sent
     """
 
     def __init__(
@@ -70,19 +70,19 @@ class MpiCarrier:
         communicator = MpiCommunicator(group, self._most_bytes, self._delivery.chunk_bytes)
         return communicator if self._staging is None else self._staging(communicator)
 
-    def run(self, course: Callable[[int], RankCoroutine[Result]]) -> dict[int, Result]:
+    def run(self, coroutine: Callable[[int], RankCoroutine[Result]]) -> dict[int, Result]:
         with pinned_to_core(self.rank, self.size) if self._take_turns else nullcontext():
-            return {self.rank: self._followed(course(self.rank))}
+            return {self.rank: self._followed(coroutine(self.rank))}
 
-    def _followed(self, running: RankCoroutine[Result]) -> Result:
-        naps = PollingBackoff(self._delivery.poll_sleep_seconds)
+    def _followed(self, coroutine: RankCoroutine[Result]) -> Result:
+        backoff = PollingBackoff(self._delivery.poll_sleep_seconds)
         while True:
             try:
-                wait = next(running)
+                wait = next(coroutine)
             except StopIteration as end:
                 return cast(Result, end.value)
             if self._delivery.poll_sleep_seconds:
-                naps.take(wait.ops, wait.carried, idle=wait.idle)
+                backoff.take(wait.ops, wait.carried, idle=wait.idle)
             else:
                 _await(wait)
 
@@ -93,28 +93,28 @@ class MpiCarrier:
         return {rank: value for part in gathered for rank, value in part.items()}
 
     def begin_together(self) -> None:
-        """After a barrier, where ranks take turns on cores, at an agreed time: asleep, so that all wake then.
+        """Where ranks share cores, sleep until a common start time, so that all ranks wake at that time.
 
-        Else one leaves the barrier when it is given a core, some milliseconds after another.
+        Otherwise ranks would leave the barrier milliseconds apart, each when it gets a core.
         """
         if self._take_turns:
-            begin = self._latest_arrival() + AGREED_SECONDS
+            begin = self._latest_arrival() + START_MARGIN_SECONDS
             time.sleep(max(0.0, begin - self.now()))
 
     def _latest_arrival(self) -> float:
-        """When the last rank came here; none looks for the others all the time, on a core that these need to answer."""
+        """The time at which the last rank arrived here; the wait sleeps between polls, as late ranks need the core."""
         latest = np.array([self.now()])
         request = self._world.Iallreduce(MPI.IN_PLACE, latest, MPI.MAX)
-        naps = PollingBackoff(MAX_POLL_SLEEP_SECONDS)
+        backoff = PollingBackoff(MAX_POLL_SLEEP_SECONDS)
         while not request.Test():
-            naps.take()
+            backoff.take()
         return float(latest[0])
 
     def now(self) -> float:
         return time.perf_counter() + self._offset
 
     def close(self) -> None:
-        """Free the groups' communicators."""
+        """Free the communicators of all groups."""
         for group in self._split:
             group.Free()
         self._split.clear()
@@ -128,7 +128,7 @@ def _await(wait: Wait) -> None:
     flights: Sequence[MpiRequests] = [request for request in (*heads, *others) if isinstance(request, MpiRequests)]
     pending = [request for flight in flights for request in flight.requests]
     if len(flights) < len(heads) + len(others) or not pending:
-        os.sched_yield()  # others may have come, or the device has: whoever waits for it calls no MPI that gives way
+        os.sched_yield()  # a request without MPI calls never yields the core by itself
         return
     if wait.every and not streams:
         MPI.Request.Waitall(pending)

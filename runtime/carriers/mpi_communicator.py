@@ -1,9 +1,7 @@
-"""One group of ranks over MPI, for arrays of the host; those of a device come through `staging`.
+"""One group of ranks over MPI, for host arrays. Device arrays come through `staging`.
 
-One message holds at most `max_message_bytes`: MPI libraries with 32-bit counts (the
-Open MPI wheel among them) cannot be asked for more at once.  What is longer
-goes as several messages; a library collective that is longer is made of
-broadcasts or reductions of slices.
+One MPI call moves at most `max_message_bytes`, since MPI libraries with 32-bit counts (the Open MPI wheel among them)
+refuse more. A longer message is sent in parts. A longer library collective becomes broadcasts or reductions of slices.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,13 +16,13 @@ from quadrille.runtime.carriers.communicators import Edges, Request
 from quadrille.runtime.carriers.pipelined_steps import MAX_OUTSTANDING
 
 MAX_MESSAGE_BYTES = 1 << 30
-DATA, GREETING = 0, 1
-"""Tags of messages."""
+DATA, READY = 0, 1
+"""Message tags."""
 NOTHING = np.empty(0, "u1")
 
 
 class MpiRequests:
-    """MPI requests under way."""
+    """MPI requests in progress."""
 
     __slots__ = ("requests",)
 
@@ -38,7 +36,7 @@ class MpiRequests:
         return True
 
     def _ended(self) -> bool:
-        """Whether all have; one is asked for by itself, since Open MPI then looks again after it has made progress."""
+        """Whether all have completed. A single request uses Test, since Open MPI then checks again after progress."""
         if len(self.requests) == 1:
             return bool(self.requests[0].Test())
         return not self.requests or bool(MPI.Request.Testall(self.requests))
@@ -59,8 +57,8 @@ class MpiCommunicator:
         self.member: int = communicator.Get_rank()
         self.size: int = communicator.Get_size()
 
-    def send(self, buffer: Array, to: int, *, taken: bool = False) -> Request:
-        begin = self._communicator.Issend if taken else self._communicator.Isend
+    def send(self, buffer: Array, to: int, *, synchronous: bool = False) -> Request:
+        begin = self._communicator.Issend if synchronous else self._communicator.Isend
         return MpiRequests([begin([part, MPI.BYTE], to, DATA) for part in self._messages(buffer)])
 
     def receive(self, buffer: Array, sender: int) -> Request:
@@ -69,18 +67,18 @@ class MpiCommunicator:
         )
 
     def signal_ready(self, peer: int) -> Request:
-        return MpiRequests([self._communicator.Isend([NOTHING, MPI.BYTE], peer, GREETING)])
+        return MpiRequests([self._communicator.Isend([NOTHING, MPI.BYTE], peer, READY)])
 
     def await_ready(self, peer: int) -> Request:
-        return MpiRequests([self._communicator.Irecv([NOTHING, MPI.BYTE], peer, GREETING)])
+        return MpiRequests([self._communicator.Irecv([NOTHING, MPI.BYTE], peer, READY)])
 
     def _messages(self, buffer: Array) -> list[Array]:
-        """The buffer as bytes, in messages that MPI can count; an empty buffer is one empty message."""
+        """The buffer as bytes, in parts that MPI can count; an empty buffer is one empty message."""
         raw = buffer.view("u1")
         return [raw[i : i + self._most_bytes] for i in range(0, max(1, raw.size), self._most_bytes)]
 
     def _slices(self, buffer: Array) -> Iterator[Array]:
-        """The buffer in slices of elements that MPI can count."""
+        """The buffer in slices whose elements MPI can count."""
         step = max(1, self._most_bytes // buffer.itemsize)
         return (buffer[i : i + step] for i in range(0, buffer.size, step))
 
@@ -152,15 +150,15 @@ class MpiCommunicator:
         return MpiRequests(messages)
 
     def _short(self, buffer: Array, edges: Edges) -> tuple[int, ...]:
-        """Elements of each piece that goes by the collective: none of a long one.
+        """The elements of each shard that goes by the collective; 0 for a long shard.
 
-        Only its two ends know that a piece is long, so every member calls the collective all the same.
+        Only the two ends of a shard know that it is long, so every member calls the collective.
         """
         longest = self._most_bytes // self.size
         return tuple(count if count * buffer.itemsize <= longest else 0 for count in _counts(edges))
 
     def _long_pieces(self, source: Array, sent: Edges, into: Array, received: Edges) -> list[MPI.Request]:
-        """Receives and sends of the pieces that the collective leaves out."""
+        """The receives and sends of the shards that the collective leaves out."""
         requests: list[MPI.Request] = []
         for peer, short in enumerate(self._short(into, received)):
             room = into[received[peer] : received[peer + 1]]
@@ -182,7 +180,7 @@ class MpiCommunicator:
         soon: Callable[..., MPI.Request],
         arguments: tuple[Any, ...],
     ) -> Request:
-        """The collective as a blocking call, or as one that ends later: MPI libraries tune the two apart."""
+        """The collective as a blocking or a non-blocking call: MPI libraries tune the two separately."""
         if not blocking:
             return MpiRequests([soon(*arguments)])
         now(*arguments)

@@ -1,11 +1,11 @@
-"""The carrier over NCCL: one process and one GPU a rank; MPI only brings the ranks together.
+"""The carrier over NCCL: one process and one GPU per rank. MPI only distributes the NCCL ids.
 
-Every group on every lane has an NCCL communicator and a stream of its own (`nccl_communicator.py`).
+Every group on every lane has its own NCCL communicator and stream (`nccl_communicator.py`).
 
-Ops of all lanes begin in the order of the rank's program, which is the same on every rank but
-between stages of a pipeline (`lanes.py`).  Later steps of our own collectives on two lanes may still start in one order
-here and in the other there.  NCCL allows that while the device has room for the kernels of
-both, which a handful of lanes leaves.
+The ops of all lanes begin in program order, which is the same on every rank except between pipeline stages
+(`lanes.py`).
+Later steps of our own collectives on two lanes may still start in different orders on different ranks. NCCL allows this
+while the device can run the kernels of both at once, which holds for a handful of lanes.
 
 Source: NVIDIA, "NCCL user guide", section "Using multiple NCCL communicators concurrently".
 """
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def load_nccl() -> Any:
-    """CuPy's module of NCCL.
+    """CuPy's NCCL module.
 
     Raises
     ------
@@ -43,12 +43,12 @@ def load_nccl() -> Any:
 
 
 class NcclCarrier:
-    """The ranks of an MPI communicator, each with a GPU of its own.
+    """The ranks of an MPI communicator, each with its own GPU.
 
     Parameters
     ----------
-    library : of the rank's GPU
-    communicator : all ranks, MPI's world if not given
+    library : array library of the rank's GPU
+    communicator : communicator of all ranks; MPI's world if not given
 
     Raises
     ------
@@ -73,7 +73,7 @@ class NcclCarrier:
         return self._groups[key]
 
     def _make(self, grid: Grid, rank: int, axis: Axis) -> Any:
-        """A communicator whose id comes from the group's first member; CuPy cannot split one."""
+        """An NCCL communicator with an id from the group's first member, because CuPy cannot split a communicator."""
         if grid.length(axis) == 1:
             return SingleMember()
         members = grid.group(rank, axis)
@@ -87,8 +87,8 @@ class NcclCarrier:
             raise RunError(f"NCCL does not start along {axis} on {self._library.device}: {error}") from None
         return NcclCommunicator(self._nccl, communicator, self._library, member, len(members))
 
-    def run(self, course: Callable[[int], RankCoroutine[Result]]) -> dict[int, Result]:
-        running = course(self.rank)
+    def run(self, coroutine: Callable[[int], RankCoroutine[Result]]) -> dict[int, Result]:
+        running = coroutine(self.rank)
         while True:
             try:
                 wait = next(running)
@@ -106,7 +106,7 @@ class NcclCarrier:
         return self._mpi.now()
 
     def close(self) -> None:
-        """Free the groups' communicators."""
+        """Free the communicators of all groups."""
         for group in self._groups.values():
             if isinstance(group, NcclCommunicator):
                 group.close()
@@ -115,9 +115,9 @@ class NcclCarrier:
 
 
 def _await(wait: Wait) -> None:
-    """Ask until one has ended, or every one.
+    """Poll until one request, or every request, has completed.
 
-    Asking is the only way that starts all batches: one that nobody asks about would never start.
+    Polling also starts the group calls: a call that is never polled would never start.
     """
     combine = all if wait.every else any
     while wait.requests and not combine([request.done() for request in wait.requests]):

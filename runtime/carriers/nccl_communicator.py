@@ -1,19 +1,13 @@
-"""One group of ranks over NCCL, on a stream of its own.
+"""One group of ranks over NCCL, on its own stream.
 
-A request ends when the device has passed the event behind it.  Arrays are lent when
-the device has written them (the executor sees to that before it starts an op), so no
-stream waits for another; sums of our own collectives are on the group's stream.
-
-NCCL cannot receive before it sends: both must be in one group call, or two ranks
-that send to each other wait forever.  So what is sent and received is collected,
-and started as one group when a request is first asked whether it is done.
-
-Several groups of one device may lock each other out if ranks begin their work in different orders, so
-ops of all lanes begin in the order of the program (`lanes.py`); later steps of our own on two lanes may alternate.
-
-NCCL knows no pieces of unequal size: such gathers and sums are a broadcast or a
-reduction for each piece, in one group call.  Empty messages, which barriers of our own are
-made of, carry one element, and a barrier of the library sums one.
+- A request completes when the device has passed the event after it. Arrays are ready on the device when the executor
+  hands them over, so no stream waits for another. The sums of our own collectives run on the group's stream.
+- A send and a receive between two ranks must be in one NCCL group call; otherwise the ranks wait for each other for
+  ever. So sends and receives are collected and start as one group call when one of them is first polled.
+- Communicators of one device may deadlock if ranks begin their work in different orders. So the ops of all lanes begin
+  in program order (`lanes.py`).
+- NCCL has no collectives with unequal shards. They become one broadcast or reduction per shard, in one group call.
+- Empty messages, as in our own barrier, carry one element. A library barrier sums one element.
 
 Source: NVIDIA, "NCCL user guide", sections "Group calls", "Point-to-point communication", "In-place operations",
 "Using multiple NCCL communicators concurrently".
@@ -33,14 +27,14 @@ if TYPE_CHECKING:
     from quadrille.runtime.arrays.cupy_library import CupyLibrary, EventMarker
 
 MOST_ELEMENTS = 1 << 30
-"""Of one call: CuPy before version 13 counts a broadcast in 32 bits."""
+"""Most elements of one call: CuPy before version 13 counts the elements of a broadcast in 32 bits."""
 
 NAMES = {"float64": "NCCL_FLOAT64", "float32": "NCCL_FLOAT32", "float16": "NCCL_FLOAT16", "uint16": "NCCL_BFLOAT16"}
-"""NCCL's names for elements by dtype of the arrays; bfloat16 is kept as uint16 (`cupy_library.py`)."""
+"""NCCL's element types by array dtype; bfloat16 is stored as uint16 (`cupy_library.py`)."""
 
 
 class NcclRequest:
-    """A part of a batch: done when the device has passed the event behind the batch."""
+    """A part of a group call: complete when the device has passed the event after the call."""
 
     __slots__ = ("_batch",)
 
@@ -48,16 +42,16 @@ class NcclRequest:
         self._batch = batch
 
     def done(self) -> bool:
-        """Whether it has ended; the first time anyone of the batch is asked, the batch is started."""
+        """Whether it has completed. The first poll of any part starts the whole group call."""
         return self._batch.done()
 
 
 class GroupCall:
-    """Calls to NCCL that start together.
+    """NCCL calls that start together.
 
     Parameters
     ----------
-    check : raises what NCCL has met since it was last asked: a kernel that waits for a lost member never ends
+    check : raises the errors that NCCL has met since the last check: a kernel that waits for a lost member never ends
     """
 
     def __init__(self, start: Callable[["GroupCall"], "EventMarker"], check: Callable[[], None]) -> None:
@@ -80,9 +74,9 @@ class NcclCommunicator:
 
     Parameters
     ----------
-    nccl : CuPy's module
+    nccl : CuPy's NCCL module
     communicator : CuPy's NcclCommunicator, whose ranks are the members
-    library : whose arrays are carried, on a stream of the lane's own
+    library : array library; its lane gives the stream
     """
 
     chunk_bytes, max_outstanding = 0, (0, 0)
@@ -99,15 +93,15 @@ class NcclCommunicator:
         self.member = member
         self.size = size
 
-    def send(self, buffer: Array, to: int, *, taken: bool = False) -> Request:
-        assert not taken, "NCCL says when a buffer has been read, not when it has been taken"
+    def send(self, buffer: Array, to: int, *, synchronous: bool = False) -> Request:
+        assert not synchronous, "NCCL tells when a buffer has been read, not when its message has been received"
         return self._collect(lambda: self._send(buffer, to))
 
     def signal_ready(self, peer: int) -> Request:
-        raise AssertionError(f"a greeting to {peer}: steps go whole")
+        raise AssertionError(f"ready signal to {peer}: NCCL steps are not chunked")
 
     def await_ready(self, peer: int) -> Request:
-        raise AssertionError(f"a greeting from {peer}: steps go whole")
+        raise AssertionError(f"ready signal from {peer}: NCCL steps are not chunked")
 
     def receive(self, buffer: Array, sender: int) -> Request:
         return self._collect(lambda: self._receive(buffer, sender))
@@ -121,7 +115,7 @@ class NcclCommunicator:
             self._communicator.recv(part.data.ptr, part.size, self._type(part), sender, self.lane.stream.ptr)
 
     def _parts(self, buffer: Array, token: Array | None = None) -> Iterator[Array]:
-        """What one call each can carry; a token for an empty buffer."""
+        """The buffer in parts that one call can carry; a token for an empty buffer."""
         if buffer.size == 0:
             yield self._token[:1] if token is None else token
         for start in range(0, buffer.size, MOST_ELEMENTS):
@@ -203,21 +197,21 @@ class NcclCommunicator:
         return self._at_once(lambda: self._all_reduce(self._token[:1]))
 
     def _collect(self, call: Callable[[], None]) -> Request:
-        """A part of the batch that nobody has asked about yet."""
+        """A part of the group call that has not started yet."""
         if self._batch is None:
             self._batch = GroupCall(self._start, self._check)
         self._batch.calls.append(call)
         return NcclRequest(self._batch)
 
     def _check(self) -> None:
-        """Ask NCCL whether what was handed to the device has failed; CuPy has no names for newer errors."""
+        """Raise an asynchronous NCCL error. CuPy has no names for newer errors."""
         try:
             self._communicator.check_async_error()
         except (RuntimeError, KeyError) as error:
             raise RunError(f"NCCL among {self.size} ranks on {self.lane.device} has failed: {error}") from None
 
     def _at_once(self, call: Callable[[], None]) -> Request:
-        """A batch of its own, behind what was collected."""
+        """A separate group call, after the collected one."""
         if self._batch is not None:
             self._batch.done()
         request = self._collect(call)
@@ -225,7 +219,7 @@ class NcclCommunicator:
         return request
 
     def _start(self, batch: GroupCall) -> "EventMarker":
-        """Hand the batch to the device as one group call."""
+        """Hand the group call to the device."""
         if batch is self._batch:
             self._batch = None
         self._nccl.groupStart()

@@ -1,16 +1,18 @@
-"""Our own steps in chunks: each chunk goes on as soon as what it needs has come.
+"""Pipelined steps: the messages of our own collectives, in chunks, so that consecutive steps overlap.
 
-A step's message is cut into chunks.  A chunk is added while the next one
-arrives, and sent on while its step is still under way, so a ring of p members
-has no pause between its p - 1 steps.  Which chunk needs which follows from the
-memory they read and write; what is added, in which order, and every byte on the
-wire are those of whole steps.
+Theory of operation
+-------------------
+The message of a step is split into chunks. A chunk is reduced while the next one arrives, and is forwarded while its
+step is still in progress. So a ring of p members has no pause between its p - 1 steps. The dependencies between chunks
+follow from the memory that they read and write. The order of additions and every byte on the wire are the same as with
+whole steps.
 
-A few chunks go ahead of a receiver that may not be there yet; those that follow
-wait for a greeting, which every receiver of more sends when it comes to the op.
-So early messages take little of the links that others need, and no chunk has to be
-acknowledged but the last: where two ranks send to each other, acknowledgements wait
-behind the other's chunks, and would slow both directions to the slower one.
+Flow control: a few chunks go to a receiver that may not have reached the op yet (an eager protocol). The remaining
+chunks wait for the receiver's ready signal; a receiver of more than those few chunks sends it when it reaches the op.
+So
+early messages occupy little of the links that other ranks need, and only the last chunk is a synchronous send. If every
+chunk were acknowledged, the acknowledgements of two ranks that send to each other would queue behind the other's chunks
+and slow both directions.
 """
 
 from bisect import bisect_left
@@ -22,19 +24,19 @@ from quadrille.runtime.arrays.array_library import Array
 from quadrille.runtime.carriers.communicators import Communicator, Request
 
 MAX_OUTSTANDING = 32, 16
-"""Receives and sends of one op under way at once, where buffers are the host's."""
+"""Receives and sends of one op in progress at once, for host buffers."""
 CHUNKS_BEFORE_READY = 8
-"""Chunks of an op that go to a rank before it has said that it is there.
+"""Chunks of an op that are sent to a rank before its ready signal.
 
-A product by Cannon on four hosts of a laboratory (1536^3 at 200 Mbit/s) takes 474 ms with 16, 456 with 8 and 445 with
-4, and took 504 where every chunk was acknowledged and 16 were under way. Steps of training on four hosts are the same
-in all, on eight 3 to 8 % longer with 4.
+A product by Cannon's algorithm on four hosts (1536^3 at 200 Mbit/s) takes 474 ms with 16 chunks, 456 ms with 8 and
+445 ms with 4; with every chunk acknowledged and 16 in flight it takes 504 ms. Training steps on four hosts do not
+differ; on eight hosts they are 3 to 8 % longer with 4.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineStep:
-    """One step: what is received from whom, what is sent to whom, then `into = held + received` (or the larger)."""
+    """One step: its receives and sends with their peers, then `into = held + received` (or the maximum)."""
 
     receives: tuple[tuple[Array, int], ...]
     sends: tuple[tuple[Array, int], ...]
@@ -43,7 +45,7 @@ class PipelineStep:
 
 @dataclass(frozen=True, slots=True)
 class ChunkDependencies:
-    """How many of an op's receives, sends and additions, from the first on, must have ended before."""
+    """The first so many receives, sends and reductions of an op that must have completed before a chunk starts."""
 
     receives: int
     sends: int = 0
@@ -52,7 +54,7 @@ class ChunkDependencies:
 
 @dataclass(frozen=True, slots=True)
 class ChunkMessage:
-    """A chunk that is received or sent."""
+    """A chunk that is sent or received."""
 
     buffer: Array
     peer: int
@@ -61,7 +63,7 @@ class ChunkMessage:
 
 @dataclass(frozen=True, slots=True)
 class ChunkReduction:
-    """A chunk of `into = held + room`, or the larger of the two."""
+    """A chunk of `into = held + room`, or of the maximum."""
 
     held: Array
     room: Array
@@ -71,65 +73,66 @@ class ChunkReduction:
 
 @dataclass(frozen=True, slots=True)
 class ChunkedPlan:
-    """The steps of an op on one rank, cut; each list in the order in which its entries begin.
+    """The chunks of an op on one rank, each list in starting order.
 
     Parameters
     ----------
-    come_from, go_to : how many do, by member
+    received_from, sent_to : chunks by peer
     """
 
     receives: tuple[ChunkMessage, ...]
     sends: tuple[ChunkMessage, ...]
     additions: tuple[ChunkReduction, ...]
-    come_from: Mapping[int, int]
-    go_to: Mapping[int, int]
+    received_from: Mapping[int, int]
+    sent_to: Mapping[int, int]
 
 
 Extent = tuple[int, int]
-"""The first byte of an array in memory, and the one behind its last."""
+"""The address of the first byte of an array and the address after its last byte."""
 
 
-class _Touched:
+class _MemoryAccesses:
     """The memory that the entries of one list read or write, step by step."""
 
     def __init__(self) -> None:
         self._steps: list[list[tuple[int, int, int]]] = []
 
     def add_step(self, extents: Sequence[tuple[Extent, int]]) -> None:
-        """What one step's entries touch, each with how many entries there are up to it; no two overlap."""
+        """Add the extents of one step, each with the number of entries up to it. The extents do not overlap."""
         if extents:
             self._steps.append(sorted((start, stop, count) for (start, stop), count in extents))
 
     def count_before(self, *extents: Extent) -> int:
-        """How many entries there are up to the last that touches any of these."""
+        """The number of entries up to the last one that touches any of these extents."""
         for step in reversed(self._steps):
-            found = [step[place][2] for extent in extents if (place := _overlapping(step, extent)) is not None]
-            if found:
-                return max(found)
+            counts = [step[position][2] for extent in extents if (position := _overlapping(step, extent)) is not None]
+            if counts:
+                return max(counts)
         return 0
 
 
 def _overlapping(step: list[tuple[int, int, int]], extent: Extent) -> int | None:
-    """The last entry of a sorted step that overlaps the extent."""
+    """The index of the last entry of a sorted step that overlaps the extent."""
     start, stop = extent
-    place = bisect_left(step, (stop,)) - 1
-    return place if place >= 0 and step[place][1] > start else None
+    position = bisect_left(step, (stop,)) - 1
+    return position if position >= 0 and step[position][1] > start else None
 
 
 def split_into_chunks(steps: Sequence[PipelineStep], chunk_bytes: int) -> ChunkedPlan:
-    """The steps in chunks of at most so many bytes, each with what it needs."""
-    cutter = _Cutter(chunk_bytes)
+    """The steps in chunks of at most `chunk_bytes`, each with its dependencies."""
+    builder = _ChunkBuilder(chunk_bytes)
     for step in steps:
-        cutter.add(step)
-    come_from, go_to = (Counter(one.peer for one in messages) for messages in (cutter.receives, cutter.sends))
-    return ChunkedPlan(tuple(cutter.receives), tuple(cutter.sends), tuple(cutter.additions), come_from, go_to)
+        builder.add(step)
+    received_from, sent_to = (
+        Counter(message.peer for message in messages) for messages in (builder.receives, builder.sends)
+    )
+    return ChunkedPlan(tuple(builder.receives), tuple(builder.sends), tuple(builder.additions), received_from, sent_to)
 
 
-class _Cutter:
-    """Cuts step after step.
+class _ChunkBuilder:
+    """Splits one step after the other.
 
-    The messages of one step begin together, as those of a whole step do; its
-    additions wait for what they touch of them.
+    All messages of a step may start together, as in a whole step. Its reductions wait for the chunks that they touch.
     """
 
     def __init__(self, chunk_bytes: int) -> None:
@@ -137,45 +140,47 @@ class _Cutter:
         self.receives: list[ChunkMessage] = []
         self.sends: list[ChunkMessage] = []
         self.additions: list[ChunkReduction] = []
-        self._received, self._sent, self._added = _Touched(), _Touched(), _Touched()
+        self._received, self._sent, self._added = _MemoryAccesses(), _MemoryAccesses(), _MemoryAccesses()
 
     def add(self, step: PipelineStep) -> None:
         receives, sends = list(self._receives(step)), list(self._sends(step))
-        self._received.add_step(_numbered([one.buffer for one in receives], len(self.receives)))
-        self._sent.add_step(_numbered([one.buffer for one in sends], len(self.sends)))
+        self._received.add_step(_numbered([entry.buffer for entry in receives], len(self.receives)))
+        self._sent.add_step(_numbered([entry.buffer for entry in sends], len(self.sends)))
         self.receives += receives
         self.sends += sends
         additions = list(self._additions(step))
-        for arrays in zip(*((one.into, one.held, one.room) for one in additions), strict=True):
+        for arrays in zip(*((entry.into, entry.held, entry.room) for entry in additions), strict=True):
             self._added.add_step(_numbered(arrays, len(self.additions)))
         self.additions += additions
 
     def _receives(self, step: PipelineStep) -> Iterator[ChunkMessage]:
-        """What is overwritten must have been read before."""
+        """A receive waits until the memory that it overwrites has been read."""
         for room, sender in step.receives:
             for part in self._parts(room):
-                where = extent(part)
-                counts = (touched.count_before(where) for touched in (self._received, self._sent, self._added))
+                memory = extent(part)
+                counts = (touched.count_before(memory) for touched in (self._received, self._sent, self._added))
                 yield ChunkMessage(part, sender, ChunkDependencies(*counts))
 
     def _sends(self, step: PipelineStep) -> Iterator[ChunkMessage]:
-        """What is sent must have come, and been added to."""
+        """A send waits until its data have been received and reduced."""
         for source, to in step.sends:
             for part in self._parts(source):
-                where = extent(part)
+                memory = extent(part)
                 yield ChunkMessage(
-                    part, to, ChunkDependencies(self._received.count_before(where), 0, self._added.count_before(where))
+                    part,
+                    to,
+                    ChunkDependencies(self._received.count_before(memory), 0, self._added.count_before(memory)),
                 )
 
     def _additions(self, step: PipelineStep) -> Iterator[ChunkReduction]:
-        """Both summands must have come, and what is overwritten must have been sent."""
+        """A reduction waits until both operands are there and the memory that it overwrites has been sent."""
         for arrays in step.sums:
             for held, room, into in zip(*map(self._parts, arrays), strict=True):
                 came = self._received.count_before(extent(held), extent(room), extent(into))
                 yield ChunkReduction(held, room, into, ChunkDependencies(came, self._sent.count_before(extent(into))))
 
     def _parts(self, array: Array) -> list[Array]:
-        """The array in chunks; an empty one is one empty chunk."""
+        """The chunks of an array; an empty array is one empty chunk."""
         step = max(1, self._chunk_bytes // array.itemsize)
         return [array[i : i + step] for i in range(0, max(1, array.size), step)]
 
@@ -185,20 +190,20 @@ def _numbered(arrays: Iterable[Array], before: int) -> list[tuple[Extent, int]]:
 
 
 def extent(array: Array) -> Extent:
-    """Where a contiguous array lies, in the host's memory or a device's."""
+    """The extent of a contiguous array in host or device memory."""
     on_device = getattr(array.data, "ptr", None)
     start = int(array.__array_interface__["data"][0]) if on_device is None else int(on_device)
     return start, start + int(array.nbytes)
 
 
 class PipelinedTransfer:
-    """An op on its way, chunk by chunk: a request that goes on whenever it is asked whether it is done.
+    """A chunked op in progress: a request that advances whenever it is polled.
 
-    Made when its rank has come to the op: others are told.
+    It is created when the rank reaches the op; then the ready signals are sent.
 
     Parameters
     ----------
-    combine : makes `into` of `held` and `room`
+    combine : computes `into` from `held` and `room`
     """
 
     def __init__(
@@ -210,34 +215,34 @@ class PipelinedTransfer:
         self._receiving: deque[Request] = deque()
         self._sending: deque[Request] = deque()
         self._received = self._sent = self._added = 0
-        self._begun_to = dict.fromkeys(chunks.go_to, 0)
+        self._begun_to = dict.fromkeys(chunks.sent_to, 0)
         self._greeted = {
-            peer: group.await_ready(peer) for peer, count in chunks.go_to.items() if count > CHUNKS_BEFORE_READY
+            peer: group.await_ready(peer) for peer, count in chunks.sent_to.items() if count > CHUNKS_BEFORE_READY
         }
         self._greets = [
-            group.signal_ready(peer) for peer, count in chunks.come_from.items() if count > CHUNKS_BEFORE_READY
+            group.signal_ready(peer) for peer, count in chunks.received_from.items() if count > CHUNKS_BEFORE_READY
         ]
         self._awaited: list[Request] = []
 
     @property
     def heads(self) -> list[Request]:
-        """What comes next: it can go on when one of these has ended."""
+        """The next requests: the transfer can advance when one of them has completed."""
         first = (queue[0] for queue in (self._receiving, self._sending) if queue)
         return [*first, *self._awaited, *(greeting for greeting in self._greets if not greeting.done())]
 
     @property
     def moves(self) -> int:
-        """Messages begun and ended so far: whether it has gone on."""
+        """A progress count: the number of messages started plus the number completed."""
         return 2 * (self._received + self._sent) + len(self._receiving) + len(self._sending)
 
     @property
     def messages(self) -> int:
-        """How many it has, both ways."""
+        """The number of messages, sends and receives together."""
         return len(self._chunks.receives) + len(self._chunks.sends)
 
     @property
     def ended(self) -> int:
-        """How many of them have come or gone."""
+        """The number of completed messages."""
         return self._received + self._sent
 
     def done(self) -> bool:
@@ -250,7 +255,7 @@ class PipelinedTransfer:
         return have_ended and all(greeting.done() for greeting in self._greets)
 
     def _step(self) -> bool:
-        """Begin, end and add what can be; whether anything was."""
+        """Complete, reduce and start what is possible; returns whether anything happened."""
         ended = self._end()
         self._add()
         return self._begin() or ended
@@ -268,8 +273,8 @@ class PipelinedTransfer:
     def _add(self) -> None:
         additions = self._chunks.additions
         while self._added < len(additions) and self._has(additions[self._added].needs):
-            one = additions[self._added]
-            self._combine(one.held, one.room, one.into)
+            reduction = additions[self._added]
+            self._combine(reduction.held, reduction.room, reduction.into)
             self._added += 1
 
     def _begin(self) -> bool:
@@ -287,22 +292,22 @@ class PipelinedTransfer:
                 self._awaited = [greeting]
                 break
             self._begun_to[message.peer] += 1
-            is_last = self._begun_to[message.peer] == self._chunks.go_to[message.peer]
-            self._sending.append(self._group.send(message.buffer, message.peer, taken=is_last))
+            is_last = self._begun_to[message.peer] == self._chunks.sent_to[message.peer]
+            self._sending.append(self._group.send(message.buffer, message.peer, synchronous=is_last))
             begun = True
         return begun
 
     def _missing(self, peer: int) -> Request | None:
-        """The greeting of a member without which no more chunks go to it; None where it has come, or few have gone."""
+        """The ready signal that the next chunk to `peer` waits for; None if it has arrived or is not needed yet."""
         if self._begun_to[peer] < CHUNKS_BEFORE_READY or self._greeted[peer].done():
             return None
         return self._greeted[peer]
 
     def _next(self, messages: Sequence[ChunkMessage], ended: int, under_way: Sequence[Request]) -> ChunkMessage | None:
-        """The message that can begin now, if there is one."""
-        place = ended + len(under_way)
-        if place < len(messages) and self._has(messages[place].needs):
-            return messages[place]
+        """The next message, if it can start now."""
+        position = ended + len(under_way)
+        if position < len(messages) and self._has(messages[position].needs):
+            return messages[position]
         return None
 
     def _has(self, needs: ChunkDependencies) -> bool:

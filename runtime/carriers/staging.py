@@ -1,16 +1,17 @@
-"""Device arrays and an MPI that knows no streams: through pinned buffers, or themselves when the device is through.
+"""Staging: device arrays over an MPI that knows no CUDA streams, through pinned host buffers or directly.
 
     send      device ──copy──► pinned ──MPI──►           receive   ──MPI──► pinned ──copy──► device
 
-Every group has a stream of its own, its `lane`: copies, and sums of our own collectives, are
-in order with each other there, and neither a GEMM nor another group's messages hold them up.
-No message waits for another's copy: MPI is given a buffer when somebody looks and the device has passed the event
-behind it, and a request is done when what came has landed.  What the compute lane itself
-wrote has ended when the executor starts an op that sends it.
+Theory of operation
+-------------------
+Every communicator has its own stream, its `lane`. Copies and the sums of our own collectives are in order there, and
+neither a GEMM nor the messages of another communicator delay them. No message waits for another message's copy: MPI
+gets a buffer at the first poll after the device has passed the event behind the copy. A request completes when its data
+have arrived in their destination. The executor starts a send only after the compute lane has written its data.
 
-Messages of our own steps go in chunks (`pipelined_steps.py`): while one chunk is on the wire the next is
-copied, each through a pinned buffer that is free again when its chunk has gone or landed.
-What a library collective takes is copied as a whole, since MPI takes it as a whole.
+Messages of our own steps are chunked (`pipelined_steps.py`). While one chunk is on the wire, the next one is copied,
+each through a pinned buffer that becomes free when its chunk has been sent or copied to the device. The buffers of a
+library collective are copied whole, because MPI takes them whole.
 """
 
 from collections import deque
@@ -32,14 +33,14 @@ if TYPE_CHECKING:
 
 
 class StagedRequest:
-    """A request in three legs: the device leaves the buffers, MPI carries them, the device takes what came.
+    """A request in three stages: the device releases the buffers, MPI transfers them, the device receives the result.
 
     Parameters
     ----------
-    left : when the device has left the buffers
-    begin : gives them to MPI
-    land : hands the device what came, and tells when it has it
-    over : frees what was used
+    left : completes when the device has released the buffers
+    begin : starts the MPI transfer
+    land : starts the copies to the device
+    over : frees the pinned buffers
     """
 
     def __init__(
@@ -59,14 +60,14 @@ class StagedRequest:
         self._landed: Request | None = None
 
     def begin(self) -> bool:
-        """Give MPI the buffers if the device has left them; whether it did."""
+        """Start the MPI transfer if the device has released the buffers; returns whether it started."""
         if not self._left.done():
             return False
         self._carried = self._begin()
         return True
 
     def land(self) -> bool:
-        """Hand the device what came if all has; whether it did, now or before."""
+        """Start the copies to the device if the transfer has completed; returns whether they have started."""
         if self._landed is None:
             if self._carried is None or not self._carried.done():
                 return False
@@ -85,9 +86,7 @@ class StagedRequest:
 
 
 class StagingQueues:
-    """What MPI has yet to be given of a group, sends and receives, each in their order, by which they match; and what
-    the device has yet to be given of what MPI brings.
-    """
+    """The requests of one communicator that wait for the device, in the order by which MPI matches them."""
 
     def __init__(self) -> None:
         self.sends: deque[StagedRequest] = deque()
@@ -95,7 +94,7 @@ class StagingQueues:
         self._received: deque[StagedRequest] = deque()
 
     def go_on(self) -> None:
-        """Begin and land those that can, whichever of them is asked about."""
+        """Advance all requests that can advance, whichever request is polled."""
         while self.sends and self.sends[0].begin():
             self.sends.popleft()
         while self.receives and self.receives[0].begin():
@@ -106,7 +105,7 @@ class StagingQueues:
 
 @dataclass(frozen=True, slots=True)
 class StagedArray:
-    """A device array and its place in pinned memory."""
+    """A device array and its copy in pinned memory."""
 
     device: Array
     host: Array
@@ -118,8 +117,8 @@ class DeviceCommunicator:
 
     Parameters
     ----------
-    group : of the same ranks, for buffers that MPI can take
-    library : whose arrays they are
+    group : communicator of the same ranks for buffers that MPI accepts
+    library : array library of the device
     """
 
     begins_in_order = False
@@ -154,7 +153,7 @@ class DeviceCommunicator:
 
 
 class StagedCommunicator(DeviceCommunicator):
-    """Device arrays go through the library's pinned buffers: of at most 48 MiB where all goes in chunks."""
+    """Device arrays through pinned buffers; at most 48 MiB of them where every message is chunked."""
 
     max_outstanding = 8, 4
 
@@ -163,12 +162,12 @@ class StagedCommunicator(DeviceCommunicator):
         self._pool = library.pinned
         self.chunk_bytes = chunk_bytes
 
-    def send(self, buffer: Array, to: int, *, taken: bool = False) -> Request:
+    def send(self, buffer: Array, to: int, *, synchronous: bool = False) -> Request:
         room = self._pinned_copy(buffer)
-        return self._carry(lambda: self._group.send(room.host, to, taken=taken), outgoing=(room,))
+        return self._carry(lambda: self._group.send(room.host, to, synchronous=synchronous), outgoing=(room,))
 
     def receive(self, buffer: Array, sender: int) -> Request:
-        """MPI may write into the pinned buffer at once."""
+        """A receive. MPI may write into the pinned buffer at once."""
         room = self._pinned_copy(buffer)
         return self._carry(lambda: self._group.receive(room.host, sender), incoming=(room,))
 
@@ -218,7 +217,7 @@ class StagedCommunicator(DeviceCommunicator):
     def _carry(
         self, begin: Callable[[], Request], outgoing: Sequence[StagedArray] = (), incoming: Sequence[StagedArray] = ()
     ) -> Request:
-        """What MPI reads is copied there before it begins, and what it writes is copied back when it has."""
+        """Copy outgoing arrays to the host, start the transfer, and copy incoming arrays to the device at its end."""
         for room in outgoing:
             self.lane.copy_to_host(room.host, room.device)
         rooms = {id(room): room for room in (*outgoing, *incoming)}.values()
@@ -238,36 +237,39 @@ class StagedCommunicator(DeviceCommunicator):
 
 
 class DirectCommunicator(DeviceCommunicator):
-    """MPI takes messages from the device, and brings them there, by itself.
+    """MPI reads and writes device memory directly.
 
-    Only point-to-point messages, which our own collectives are made of, may go
-    directly: Open MPI has no non-blocking reductions of device arrays.
+    Only point-to-point messages, and so only our own collectives, may do this: Open MPI has no non-blocking reductions
+    of
+    device arrays.
 
     Source: Open MPI issues 9845 and 12045.
     """
 
     chunk_bytes, max_outstanding = 0, (0, 0)
 
-    def send(self, buffer: Array, to: int, *, taken: bool = False) -> Request:
-        """MPI reads the buffer when the device has written it."""
-        return self._relay(self._waiting.sends, self.lane.mark(), lambda: self._group.send(buffer, to, taken=taken))
+    def send(self, buffer: Array, to: int, *, synchronous: bool = False) -> Request:
+        """A send. MPI reads the buffer when the device has written it."""
+        return self._relay(
+            self._waiting.sends, self.lane.mark(), lambda: self._group.send(buffer, to, synchronous=synchronous)
+        )
 
     def receive(self, buffer: Array, sender: int) -> Request:
-        """MPI writes into the buffer when the device neither reads nor writes it any more."""
+        """A receive. MPI writes into the buffer when the device no longer uses it."""
         return self._relay(self._waiting.receives, self.lane.mark(), lambda: self._group.receive(buffer, sender))
 
-    def __getattr__(self, verb: str) -> Any:
-        raise AssertionError(f"{verb} of device arrays goes through the host")
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(f"{name} of device arrays goes through the host")
 
 
 def choose_staging(library: "CupyLibrary", awareness: "GpuAwareness", carriage: Provider) -> Staging:
-    """The way of device arrays through MPI: directly only where it is known to take them."""
-    way = DirectCommunicator if awareness.aware and carriage == "own" else StagedCommunicator
-    return lambda group: way(group, library)
+    """The wrapper for device arrays: direct only where MPI is known to accept them, staged otherwise."""
+    communicator_class = DirectCommunicator if awareness.aware and carriage == "own" else StagedCommunicator
+    return lambda group: communicator_class(group, library)
 
 
 def check_sums(dtype: DType, carriage: Provider) -> None:
-    """Nothing, where MPI can sum such elements or is not asked to.
+    """Check that MPI can sum the dtype, or is not asked to.
 
     Raises
     ------

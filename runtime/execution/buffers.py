@@ -1,4 +1,4 @@
-"""The arrays of tensors on one rank: allocated once, as the storage plan says, and never while a schedule runs."""
+"""The arrays that hold one rank's tensors. They are allocated once, by the storage plan, before the schedule runs."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -13,17 +13,17 @@ from quadrille.algorithms.schedule.tensors import ITEM_BYTES, Block, DType, Elem
 from quadrille.runtime.arrays.array_library import Array, ArrayLibrary
 
 WIDER: dict[DType, DType] = {"float16": "float32", "bfloat16": "float32", "float32": "float64", "float64": "float64"}
-"""Dtype of room for elements that are twice as long as those of the schedule's dtype."""
+"""For each dtype, the dtype whose elements are twice as long (float64 stays float64): scratch arrays use it."""
 
 
 def of_dtype(room: Array, dtype: Any) -> Array:
-    """Room as elements of another dtype."""
+    """A scratch array viewed as elements of another dtype."""
     return room if room.dtype == dtype else room.view(dtype)
 
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """Room for what is used within one op: of products, and for each lane, of its reductions and packed pieces."""
+    """Scratch arrays used within one op: for products, and per lane for reductions and for packed pieces."""
 
     product: Array
     nothing: Array
@@ -33,9 +33,10 @@ class Scratch:
 
 
 class Buffers:
-    """Each tensor's block on one rank.
+    """The blocks of all tensors on one rank.
 
-    Tensors made by groups of one are views of their sources; operands may live in what they are gathered into.
+    In a group of one, the result of a collective is a view of its source. The operand of an all-gather may live inside
+    the gathered tensor.
     """
 
     def __init__(self, schedule: Schedule, place: Coordinates, choices: Choices, library: ArrayLibrary) -> None:
@@ -70,7 +71,7 @@ class Buffers:
         return array
 
     def _let_live_in_place(self, op: AllGather, place: Coordinates, choices: Choices) -> None:
-        """Let what a gather reads live in its place of what the gather fills."""
+        """Place the source of an all-gather inside its result."""
         moved = traffic(op, self._schedule, place, choices)
         assert moved is not None, op
         (whole,) = self._copies[op.into]
@@ -78,14 +79,14 @@ class Buffers:
         self.bind(op.source, place, own.reshape(self.block(op.source, place).shape))
 
     def load(self, name: str, place: Coordinates, host_values: Any) -> None:
-        """Put host values into the buffer of a tensor that is there at the start."""
+        """Copy host values into the buffer of an input or state tensor."""
         self._library.put(self.flat(name, place), host_values.reshape(-1))
 
     def is_view(self, name: str) -> bool:
         return name not in self._copies
 
     def bind(self, name: str, place: Coordinates, view: Array) -> None:
-        """Let the copy of `name` at this moment stand for a view of another tensor."""
+        """Let this copy of `name` be a view of another tensor."""
         self._views[name, self._schedule.tensors[name].copy_index(place)] = view
 
     def flat(self, name: str, place: Coordinates, ahead: int = 0) -> Array:
@@ -106,7 +107,7 @@ class Buffers:
         return self.flat(name, place).reshape(self.block(name, place).shape)
 
     def result(self, name: str, place: Coordinates) -> Array | list[Array]:
-        """The block, or those of all copies."""
+        """The block, or the blocks of all copies."""
         moments = list(self._schedule.tensors[name].copy_coordinates(place))
         blocks = [self.stored(name, moment) for moment in moments]
         return blocks if self._schedule.tensors[name].copies else blocks[0]
@@ -122,14 +123,14 @@ class Buffers:
         return self.matrix(name, place)[rows, columns]
 
     def block(self, name: str, place: Coordinates) -> Block:
-        """The rank's block at this moment; one that no loop moves is worked out once."""
-        found = self._blocks.get(name)
-        if found is None:
+        """The rank's block at these coordinates. A block that no loop moves is computed once."""
+        block = self._blocks.get(name)
+        if block is None:
             tensor = self._schedule.tensors[name]
-            found = tensor.block(place)
+            block = tensor.block(place)
             if all(part.panel is None and not part.rotated_by for part in (tensor.rows, tensor.columns)):
-                self._blocks[name] = found
-        return found
+                self._blocks[name] = block
+        return block
 
 
 def _within(outer: tuple[int, int], inner: tuple[int, int]) -> slice:

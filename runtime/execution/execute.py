@@ -1,9 +1,12 @@
-"""The wall-clock interpreter: one schedule, really executed by every rank.
+"""The wall-clock interpreter: it executes one schedule on real arrays, on every rank of a carrier.
 
-Each rank follows its program.  Compute ops run at once, in program order;
-communication ops are queued on their lane and started when all they depend on
-has ended.  While a rank waits, whatever is under way on its lanes advances.
-An op's start is when its lane takes it, its end when the data are there.
+Every rank follows its own program:
+
+- A compute op runs at once, in program order.
+- A communication op joins the queue of its lane. It starts when all ops that it depends on have ended.
+- While a rank waits, the communication on its lanes advances.
+
+An op starts when its lane takes it, and ends when its result is in place.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -41,22 +44,22 @@ def execute(
     library: ArrayLibrary | None = None,
     between: Callable[[int], None] | None = None,
     progress: Progress = "none",
-    watcher: ProgressReporter | None = None,
+    reporter: ProgressReporter | None = None,
 ) -> Execution:
-    """Run the schedule on every rank of a carrier, `warmups` times unrecorded and `repeats` times recorded.
+    """Execute the schedule on every rank of a carrier: `warmups` unrecorded runs, then `repeats` recorded runs.
 
     Parameters
     ----------
     tensors : whole matrices by name, or a source that gives each rank its blocks
-    communicators : the carrier of the ranks
-    choices : who carries out the collectives, by default our own rings
-    between : called with the rank before every run, outside the time measured
-    watcher : told what the rank does, see `progress_reports.py`; for a carrier of one rank
-    progress : whether a thread advances communication beside local work; for a carrier of one rank and host arrays
+    communicators : carrier that holds the ranks and their communicators
+    choices : which collectives the library carries out, and which algorithms the others use; by default own rings
+    between : function called with the rank before every run, outside the measured time
+    reporter : listener that records what the rank does (`progress_reports.py`); only for a carrier of one rank
+    progress : whether a thread advances communication during local work; only for a carrier of one rank and host arrays
 
     Raises
     ------
-    InputError : a thread with arrays of a device
+    InputError : a progress thread together with device arrays
     """
     from quadrille.runtime.arrays.numpy_library import NumpyLibrary
 
@@ -65,17 +68,17 @@ def execute(
         raise InputError(f"progress 'thread': is for host arrays; accepted with those of {arrays.name} is none")
     source = WholeMatrices(tensors) if isinstance(tensors, Mapping) else tensors
 
-    def course(rank: int) -> RankCoroutine[RankResult]:
-        executor = RankExecutor(schedule, rank, communicators, chosen, arrays, watcher)
-        return executor.run_beside(progress, source, repeats, warmups, between)
+    def coroutine(rank: int) -> RankCoroutine[RankResult]:
+        executor = RankExecutor(schedule, rank, communicators, chosen, arrays, reporter)
+        return executor.run_with_progress(progress, source, repeats, warmups, between)
 
-    results = communicators.run(course)
-    with reporting(watcher, CollectiveWork("gathering of what was measured")):
+    results = communicators.run(coroutine)
+    with reporting(reporter, CollectiveWork("gathering of what was measured")):
         gathered = communicators.gather({rank: replace(result, outputs={}) for rank, result in results.items()})
     outputs = {rank: result.outputs for rank, result in results.items()}
     if gathered is None:
         return Execution(outputs, [], {}, {}, {})
-    with reporting(watcher, "putting together what was measured"):
+    with reporting(reporter, "putting together what was measured"):
         timelines = [
             Timeline.of_spans(
                 [span for result in gathered.values() for span in result.spans[repeat]], "measured", schedule.grid
@@ -84,12 +87,12 @@ def execute(
         ]
         sent = {rank: result.bytes_sent for rank, result in gathered.items()}
         allocated = {rank: result.allocated_bytes for rank, result in gathered.items()}
-        beside = mean_by_name([result.overlap_fractions for result in gathered.values()])
-    return Execution(outputs, timelines, sent, allocated, beside)
+        overlap_fractions = mean_by_name([result.overlap_fractions for result in gathered.values()])
+    return Execution(outputs, timelines, sent, allocated, overlap_fractions)
 
 
 class RankExecutor:
-    """One rank on its way through the program."""
+    """The execution of the program on one rank."""
 
     def __init__(
         self,
@@ -98,24 +101,24 @@ class RankExecutor:
         carrier: Carrier,
         choices: Choices,
         library: ArrayLibrary,
-        watcher: ProgressReporter | None = None,
+        reporter: ProgressReporter | None = None,
     ) -> None:
         self._schedule = schedule
         self._rank = rank
         self._place = schedule.coordinates(rank)
         self._carrier = carrier
-        self._watcher = watcher
+        self._reporter = reporter
         self._library = library
-        with reporting(watcher, CollectiveWork("set-up of its groups")):
+        with reporting(reporter, CollectiveWork("set-up of its groups")):
             self._groups = self._communicators()
         self._buffers = Buffers(schedule, self._place, choices, library)
         self._transfers = Transfers(schedule, choices, library, self._buffers)
-        self._lanes = LaneScheduler(self._groups, self._transfers, carrier.now, watcher)
+        self._lanes = LaneScheduler(self._groups, self._transfers, carrier.now, reporter)
         self._unrolled = UnrolledProgram(schedule, self._place)
         self._thread: ProgressThread | None = None
 
     def _communicators(self) -> dict[str, Communicator]:
-        """One for each lane of the schedule, in the same order on every rank."""
+        """One communicator for each lane of the schedule, created in the same order on every rank."""
         groups: dict[str, Communicator] = {}
         grid = self._schedule.grid
         for axis in grid.order:
@@ -125,7 +128,7 @@ class RankExecutor:
                 groups[lane(op)] = self._carrier.communicator(grid, self._rank, op.axis, op.lane)
         return groups
 
-    def run_beside(
+    def run_with_progress(
         self,
         progress: Progress,
         source: InputSource,
@@ -133,7 +136,7 @@ class RankExecutor:
         warmups: int,
         between: Callable[[int], None] | None,
     ) -> RankCoroutine[RankResult]:
-        """The run, with what advances communication beside local work."""
+        """Run all repeats, with the progress thread if one is asked for."""
         if progress == "none":
             return (yield from self.run(source, repeats, warmups, between))
         self._thread = ProgressThread(self._lanes.advance)
@@ -145,56 +148,56 @@ class RankExecutor:
     def run(
         self, source: InputSource, repeats: int, warmups: int, between: Callable[[int], None] | None
     ) -> RankCoroutine[RankResult]:
-        """Load the inputs, run all repeats, and give the results of the last."""
+        """Load the inputs, execute all repeats, and return the outputs of the last repeat."""
         self._load(source, self._schedule.inputs)
         spans: list[list[Span]] = []
-        beside: list[dict[str, float]] = []
+        overlap_fractions: list[dict[str, float]] = []
         for repeat in range(-warmups, repeats):
             self._load(source, self._schedule.state)
             if between is not None:
-                with reporting(self._watcher, "work before the run"):
+                with reporting(self._reporter, "work before the run"):
                     between(self._rank)
             yield from self._meet("barrier between runs")
-            with reporting(self._watcher, CollectiveWork("the start of a run")):
+            with reporting(self._reporter, CollectiveWork("the start of a run")):
                 self._carrier.begin_together()
             tasks = yield from self._once()
             yield from self._meet("barrier after the run")
             if repeat >= 0:
                 spans.append([self._span(task) for task in tasks])
-                beside += [
+                overlap_fractions += [
                     {task.op.name: task.overlap_fraction} for task in tasks if may_overlap(self._schedule, task.op)
                 ]
         outputs = {name: self._buffers.result(name, self._place) for name in self._schedule.outputs}
         runs = repeats + warmups
         sent = self._transfers.bytes_sent // max(1, runs)
-        return RankResult(outputs, spans, sent, self._buffers.allocated_bytes, mean_by_name(beside))
+        return RankResult(outputs, spans, sent, self._buffers.allocated_bytes, mean_by_name(overlap_fractions))
 
     def _load(self, source: InputSource, names: tuple[str, ...]) -> None:
-        """Every copy of the tensors, from its place."""
+        """Load every copy of the named tensors from the source."""
         for name in names:
             tensor = self._schedule.tensors[name]
-            with reporting(self._watcher, f"loading '{name}'"):
+            with reporting(self._reporter, f"loading '{name}'"):
                 for moment in tensor.copy_coordinates(self._place):
                     values = source.stored(tensor.copy_name(moment), tensor.block(moment))
                     self._buffers.load(name, moment, values)
 
     def _meet(self, name: str) -> RankCoroutine[None]:
-        """A barrier of all ranks, axis by axis: what comes behind takes no core from a rank that is not there.
+        """A barrier of all ranks, one axis after the other.
 
-        None blocks: ranks that have ended would look for the others all the time, on cores that these may share.
+        The barriers do not block. A blocking barrier would poll all the time, on a core that slower ranks may need.
         """
         for axis in self._schedule.grid.order:
             meeting = Barrier(name=name, axis=axis)
-            if self._watcher is not None:
-                self._watcher.began(meeting)
+            if self._reporter is not None:
+                self._reporter.began(meeting)
             request = self._groups[axis].barrier(blocking=False)
             while not request.done():
                 yield Wait((request,), (meeting.name,), idle=True)
-            if self._watcher is not None:
-                self._watcher.ended(meeting)
+            if self._reporter is not None:
+                self._reporter.ended(meeting)
 
     def _once(self) -> RankCoroutine[list[OpTask]]:
-        """One run of the program."""
+        """Execute the program once."""
         tasks: list[OpTask] = []
         begin = self._carrier.now()
         for entry in self._unrolled.entries():
@@ -213,7 +216,7 @@ class RankExecutor:
         self._lanes.begin(task)
         work = self._transfers.compute(op, task.place)
         with self._lanes.recording_overlap():
-            with self._thread.beside() if self._thread is not None and self._lanes.under_way else nullcontext():
+            with self._thread.running() if self._thread is not None and self._lanes.unfinished else nullcontext():
                 work()
             marker = self._library.mark()
             while marker is not None and not marker.done():
@@ -221,7 +224,7 @@ class RankExecutor:
         self._lanes.finish(task)
 
     def _until(self, tasks: Sequence[OpTask]) -> RankCoroutine[None]:
-        """Go on with the lanes until these tasks have ended."""
+        """Advance the lanes until these tasks have ended."""
         open_tasks = [task for task in tasks if not task.ended]
         while open_tasks:
             if not self._lanes.advance():

@@ -1,4 +1,4 @@
-"""What local work does to the arrays of one rank, worked out once and carried out in every repeat."""
+"""Plans of local work: each op becomes a function on the rank's arrays, made once and called in every repeat."""
 
 from collections.abc import Callable
 from functools import partial
@@ -15,7 +15,7 @@ from quadrille.runtime.kernels.layer_kernels import KernelArguments, carry_out
 
 
 class LocalPlanner:
-    """Makes ready the local work of one rank."""
+    """Makes the local plans of one rank."""
 
     def __init__(self, schedule: Schedule, library: ArrayLibrary, buffers: Buffers) -> None:
         self._schedule = schedule
@@ -23,7 +23,7 @@ class LocalPlanner:
         self._buffers = buffers
 
     def compute(self, op: Compute, place: Coordinates) -> Callable[[], None]:
-        """Local work, ready to be done."""
+        """The local work of an op, as a function without arguments."""
         flat, library = self._buffers.flat, self._library
         match op:
             case Gemm():
@@ -51,8 +51,8 @@ class LocalPlanner:
             case "copy":
                 return partial(self._library.copy, into, *sources)
             case "add":
-                one, other = sources
-                return partial(self._library.add, one, other, into)
+                first, second = sources
+                return partial(self._library.add, first, second, into)
             case _:
                 assert_never(op.function)
 
@@ -67,8 +67,8 @@ class LocalPlanner:
         )
         blocks = tuple(self._buffers.block(name, place) for name in (*op.sources, *op.updates))
         count = place.indices[op.counter] if op.counter is not None else 0
-        given = KernelArguments(self._library.module, into, updates, sources, blocks, dict(op.scalars), count)
-        return partial(self._library.carry_out, partial(carry_out, op.function, given))
+        arguments = KernelArguments(self._library.module, into, updates, sources, blocks, dict(op.scalars), count)
+        return partial(self._library.carry_out, partial(carry_out, op.function, arguments))
 
     def _gemm(self, op: Gemm, place: Coordinates) -> Callable[[], None]:
         a, b = self._buffers.matrix(op.a, place), self._buffers.matrix(op.b, place)

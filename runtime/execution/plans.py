@@ -1,8 +1,7 @@
-"""What a communication op does to the arrays of one rank, worked out once and carried out in every repeat.
+"""Plans of communication ops on one rank, made once and carried out in every repeat.
 
-A plan holds views of the rank's buffers: local copies before and after, and for
-each step of a collective what is received where, what is sent, and what is
-added to what.  Carrying it out takes no layout arithmetic any more.
+A plan holds views of the rank's buffers: the local copies before and after, and for each step of a collective the
+receives, the sends and the reductions. Carrying it out needs no further layout arithmetic.
 """
 
 from collections.abc import Callable
@@ -40,22 +39,22 @@ from quadrille.runtime.carriers.pipelined_steps import ChunkedPlan, PipelineStep
 from quadrille.runtime.execution.buffers import Buffers, of_dtype
 
 Copy = tuple[Array, Array]
-"""Into, and from where."""
+"""Target and source of a copy."""
 
 
 @dataclass(slots=True)
 class TransferPlan:
-    """A communication op on one rank.
+    """The plan of one communication op on one rank.
 
     Parameters
     ----------
-    rename : lets the result be a view of the source, anew each time: another turn of a loop has another source
-    before, after : local copies, where nothing is left out
-    steps : our own
-    chunks : the same in chunks, where the group's messages are cut
-    library : begins the library's collective instead
-    library_bytes : what a prediction says that this sends
-    combination : what a reducing step makes of two elements
+    rename : makes the result a view of the source; called in every execution, as each loop iteration has another source
+    before, after : local copies
+    steps : send, receive and reduce steps of our own algorithms
+    chunks : the same steps in chunks, where the communicator splits messages
+    library : starts the library's collective instead of the steps
+    library_bytes : bytes that the library's collective sends, as predicted
+    combination : how a reducing step combines two elements
     """
 
     rename: Callable[[], None] | None = None
@@ -69,7 +68,7 @@ class TransferPlan:
 
 
 class TransferPlanner:
-    """Makes the plans of one rank."""
+    """Makes the transfer plans of one rank."""
 
     def __init__(self, schedule: Schedule, choices: Choices, buffers: Buffers) -> None:
         self._schedule = schedule
@@ -80,14 +79,14 @@ class TransferPlanner:
         )
 
     def _blocks(self, op: Collective, group: Communicator) -> bool:
-        """Whether the library's collective may hold the rank up until it has ended.
+        """Whether the library's collective may block the rank until it has completed.
 
-        Not where steps in chunks may be under way beside it: these go on only when the rank looks after them.
+        It may not where chunked steps of other ops may be in progress: those advance only when the rank polls them.
         """
         return not op.concurrent and not (group.chunk_bytes and self._own_steps_beside)
 
     def communicate(self, op: CommunicationOp, place: Coordinates, group: Communicator) -> TransferPlan:
-        """A communication op; nothing goes over a wire where the group has one member."""
+        """The plan of a communication op. In a group of one member it sends nothing."""
         plan = self._whole_steps(op, place, group)
         if plan.steps and group.chunk_bytes and not isinstance(op, Barrier):
             plan.chunks = split_into_chunks(
@@ -160,7 +159,7 @@ class TransferPlanner:
         return self._carried(plan, op, group, moved, bucket)
 
     def _renamed(self, source: str, into: str, place: Coordinates) -> TransferPlan:
-        """In a group of one the result is the source under another name."""
+        """The plan in a group of one: the result is the source under another name."""
         flat = self._buffers.flat(source, place)
         if self._buffers.is_view(into):
             return self._as_view(into, place, flat.reshape(self._buffers.block(into, place).shape))
@@ -237,9 +236,11 @@ class TransferPlanner:
         buffer: Array,
         result: Array | None = None,
     ) -> TransferPlan:
-        """The plan with the collective on a flat buffer, by our own steps or by the library's.
+        """The plan with a collective on a flat buffer, by our own steps or by the library.
 
-        `result` is where an all-to-all receives, and where a reduce-scatter leaves the member's sum.
+        Parameters
+        ----------
+        result : array in which an all-to-all receives, and in which a reduce-scatter leaves the member's sum
         """
         if moved is None:
             return plan
@@ -262,7 +263,7 @@ class TransferPlanner:
         received: Array | None,
         last_sum: Array | None = None,
     ) -> TransferPlan:
-        """The plan with our own steps; the last of a reduce-scatter adds into `last_sum`."""
+        """The plan with our own steps. The last step of a reduce-scatter writes its sum into `last_sum`."""
         exchanges = list(moved.exchanges()) if moved is not None else []
         for position, exchange in enumerate(exchanges):
             ends_here = last_sum is not None and position == len(exchanges) - 1

@@ -1,9 +1,8 @@
 """A thread that advances communication while its rank computes.
 
-A product in BLAS holds no interpreter lock, so a second thread can look after
-messages beside it.  The two threads take turns: who holds the lock may touch
-lanes and MPI, and the rank gives it away only while it does local work.  MPI is
-never called by two threads at once, and a lane never sees two hands.
+A BLAS product releases the interpreter lock, so a second thread can poll messages during the product. One lock decides
+which thread may touch the lanes and MPI. The rank holds it and releases it only during local work. So two threads never
+call MPI at the same time, and a lane is never advanced by two threads.
 """
 
 import threading
@@ -16,36 +15,37 @@ from quadrille.runtime.host.core_affinity import request_short_slices
 
 
 class ProgressThread:
-    """Calls `advance` again and again while the rank is inside `beside`.
+    """Calls `advance` repeatedly while the rank is inside `running`.
 
     Parameters
     ----------
-    advance : moves what can be moved, without waiting
+    advance : advances all communication that can advance, without waiting
+    poll_sleep_seconds : sleep between two calls
     """
 
     def __init__(self, advance: Callable[[], object], poll_sleep_seconds: float = MAX_POLL_SLEEP_SECONDS) -> None:
         self._advance = advance
         self._nap_seconds = poll_sleep_seconds
-        self._turn = threading.Lock()
-        self._turn.acquire()
+        self._lock = threading.Lock()
+        self._lock.acquire()
         self._over = False
         self._failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._look_after, name="progress", daemon=True)
+        self._thread = threading.Thread(target=self._poll, name="progress", daemon=True)
         self._thread.start()
 
     @contextmanager
-    def beside(self) -> Iterator[None]:
-        """Local work goes on inside, and communication beside it.
+    def running(self) -> Iterator[None]:
+        """A context for local work, during which the thread advances communication.
 
         Raises
         ------
-        BaseException : what `advance` raised meanwhile
+        BaseException : the exception that `advance` raised in the meantime
         """
-        self._turn.release()
+        self._lock.release()
         try:
             yield
         finally:
-            self._turn.acquire()
+            self._lock.acquire()
         if self._failure is not None:
             raise self._failure
 
@@ -54,15 +54,15 @@ class ProgressThread:
         return self._thread.is_alive()
 
     def close(self) -> None:
-        """End the thread."""
+        """Stop the thread."""
         self._over = True
-        self._turn.release()
+        self._lock.release()
         self._thread.join()
 
-    def _look_after(self) -> None:
+    def _poll(self) -> None:
         request_short_slices()
         while True:
-            with self._turn:
+            with self._lock:
                 if self._over:
                     return
                 try:

@@ -1,4 +1,4 @@
-"""Where a rank runs: its world, its host, its arrays, the memory that is left there, and who carries its messages."""
+"""The environment of a rank: its world, host, arrays, BLAS threads, available memory and message carrier."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -36,7 +36,7 @@ OPEN_MPI_LINKS = "OMPI_MCA_btl"
 
 @dataclass(frozen=True, slots=True)
 class RankEnvironment:
-    """Where a rank runs: its world, its host, its arrays, its BLAS threads, and how many hosts there are."""
+    """The environment of a rank: communicator, host, array library, BLAS threads, and number of hosts."""
 
     communicator: "Intracomm"
     host: world.ComputeHost
@@ -46,25 +46,25 @@ class RankEnvironment:
 
     @property
     def is_root(self) -> bool:
-        """Whether this rank speaks for all."""
+        """Whether this is rank 0, which prints for all ranks."""
         return self.communicator.rank == 0
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryDemand:
-    """Memory that a rank needs and what is left where it runs [B]."""
+    """The memory that a rank needs and the memory available at the same place [B]."""
 
     where: str
     needed: int
-    available: int | None
+    available: int
 
 
 def start_world() -> "Intracomm":
-    """All ranks; alone in a world of one, a process that no launcher started.
+    """The communicator of all ranks; a world of one in a process that no launcher started.
 
     Raises
     ------
-    InputError : no MPI library, or a world of one where the launcher started more
+    InputError : no MPI library, or a world of one where the launcher started more ranks
     """
     launched = any(name in os.environ for name in (*world.SIZE_VARIABLES, *world.RANK_VARIABLES))
     unlaunched = not launched and OPEN_MPI_LINKS not in os.environ
@@ -87,12 +87,12 @@ def start_world() -> "Intracomm":
 def find_rank_environment(
     communicator: "Intracomm", backend: str, dtype: DType, threads: int | None, blas: str = NUMPY_BLAS
 ) -> RankEnvironment:
-    """Where this rank runs; all ranks call it.
+    """The environment of this rank; a collective call.
 
     Parameters
     ----------
-    threads : BLAS threads of each rank; None for its share of the host's cores
-    blas : whose products those of host arrays are
+    threads : BLAS threads of each rank; None for an even share of the host's cores
+    blas : name of the BLAS library that multiplies host arrays
     """
     hosts = _hosts(communicator)
     host = world.host_of(communicator.rank, hosts)
@@ -105,7 +105,7 @@ def find_rank_environment(
 
 
 def hosts_of_ranks(communicator: "Intracomm") -> list[int]:
-    """Number of the host of each rank; all ranks call it, all get the same."""
+    """The index of each rank's host, in rank order; a collective call."""
     number = {rank: index for index, host in enumerate(_hosts(communicator)) for rank in host.ranks}
     return [number[rank] for rank in range(communicator.size)]
 
@@ -116,7 +116,7 @@ def _hosts(communicator: "Intracomm") -> tuple[world.ComputeHost, ...]:
 
 
 def shared_token(communicator: "Intracomm") -> str:
-    """Rank 0's token for the files that all ranks are about to write together."""
+    """The token of rank 0 for the files that all ranks are about to write together."""
     with collective_work("naming files"):
         token: str = communicator.bcast(writing_token())
     return token
@@ -129,15 +129,15 @@ def barrier_for_files(communicator: "Intracomm") -> None:
 
 
 def check_memory(schedule: Schedule, choices: Choices, site: RankEnvironment, *, verify_bytes: int = 0) -> None:
-    """Refuse what does not fit where the ranks run; every rank comes to the same conclusion.
+    """Refuse a schedule that does not fit into memory; every rank reaches the same conclusion.
 
     Parameters
     ----------
-    verify_bytes : that this rank takes on the host to check the result, beside all else
+    verify_bytes : host memory that this rank needs to check the result, in addition to everything else [B]
 
     Raises
     ------
-    InputError : the ranks of a host, or of a GPU, need more than is left there
+    InputError : the ranks of a host, or of a GPU, need more memory than is available there
     """
     place = schedule.coordinates(site.communicator.rank)
     kept = storage(schedule, place, choices).bytes
@@ -165,22 +165,24 @@ def _device_room(site: RankEnvironment, needed: int) -> MemoryDemand:
     return MemoryDemand(f"GPU {device}", needed, free_bytes(device))
 
 
-def check_demands(rooms: Sequence[MemoryDemand]) -> None:
-    """Refuse rooms that ask for more, together, than there is where they are.
+def check_demands(demands: Sequence[MemoryDemand]) -> None:
+    """Refuse demands that together exceed the memory available at their place.
 
-    >>> check_demands([MemoryDemand("host a", 4, 9), MemoryDemand("host a", 4, 8), MemoryDemand("host b", 9, None)])
+    >>> check_demands([MemoryDemand("host a", 4, 9), MemoryDemand("host a", 4, 8), MemoryDemand("host b", 9, 9)])
 
     Raises
     ------
-    InputError : with both numbers
+    InputError : needed and available bytes of the first such place
     """
-    for where in dict.fromkeys(room.where for room in rooms):
-        here = [room for room in rooms if room.where == where]
-        needed, known = sum(room.needed for room in here), [r.available for r in here if r.available is not None]
-        if known and needed > min(known):
+    for where in dict.fromkeys(demand.where for demand in demands):
+        here = [demand for demand in demands if demand.where == where]
+        needed = sum(demand.needed for demand in here)
+        available = min(demand.available for demand in here)
+        if needed > available:
             raise InputError(
                 f"memory: the {len(here)} ranks on {where} need {format_bytes(needed)} ({needed} bytes) and "
-                f"{format_bytes(min(known))} ({min(known)} bytes) are available: take smaller sizes, or more hosts"
+                f"{format_bytes(available)} ({available} bytes) are available: "
+                "take smaller sizes, or more hosts"
             )
 
 
@@ -188,15 +190,15 @@ def check_demands(rooms: Sequence[MemoryDemand]) -> None:
 def open_carrier(
     name: CarrierName, site: RankEnvironment, choices: Choices, dtype: DType, message_options: MessageOptions
 ) -> Iterator["Carrier"]:
-    """Who carries the messages: MPI, or, by `auto`, NCCL where each of several ranks has a GPU of its own.
+    """The carrier of messages. `auto` chooses NCCL where each of several ranks has its own GPU, and MPI otherwise.
 
     Parameters
     ----------
-    message_options : of messages from host arrays
+    message_options : how messages of host arrays are sent
 
     Raises
     ------
-    InputError : NCCL with a GPU that ranks share
+    InputError : NCCL on a GPU that several ranks share
     """
     carrier = _carrier(name, site, choices, dtype, message_options)
     yield cast("Carrier", carrier)
@@ -232,7 +234,7 @@ def _carrier(
 
 
 def check_calls(choices: Choices) -> None:
-    """Refuse MPI's vector calls where NCCL carries: a record would name calls that nobody made.
+    """Refuse `library:vector` with NCCL: the record would name MPI calls that were never made.
 
     Raises
     ------
@@ -245,7 +247,7 @@ def check_calls(choices: Choices) -> None:
 
 
 def _nccl_fits(library: "CupyLibrary", site: RankEnvironment) -> bool:
-    """Whether several ranks have a GPU each and NCCL is there for all of them."""
+    """Whether there are several ranks, each with its own GPU, and NCCL is installed for all of them."""
     from quadrille.runtime.carriers.nccl import load_nccl
     from quadrille.runtime.host.devices import sharing_ranks
 

@@ -1,4 +1,4 @@
-"""The ops of one rank, carried out: plans are made when an op first comes, and kept."""
+"""Carries out the ops of one rank. The plan of an op is made at its first execution and then reused."""
 
 from collections.abc import Callable, Generator
 
@@ -14,24 +14,24 @@ from quadrille.runtime.execution.local_plans import LocalPlanner
 from quadrille.runtime.execution.plans import TransferPlan, TransferPlanner
 
 Carrying = Generator[list[Request], None, None]
-"""A communication op on its way: each yield gives the requests that must end before it goes on."""
+"""A communication op in progress: each yield returns the requests that must complete before the op continues."""
 
 Combine = Callable[[Array, Array, Array], None]
-"""What a reducing step does with what is held, what came, and into where."""
+"""Combines the held elements with the received elements and writes the result: (held, received, into)."""
 
 PLANS_KEPT = 4096
-"""Moments whose plans are kept; a longer program makes those beyond anew each time."""
+"""Most plans that are kept; a longer program makes the plans beyond this count again in every repeat."""
 
 Moment = tuple[int, tuple[int, ...]]
-"""An op, by identity, and its loop indices."""
+"""An op instance: the identity of the op and its loop indices."""
 
 
 class Transfers:
-    """The ops of one rank, and a count of the bytes that they put on the wire."""
+    """Carries out the ops of one rank and counts the bytes that the rank sends."""
 
     def __init__(self, schedule: Schedule, choices: Choices, library: ArrayLibrary, buffers: Buffers) -> None:
         self._library = library
-        self._lane = library.lane()  # of groups that have none of their own; a GEMM under way does not hold it up
+        self._lane = library.lane()  # for groups without a lane of their own: a running GEMM does not delay it
         self._local_planner = LocalPlanner(schedule, library, buffers)
         self._planner = TransferPlanner(schedule, choices, buffers)
         self._work: dict[Moment, Callable[[], None]] = {}
@@ -39,7 +39,7 @@ class Transfers:
         self.bytes_sent = 0
 
     def compute(self, op: Compute, place: Coordinates) -> Callable[[], None]:
-        """Local work, ready to be done."""
+        """The local work of an op, as a function without arguments."""
         key = (id(op), tuple(place.indices.values()))
         work = self._work.get(key)
         if work is None:
@@ -49,7 +49,7 @@ class Transfers:
         return work
 
     def communicate(self, op: CommunicationOp, place: Coordinates, group: Communicator) -> Carrying:
-        """The op's steps, local copies included."""
+        """The steps of a communication op, including its local copies."""
         key = (id(op), tuple(place.indices.values()))
         plan = self._plans.get(key)
         if plan is None:
@@ -59,7 +59,7 @@ class Transfers:
         return self._carry_out(plan, group)
 
     def _carry_out(self, plan: TransferPlan, group: Communicator) -> Carrying:
-        lane = group.lane or self._lane  # what the group carries is in order with its own lane
+        lane = group.lane or self._lane  # copies and sums stay in order with the group's messages
         if plan.rename is not None:
             plan.rename()
         for into, source in plan.before:
@@ -75,7 +75,7 @@ class Transfers:
             yield from self._step_by_step(plan, group, combine)
         for into, source in plan.after:
             lane.copy(into, source)
-        lane.synchronise()  # the op has ended when its data are there
+        lane.synchronise()  # an op ends when its result is in place
 
     def _step_by_step(self, plan: TransferPlan, group: Communicator, combine: Combine) -> Carrying:
         for step in plan.steps:

@@ -1,4 +1,4 @@
-"""A rank's program op by op, each with the earlier ones that it waits for."""
+"""The unrolled program of a rank: every op instance, with the earlier instances that it waits for."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -11,12 +11,17 @@ from quadrille.algorithms.schedule.program import walk
 from quadrille.algorithms.schedule.schedule import Schedule
 
 ENTRIES_KEPT = 20_000
-"""Ops of a program that are kept unrolled from one repeat to the next; a longer program is walked each time."""
+"""Most entries that are kept between repeats; a longer program is unrolled again in every repeat."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramEntry:
-    """One instance of an op as it stands in the unrolled program; `needs` are positions of earlier entries."""
+    """One op instance of the unrolled program.
+
+    Parameters
+    ----------
+    needs : positions of the earlier entries that it waits for
+    """
 
     op: Op
     place: Coordinates
@@ -26,7 +31,7 @@ class ProgramEntry:
 
 
 class UnrolledProgram:
-    """The unrolled program of the rank at a place; kept for the next time unless it is long."""
+    """The unrolled program at some coordinates. It is cached unless it is long."""
 
     def __init__(self, schedule: Schedule, place: Coordinates) -> None:
         self._schedule = schedule
@@ -34,6 +39,7 @@ class UnrolledProgram:
         self._kept: list[ProgramEntry] | None = None
 
     def entries(self) -> Iterable[ProgramEntry]:
+        """All entries in program order."""
         if self._kept is None:
             beginning = list(islice(self._follow(), ENTRIES_KEPT + 1))
             self._kept = beginning if len(beginning) <= ENTRIES_KEPT else []

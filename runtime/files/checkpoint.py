@@ -1,17 +1,16 @@
-"""Checkpoints: what one training run leaves to the next, in one file that any grid, scheme or program can read.
+"""Checkpoints of training runs: one file that any grid, scheme or program can read.
 
     8 bytes     length of the header, little-endian
-    header      JSON: of each tensor its dtype, shape and where its bytes are; what the file is; padded with spaces
-    content     the tensors, whole, row by row, one behind the other
+    header      JSON: dtype, shape and position of each tensor, and metadata; padded with spaces
+    content     the whole tensors, row by row, one after the other
 
-This is the layout of safetensors files, so other programs read them too.  Under
-`__metadata__` stand the schema, the model, how many steps were done, and a
-SHA-256 of each tensor's bytes and of the header itself (taken with zeros in its
-place).  There are the parameters as the optimizer has them and its two
-moments, each under the name of its copy ("QKV W layer 3"): no name, shape or
-byte depends on the grid, so every rank writes and reads its own blocks.
+This is the safetensors format, so other programs can read the files. `__metadata__` holds the schema, the model, the
+number of completed steps, and a SHA-256 of each tensor's bytes and of the header (computed with zeros in its place).
+The
+file holds the optimizer's parameters and its two moments, each under the name of its copy ("QKV W layer 3"). No name,
+shape or byte depends on the grid, so every rank writes and reads its own blocks.
 
-Source of the layout: https://huggingface.co/docs/safetensors, "Format".
+Source of the format: https://huggingface.co/docs/safetensors, "Format".
 """
 
 import json
@@ -49,7 +48,7 @@ HEADER_BEGIN = b'{"__metadata__"'
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """Where a tensor's bytes are, behind the header."""
+    """The position of a tensor's bytes after the header."""
 
     dtype: ElementType
     shape: tuple[int, int]
@@ -61,42 +60,42 @@ class Stored:
 
 
 def copies_of(schedule: Schedule, names: Sequence[str]) -> dict[str, Tensor]:
-    """The tensor of each copy of these, by the name of the copy, whichever pipeline stage has it."""
-    found: dict[str, Tensor] = {}
+    """The tensor of each copy of the named tensors, by the copy's name, for all pipeline stages."""
+    copies: dict[str, Tensor] = {}
     for stage in range(schedule.grid.pipeline):
         place = schedule.coordinates(schedule.grid.rank_at({"pipeline": stage}))
         for name in names:
             tensor = schedule.tensors[name]
             if tensor.stages is None or stage in tensor.stages:
-                found |= {tensor.copy_name(moment): tensor for moment in tensor.copy_coordinates(place)}
-    return found
+                copies |= {tensor.copy_name(moment): tensor for moment in tensor.copy_coordinates(place)}
+    return copies
 
 
 def contents(schedule: Schedule, names: Sequence[str]) -> dict[str, Stored]:
-    """What a checkpoint of these tensors holds, in the order of the names of copies."""
-    found, begin = {}, 0
+    """The layout of a checkpoint of these tensors, in the order of the copies' names."""
+    layout, begin = {}, 0
     for name, tensor in sorted(copies_of(schedule, names).items()):
         shape = (
             schedule.sizes[tensor.rows.dimension] * tensor.rows.unit,
             schedule.sizes[tensor.columns.dimension] * tensor.columns.unit,
         )
-        found[name] = Stored(tensor.dtype or schedule.dtype, shape, begin)
-        begin += found[name].bytes
-    return found
+        layout[name] = Stored(tensor.dtype or schedule.dtype, shape, begin)
+        begin += layout[name].bytes
+    return layout
 
 
 def header_of(stored: Mapping[str, Stored], steps: int, model: str, sums: Mapping[str, str] | None = None) -> bytes:
-    """The length and the header, as long without sums as with them."""
-    given = sums or {}
+    """The header with its length. Its size is the same with and without checksums."""
+    checksums = sums or {}
     metadata = {"schema": SCHEMA, "model": model, "steps": str(steps), "sha256": NO_SUM}
-    metadata |= {f"sha256 of {name}": given.get(name, NO_SUM) for name in stored}
+    metadata |= {f"sha256 of {name}": checksums.get(name, NO_SUM) for name in stored}
     described = {
         name: {
-            "dtype": CODES[one.dtype],
-            "shape": list(one.shape),
-            "data_offsets": [one.begin, one.begin + one.bytes],
+            "dtype": CODES[entry.dtype],
+            "shape": list(entry.shape),
+            "data_offsets": [entry.begin, entry.begin + entry.bytes],
         }
-        for name, one in stored.items()
+        for name, entry in stored.items()
     }
     text = _padded(json.dumps({"__metadata__": metadata, **described}, ensure_ascii=False).encode())
     if sums is not None:
@@ -109,13 +108,13 @@ def _padded(text: bytes) -> bytes:
 
 
 class CheckpointWriter(SharedFile):
-    """One checkpoint being written by many ranks; every rank makes one with the same arguments.
+    """One checkpoint that many ranks write; every rank creates the object with the same arguments.
 
     Parameters
     ----------
-    names : the tensors of the schedule that it holds
-    steps : how many were done
-    model : what it is of, in words
+    names : names of the schedule's tensors that it holds
+    steps : completed steps
+    model : description of the model
     """
 
     def __init__(
@@ -123,18 +122,18 @@ class CheckpointWriter(SharedFile):
     ) -> None:
         self._schedule, self._names, self._steps, self._model = schedule, names, steps, model
         self._stored = contents(schedule, names)
-        content = sum(one.bytes for one in self._stored.values())
+        content = sum(entry.bytes for entry in self._stored.values())
         header = header_of(self._stored, steps, model)
         super().__init__(path, header, content, flag="--save", kind="a file", token=token)
 
     def write(self, place: Coordinates, outputs: Mapping[str, Any], fetch: Callable[[Any], NDArray[Any]]) -> None:
-        """Put the blocks of one rank in their places; of repeated blocks the first rank writes its own."""
+        """Write the blocks of one rank. Of repeated blocks, only the first rank writes its own."""
         for name in self._names:
             tensor = self._schedule.tensors[name]
             if not _writes(tensor, place):
                 continue
-            found = outputs[name]
-            blocks = found if isinstance(found, list) else [found]
+            output = outputs[name]
+            blocks = output if isinstance(output, list) else [output]
             for moment, block in zip(tensor.copy_coordinates(place), blocks, strict=True):
                 self._write_block(tensor.copy_name(moment), tensor.block(moment), fetch(block))
         self.close()
@@ -145,34 +144,34 @@ class CheckpointWriter(SharedFile):
             begin = len(self.header) + stored.begin
             self.put_rectangle(begin, stored.shape[1], rectangle, part, np.dtype(stored.dtype))
 
-    def seal(self, communicator: "Intracomm", watcher: ProgressReporter | None = None) -> None:
-        """Sum up what is on the disk, a share of the tensors on each rank, and put the sums in the header (rank 0)."""
-        mine = share_of(list(self._stored), communicator)
-        with reporting(watcher, "summing up what was written"):
-            sums = {name: sum_of(self.partial, len(self.header), self._stored[name]) for name in mine}
-        with reporting(watcher, CollectiveWork("gathering checksums")):
+    def seal(self, communicator: "Intracomm", reporter: ProgressReporter | None = None) -> None:
+        """Compute the checksums of the written file, each rank a share of them, and write the header (rank 0)."""
+        own_names = share_of(list(self._stored), communicator)
+        with reporting(reporter, "summing up what was written"):
+            sums = {name: sum_of(self.partial, len(self.header), self._stored[name]) for name in own_names}
+        with reporting(reporter, CollectiveWork("gathering checksums")):
             gathered = communicator.gather(sums)
         if gathered is None:
             return
-        every = {name: one for sums in gathered for name, one in sums.items()}
-        self.put(0, memoryview(header_of(self._stored, self._steps, self._model, every)))
+        checksums = {name: checksum for sums in gathered for name, checksum in sums.items()}
+        self.put(0, memoryview(header_of(self._stored, self._steps, self._model, checksums)))
         self.close()
 
 
 def _writes(tensor: Tensor, place: Coordinates) -> bool:
-    """Whether the rank at `place` is the first of those that hold its block."""
+    """Whether the rank at `place` is the first of the ranks that hold its block."""
     if tensor.stages is not None and place.along["pipeline"] != tensor.stages[0]:
         return False
     return all(place.along[axis] == 0 for axis in tensor.repeated_over)
 
 
 def share_of(names: Sequence[str], communicator: "Intracomm") -> list[str]:
-    """The tensors that fall to this rank."""
+    """The tensors that this rank checks."""
     return list(names[communicator.rank :: communicator.size])
 
 
 def sum_of(path: Path, header_bytes: int, stored: Stored) -> str:
-    """SHA-256 of a tensor's bytes in a file."""
+    """The SHA-256 of a tensor's bytes in a file."""
     digest, left = sha256(), stored.bytes
     with path.open("rb") as file:
         file.seek(header_bytes + stored.begin)

@@ -1,4 +1,4 @@
-"""Checkpoints read: opened, compared with what is wanted, their sums checked, and their blocks given to ranks."""
+"""Reading checkpoints: open a file, compare it with the model, check its checksums, and return any rank's blocks."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,9 +41,9 @@ class Checkpoint:
 
     Parameters
     ----------
-    given : its path, as the user named it
-    steps : how many were done
-    model : what it is of, in words
+    given : path, as the user typed it
+    steps : completed steps
+    model : description of the model
     sums : SHA-256 of each tensor's bytes
     """
 
@@ -59,7 +59,7 @@ class Checkpoint:
 
         Raises
         ------
-        InputError : naming the first thing that differs
+        InputError : the first difference
         """
         if self.model != model:
             raise InputError(f"--load {self.given} is of {self.model}; one of {model} is accepted")
@@ -76,32 +76,32 @@ class Checkpoint:
             if held.dtype != needed.dtype:
                 raise InputError(f"--load {self.given}: {name!r} holds {held.dtype}; {needed.dtype} is needed")
 
-    def check_sums(self, communicator: "Intracomm", watcher: ProgressReporter | None = None) -> None:
-        """Refuse damaged content; each rank sums up a share of the tensors, and all come to the same conclusion.
+    def check_sums(self, communicator: "Intracomm", reporter: ProgressReporter | None = None) -> None:
+        """Refuse a damaged file. Each rank checks a share of the tensors, and all reach the same conclusion.
 
         Raises
         ------
-        InputError : naming the first tensor whose bytes are not those that were written
+        InputError : the first tensor whose bytes differ from those that were written
         """
-        with reporting(watcher, "summing up what is loaded"):
-            mine = [
+        with reporting(reporter, "summing up what is loaded"):
+            own_failures = [
                 name
                 for name in share_of(sorted(self.stored), communicator)
                 if sum_of(Path(self.given), self.header_bytes, self.stored[name]) != self.sums[name]
             ]
-        with reporting(watcher, CollectiveWork("comparing checksums")):
-            every = communicator.allgather(mine)
-        wrong = sorted(name for names in every for name in names)
+        with reporting(reporter, CollectiveWork("comparing checksums")):
+            failures = communicator.allgather(own_failures)
+        wrong = sorted(name for names in failures for name in names)
         if wrong:
             raise InputError(
                 f"--load {self.given}: the checksum of {wrong[0]!r} is wrong: its bytes are not those that were written"
             )
 
     def block(self, name: str, block: Block) -> NDArray[Any]:
-        """A rank's block of a tensor, as it is stored."""
-        one = self.stored[name]
-        offset = self.header_bytes + one.begin
-        whole = np.memmap(self.given, DTYPES[CODES[one.dtype]], "r", offset, one.shape)
+        """A rank's block of a tensor, in its stored shape."""
+        entry = self.stored[name]
+        offset = self.header_bytes + entry.begin
+        whole = np.memmap(self.given, DTYPES[CODES[entry.dtype]], "r", offset, entry.shape)
         filled = np.empty(block.shape, whole.dtype)
         for rectangle, part in split_block(block, filled):
             rows = slice(rectangle.row_start, rectangle.row_stop)
@@ -110,30 +110,30 @@ class Checkpoint:
 
 
 class CheckpointSource:
-    """What a checkpoint holds comes from it, all else (batches) from elsewhere."""
+    """An input source that reads the checkpoint's tensors from it and all others (batches) from another source."""
 
     def __init__(self, checkpoint: Checkpoint, otherwise: InputSource) -> None:
         self._checkpoint, self._otherwise = checkpoint, otherwise
 
     def stored(self, matrix: str, block: Block) -> Any:
-        """The elements of a rank's block of the copy of that name."""
+        """The elements of a rank's block of the copy with that name."""
         if matrix in self._checkpoint.stored:
             return self._checkpoint.block(matrix, block)
         return self._otherwise.stored(matrix, block)
 
 
 def open_checkpoint(path: str) -> Checkpoint:
-    """The checkpoint at `path`, its header checked.
+    """The checkpoint at `path`, after a check of its header.
 
     Raises
     ------
-    InputError : a file that is missing, unreadable, none of ours, of a newer version, damaged or truncated
+    InputError : a file that is missing, unreadable, no checkpoint, of a newer version, damaged or truncated
     """
-    found = Path(path)
+    file_path = Path(path)
     try:
-        if found.exists() and not found.is_file():
+        if file_path.exists() and not file_path.is_file():
             raise InputError(f"--load {path} is not a plain file; a checkpoint that --save wrote is accepted")
-        with found.open("rb") as file:
+        with file_path.open("rb") as file:
             length = int.from_bytes(file.read(LENGTH_BYTES), "little")
             text = file.read(min(length, MOST_HEADER_BYTES))
     except FileNotFoundError:
@@ -159,19 +159,19 @@ def open_checkpoint(path: str) -> Checkpoint:
 
 
 def _checked(path: str, described: Mapping[str, Any], metadata: Mapping[str, str], header_bytes: int) -> Checkpoint:
-    """The checkpoint of a header whose own sum is right; the file is as long as it says."""
+    """The checkpoint of a header with a correct checksum, after a check of the file's size."""
     stored = dict(_stored_of(described))
-    expected = header_bytes + sum(one.bytes for one in stored.values())
+    expected = header_bytes + sum(entry.bytes for entry in stored.values())
     size = Path(path).stat().st_size
     if size != expected:
-        what = "truncated" if size < expected else "longer than it should be"
-        raise InputError(f"--load {path} is {what}: it has {size} bytes and its header says {expected}")
+        fault = "truncated" if size < expected else "longer than it should be"
+        raise InputError(f"--load {path} is {fault}: it has {size} bytes and its header says {expected}")
     sums = {name: metadata[f"sha256 of {name}"] for name in stored}
     return Checkpoint(path, int(metadata["steps"]), metadata["model"], header_bytes, stored, sums)
 
 
 def _stored_of(described: Mapping[str, Any]) -> Iterator[tuple[str, Stored]]:
     names: dict[str, ElementType] = {code: dtype for dtype, code in CODES.items()}
-    for name, one in described.items():
-        rows, columns = one["shape"]
-        yield name, Stored(names[one["dtype"]], (rows, columns), one["data_offsets"][0])
+    for name, entry in described.items():
+        rows, columns = entry["shape"]
+        yield name, Stored(names[entry["dtype"]], (rows, columns), entry["data_offsets"][0])

@@ -1,8 +1,7 @@
-"""Matrices in .npy files: each rank reads its part, and many ranks write one file complete or not at all.
+"""Matrices in .npy files: each rank reads its part, and many ranks write one file, complete or not at all.
 
-Reading maps the file into memory, so that a rank touches only its own pages.
-
-Writing is that of `shared_files`; several files are committed together, all or none.
+Files are read through a memory map, so a rank touches only its own pages. They are written by `shared_files`; several
+files are committed together.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +14,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from quadrille.algorithms.errors import InputError, RunError
-from quadrille.algorithms.matmuls.forms import Operand, Transposed
+from quadrille.algorithms.matmuls.matmul import Operand, Transposed
 from quadrille.algorithms.schedule.tensors import Block, DType
 from quadrille.runtime.files.shared_files import SharedFile
 from quadrille.runtime.operands.generator import Kind, check_exact
@@ -24,7 +23,7 @@ from quadrille.runtime.operands.rectangles import Rectangle, split_block
 
 
 def file_dtype(dtype: DType) -> np.dtype[Any]:
-    """Dtype of files in a run of `dtype`: the same, but float32 for bfloat16, which .npy does not know.
+    """The dtype of files in a run of `dtype`: the same, except float32 for bfloat16, which .npy lacks.
 
     >>> [str(file_dtype(dtype)) for dtype in ("float64", "float16", "bfloat16")]
     ['float64', 'float16', 'float32']
@@ -33,12 +32,12 @@ def file_dtype(dtype: DType) -> np.dtype[Any]:
 
 
 def open_matrix(path: str | Path, shape: tuple[int, int], dtype: DTypeLike, flag: str = "--a") -> NDArray[Any]:
-    """The matrix in a .npy file, mapped into memory and read-only; C or Fortran order.
+    """The matrix in a .npy file, memory-mapped and read-only; C or Fortran order.
 
     Parameters
     ----------
-    shape, dtype : what the file must hold; the byte order may differ
-    flag : what the user called it, for the message
+    shape, dtype : required content; the byte order may differ
+    flag : command line flag of the file, for messages
 
     Raises
     ------
@@ -65,7 +64,7 @@ def open_matrix(path: str | Path, shape: tuple[int, int], dtype: DTypeLike, flag
 
 
 def _fault(path: Path) -> str:
-    """Why a file could not be mapped as .npy."""
+    """The reason why a file could not be mapped as .npy."""
     with path.open("rb") as file:
         magic = file.read(6)
     if not magic:
@@ -87,12 +86,12 @@ def open_operands(
     training: bool = False,
     transposed: Transposed = "none",
 ) -> Operands:
-    """The operands of a multiplication, its files opened and checked; what has no file is generated.
+    """The operands of a multiplication: opened and checked files, and generated matrices for the rest.
 
     Parameters
     ----------
     paths : file by matrix; `--a`, `--b` and `--dc` on the command line
-    training : whether the gradients are computed too, which need dC and sum over n and m
+    training : whether the gradients are computed too; they need dC and sum over n and m
     transposed : which of A and B is stored transposed
 
     Raises
@@ -100,10 +99,10 @@ def open_operands(
     InputError : a file that does not fit, or integers whose sums would not be exact
     """
     sizes = Operands(m, k, n, dtype, transposed=transposed)
-    given = {matrix: path for matrix, path in (paths or {}).items() if path is not None}
+    paths_by_matrix = {matrix: path for matrix, path in (paths or {}).items() if path is not None}
     files: dict[Operand, NDArray[Any]] = {
         matrix: open_matrix(path, sizes.shape(matrix), file_dtype(dtype), f"--{matrix.lower()}")
-        for matrix, path in given.items()
+        for matrix, path in paths_by_matrix.items()
     }
     operands = Operands(m, k, n, dtype, seed, kind, files, transposed)
     if operands.exact:
@@ -114,12 +113,12 @@ def open_operands(
 
 
 class MatrixWriter(SharedFile):
-    """One .npy file being written by many ranks; every rank makes one with the same arguments.
+    """One .npy file that many ranks write; every rank creates the object with the same arguments.
 
     Parameters
     ----------
-    path, flag, token : as of `SharedFile`
-    shape, dtype : of the whole matrix
+    path, flag, token : as for `SharedFile`
+    shape, dtype : shape and dtype of the whole matrix
     """
 
     def __init__(
@@ -130,7 +129,7 @@ class MatrixWriter(SharedFile):
         super().__init__(path, _header(shape, self.dtype), content, flag=flag, kind="a .npy file", token=token)
 
     def write(self, rectangle: Rectangle, values: NDArray[Any]) -> None:
-        """Put the elements of one rectangle in their place, converted to the dtype of the file.
+        """Write the elements of one rectangle, converted to the dtype of the file.
 
         Raises
         ------
@@ -141,28 +140,28 @@ class MatrixWriter(SharedFile):
         self.put_rectangle(len(self.header), self.shape[1], rectangle, values, self.dtype)
 
     def write_block(self, block: Block, stored: NDArray[Any]) -> None:
-        """Put a rank's block in its place, as it is stored: a rectangle, or a flat piece of one."""
+        """Write a rank's block in its stored shape: a rectangle, or a flat shard of one."""
         for rectangle, values in split_block(block, stored):
             self.write(rectangle, values)
 
 
 def check_writable(writers: Sequence[MatrixWriter]) -> None:
-    """Refuse outputs that cannot be written, or that two flags send to one file.
+    """Refuse outputs that cannot be written, or two flags that name the same file.
 
     Raises
     ------
-    InputError : by the first that cannot
+    InputError : the first such output
     """
     by_target: dict[Path, MatrixWriter] = {}
     for writer in writers:
-        other = by_target.setdefault(writer.target, writer)
-        if other is not writer:
-            raise InputError(f"{other.flag} and {writer.flag} both name {writer.given}: give each its own file")
+        earlier = by_target.setdefault(writer.target, writer)
+        if earlier is not writer:
+            raise InputError(f"{earlier.flag} and {writer.flag} both name {writer.given}: give each its own file")
         writer.check_writable()
 
 
 def commit_all(writers: Sequence[MatrixWriter]) -> None:
-    """Give all outputs their names, one right after the other, or none if one is missing (rank 0)."""
+    """Rename all outputs to their targets, or none if one is missing (rank 0)."""
     missing = [writer for writer in writers if not writer.partial.is_file()]
     if missing:
         discard_all(writers)
@@ -175,13 +174,13 @@ def commit_all(writers: Sequence[MatrixWriter]) -> None:
 
 
 def discard_all(writers: Sequence[MatrixWriter]) -> None:
-    """Remove every hidden file that is left."""
+    """Remove all remaining hidden files."""
     for writer in writers:
         writer.discard()
 
 
 def _header(shape: tuple[int, int], dtype: np.dtype[Any]) -> bytes:
-    """What a .npy file of this matrix begins with: the same on every rank."""
+    """The header of a .npy file of this matrix; the same on every rank."""
     header = BytesIO()
     described = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(header, described)

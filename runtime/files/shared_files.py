@@ -1,14 +1,13 @@
-"""Files that many ranks write together, complete or not at all.
+"""Files that many ranks write together: after the write, the file is either complete or absent.
 
-Writing goes to a hidden file beside the target, which takes the target's name
-in one step when all is written.  The ranks write by position (`pwrite`) and not
-through a mapping: on a full disk that is an error and not a bus error, and on
-network file systems two hosts may share a page.  The caller puts the barriers:
+The ranks write a hidden file beside the target, which replaces the target in one step at the end. They write by
+position (`pwrite`), not through a memory map: on a full disk `pwrite` returns an error where a map raises a bus error,
+and on network file systems two hosts may share a page. The caller provides the barriers:
 
     every rank   check_writable            before the run
     rank 0       create          barrier
     every rank   write …, close  barrier
-    rank 0       commit          (or discard, whatever went wrong)
+    rank 0       commit          (or discard after any failure)
 """
 
 import os
@@ -29,21 +28,21 @@ from quadrille.runtime.host import processes
 from quadrille.runtime.operands.rectangles import Rectangle
 
 WRITE_BYTES = 2**26
-"""Most bytes given to the system in one write; Linux takes less than 2^31 at once."""
+"""Most bytes of one write; Linux accepts less than 2^31."""
 
 
 class SharedFile:
-    """One file being written by many ranks; every rank makes one with the same arguments.
+    """One file that many ranks write; every rank creates the object with the same arguments.
 
     Parameters
     ----------
-    path : the file that will be replaced, or appear, at the end
-    header : what it begins with
-    content_bytes : how long it is behind that [B]
-    flag : what the user called it, for messages
-    kind : what it is, for messages
-    token : the same on all ranks and different in every run (`writing_token` of
-        rank 0): two runs that write the same target do not meet
+    path : target that is replaced, or created, at the end
+    header : first bytes of the file
+    content_bytes : bytes after the header [B]
+    flag : command line flag of the file, for messages
+    kind : kind of the file, for messages
+    token : text that is equal on all ranks and different in every run (`writing_token` of rank 0), so two runs
+        that write the same target do not collide
     """
 
     def __init__(
@@ -57,7 +56,7 @@ class SharedFile:
         self._descriptor: int | None = None
 
     def check_writable(self) -> None:
-        """Refuse a target that could not be written, without leaving anything behind.
+        """Refuse a target that cannot be written; leaves nothing behind.
 
         Raises
         ------
@@ -73,7 +72,7 @@ class SharedFile:
             raise InputError(f"{self.flag} {self.given} {objection}; {self.kind} in a writable folder is accepted")
 
     def _objection(self) -> str:
-        """Why the target could not be written, if one can tell; makes the hidden file to find out."""
+        """Why the target cannot be written, as far as it can be told; creates the hidden file to find out."""
         folder = self.target.parent
         if not str(self.given) or str(self.given).endswith(os.sep) or self.target.is_dir():
             return "is not the name of a file"
@@ -89,7 +88,7 @@ class SharedFile:
         return ""
 
     def create(self) -> None:
-        """Make the hidden file at its full size (rank 0, before the others write); remove those of killed runs."""
+        """Create the hidden file at its full size (rank 0, before the others write); remove those of killed runs."""
         self._sweep()
         try:
             self._reserve(self.file_bytes)
@@ -98,7 +97,7 @@ class SharedFile:
             raise self._failure(error) from None
 
     def _sweep(self) -> None:
-        """Remove hidden files of this target whose writer, a process of this host, is no more."""
+        """Remove hidden files of this target whose writer, a process of this host, has ended."""
         before = f".{self.target.name[:200]}."
         with suppress(OSError):  # what cannot be removed is only in the way
             for path in self.target.parent.iterdir():
@@ -115,7 +114,7 @@ class SharedFile:
             os.close(descriptor)
 
     def put(self, position: int, content: memoryview) -> None:
-        """Put bytes at a position of the file.
+        """Write bytes at a position of the file.
 
         Raises
         ------
@@ -131,12 +130,12 @@ class SharedFile:
     def put_rectangle(
         self, begin: int, columns: int, rectangle: Rectangle, values: NDArray[Any], dtype: np.dtype[Any]
     ) -> None:
-        """Put a rectangle of a matrix of `dtype` with so many columns that begins at a position."""
+        """Write a rectangle of a matrix that begins at the position `begin` and has `columns` columns of `dtype`."""
         for position, run in _runs(columns, rectangle, values, dtype):
             self.put(begin + position, run)
 
     def close(self) -> None:
-        """Bring what this rank wrote to the disk (every rank, before rank 0 commits)."""
+        """Flush this rank's writes to the disk (every rank, before rank 0 commits)."""
         if self._descriptor is None:
             return
         try:
@@ -148,7 +147,7 @@ class SharedFile:
             self._descriptor = None
 
     def commit(self) -> None:
-        """Give the hidden file its name (rank 0, when every rank has closed)."""
+        """Rename the hidden file to the target (rank 0, when every rank has closed)."""
         try:
             self.partial.replace(self.target)
         except OSError as error:
@@ -156,7 +155,7 @@ class SharedFile:
             raise self._failure(error) from None
 
     def discard(self) -> None:
-        """Remove the hidden file; the target is as it was.  May be called at any time, also after commit."""
+        """Remove the hidden file; the target stays unchanged. It may be called at any time, also after commit."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -168,28 +167,28 @@ class SharedFile:
 
 
 def writing_token() -> str:
-    """A token for the files that this process is about to write: host, process and its begin, and a word by chance."""
+    """A token for the files that this process will write: host, process, start time and a random word."""
     own = os.getpid()
     return f"{_host_word()}-{own}-{processes.start_ticks(own)}-{secrets.token_hex(4)}"
 
 
 def _is_abandoned(token: str) -> bool:
-    """Whether a token is of a process of this host that has ended."""
-    found = re.fullmatch(r"([0-9a-f]{8})-(\d+)-(\d+)-[0-9a-f]{8}", token)
-    if found is None or found[1] != _host_word():
+    """Whether the token belongs to a process of this host that has ended."""
+    match = re.fullmatch(r"([0-9a-f]{8})-(\d+)-(\d+)-[0-9a-f]{8}", token)
+    if match is None or match[1] != _host_word():
         return False
-    return processes.has_ended(int(found[2]), int(found[3]))
+    return processes.has_ended(int(match[2]), int(match[3]))
 
 
 def _host_word() -> str:
-    """A short word for this host: names of files have little room."""
+    """A short hash of this host's name, for file names."""
     return sha256(socket.gethostname().encode()).hexdigest()[:8]
 
 
 def _runs(
     columns: int, rectangle: Rectangle, values: NDArray[Any], dtype: np.dtype[Any]
 ) -> Iterator[tuple[int, memoryview]]:
-    """Contiguous runs of a matrix: position in it [B] and bytes, converted slab by slab."""
+    """The contiguous runs of a rectangle: position in the matrix [B] and bytes, converted slab by slab."""
     height, width = rectangle.shape
     if not rectangle.elements:
         return

@@ -1,9 +1,8 @@
-"""One time for all ranks.
+"""A common clock for all ranks.
 
-Ranks of one host read the same monotonic clock (CLOCK_MONOTONIC, through
-`time.perf_counter`), so their offset is zero.  The first rank of every other
-host exchanges short messages with rank 0; of many round trips the shortest is
-kept, and the clock of rank 0 is taken to have been read in its middle:
+Ranks of one host read the same monotonic clock (CLOCK_MONOTONIC, by `time.perf_counter`), so their offset is zero. The
+first rank of every other host exchanges short messages with rank 0. The shortest of many round trips is used, and rank
+0 is assumed to have read its clock in the middle of it:
 
     offset = t0 - (t1 + t2) / 2,   uncertain by half the round trip (t2 - t1)
 
@@ -23,9 +22,9 @@ TAG = 77
 
 
 def clock_offset(communicator: "Intracomm") -> float:
-    """Seconds to add to this rank's monotonic clock to get that of rank 0.  All ranks call it.
+    """The seconds to add to this rank's monotonic clock to get the clock of rank 0; a collective call.
 
-    All hosts of a laboratory are this machine.
+    In an emulated network all hosts are this machine, so the offset is 0.
     """
     rank = communicator.Get_rank()
     names = communicator.allgather(host_name())
@@ -42,12 +41,12 @@ def clock_offset(communicator: "Intracomm") -> float:
         elif rank == leader:
             offset = _ask(communicator)
         offsets[name] = communicator.bcast(offset, root=leader)
-    mine: float = offsets[names[rank]]
-    return mine
+    own_offset: float = offsets[names[rank]]
+    return own_offset
 
 
 def host_name() -> str:
-    """The name by which MPI tells hosts apart."""
+    """The host name that MPI reports."""
     from mpi4py import MPI
 
     return MPI.Get_processor_name()
@@ -64,7 +63,7 @@ def _ask(communicator: "Intracomm") -> float:
     for _ in range(ROUND_TRIPS):
         asked = time.perf_counter()
         communicator.send(None, dest=0, tag=TAG)
-        there = communicator.recv(source=0, tag=TAG)
+        remote_time = communicator.recv(source=0, tag=TAG)
         answered = time.perf_counter()
-        trips.append((answered - asked, there - (asked + answered) / 2))
+        trips.append((answered - asked, remote_time - (asked + answered) / 2))
     return min(trips)[1]

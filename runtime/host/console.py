@@ -1,4 +1,4 @@
-"""Remarks: what a user should know beside the result, a line each on stderr."""
+"""One-line remarks for the user on stderr, and how a module's main program ends."""
 
 import sys
 import threading
@@ -8,27 +8,27 @@ from contextlib import contextmanager
 from quadrille.algorithms.errors import QuadrilleError
 
 PATIENCE_SECONDS = 5.0
-"""Of a user, after which a word is said."""
+"""The time after which a long operation is announced [s]."""
 
 
 def remark(line: str) -> None:
-    """One line of ours on stderr."""
+    """Print one line on stderr."""
     print(f"quadrille: {line}", file=sys.stderr)
 
 
 def remark_all(lines: Iterable[str]) -> None:
-    """Several lines, in order."""
+    """Print several lines on stderr."""
     for line in lines:
         remark(line)
 
 
 @contextmanager
 def remark_if_long(words: str, *, is_root: bool = True) -> Iterator[None]:
-    """Say what is done inside if that takes long.
+    """A context that announces its operation if it takes long.
 
     Parameters
     ----------
-    is_root : whether this rank says anything
+    is_root : whether this rank prints
     """
     timer = threading.Timer(PATIENCE_SECONDS, remark, (words,))
     timer.daemon = True
@@ -41,7 +41,7 @@ def remark_if_long(words: str, *, is_root: bool = True) -> Iterator[None]:
 
 
 def run_as_program(main: Callable[[], object]) -> None:
-    """A module's own main: what cannot be is one line and its exit status, no traceback."""
+    """Run a module's main function: a Quadrille error becomes one line and its exit status, without a traceback."""
     try:
         main()
     except QuadrilleError as error:

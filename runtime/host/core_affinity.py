@@ -1,11 +1,11 @@
-"""What the kernel is asked: to which cores a rank keeps, and that a thread is run as soon as it wakes.
+"""Core affinity of a rank, and short time slices for threads that must run as soon as they wake.
 
-Ranks of a laboratory take turns on the cores of one machine.  Left to itself the kernel
-wakes three of four on one core of two and leaves them there for the length of a product
-(a product of 50 ms takes 54 ms on cores dealt out evenly, 55 to 75 ms else, Linux 6.18).
+The ranks of an emulated network share the cores of one machine. By default the kernel wakes three of four ranks on one
+core of two and leaves them there for the length of a product: a product of 50 ms takes 54 ms on evenly assigned cores
+and 55 to 75 ms otherwise (Linux 6.18).
 
-A thread that wakes beside a product waits for the slice of that product to end, 3 ms and more,
-unless it asks for shorter slices itself: then it comes first.
+A thread that wakes beside a product waits until the product's time slice ends, 3 ms or more. A thread with shorter
+slices of its own runs first.
 """
 
 import ctypes
@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 SLICE_NANOSECONDS = 100_000
-"""The shortest that Linux takes."""
+"""The shortest slice that Linux accepts."""
 SET_ATTRIBUTES = {"x86_64": 314, "aarch64": 274}
 """Number of the system call `sched_setattr`.  Source: Linux, arch/x86/entry/syscalls and include/uapi/asm-generic."""
 ATTRIBUTES = struct.Struct("=IIQiIQQQ")
@@ -25,7 +25,7 @@ ATTRIBUTES = struct.Struct("=IIQiIQQQ")
 
 @contextmanager
 def pinned_to_core(rank: int, ranks: int) -> Iterator[None]:
-    """Within it a rank runs as soon as it wakes, and keeps to one core, with its threads, if these can be dealt out."""
+    """A context in which the rank uses short slices and, if the cores divide evenly among the ranks, only one core."""
     allowed = os.sched_getaffinity(0)
     if ranks % len(allowed) == 0:
         os.sched_setaffinity(0, {sorted(allowed)[rank % len(allowed)]})
@@ -38,11 +38,11 @@ def pinned_to_core(rank: int, ranks: int) -> Iterator[None]:
 
 
 def request_short_slices(nanoseconds: int = SLICE_NANOSECONDS) -> bool:
-    """Ask for so short slices for this thread; whether the kernel took it, which heeds it from Linux 6.12 on.
+    """Request short time slices for this thread; returns whether the kernel accepted. Linux honours them from 6.12 on.
 
     Parameters
     ----------
-    nanoseconds : 0 for those of every other thread
+    nanoseconds : slice length; 0 for the default
     """
     call = SET_ATTRIBUTES.get(platform.machine())
     if call is None or os.sched_getscheduler(0) != os.SCHED_OTHER:

@@ -1,11 +1,11 @@
-"""Which GPU a rank uses, what it is, and whether another rank uses it too.
+"""The GPU of a rank: which one, its properties, and whether other ranks share it.
 
-Ranks of one host take its GPUs in turn: rank on host modulo number of GPUs.  Where
-the batch system shows every rank one GPU of its own, that one is taken.
+The ranks of a host take its GPUs in turn: rank on host modulo number of GPUs. Where the batch system shows each rank
+one GPU of its own, the rank takes that one.
 
-Two ranks share a GPU if its UUIDs are equal, or its host and PCI address are.  Both
-are compared since CuPy ends a UUID at its first zero byte (it is made from a C string),
-and since hosts may be containers that give one GPU two host names.
+Two ranks share a GPU if the UUIDs are equal, or if host and PCI address are. Both are compared, because CuPy cuts a
+UUID
+at its first zero byte (it is read as a C string), and because containers may give one GPU two host names.
 """
 
 import socket
@@ -28,10 +28,10 @@ class GpuDevice:
 
     Parameters
     ----------
-    number : among those that CUDA shows to this process
-    uuid : in hexadecimal digits, cut at the first zero byte
+    number : index among the GPUs that CUDA shows to this process
+    uuid : hexadecimal digits, cut at the first zero byte
     pci_address : domain, bus and device on its host
-    memory_bytes : all its memory [B]
+    memory_bytes : total memory [B]
     compute_capability : major and minor version of the architecture
 
     >>> print(GpuDevice(0, "NVIDIA H200", "6f" * 16, "0000:18:00.0", "node1", 150_000_000_000, (9, 0)))
@@ -47,7 +47,7 @@ class GpuDevice:
     compute_capability: tuple[int, int]
 
     def is_same(self, other: "GpuDevice") -> bool:
-        """Whether both are one GPU."""
+        """Whether both are the same GPU."""
         is_whole = len(self.uuid) == 2 * UUID_BYTES
         here, there = (self.host, self.pci_address), (other.host, other.pci_address)
         return here == there or (is_whole and self.uuid == other.uuid)
@@ -57,11 +57,11 @@ class GpuDevice:
 
 
 def load_cupy() -> Any:
-    """The module cupy, where there is one and a GPU that it can use.
+    """The module cupy, if it is installed and finds a usable GPU.
 
     Raises
     ------
-    InputError : not installed, or no GPU
+    InputError : CuPy is not installed, or there is no GPU
     """
     try:
         import cupy
@@ -77,7 +77,7 @@ def load_cupy() -> Any:
 
 
 def device_number(rank_on_host: int, devices: int) -> int:
-    """The GPU of a rank: in turn.
+    """The index of a rank's GPU: the ranks take the GPUs in turn.
 
     >>> [device_number(rank, 4) for rank in range(6)]
     [0, 1, 2, 3, 0, 1]
@@ -86,14 +86,14 @@ def device_number(rank_on_host: int, devices: int) -> int:
 
 
 def number_on_host(communicator: "Intracomm") -> int:
-    """How many ranks with a lower number are on this rank's host; all ranks call it."""
+    """The number of lower ranks on this rank's host; a collective call."""
     from quadrille.runtime.host.world import host_of, hosts
 
     return host_of(communicator.rank, hosts(communicator)).ranks.index(communicator.rank)
 
 
 def use_device(rank_on_host: int) -> GpuDevice:
-    """Make the rank's GPU the current one of this process.
+    """Make the rank's GPU the current device of this process.
 
     Raises
     ------
@@ -106,7 +106,7 @@ def use_device(rank_on_host: int) -> GpuDevice:
 
 
 def describe_device(cupy: Any, number: int) -> GpuDevice:
-    """What CUDA says of a GPU."""
+    """The properties of a GPU, as CUDA reports them."""
     properties = cupy.cuda.runtime.getDeviceProperties(number)
     return GpuDevice(
         number=number,
@@ -120,7 +120,7 @@ def describe_device(cupy: Any, number: int) -> GpuDevice:
 
 
 def free_bytes(device: GpuDevice) -> int:
-    """Bytes of the GPU's memory that nobody has allocated; ranks that share it ask at the same moment."""
+    """The free memory of the GPU [B]. Ranks that share the GPU ask at the same time."""
     cupy = load_cupy()
     with cupy.cuda.Device(device.number):
         free, _ = cupy.cuda.runtime.memGetInfo()
@@ -128,15 +128,15 @@ def free_bytes(device: GpuDevice) -> int:
 
 
 def sharing_ranks(devices: Sequence[GpuDevice]) -> dict[tuple[int, ...], GpuDevice]:
-    """The GPUs that several ranks use, by those ranks.
+    """The GPUs that several ranks share, by these ranks.
 
-    >>> one, other = (GpuDevice(i, "H200", f"{i}" * 32, f"0000:{i}8:00.0", "node1", 1, (9, 0)) for i in (1, 2))
-    >>> [ranks for ranks in sharing_ranks([one, other, one])]
+    >>> first, second = (GpuDevice(i, "H200", f"{i}" * 32, f"0000:{i}8:00.0", "node1", 1, (9, 0)) for i in (1, 2))
+    >>> [ranks for ranks in sharing_ranks([first, second, first])]
     [(0, 2)]
 
     Parameters
     ----------
-    devices : of every rank, in the order of the ranks
+    devices : GPU of every rank, in rank order
     """
     first = [next(i for i, earlier in enumerate(devices) if device.is_same(earlier)) for device in devices]
     groups = {i: tuple(rank for rank, leader in enumerate(first) if leader == i) for i in set(first)}
@@ -144,7 +144,7 @@ def sharing_ranks(devices: Sequence[GpuDevice]) -> dict[tuple[int, ...], GpuDevi
 
 
 def check_unshared(devices: Sequence[GpuDevice]) -> None:
-    """Nothing, where every rank has a GPU of its own, as NCCL needs it.
+    """Check that every rank has its own GPU, as NCCL needs it.
 
     Raises
     ------

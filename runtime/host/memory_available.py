@@ -1,13 +1,13 @@
-"""Bytes that this process may still allocate on this Linux host.
+"""The memory that this process may still allocate on this host.
 
     available = min(MemAvailable of the host,
-                    limit - use + reclaimable cache of every control group above us)
+                    limit - use + reclaimable cache of every control group above the process)
 
-Containers and batch systems limit memory by control groups (version 1 or 2);
-a process that asks the host alone is killed there without a word.  Other ranks
-on the host ask at the same moment: the caller shares the figure among them.
+Containers and batch systems limit memory by control groups (version 1 or 2). A process that looks only at the host is
+killed without a message when it exceeds the limit. Other ranks on the host ask at the same time; the caller divides the
+result among them.
 
-Source: Linux kernel documentation, "The /proc filesystem" (MemAvailable),
+Source: psutil documentation, `virtual_memory`; Linux kernel documentation,
 "Control Group v2" (memory.max, memory.current, memory.stat: inactive_file),
 "Memory Resource Controller" (version 1: memory.limit_in_bytes …).
 """
@@ -19,7 +19,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Controller:
-    """Names that one version of control groups gives to its memory files."""
+    """The names of the memory files in one version of control groups."""
 
     mount: str
     limit: str
@@ -31,13 +31,12 @@ VERSION_2 = Controller("sys/fs/cgroup", "memory.max", "memory.current", "inactiv
 VERSION_1 = Controller("sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
 
 
-def bytes_available(root: str | Path = "/") -> int | None:
-    r"""Bytes that this process may still allocate; None where the system does not say.
+def bytes_available(root: str | Path = "/", *, host_available: int | None = None) -> int:
+    r"""The bytes that this process may still allocate.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as host:
     ...     for name, text in {
-    ...         "proc/meminfo": "MemTotal: 64 kB\nMemAvailable: 16 kB\n",
     ...         "proc/self/cgroup": "0::/job/step\n",
     ...         "sys/fs/cgroup/job/memory.max": "9000\n",
     ...         "sys/fs/cgroup/job/memory.current": "8000\n",
@@ -47,31 +46,23 @@ def bytes_available(root: str | Path = "/") -> int | None:
     ...         path = Path(host, name)
     ...         path.parent.mkdir(parents=True, exist_ok=True)
     ...         _ = path.write_text(text)
-    ...     bytes_available(host)
+    ...     bytes_available(host, host_available=16384)
     1500
 
     Parameters
     ----------
-    root : folder in which `proc` and `sys` are found
+    root : folder that contains `proc` and `sys`
+    host_available : memory that the host can give without swapping; measured if not given [B]
     """
-    root = Path(root)
-    known = [*_host_available(_text(root / "proc/meminfo")), *_group_available(root)]
-    return max(0, min(known)) if known else None
+    if host_available is None:
+        import psutil  # takes 10 ms
 
-
-def _host_available(meminfo: str) -> Iterator[int]:
-    r"""What the system can give without swapping.
-
-    >>> list(_host_available("MemFree:  3 kB\nMemAvailable:  16 kB\n"))
-    [16384]
-    """
-    for line in meminfo.splitlines():
-        if line.startswith("MemAvailable:"):
-            yield int(line.split()[1]) * 1024
+        host_available = psutil.virtual_memory().available
+    return max(0, min([host_available, *_group_available(Path(root))]))
 
 
 def _group_available(root: Path) -> Iterator[int]:
-    """What is left below the limit of each control group from ours up to the top."""
+    """The bytes below the limit of each control group, from the process's group up to the root."""
     for controller, group in _groups(_text(root / "proc/self/cgroup")):
         mount = root / controller.mount
         folder = mount / group.strip("/")
@@ -86,7 +77,7 @@ def _group_available(root: Path) -> Iterator[int]:
 def _groups(cgroup: str) -> Iterator[tuple[Controller, str]]:
     r"""The control groups of a process that limit memory.
 
-    >>> [(found is VERSION_1, path) for found, path in _groups("5:cpu:/a\n4:memory:/b\n0::/c\n")]
+    >>> [(controller is VERSION_1, path) for controller, path in _groups("5:cpu:/a\n4:memory:/b\n0::/c\n")]
     [(True, '/b'), (False, '/c')]
     """
     for line in cgroup.splitlines():
@@ -98,7 +89,7 @@ def _groups(cgroup: str) -> Iterator[tuple[Controller, str]]:
 
 
 def _reclaimable(statistics: str, controller: Controller) -> int:
-    """Bytes of file cache that the system gives back before it runs out."""
+    """The bytes of file cache that the kernel can free."""
     for line in statistics.splitlines():
         name, _, value = line.partition(" ")
         if name == controller.reclaimable:
@@ -107,7 +98,7 @@ def _reclaimable(statistics: str, controller: Controller) -> int:
 
 
 def _text(path: Path) -> str:
-    """Content of a file, nothing where it cannot be read."""
+    """The content of a file; empty if it cannot be read."""
     try:
         return path.read_text()
     except OSError:

@@ -1,9 +1,9 @@
-"""Where a rank is in its schedule, for whoever must say where it stopped.
+"""Progress reports: each rank writes its current op into a file, so that the launcher can tell where a rank stopped.
 
-Each rank keeps a small mapped file in the folder of its launch: its process, the op or
-other work that it is in, whether it needs the others for that, and a count that grows with every
-step.  A process that is killed or stopped leaves it as it was.  The file is closed once a
-word is in it, which `watch_first_reports` waits for.
+Every rank keeps a small memory-mapped file in the launch's folder. The file holds the process id, the current op or
+other work, whether the rank needs the other ranks for it, and a count that grows with every step. The file keeps its
+contents when the process is killed or stopped. The rank closes the file after the first report; `watch_first_reports`
+waits for this close.
 """
 
 import ctypes
@@ -21,32 +21,32 @@ from quadrille.algorithms.schedule.ops import Communication, Op, kind
 from quadrille.runtime.host.world import LAUNCH, world
 
 FORM = struct.Struct("=qqq?200s")
-"""Rank, process, count, whether it needs others for all that it is in, and what it is in, in words."""
+"""Rank, process id, step count, whether all open work needs other ranks, and a description of the current work."""
 PREFIX = "rank-"
 IN_CLOSE_WRITE = 0x8  # linux/inotify.h
 
 
 @dataclass(frozen=True, slots=True)
 class CollectiveWork:
-    """What no rank gets through without the others, in words."""
+    """Work that no rank can finish without the others, in words."""
 
     words: str
 
 
 Activity = Op | CollectiveWork | str
-"""What a rank does: an op, what it does with the others, or other work of its own, in words."""
+"""The work of a rank: an op, collective work, or local work in words."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankProgress:
-    """Where a rank is.
+    """The reported progress of a rank.
 
     Parameters
     ----------
-    pid : its process
-    count : grows with every step that it takes
-    waiting : whether it is in nothing that it could end alone
-    words : what it is in, as it is told; empty where that is nothing
+    pid : process id
+    count : step count; it grows with every step
+    waiting : whether the rank needs other ranks for all its open work
+    words : description of the current work; empty if there is none
     """
 
     rank: int
@@ -57,33 +57,33 @@ class RankProgress:
 
 
 class ProgressReporter(Protocol):
-    """Told by a rank what it does."""
+    """A listener that a rank tells about its work."""
 
-    def began(self, doing: Activity) -> None:
+    def began(self, activity: Activity) -> None:
         """An op or other work has begun."""
 
     def stepped(self) -> None:
-        """A step of a communication op is done."""
+        """A step of a communication op has completed."""
 
-    def ended(self, doing: Activity) -> None:
+    def ended(self, activity: Activity) -> None:
         """An op or other work has ended."""
 
 
 @contextmanager
-def reporting(watcher: ProgressReporter | None, doing: CollectiveWork | str) -> Iterator[None]:
-    """A watcher, if there is one, is told of work that is no op for as long as this lasts."""
-    if watcher is None:
+def reporting(reporter: ProgressReporter | None, activity: CollectiveWork | str) -> Iterator[None]:
+    """A context for work that is not an op: the reporter, if there is one, hears of its begin and end."""
+    if reporter is None:
         yield
         return
-    watcher.began(doing)
+    reporter.began(activity)
     try:
         yield
     finally:
-        watcher.ended(doing)
+        reporter.ended(activity)
 
 
 class FileReporter:
-    """A watcher that leaves word in a folder."""
+    """A reporter that writes into a file of the launch's folder."""
 
     def __init__(self, folder: str | Path, rank: int) -> None:
         self._rank = rank
@@ -101,85 +101,88 @@ class FileReporter:
             "r+b"
         ).close()  # the mapping holds the file open: this is the close that `watch_first_reports` hears of
 
-    def began(self, doing: Activity) -> None:
-        self._open.append(doing)
+    def began(self, activity: Activity) -> None:
+        self._open.append(activity)
         self._tell()
 
     def stepped(self) -> None:
         self._tell()
 
-    def ended(self, doing: Activity) -> None:
-        self._open.remove(doing)
+    def ended(self, activity: Activity) -> None:
+        self._open.remove(activity)
         self._tell()
 
     def _tell(self) -> None:
-        """Write where the rank is."""
+        """Write the report."""
         self._count += 1
-        doing, waiting = self._now()
-        words = in_words(doing) if doing is not None else ""
+        activity, waiting = self._now()
+        words = describe_activity(activity) if activity is not None else ""
         FORM.pack_into(self._page, 0, self._rank, os.getpid(), self._count, waiting, words.encode()[:200])
 
     def _now(self) -> tuple[Activity | None, bool]:
-        """What the rank is in, and whether it waits: in what it began last with the others, since nothing goes on
-        beside that; else in work of its own; else in the op that it has waited for longest.
+        """The current work, and whether the rank waits for others.
+
+        This is the last collective work that began, as nothing runs beside it; otherwise local work; otherwise the op
+        that has
+        been open longest.
         """
         if not self._open:
             return None, False
         if isinstance(self._open[-1], CollectiveWork):
             return self._open[-1], True
-        working = [doing for doing in self._open if not isinstance(doing, Communication | CollectiveWork)]
+        working = [activity for activity in self._open if not isinstance(activity, Communication | CollectiveWork)]
         return (working or self._open)[0], not working
 
 
 @cache
 def own_reporter() -> FileReporter | None:
-    """By what this process, a rank, tells where it is; None outside a launch, or on another host than its."""
+    """The reporter of this rank; None outside a launch and on hosts other than the launcher's."""
     folder = os.environ.get(LAUNCH)
     return FileReporter(folder, world().Get_rank()) if folder and Path(folder).is_dir() else None
 
 
 def collective_work(words: str) -> AbstractContextManager[None]:
-    """Tells that this process, a rank, is in what it does with the others for as long as this lasts."""
+    """A context that reports collective work of this rank."""
     return reporting(own_reporter(), CollectiveWork(words))
 
 
 def local_work(words: str) -> AbstractContextManager[None]:
-    """Tells that this process, a rank, is at work of its own for as long as this lasts."""
+    """A context that reports local work of this rank."""
     return reporting(own_reporter(), words)
 
 
 def report_progress(_rank: int = 0) -> None:
-    """Tell that this process has come further in what it is in, as between two runs of a measurement."""
-    if (watcher := own_reporter()) is not None:
-        watcher.stepped()
+    """Report a step of the current work, for example between two runs of a measurement."""
+    if (reporter := own_reporter()) is not None:
+        reporter.stepped()
 
 
-def in_words(doing: Activity) -> str:
-    """What a rank does, as it is told to a user.
+def describe_activity(activity: Activity) -> str:
+    """The description of an activity for a user.
 
     >>> from quadrille.algorithms.schedule.ops import AllGather
-    >>> in_words(AllGather(name="gather B", axis="z", source="B", into="B whole"))
+    >>> describe_activity(AllGather(name="gather B", axis="z", source="B", into="B whole"))
     "'gather B' (all_gather over z)"
     """
-    if isinstance(doing, str):
-        return doing
-    if isinstance(doing, CollectiveWork):
-        return doing.words
-    over = f" over {doing.axis}" if isinstance(doing, Communication) else ""
-    return f"'{doing.name}' ({kind(doing)}{over})"
+    if isinstance(activity, str):
+        return activity
+    if isinstance(activity, CollectiveWork):
+        return activity.words
+    over = f" over {activity.axis}" if isinstance(activity, Communication) else ""
+    return f"'{activity.name}' ({kind(activity)}{over})"
 
 
-def every(folder: str | Path) -> Iterator[RankProgress]:
-    """Where the ranks are that have left word in a folder, by rank; a file that is not yet whole is passed over."""
+def read_reports(folder: str | Path) -> Iterator[RankProgress]:
+    """The progress of all ranks that have reported in a folder, by rank; incomplete files are skipped."""
     contents = (path.read_bytes() for path in Path(folder).glob(f"{PREFIX}*"))
-    found = (FORM.unpack(content) for content in contents if len(content) == FORM.size)
-    for rank, pid, count, waiting, words in sorted(found):
+    reports = (FORM.unpack(content) for content in contents if len(content) == FORM.size)
+    for rank, pid, count, waiting, words in sorted(reports):
         if pid:
             yield RankProgress(rank, pid, count, waiting, words.rstrip(b"\0").decode(errors="replace"))
 
 
 def watch_first_reports(folder: str | Path) -> int | None:
-    """A file descriptor to be read once a rank has left a word in a folder and closed its file; None if there is none.
+    """A file descriptor that becomes readable when a rank closes its file after its first report; None if unavailable.
 
     Source: inotify(7).
     """

@@ -1,4 +1,4 @@
-"""What a rank knows of its world: how many ranks there are, on which hosts, and how all of them end together."""
+"""The world of a rank: the number of ranks, their hosts, and how all ranks end together after a failure."""
 
 import contextlib
 import os
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 SIZE_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
 RANK_VARIABLES = ("PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
 LABORATORY = "QUADRILLE_LABORATORY"
-"""In the environment: the name of the laboratory in which ranks run, all hosts of which are this machine."""
+"""Environment variable: the name of the emulated network in which the ranks run. All its hosts are this machine."""
 LAUNCH = "QUADRILLE_LAUNCH"
-"""In the environment of all processes of a launch: its folder, on the host of the launcher."""
-TURN_SECONDS = 0.5  # how long a rank leaves the word to rank 0
+"""Environment variable of all processes of a launch: the launch's folder on the launcher's host."""
+REPORT_DELAY_SECONDS = 0.5  # how long other ranks wait for rank 0 to report a wrong input
 
 
 @dataclass(frozen=True, slots=True)
 class ComputeHost:
-    """A host, the ranks on it and the number of its cores that they may use.
+    """A host, its ranks, and the number of cores that they may use.
 
     Parameters
     ----------
-    sharing : ranks on these cores, those of other hosts too, where hosts share a machine; 0 for its own ranks
+    sharing : ranks on these cores, including the ranks of other emulated hosts; 0 if only the host's own ranks use them
 
     >>> ComputeHost("node1", ranks=(0, 1, 2), cores=8).cores_per_rank
     2
@@ -45,22 +45,23 @@ class ComputeHost:
 
     @property
     def cores_per_rank(self) -> int:
-        """Cores for each rank when they share evenly, at least one."""
+        """The cores of each rank if all share evenly, at least 1."""
         return max(1, self.cores // (self.sharing or len(self.ranks)))
 
 
 def world() -> "Intracomm":
-    """All ranks; MPI is started by the first call."""
+    """The communicator of all ranks; the first call initialises MPI."""
     from mpi4py import MPI
 
     return MPI.COMM_WORLD
 
 
 def announced_size(environment: Mapping[str, str]) -> int:
-    """Number of ranks, at least, that whoever started this process says there are; 1 if nobody says.
+    """The number of ranks, at least, that the launcher announces in the environment; 1 without a launcher.
 
-    The first of the launchers' variables counts, since it is of the
-    innermost launcher.  A rank number above zero also tells of other ranks.
+    The first variable of the list counts, because it comes from the innermost launcher. A rank number above 0 also
+    announces
+    other ranks.
 
     >>> announced_size({"PMI_SIZE": "4", "SLURM_STEP_NUM_TASKS": "1"})
     4
@@ -77,16 +78,16 @@ def announced_size(environment: Mapping[str, str]) -> int:
 
 
 def check_world(ranks: "Intracomm", environment: Mapping[str, str] | None = None) -> None:
-    """Nothing, where the world is the one that the launcher started; every rank comes to the same conclusion.
+    """Check that the world is the one that the launcher started; every rank reaches the same conclusion.
 
     Parameters
     ----------
-    ranks : all of them
-    environment : this process's if not given
+    ranks : communicator of all ranks
+    environment : environment variables; those of this process if not given
 
     Raises
     ------
-    InputError : a world of one rank where the environment tells of more
+    InputError : a world of one rank where the environment announces more
     """
     announced = announced_size(os.environ if environment is None else environment)
     if ranks.size == 1 and announced > 1:
@@ -97,14 +98,14 @@ def check_world(ranks: "Intracomm", environment: Mapping[str, str] | None = None
 
 
 def mpi_allows_threads() -> bool:
-    """Whether MPI may be called by several threads of a rank, in turn."""
+    """Whether several threads of a rank may call MPI, one at a time."""
     from mpi4py import MPI
 
     return bool(MPI.Query_thread() >= MPI.THREAD_SERIALIZED)
 
 
 def loaded_library() -> str:
-    """The MPI that mpi4py loaded, its vendor and version."""
+    """The vendor and version of the MPI that mpi4py loaded."""
     from mpi4py import MPI
 
     vendor, version = MPI.get_vendor()
@@ -114,20 +115,20 @@ def loaded_library() -> str:
 def fail_all(error: BaseException, *, communicator: "Intracomm | None" = None, debug: bool = False) -> NoReturn:
     """Print one line that names the rank, and end all ranks with the error's exit status.
 
-    An input that cannot be is usually found by every rank: rank 0 has the first
-    word then and needs no name, the others wait a moment to be ended by it.
-    Of several ranks on a host that fail at once under `quadrille launch`, one speaks.
-    A world of one rank ends by SystemExit, so that MPI prints no banner.
+    Usually every rank finds a wrong input. Then rank 0 reports it, without its name, and the other ranks wait a moment
+    to
+    be ended by rank 0. If several ranks of a host fail at once under `quadrille launch`, only the first one reports. A
+    world of one rank ends by SystemExit, so MPI prints no banner.
 
     Parameters
     ----------
-    error : what went wrong; its `exit_status` if it is one of ours, else 1
-    debug : also print the traceback
+    error : exception; its `exit_status` if it is a Quadrille error, else 1
+    debug : whether to print the traceback too
     """
     ranks = communicator or world()
     status = error.exit_status if isinstance(error, QuadrilleError) else 1
     if ranks.rank > 0 and isinstance(error, InputError):
-        time.sleep(TURN_SECONDS)
+        time.sleep(REPORT_DELAY_SECONDS)
     if is_first_to_report(os.environ.get(LAUNCH)):
         if debug:
             traceback.print_exception(error)
@@ -141,7 +142,7 @@ def fail_all(error: BaseException, *, communicator: "Intracomm | None" = None, d
 
 
 def failure_line(error: BaseException, rank: int, size: int) -> str:
-    """The line a failing rank prints.
+    """The line that a failing rank prints.
 
     >>> failure_line(ValueError("bad"), 1, 4)
     'quadrille: rank 1 of 4: ValueError: bad'
@@ -155,7 +156,7 @@ def failure_line(error: BaseException, rank: int, size: int) -> str:
 
 
 def is_first_to_report(folder: str | None) -> bool:
-    """Whether this rank is the first of its launch to speak; always, where the launch has no folder here."""
+    """Whether this rank is the first of its launch to report a failure; always true without a launch folder here."""
     if folder is None:
         return True
     try:
@@ -168,29 +169,29 @@ def is_first_to_report(folder: str | None) -> bool:
 
 
 def in_laboratory() -> bool:
-    """Whether this rank runs in a laboratory, all hosts of which are this machine."""
+    """Whether this rank runs in an emulated network, whose hosts are all this machine."""
     return LABORATORY in os.environ
 
 
 def hosts(communicator: "Intracomm") -> tuple[ComputeHost, ...]:
-    """The hosts of the ranks in the order of their first rank; all ranks call, all get the same."""
+    """The hosts of all ranks, in the order of their first ranks; a collective call."""
     from mpi4py import MPI
 
-    mine = (MPI.Get_processor_name(), tuple(os.sched_getaffinity(0)))
+    own_place = (MPI.Get_processor_name(), tuple(os.sched_getaffinity(0)))
     sharing = communicator.size if in_laboratory() else 0
-    return grouped_by_host(communicator.allgather(mine), sharing)
+    return grouped_by_host(communicator.allgather(own_place), sharing)
 
 
 def host_of(rank: int, among: Iterable[ComputeHost]) -> ComputeHost:
-    """The host on which a rank is."""
+    """The host of a rank."""
     return next(host for host in among if rank in host.ranks)
 
 
 def grouped_by_host(places: list[tuple[str, tuple[int, ...]]], sharing: int = 0) -> tuple[ComputeHost, ...]:
-    """Hosts from each rank's host name and usable cores.
+    """The hosts, from each rank's host name and usable cores.
 
     >>> grouped_by_host([("a", (0,)), ("b", (0, 1)), ("a", (1,))])
-    (Host(name='a', ranks=(0, 2), cores=2, sharing=0), Host(name='b', ranks=(1,), cores=2, sharing=0))
+    (ComputeHost(name='a', ranks=(0, 2), cores=2, sharing=0), ComputeHost(name='b', ranks=(1,), cores=2, sharing=0))
     """
     names = list(dict.fromkeys(name for name, _ in places))
     return tuple(

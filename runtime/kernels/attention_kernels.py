@@ -1,9 +1,9 @@
-"""Causal attention on real arrays, forward and backward: whole sequences, group by group of heads.
+"""Causal attention on arrays, forward and backward, for whole sequences and one group of heads after the other.
 
-A group's columns are those of its query heads, then of the key and of the value
-that they share.  Where there is a base of rotary positions, queries and keys are
-turned before they are multiplied: columns i and i + head / 2 of position p by the
-angle p · base^(-2 i / head).
+The columns of a group are those of its query heads, then of the key and the value that they share. With rotary
+positions, queries and keys are rotated before they are multiplied: columns i and i + head / 2 of position p by the
+angle
+p · base^(-2 i / head).
 
 Shapes: sequences × groups × heads of a group × tokens × columns of a head.
 
@@ -32,13 +32,13 @@ def _heads(x: Array, sequence: int, head: int, heads: int) -> Array:
 
 
 def _rows(x: Array) -> Array:
-    """The other way around."""
+    """The inverse of `_heads`."""
     batch, groups, heads, sequence, head = x.shape
     return x.transpose(0, 3, 1, 2, 4).reshape(batch * sequence, groups * heads * head)
 
 
-def _turned(given: KernelArguments, x: Array, direction: int) -> Array:
-    """Queries or keys turned by the angles of their positions, or back; as they are where nothing is turned."""
+def _rotated(given: KernelArguments, x: Array, direction: int) -> Array:
+    """Queries or keys rotated by the angles of their positions (or back); unchanged without rotary positions."""
     base = given.scalars.get("rotary_base")
     if base is None:
         return x
@@ -46,33 +46,33 @@ def _turned(given: KernelArguments, x: Array, direction: int) -> Array:
     waves = xp.exp(xp.arange(half) * (-log(base) / half))
     angles = xp.arange(x.shape[3])[:, None] * waves * direction
     cosine, sine = xp.cos(angles).astype(x.dtype), xp.sin(angles).astype(x.dtype)
-    one, other = x[..., :half], x[..., half:]
-    return xp.concatenate([one * cosine - other * sine, other * cosine + one * sine], axis=4)
+    first, second = x[..., :half], x[..., half:]
+    return xp.concatenate([first * cosine - second * sine, second * cosine + first * sine], axis=4)
 
 
 def _queries_keys_values(given: KernelArguments) -> tuple[Array, Array, Array]:
-    """Queries and keys, turned, and values."""
+    """Rotated queries and keys, and values."""
     sequence, head, group = _lengths(given)
     x = _heads(given.sources[0], sequence, head, group + KEY_AND_VALUE)
     q, k, v = x[:, :, :group], x[:, :, group : group + 1], x[:, :, group + 1 :]
-    return _turned(given, q, 1), _turned(given, k, 1), v
+    return _rotated(given, q, 1), _rotated(given, k, 1), v
 
 
-def _exchanged(x: Array) -> Array:
-    """The last two dimensions the other way around."""
+def _transposed(x: Array) -> Array:
+    """The array with its last two dimensions swapped."""
     return x.transpose(0, 1, 2, 4, 3)
 
 
 def _scores(given: KernelArguments, q: Array, k: Array) -> Array:
-    """Q kᵀ / √head, and -∞ where a token would see later ones."""
+    """The scores q kᵀ / √head, with -∞ where a token would see later ones."""
     sequence, head = q.shape[3:]
-    scores = given.xp.matmul(q, _exchanged(k)) / sqrt(head)
+    scores = given.xp.matmul(q, _transposed(k)) / sqrt(head)
     later = given.xp.triu(given.xp.ones((sequence, sequence), bool), 1)
     return given.xp.where(later, -given.xp.inf, scores)
 
 
 def _softmax(given: KernelArguments, v: Array, scores: Array) -> tuple[Array, Array]:
-    """The weights of every token, and the logarithms of their row sums; writes weights · v."""
+    """The weights of every token and the logarithms of their row sums; writes weights · v."""
     largest = scores.max(axis=4, keepdims=True)
     weights = given.xp.exp(scores - largest)
     total = weights.sum(axis=4, keepdims=True)
@@ -82,7 +82,7 @@ def _softmax(given: KernelArguments, v: Array, scores: Array) -> tuple[Array, Ar
 
 
 def attention(given: KernelArguments) -> None:
-    """softmax(q kᵀ / √head) v for every head; the logarithms of the row sums are kept."""
+    """softmax(q kᵀ / √head) v for every head; it stores the logarithms of the row sums."""
     q, k, v = _queries_keys_values(given)
     given.into[1][...] = _rows(_softmax(given, v, _scores(given, q, k))[1])
 
@@ -94,10 +94,10 @@ def attention_keeping(given: KernelArguments) -> None:
 
 
 def attention_gradient(given: KernelArguments) -> None:
-    """Gradients of q, k and v; the weights are made again from the kept logarithms."""
+    """Gradients of q, k and v; the weights are recomputed from the stored logarithms."""
     sequence, head, group = _lengths(given)
     q, k, v = _queries_keys_values(given)
-    y, g = (_heads(one, sequence, head, group) for one in (given.sources[1], given.sources[3]))
+    y, g = (_heads(array, sequence, head, group) for array in (given.sources[1], given.sources[3]))
     kept = _heads(given.sources[2], sequence, 1, group)
     weights = given.xp.exp(_scores(given, q, k) - kept)
     _through_softmax(given, (q, k, v), weights, g, (g * y).sum(axis=4, keepdims=True))
@@ -113,20 +113,20 @@ def attention_keeping_gradient(given: KernelArguments) -> None:
 def _through_softmax(
     given: KernelArguments, qkv: tuple[Array, Array, Array], weights: Array, g: Array, along: Array | None
 ) -> None:
-    """Gradients from the weights; `along` is the row sums of weights times their gradients, where these are known."""
+    """Gradients from the weights. `along`: the row sums of weights times their gradients, if they are known."""
     xp, (q, k, v) = given.xp, qkv
-    towards_weights = xp.matmul(g, _exchanged(v))
+    towards_weights = xp.matmul(g, _transposed(v))
     if along is None:
         along = (weights * towards_weights).sum(axis=4, keepdims=True)
     towards_scores = weights * (towards_weights - along) / sqrt(q.shape[4])
-    found = [
-        _turned(given, xp.matmul(towards_scores, k), -1),
-        _turned(given, _of_group(xp.matmul(_exchanged(towards_scores), q)), -1),
-        _of_group(xp.matmul(_exchanged(weights), g)),
+    gradients = [
+        _rotated(given, xp.matmul(towards_scores, k), -1),
+        _rotated(given, _summed_over_group(xp.matmul(_transposed(towards_scores), q)), -1),
+        _summed_over_group(xp.matmul(_transposed(weights), g)),
     ]
-    given.into[0][...] = _rows(xp.concatenate(found, axis=2))
+    given.into[0][...] = _rows(xp.concatenate(gradients, axis=2))
 
 
-def _of_group(x: Array) -> Array:
-    """What the queries of a group give to the key, or the value, that they share."""
+def _summed_over_group(x: Array) -> Array:
+    """The sum over the queries of a group, for the key or value that they share."""
     return x.sum(axis=2, keepdims=True) if x.shape[2] > 1 else x

@@ -1,4 +1,4 @@
-"""The arguments of a layer function on real arrays."""
+"""The arguments of a layer function on arrays."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,13 +10,13 @@ from quadrille.runtime.arrays.array_library import Array
 
 @dataclass(frozen=True, slots=True)
 class KernelArguments:
-    """What a function is called with.
+    """The arguments of a layer function.
 
     Parameters
     ----------
-    xp : the module of arrays, numpy or cupy
+    xp : array module, numpy or cupy
     into, updates, sources : arrays, in the order of the op
-    blocks : where in their tensors the sources lie
+    blocks : blocks of the sources in their tensors
     scalars : numbers by name
     count : index of the loop that the op counts, from 0
     """

@@ -1,13 +1,12 @@
-"""The functions of `algorithms/schedule/kernels.py` on real arrays; the array module, NumPy or CuPy, is an argument.
+"""The layer functions of `algorithms/schedule/kernels.py` on arrays; the array module, NumPy or CuPy, is an argument.
 
-Each takes the blocks that the rank holds, as matrices or, where a function goes
-element by element, as they are stored.  Formulas are written out where they
-stand; `x` is an input, `y` an output, `g` a gradient.  Here is the list, and what
-goes element by element; norms, attention and the ends of a model have modules of their own.
+Each function takes the blocks that the rank holds: as matrices, or in the stored shape where it works element by
+element. `x` is an input, `y` an output, `g` a gradient. This module has the list of functions and the elementwise ones;
+norms, attention and the ends of a model have their own modules.
 
-Only what both modules have is used, and nothing that makes the host wait for the
-device: no mask as an index (the result is as long as it has ones), no number taken
-out of an array.  But for `embed_gradient` on a GPU all functions give the same bits every time.
+The functions use only what both modules have, and nothing that makes the host wait for the device: no boolean index
+(the result's length depends on the data), no number read from an array. All functions are bitwise reproducible, except
+`embed_gradient` on a GPU.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,31 +25,31 @@ from quadrille.runtime.kernels.kernel_arguments import KernelArguments as Kernel
 GELU_SLOPE = sqrt(2 / pi)
 GELU_CUBE = 0.044715
 BY_ELEMENT: tuple[Function, ...] = ("gelu", "gelu_gradient", "adam")
-"""Functions of formulas whose arrays are flat, element by element, so that they may be taken piece by piece."""
+"""Elementwise functions of flat arrays, which may be computed piece by piece."""
 PIECE = 1 << 14
-"""Elements of a piece on the host: its intermediate results stay in the cache, and need no new pages of memory."""
+"""Elements of a piece on the host: its temporaries stay in the cache and need no new pages of memory."""
 
 
 def carry_out(function: Function, given: KernelArguments) -> None:
-    """The function on these arrays; on the host one of BY_ELEMENT goes piece by piece."""
-    for one in _pieces(given) if function in BY_ELEMENT and given.xp is np else (given,):
-        _carry_out_in_float32(function, one)
+    """Run the function on these arrays; on the host, elementwise functions run piece by piece."""
+    for piece in _pieces(given) if function in BY_ELEMENT and given.xp is np else (given,):
+        _carry_out_in_float32(function, piece)
 
 
 def _carry_out_in_float32(function: Function, given: KernelArguments) -> None:
-    """The function, in float32 where elements have 16 bits: sums and exponentials of those would not last."""
-    short = [one for one in (*given.into, *given.updates, *given.sources) if one.dtype.itemsize == 2]
+    """Run the function, in float32 where elements have 16 bits: their sums and exponentials would lose accuracy."""
+    short = [array for array in (*given.into, *given.updates, *given.sources) if array.dtype.itemsize == 2]
     if not short:
         KERNELS[function](given)
         return
     xp = given.xp
-    into = tuple(xp.empty(one.shape, xp.float32) if one.dtype.itemsize == 2 else one for one in given.into)
-    updates = tuple(_widened(xp, one) for one in given.updates)
-    sources = tuple(_widened(xp, one) for one in given.sources)
+    into = tuple(xp.empty(array.shape, xp.float32) if array.dtype.itemsize == 2 else array for array in given.into)
+    updates = tuple(_widened(xp, array) for array in given.updates)
+    sources = tuple(_widened(xp, array) for array in given.sources)
     KERNELS[function](replace(given, into=into, updates=updates, sources=sources))
-    for kept, found in zip((*given.into, *given.updates), (*into, *updates), strict=True):
-        if kept is not found:
-            kept[...] = _narrowed(xp, found, kept.dtype)
+    for kept, result in zip((*given.into, *given.updates), (*into, *updates), strict=True):
+        if kept is not result:
+            kept[...] = _narrowed(xp, result, kept.dtype)
 
 
 def _pieces(given: KernelArguments) -> Iterator[KernelArguments]:
@@ -59,20 +58,20 @@ def _pieces(given: KernelArguments) -> Iterator[KernelArguments]:
     for start in range(0, size, PIECE):
         part = slice(start, start + PIECE)
         into, updates, sources = (
-            tuple(one[part] for one in arrays) for arrays in (given.into, given.updates, given.sources)
+            tuple(array[part] for array in arrays) for arrays in (given.into, given.updates, given.sources)
         )
         yield replace(given, into=into, updates=updates, sources=sources)
 
 
 def _widened(xp: Any, array: Array) -> Array:
-    """Elements of 16 bits as float32; bfloat16 is kept as uint16, the upper half of its float32."""
+    """16-bit elements as float32; bfloat16 is stored as uint16, the upper half of its float32."""
     if array.dtype == xp.uint16:
         return (array.astype(xp.uint32) << 16).view(xp.float32)
     return array.astype(xp.float32) if array.dtype.itemsize == 2 else array
 
 
 def _narrowed(xp: Any, array: Array, dtype: Any) -> Array:
-    """The nearest elements of 16 bits, of two as near the even one; what is no number stays none."""
+    """The nearest 16-bit elements, ties to even; NaN stays NaN."""
     if dtype == xp.uint16:
         bits = array.view(xp.uint32)
         nearest = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(xp.uint16)
@@ -85,7 +84,7 @@ def _add_to(given: KernelArguments) -> None:
 
 
 def _add_region(given: KernelArguments) -> None:
-    """Adds what a block shares with another of the same matrix: with zeros, it is cut out of the other."""
+    """Adds the region that a block shares with another block of the same matrix; on zeros, it cuts the region out."""
     (source,), (update,) = given.sources, given.updates
     shared = shared_rectangle(*given.blocks)
     here, there = (
@@ -99,7 +98,7 @@ def _add_region(given: KernelArguments) -> None:
 
 
 def _cast(given: KernelArguments) -> None:
-    """The same numbers in the dtype of what is written."""
+    """The same numbers in the output's dtype."""
     given.into[0][...] = given.sources[0]
 
 
@@ -135,7 +134,7 @@ def _silu(xp: Any, x: Array) -> tuple[Array, Array]:
 
 
 def _swiglu(given: KernelArguments) -> None:
-    """Y = silu(gate) · up; gate and up are columns beside each other."""
+    """Y = silu(gate) · up; gate and up are neighbouring columns."""
     (x,) = given.sources
     given.into[0][...] = _silu(given.xp, x[:, 0::2])[0] * x[:, 1::2]
 
@@ -164,7 +163,7 @@ def _square_sum(given: KernelArguments) -> None:
 
 
 def _clip(given: KernelArguments) -> None:
-    """Scales a gradient so that the norm of all, whose square is given, is at most the limit."""
+    """Scales a gradient so that the norm of all gradients, whose square is an input, is at most the limit."""
     norm = given.xp.sqrt(given.sources[0])
     given.updates[0][...] *= given.xp.minimum(1.0, given.scalars["limit"] / (norm + 1e-6))[0, 0]
 
@@ -174,11 +173,11 @@ def _adam(given: KernelArguments) -> None:
     w, first, second = given.updates
     (g,) = given.sources
     rate, epsilon, decay = (given.scalars[name] for name in ("rate", "epsilon", "decay"))
-    one, two = given.scalars["beta1"], given.scalars["beta2"]
-    first[...] = one * first + (1 - one) * g
-    second[...] = two * second + (1 - two) * g * g
-    mean = first / (1 - one ** (given.count + 1))
-    spread = second / (1 - two ** (given.count + 1))
+    beta1, beta2 = given.scalars["beta1"], given.scalars["beta2"]
+    first[...] = beta1 * first + (1 - beta1) * g
+    second[...] = beta2 * second + (1 - beta2) * g * g
+    mean = first / (1 - beta1 ** (given.count + 1))
+    spread = second / (1 - beta2 ** (given.count + 1))
     w[...] -= rate * (mean / (given.xp.sqrt(spread) + epsilon) + decay * w)
 
 

@@ -1,4 +1,4 @@
-"""LayerNorm and RMSNorm on real arrays, from moments of whole rows; x̂ is a row divided by its deviation, or its size.
+"""LayerNorm and RMSNorm on arrays, from moments of whole rows; x̂ is a row divided by its deviation or its size.
 
 Source: Ba, Kiros, Hinton, "Layer Normalization", 2016; Zhang, Sennrich, "Root
 Mean Square Layer Normalization", 2019.
@@ -9,7 +9,7 @@ from quadrille.runtime.kernels.kernel_arguments import KernelArguments
 
 
 def row_moments(given: KernelArguments) -> None:
-    """Sums of the elements and of their squares, row by row."""
+    """The sums of the elements and of their squares, row by row."""
     (x,) = given.sources
     given.into[0][:, 0] = x.sum(axis=1)
     given.into[0][:, 1] = (x * x).sum(axis=1)
@@ -32,7 +32,7 @@ def normalise(given: KernelArguments) -> None:
 
 
 def normalise_sums(given: KernelArguments) -> None:
-    """Sums over columns of γ g and of γ g x̂, which the gradient needs of whole rows."""
+    """The sums over columns of γ g and of γ g x̂, which the gradient needs for whole rows."""
     gamma, g = given.sources[2:]
     hat, _ = _normalised(given)
     scaled = g * gamma
@@ -57,13 +57,13 @@ def normalise_parameter_sums(given: KernelArguments) -> None:
 
 
 def row_squares(given: KernelArguments) -> None:
-    """Sums of the squares of elements, row by row."""
+    """The sums of the squares of elements, row by row."""
     (x,) = given.sources
     given.into[0][:, 0] = (x * x).sum(axis=1)
 
 
 def _by_size(given: KernelArguments) -> tuple[Array, Array]:
-    """What x / size and 1 / size are, where the size of a row is the root of its mean square."""
+    """X / size and 1 / size, where the size of a row is the root of its mean square."""
     x, squares = given.sources[:2]
     inverse = 1 / given.xp.sqrt(squares / given.scalars["columns"] + given.scalars["epsilon"])
     return x * inverse, inverse
@@ -75,7 +75,7 @@ def rms_normalise(given: KernelArguments) -> None:
 
 
 def rms_sums(given: KernelArguments) -> None:
-    """Sums over columns of γ g x̂, which the gradient needs of whole rows."""
+    """The sums over columns of γ g x̂, which the gradient needs for whole rows."""
     gamma, g = given.sources[2:]
     hat, _ = _by_size(given)
     given.into[0][:, 0] = (g * gamma * hat).sum(axis=1)

@@ -1,7 +1,7 @@
-"""The two ends of a language model on real arrays: tables of words and of positions, and the cross entropy.
+"""The two ends of a language model on arrays: embeddings of tokens and positions, and the cross entropy.
 
-On a GPU the rows of an embedding's gradient are summed by atomic additions, in an
-order of the device's own, so its last bits may differ from run to run.
+On a GPU, atomic additions sum the rows of an embedding's gradient in an order of the device's own, so the last bits may
+differ from run to run.
 
 Source: CuPy documentation, "Differences between CuPy and NumPy", and cupyx.scatter_add.
 """
@@ -12,14 +12,14 @@ from quadrille.runtime.kernels.kernel_arguments import KernelArguments
 
 
 def _within(given: KernelArguments, tokens: Array, span: tuple[int, int]) -> tuple[Array, Array]:
-    """Which tokens lie in a span of the vocabulary, and where in it; 0 for the others."""
+    """Which tokens lie in a range of the vocabulary, and their index in it; index 0 for the others."""
     first, stop = span
     here = (tokens >= first) & (tokens < stop)
     return here, given.xp.where(here, tokens - first, 0)
 
 
 def embed(given: KernelArguments) -> None:
-    """The table's row of each token; nothing for tokens in other ranks' rows."""
+    """The table's row of each token; 0 for tokens whose rows are on other ranks."""
     tokens, table = given.sources
     here, index = _within(given, tokens[:, 0], given.blocks[1].rows)
     if table.shape[0]:
@@ -37,18 +37,18 @@ def embed_gradient(given: KernelArguments) -> None:
 
 
 def _positions(given: KernelArguments, block: Block, sequence: int) -> Array:
-    """The position, in its sequence, of each row of a block."""
+    """The position in its sequence of each row of a block."""
     return given.xp.arange(*block.rows) % sequence
 
 
 def add_positions(given: KernelArguments) -> None:
-    """Adds the row of each token's position in its sequence."""
+    """Adds the row of each token's position."""
     (table,) = given.sources
     given.updates[0][...] += table[_positions(given, given.blocks[-1], table.shape[0])]
 
 
 def position_sums(given: KernelArguments) -> None:
-    """Sums over sequences, one after the other; a block may begin and end within one."""
+    """The sums over sequences; a block may begin and end within a sequence."""
     (into,), (g,) = given.into, given.sources
     first, stop = given.blocks[0].rows
     sequence = into.shape[0]
@@ -64,7 +64,7 @@ def row_maxima(given: KernelArguments) -> None:
 
 
 def exponential_sums(given: KernelArguments) -> None:
-    """Row sums of exp(x - maximum), and x - maximum of the target where it lies in this rank's columns."""
+    """The row sums of exp(x - maximum), and x - maximum of the target if it lies in this rank's columns."""
     x, maxima, targets = given.sources
     shifted = x - maxima
     given.into[0][:, 0] = given.xp.exp(shifted).sum(axis=1)
@@ -74,7 +74,10 @@ def exponential_sums(given: KernelArguments) -> None:
 
 
 def cross_entropy(given: KernelArguments) -> None:
-    """Gradient (softmax(x) - target) · weight, and the rows' part of the loss: weight · Σ (log Σ exp - x of target)."""
+    """The gradient (softmax(x) - target) · weight, and the rows' part of the loss.
+
+    The loss is weight · Σ (log Σ exp - x of target).
+    """
     x, maxima, sums, targets = given.sources
     weight = given.scalars["weight"]
     towards_x = given.into[0]

@@ -1,10 +1,10 @@
-"""The program that runs another one on a host of a laboratory; also the agent by which mpirun reaches its hosts.
+"""A program that runs another program on a host of an emulated network; mpirun uses it in place of ssh.
 
     python -m quadrille.runtime.laboratory.enter HOST WORDS …
     python -m quadrille.runtime.laboratory.enter --agent [OPTIONS] ADDRESS WORDS …
 
-As an agent it is called as ssh would be: options, an address, and words for a
-shell.  It becomes the other program, so signals and exit status are that one's.
+As an agent it takes ssh's arguments: options, an address, and words for a shell. It replaces itself by the other
+program, so signals and exit status are those of that program.
 """
 
 import os
@@ -20,20 +20,20 @@ from quadrille.runtime.laboratory import namespaces, register
 
 
 def main(words: Sequence[str]) -> NoReturn:
-    """Become the words behind a host on that host."""
+    """Replace this process by a command on a host of the emulated network."""
     as_agent = words[:1] == ["--agent"]
-    place = next((number for number, word in enumerate(words) if not word.startswith("-")), len(words))
-    if len(words) < place + 2:
+    position = next((number for number, word in enumerate(words) if not word.startswith("-")), len(words))
+    if len(words) < position + 2:
         raise InputError("a host of the laboratory and a command are needed")
     entry = register.read(os.environ.get(LABORATORY, ""))
     if entry is None:
         raise InputError(f"laboratory {os.environ.get(LABORATORY, '')!r} is not up")
     by_address = {address: host for host, address in entry.addresses.items()}
-    host = by_address.get(words[place], words[place])
+    host = by_address.get(words[position], words[position])
     if host not in entry.addresses:
         raise InputError(f"host {host!r} is not in laboratory {entry.name!r}: it has {', '.join(entry.addresses)}")
     namespaces.enter(entry.namespaces[host], f"{entry.name}-{host.replace(':', '')}")
-    command = list(words[place + 1 :])
+    command = list(words[position + 1 :])
     if as_agent:
         # The words are for a shell, as ssh's are; Open MPI does not quote the path of its own folder in them.
         text = " ".join(command).replace(sys.prefix, shlex.quote(sys.prefix))

@@ -1,4 +1,4 @@
-"""Laboratories: brought up, listed, taken down, whatever happens in between."""
+"""Laboratories, the emulated networks of one machine: bring up, list, and take down, also after killed processes."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -19,15 +19,15 @@ PREFIX = "quadrille"
 
 @dataclass(frozen=True, slots=True)
 class Laboratory:
-    """What is to stand.
+    """The description of a laboratory to bring up.
 
     Parameters
     ----------
-    topology : what was asked for, as it was typed
-    wiring : what that comes to
-    rates : of each link, by its name [B/s]
-    in_full : the topology with all its rates, as `calibrate` takes it; empty where nothing says them
-    routing : the rule by which the wiring has its routes
+    topology : topology as the user typed it
+    wiring : namespace plan of the topology
+    rates : rate of each link by its name [B/s]
+    in_full : topology with all its rates, as `calibrate` takes it; empty if it cannot be written so
+    routing : routing rule of the plan
     """
 
     name: str
@@ -39,12 +39,12 @@ class Laboratory:
 
     @property
     def namespaces(self) -> dict[str, str]:
-        """The namespace of each place, by a name that says whose it is."""
+        """The namespace of each node, with the laboratory's name in it."""
         return {place: f"{PREFIX}-{self.name}-{place.replace(':', '')}" for place in self.wiring.places}
 
     @property
     def entry(self) -> LaboratoryRecord:
-        """What is entered of it, of no owner."""
+        """The register entry of the laboratory, without an owner."""
         return LaboratoryRecord(
             name=self.name,
             topology=self.topology,
@@ -57,16 +57,16 @@ class Laboratory:
 
 
 def up(laboratory: Laboratory, *, owned: bool = False) -> LaboratoryRecord:
-    """Bring a laboratory up; what an earlier one of this name left when it was killed is taken down first.
+    """Bring a laboratory up, after taking down what a killed one of the same name left behind.
 
     Parameters
     ----------
-    owned : whether it ends with this process
+    owned : whether the laboratory ends with this process
 
     Raises
     ------
-    InputError : not allowed here; a name that is taken
-    RunError : what the kernel refused; nothing is left then
+    InputError : no permission here, or a name that is taken
+    RunError : the kernel refused something; nothing is left then
     """
     namespaces.check_allowed()
     register.check_name(laboratory.name)
@@ -89,12 +89,12 @@ def up(laboratory: Laboratory, *, owned: bool = False) -> LaboratoryRecord:
 
 
 def _make_room(laboratory: Laboratory) -> None:
-    """Take down what killed processes have left, first of all of this name.
+    """Take down what killed processes left behind, first of all under this name.
 
     Raises
     ------
     InputError : a name that is taken
-    RunError : a laboratory of this name was left, and cannot be taken down
+    RunError : a laboratory of this name was left behind and cannot be taken down
     """
     standing = register.read(laboratory.name)
     if standing is not None and not standing.abandoned:
@@ -110,7 +110,7 @@ def _make_room(laboratory: Laboratory) -> None:
 
 
 def down(name: str) -> bool:
-    """Take a laboratory down, and what killed ones have left; whether there was one of this name."""
+    """Take a laboratory down, and those that killed processes left; returns whether it existed."""
     namespaces.check_allowed()
     register.check_name(name)
     with register.locked_register():
@@ -122,23 +122,20 @@ def down(name: str) -> bool:
 
 
 def links_down(entry: LaboratoryRecord) -> list[str]:
-    """Interfaces of a laboratory that somebody has taken down.
+    """The interfaces of a laboratory that somebody has taken down.
 
     >>> links_down(LaboratoryRecord(name="none", topology="", addresses={}, namespaces={}, rates={}))
     []
     """
-    found = []
+    interfaces = []
     for place, name in entry.namespaces.items():
         with suppress(RunError):  # one that is gone
-            found += [f"{one} of {place} is down" for one in namespaces.interfaces_down(name)]
-    return found
+            interfaces += [f"{interface} of {place} is down" for interface in namespaces.interfaces_down(name)]
+    return interfaces
 
 
 def clean() -> None:
-    """Take down what processes have left that were killed, laboratories and what their ranks had of shared memory.
-
-    What resists is left to others, with a remark.
-    """
+    """Take down the laboratories of killed processes and free their shared memory; failures become remarks."""
     remove_abandoned()
     for entry in register.every():
         if entry.abandoned:
@@ -150,7 +147,7 @@ def clean() -> None:
 
 @contextmanager
 def standing(laboratory: Laboratory) -> Iterator[LaboratoryRecord]:
-    """A laboratory for as long as this lasts; TERM and HUP end that as Ctrl-C does."""
+    """A context in which a laboratory is up. TERM and HUP end it as Ctrl-C does."""
     with signals_as_interrupts():
         entry = up(laboratory, owned=True)
         try:
@@ -160,11 +157,11 @@ def standing(laboratory: Laboratory) -> Iterator[LaboratoryRecord]:
 
 
 def _end(*own: LaboratoryRecord) -> None:
-    """Take down what this process has brought up, unless that was done and its name is another's by now.
+    """Take down what this process brought up, unless another process has done so and reuses the name.
 
     Parameters
     ----------
-    own : what is or was entered of it
+    own : entries that this process has registered for it
     """
     with register.locked_register():
         if not register.belongs_to_other(*own):

@@ -1,13 +1,13 @@
-"""What is made of a topology on one machine: places, cables, addresses and routes, as plain values."""
+"""The namespace plan of an emulated network: nodes, cables, addresses and routes, as plain values."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 HOST_INTERFACE, SWITCH_INTERFACE = "eth0", "port"
-"""The name of a host's only interface, and how those of switches begin."""
+"""The name of a host's only interface, and the prefix of a switch's interface names."""
 
 Pair = tuple[str, str]
-"""Addresses of a host that sends and of one that it sends to."""
+"""The addresses of a sending host and of a receiving host."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,10 +16,10 @@ class Port:
 
     Parameters
     ----------
-    place : the node that has it
-    interface : its name there
-    hardware : its hardware address
-    rate : of what leaves by it [B/s]; 0 for no limit
+    place : node that owns it
+    interface : interface name on that node
+    hardware : hardware address
+    rate : rate limit of outgoing packets; 0 for no limit [B/s]
     """
 
     place: str
@@ -30,7 +30,7 @@ class Port:
 
 @dataclass(frozen=True, slots=True)
 class VethPair:
-    """Two ends."""
+    """A cable: a pair of virtual Ethernet interfaces."""
 
     one: Port
     other: Port
@@ -38,15 +38,15 @@ class VethPair:
 
 @dataclass(frozen=True, slots=True)
 class ForwardingRoute:
-    """Where a place sends packets for a host.
+    """The next hop of a node for packets to a host.
 
     Parameters
     ----------
-    place : the node that forwards
-    target : address of the host
-    source : address of the host from which they come; empty for any
-    interface : by which they leave
-    next_hardware : of the other end of that cable
+    place : forwarding node
+    target : address of the receiving host
+    source : address of the sending host; empty for any
+    interface : outgoing interface
+    next_hardware : hardware address of the cable's other end
     """
 
     place: str
@@ -58,14 +58,14 @@ class ForwardingRoute:
 
 @dataclass(frozen=True, slots=True)
 class NamespacePlan:
-    """All that is to be made.
+    """All namespaces, cables and routes of an emulated network.
 
     Parameters
     ----------
-    name : of the topology
-    addresses : of each host, in the order of the topology's places
-    switches : the other places
-    passing : whose packets leave by a port that keeps a rate: addresses of source and target
+    name : name of the topology
+    addresses : address of each host, in the order of the topology's hosts
+    switches : names of all other nodes
+    passing : for each rate-limited port, the address pairs of source and target whose packets leave by it
     """
 
     name: str
@@ -85,7 +85,7 @@ class NamespacePlan:
 
 
 def is_of_cable(interface: str) -> bool:
-    """Whether an interface is an end of a cable, by its name; the kernel makes others in some namespaces.
+    """Whether an interface is the end of a cable, by its name. The kernel creates other interfaces in some namespaces.
 
     >>> [is_of_cable(name) for name in ("eth0", "port12", "lo", "tunl0")]
     [True, True, False, False]

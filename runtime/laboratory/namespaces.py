@@ -1,8 +1,7 @@
-"""Namespaces, cables, token buckets and routes, as Linux makes them.
+"""Network namespaces, cables, token buckets and routes, created through the Linux kernel.
 
-Nothing here touches an interface outside the namespaces that it is given: both
-ends of a cable are made inside.  The kernel's interface is spoken by pyroute2,
-so that no program of the system is needed.
+No interface outside the given namespaces is touched: both ends of a cable are created inside. pyroute2 speaks the
+kernel's netlink protocol, so no system program is needed.
 """
 
 import ctypes
@@ -37,32 +36,32 @@ LINK_SCOPE = 253  # RT_SCOPE_LINK of linux/rtnetlink.h: the other end is on the 
 MAIN_TABLE = 254
 IFF_UP = 1  # linux/if.h
 FIRST_TABLE = 1000
-"""Routing tables for packets of one source each, from this number on."""
+"""Number of the first routing table for packets of one source."""
 CLONE_NEWUTS, CLONE_NEWNET = 0x04000000, 0x40000000  # linux/sched.h
 CONGESTION_CONTROL = "reno"
-"""By which hosts share links, whatever this machine prefers: every kernel has it.
+"""The congestion control of all hosts, whatever the machine's default: every kernel has it.
 
-With BBR, the default of some, overlapped steps are 2 to 4 % longer, and their spread is twice as large.
+With BBR, the default of some machines, overlapped steps are 2 to 4 % longer and their spread is twice as large.
 Source: RFC 5681.
 """
 SETTINGS = Path("/proc/sys/net/ipv4")
-ANY_WAY = {"conf/all/rp_filter": "0", "conf/default/rp_filter": "0"}
-"""Of every place, whatever it has from this machine: packets come by a way that those back need not take."""
+ANY_PATH = {"conf/all/rp_filter": "0", "conf/default/rp_filter": "0"}
+"""Settings of every node: forward and return paths may differ."""
 CABLES = "cables are made by its module veth"
 BUCKETS = "token buckets are made by its module sch_tbf"
 TURNS = "pairs of hosts take turns by its modules sch_htb and cls_u32"
 RULES = "routes by source are found by its policy routing, CONFIG_IP_MULTIPLE_TABLES"
-"""What of a kernel a laboratory needs and some are built without."""
+"""Parts of the kernel that a laboratory needs and that some kernels lack, for messages."""
 END_SECONDS = 5.0
 TRY_NAMESPACE = f"import ctypes; raise SystemExit(ctypes.CDLL(None).unshare({CLONE_NEWNET}) != 0)"
 
 
 def check_allowed() -> None:
-    """Refuse a machine on which no laboratory can be made.
+    """Refuse a machine on which no laboratory can be created.
 
     Raises
     ------
-    InputError : no Linux, not root, or root of a container that may not
+    InputError : no Linux, not root, or root of a container without the permission
     """
     if not Path("/proc/self/ns/net").exists():
         raise InputError("a laboratory is made of Linux network namespaces, which this system does not have")
@@ -73,7 +72,7 @@ def check_allowed() -> None:
 
 
 def _may_make_namespaces() -> bool:
-    """Whether the kernel lets a child of this process have a network namespace of its own."""
+    """Whether the kernel lets a child of this process create a network namespace."""
     tried = subprocess.run([sys.executable, "-S", "-c", TRY_NAMESPACE], check=False, stderr=subprocess.DEVNULL)
     return tried.returncode == 0
 
@@ -83,15 +82,15 @@ def exists(name: str) -> bool:
 
 
 def build(wiring: NamespacePlan, names: Mapping[str, str]) -> None:
-    """Make all namespaces of a wiring and join them.
+    """Create and connect all namespaces of a plan.
 
     Parameters
     ----------
-    names : of the namespace of each place
+    names : namespace name of each node
 
     Raises
     ------
-    RunError : what the kernel refused
+    RunError : the kernel refused something
     """
     with _asked(f"a part of laboratory {wiring.name!r}"):
         for place, name in names.items():
@@ -101,22 +100,22 @@ def build(wiring: NamespacePlan, names: Mapping[str, str]) -> None:
 
 
 @contextmanager
-def _asked(what: str, made_by: str = "") -> Iterator[None]:
-    """What the kernel is asked for, which is named where it refuses.
+def _asked(request: str, made_by: str = "") -> Iterator[None]:
+    """A context for a request to the kernel; a refusal becomes an error that names the request.
 
     Parameters
     ----------
-    made_by : the part of the kernel that this takes, in words
+    made_by : part of the kernel that the request needs, in words
 
     Raises
     ------
-    RunError : it refused
+    RunError : the kernel refused
     """
     try:
         yield
     except (NetlinkError, OSError) as error:
         reason = error.args[1] if len(error.args) > 1 else error
-        raise RunError(f"the kernel refused {what}: {reason}" + (f" ({made_by})" if made_by else "")) from error
+        raise RunError(f"the kernel refused {request}: {reason}" + (f" ({made_by})" if made_by else "")) from error
 
 
 def _connect(wiring: NamespacePlan, names: Mapping[str, str]) -> None:
@@ -142,11 +141,11 @@ def _connect(wiring: NamespacePlan, names: Mapping[str, str]) -> None:
 
 
 def _set_up(wiring: NamespacePlan, names: Mapping[str, str]) -> None:
-    """How the kernel treats packets at each place, before that has a port."""
+    """Set the kernel's network settings of each node, before it has a port."""
     for place, name in names.items():
         own = {"ip_forward": "1"} if place in wiring.switches else {"tcp_congestion_control": CONGESTION_CONTROL}
         with inside(name):
-            for setting, value in (ANY_WAY | own).items():
+            for setting, value in (ANY_PATH | own).items():
                 with _asked(f"net.ipv4.{setting.replace('/', '.')} = {value} at {place}"):
                     (SETTINGS / setting).write_text(value)
 
@@ -159,13 +158,13 @@ def _lay(cable: VethPair, socket: Any, other_namespace: str) -> None:
 
 
 def socket_of(name: str) -> Any:
-    """A netlink socket that speaks with the kernel of a namespace."""
+    """A netlink socket of a namespace."""
     with inside(name):
         return IPRoute()
 
 
 def _start(socket: Any, port: Port, far: Port, address: str | None) -> int:
-    """The index of an interface that is up."""
+    """The index of an interface after it is brought up."""
     (index,) = socket.link_lookup(ifname=port.interface)
     with _asked(f"the port of {port.place} to {far.place}"):
         socket.link("set", index=index, state="up")
@@ -175,7 +174,7 @@ def _start(socket: Any, port: Port, far: Port, address: str | None) -> int:
 
 
 def _keep_rate(socket: Any, index: int, port: Port, far: Port, passing: Sequence[Pair]) -> None:
-    """Have what leaves by a port go at its rate, if it has one, and pairs of hosts take turns."""
+    """Limit the rate of a port, if it has a limit, and add fair queues for the pairs of hosts."""
     if not port.rate:
         return
     with _asked(f"the token bucket of {format_bytes_per_second(port.rate)} from {port.place} to {far.place}", BUCKETS):
@@ -185,18 +184,18 @@ def _keep_rate(socket: Any, index: int, port: Port, far: Port, passing: Sequence
 
 
 def interfaces_down(name: str) -> list[str]:
-    """Ends of cables in a namespace that were taken down; what the kernel makes there by itself never was up."""
+    """The cable ends in a namespace that were taken down. Interfaces that the kernel created were never up."""
     with socket_of(name) as kernel:
-        down = [one.get_attr("IFLA_IFNAME") for one in kernel.get_links() if not one["flags"] & IFF_UP]
+        down = [link.get_attr("IFLA_IFNAME") for link in kernel.get_links() if not link["flags"] & IFF_UP]
     return [interface for interface in down if is_of_cable(interface)]
 
 
 def _add_route(socket: Any, route: ForwardingRoute, index: int, hosts: Mapping[str, str]) -> None:
-    """A route, and the rule by which packets of one source take it.
+    """Add a route, and the rule by which packets of one source take it.
 
     Parameters
     ----------
-    hosts : by their addresses
+    hosts : host by address
     """
     table, whose = MAIN_TABLE, ""
     if route.source:
@@ -211,7 +210,7 @@ def _add_route(socket: Any, route: ForwardingRoute, index: int, hosts: Mapping[s
 
 @contextmanager
 def _known_already() -> Iterator[None]:
-    """What several routes need is made by the first."""
+    """A context that ignores "exists already": several routes need the same rule, and the first creates it."""
     try:
         yield
     except NetlinkError as error:
@@ -221,7 +220,7 @@ def _known_already() -> Iterator[None]:
 
 @contextmanager
 def inside(name: str) -> Iterator[None]:
-    """Within a namespace, for this thread.
+    """A context in which this thread is in a namespace.
 
     Raises
     ------
@@ -237,7 +236,7 @@ def inside(name: str) -> Iterator[None]:
 
 
 def enter(name: str, host: str) -> None:
-    """Within a namespace for good, for this process, on a host of that name.
+    """Move this process into a namespace for good, under the host name `host`.
 
     Raises
     ------
@@ -252,7 +251,7 @@ def enter(name: str, host: str) -> None:
 
 
 def _join(name: str) -> None:
-    """Take this thread into a namespace, which is not made where it is gone (pyroute2 would make another)."""
+    """Move this thread into an existing namespace. (pyroute2 would create a missing one.)"""
     try:
         there = os.open(FOLDER / name, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -269,11 +268,11 @@ def _set_namespace(handle: int) -> None:
 
 
 def remove(name: str) -> None:
-    """End what runs in a namespace, and the namespace with all its interfaces; nothing where it is gone.
+    """Kill the processes in a namespace and remove it with all its interfaces; does nothing if it is gone.
 
     Raises
     ------
-    RunError : a process in it that cannot be ended
+    RunError : a process in it that cannot be killed
     """
     if not exists(name):
         return
@@ -290,13 +289,13 @@ def remove(name: str) -> None:
 
 
 def processes(name: str) -> Iterator[int]:
-    """Those that run in a namespace; none where it is gone."""
+    """The processes in a namespace; none if it is gone."""
     try:
         wanted = (FOLDER / name).stat()
     except FileNotFoundError:
         return
     for entry in Path("/proc").glob("[0-9]*/ns/net"):
         with suppress(OSError):
-            found = entry.stat()
-            if (found.st_dev, found.st_ino) == (wanted.st_dev, wanted.st_ino):
+            status = entry.stat()
+            if (status.st_dev, status.st_ino) == (wanted.st_dev, wanted.st_ino):
                 yield int(entry.parts[2])

@@ -1,7 +1,7 @@
-"""What laboratories stand on this machine: a file for each, written before anything is made.
+"""The register of the laboratories on this machine: one file each, written before anything is created.
 
-A file lists the names of all namespaces that its laboratory may have made, so
-whatever was left by a process that was killed is found and taken down.
+A file lists all namespaces that its laboratory may have created. So the remains of a killed process can be found and
+taken down.
 """
 
 import fcntl
@@ -22,26 +22,26 @@ from quadrille.runtime.host.console import remark
 
 FOLDER = Path("/run/quadrille")
 LOOK_SECONDS, PATIENCE_SECONDS = 0.02, 2.0
-"""Between two looks at the lock of the register; after which time a word is said [s]."""
+"""The time between two attempts to lock the register, and the time after which a remark is printed [s]."""
 NAME = re.compile("[a-z0-9]{1,16}")
 SCHEMA = "quadrille/laboratory/1"
 
 
 class LaboratoryRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A laboratory.
+    """The register entry of a laboratory.
 
     Parameters
     ----------
-    name : its name
-    topology : what was asked for, as it was typed
-    addresses : of each host
-    namespaces : of each place, hosts and switches
-    rates : of each link, by its name [B/s]
-    in_full : the topology with the rates that its links have, as `calibrate` takes it; empty where nothing says them
-    routing : the rule of its routes
-    owner : process whose end is the laboratory's end, which the one that builds it always is; 0 once it stands, for
-        one that stays until it is taken down
-    owner_started : when that process started, in the kernel's clock ticks, which tells it from a later one
+    name : name
+    topology : topology as the user typed it
+    addresses : address of each host
+    namespaces : namespace of each node, hosts and switches
+    rates : rate of each link by its name [B/s]
+    in_full : topology with the rates of its links, as `calibrate` takes it; empty if it cannot be written so
+    routing : routing rule
+    owner : process whose end is the laboratory's end, as the building process always is; 0 once a laboratory is up that
+        stays until it is taken down
+    owner_started : start time of that process in the kernel's clock ticks, which tells it from a later process
     """
 
     name: str
@@ -56,16 +56,16 @@ class LaboratoryRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
     @property
     def abandoned(self) -> bool:
-        """Whether the process that owned it is gone."""
+        """Whether the owning process is gone."""
         return self.owner != 0 and processes.has_ended(self.owner, self.owner_started)
 
 
 def check_name(name: str) -> str:
-    """The name of a laboratory.
+    """The name, if it is a valid name of a laboratory.
 
     Raises
     ------
-    InputError : what cannot be part of a host's name
+    InputError : a text that cannot be part of a host name
     """
     if not NAME.fullmatch(name):
         raise InputError(f"laboratory {name!r:.40}: up to 16 small letters and digits are accepted")
@@ -82,7 +82,7 @@ def _agent_of(name: str) -> Path:
 
 @contextmanager
 def locked_register() -> Iterator[None]:
-    """One process of this machine at a time: nobody enters a laboratory between what is read here and written."""
+    """A context with an exclusive lock on the register of this machine."""
     FOLDER.mkdir(mode=0o755, exist_ok=True)
     folder = os.open(FOLDER, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -105,13 +105,13 @@ def _locked(folder: int) -> bool:
 
 
 def write(entry: LaboratoryRecord) -> None:
-    """Enter a laboratory; a reader sees all of it, or what was there before."""
+    """Write a laboratory's entry; readers see the complete new entry or the old one."""
     FOLDER.mkdir(mode=0o755, exist_ok=True)
     files.write_json(path_of(entry.name), entry, SCHEMA)
 
 
 def read(name: str) -> LaboratoryRecord | None:
-    """The laboratory of this name; None where there is none, or no longer: another process may end it at any time.
+    """The laboratory of this name; None if there is none. Another process may remove it at any time.
 
     Raises
     ------
@@ -127,20 +127,20 @@ def read(name: str) -> LaboratoryRecord | None:
 
 
 def write_agent(name: str, words: Sequence[str]) -> Path:
-    """The script that stands for ssh in a laboratory; a shell is told to run it, where /run forbids programs."""
+    """The script that replaces ssh in a laboratory. A shell runs it, because /run may forbid execution."""
     path = _agent_of(name)
     files.write_text(path, f'exec {shlex.join(words)} "$@"\n')
     return path
 
 
 def remove(name: str) -> None:
-    """Take a laboratory from the register."""
+    """Remove a laboratory's entry."""
     _agent_of(name).unlink(missing_ok=True)
     path_of(name).unlink(missing_ok=True)
 
 
 def every() -> Iterator[LaboratoryRecord]:
-    """All laboratories of this machine, by name; a file that holds something else is passed over with a remark."""
+    """All laboratories of this machine, by name; a file that holds something else is skipped with a remark."""
     for path in sorted(FOLDER.glob("*.json")):
         try:
             entry = read(path.stem)
@@ -152,19 +152,19 @@ def every() -> Iterator[LaboratoryRecord]:
 
 
 def belongs_to_other(*own: LaboratoryRecord) -> bool:
-    """Whether a laboratory was taken down since, and its name is that of one which another process brought up.
+    """Whether a laboratory was taken down in the meantime and another process has reused its name.
 
     Parameters
     ----------
-    own : what is or was entered of it
+    own : entries that this process has registered for it
     """
     with suppress(InputError):
-        found = read(own[0].name)
-        owners = {(one.owner, one.owner_started) for one in own}
-        return found is not None and (found.owner, found.owner_started) not in owners
+        current = read(own[0].name)
+        owners = {(record.owner, record.owner_started) for record in own}
+        return current is not None and (current.owner, current.owner_started) not in owners
     return False
 
 
 def own_start() -> tuple[int, int]:
-    """The owner that this process is, and when it started."""
+    """The process id and start time of this process."""
     return os.getpid(), processes.start_ticks(os.getpid())

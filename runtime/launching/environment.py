@@ -1,10 +1,9 @@
-"""What the launcher and its ranks are told: words on its command line, and variables of their environment.
+"""What the launcher and its ranks get: words on the launcher's command line, and environment variables.
 
-Ranks are bound to no core.  Two ranks on two cores, eight 1200^3 float64 products
-each, on a machine that others were using: bound to a core each 0.43 and 0.41 s,
-unbound 0.54, 0.43, 0.41 and 0.42 s; too few runs to show a difference.  What decides
-is that bound ranks with several BLAS threads, or of two jobs on one host, would
-share the same cores.
+Ranks are not bound to cores. Two ranks on two cores, eight 1200^3 float64 products each, on a shared machine: bound to
+a
+core each 0.43 and 0.41 s; unbound 0.54, 0.43, 0.41 and 0.42 s; the runs are too few to show a difference. The reason is
+another one: bound ranks with several BLAS threads, or bound ranks of two jobs on one host, would share the same cores.
 """
 
 import os
@@ -13,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
+import quadrille
 from quadrille.runtime.host.world import LAUNCH
 from quadrille.runtime.launching.launch_folder import memory_folder
 from quadrille.runtime.launching.mpirun import Mpi, allow_root, without_rank
@@ -23,16 +23,18 @@ ALLOCATIONS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "COBALT_
 
 
 def launcher_words(launcher: Mpi, ranks: int, options: Sequence[str], environment: Mapping[str, str]) -> list[str]:
-    """The launcher's program and its options; Open MPI must be told what to carry to other hosts."""
-    carried: list[str] = []
+    """The launcher's program and options. Open MPI needs the names of the variables that it forwards to other hosts."""
+    forwarded: list[str] = []
     if launcher.vendor == "Open MPI" and several_hosts(options, environment):
         names = [LAUNCH, "PYTHONPATH", "QUADRILLE_DEBUG"]
-        carried = [word for name in names if name in environment or name != "QUADRILLE_DEBUG" for word in ("-x", name)]
-    return [str(launcher.program), "-n", str(ranks), *carried, *options]
+        forwarded = [
+            word for name in names if name in environment or name != "QUADRILLE_DEBUG" for word in ("-x", name)
+        ]
+    return [str(launcher.program), "-n", str(ranks), *forwarded, *options]
 
 
 def several_hosts(options: Sequence[str], environment: Mapping[str, str]) -> bool:
-    """Whether the ranks may be spread over hosts: hosts are named, or a batch system gave them.
+    """Whether the ranks may be on several hosts: hosts are named, or a batch system allocated them.
 
     >>> several_hosts(["--host=a:2,b:2"], {}), several_hosts(["--map-by", "core"], {})
     (True, False)
@@ -41,19 +43,18 @@ def several_hosts(options: Sequence[str], environment: Mapping[str, str]) -> boo
     return named or any(variable in environment for variable in ALLOCATIONS)
 
 
-def rank_environment(
+def rank_variables(
     ranks: int, command: Sequence[str], options: Sequence[str], environment: Mapping[str, str]
 ) -> dict[str, str]:
-    """The environment of the ranks: this project importable, and BLAS threads that share the cores.
+    """The environment of the ranks: `quadrille` importable, and BLAS threads that share the cores evenly.
 
-    Over several hosts the number of threads is left to the runtime, which
-    knows how many ranks share a host.
+    Over several hosts the runtime sets the number of threads, because only it knows how many ranks share a host.
 
     Parameters
     ----------
-    command : of ours, which may ask for threads; empty where the ranks run another program
+    command : words of a Quadrille command, which may ask for threads; empty if the ranks run another program
     """
-    root = str(Path(__file__).resolve().parents[2])
+    root = str(import_folder())
     variables = without_rank(environment)
     variables["PYTHONPATH"] = os.pathsep.join(filter(None, (root, environment.get("PYTHONPATH"))))
     threads = threads_asked(command)
@@ -64,14 +65,14 @@ def rank_environment(
     return variables
 
 
-def launcher_environment(
+def launcher_variables(
     launcher: Mpi, ranks: int, options: Sequence[str], environment: Mapping[str, str], folder: str
 ) -> dict[str, str]:
-    """What Open MPI (4 and 5) reads from the environment; options on its command line go before.
+    """The variables that Open MPI (4 and 5) reads; options on its command line override them.
 
-    Other launchers do not look at these.  On one host, the Open MPI of this
-    Python's environment is told to look at no network but TCP: looking for
-    others costs a second at every start.  A site's own MPI keeps its defaults.
+    Other launchers ignore them. On one host, the Open MPI of this Python's environment is told to use no network but
+    TCP:
+    its search for other networks takes a second at every start. A site's own MPI keeps its defaults.
     """
     variables = allow_root() | {
         "PRTE_MCA_hwloc_default_binding_policy": "none",
@@ -93,8 +94,13 @@ def launcher_environment(
     return variables
 
 
+def import_folder() -> Path:
+    """The folder from which `quadrille` is imported: the clone (through its symbolic links) or site-packages."""
+    return Path(quadrille.__file__).parent.resolve().parent
+
+
 def threads_asked(command: Sequence[str]) -> str | None:
-    """The number of threads that a command asks for, if it is one.
+    """The number of threads that a command asks for; None if it does not.
 
     >>> threads_asked(["run", "--threads", "2"]), threads_asked(["run", "--threads=3"]), threads_asked(["run"])
     ('2', '3', None)
@@ -108,5 +114,5 @@ def threads_asked(command: Sequence[str]) -> str | None:
 
 
 def usable_cores() -> int:
-    """Number of cores that this process may use."""
+    """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0))

@@ -1,11 +1,11 @@
-"""What came of a launch: our exit status, and the line that says why where the ranks left none."""
+"""The exit status of a launch, and the line that explains a failure if the ranks left none."""
 
 import re
 from collections.abc import Sequence
 
 from quadrille.algorithms.errors import InputError
 from quadrille.runtime.host.progress_reports import RankProgress
-from quadrille.runtime.launching.hang_detection import told, where
+from quadrille.runtime.launching.hang_detection import describe_position, describe_ranks
 from quadrille.runtime.launching.interruption import INTERRUPTED
 from quadrille.runtime.launching.launcher_output import Failure, LauncherOutput, signal_name
 from quadrille.runtime.launching.mpirun import Mpi
@@ -14,27 +14,27 @@ from quadrille.runtime.launching.supervise import write_error
 LAST_SIGNAL = 64
 
 
-def verdict(
+def exit_status(
     status: int | None,
     output: LauncherOutput,
     launcher: Mpi,
     options: Sequence[str],
     ranks: Sequence[RankProgress] = (),
 ) -> int:
-    """Our exit status; a line is written if the ranks left none that says why, unless the user interrupted them.
+    """The exit status of the launch. It prints a line if no rank explained the failure, unless the user interrupted it.
 
     Parameters
     ----------
-    ranks : where in its schedule each rank was that left word
+    ranks : last reported progress of each rank
 
     Raises
     ------
-    InputError : the launcher refused its options, no rank ran
+    InputError : the launcher refused its options, and no rank ran
     """
     if status is None:
         return INTERRUPTED
-    if output.standstill:
-        write_error(f"quadrille: {output.standstill}; all ranks were ended\n")
+    if output.hang:
+        write_error(f"quadrille: {output.hang}; all ranks were ended\n")
         return 1
     if status == 0:
         return 0
@@ -52,11 +52,11 @@ def verdict(
 
 
 def failure_of_status(status: int, output: LauncherOutput, ranks: Sequence[RankProgress] = ()) -> Failure | None:
-    """The failure behind an exit status that no remark explains; None if the launcher itself refused.
+    """The failure behind an exit status without a remark; None if the launcher itself refused.
 
     Parameters
     ----------
-    ranks : that left word, so that the launcher did start them
+    ranks : progress reports; if there are any, the launcher did start the ranks
     """
     if ranks and output.aborting:
         return Failure()
@@ -66,19 +66,22 @@ def failure_of_status(status: int, output: LauncherOutput, ranks: Sequence[RankP
 
 
 def place_of(failure: Failure, ranks: Sequence[RankProgress]) -> str:
-    """Where the rank that failed was, or where all were if nobody knows which it is; empty where none left word.
+    """The last position of the failed rank, or of all ranks if it is unknown; empty without reports.
 
     >>> ranks = [RankProgress(rank, 1, 2, True, "'gather B'") for rank in range(2)]
     >>> place_of(Failure(rank=1), ranks), place_of(Failure(), ranks), place_of(Failure(), [])
     ("in 'gather B'", "(ranks 0, 1 in 'gather B')", '')
     """
     if failure.rank is None:
-        return f"({'; '.join(told(ranks))})" if ranks else ""
-    return next((where(one) for one in ranks if one.rank == failure.rank), "")
+        return f"({'; '.join(describe_ranks(ranks))})" if ranks else ""
+    return next((describe_position(progress) for progress in ranks if progress.rank == failure.rank), "")
 
 
 def explained(failure: Failure, output: LauncherOutput) -> bool:
-    """Whether the ranks' own lines say what happened: any for a refused input, else one of ours that names the rank."""
+    """Whether the ranks' own lines explain the failure.
+
+    For a refused input any line does; otherwise a Quadrille line that names the rank.
+    """
     if failure.signal is not None:
         return False
     if failure.status == 2:
@@ -87,10 +90,11 @@ def explained(failure: Failure, output: LauncherOutput) -> bool:
 
 
 def options_named(options: Sequence[str]) -> str:
+    """The launcher options as part of a message; empty if there are none."""
     return f" with options {' '.join(options)!r}" if options else ""
 
 
 def reason_in(status: int, output: LauncherOutput) -> str:
-    """The launcher's remarks as one line: the first paragraph, and the option it names."""
+    """The launcher's remarks as one line: the first paragraph, and the option that it names."""
     paragraphs = [" ".join(part.split()) for part in re.split(r"\n\s*\n", "\n\n".join(output.remarks))]
     return " ".join(paragraphs[:2]) or f"it ended with exit status {status}"

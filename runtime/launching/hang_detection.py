@@ -1,14 +1,15 @@
-"""Ranks that come no further: found from where they say they are, and told in one line.
+"""Hang detection: it finds ranks that make no progress, from their progress reports, and describes them in one line.
 
-A process that is stopped (SIGSTOP) ends the run after `STOPPED_SECONDS`.  Where a rank
-waits for others, none is at work of its own, and for `STANDSTILL_SECONDS` none takes a step and next to
-nothing arrives, something is broken between them: a link, or a peer that nobody sees.
-Ranks tell where they are by files in the launch's folder (`runtime/host/progress_reports.py`), so
-this sees those of this machine.  Where some are on others, only who is stopped is found: these may be at work.
-
-Where ranks speak over TCP, the peers of one that is killed see a closed connection and
-end all ranks before the launcher hears of it, and it names one of them.  So processes are
-watched (pidfd) from their first word on, and the order in which they end is remembered.
+Theory of operation
+-------------------
+- A stopped process (SIGSTOP) ends the run after `STOPPED_SECONDS`.
+- If some rank waits for others, no rank does local work, and for `STANDSTILL_SECONDS` no rank takes a step and almost
+  no bytes arrive, then something between the ranks is broken: a link, or a peer that nobody notices.
+- The reports are files in the launch's folder (`runtime/host/progress_reports.py`), so only ranks of this machine are
+  visible. If some ranks are elsewhere, only stopped processes are detected, as invisible ranks may be working.
+- When a rank is killed, its peers over TCP see a closed connection and abort all ranks before the launcher notices. The
+  launcher then names one of the peers. So all processes are watched (pidfd) from their first report on, and the order
+  in which they end is recorded.
 """
 
 import os
@@ -20,28 +21,29 @@ from contextlib import suppress
 from pathlib import Path
 
 from quadrille.runtime.host.processes import ending_signal, state
-from quadrille.runtime.host.progress_reports import RankProgress, every, watch_first_reports
+from quadrille.runtime.host.progress_reports import RankProgress, read_reports, watch_first_reports
 from quadrille.runtime.launching.launcher_output import Failure
 
 STOPPED_SECONDS = 10.0
 STANDSTILL_SECONDS = 60.0
 FEW_BYTES = 1 << 16
-"""What may arrive meanwhile: the launcher's own messages."""
+"""Bytes that may arrive in the meantime: the launcher's own messages."""
 MOST_TOLD = 4
+"""Most groups of ranks in one message."""
 LAUNCHER, WORDS = -1, -2
-"""Beside the ranks, among what is watched: the launcher, and the folder in which ranks leave word."""
+"""Keys of the watched launcher and of the folder with the reports; the other keys are ranks."""
 MOST_READ = 1 << 16
-"""Of what the kernel says of new files, at once [B]."""
+"""Bytes read at once from inotify."""
 NetworkDiagnosis = Callable[[], Sequence[str]]
-"""What is wrong with the network, as far as anybody can see from outside."""
+"""A function that returns visible faults of the network, in words."""
 
 
 class HangDetector:
-    """Looks at the ranks of a launch from time to time.
+    """Watches the ranks of a launch.
 
     Parameters
     ----------
-    ranks : how many there are, on all hosts
+    ranks : number of ranks, on all hosts
     """
 
     def __init__(self, folder: str, ranks: int, diagnose_network: NetworkDiagnosis = tuple) -> None:
@@ -54,37 +56,41 @@ class HangDetector:
         self.gone: list[list[Failure]] = []
 
     def rest(self, seconds: float, launcher: "subprocess.Popen[str]") -> None:
-        """Wait so long, or until the launcher or a rank has ended, or a rank has left its first word.
+        """Wait for some seconds, or until the launcher or a rank has ended, or a rank has written its first report.
 
-        Ranks that have ended within an op, or by a signal, are noted in `gone`, those found at one look together.
+        Ranks that ended during an op, or by a signal, are recorded in `gone`; ranks found in the same look are grouped.
         """
         if not self._watch(LAUNCHER, launcher.pid):
             with suppress(subprocess.TimeoutExpired):
                 launcher.wait(seconds)
             return
         self._watch_words()
-        new = [one for one in every(self._folder) if one.rank not in self._seen]
-        missed = {one.rank for one in new if not self._watch(one.rank, one.pid) and not state(one.pid)}
+        new = [progress for progress in read_reports(self._folder) if progress.rank not in self._seen]
+        missed = {
+            progress.rank
+            for progress in new
+            if not self._watch(progress.rank, progress.pid) and not state(progress.pid)
+        }
         ready, _, _ = select.select(list(self._handles.values()), [], [], 0.0 if missed else seconds)
         if self._handles.get(WORDS) in ready:
             os.read(self._handles[WORDS], MOST_READ)
         ended = missed | {rank for rank, handle in self._handles.items() if handle in ready}
-        self._note([one for one in every(self._folder) if one.rank in ended] if ended else [])
+        self._note([progress for progress in read_reports(self._folder) if progress.rank in ended] if ended else [])
 
     def _note(self, ranks: Sequence[RankProgress]) -> None:
-        """Keep how these ranks have ended; they are watched no longer."""
-        found = [
-            Failure(rank=one.rank, signal=number)
-            for one in ranks
-            if (number := ending_signal(one.pid, self._handles.get(one.rank))) is not None or one.words
+        """Record how these ranks ended and stop watching them."""
+        failures = [
+            Failure(rank=progress.rank, signal=number)
+            for progress in ranks
+            if (number := ending_signal(progress.pid, self._handles.get(progress.rank))) is not None or progress.words
         ]
-        if found:
-            self.gone.append(found)
-        for handle in [self._handles.pop(one.rank) for one in ranks if one.rank in self._handles]:
+        if failures:
+            self.gone.append(failures)
+        for handle in [self._handles.pop(progress.rank) for progress in ranks if progress.rank in self._handles]:
             os.close(handle)
 
     def _watch(self, rank: int, pid: int) -> bool:
-        """Watch a process; whether that can be."""
+        """Watch a process; returns whether that is possible."""
         if rank not in self._seen:
             with suppress(OSError, AttributeError):
                 self._handles[rank] = os.pidfd_open(pid)
@@ -92,69 +98,76 @@ class HangDetector:
         return rank in self._handles
 
     def _watch_words(self) -> None:
-        """Watch for first words, where that can be."""
+        """Watch for first reports, where that is possible."""
         if WORDS not in self._seen and (handle := watch_first_reports(self._folder)) is not None:
             self._handles[WORDS] = handle
         self._seen.add(WORDS)
 
     def close(self) -> None:
-        """Watch nothing any longer."""
+        """Stop watching."""
         for handle in self._handles.values():
             os.close(handle)
         self._handles.clear()
 
     def seen(self) -> str:
-        """Why the run has to be ended, in words; empty while it goes on."""
-        now, ranks = time.monotonic(), list(every(self._folder))
+        """The reason why the run must be ended, in words; empty while it makes progress."""
+        now, ranks = time.monotonic(), list(read_reports(self._folder))
         return self._one_stopped(ranks, now) or self._none_moves(ranks, now)
 
     def _one_stopped(self, ranks: Sequence[RankProgress], now: float) -> str:
-        found = {one.rank: one for one in ranks if state(one.pid) in ("T", "t")}
-        self._stopped = {rank: self._stopped.get(rank, now) for rank in found}
+        stopped = {progress.rank: progress for progress in ranks if state(progress.pid) in ("T", "t")}
+        self._stopped = {rank: self._stopped.get(rank, now) for rank in stopped}
         for rank, since in self._stopped.items():
             if now - since > STOPPED_SECONDS:
-                return f"rank {rank} has been stopped for {STOPPED_SECONDS:g} s (SIGSTOP) {where(found[rank])}"
+                position = describe_position(stopped[rank])
+                return f"rank {rank} has been stopped for {STOPPED_SECONDS:g} s (SIGSTOP) {position}"
         return ""
 
     def _none_moves(self, ranks: Sequence[RankProgress], now: float) -> str:
-        counts = [one.count for one in ranks]
+        counts = [progress.count for progress in ranks]
         all_are_seen = len(ranks) == self._ranks
-        none_works = any(one.waiting for one in ranks) and all(one.waiting or not one.words for one in ranks)
+        none_works = any(progress.waiting for progress in ranks) and all(
+            progress.waiting or not progress.words for progress in ranks
+        )
         waiting = all_are_seen and none_works
-        arrived = bytes_arrived(one.pid for one in ranks) if waiting else 0
+        arrived = bytes_arrived(progress.pid for progress in ranks) if waiting else 0
         if not waiting or counts != self._counts or arrived > self._arrived + FEW_BYTES:
             self._counts, self._arrived, self._since = counts, arrived, now
         if now - self._since <= STANDSTILL_SECONDS or not waiting:
             return ""
-        return f"no rank has come further for {STANDSTILL_SECONDS:g} s: " + "; ".join([*self._suspects(), *told(ranks)])
+        return f"no rank has come further for {STANDSTILL_SECONDS:g} s: " + "; ".join(
+            [*self._suspects(), *describe_ranks(ranks)]
+        )
 
 
-def told(ranks: Iterable[RankProgress]) -> list[str]:
-    """Who is in which op.
+def describe_ranks(ranks: Iterable[RankProgress]) -> list[str]:
+    """The positions of all ranks, grouped.
 
-    >>> told([RankProgress(rank, 1, 1, True, "'gather B'") for rank in range(2)] + [RankProgress(2, 1, 9, False, "")])
+    >>> progress = [RankProgress(rank, 1, 1, True, "'gather B'") for rank in range(2)]
+    >>> describe_ranks([*progress, RankProgress(2, 1, 9, False, "")])
     ["ranks 0, 1 in 'gather B'", 'rank 2 at its end']
     """
     groups: dict[str, list[int]] = {}
-    for one in ranks:
-        groups.setdefault(where(one), []).append(one.rank)
+    for progress in ranks:
+        groups.setdefault(describe_position(progress), []).append(progress.rank)
     return [
         f"rank{'s' if len(group) > 1 else ''} {', '.join(map(str, group))} {words}"
         for words, group in list(groups.items())[:MOST_TOLD]
     ]
 
 
-def where(one: RankProgress) -> str:
-    return f"in {one.words}" if one.words else "at its end" if one.count > 1 else "at its start"
+def describe_position(progress: RankProgress) -> str:
+    """The position of a rank in words."""
+    return f"in {progress.words}" if progress.words else "at its end" if progress.count > 1 else "at its start"
 
 
 def bytes_arrived(pids: Iterable[int]) -> int:
-    """Bytes that have come in at the interfaces of these processes, where their network is not this process's."""
-    found = 0
+    """Bytes received on the interfaces of these processes, for processes in another network namespace than this one."""
+    total = 0
     own = Path("/proc/self/ns/net").readlink()
     for pid in pids:
         with suppress(OSError):
             if Path(f"/proc/{pid}/ns/net").readlink() != own:
                 lines = Path(f"/proc/{pid}/net/dev").read_text().splitlines()[2:]
-                found += sum(int(line.partition(":")[2].split()[0]) for line in lines if "lo:" not in line)
-    return found
+                total += sum(int(line.partition(":")[2].split()[0]) for line in lines if "lo:" not in line)
+    return total

@@ -1,15 +1,12 @@
 """`quadrille launch`: start the ranks of a command under the right mpirun, and end them all together.
 
-How a rank's fate is known.  Every rank runs under `mpi4py.run`, which turns an
-uncaught exception or a non-zero exit into MPI_Abort, so that no other rank
-waits for it in MPI_Finalize.  The launcher program (mpirun) then ends the job and
-says on stderr which rank it was and by which status or signal; `launcher_output.py` reads
-that.  A status file per rank was rejected: a killed rank cannot write one, and
-after the killing every other rank has not written one either.
+How a rank's end is known: every rank runs under `mpi4py.run`, which turns an uncaught exception or a non-zero exit into
+MPI_Abort, so no other rank waits for it in MPI_Finalize. The launcher (mpirun) then ends the job and reports on stderr
+which rank failed and by which status or signal; `launcher_output.py` parses the report. Status files per rank do not
+work: a killed rank cannot write one, and after a kill the other ranks have not written theirs either.
 
-How nothing is left behind.  `supervise.py` ends the launcher and all that carries
-the name of the launch's folder (`launch_folder.py`).  Each rank asks the kernel to
-be killed when its mpirun dies.
+How nothing is left behind: `supervise.py` ends the launcher and every process that carries the name of the launch's
+folder (`launch_folder.py`). Each rank asks the kernel to kill it when its mpirun dies.
 """
 
 import os
@@ -19,16 +16,16 @@ import tempfile
 from collections.abc import Mapping, Sequence
 
 from quadrille.algorithms.errors import InputError, RunError
-from quadrille.runtime.host.progress_reports import every
+from quadrille.runtime.host.progress_reports import read_reports
 from quadrille.runtime.host.world import LABORATORY, LAUNCH
 from quadrille.runtime.launching.environment import (
-    launcher_environment,
+    launcher_variables,
     launcher_words,
-    rank_environment,
+    rank_variables,
     several_hosts,
     usable_cores,
 )
-from quadrille.runtime.launching.exit_status import verdict
+from quadrille.runtime.launching.exit_status import exit_status
 from quadrille.runtime.launching.hang_detection import NetworkDiagnosis
 from quadrille.runtime.launching.interruption import INTERRUPTED
 from quadrille.runtime.launching.launch_folder import (
@@ -45,7 +42,7 @@ END_WITH_MPIRUN = f"import ctypes; ctypes.CDLL(None).prctl({PR_SET_PDEATHSIG}, {
 START_OF_RANK = END_WITH_MPIRUN + "from mpi4py.run import main; main()"
 START_OF_PROGRAM = END_WITH_MPIRUN + "import os, sys; os.execvp(sys.argv[1], sys.argv[1:])"
 MOST_RANKS_A_CORE = 64
-"""Ranks a core beyond which a host is refused: each takes some 60 MB and its turn."""
+"""Most ranks per core; more are refused, because each takes about 60 MB and its share of the core."""
 
 
 def launch(
@@ -58,17 +55,17 @@ def launch(
     starter: Sequence[str] = (),
     diagnose_network: NetworkDiagnosis = tuple,
 ) -> int:
-    """Exit status of `command` on `ranks` ranks: 0, 1 (it failed), 2 (an input that cannot be) or 130 (interrupted).
+    """The exit status of `command` on `ranks` ranks: 0, 1 (it failed), 2 (wrong input) or 130 (interrupted).
 
     Parameters
     ----------
     ranks : number of processes
-    command : words given to each rank's program
-    launcher_options : words given to mpirun as they are
-    program : how Python is told what a rank runs; None where the command is a program of its own
-    environment : this process's environment if not given
-    starter : words that start mpirun, where it does not run as this process does
-    diagnose_network : what is wrong with the network, asked for where no rank comes any further
+    command : words passed to each rank's program
+    launcher_options : words passed to mpirun unchanged
+    program : Python arguments that select what a rank runs; None if the command is a program of its own
+    environment : environment variables; those of this process if not given
+    starter : words that start mpirun somewhere else than in this process's namespace
+    diagnose_network : returns visible network faults; called if no rank makes progress
 
     Raises
     ------
@@ -77,45 +74,45 @@ def launch(
     """
     if ranks < 1:
         raise InputError(f"-n {ranks}: the number of ranks is a whole number from 1")
-    surroundings = dict(os.environ if environment is None else environment)
-    _check_crowd(ranks, launcher_options, surroundings)
-    launcher = find_launcher(loaded_mpi(surroundings), surroundings)
+    variables_here = dict(os.environ if environment is None else environment)
+    _check_rank_count(ranks, launcher_options, variables_here)
+    launcher = find_launcher(loaded_mpi(variables_here), variables_here)
     remove_abandoned()
     with tempfile.TemporaryDirectory(prefix=folder_prefix(), dir=memory_folder(), ignore_cleanup_errors=True) as folder:
         own_words = command if program is not None else ()
-        variables = rank_environment(ranks, own_words, launcher_options, surroundings) | {LAUNCH: folder}
-        variables |= launcher_environment(launcher, ranks, launcher_options, surroundings, folder)
-        words = launcher_words(launcher, ranks, launcher_options, surroundings)
+        variables = rank_variables(ranks, own_words, launcher_options, variables_here) | {LAUNCH: folder}
+        variables |= launcher_variables(launcher, ranks, launcher_options, variables_here, folder)
+        words = launcher_words(launcher, ranks, launcher_options, variables_here)
         start = [START_OF_PROGRAM] if program is None else [START_OF_RANK, *program]
         rank = [sys.executable, "-P", "-c", *start, *command]
         status, output = supervise([*starter, *words, *rank], variables, folder, ranks, diagnose_network)
-        ranks_told = list(every(folder))
+        reports = list(read_reports(folder))
         remove_partial_files(folder)
-    return verdict(status, output, launcher, launcher_options, ranks_told)
+    return exit_status(status, output, launcher, launcher_options, reports)
 
 
-def launch_or_raise(what: str, ranks: int, command: Sequence[str], *, program: Sequence[str] = PROGRAM) -> None:
-    """A launch that must not fail, for a study of which it is a part.
+def launch_or_raise(name: str, ranks: int, command: Sequence[str], *, program: Sequence[str] = PROGRAM) -> None:
+    """Launch a command that must succeed, for a study of which it is a part.
 
     Raises
     ------
-    InputError, RunError : what it was, in the kind of its exit status
-    KeyboardInterrupt : it was interrupted
+    InputError, RunError : the launch failed, by the kind of its exit status
+    KeyboardInterrupt : the launch was interrupted
     """
-    raise_for_status(what, launch(ranks, command, program=program))
+    raise_for_status(name, launch(ranks, command, program=program))
 
 
-def raise_for_status(what: str, status: int) -> None:
-    """Raises what an exit status other than 0 stands for, as `launch_or_raise` does."""
+def raise_for_status(name: str, status: int) -> None:
+    """Raise the exception for a non-zero exit status, as `launch_or_raise` does."""
     if status == INTERRUPTED:
-        raise KeyboardInterrupt(f"{what} was interrupted")
+        raise KeyboardInterrupt(f"{name} was interrupted")
     if status:
         kind = InputError if status == InputError.exit_status else RunError
-        raise kind(f"{what} ended with status {status}; the line above says why")
+        raise kind(f"{name} ended with status {status}; the line above says why")
 
 
-def _check_crowd(ranks: int, options: Sequence[str], environment: Mapping[str, str]) -> None:
-    """Refuse so many ranks on this one host, which all hosts of a laboratory are, that starting them exhausts it."""
+def _check_rank_count(ranks: int, options: Sequence[str], environment: Mapping[str, str]) -> None:
+    """Refuse more ranks on this host than it can start; all hosts of an emulated network are this host."""
     most = MOST_RANKS_A_CORE * usable_cores()
     in_laboratory = LABORATORY in environment
     if ranks > most and (in_laboratory or not several_hosts(options, environment)):
@@ -124,7 +121,7 @@ def _check_crowd(ranks: int, options: Sequence[str], environment: Mapping[str, s
 
 
 def split_launcher_options(words: Sequence[str], commands: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The launcher's options and the command: all words before and from the first name of a command.
+    """The launcher's options and the command: all words before, and from, the first command name.
 
     >>> split_launcher_options(["--map-by", "core", "run", "--seed", "1"], ["run", "calibrate"])
     (['--map-by', 'core'], ['run', '--seed', '1'])

@@ -1,8 +1,7 @@
-"""The folder of a launch: what its ranks leave behind when they are killed is found by it, and removed with it.
+"""The folder of a launch: it records everything that killed ranks may leave behind, and is removed at the end.
 
-All processes of one launch carry the name of its folder in their environment
-(`QUADRILLE_LAUNCH`): shared memory and the files being written are noted in it.  The name
-says which process started it, and when that began.
+All processes of a launch have the folder's name in their environment (`QUADRILLE_LAUNCH`). Shared memory lives in the
+folder, and a list of the files being written. The folder's name holds the launching process and its start time.
 """
 
 import contextlib
@@ -17,32 +16,33 @@ from quadrille.runtime.host import processes
 from quadrille.runtime.host.world import LAUNCH
 
 PARTIAL_FILES = "partial files"
-"""In the folder of a launch: paths of the files that its ranks are writing, a NUL between two."""
+"""A file in the folder: the paths of the files that the ranks are writing, separated by NUL."""
 FOLDER_NAME = re.compile(r"quadrille-(\d+)-(\d+)-\w+")
-"""The process that launched, when it began, and a word by chance."""
+"""The launching process, its start time, and a random word."""
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the folder made in it has a name of its own
 
 
 def memory_folder() -> str | None:
-    """Where shared memory is kept as files; None (the usual place for temporary files) if there is none.
+    """The folder for shared memory files; None, which means the temporary folder, if there is none.
 
-    Killed ranks leave their segments of shared memory behind, so these are
-    made in the launch's own folder, which is removed with all that is in it.
+    Killed ranks leave shared memory segments behind. So the segments are created in the launch's folder, which is
+    removed
+    with its contents.
     """
     return str(SHARED_MEMORY) if os.access(SHARED_MEMORY, os.W_OK) else None
 
 
 def folder_prefix() -> str:
-    """What the name of the folder of a launch by this process begins with."""
+    """The first part of the name of a launch folder of this process."""
     own = os.getpid()
     return f"quadrille-{own}-{processes.start_ticks(own)}-"
 
 
 def remove_abandoned() -> None:
-    """Remove the folders of launches that were killed before they could do it; nobody else would free their memory."""
+    """Remove the folders of launches that were killed; nobody else would free their shared memory."""
     for folder in Path(memory_folder() or tempfile.gettempdir()).glob("quadrille-*"):
-        found = FOLDER_NAME.fullmatch(folder.name)
-        if found and processes.has_ended(int(found[1]), int(found[2])) and not processes_of_launch(str(folder)):
+        match = FOLDER_NAME.fullmatch(folder.name)
+        if match and processes.has_ended(int(match[1]), int(match[2])) and not processes_of_launch(str(folder)):
             with contextlib.suppress(OSError):
                 if folder.stat().st_uid == os.geteuid():
                     remove_partial_files(str(folder))
@@ -50,27 +50,27 @@ def remove_abandoned() -> None:
 
 
 def note_partial_files(folder: str | None, paths: Sequence[Path]) -> None:
-    """Have the launch whose folder this is remove these files at its end, should no rank live to do it.
+    """Record files that the launch removes at its end, in case no rank survives to do so.
 
-    Nothing is noted outside a launch, or on another host than the launcher's.
+    Nothing is recorded outside a launch, or on hosts other than the launcher's.
     """
     if folder and Path(folder).is_dir():
         Path(folder, PARTIAL_FILES).write_text("\0".join(map(str, paths)))
 
 
 def remove_partial_files(folder: str) -> None:
-    """Remove what killed ranks left of the files they were writing; a finished file has another name."""
+    """Remove the partial files of killed ranks; a finished file has another name."""
     with contextlib.suppress(OSError):
         for path in filter(None, Path(folder, PARTIAL_FILES).read_text().split("\0")):
             Path(path).unlink(missing_ok=True)
 
 
 def processes_of_launch(mark: str) -> list[int]:
-    """Processes of this host whose environment says that they belong to the launch `mark`."""
+    """The processes of this host whose environment holds the launch `mark`."""
     wanted = f"{LAUNCH}={mark}\0".encode()
-    found = []
+    pids = []
     for entry in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):
             if wanted in entry.read_bytes():
-                found.append(int(entry.parent.name))
-    return found
+                pids.append(int(entry.parent.name))
+    return pids

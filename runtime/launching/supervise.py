@@ -1,8 +1,7 @@
-"""The launcher while it runs: its stderr passed on, its end awaited, and no process of it left.
+"""Supervision of the launcher: pass on its stderr, wait for its end, and end all its processes.
 
-mpirun runs in a session of its own, is told to end when this process dies, and is
-killed if it does not end soon after a failure.  Whatever still carries the mark of
-the launch (`launch_folder.py`) at the end is killed.
+mpirun runs in its own session. The kernel tells it to end when this process dies. It is killed if it does not end soon
+after a failure. At the end, every process that still carries the mark of the launch (`launch_folder.py`) is killed.
 """
 
 import contextlib
@@ -22,7 +21,7 @@ from quadrille.runtime.launching.launcher_output import LauncherOutput
 
 LOOK_SECONDS = 0.25
 GRACE_SECONDS = 5.0
-"""What mpirun gets to end by itself, after a failure and after being told to."""
+"""The time for mpirun to end by itself after a failure, or after SIGTERM [s]."""
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
@@ -33,33 +32,33 @@ def supervise(
     ranks: int,
     diagnose_network: NetworkDiagnosis = tuple,
 ) -> tuple[int | None, LauncherOutput]:
-    """The launcher's exit status (None: interrupted) and what it said; no process of it is left.
+    """The launcher's exit status (None if interrupted) and its output. No process of the launch is left.
 
     Parameters
     ----------
-    mark : the folder of the launch, which all its processes carry
-    ranks : how many were asked for
-    diagnose_network : what is named beside the ranks where none of them comes any further
+    mark : folder of the launch, whose name all its processes carry
+    ranks : number of ranks
+    diagnose_network : returns visible network faults; called if no rank makes progress
     """
-    output, standstill = LauncherOutput(), HangDetector(mark, ranks, diagnose_network)
+    output, detector = LauncherOutput(), HangDetector(mark, ranks, diagnose_network)
     with signals_as_interrupts(), open_launcher(words, environment) as process:
         reader = threading.Thread(target=pass_on, args=(process, output), daemon=True)
         reader.start()
         status: int | None = None
         try:
-            status = wait_for(process, output, standstill)
+            status = wait_for(process, output, detector)
         except KeyboardInterrupt:
             pass
         finally:
             end_all(process, mark)
         reader.join(GRACE_SECONDS)
-    output.gone = standstill.gone
-    standstill.close()
+    output.gone = detector.gone
+    detector.close()
     return status, output
 
 
 def open_launcher(words: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[str]:
-    """The launcher, started in a session of its own; it is told to end if this process dies."""
+    """The launcher, started in its own session; the kernel ends it if this process dies."""
     libc = ctypes.CDLL(None, use_errno=True)
 
     def end_with_parent() -> None:
@@ -79,7 +78,7 @@ def open_launcher(words: Sequence[str], environment: Mapping[str, str]) -> subpr
 
 
 def pass_on(process: subprocess.Popen[str], output: LauncherOutput) -> None:
-    """Write the ranks' own lines to stderr as they come (their stdout is this process's)."""
+    """Write the ranks' own lines to stderr as they arrive; their stdout is this process's."""
     assert process.stderr is not None
     for line in process.stderr:
         write_error("".join(output.feed(line)))
@@ -92,20 +91,17 @@ def write_error(text: str) -> None:
         sys.stderr.flush()
 
 
-def wait_for(process: subprocess.Popen[str], output: LauncherOutput, standstill: HangDetector) -> int:
-    """The launcher's exit status; after a failure it gets a while to end, and is then ended.
-
-    Where the ranks come no further, it is ended and what is known of it is noted.
-    """
+def wait_for(process: subprocess.Popen[str], output: LauncherOutput, detector: HangDetector) -> int:
+    """The launcher's exit status. After a failure or a hang, it gets some time to end and is then ended."""
     failed_at: float | None = None
     while True:
-        standstill.rest(LOOK_SECONDS, process)
+        detector.rest(LOOK_SECONDS, process)
         if (status := process.poll()) is not None:
-            standstill.rest(0.0, process)  # ranks that ended since
+            detector.rest(0.0, process)  # ranks that ended since
             return status
         if output.failure is None:
-            output.standstill = standstill.seen()
-            if output.standstill:
+            output.hang = detector.seen()
+            if output.hang:
                 return 1
             continue
         failed_at = failed_at or time.monotonic()
@@ -115,7 +111,7 @@ def wait_for(process: subprocess.Popen[str], output: LauncherOutput, standstill:
 
 @contextlib.contextmanager
 def signals_as_interrupts() -> Iterator[None]:
-    """TERM and HUP end a launch as Ctrl-C does."""
+    """A context in which TERM and HUP end a launch as Ctrl-C does."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -132,7 +128,7 @@ def signals_as_interrupts() -> Iterator[None]:
 
 
 def end_all(process: subprocess.Popen[str], mark: str) -> None:
-    """End the launcher, its group, and every process on this host that carries `mark`."""
+    """End the launcher, its process group, and every process on this host that carries `mark`."""
     if process.poll() is None:
         signal_group(process.pid, signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -1,18 +1,17 @@
-"""What every host gets of every other while all send at once: rounds in which the links between hosts are full.
+"""All-pairs rates: the rate from every host to every other host while all hosts send at once and fill their links.
 
-In round s = 1 … hosts - 1 host i sends to host (i + s) mod hosts, in chunks as runs do, several of them under way,
-for a fixed time by its own clock.  Who receives counts what comes in a window, once TCP has settled:
+In round s = 1 … hosts - 1, host i sends to host (i + s) mod hosts for a fixed time by its own clock, in chunks as runs
+send them, with several chunks in flight. The receiver counts the bytes that arrive in a window, after TCP has settled:
 
     |-- settling --|---- window ----|- margin -|
-    sent       ████████████████████████████████ and an empty message for each that is received at once
+    sent       ████████████████████████████████ and one empty message for each posted receive
     counted        ░░░░░░░░░░░░░░░░░
 
-Then two or three rounds in which each host sends or receives: where all do both, what a host receives is held up by its
-own answers, which wait behind what it sends, and behind a slow link they wait so long that the other direction of its
-cable looks slow, too.
+Then follow two or three one-way rounds. Where a host both sends and receives, its acknowledgements queue behind its own
+messages; behind a slow link they wait so long that the other direction of the cable looks slow, too.
 
-An empty message is the last of its place, so every receive ends, whatever the clocks of others say, and nothing is
-left.
+An empty message is the last message for its receive. So every receive ends, whatever the clocks of other hosts say, and
+no message is left.
 """
 
 import time
@@ -25,27 +24,28 @@ from mpi4py import MPI
 from quadrille.runtime.carriers.message_options import CHUNK_BYTES, MessageOptions
 from quadrille.runtime.host.progress_reports import report_progress
 from quadrille.runtime.measuring.points import FlowPoint
+from quadrille.runtime.measuring.sizes import FULL, CalibrationSizes
 
-SETTLING_SECONDS, WINDOW_SECONDS, MARGIN_SECONDS = 0.2, 0.35, 0.02
-"""Sixteen hosts take about ten seconds; ranks leave a barrier within less than the margin."""
+MARGIN_SECONDS = 0.02
+"""The time after the window; ranks leave a barrier within less [s]."""
 UNDER_WAY = 3
-"""Chunks sent at once: they keep a link busy while answers come, and wait before one that several hosts share.
+"""Chunks in flight: they keep a link busy while acknowledgements arrive, and queue at a link that several hosts share.
 
-Where more wait than there is room for, packets are lost, and what then waits in a receiver for those sent again looks
-like a rate: up to 1.15 times the link's with 16 of them (eight hosts, two leaves at 2:1, 200 Mbit/s), with 4 up to 1.08
-and with 3 up to 1.03 (sixteen hosts at 8:1).
+With more chunks than buffer space, packets are lost, and the retransmitted data look like a higher rate: up to 1.15
+times the link's rate with 16 chunks (eight hosts, two leaves at 2:1, 200 Mbit/s), up to 1.08 with 4, and up to 1.03
+with 3 (sixteen hosts at 8:1).
 """
 CHUNK_SECONDS = 0.01
-"""A chunk takes a link no longer than this, or slow links would carry too few of them to count."""
+"""The longest time of a chunk on a link; otherwise slow links would carry too few chunks to count."""
 LEAST_BYTES = 1 << 10
 
 Arrival = tuple[float, int]
-"""When a chunk had come, from the beginning of its round [s], and its bytes."""
+"""The arrival of a chunk: seconds since the start of its round, and its bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """A round as one rank sees it: whom it sends to and receives from, if anybody, in chunks of how many bytes."""
+    """One rank's part in a round: its target and its source, if any, and the chunk size."""
 
     target: int | None
     source: int | None
@@ -53,7 +53,7 @@ class Flow:
 
 
 def pairs(hosts: int) -> list[dict[int, int]]:
-    """Who sends to whom in each round.
+    """The senders and their targets in each round.
 
     >>> pairs(3)
     [{0: 1, 1: 2, 2: 0}, {0: 2, 1: 0, 2: 1}, {0: 1}, {2: 0}, {1: 2}]
@@ -67,31 +67,38 @@ def pairs(hosts: int) -> list[dict[int, int]]:
 
 
 def measure_all_pairs(
-    communicator: MPI.Intracomm, bytes_per_second: float, message_options: MessageOptions
+    communicator: MPI.Intracomm,
+    bytes_per_second: float,
+    message_options: MessageOptions,
+    sizes: CalibrationSizes = FULL,
 ) -> list[FlowPoint]:
-    """What came of all flows of all rounds; all ranks call it, one on each host, and get the same.
+    """The measured flows of all rounds; a collective call of one rank on each host, with the same result on all.
 
     Parameters
     ----------
-    bytes_per_second : of a link, roughly
-    message_options : how messages go
+    bytes_per_second : approximate rate of a link
+    message_options : how messages are sent
     """
     rank, hosts = communicator.Get_rank(), communicator.Get_size()
     chunk = chunk_bytes(bytes_per_second, message_options)
-    found = []
+    points = []
     for number, targets in enumerate(pairs(hosts), start=1):
         source = next((sender for sender, target in targets.items() if target == rank), None)
         communicator.Barrier()
-        chunks = arrivals(communicator, Flow(targets.get(rank), source, chunk), message_options.poll_sleep_seconds)
+        chunks = arrivals(
+            communicator, Flow(targets.get(rank), source, chunk), message_options.poll_sleep_seconds, sizes
+        )
         if source is not None:
-            found.append(FlowPoint(number, source, rank, rate_of(chunks)))
+            points.append(FlowPoint(number, source, rank, rate_of(chunks, sizes)))
         report_progress()
-    every: list[list[FlowPoint]] = communicator.allgather(found)
-    return sorted((point for points in every for point in points), key=lambda point: (point.round, point.receiver))
+    points_of_ranks: list[list[FlowPoint]] = communicator.allgather(points)
+    return sorted(
+        (point for points in points_of_ranks for point in points), key=lambda point: (point.round, point.receiver)
+    )
 
 
 def chunk_bytes(bytes_per_second: float, message_options: MessageOptions) -> int:
-    """Of a chunk: as in runs, and less where a link would be busy with it for long.
+    """The chunk size: as in runs, and smaller where a chunk would occupy a link for long.
 
     >>> chunk_bytes(25e6, MessageOptions()), chunk_bytes(125e3, MessageOptions())
     (65136, 1250)
@@ -100,40 +107,42 @@ def chunk_bytes(bytes_per_second: float, message_options: MessageOptions) -> int
     return max(LEAST_BYTES, min(usual, int(CHUNK_SECONDS * bytes_per_second)))
 
 
-def arrivals(communicator: MPI.Intracomm, flow: Flow, poll_sleep_seconds: float) -> list[Arrival]:
-    """All chunks that came in a round, this rank sending meanwhile."""
+def arrivals(
+    communicator: MPI.Intracomm, flow: Flow, poll_sleep_seconds: float, sizes: CalibrationSizes
+) -> list[Arrival]:
+    """The chunks that arrive at this rank in a round, while it sends."""
     room, sent, empty = (np.zeros((count, flow.chunk_bytes), np.uint8) for count in (UNDER_WAY, 1, 0))
-    start, found = time.perf_counter(), list[Arrival]()
-    source, target = (MPI.PROC_NULL if one is None else one for one in (flow.source, flow.target))
-    requests = [MPI.REQUEST_NULL if flow.source is None else communicator.Irecv(one, source) for one in room]
+    start, arrived = time.perf_counter(), list[Arrival]()
+    source, target = (MPI.PROC_NULL if peer is None else peer for peer in (flow.source, flow.target))
+    requests = [MPI.REQUEST_NULL if flow.source is None else communicator.Irecv(peer, source) for peer in room]
     requests += [MPI.REQUEST_NULL if flow.target is None else communicator.Issend(sent, target) for _ in room]
-    statuses, open_places = [MPI.Status() for _ in requests], set(range(UNDER_WAY, 2 * UNDER_WAY))
+    statuses, open_slots = [MPI.Status() for _ in requests], set(range(UNDER_WAY, 2 * UNDER_WAY))
     while (done := MPI.Request.Testsome(requests, statuses)) is not None:
         now = time.perf_counter() - start
-        for status, place in zip(statuses, done, strict=False):
-            if place < UNDER_WAY:
+        for status, slot in zip(statuses, done, strict=False):
+            if slot < UNDER_WAY:
                 if size := status.Get_count(MPI.BYTE):
-                    found.append((now, size))
-                    requests[place] = communicator.Irecv(room[place], source)
-            elif now < SETTLING_SECONDS + WINDOW_SECONDS + MARGIN_SECONDS:
-                requests[place] = communicator.Issend(sent, target)
-            elif place in open_places:
-                open_places.remove(place)
-                requests[place] = communicator.Issend(empty, target)
+                    arrived.append((now, size))
+                    requests[slot] = communicator.Irecv(room[slot], source)
+            elif now < sizes.settling_seconds + sizes.window_seconds + MARGIN_SECONDS:
+                requests[slot] = communicator.Issend(sent, target)
+            elif slot in open_slots:
+                open_slots.remove(slot)
+                requests[slot] = communicator.Issend(empty, target)
         if not done and poll_sleep_seconds:
             time.sleep(poll_sleep_seconds)
-    return found
+    return arrived
 
 
-def rate_of(chunks: Sequence[Arrival]) -> float:
-    """Bytes a second in the window, as if each chunk had come evenly since the one before it.
+def rate_of(chunks: Sequence[Arrival], sizes: CalibrationSizes = FULL) -> float:
+    """The bytes per second in the window, as if each chunk had arrived evenly since the previous one.
 
-    So a flow that pauses there, as TCP's do, is counted with its pause, and chunks at the ends count for their parts.
+    So a flow that pauses, as TCP flows do, counts with its pause, and the chunks at the ends count in part.
 
     >>> round(rate_of([(0.2, 40), (0.3, 70), (0.6, 105)]))
     450
     """
     times = [0.0, *(when for when, _ in chunks)]
     so_far = np.cumsum([0, *(size for _, size in chunks)])
-    begin, end = np.interp([SETTLING_SECONDS, SETTLING_SECONDS + WINDOW_SECONDS], times, so_far)
-    return float(end - begin) / WINDOW_SECONDS
+    begin, end = np.interp([sizes.settling_seconds, sizes.settling_seconds + sizes.window_seconds], times, so_far)
+    return float(end - begin) / sizes.window_seconds

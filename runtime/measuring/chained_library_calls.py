@@ -1,22 +1,20 @@
-"""The MPI library's collectives behind products, on data just written, in all groups of a shape at once.
+"""The MPI library's collectives, measured as in a run: after products, on fresh data, in all groups at once.
 
-A library chooses its algorithm by the kind, the size of the group and the size of the
-buffer, and its algorithms share links in their own ways.  So each is measured as it is
-used, by ranks that lie on their hosts as those of a run do and that begin together.
+A library chooses its algorithm by kind, group size and buffer size, and its algorithms share links differently. So each
+collective is measured as runs use it, by ranks that are on their hosts as in a run and that begin together.
 
-The first of a run finds members that came together, one that follows another may not, and they stay
-out of step: of two that gather 4 MB over 200 Mbit/s both have all after 89 ms, or one after 86 and the other
-after 171, again and again (Open MPI 5, four hosts on a switch).  So both are measured, the first of every run
-and the one that follows it.
+The first collective of a run starts with all members together. A following collective may not, and its members stay out
+of step: when two members gather 4 MB over 200 Mbit/s, both finish after 89 ms, or one after 86 ms and the other after
+171 ms, again and again (Open MPI 5, four hosts on a switch). So two values are measured: the first collective of every
+run, and the one that follows it.
 
-Members that come together may end apart, for good: where summands go to one member, and sums from there to the
-others, that one ends a third before these (a reduce-scatter of two, 178 and 263 ms).  Whoever waits for the last
-of them next, waits for that.  Others end apart by chance, one this time and another the next, and count as if
-they had not.
+Members that start together may also end apart every time. Where one member combines all summands and returns the sums,
+it ends a third earlier than the others (a reduce-scatter of two: 178 and 263 ms). The next operation of the last member
+waits for it. Other differences are random, another member each time, and are not recorded.
 
-In broadcasts and reductions members run ahead of each other, so a single one says little:
-seen from the last to come, one of 2 MiB to four hosts at 200 Mbit/s took 71 ms, in SUMMA 165.
-So every member is the root once in a round, and a step takes its share of the round.
+In broadcasts and reductions the members run ahead of each other, so a single call says little: seen from the last
+arrival, a broadcast of 2 MiB to four hosts at 200 Mbit/s took 71 ms alone and 165 ms in SUMMA. So every member is the
+root once in a round, and a step takes its share of the round.
 """
 
 from collections.abc import Iterator, Sequence
@@ -53,41 +51,41 @@ from quadrille.runtime.carriers.mpi import MpiCarrier
 from quadrille.runtime.execution.execute import execute
 from quadrille.runtime.host.progress_reports import report_progress
 from quadrille.runtime.host.world import hosts
-from quadrille.runtime.measuring import chained_transfers as chains
 from quadrille.runtime.measuring.core_share import on_own_cores
+from quadrille.runtime.measuring.sizes import FULL
 from quadrille.runtime.operands.operands import Operands
 
 KINDS: tuple[CollectiveKind, ...] = ("all_gather", "reduce_scatter", "all_reduce")
 LEAST_SEEN = 6
-"""A lead counts if it was seen so often, groups of each run counted: one of two members has it by chance once in 32.
+"""The fewest observations of a lead, over all groups and runs, that count: by chance one in 32 has that many.
 
-Groups of all ranks are one in each run, and runs are fewer: they count as if all ended together.  What comes next in
-such a group waits for the last of them anyway.
+Groups of all ranks occur once per run, and runs are few: they count as if all members ended together. The next
+operation of such a group waits for the last member anyway.
 """
 LEAST_LEAD = 0.1
-"""A member is ahead that ends before the last one by more than this part of that one's seconds."""
+"""A member is ahead if it ends earlier than the last one by more than this fraction of the last one's seconds."""
 STEADY = 0.8
-"""A lead is the same each time that is never less than this part of the longest."""
+"""A lead is constant if its smallest value is at least this fraction of its largest."""
 CLOCKS_SECONDS = 1e-4
-"""Ends nearer to each other are not told apart: clocks of two hosts differ by half of a round trip."""
+"""Ends nearer than this are not distinguished: the clocks of two hosts differ by half a round trip [s]."""
 ROUNDS = 2
-"""In which every member is the root once, after one that warms up."""
+"""Rounds in which every member is the root once, after one warm-up round."""
 ITEM_BYTES, WARM = 4, 1
 IN_A_ROW = 2
-"""Steps of a run.  With four of them a calibration takes a third longer, and tells no more of training steps."""
+"""Steps of a run. Four steps make a calibration a third longer and predict training steps no better."""
 FEW_RANKS = 8
-"""Of more ranks not all shapes are measured: a world of 64 has 21."""
+"""With more ranks, not all group shapes are measured: a world of 64 has 21."""
 
 
 @dataclass(frozen=True, slots=True)
 class CollectiveTimes:
-    """What was measured of a collective.
+    """The measured times of a collective.
 
     Parameters
     ----------
-    seconds : of the first of each run in the slowest group; with roots of one in each round
-    following : of the one behind it; with roots of none
-    shares : what each member of the first takes of the last one's seconds; none where they end together [members]
+    seconds : the first collective of each run in the slowest group; with roots, one value per round [s]
+    following : the collective that follows it; empty for collectives with roots [s]
+    shares : time of each member as a fraction of the last member's time; empty if they end together [members]
     """
 
     seconds: list[float]
@@ -97,7 +95,7 @@ class CollectiveTimes:
 
 @dataclass(frozen=True, slots=True)
 class GroupShape:
-    """Groups of so many members, so many ranks apart, of so many ranks in all.
+    """A division of all ranks into groups: members per group, distance between members, and number of ranks.
 
     >>> GroupShape(2, 2, 8).grid().group(3, "y")
     (1, 3)
@@ -108,14 +106,14 @@ class GroupShape:
     ranks: int
 
     def grid(self) -> Grid:
-        """The grid whose groups along y they are."""
+        """The grid whose groups along y have this shape."""
         return Grid(x=self.apart, y=self.members, z=self.ranks // (self.apart * self.members))
 
 
 def group_shapes(ranks: int) -> Iterator[GroupShape]:
-    """Shapes that groups along an axis of a grid of so many ranks can have: all, or a few where there are many.
+    """The group shapes along an axis of a grid with this many ranks: all shapes, or a few if there are many ranks.
 
-    The few are those of the grid of two axes that is most like a square, and all ranks.
+    The few are the shapes of the two-axis grid nearest to a square, and the group of all ranks.
 
     >>> [(shape.members, shape.apart) for shape in group_shapes(6)]
     [(2, 1), (2, 3), (3, 1), (3, 2), (6, 1)]
@@ -123,9 +121,9 @@ def group_shapes(ranks: int) -> Iterator[GroupShape]:
     ([(4, 1), (6, 4), (24, 1)], 1)
     """
     if ranks > FEW_RANKS:
-        side = max(one for one in range(1, isqrt(ranks) + 1) if ranks % one == 0)
-        few = ((side, 1), (ranks // side, side), (ranks, 1)) if side > 1 else ((ranks, 1),)
-        yield from (GroupShape(members, apart, ranks) for members, apart in few)
+        side = max(divisor for divisor in range(1, isqrt(ranks) + 1) if ranks % divisor == 0)
+        shapes = ((side, 1), (ranks // side, side), (ranks, 1)) if side > 1 else ((ranks, 1),)
+        yield from (GroupShape(members, apart, ranks) for members, apart in shapes)
         return
     for members in range(2, ranks + 1):
         for apart in range(1, ranks // members + 1):
@@ -133,10 +131,12 @@ def group_shapes(ranks: int) -> Iterator[GroupShape]:
                 yield GroupShape(members, apart, ranks)
 
 
-def collective_chain(kind: CollectiveKind, shape: GroupShape, size: int, rounds: int) -> Schedule:
-    """Write, multiply, and a collective on a buffer of about `size` bytes, in equal pieces, and once more.
+def collective_chain(
+    kind: CollectiveKind, shape: GroupShape, size: int, rounds: int, product_size: int = FULL.chain_product
+) -> Schedule:
+    """A schedule that writes, multiplies and calls a collective on about `size` bytes in equal shards, twice.
 
-    With roots it is so many rounds after one that warms up, in which every member is the root in turn.
+    With roots, it has `rounds` rounds after one warm-up round; in each round every member is the root once.
     """
     m, one = Part("m"), Part("one")
     tensors = declare(
@@ -147,14 +147,14 @@ def collective_chain(kind: CollectiveKind, shape: GroupShape, size: int, rounds:
         Tensor("whole", Part("e"), one),
         Tensor("other", Part("e"), one),
     )
-    side = chains.PRODUCT_SIZE
+    side = product_size
     piece = max(1, size // ITEM_BYTES // shape.members)
     sizes = {"m": side, "k": side, "n": side, "e": piece * shape.members, "one": 1}
     write = Pointwise(name="write", function="zero", into="part" if kind == "all_gather" else "whole")
     multiply = Gemm(name="multiply", a="A", b="B", c="C")
     body: tuple[Op, ...] = (write, multiply, _step(kind))
     if kind in ROOTED:
-        body = tuple(op for root in range(shape.members) for op in _turn(write, multiply, kind, root))
+        body = tuple(op for root in range(shape.members) for op in _ops_of_root(write, multiply, kind, root))
     turns = WARM + rounds if kind in ROOTED else IN_A_ROW
     roles = (Role(in_sequence((Repeat("i", turns, body),)), "x"),)
     return Schedule("library chain", sizes, shape.grid(), "float32", tensors, ("A", "B"), ("C",), roles)
@@ -178,8 +178,8 @@ def _step(kind: CollectiveKind, root: int = 0) -> Collective:
             assert_never(kind)
 
 
-def _turn(write: Pointwise, multiply: Gemm, kind: CollectiveKind, root: int) -> tuple[Op, ...]:
-    """What is done for one root, by names of its own."""
+def _ops_of_root(write: Pointwise, multiply: Gemm, kind: CollectiveKind, root: int) -> tuple[Op, ...]:
+    """The ops for one root, under names of their own."""
     return tuple(replace(op, name=f"{op.name} {root}") for op in (write, multiply, _step(kind, root)))
 
 
@@ -190,19 +190,20 @@ def measure_collective(
     size: int,
     runs: int,
     calls: Calls | None = None,
+    product_size: int = FULL.chain_product,
 ) -> CollectiveTimes:
-    """So many runs of two steps, or with roots so many rounds.
+    """The times of `runs` runs of two steps, or of `runs` rounds for collectives with roots.
 
-    Every rank of the communicator calls it and gets the same.
+    A collective call with the same result on every rank of the communicator.
 
     Parameters
     ----------
-    calls : MPI's, of a kind that has two
+    calls : MPI's calls, for a kind that has two
+    product_size : rows and columns of the products
     """
-    schedule = collective_chain(kind, shape, size, runs)
-    side = chains.PRODUCT_SIZE
+    schedule = collective_chain(kind, shape, size, runs, product_size)
     carrier = MpiCarrier(communicator, message_options=default_message_options(hosts(communicator)[0]))
-    operands = Operands(side, side, side, "float32")
+    operands = Operands(product_size, product_size, product_size, "float32")
     in_rounds = kind in ROOTED
     repeats, warmups = (1, 0) if in_rounds else (runs, WARM)
     with on_own_cores(communicator):
@@ -217,36 +218,37 @@ def measure_collective(
         ).timelines
     carrier.close()
     if in_rounds:
-        found = CollectiveTimes([seconds for timeline in timelines for seconds in round_seconds(shape, timeline.spans)])
+        times = CollectiveTimes([seconds for timeline in timelines for seconds in round_seconds(shape, timeline.spans)])
     else:
         first, following = (
-            [told(shape, one.spans) for one in timelines] for told in (first_seconds, following_seconds)
+            [measure(shape, timeline.spans) for timeline in timelines] for measure in (first_seconds, following_seconds)
         )
-        found = CollectiveTimes(first, following, member_shares(shape, [one.spans for one in timelines]))
-    result: CollectiveTimes = communicator.bcast(found, root=0)
+        times = CollectiveTimes(first, following, member_shares(shape, [timeline.spans for timeline in timelines]))
+    result: CollectiveTimes = communicator.bcast(times, root=0)
     return result
 
 
 def first_seconds(shape: GroupShape, spans: tuple[Span, ...]) -> float:
-    """Of the first step of a run: from when the last member has come to it, to the last end.
+    """The time of the first step of a run: from the last member's arrival to the last end, in the slowest group.
 
-    Of groups that share links some may be faster; whoever comes next waits for the slowest.
+    Groups that share links may differ; the next operation waits for the slowest.
     """
-    return max(map(max, _of_groups(shape, spans, 0)))
+    return max(map(max, _group_ends(shape, spans, 0)))
 
 
 def following_seconds(shape: GroupShape, spans: tuple[Span, ...]) -> float:
-    """Of the step that follows it: to the mean end, since of members out of step the first to end goes on."""
-    return max(map(mean, _of_groups(shape, spans, 1)))
+    """The time of the following step: to the mean end, since among members out of step the first to end goes on."""
+    return max(map(mean, _group_ends(shape, spans, 1)))
 
 
 def member_shares(shape: GroupShape, runs: Sequence[tuple[Span, ...]]) -> tuple[float, ...]:
-    """Of the first step: what each member takes of the last one's seconds; none where no one is ahead.
+    """For the first step: each member's time as a fraction of the last member's; empty if no member is ahead.
 
-    Ahead is who was so in every run and group, by about as much in each, since by chance it is now one and now another;
-    of groups seen less than `LEAST_SEEN` times nothing is said.
+    A member is ahead if it is so in every run and group, by about the same amount; otherwise the lead is random. Groups
+    with
+    fewer than `LEAST_SEEN` observations give no result.
     """
-    groups = [ends for spans in runs for ends in _of_groups(shape, spans, 0)]
+    groups = [ends for spans in runs for ends in _group_ends(shape, spans, 0)]
     if len(groups) < LEAST_SEEN:
         return ()
     shares = tuple(_share([(ends[member], max(ends)) for ends in groups]) for member in range(shape.members))
@@ -254,7 +256,7 @@ def member_shares(shape: GroupShape, runs: Sequence[tuple[Span, ...]]) -> tuple[
 
 
 def _share(seen: Sequence[tuple[float, float]]) -> float:
-    """What a member takes of the last one's seconds, from both as they were seen."""
+    """A member's fraction of the last member's time, from observed pairs (own, last)."""
     if min(own for own, _ in seen) <= 0:  # none ends before the last has come: clocks of hosts say so
         return 1.0
     leads = [1 - own / last for own, last in seen]
@@ -264,12 +266,15 @@ def _share(seen: Sequence[tuple[float, float]]) -> float:
 
 
 def round_seconds(shape: GroupShape, spans: tuple[Span, ...]) -> list[float]:
-    """Of a step in each round after the first: what all steps together add to the work of the mean rank."""
+    """The time of one step in each round after the first: what all steps together add to the mean rank's work."""
     rounds: dict[int, list[Span]] = {}
     for span in spans:
         rounds.setdefault(span.index, []).append(span)
-    ends = {index: max(span.end for span in told) for index, told in rounds.items()}
-    work = {index: sum(span.end - span.start for span in told if span.axis is None) for index, told in rounds.items()}
+    ends = {index: max(span.end for span in spans_of_round) for index, spans_of_round in rounds.items()}
+    work = {
+        index: sum(span.end - span.start for span in spans_of_round if span.axis is None)
+        for index, spans_of_round in rounds.items()
+    }
     return [
         (ends[index] - ends[index - 1] - work[index] / shape.ranks) / shape.members
         for index in sorted(rounds)
@@ -277,9 +282,9 @@ def round_seconds(shape: GroupShape, spans: tuple[Span, ...]) -> list[float]:
     ]
 
 
-def _of_groups(shape: GroupShape, spans: tuple[Span, ...], index: int) -> Iterator[tuple[float, ...]]:
-    """Of a step in each group: from when the last member had come to each member's end, by coordinate."""
+def _group_ends(shape: GroupShape, spans: tuple[Span, ...], index: int) -> Iterator[tuple[float, ...]]:
+    """For each group, the time from the last member's arrival to each member's end of a step, by coordinate."""
     steps = {span.rank: span for span in spans if span.op == "step" and span.index == index}
     for group in shape.grid().groups("y"):
-        come = max(steps[rank].start for rank in group)
-        yield tuple(steps[rank].end - come for rank in group)
+        last_arrival = max(steps[rank].start for rank in group)
+        yield tuple(steps[rank].end - last_arrival for rank in group)

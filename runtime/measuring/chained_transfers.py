@@ -1,10 +1,9 @@
-"""Steps of communication in a chain: between products, on data just written, through the executor itself.
+"""Transfers measured in chains: steps of communication between products, on fresh data, executed by the executor.
 
-A step timed alone after a barrier is not a step of a run: there the caches hold
-the operands of the product before it, and the interpreter has slept.  The
-schedules here are the smallest that have this context: write, multiply, send.  Who has to wait for what is sent
-one way has no product, where sends are buffered: else it would find the message there.
-They are microbenchmarks of single steps; no algorithm is among them.
+A step timed alone after a barrier differs from a step of a run: in a run, the caches hold the operands of the product
+before it, and the interpreter has been idle. The schedules here are the smallest with this context: write, multiply,
+send. With eager sends, the receiver of one-way messages skips the product; otherwise it would find the message already
+there. They are microbenchmarks of single steps and contain no algorithm.
 """
 
 from collections.abc import Iterator, Mapping
@@ -30,10 +29,10 @@ from quadrille.runtime.carriers.mpi import MpiCarrier
 from quadrille.runtime.execution.execute import execute
 from quadrille.runtime.host.world import hosts
 from quadrille.runtime.measuring.core_share import on_own_cores
+from quadrille.runtime.measuring.sizes import FULL
 from quadrille.runtime.operands.operands import Operands
 
 Pattern = Literal["shift", "exchange", "one_way"]
-PRODUCT_SIZE = 384
 WARM, STEPS = 3, 15
 LEAST_STEPS = 4
 ITEM_BYTES = 8
@@ -41,12 +40,12 @@ ITEM_BYTES = 8
 
 @dataclass(frozen=True, slots=True)
 class Overheads:
-    """What an op costs beyond its work.
+    """The costs of an op beyond its work.
 
     Parameters
     ----------
-    issue_seconds, compute_seconds : between two ops, and inside a compute op
-    alone_seconds : inside a communication op of one rank
+    issue_seconds, compute_seconds : time between two ops, and inside a compute op [s]
+    alone_seconds : time inside a communication op of a group of one [s]
     """
 
     issue_seconds: float
@@ -55,13 +54,15 @@ class Overheads:
 
 
 class ChainMeasurement(NamedTuple):
-    """What a chain came to.
+    """The results of a chain.
 
     Parameters
     ----------
-    seconds : of each step
-    overheads : of the ops beside it
-    taken_seconds : how much later than its receiver who sends one way ends, of more than a chunk; None of others
+    seconds : time of each step [s]
+    overheads : overheads of the ops beside it
+    taken_seconds : delay between the end of a receive and the end of its one-way send of more than a chunk; None for
+        other
+        patterns [s]
     """
 
     seconds: list[float]
@@ -69,16 +70,25 @@ class ChainMeasurement(NamedTuple):
     taken_seconds: float | None = None
 
 
-def chain(pattern: Pattern, ranks: int, size: int, steps: int = STEPS, *, waits: bool = False) -> Schedule:
-    """Write, multiply, and send `size` bytes, so many times after some that warm up.
+def chain(
+    pattern: Pattern,
+    ranks: int,
+    size: int,
+    steps: int = STEPS,
+    *,
+    waits: bool = False,
+    product_size: int = FULL.chain_product,
+) -> Schedule:
+    """A schedule that writes, multiplies and sends `size` bytes, `steps` times after some warm-up steps.
 
-    `shift` sends around the ring of all ranks, `exchange` within pairs (an even
-    number of ranks), `one_way` from each even rank to the next one; there
-    an answer keeps the sender from running ahead.
+    - `shift` sends around the ring of all ranks.
+    - `exchange` sends within pairs; it needs an even number of ranks.
+    - `one_way` sends from each even rank to the next rank; an answer keeps the sender from running ahead.
 
     Parameters
     ----------
-    waits : whether receivers do not multiply in `one_way`, and so wait for their messages
+    waits : whether receivers skip the product in `one_way`, and so wait for their messages
+    product_size : rows and columns of the products
     """
     elements = max(1, size // ITEM_BYTES)
     m, payload = Part("m"), (Part("p"), Part("one"))
@@ -91,7 +101,7 @@ def chain(pattern: Pattern, ranks: int, size: int, steps: int = STEPS, *, waits:
         Tensor("sent", *payload),
         Tensor("room", *payload),
     )
-    sizes = {"m": PRODUCT_SIZE, "k": PRODUCT_SIZE, "n": PRODUCT_SIZE, "p": elements, "one": 1}
+    sizes = {"m": product_size, "k": product_size, "n": product_size, "p": elements, "one": 1}
     roles = tuple(_roles(pattern, ranks, WARM + steps, waits=waits))
     grid = Grid(x=2, y=ranks // 2) if pattern == "exchange" else Grid(x=ranks)
     return Schedule("chain", sizes, grid, "float64", tensors, ("A", "B"), ("C",), roles)
@@ -140,57 +150,59 @@ def measure_chain(
     message_options: MessageOptions | None = None,
     library: ArrayLibrary | None = None,
     staging: Staging | None = None,
+    product_size: int = FULL.chain_product,
 ) -> ChainMeasurement:
-    """Seconds of each step, and what is seen beside it.
+    """The time of each step and the overheads beside it; a collective call with the same result on every rank.
 
-    A rank's step lasts from when it and those that it sends to and receives from have come to it, to its end; a
-    step is the mean of its ranks', of those that receive.  Where messages go in chunks they do so before anybody
-    receives them: there a step is what it is for the ranks that were there before their senders, from when these
-    came, and who receives one way waits for it.  (Who came late would find it there, and that it took no time.)
+    A rank's step lasts from the arrival of the rank and its partners to the rank's end. A step's time is the mean over
+    the
+    receiving ranks. With chunked messages, data arrive before the receive starts. Then the step counts only the ranks
+    that
+    arrived before their senders, from the senders' arrival; a rank that arrives late would find the message there.
 
-    Every rank of the communicator calls it and gets the same.  A chain of fewer steps than usual is slow: it is
-    walked once, with its first steps to warm up.
+    A chain with fewer steps than usual is slow: it is executed once, and its first steps are the warm-up.
 
     Parameters
     ----------
-    message_options : how messages go, by default as usual between such hosts
-    library, staging : of arrays of a device, and how they meet MPI
+    message_options : how messages are sent; by default as runs on such hosts send them
+    library, staging : array library of a device, and the staging of its messages
+    product_size : rows and columns of the products
     """
-    operands = Operands(PRODUCT_SIZE, PRODUCT_SIZE, PRODUCT_SIZE, "float64")
+    operands = Operands(product_size, product_size, product_size, "float64")
     if message_options is None:
         message_options = default_message_options(hosts(communicator)[0]) if library is None else WHOLE_MESSAGES
     buffered = message_options.chunk_bytes > 0
-    schedule = chain(pattern, communicator.Get_size(), size, steps, waits=buffered)
+    schedule = chain(pattern, communicator.Get_size(), size, steps, waits=buffered, product_size=product_size)
     carrier = MpiCarrier(communicator, staging=staging, message_options=message_options)
     with on_own_cores(communicator):
-        ran = execute(schedule, operands, carrier, repeats=1, warmups=int(steps >= STEPS), library=library)
-    timelines = ran.timelines
+        execution = execute(schedule, operands, carrier, repeats=1, warmups=int(steps >= STEPS), library=library)
+    timelines = execution.timelines
     carrier.close()
-    found = None
+    measurement = None
     if timelines:
         taken = taken_seconds(timelines[0]) if pattern == "one_way" and 0 < message_options.chunk_bytes < size else None
-        found = ChainMeasurement(
+        measurement = ChainMeasurement(
             step_seconds(timelines[0], pattern, buffered=buffered), _overheads(timelines[0]), taken
         )
-    return communicator.bcast(found, root=0)  # type: ignore[no-any-return]
+    return communicator.bcast(measurement, root=0)  # type: ignore[no-any-return]
 
 
 def step_seconds(timeline: Timeline, pattern: Pattern, *, buffered: bool) -> list[float]:
-    """Seconds of each step after those that warm up.
+    """The time of each step after the warm-up.
 
     Parameters
     ----------
-    buffered : whether messages go before anybody receives them; steps in which all came late tell nothing then, unless
-        there are no others
+    buffered : whether messages arrive before a receive starts; then steps in which all receivers came late are ignored,
+        unless there are no others
     """
     every = _steps(timeline)
-    if buffered and (found := [mean(times) for spans in every if (times := _of_waiting(spans, pattern))]):
-        return found
+    if buffered and (waiting := [mean(times) for spans in every if (times := _of_waiting(spans, pattern))]):
+        return waiting
     return [_between_all(spans, pattern) for spans in every]
 
 
 def _steps(timeline: Timeline) -> list[dict[int, Span]]:
-    """Of each step after those that warm up, the span of each rank."""
+    """The spans of each step after the warm-up, by rank."""
     by_index: dict[int, dict[int, Span]] = {}
     for span in timeline.spans:
         if span.op == "step" and span.index >= WARM:
@@ -200,24 +212,24 @@ def _steps(timeline: Timeline) -> list[dict[int, Span]]:
 
 def _between_all(spans: Mapping[int, Span], pattern: Pattern) -> float:
     return mean(
-        span.end - max(spans[other].start for other in (rank, *partners(pattern, rank, len(spans))))
+        span.end - max(spans[partner].start for partner in (rank, *partners(pattern, rank, len(spans))))
         for rank, span in spans.items()
         if pattern != "one_way" or rank % 2  # a sender may be done before anything has arrived
     )
 
 
 def _of_waiting(spans: Mapping[int, Span], pattern: Pattern) -> list[float]:
-    """Seconds from when a sender came to when its receiver had all, of receivers that were there before."""
-    found = []
+    """The times from a sender's arrival to its receiver's end, for receivers that arrived first."""
+    seconds = []
     for rank, span in spans.items():
         sender = spans[partners(pattern, rank, len(spans))[-1]]
         if (pattern != "one_way" or rank % 2) and span.start <= sender.start:
-            found.append(span.end - sender.start)
-    return found
+            seconds.append(span.end - sender.start)
+    return seconds
 
 
 def partners(pattern: Pattern, rank: int, ranks: int) -> tuple[int, ...]:
-    """Whom a rank sends to and, last, whom it receives from, of the ranks that take part.
+    """The rank that a rank sends to and, last, the rank that it receives from.
 
     >>> partners("shift", 0, 4), partners("exchange", 3, 4), partners("one_way", 1, 2)
     ((1, 3), (2,), (0,))
@@ -228,18 +240,18 @@ def partners(pattern: Pattern, rank: int, ranks: int) -> tuple[int, ...]:
 
 
 def taken_seconds(timeline: Timeline) -> float | None:
-    """How much later than its receiver, which was there before it, a sender ends; None where none was."""
-    found = [
+    """The delay from a receiver's end to its sender's end, where the receiver arrived first; None if it never did."""
+    delays = [
         spans[rank - 1].end - span.end
         for spans in _steps(timeline)
         for rank, span in spans.items()
         if rank % 2 and span.start <= spans[rank - 1].start
     ]
-    return max(0.0, median(found)) if found else None
+    return max(0.0, median(delays)) if delays else None
 
 
 def _overheads(timeline: Timeline) -> Overheads:
-    """Of ranks that multiply: who only waits has kept its caches."""
+    """The overheads of ranks that multiply; ranks that only wait keep their caches."""
     multiplying = {span.rank for span in timeline.spans if span.op == "multiply"}
     spans = [span for span in timeline.spans if span.index >= WARM and span.rank in multiplying]
     gaps = [

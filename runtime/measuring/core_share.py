@@ -1,4 +1,4 @@
-"""BLAS as in a run: on a rank's share of the cores of its host."""
+"""BLAS threads as in a run: each rank uses its share of its host's cores."""
 
 from typing import TYPE_CHECKING
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 def own_cores(communicator: "Intracomm") -> int:
-    """Cores of this rank where only the ranks of the communicator compute; all of them call it."""
+    """The cores of this rank if only the ranks of the communicator compute; a collective call."""
     return world.host_of(communicator.Get_rank(), world.hosts(communicator)).cores_per_rank
 
 
 def on_own_cores(communicator: "Intracomm") -> threadpool_limits:
-    """Within it products go on so many threads; all ranks of the communicator open it."""
+    """A context in which products use this many threads; a collective call."""
     return threadpool_limits(own_cores(communicator), user_api="blas")

@@ -1,7 +1,8 @@
-"""Microbenchmarks of the way between two hosts: its latency, its rate, what it lets through at once.
+"""Microbenchmarks of the path between two hosts: latency, rate and burst.
 
-Messages go from rank 0 to rank 1 after a rest, one at a time, and are answered by an
-empty one.  Where a token bucket of b bytes keeps a rate r, n bytes take
+Rank 0 sends messages to rank 1 after a rest, one at a time; rank 1 answers with an empty message. If a token bucket of
+b
+bytes limits the rate to r, n bytes take
 
     t(n) = latency + max(0, n - b) / r
 """
@@ -13,31 +14,28 @@ from dataclasses import dataclass
 import numpy as np
 from mpi4py import MPI
 
+from quadrille.runtime.measuring.sizes import FULL, CalibrationSizes
+
 SMALLEST_BYTES = 1
-SIZES = tuple(1 << power for power in range(14, 23))
-"""Messages of 16 KiB to 4 MiB."""
-SEVERAL, FEW = 9, 5
-REST_SECONDS = 0.01
-"""Between two messages: longer than a bucket needs to fill."""
 LONG_SECONDS = 0.2
-"""A message that takes longer is the last and largest."""
+"""A message that takes longer than this is the last one."""
 LEAST_SECONDS = 1e-6
-"""Of a message beyond an empty one: less is noise."""
+"""The least time of a message beyond that of an empty one; less is noise."""
 SHOWING_BYTES = 1 << 19
-"""Messages of up to so many bytes show how large a bucket is; in longer ones the error of the rate is larger."""
+"""Messages up to this size determine the burst; in longer ones the error of the rate is larger."""
 PACKET_BYTES = 1500
-"""A bucket of less than a packet is none."""
+"""A burst smaller than a packet is no burst."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinkSpeed:
-    """The way between two hosts.
+    """The path between two hosts.
 
     Parameters
     ----------
-    latency : of an empty message, one way [s]
-    bytes_per_second : of long messages
-    burst_bytes : what goes through at once after a rest
+    latency : time of an empty message, one way [s]
+    bytes_per_second : rate of long messages
+    burst_bytes : bytes that pass at once after a rest
     """
 
     latency: float
@@ -45,25 +43,27 @@ class LinkSpeed:
     burst_bytes: float
 
 
-def measure_link_speed(communicator: MPI.Intracomm) -> LinkSpeed:
-    """The way between the hosts of ranks 0 and 1; all ranks call it, one on each host, and get the same."""
-    empty = ping(communicator, SMALLEST_BYTES, SEVERAL) / 2
+def measure_link_speed(communicator: MPI.Intracomm, sizes: CalibrationSizes = FULL) -> LinkSpeed:
+    """The path between the hosts of ranks 0 and 1; a collective call of one rank on each host."""
+    several, few = sizes.link_repeats
+    rest = sizes.link_rest_seconds
+    empty = ping(communicator, SMALLEST_BYTES, several, rest) / 2
     times: list[tuple[int, float]] = []
-    for size in SIZES:
-        times.append((size, max(LEAST_SECONDS, ping(communicator, size, FEW) - 2 * empty)))
+    for size in sizes.link_bytes:
+        times.append((size, max(LEAST_SECONDS, ping(communicator, size, few, rest) - 2 * empty)))
         if times[-1][1] > LONG_SECONDS:
             break
     rate, burst = paced(times)
     return LinkSpeed(empty, rate, burst)
 
 
-def ping(communicator: MPI.Intracomm, size: int, repeats: int) -> float:
-    """Seconds of a message from rank 0 to rank 1 and an empty one back: the least of several, as others may work."""
+def ping(communicator: MPI.Intracomm, size: int, repeats: int, rest_seconds: float) -> float:
+    """The shortest time of several messages from rank 0 to rank 1 with an empty answer [s]."""
     rank = communicator.Get_rank()
-    message, answer, found = np.zeros(size, np.uint8), np.zeros(SMALLEST_BYTES, np.uint8), []
+    message, answer, seconds = np.zeros(size, np.uint8), np.zeros(SMALLEST_BYTES, np.uint8), []
     for _ in range(1 + repeats):
         communicator.Barrier()
-        time.sleep(REST_SECONDS)
+        time.sleep(rest_seconds)
         start = time.perf_counter()
         if rank == 0:
             communicator.Send(message, 1)
@@ -71,12 +71,12 @@ def ping(communicator: MPI.Intracomm, size: int, repeats: int) -> float:
         elif rank == 1:
             communicator.Recv(message, 0)
             communicator.Send(answer, 0)
-        found.append(time.perf_counter() - start)
-    return communicator.bcast(min(found[1:]), root=0)  # type: ignore[no-any-return]
+        seconds.append(time.perf_counter() - start)
+    return communicator.bcast(min(seconds[1:]), root=0)  # type: ignore[no-any-return]
 
 
 def paced(times: Sequence[tuple[int, float]]) -> tuple[float, float]:
-    """Rate [B/s] and bucket [B] of a way that took so long for so many bytes, its latency not counted.
+    """The rate [B/s] and burst [B] of a path, from message sizes and times without the latency.
 
     >>> rate, burst = paced([(n, max(1e-6, n - 25e3) / 25e6) for n in (16384, 65536, 1 << 20, 1 << 22)])
     >>> round(rate), round(burst)

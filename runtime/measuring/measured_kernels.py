@@ -1,6 +1,6 @@
-"""The layers' functions that are measured by themselves: those whose shapes are a matrix, its rows or its columns.
+"""The layer functions that are measured separately: functions of a matrix, its rows or its columns.
 
-Attention and the functions of a vocabulary are products or depend on data, and are left out.
+Attention and the vocabulary functions are products or depend on the data, so they are left out.
 """
 
 from collections.abc import Sequence
@@ -40,18 +40,18 @@ SCALARS = {"weight": 1.0, "limit": 1.0, "rate": 1e-3, "epsilon": 1e-8, "decay": 
 
 
 def arguments(function: Function, dtype: DType, elements: int) -> KernelArguments:
-    """What a function may be called with where its matrix has about so many elements.
+    """Arguments for a function whose matrix has about this many elements.
 
-    >>> [one.shape for one in arguments("add_bias", "float32", 1 << 14).updates]
+    >>> [update.shape for update in arguments("add_bias", "float32", 1 << 14).updates]
     [(16, 1024)]
     """
     columns = min(COLUMNS, elements)
     rows, facts = max(1, elements // columns), SIGNATURES[function]
     lengths = {"m": rows, "n": columns, "2n": 2 * columns, "1": 1, "2": 2}
 
-    def made(words: Sequence[str]) -> tuple[Any, ...]:
+    def arrays(words: Sequence[str]) -> tuple[Any, ...]:
         shapes = [(rows * columns,) if word == "=" else tuple(lengths[part] for part in word.split()) for word in words]
         return tuple(np.full(shape, 0.5, dtype) for shape in shapes)
 
     scalars = SCALARS | {"columns": float(columns)}
-    return KernelArguments(np, made(facts.into), made(facts.updates), made(facts.sources), (), scalars, 0)
+    return KernelArguments(np, arrays(facts.into), arrays(facts.updates), arrays(facts.sources), (), scalars, 0)

@@ -1,12 +1,11 @@
-"""Microbenchmarks of what algorithms are made of, as plain rows: products, memory-bound work, transfers, overhead.
+"""Microbenchmarks of the parts of algorithms: products, memory-bound work, transfers and overheads.
 
-All ranks of a communicator measure at the same moment, which is what the ranks
-of a run do; `apart` lets some measure while the others sleep.  Operands
-rotate through a pool larger than the cache, because a run finds its operands so;
-steps of communication are measured in chains (`chained_transfers.py`).  A reference product beside each point
-tells whether something else ran: such a point is measured again.
+All ranks of a communicator measure at the same time, as the ranks of a run compute. `measured_on_first` lets some ranks
+measure while the others sleep. Operands rotate through a pool larger than the cache, because a run finds its operands
+so. Communication steps are measured in chains (`chained_transfers.py`). A reference product beside each point tells
+whether another process ran; such a point is measured again.
 
-Nothing here knows of an algorithm, and nothing is fitted.
+Nothing here knows an algorithm, and nothing is fitted.
 """
 
 import time
@@ -34,15 +33,15 @@ from quadrille.runtime.measuring.chained_transfers import STEPS, ChainMeasuremen
 from quadrille.runtime.measuring.measured_kernels import arguments
 from quadrille.runtime.measuring.points import CollectivePoint, GemmPoint, KernelPoint, StreamPoint, TransferPoint
 from quadrille.runtime.measuring.reference_kernels import ReferenceBenchmark, Times, seconds
+from quadrille.runtime.measuring.sizes import FULL, CalibrationSizes
 
 Result = TypeVar("Result")
-POOL_BYTES = 96 << 20
 DISTURBED = 1.08
-"""A reference product slower than this many times the usual was disturbed, and so was the point beside it."""
+"""A reference product that takes this many times its usual time was disturbed, and so was the point beside it."""
 USUAL_PERCENTILE = 25
-"""Of all reference products so far: what is usual, even where most of them were disturbed."""
+"""The percentile of all reference products that is the usual time, even if most of them were disturbed."""
 PATIENCE_SECONDS = 40.0
-"""After so long nothing is measured a second time: on a busy machine a calibration must end too."""
+"""After this time no point is measured again: a calibration must also end on a busy machine [s]."""
 SECOND_TRIES = 2
 MAX_POLL_SLEEP_SECONDS = 1e-3
 LEAST_SECONDS = 1e-6
@@ -50,35 +49,43 @@ LEAST_SECONDS = 1e-6
 
 @dataclass(slots=True)
 class Bench:
-    """The microbenchmarks of one communicator: all its ranks call each of them together.
+    """The microbenchmarks of one communicator; every method is a collective call.
 
     Parameters
     ----------
-    message_options : how messages of steps go, by default as usual between such hosts
+    message_options : how messages of steps are sent; by default as runs on such hosts send them
     """
 
     communicator: MPI.Intracomm
     kernels: ReferenceBenchmark = field(default_factory=ReferenceBenchmark)
     library: ArrayLibrary = field(default_factory=NumpyLibrary)
     message_options: MessageOptions | None = None
+    sizes: CalibrationSizes = FULL
     disturbed: int = 0
     started: float = field(default_factory=time.perf_counter)
     _usual: dict[int, list[float]] = field(default_factory=dict)
     _pools: list[Any] = field(default_factory=list)
 
+    @classmethod
+    def of_sizes(
+        cls, communicator: MPI.Intracomm, sizes: CalibrationSizes, message_options: MessageOptions | None = None
+    ) -> "Bench":
+        """The microbenchmarks of a communicator, in these sizes."""
+        return cls(communicator, ReferenceBenchmark(sizes), message_options=message_options, sizes=sizes)
+
     @property
     def operands(self) -> Any:
-        """The pool of what is read, made when it is first asked for."""
+        """The pool of operands, allocated at first use."""
         return self._pool(0)
 
     @property
     def results(self) -> Any:
-        """The pool of what is written."""
+        """The pool of results."""
         return self._pool(1)
 
     def _pool(self, which: int) -> Any:
         if not self._pools:
-            self._pools = [np.ones(POOL_BYTES // 8) for _ in range(2)]
+            self._pools = [np.ones(self.sizes.pool_bytes // 8) for _ in range(2)]
         return self._pools[which]
 
     @property
@@ -86,16 +93,22 @@ class Bench:
         return self.communicator.Get_size()
 
     def reference(self, rounds: int = 5) -> list[Times]:
-        """The reference kernels of all ranks at once, mean over ranks, several times."""
-        found = []
+        """The reference kernels on all ranks at once, mean over ranks, several times."""
+        rounds_seconds = []
         for _ in range(rounds):
             self.communicator.Barrier()
-            every = self.communicator.allgather(self.kernels.measure())
-            found.append((mean(t[0] for t in every), mean(t[1] for t in every), mean(t[2] for t in every)))
-        return found
+            times_of_ranks = self.communicator.allgather(self.kernels.measure())
+            rounds_seconds.append(
+                (
+                    mean(t[0] for t in times_of_ranks),
+                    mean(t[1] for t in times_of_ranks),
+                    mean(t[2] for t in times_of_ranks),
+                )
+            )
+        return rounds_seconds
 
     def gemm(self, point: GemmPoint, repeats: int = 3) -> GemmPoint:
-        """The point measured on all ranks at once, each on `point.threads` BLAS threads."""
+        """The point, measured on all ranks at once with `point.threads` BLAS threads each."""
         kernel = self._product(point)
 
         def measure() -> list[float]:
@@ -107,17 +120,18 @@ class Bench:
         return _timed(point, times, calm=calm)
 
     def undisturbed(self, measure: Callable[[], list[float]], threads: int = 1) -> tuple[list[float], bool]:
-        """What `measure` gives [s], and whether it was calm."""
+        """The seconds that `measure` returns, and whether the measurement was undisturbed."""
         (times, _), calm = self.undisturbed_with(lambda: (measure(), None), threads)
         return times, calm
 
     def undisturbed_with(
         self, measure: Callable[[], tuple[list[float], Result]], threads: int = 1
     ) -> tuple[tuple[list[float], Result], bool]:
-        """What `measure` gives, seconds and what came with them, and whether it was calm.
+        """The seconds and further results that `measure` returns, and whether the measurement was undisturbed.
 
-        It is measured again where the reference product beside it, on as many BLAS threads, says that something else
-        ran.  Of tries that were all disturbed, the fastest counts.
+        It is repeated if the reference product beside it, on as many BLAS threads, shows that another process ran. If
+        all tries
+        were disturbed, the fastest one is returned.
         """
         tries: list[tuple[list[float], Result]] = []
         for _ in range(1 + SECOND_TRIES):
@@ -132,15 +146,15 @@ class Bench:
             self.disturbed += 1
             if not self.may_retry():
                 break
-        return min(tries, key=lambda one: median(one[0])), False
+        return min(tries, key=lambda attempt: median(attempt[0])), False
 
     def may_retry(self) -> bool:
-        """Whether disturbed points are still measured again; the same answer on each rank."""
+        """Whether disturbed points are still measured again; the same answer on every rank."""
         spent = time.perf_counter() - self.started
         return bool(max(self.communicator.allgather(spent)) < PATIENCE_SECONDS)
 
     def _is_calm(self, reference: float, threads: int) -> bool:
-        """Whether the reference products of all ranks were as fast as usual; the same answer on each."""
+        """Whether the reference products of all ranks took their usual time; the same answer on every rank."""
         now = mean(self.communicator.allgather(reference))
         seen = self._usual.setdefault(threads, [])
         seen.append(now)
@@ -181,48 +195,61 @@ class Bench:
         return StreamPoint(operation, size, self.ranks, median(times), spread(times))
 
     def kernel(self, function: Function, dtype: DType, elements: int, repeats: int = 5) -> KernelPoint:
-        """A layer's function on a matrix of about so many elements, on all ranks at once."""
-        given = arguments(function, dtype, elements)
-        updates = sum(one.nbytes for one in given.updates)
-        touched = sum(one.nbytes for one in (*given.into, *given.updates, *given.sources)) + updates
+        """A layer function on a matrix of about this many elements, on all ranks at once."""
+        function_arguments = arguments(function, dtype, elements)
+        updates = sum(array.nbytes for array in function_arguments.updates)
+        touched = (
+            sum(
+                array.nbytes
+                for array in (*function_arguments.into, *function_arguments.updates, *function_arguments.sources)
+            )
+            + updates
+        )
 
         def measure() -> list[float]:
-            carry_out(function, given)
-            own = [seconds(partial(carry_out, function, given)) for _ in range(repeats)]
+            carry_out(function, function_arguments)
+            own = [seconds(partial(carry_out, function, function_arguments)) for _ in range(repeats)]
             return [mean(times) for times in zip(*self.communicator.allgather(own), strict=True)]
 
         times, _ = self.undisturbed(measure)
         return KernelPoint(function, dtype, touched, self.ranks, median(times), spread(times))
 
     def transfer(self, pattern: Pattern, size: int, steps: int = STEPS) -> tuple[TransferPoint, Overheads]:
-        """One step of the pattern in a chain of so many, and what ops cost beside it."""
+        """One step of the pattern, in a chain of `steps` steps, and the overheads beside it."""
 
         def measure() -> tuple[list[float], ChainMeasurement]:
-            found = measure_chain(self.communicator, pattern, size, steps, message_options=self.message_options)
+            chain = measure_chain(
+                self.communicator,
+                pattern,
+                size,
+                steps,
+                message_options=self.message_options,
+                product_size=self.sizes.chain_product,
+            )
             # a small message may end before its receiver starts
-            return [max(LEAST_SECONDS, step) for step in found.seconds], found
+            return [max(LEAST_SECONDS, step) for step in chain.seconds], chain
 
-        (times, found), _ = self.undisturbed_with(measure)
-        point = TransferPoint(pattern, self.ranks, size, median(times), spread(times), found.taken_seconds)
-        return point, found.overheads
+        (times, chain), _ = self.undisturbed_with(measure)
+        point = TransferPoint(pattern, self.ranks, size, median(times), spread(times), chain.taken_seconds)
+        return point, chain.overheads
 
     def collective(
         self, kind: CollectiveKind, shape: GroupShape, size: int, runs: int, calls: Calls | None
     ) -> CollectivePoint:
-        """A collective of the MPI library, in so many runs, and one that follows it."""
+        """A collective of the MPI library, in `runs` runs, and one that follows it."""
 
         def measure() -> tuple[list[float], CollectiveTimes]:
-            found = measure_collective(self.communicator, kind, shape, size, runs, calls)
-            return [max(LEAST_SECONDS, one) for one in found.seconds], found
+            measured = measure_collective(self.communicator, kind, shape, size, runs, calls, self.sizes.chain_product)
+            return [max(LEAST_SECONDS, seconds_of_run) for seconds_of_run in measured.seconds], measured
 
-        (times, found), _ = self.undisturbed_with(measure)
-        later = max(LEAST_SECONDS, median(found.following)) if found.following else None
-        return CollectivePoint(kind, shape, size, median(times), spread(times), later, found.shares, calls)
+        (times, measured), _ = self.undisturbed_with(measure)
+        later = max(LEAST_SECONDS, median(measured.following)) if measured.following else None
+        return CollectivePoint(kind, shape, size, median(times), spread(times), later, measured.shares, calls)
 
 
 @dataclass(slots=True)
 class _Rotation:
-    """Rooms taken from a pool one after the other, around its end."""
+    """Arrays taken from a pool one after the other, cyclically."""
 
     pool: Any
     position: int = 0
@@ -247,11 +274,12 @@ def measured_on_first(
     ranks: int,
     measure: Callable[[Bench], Result],
     message_options: MessageOptions | None = None,
+    sizes: CalibrationSizes = FULL,
 ) -> Result:
-    """What the first `ranks` ranks measure together while all others sleep; every rank gets it."""
+    """The result of `measure` on the first `ranks` ranks while all others sleep; every rank gets it."""
     inside = communicator.Get_rank() < ranks
     group = cast(MPI.Intracomm, communicator.Split(color=0 if inside else 1, key=communicator.Get_rank()))
-    result = measure(Bench(group, message_options=message_options)) if inside else None
+    result = measure(Bench.of_sizes(group, sizes, message_options)) if inside else None
     group.Free()
     request = communicator.Ibarrier()
     while not request.Test():
@@ -262,20 +290,21 @@ def measured_on_first(
 def product_shapes(
     count: int, *, smallest: int, largest: int, most_flops: float, columns: int = 1
 ) -> Iterator[tuple[int, int, int]]:
-    """Products spread evenly over the logarithms of their dimensions, none above `most_flops`.
+    """Product shapes spread evenly over the logarithms of their dimensions, none above `most_flops`.
 
-    The same ones each time: the additive recurrence of the plastic number's cubic
-    cousin, whose points leave no large gaps.
+    The shapes are the same every time: an additive recurrence with the cubic relative of the plastic number, which
+    leaves
+    no large gaps.
 
     Parameters
     ----------
-    columns : n is the nearest multiple of so many, and spread from there
+    columns : n is rounded to a multiple of this number, and spread from there
 
     Source: Roberts, "The unreasonable effectiveness of quasirandom sequences", 2018.
     """
     root = 1.2207440846057596  # of x^4 = x + 1
-    found = index = 0
-    while found < count:
+    accepted = index = 0
+    while accepted < count:
         index += 1
         m, k, n = (
             least * (largest / least) ** ((0.5 + index * root ** -(axis + 1)) % 1)
@@ -283,5 +312,5 @@ def product_shapes(
         )
         m, k, n = round(m), round(k), max(1, round(n / columns)) * columns
         if 2.0 * m * k * n <= most_flops:
-            found += 1
+            accepted += 1
             yield m, k, n

@@ -1,8 +1,7 @@
-"""What messages cost where they go beside products on cores that hosts share, and how late a rank hears of them.
+"""Overlap interference: what messages cost beside products on shared cores, and how late a rank notices them.
 
-Both are measured through the executor itself, by a gather beside products and by each alone, so
-the thread that looks after messages and what it does to them in Python are in it.  They are
-microbenchmarks of two ops; no algorithm is among them.
+The executor runs a gather beside products, and each alone. So the progress thread and its Python work are included.
+These are microbenchmarks of two ops and contain no algorithm.
 """
 
 from collections.abc import Callable
@@ -25,32 +24,30 @@ from quadrille.runtime.execution.execute import execute
 from quadrille.runtime.host.progress_reports import report_progress
 from quadrille.runtime.host.world import mpi_allows_threads
 from quadrille.runtime.measuring.core_share import on_own_cores
+from quadrille.runtime.measuring.sizes import FULL, CalibrationSizes
 from quadrille.runtime.operands.operands import Operands
 
-SIZE = 1024
-PRODUCTS, REPEATS = 4, 7
 ITEM_BYTES, SMALL_BYTES = 4, 1 << 10
 ROW = 12
-"""Gathers of so little, one behind the other."""
-CARRIED_SECONDS = 0.3
-"""How long a gather lasts that shows what messages take of cores."""
+"""Gathers in a row of tiny buffers."""
 MOST_CARRIED_BYTES = 64e6
-"""By each rank: all ranks of a laboratory have what is gathered in the memory of one machine."""
+"""Most bytes that a rank sends: the gathered data of all hosts of an emulated network share one machine's memory."""
 LONGER = 1.5
-"""Products last so many times as long as what is beside them."""
+"""Products last this many times as long as the communication beside them."""
 LATE_STEP_SECONDS = 0.01
-"""More than a step of a chunk is late beside products."""
+"""The products last longer than a step of one chunk could be delayed [s]."""
 
 
 @dataclass(frozen=True, slots=True)
 class OverlapCost:
-    """What messages beside products come to.
+    """The cost of messages beside products.
 
     Parameters
     ----------
-    core_seconds_per_byte : what all cores together spend on a byte that goes from host to host
-    late_seconds : how much later a rank that computes hears of what has come
-    following_seconds : a step with hardly a byte behind others, where nobody computes; None: not measured
+    core_seconds_per_byte : core time, over all cores, for a byte that goes from host to host [s/B]
+    late_seconds : delay with which a computing rank notices arrived data [s]
+    following_seconds : time of a step with almost no bytes after other steps, without computation; None: not measured
+        [s]
     """
 
     core_seconds_per_byte: float = 0.0
@@ -59,15 +56,21 @@ class OverlapCost:
 
 
 def overlapped_gather(
-    ranks: int, gathered_bytes: int, products: int, *, members: int | None = None, gathers: int = 1
+    ranks: int,
+    gathered_bytes: int,
+    products: int,
+    *,
+    members: int | None = None,
+    gathers: int = 1,
+    product_size: int = FULL.overlap_product,
 ) -> Schedule:
-    """So many bytes, of which each member has an equal part, are gathered while each rank multiplies so often.
+    """A schedule in which a buffer is gathered while each rank computes some products.
 
     Parameters
     ----------
-    gathered_bytes : nothing is gathered where there are none
-    members : of a group that gathers; all ranks are one group where nothing is said
-    gathers : one behind the other, of so many bytes each
+    gathered_bytes : size of the gathered buffer; 0 for no gather [B]
+    members : size of the gathering groups; by default all ranks form one group
+    gathers : gathers in a row, each of that size
     """
     members = members or ranks
     one = Part("one")
@@ -86,13 +89,13 @@ def overlapped_gather(
     for number in range(products):
         a, b = "AB" if number % 2 == 0 else "BA"
         ops.append(Gemm(name=f"multiply {number + 1}", a=a, b=b, c="C"))
-    sizes = {"m": SIZE, "e": max(1, gathered_bytes // ITEM_BYTES), "one": 1}
+    sizes = {"m": product_size, "e": max(1, gathered_bytes // ITEM_BYTES), "one": 1}
     grid = Grid(x=members, z=ranks // members)
     return Schedule("beside", sizes, grid, "float32", tensors, ("A", "B"), ("C",), (Role(in_sequence(tuple(ops))),))
 
 
 def gathers_in_a_row(ranks: int, gathered_bytes: int) -> Schedule:
-    """So many bytes are gathered by all ranks, again and again, and nobody computes between."""
+    """A schedule in which all ranks gather a buffer several times without computing."""
     one = Part("one")
     tensors = declare(Tensor("part", Part("e", ("x",)), one), Tensor("whole", Part("e"), one))
     write = Pointwise(name="write", function="zero", into="part")
@@ -115,28 +118,32 @@ def median_seconds(
     repeats: int,
     members: int | None = None,
     gathers: int = 1,
+    product_size: int = FULL.overlap_product,
     what: Callable[[Timeline], float] = makespan,
 ) -> float:
-    """Median over repeats of a gather and products at once, at rank 0, and 0.0 on other ranks; all call it."""
+    """The median time of overlapped gathers and products at rank 0, and 0.0 on other ranks; a collective call."""
     ranks = communicator.Get_size()
-    schedule = overlapped_gather(ranks, gathered_bytes, products, members=members, gathers=gathers)
-    return _median_of_runs(communicator, message_options, schedule, repeats=repeats, what=what)
+    schedule = overlapped_gather(
+        ranks, gathered_bytes, products, members=members, gathers=gathers, product_size=product_size
+    )
+    return _median_of_runs(communicator, message_options, schedule, product_size, repeats=repeats, figure=what)
 
 
 def _median_of_runs(
     communicator: MPI.Intracomm,
     message_options: MessageOptions,
     schedule: Schedule,
+    product_size: int,
     *,
     repeats: int,
-    what: Callable[[Timeline], float],
+    figure: Callable[[Timeline], float],
 ) -> float:
-    """Median over repeats of what a timeline tells, at rank 0, and 0.0 on other ranks; all call it."""
+    """The median over repeats of a figure of the timeline at rank 0, and 0.0 on other ranks; a collective call."""
     carrier = MpiCarrier(communicator, message_options=message_options)
     with on_own_cores(communicator):
-        found = execute(
+        execution = execute(
             schedule,
-            Operands(SIZE, SIZE, SIZE, "float32"),
+            Operands(product_size, product_size, product_size, "float32"),
             carrier,
             repeats=repeats,
             warmups=1,
@@ -144,25 +151,29 @@ def _median_of_runs(
             progress=message_options.progress,
         )
     carrier.close()
-    return median(map(what, found.timelines)) if found.timelines else 0.0
+    return median(map(figure, execution.timelines)) if execution.timelines else 0.0
 
 
 def measure_overlap_cost(
-    communicator: MPI.Intracomm, cores: int, bytes_per_second: float, message_options: MessageOptions
+    communicator: MPI.Intracomm,
+    cores: int,
+    bytes_per_second: float,
+    message_options: MessageOptions,
+    sizes: CalibrationSizes = FULL,
 ) -> OverlapCost:
-    """What messages come to beside products of the ranks, one on each host; all call it and get the same.
+    """The cost of messages beside the products of ranks on one host each; a collective call.
 
     Parameters
     ----------
-    bytes_per_second : of the links, both ways at once
-    message_options : how messages go; a thread looks after them
+    bytes_per_second : rate of the links, both directions at once
+    message_options : how messages are sent; a progress thread polls them
     """
-    beside = OverlapBenchmark(communicator, replace(message_options, progress="thread"))
+    beside = OverlapBenchmark(communicator, replace(message_options, progress="thread"), sizes)
     if not mpi_allows_threads():
         return OverlapCost(following_seconds=beside.following_seconds())
-    ranks, product = communicator.Get_size(), beside.products_seconds(PRODUCTS) / PRODUCTS
-    sent = min(MOST_CARRIED_BYTES, bytes_per_second * CARRIED_SECONDS)
-    products = ceil(LONGER * CARRIED_SECONDS / product)
+    ranks, product = communicator.Get_size(), beside.products_seconds(sizes.overlap_products) / sizes.overlap_products
+    sent = min(MOST_CARRIED_BYTES, bytes_per_second * sizes.overlap_seconds)
+    products = ceil(LONGER * sizes.overlap_seconds / product)
     gathered = round(sent * ranks / (ranks - 1))
     spent = beside.seconds(gathered, products) - beside.products_seconds(products)
     cost = max(0.0, spent) * min(cores, ranks) / (ranks * sent)
@@ -171,7 +182,7 @@ def measure_overlap_cost(
 
 
 def row_seconds(timeline: Timeline) -> float:
-    """Of a gather in a row behind the first, as the mean rank saw it."""
+    """The time of a gather in a row after the first, mean over ranks."""
     ends: dict[int, list[float]] = {}
     for span in timeline.spans:
         if span.op == "gather":
@@ -185,36 +196,50 @@ def _of_gather(timeline: Timeline) -> float:
 
 @dataclass(frozen=True, slots=True)
 class OverlapBenchmark:
-    """Gathers of all ranks beside products, and either alone, by one delivery; every rank gets what is measured."""
+    """Gathers of all ranks beside products, and each alone, with fixed message options; every rank gets the results."""
 
     communicator: MPI.Intracomm
     message_options: MessageOptions
+    sizes: CalibrationSizes = FULL
 
     def seconds(self, gathered_bytes: int, products: int, what: Callable[[Timeline], float] = makespan) -> float:
-        """Median over repeats."""
-        found = median_seconds(
-            self.communicator, self.message_options, gathered_bytes, products, repeats=REPEATS, what=what
+        """The median over repeats."""
+        median_at_root = median_seconds(
+            self.communicator,
+            self.message_options,
+            gathered_bytes,
+            products,
+            repeats=self.sizes.overlap_repeats,
+            product_size=self.sizes.overlap_product,
+            what=what,
         )
-        return self.communicator.bcast(found, root=0)  # type: ignore[no-any-return]
+        return self.communicator.bcast(median_at_root, root=0)  # type: ignore[no-any-return]
 
     def products_seconds(self, products: int) -> float:
-        """Of so many products of every rank, one after the other."""
+        """The time of some products in a row on every rank."""
         return self.seconds(0, products)
 
     def late_seconds(self, product_seconds: float) -> float:
-        """How much longer a step of one chunk takes beside products."""
+        """The extra time of a step of one chunk beside products."""
         ranks, chunk_bytes = self.communicator.Get_size(), self.message_options.chunk_bytes or CHUNK_BYTES
         products = ceil(LATE_STEP_SECONDS * ranks / product_seconds) + 1
         alone, beside = (self.seconds(ranks * chunk_bytes, count, _of_gather) for count in (0, products))
         return max(0.0, beside - alone) / (ranks - 1)
 
     def following_seconds(self) -> float:
-        """A step of gathers of hardly anything, one behind the other.
+        """The time of a step in a row of gathers of almost nothing.
 
-        Of a single one it would be of ranks that have all come at once, which find each other's messages at a look or
-        two; behind others they have not.
+        In a single gather all ranks arrive at once and find each other's messages within a poll or two; in a row they
+        do not.
         """
-        ranks, alone = self.communicator.Get_size(), replace(self.message_options, progress="none")
+        ranks, without_thread = self.communicator.Get_size(), replace(self.message_options, progress="none")
         row = gathers_in_a_row(ranks, ranks * SMALL_BYTES)
-        found = _median_of_runs(self.communicator, alone, row, repeats=REPEATS, what=row_seconds)
-        return self.communicator.bcast(found, root=0) / (ranks - 1)  # type: ignore[no-any-return]
+        median_at_root = _median_of_runs(
+            self.communicator,
+            without_thread,
+            row,
+            self.sizes.overlap_product,
+            repeats=self.sizes.overlap_repeats,
+            figure=row_seconds,
+        )
+        return self.communicator.bcast(median_at_root, root=0) / (ranks - 1)  # type: ignore[no-any-return]

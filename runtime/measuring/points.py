@@ -1,4 +1,4 @@
-"""What microbenchmarks find: plain rows of seconds, medians with their spreads."""
+"""The rows that microbenchmarks return: median seconds with spreads."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from quadrille.runtime.measuring.chained_transfers import Pattern
 
 @dataclass(frozen=True, slots=True)
 class GemmPoint:
-    """A product m x k by k x n, and its median seconds (0: not yet measured)."""
+    """A product m x k by k x n and its median seconds (0: not yet measured)."""
 
     m: int
     k: int
@@ -38,7 +38,7 @@ class StreamPoint:
 
 @dataclass(frozen=True, slots=True)
 class KernelPoint:
-    """A layer's function that reads and writes `bytes`."""
+    """A layer function that reads and writes `bytes`."""
 
     function: Function
     dtype: DType
@@ -50,12 +50,13 @@ class KernelPoint:
 
 @dataclass(frozen=True, slots=True)
 class TransferPoint:
-    """One step of a pattern of `ranks` ranks, each sending `bytes`.
+    """One step of a pattern of `ranks` ranks, each of which sends `bytes`.
 
     Parameters
     ----------
-    taken_seconds : how much later than its receiver who sends one way hears that all was taken, of more than a
-        chunk; None of others
+    taken_seconds : delay between the end of a receive and the end of its one-way send of more than a chunk; None for
+        other
+        patterns [s]
     """
 
     pattern: Pattern
@@ -72,9 +73,9 @@ class CollectivePoint:
 
     Parameters
     ----------
-    following_seconds : of one that follows another; None of those in rounds, which do anyway
-    member_shares : what each member takes of the last one's seconds; none where they end together
-    calls : MPI's by which it went; None of a kind that has one alone
+    following_seconds : time of a collective that follows another; None for collectives with roots, which always do [s]
+    member_shares : each member's time as a fraction of the last member's; empty if they end together
+    calls : MPI calls that were used; None for a kind with only one
     """
 
     kind: CollectiveKind
@@ -89,7 +90,7 @@ class CollectivePoint:
 
 @dataclass(frozen=True, slots=True)
 class FlowPoint:
-    """What a host got of another in a round in which several hosts sent to one each, all at once."""
+    """The rate from one host to another in a round in which several hosts send to one host each, all at once."""
 
     round: int
     sender: int

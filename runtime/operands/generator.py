@@ -1,17 +1,14 @@
-"""Matrices from a counter: any element on any rank, whatever the partition.
+"""Matrices from a counter-based random generator: any rank computes any element, whatever the partition.
 
-Element (row, column) of a matrix with `columns` columns is number
-i = row · columns + column of a stream of its own:
+Element (row, column) of a matrix with `columns` columns is element i = row · columns + column of the matrix's stream:
 
     element = scale(mix(key + i γ mod 2^64)),    key = stream_key(seed, matrix)
 
-`mix` is the finaliser of SplitMix64 and γ its odd increment, so the i are
-spread over all 2^64 states and no element depends on another.  No state is
-carried along: a block costs its own elements and nothing else.
+`mix` is the finaliser of SplitMix64 and γ its odd increment. So the i are spread over all 2^64 states, and no element
+depends on another. There is no sequential state: a block costs only its own elements.
 
-"uniform" elements lie in [-1, 1) and use every bit the dtype has there:
-multiples of 2^-53 in float64, of 2^-24 in float32.  "integers" are whole
-numbers from -4 to 4, whose products sum exactly in any order.
+"uniform" elements lie in [-1, 1) and use every bit of the dtype there: multiples of 2^-53 in float64, of 2^-24 in
+float32.  "integers" are whole numbers from -4 to 4, whose products sum exactly in any order.
 
 Source: Steele, Lea, Flood, "Fast splittable pseudorandom number generators",
 OOPSLA 2014, figure 17 (constants of the finaliser: Stafford's variant 13).
@@ -35,11 +32,11 @@ INCREMENT = 0x9E3779B97F4A7C15
 FIRST_FACTOR = 0xBF58476D1CE4E5B9
 SECOND_FACTOR = 0x94D049BB133111EB
 SLAB_ELEMENTS = 32_768
-"""Elements worked on at a time: two buffers of 256 KiB stay in a core's cache."""
+"""Elements computed at a time: two buffers of 256 KiB stay in a core's cache."""
 
 
 def mix(number: int) -> int:
-    """A 64-bit number whose bits all depend on all bits of `number`.
+    """A 64-bit number in which every bit depends on all bits of `number`.
 
     >>> hex(mix(INCREMENT))
     '0xe220a8397b1dcdaf'
@@ -50,7 +47,7 @@ def mix(number: int) -> int:
 
 
 def stream_key(seed: int, matrix: str) -> int:
-    """Where the stream of a matrix begins under a seed.
+    """The first state of a matrix's stream under a seed.
 
     >>> len({stream_key(seed, matrix) for seed in range(3) for matrix in ("A", "B", "dC")})
     9
@@ -63,9 +60,9 @@ def stream_key(seed: int, matrix: str) -> int:
 
 
 def longest_exact_sum(dtype: str) -> int:
-    """Terms of a product of integer operands that sum exactly in `dtype`, in any order.
+    """The most terms of a product of integer operands that sum exactly in `dtype`, in any order.
 
-    Each term is at most 16, so that k · 16 < 2^bits suffices.
+    Each term is at most 16, so k · 16 < 2^bits suffices.
 
     >>> longest_exact_sum("float32")
     1048575
@@ -109,7 +106,7 @@ def block(
     Parameters
     ----------
     dtype : float32 or float64; the two hold different numbers, not roundings of each other
-    out : array of the rectangle's shape and of `dtype`, filled instead of a new one
+    out : array of the rectangle's shape and dtype that is filled instead of a new one
     """
     assert rectangle.row_stop <= rows, (rectangle, rows)
     assert rectangle.column_stop <= columns, (rectangle, columns)
@@ -134,7 +131,7 @@ def signs(seed: int, name: str, start: int, stop: int, vectors: int) -> NDArray[
 
 
 def _fill(out: NDArray[Any], first: int, columns: int, kind: Kind) -> None:
-    """Fill `out`, whose corner is element state `first` of a matrix `columns` wide, slab by slab."""
+    """Fill `out` slab by slab; `first` is the state of its first element in a matrix `columns` wide."""
     height, width = out.shape
     down = np.arange(height, dtype=np.uint64) * np.uint64(columns * INCREMENT & MASK) + np.uint64(first)
     right = np.arange(width, dtype=np.uint64) * np.uint64(INCREMENT)
@@ -157,7 +154,7 @@ def _slabs(height: int, width: int) -> Iterator[tuple[slice, slice]]:
 
 
 def _mix_all(states: NDArray[np.uint64], spare: NDArray[np.uint64]) -> None:
-    """`mix` of every state, in place."""
+    """Apply `mix` to every state in place."""
     np.right_shift(states, np.uint64(30), out=spare)
     np.bitwise_xor(states, spare, out=states)
     np.multiply(states, np.uint64(FIRST_FACTOR), out=states)
@@ -169,7 +166,7 @@ def _mix_all(states: NDArray[np.uint64], spare: NDArray[np.uint64]) -> None:
 
 
 def _scale(states: NDArray[np.uint64], out: NDArray[Any], kind: Kind) -> None:
-    """Numbers of `kind` in `out` from as many mixed states, which are overwritten."""
+    """Convert mixed states into numbers of `kind` in `out`; the states are overwritten."""
     if kind == "integers":
         np.right_shift(states, np.uint64(32), out=states)
         np.multiply(states, np.uint64(2 * LARGEST_INTEGER + 1), out=states)

@@ -1,8 +1,8 @@
-"""Where the operands A, B and dC of a multiplication come from, and how a rank names its part of one.
+"""The operands A, B and dC of a multiplication, generated or read from files, and any rank's part of them.
 
     C_mn = A_mk B_kn        dA_mk = dC_mn B_nk^T        dB_kn = A_km^T dC_mn
 
-or the same with A stored as k x m, or B as n x k (`algorithms/matmuls/forms.py`).
+or the same with A stored as k x m, or B as n x k (`algorithms/matmuls/matmul.py`).
 
 A rank asks for a rectangle of a whole matrix (`rectangles.py`) and gets an array.
 """
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quadrille.algorithms.matmuls.forms import FORMS, Dimension, Operand, Transposed
+from quadrille.algorithms.matmuls.matmul import FORMS, Dimension, Operand, Transposed
 from quadrille.algorithms.schedule.tensors import Block, DType
 from quadrille.runtime.operands import generator
 from quadrille.runtime.operands.generator import Kind
@@ -23,7 +23,7 @@ from quadrille.runtime.operands.rectangles import Rectangle, split_block
 
 @dataclass(frozen=True, slots=True)
 class Operands:
-    """The matrices A (m x k), B (k x n) and dC (m x n) that go into a multiplication, or A or B transposed.
+    """The matrices A (m x k), B (k x n) and dC (m x n) of a multiplication; A or B may be stored transposed.
 
     >>> operands = Operands(3, 5, 4, "float32", seed=7, kind="integers")
     >>> operands.shape("B"), operands.block("B", Rectangle(0, 5, 1, 3)).shape
@@ -31,9 +31,9 @@ class Operands:
 
     Parameters
     ----------
-    dtype : that of the multiplication; float16 and bfloat16 elements are
-        given as float32 arrays that hold exactly those values
-    seed, kind : of the generator, for every matrix that has no file
+    dtype : dtype of the multiplication; float16 and bfloat16 elements are returned as float32 arrays with exactly
+        these values
+    seed, kind : arguments of the generator, for every matrix without a file
     files : opened matrices (`matrix_files.open_matrix`) by name
     transposed : which of A and B is stored transposed
     """
@@ -53,12 +53,12 @@ class Operands:
 
     @property
     def array_dtype(self) -> np.dtype[Any]:
-        """Dtype of the arrays that are given: float64 or float32."""
+        """The dtype of the returned arrays: float64 or float32."""
         return np.dtype(np.float64 if self.dtype == "float64" else np.float32)
 
     @property
     def exact(self) -> bool:
-        """Whether the products sum exactly in any order: generated integers throughout."""
+        """Whether the products sum exactly in any order, because all operands are generated integers."""
         return self.kind == "integers" and not self.files
 
     @property
@@ -71,7 +71,7 @@ class Operands:
         return self.sizes[rows], self.sizes[columns]
 
     def block(self, matrix: Operand, rectangle: Rectangle, out: NDArray[Any] | None = None) -> NDArray[Any]:
-        """The elements of one rectangle, C-contiguous unless `out` is given and is not."""
+        """The elements of one rectangle, C-contiguous unless `out` is not."""
         filled = np.empty(rectangle.shape, self.array_dtype) if out is None else out
         assert filled.shape == rectangle.shape and filled.dtype == self.array_dtype, (filled.shape, filled.dtype)
         if matrix in self.files:
@@ -85,7 +85,7 @@ class Operands:
         return filled
 
     def stored(self, matrix: Operand, block: Block, out: NDArray[Any] | None = None) -> NDArray[Any]:
-        """The elements of a rank's block as it is stored: a rectangle, or a flat piece of one."""
+        """The elements of a rank's block in its stored shape: a rectangle, or a flat shard of one."""
         filled = np.empty(block.shape, self.array_dtype) if out is None else out
         for rectangle, part in split_block(block, filled):
             self.block(matrix, rectangle, out=part)
@@ -93,9 +93,9 @@ class Operands:
 
 
 def round_to(dtype: DType, values: NDArray[Any]) -> None:
-    """Round float32 values in place to the nearest that float16 or bfloat16 holds, ties to even.
+    """Round float32 values in place to the nearest float16 or bfloat16 value, ties to even.
 
-    Nothing is to be done for float32 and float64.
+    float32 and float64 values stay unchanged.
 
     >>> values = np.array([1 + 2**-9, 3.0e38, 1 / 3], np.float32)
     >>> round_to("bfloat16", values)
@@ -110,7 +110,7 @@ def round_to(dtype: DType, values: NDArray[Any]) -> None:
 
 
 def _round_to_bfloat16(values: NDArray[Any]) -> None:
-    """Keep the upper half of each float32, rounded; infinities and NaN stay what they are."""
+    """Keep the upper half of each float32, rounded; infinities and NaN stay unchanged."""
     finite = np.isfinite(values)
     bits = np.ascontiguousarray(values).view(np.uint32)
     odd = (bits >> np.uint32(16)) & np.uint32(1)

@@ -1,7 +1,6 @@
-"""Which part of a whole matrix a rank means: a rectangle of it, or a contiguous piece of a flattened block.
+"""Parts of a whole matrix: rectangles, and the rectangles that a contiguous shard of a flattened block covers.
 
-A piece covers at most three rectangles: the end of a row, whole rows, the
-beginning of a row.
+A shard covers at most three rectangles: the end of a row, whole rows, the beginning of a row.
 
     . . # #
     # # # #
@@ -43,7 +42,7 @@ class Rectangle:
         return rows * columns
 
     def part(self, rows: tuple[int, int], columns: tuple[int, int]) -> "Rectangle":
-        """The rectangle at these rows and columns of this one.
+        """The rectangle at these rows and columns, counted from this rectangle's corner.
 
         >>> Rectangle(2, 5, 10, 17).part((1, 3), (0, 2))
         Rectangle(row_start=3, row_stop=5, column_start=10, column_stop=12)
@@ -53,7 +52,7 @@ class Rectangle:
 
 
 def whole(shape: tuple[int, int]) -> Rectangle:
-    """The rectangle that is all of a matrix."""
+    """The rectangle that covers a whole matrix."""
     return Rectangle(0, shape[0], 0, shape[1])
 
 
@@ -83,7 +82,7 @@ def rectangles_of_piece(rectangle: Rectangle, start: int, stop: int) -> list[Rec
 def split_piece(
     rectangle: Rectangle, start: int, stop: int, flat: NDArray[Any]
 ) -> list[tuple[Rectangle, NDArray[Any]]]:
-    """The rectangles of a piece, each with the part of `flat` that holds it (views, not copies)."""
+    """The rectangles of a shard, each with the view of `flat` that holds it."""
     assert flat.shape == (stop - start,), (flat.shape, start, stop)
     parts, position = [], 0
     for part in rectangles_of_piece(rectangle, start, stop):
@@ -93,7 +92,7 @@ def split_piece(
 
 
 def split_block(block: Block, stored: NDArray[Any]) -> list[tuple[Rectangle, NDArray[Any]]]:
-    """The rectangles of a rank's block, each with the part of the `stored` array that holds it (views)."""
+    """The rectangles of a rank's block, each with the view of the `stored` array that holds it."""
     assert stored.shape == block.shape, (stored.shape, block)
     rectangle = Rectangle(*block.rows, *block.columns)
     if block.flat_range is not None:

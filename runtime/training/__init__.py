@@ -1,1 +1,1 @@
-"""What training steps are fed with, and the serial steps that they are held against."""
+"""Inputs of training steps, and the serial steps that verify them."""

@@ -1,9 +1,8 @@
-"""Training steps of one process in float64, written plainly: what the sharded ones are compared with.
+"""Serial training steps in float64, written plainly: the reference for sharded training.
 
-Nothing here is shared with the schedules or their kernels.  Parameters are
-dictionaries of matrices under the names that schedules give them; a gradient
-has the name of its parameter.  The formulas are checked by finite differences
-in the tests, and against PyTorch where it is installed.
+Nothing here is shared with the schedules or their kernels. Parameters are dictionaries of matrices under the names of
+the schedules; a gradient has the name of its parameter. The tests check the formulas by finite differences, and against
+PyTorch where it is installed.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,19 +21,19 @@ NOT_BEGUN: Mapping[str, tuple[Array, Array]] = MappingProxyType({})
 
 def gelu(x: Array) -> Array:
     """X (1 + tanh(√(2/π) (x + 0.044715 x³))) / 2."""
-    found: Array = x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))) / 2
-    return found
+    activated: Array = x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))) / 2
+    return activated
 
 
 def gelu_slope(x: Array) -> Array:
     """Derivative of `gelu`."""
     t = np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))
-    found: Array = (1 + t) / 2 + x * (1 - t**2) / 2 * np.sqrt(2 / np.pi) * (1 + 3 * 0.044715 * x**2)
-    return found
+    slope: Array = (1 + t) / 2 + x * (1 - t**2) / 2 * np.sqrt(2 / np.pi) * (1 + 3 * 0.044715 * x**2)
+    return slope
 
 
 def mlp_loss(parameters: Mapping[str, Array], x: Array, target: Array) -> tuple[float, Matrices]:
-    """Loss and gradients of a stack of layers `L1`, `L2`, … with GELU between them."""
+    """The loss and gradients of a stack of layers `L1`, `L2`, … with GELU between them."""
     layers = sum(name.endswith(" W") for name in parameters)
     inputs, sums = [x], []
     for layer in range(1, layers + 1):
@@ -53,7 +52,7 @@ def mlp_loss(parameters: Mapping[str, Array], x: Array, target: Array) -> tuple[
 
 
 def clipped(gradients: Matrices, limit: float) -> Matrices:
-    """The gradients, scaled so that the norm of all together is at most the limit (0: none)."""
+    """The gradients, scaled so that their joint norm is at most the limit (0: no limit)."""
     if not limit:
         return gradients
     norm = np.sqrt(sum(float((g**2).sum()) for g in gradients.values()))
@@ -61,11 +60,11 @@ def clipped(gradients: Matrices, limit: float) -> Matrices:
 
 
 def adam_step(value: Array, moments: tuple[Array, Array], g: Array, step: int, adam: Any) -> tuple[Array, Array, Array]:
-    """A parameter and its two moments after one step of Adam with decoupled decay; steps count from 0.
+    """A parameter and its two moments after one Adam step with decoupled weight decay; steps count from 0.
 
     Parameters
     ----------
-    adam : the optimizer's numbers (`quadrille.algorithms.training.adam.Adam`)
+    adam : parameters of the optimizer (`quadrille.algorithms.training.adam.Adam`)
     """
     first = adam.beta1 * moments[0] + (1 - adam.beta1) * g
     second = adam.beta2 * moments[1] + (1 - adam.beta2) * g**2
@@ -81,12 +80,12 @@ def train(
     adam: Any,
     moments: Mapping[str, tuple[Array, Array]] = NOT_BEGUN,
 ) -> tuple[list[float], Matrices, Matrices]:
-    """Losses of so many Adam steps, the parameters at their end and the gradients of the last.
+    """The losses of some Adam steps, the final parameters, and the gradients of the last step.
 
     Parameters
     ----------
-    adam : the optimizer's numbers (`quadrille.algorithms.training.adam.Adam`)
-    moments : those that the run goes on from; zeros where there are none
+    adam : parameters of the optimizer (`quadrille.algorithms.training.adam.Adam`)
+    moments : moments of a resumed run; zeros if there are none
     """
     held = {name: np.array(value, np.float64) for name, value in parameters.items()}
     means = {name: moments.get(name, (np.zeros_like(value), np.zeros_like(value))) for name, value in held.items()}

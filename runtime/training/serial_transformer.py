@@ -1,9 +1,9 @@
-"""A transformer of one process in float64, written plainly: loss and gradients that sharded ones are compared with.
+"""A serial transformer in float64, written plainly: loss and gradients as the reference for sharded ones.
 
-Nothing here is shared with the schedules or their kernels but the description of
-what is computed.  Loops go over sequences, groups of heads and heads one by one;
-rotary positions are multiplications by complex numbers.  The formulas are checked
-by finite differences in the tests, and against PyTorch where it is installed.
+Only the description of the architecture is shared with the schedules and kernels. Loops visit sequences, groups of
+heads
+and heads one by one; rotary positions are multiplications by complex numbers. The tests check the formulas by finite
+differences, and against PyTorch where it is installed.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,12 +20,12 @@ EPSILON = 1e-5
 
 def layer_norm(x: Array, gamma: Array, beta: Array) -> Array:
     """γ (x - mean) / √(variance + 1e-5) + β, row by row."""
-    found: Array = _standard(x)[0] * gamma + beta
-    return found
+    normalised: Array = _standard(x)[0] * gamma + beta
+    return normalised
 
 
 def _standard(x: Array) -> tuple[Array, Array]:
-    """Rows of mean 0 and variance 1, and what they were divided by."""
+    """Rows scaled to mean 0 and variance 1, and the divisors."""
     deviation = np.sqrt(x.var(axis=1, keepdims=True) + EPSILON)
     return (x - x.mean(axis=1, keepdims=True)) / deviation, deviation
 
@@ -40,8 +40,8 @@ def layer_norm_gradients(x: Array, gamma: Array, g: Array) -> tuple[Array, Array
 
 def rms_norm(x: Array, gamma: Array) -> Array:
     """γ x / √(mean of x² + 1e-5), row by row."""
-    found: Array = x / np.sqrt((x**2).mean(axis=1, keepdims=True) + EPSILON) * gamma
-    return found
+    normalised: Array = x / np.sqrt((x**2).mean(axis=1, keepdims=True) + EPSILON) * gamma
+    return normalised
 
 
 def rms_norm_gradients(x: Array, gamma: Array, g: Array) -> tuple[Array, Array]:
@@ -53,24 +53,24 @@ def rms_norm_gradients(x: Array, gamma: Array, g: Array) -> tuple[Array, Array]:
 
 
 def swiglu(x: Array) -> Array:
-    """silu(gate) · up of every pair of columns."""
+    """The product silu(gate) · up of every pair of columns."""
     gate, up = x[:, 0::2], x[:, 1::2]
-    found: Array = gate / (1 + np.exp(-gate)) * up
-    return found
+    activated: Array = gate / (1 + np.exp(-gate)) * up
+    return activated
 
 
 def swiglu_gradient(x: Array, g: Array) -> Array:
-    """Gradient of gate and up."""
+    """The gradient of gate and up."""
     gate, up = x[:, 0::2], x[:, 1::2]
     share = 1 / (1 + np.exp(-gate))
-    found = np.empty_like(x)
-    found[:, 0::2] = g * up * (share + gate * share * (1 - share))
-    found[:, 1::2] = g * gate * share
-    return found
+    gradient = np.empty_like(x)
+    gradient[:, 0::2] = g * up * (share + gate * share * (1 - share))
+    gradient[:, 1::2] = g * gate * share
+    return gradient
 
 
-def turned(x: Array, base: float, direction: int = 1) -> Array:
-    """Rows turned by the angles of their positions: columns i and i + half as one complex number."""
+def rotated(x: Array, base: float, direction: int = 1) -> Array:
+    """Rows rotated by the angles of their positions; columns i and i + half form one complex number."""
     half = x.shape[1] // 2
     angles = np.outer(np.arange(x.shape[0]), base ** (-np.arange(half) / half))
     z = (x[:, :half] + 1j * x[:, half:]) * np.exp(1j * direction * angles)
@@ -82,62 +82,62 @@ def _weights(q: Array, k: Array) -> Array:
     scores = q @ k.T / np.sqrt(q.shape[1])
     scores = np.where(np.tril(np.ones_like(scores)) > 0, scores, -np.inf)
     weights = np.exp(scores - scores.max(axis=1, keepdims=True))
-    found: Array = weights / weights.sum(axis=1, keepdims=True)
-    return found
+    softmax: Array = weights / weights.sum(axis=1, keepdims=True)
+    return softmax
 
 
 def _queries(qkv: Array, sequence: int, heads: int, how: Architecture) -> Iterator[tuple[slice, list[slice], slice]]:
-    """Of one query head of one sequence after the other: rows, columns of its q, k and v, columns of its output."""
+    """For each query head of each sequence: its rows, the columns of its q, k and v, and the columns of its output."""
     group = heads // (how.key_heads or heads)
     head = qkv.shape[1] // (heads // group * (group + 2))
     for start in range(0, qkv.shape[0], sequence):
         for j in range(heads):
             first = j // group * (group + 2)
             columns = [first + j % group, first + group, first + group + 1]
-            of_head = [slice(one * head, (one + 1) * head) for one in columns]
+            of_head = [slice(column * head, (column + 1) * head) for column in columns]
             yield slice(start, start + sequence), of_head, slice(j * head, (j + 1) * head)
 
 
 def attention(qkv: Array, sequence: int, heads: int, how: Architecture = PLAIN) -> Array:
-    """Causal attention; a group's columns are its queries, then their key and their value."""
+    """Causal attention. The columns of a group are its queries, then their key and their value."""
     groups = how.key_heads or heads
-    found = np.empty((qkv.shape[0], qkv.shape[1] // (heads + 2 * groups) * heads))
+    output = np.empty((qkv.shape[0], qkv.shape[1] // (heads + 2 * groups) * heads))
     for rows, of_head, columns in _queries(qkv, sequence, heads, how):
-        q, k, v = (qkv[rows, one] for one in of_head)
+        q, k, v = (qkv[rows, columns_of_part] for columns_of_part in of_head)
         if how.positions == "rotary":
-            q, k = turned(q, how.rotary_base), turned(k, how.rotary_base)
-        found[rows, columns] = _weights(q, k) @ v
-    return found
+            q, k = rotated(q, how.rotary_base), rotated(k, how.rotary_base)
+        output[rows, columns] = _weights(q, k) @ v
+    return output
 
 
 def attention_gradient(qkv: Array, sequence: int, heads: int, g: Array, how: Architecture = PLAIN) -> Array:
-    """Gradient of the columns of q, k and v."""
-    found = np.zeros_like(qkv)
+    """The gradient of the columns of q, k and v."""
+    gradient = np.zeros_like(qkv)
     for rows, of_head, columns in _queries(qkv, sequence, heads, how):
-        q, k, v = (qkv[rows, one] for one in of_head)
+        q, k, v = (qkv[rows, columns_of_part] for columns_of_part in of_head)
         if how.positions == "rotary":
-            q, k = turned(q, how.rotary_base), turned(k, how.rotary_base)
+            q, k = rotated(q, how.rotary_base), rotated(k, how.rotary_base)
         weights, out = _weights(q, k), g[rows, columns]
         towards = out @ v.T
         scores = weights * (towards - (weights * towards).sum(axis=1, keepdims=True)) / np.sqrt(q.shape[1])
         parts = [scores @ k, scores.T @ q, weights.T @ out]
         if how.positions == "rotary":
-            parts[:2] = [turned(one, how.rotary_base, -1) for one in parts[:2]]
-        for one, part in zip(of_head, parts, strict=True):
-            found[rows, one] += part
-    return found
+            parts[:2] = [rotated(columns_of_part, how.rotary_base, -1) for columns_of_part in parts[:2]]
+        for columns_of_part, part in zip(of_head, parts, strict=True):
+            gradient[rows, columns_of_part] += part
+    return gradient
 
 
 class _Model:
-    """The pieces of a layer as its architecture has them, on parameters by name; `towards_…` fill in gradients."""
+    """The parts of a layer for an architecture, on parameters by name; the `towards_…` methods add gradients."""
 
     def __init__(self, p: Mapping[str, Array], gradients: Matrices, sequence: int, heads: int, how: Architecture):
         self.p, self.gradients, self.sequence, self.heads, self.how = p, gradients, sequence, heads, how
 
     def product(self, x: Array, name: str, of: str) -> Array:
         """X W, and + b where products have biases."""
-        found: Array = x @ self.p[f"{name} W{of}"]
-        return found + self.p[f"{name} b{of}"] if self.how.biases else found
+        result: Array = x @ self.p[f"{name} W{of}"]
+        return result + self.p[f"{name} b{of}"] if self.how.biases else result
 
     def towards_product(self, x: Array, name: str, of: str, g: Array) -> Array:
         """Gradient of X."""
@@ -154,13 +154,13 @@ class _Model:
     def towards_norm(self, x: Array, name: str, g: Array, of: str = "") -> Array:
         """Gradient of X."""
         gradients_of = rms_norm_gradients if self.how.norm == "rms" else layer_norm_gradients
-        found, *parameters = gradients_of(x, self.p[f"{name} γ{of}"], g)
+        result, *parameters = gradients_of(x, self.p[f"{name} γ{of}"], g)
         for letter, value in zip("γβ", parameters, strict=False):
             self.gradients[f"{name} {letter}{of}"] += value
-        return found
+        return result
 
     def layer(self, x: Array, of: str) -> tuple[Array, tuple[Array, ...]]:
-        """The next X, and what the gradient needs."""
+        """The layer's output and the values that its gradient needs."""
         n1 = self.norm(x, "norm1", of)
         qkv = self.product(n1, "QKV", of)
         a = attention(qkv, self.sequence, self.heads, self.how)
@@ -171,7 +171,7 @@ class _Model:
         return x2 + self.product(active, "down", of), (x, n1, qkv, a, x2, n2, u, active)
 
     def towards_layer(self, saved: tuple[Array, ...], g: Array, of: str) -> Array:
-        """Gradient of a layer's X, from that of the next."""
+        """The gradient of a layer's input, from the gradient of its output."""
         x, n1, qkv, a, x2, n2, u, active = saved
         towards_active = self.towards_product(active, "down", of, g)
         towards_u = swiglu_gradient(u, towards_active) if self.how.gated else towards_active * gelu_slope(u)
@@ -189,7 +189,7 @@ def gpt_loss(
     heads: int,
     how: Architecture = PLAIN,
 ) -> tuple[float, Matrices]:
-    """Loss and gradients of a transformer; `tokens` and `targets` are sequences × positions."""
+    """The loss and gradients of a transformer; `tokens` and `targets` are sequences × positions."""
     batch, sequence = tokens.shape
     p = parameters
     gradients: Matrices = {name: np.zeros_like(value) for name, value in p.items()}
@@ -215,7 +215,7 @@ def gpt_loss(
 
 
 def cross_entropy(logits: Array, targets: NDArray[Any]) -> tuple[float, Array]:
-    """Mean over tokens, and the gradient of the logits."""
+    """The mean cross entropy over tokens, and the gradient of the logits."""
     shifted = logits - logits.max(axis=1, keepdims=True)
     logarithms = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
     rows = np.arange(targets.size)

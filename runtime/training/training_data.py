@@ -1,16 +1,15 @@
-"""What training begins with: parameters from the generator, batches from it or from a text; any block on any rank.
+"""Inputs of training, any block on any rank: parameters from the generator, batches from the generator or a text.
 
-A parameter's element is keyed by (seed, name, element), where the name says
-which layer it is of, so it is the same on every grid and under every scheme:
+A parameter's element is keyed by (seed, name, element). The name includes the layer, so the element is the same on
+every grid and under every scheme:
 
-    normal     uniform with the deviation 0.02 (GPT) or 1/√rows (linear layers), so in ±√3 of it
+    normal     uniform with standard deviation 0.02 (GPT) or 1/√rows (linear layers), so within ±√3 of it
     zeros      biases, β
     ones       γ
 
-A GPT reads bytes of a text; sequence i of step t begins where a number keyed by
-(seed, t, i) says, and its targets are the bytes one further.  A stack of linear
-layers takes X from the generator and learns a fixed function of it, the cubic
-T_ij = 3 x - 4 x³ of x = X_i,(j mod width): products alone, so that all ranks round alike.
+A GPT reads bytes of a text. Sequence i of step t begins at a position keyed by (seed, t, i), and its targets are the
+next bytes. A stack of linear layers takes X from the generator and learns a fixed function of it, the cubic
+T_ij = 3 x - 4 x³ of x = X_i,(j mod width): only products, so all ranks round alike.
 
 Text: the poems "Jabberwocky" and "The Walrus and the Carpenter", Lewis Carroll, "Through the
 Looking-Glass", 1871; in the public domain.  Deviation 0.02: Radford et al.,
@@ -39,19 +38,19 @@ from quadrille.runtime.operands.rectangles import Rectangle, split_block
 
 TEXT = Path(__file__).parent / "texts" / "through_the_looking_glass.txt"
 DEVIATION = 0.02
-"""Of a GPT's weights at the start."""
+"""Standard deviation of a GPT's initial weights."""
 STARTS: dict[str, Start] = {"γ": "ones", "β": "zeros", "b": "zeros"}
-"""How parameters begin, by the last word of their names; all others are normal."""
+"""Initial values of parameters by the last word of their names; all others are normal."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorCopy:
-    """What the elements of a tensor are keyed by.
+    """One copy of a tensor.
 
     Parameters
     ----------
-    tensor : as the schedule has it
-    indices : of the loops that tell its copies apart, where this copy is used
+    tensor : tensor of the schedule
+    indices : indices of the loops that distinguish the copies, where this copy is used
     """
 
     tensor: Tensor
@@ -59,12 +58,12 @@ class TensorCopy:
 
 
 class TrainingSource:
-    """The inputs and parameters of a schedule of training steps, block by block.
+    """The inputs and initial parameters of a training schedule, block by block.
 
     Parameters
     ----------
-    seed : of everything
-    sequence : tokens of a sequence; 0 where rows are no tokens
+    seed : seed of all values
+    sequence : tokens of a sequence; 0 if rows are no tokens
     """
 
     def __init__(self, schedule: Schedule, *, seed: int, sequence: int = 0) -> None:
@@ -72,17 +71,17 @@ class TrainingSource:
         self._dtype = schedule.dtype
 
     def stored(self, name: str, block: Block) -> NDArray[Any]:
-        """The elements of a rank's block of the copy of that name, as it is stored."""
-        known = tensor_copy(self._schedule, name)
-        filled = np.empty(block.shape, self._array_dtype(known.tensor))
+        """The elements of a rank's block of the copy with that name, in the stored shape."""
+        copy = tensor_copy(self._schedule, name)
+        filled = np.empty(block.shape, self._array_dtype(copy.tensor))
         for rectangle, part in split_block(block, filled):
-            part[...] = self._values(name, known, rectangle)
-        if known.tensor.dtype is None:
+            part[...] = self._values(name, copy, rectangle)
+        if copy.tensor.dtype is None:
             round_to(self._dtype, filled)
         return filled
 
     def whole(self, name: str) -> NDArray[Any]:
-        """All of the copy of that name."""
+        """The whole copy with that name."""
         rows, columns = shape_of(self._schedule, tensor_copy(self._schedule, name).tensor)
         return self.stored(name, Block((0, rows), (0, columns)))
 
@@ -91,14 +90,14 @@ class TrainingSource:
             return np.dtype(np.int32)
         return np.dtype(np.float64 if (tensor.dtype or self._dtype) == "float64" else np.float32)
 
-    def _values(self, name: str, known: TensorCopy, rectangle: Rectangle) -> NDArray[Any]:
-        tensor = known.tensor
+    def _values(self, name: str, copy: TensorCopy, rectangle: Rectangle) -> NDArray[Any]:
+        tensor = copy.tensor
         if tensor.name in ("tokens", "targets"):
-            return self._tokens(known, rectangle)
+            return self._tokens(copy, rectangle)
         if tensor.name == "T":
-            return self._target(known, rectangle)
+            return self._target(copy, rectangle)
         if tensor.name == "H0":
-            return self._input(known, rectangle)
+            return self._input(copy, rectangle)
         match STARTS.get(tensor.name.rpartition(" ")[2], "normal"):
             case "zeros":
                 return np.zeros(rectangle.shape, self._array_dtype(tensor))
@@ -108,8 +107,8 @@ class TrainingSource:
                 shape = shape_of(self._schedule, tensor)
                 deviation = DEVIATION if self._sequence else shape[0] ** -0.5
                 uniform = generator.block(self._seed, name, *shape, rectangle, self._array_dtype(tensor))
-                found: NDArray[Any] = uniform * uniform.dtype.type(3**0.5 * deviation)
-                return found
+                values: NDArray[Any] = uniform * uniform.dtype.type(3**0.5 * deviation)
+                return values
 
     # Batches
 
@@ -121,48 +120,48 @@ class TrainingSource:
 
     def rows(self, rows: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """X and T of all rows of a batch, in float64."""
-        found = []
+        matrices = []
         for name in ("H0", "T"):
             columns = shape_of(self._schedule, self._schedule.tensors[name])[1]
             whole = Rectangle(0, rows, 0, columns)
             values = self._values(name, TensorCopy(self._schedule.tensors[name], {}), whole)
             round_to(self._dtype, values)
-            found.append(values.astype(np.float64))
-        return found[0], found[1]
+            matrices.append(values.astype(np.float64))
+        return matrices[0], matrices[1]
 
-    def _first_row(self, known: TensorCopy) -> int:
-        """Rows of the batch before this microbatch."""
-        rows, _ = shape_of(self._schedule, known.tensor)
-        return known.indices.get(MICROBATCH, 0) * rows
+    def _first_row(self, copy: TensorCopy) -> int:
+        """The number of batch rows before this microbatch."""
+        rows, _ = shape_of(self._schedule, copy.tensor)
+        return copy.indices.get(MICROBATCH, 0) * rows
 
-    def _input(self, known: TensorCopy, rectangle: Rectangle) -> NDArray[Any]:
-        """Rows of X: of the whole batch, whatever the microbatch."""
-        width = shape_of(self._schedule, known.tensor)[1]
-        return self._generated(known, rectangle, width)
+    def _input(self, copy: TensorCopy, rectangle: Rectangle) -> NDArray[Any]:
+        """Rows of X in the whole batch, whatever the microbatch."""
+        width = shape_of(self._schedule, copy.tensor)[1]
+        return self._generated(copy, rectangle, width)
 
-    def _generated(self, known: TensorCopy, rectangle: Rectangle, width: int) -> NDArray[Any]:
-        first = self._first_row(known)
+    def _generated(self, copy: TensorCopy, rectangle: Rectangle, width: int) -> NDArray[Any]:
+        first = self._first_row(copy)
         top, bottom = rectangle.row_start + first, rectangle.row_stop + first
         wanted = Rectangle(top, bottom, rectangle.column_start, rectangle.column_stop)
-        return generator.block(self._seed, "H0", bottom, width, wanted, self._array_dtype(known.tensor))
+        return generator.block(self._seed, "H0", bottom, width, wanted, self._array_dtype(copy.tensor))
 
-    def _target(self, known: TensorCopy, rectangle: Rectangle) -> NDArray[Any]:
+    def _target(self, copy: TensorCopy, rectangle: Rectangle) -> NDArray[Any]:
         width = self._schedule.sizes["width0"]
         rows = Rectangle(rectangle.row_start, rectangle.row_stop, 0, width)
-        x = self._generated(known, rows, width)
+        x = self._generated(copy, rows, width)
         round_to(self._dtype, x)
         x = x[:, np.arange(rectangle.column_start, rectangle.column_stop) % width]
-        found: NDArray[Any] = x * (3 - 4 * (x * x))
-        return found
+        target: NDArray[Any] = x * (3 - 4 * (x * x))
+        return target
 
-    def _tokens(self, known: TensorCopy, rectangle: Rectangle) -> NDArray[Any]:
-        """Bytes of the text; the targets are one further."""
-        first, step = self._first_row(known), known.indices.get(STEP, 0)
+    def _tokens(self, copy: TensorCopy, rectangle: Rectangle) -> NDArray[Any]:
+        """Bytes of the text; targets are shifted by one."""
+        first, step = self._first_row(copy), copy.indices.get(STEP, 0)
         rows = np.arange(rectangle.row_start + first, rectangle.row_stop + first)
-        return self._read(step, rows, 1 if known.tensor.name == "targets" else 0).reshape(rectangle.shape)
+        return self._read(step, rows, 1 if copy.tensor.name == "targets" else 0).reshape(rectangle.shape)
 
     def _read(self, step: int, rows: NDArray[np.int64], shift: int) -> NDArray[np.int32]:
-        """Rows of a step's batch, token by token, each so much further in the text."""
+        """Rows of a step's batch, token by token, shifted by `shift` positions in the text."""
         key = stream_key(self._seed, f"batch of step {step}")
         sequences, positions = np.divmod(rows, self._sequence)
         text = text_bytes()
@@ -183,7 +182,7 @@ def check_text(sequence: int, vocabulary: int) -> None:
 
     Raises
     ------
-    InputError : a vocabulary without some of its bytes, or a sequence longer than it
+    InputError : a vocabulary without some of its bytes, or a sequence longer than the text
     """
     text = text_bytes()
     if vocabulary <= int(text.max()):
@@ -193,7 +192,7 @@ def check_text(sequence: int, vocabulary: int) -> None:
 
 
 def tensor_copy(schedule: Schedule, name: str) -> TensorCopy:
-    """The tensor of which a copy has that name, and the indices in it.
+    """The tensor copy with that name.
 
     Raises
     ------

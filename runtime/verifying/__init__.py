@@ -1,1 +1,1 @@
-"""Whether what a run computed is right: products by two methods, training against a serial run."""
+"""Verification of results: products by two methods, training against a serial run."""

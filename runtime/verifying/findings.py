@@ -1,4 +1,4 @@
-"""The largest error found in a part of a product, and how errors are taken."""
+"""The largest error in a part of a product, and relative errors."""
 
 from dataclasses import dataclass
 from math import inf
@@ -10,7 +10,7 @@ from quadrille.runtime.verifying.products import Array
 
 @dataclass(frozen=True, slots=True)
 class ErrorFinding:
-    """The largest error found, where it is, and the tolerance that one entry's change could hide in."""
+    """The largest error, its position, and the tolerance below which a change of one entry could stay unseen."""
 
     error: float = 0.0
     place: str = ""
@@ -18,7 +18,7 @@ class ErrorFinding:
 
 
 def relative_errors(differences: Array, magnitudes: Array) -> Array:
-    """Each difference by its magnitude with 0/0 = 0; one that cannot be told, after an overflow, is infinite."""
+    """Each difference divided by its magnitude, with 0/0 = 0; infinite where an overflow makes it undefined."""
     errors = np.zeros_like(differences)
     np.divide(differences, magnitudes, out=errors, where=differences != 0)
     errors[np.isnan(errors) | ~np.isfinite(magnitudes)] = inf

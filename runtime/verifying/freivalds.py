@@ -1,22 +1,20 @@
-"""A product checked by random vectors, where computing it once more would take too long.
+"""Freivalds' check: a product verified with random vectors, where computing it again would take too long.
 
-With v vectors r of random signs it compares C r with L (R r), in O(v) operations
-per element.  If every entry is within its bound, |Σ_j e_ij r_j| is for certain at
-most
+With v vectors r of random signs it compares C r with L (R r), in O(v) operations per element. If every entry is within
+its bound, then certainly
 
-    tolerance_i = bound · Σ_k |L_ik| Σ_j |R_kj|
+    |Σ_j e_ij r_j| ≤ tolerance_i = bound · Σ_k |L_ik| Σ_j |R_kj|
 
-and, since the signs know nothing of the errors, at most
+and, because the signs are independent of the errors,
 
-    tolerance_i = bound · s Σ_k |L_ik| (Σ_j R_kj^2)^1/2,        s = 9.2
+    |Σ_j e_ij r_j| ≤ tolerance_i = bound · s Σ_k |L_ik| (Σ_j R_kj^2)^1/2,        s = 9.2
 
-but for a chance of 2 exp(-s^2 / 2) = 8e-19 per row and vector (Hoeffding; the
-second sum is no less than the norm of row i of |L| |R|).  The smaller is taken.
-One wrong entry in a row is seen for certain from 2 · tolerance_i on, as every
-r_j is a sign.  If several are wrong and one by more than tolerance_i, each
-vector misses the row with a chance of at most 1/2: turning the sign of r_j
-moves the sum by more than the width of what is tolerated.  So all v miss it
-with at most 2^-v.
+except with probability 2 exp(-s^2 / 2) = 8e-19 per row and vector (Hoeffding; the second sum is at least the norm of
+row i of |L| |R|). The smaller tolerance is used.
+
+A single wrong entry in a row is certainly detected from 2 · tolerance_i on, as every r_j is a sign. If several entries
+are wrong and one of them by more than tolerance_i, each vector misses the row with probability at most 1/2: flipping
+the sign of r_j moves the sum by more than the tolerated width. So all v vectors miss it with probability at most 2^-v.
 
 Source: Freivalds, "Probabilistic machines can use less running time", IFIP
 Congress 1977; Hoeffding, "Probability inequalities for sums of bounded random
@@ -30,7 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quadrille.algorithms.matmuls.forms import Product
+from quadrille.algorithms.matmuls.matmul import Product
 from quadrille.runtime.operands.generator import signs
 from quadrille.runtime.operands.operands import Operands
 from quadrille.runtime.operands.rectangles import Rectangle
@@ -39,9 +37,9 @@ from quadrille.runtime.verifying.products import Array, Range, contracted_length
 
 VECTORS = 8
 SPREAD = 9.2
-"""Standard deviations that a sum of random signs is allowed: the s of the module's formula."""
+"""Standard deviations that a sum of random signs may have: the s of the module's formula."""
 BAND_TILES = 64
-"""Tiles of rows whose sums are kept at once: their few columns are half a tile."""
+"""Tiles of rows whose sums are kept at once; their few columns take half a tile."""
 
 
 def against_random_signs(
@@ -51,20 +49,20 @@ def against_random_signs(
     worst, tolerance = ErrorFinding(), 0.0
     for rows in spans(rectangle.shape[0], BAND_TILES):
         band = rectangle.part(rows, (0, rectangle.shape[1]))
-        found = _freivalds_of_band(product, band, values[slice(*rows)], operands, vectors, seed)
-        worst, tolerance = max(worst, found, key=_size), max(tolerance, found.tolerance)
+        finding = _freivalds_of_band(product, band, values[slice(*rows)], operands, vectors, seed)
+        worst, tolerance = max(worst, finding, key=_size), max(tolerance, finding.tolerance)
     return replace(worst, tolerance=tolerance)
 
 
-def _size(found: ErrorFinding) -> float:
-    """Its error, one that is no number above all others."""
-    return found.error if isfinite(found.error) else inf
+def _size(finding: ErrorFinding) -> float:
+    """The error as a number for comparison; NaN counts as infinite."""
+    return finding.error if isfinite(finding.error) else inf
 
 
 def _freivalds_of_band(
     product: Product, rectangle: Rectangle, values: NDArray[Any], operands: Operands, vectors: int, seed: int
 ) -> ErrorFinding:
-    """The same of some rows."""
+    """The largest error in some rows of a rectangle."""
     height = rectangle.shape[0]
     expected, scale = np.zeros((height, vectors)), np.zeros((height, 2))
     with np.errstate(all="ignore"):
@@ -86,7 +84,7 @@ def _freivalds_of_band(
 def _right_times_signs(
     product: Product, inner: Range, rectangle: Rectangle, operands: Operands, vectors: int, seed: int
 ) -> tuple[Array, Array]:
-    """R r for a panel of R's rows; and the sum and the norm of each row of |R|."""
+    """R r for a panel of R's rows, and the sum and the norm of each row of |R|."""
     length = inner[1] - inner[0]
     sums, sizes = np.zeros((length, vectors)), np.zeros((length, 2))
     for columns in spans(rectangle.shape[1]):

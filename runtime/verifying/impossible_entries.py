@@ -1,4 +1,4 @@
-"""Entries that no sum of finite numbers can hold: NaN, infinity, and fractions where all operands are whole."""
+"""Entries that are impossible: NaN and infinity with finite operands, and fractions with whole-number operands."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quadrille.algorithms.matmuls.forms import Operand, Product
+from quadrille.algorithms.matmuls.matmul import Operand, Product
 from quadrille.runtime.operands.operands import Operands
 from quadrille.runtime.operands.rectangles import Rectangle
 from quadrille.runtime.verifying.products import Output, contracted_length, factors_of, left_part, right_part, tiles
 
 
 def first_fault(outputs: Sequence[Output], operands: Operands) -> str:
-    """A NaN or infinity in the operands of this rank's outputs, or else in the outputs."""
+    """A message about a NaN or infinity in the operands of this rank's outputs, or in the outputs; empty if none."""
     for output in outputs:
         for rectangle, _ in output.parts:
             for matrix, needed in _needed(output.product, rectangle, operands):
@@ -29,27 +29,27 @@ def first_fault(outputs: Sequence[Output], operands: Operands) -> str:
 
 
 def first_fraction(outputs: Sequence[Output]) -> str:
-    """An entry that is no whole number, where all should be; next to large ones a sum could lose it."""
+    """A message about an entry that is no whole number although all should be, as a large sum could hide it."""
     for output in outputs:
         for rectangle, values in output.parts:
             for rows, columns in tiles(rectangle.shape):
-                tile, found = rectangle.part(rows, columns), values[slice(*rows), slice(*columns)]
-                if place := _first(found != np.rint(found), tile):
-                    value = found[place[0] - tile.row_start, place[1] - tile.column_start]
+                tile, values_of_tile = rectangle.part(rows, columns), values[slice(*rows), slice(*columns)]
+                if place := _first(values_of_tile != np.rint(values_of_tile), tile):
+                    value = values_of_tile[place[0] - tile.row_start, place[1] - tile.column_start]
                     where = f"at row {place[0]}, column {place[1]}"
                     return f"{output.product} holds {value} {where}, though its operands are whole numbers"
     return ""
 
 
 def _needed(product: Product, rectangle: Rectangle, operands: Operands) -> Iterator[tuple[Operand, Rectangle]]:
-    """The parts of the two operands that a rectangle of the product depends on."""
+    """The parts of the two operands on which a rectangle of the product depends."""
     factors, inner = factors_of(product, operands), (0, contracted_length(product, operands))
     yield left_part(factors, (rectangle.row_start, rectangle.row_stop), inner)
     yield right_part(factors, inner, (rectangle.column_start, rectangle.column_stop))
 
 
 def _operand_fault(matrix: Operand, rectangle: Rectangle, operands: Operands) -> str:
-    """The first NaN or infinity in a part of an operand; generated elements are finite."""
+    """A message about the first NaN or infinity in a part of an operand; generated elements are finite."""
     if matrix not in operands.files:
         return ""
     for rows, columns in tiles(rectangle.shape):
@@ -61,18 +61,18 @@ def _operand_fault(matrix: Operand, rectangle: Rectangle, operands: Operands) ->
 
 
 def _fault(name: str, rectangle: Rectangle, values: NDArray[Any]) -> str:
-    """A NaN or infinity among `values`, which fill `rectangle` of the matrix `name`."""
+    """A message about a NaN or infinity among `values`, which fill `rectangle` of the matrix `name`."""
     for rows, columns in tiles(rectangle.shape):
-        tile, found = rectangle.part(rows, columns), values[slice(*rows), slice(*columns)]
-        if place := _first(~np.isfinite(found), tile):
-            value = float(found[place[0] - tile.row_start, place[1] - tile.column_start])
+        tile, values_of_tile = rectangle.part(rows, columns), values[slice(*rows), slice(*columns)]
+        if place := _first(~np.isfinite(values_of_tile), tile):
+            value = float(values_of_tile[place[0] - tile.row_start, place[1] - tile.column_start])
             return f"{name} holds {value} at row {place[0]}, column {place[1]}"
     return ""
 
 
-def _first(found: NDArray[np.bool_], tile: Rectangle) -> tuple[int, int] | None:
-    """Row and column in the whole matrix of the first entry of a tile that is true; None if none is."""
-    if not found.any():
+def _first(flags: NDArray[np.bool_], tile: Rectangle) -> tuple[int, int] | None:
+    """Row and column, in the whole matrix, of the first true entry of a tile; None if there is none."""
+    if not flags.any():
         return None
-    row, column = np.unravel_index(int(np.argmax(found)), found.shape)
+    row, column = np.unravel_index(int(np.argmax(flags)), flags.shape)
     return tile.row_start + int(row), tile.column_start + int(column)

@@ -1,10 +1,9 @@
-"""The three products: the factors of each, what a rank holds of it, and the tiles in which it is checked.
+"""The three products of a multiplication: their factors, a rank's output of each, and the tiles in which it is checked.
 
     C = A B        dA = dC B^T        dB = A^T dC
 
-or those of another form, with A or B stored transposed (`algorithms/matmuls/forms.py`).
-L and R are the two factors of any of them.  Tiles of a block and panels of the
-contracted dimension keep the memory of a check bounded, whatever is checked.
+or another form, with A or B stored transposed (`algorithms/matmuls/matmul.py`). L and R are the two factors of any of
+them. Tiles of a block and panels of the contracted dimension bound the memory of a check.
 """
 
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quadrille.algorithms.matmuls.forms import FORMS, Factors, Operand, Product
+from quadrille.algorithms.matmuls.matmul import FORMS, Factors, Operand, Product
 from quadrille.algorithms.schedule.tensors import Block
 from quadrille.runtime.operands.operands import Operands
 from quadrille.runtime.operands.rectangles import Rectangle, split_block
@@ -23,12 +22,12 @@ Range = tuple[int, int]
 Array = NDArray[np.float64]
 
 TILE = 1024
-"""Side of the tiles of a block and of the panels."""
+"""Side of a tile of a block, and of a panel."""
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What one rank holds of a product: rectangles of the whole matrix and their elements."""
+    """One rank's part of a product: rectangles of the whole matrix and their elements."""
 
     product: Product
     parts: tuple[tuple[Rectangle, NDArray[Any]], ...]
@@ -39,7 +38,7 @@ class Output:
 
 
 def output_of_block(product: Product, block: Block, stored: NDArray[Any]) -> Output:
-    """What one rank holds, from its block as it is stored: a rectangle, or a flat piece of one."""
+    """One rank's part of a product, from its block in its stored shape: a rectangle, or a flat shard of one."""
     return Output(product, tuple(split_block(block, stored)))
 
 
@@ -49,12 +48,12 @@ def factors_of(product: Product, operands: Operands) -> Factors:
 
 
 def contracted_length(product: Product, operands: Operands) -> int:
-    """Length of the dimension that a product sums over."""
+    """The length of the dimension over which a product sums."""
     return operands.sizes[factors_of(product, operands).contracted]
 
 
 def left_part(factors: Factors, rows: Range, inner: Range) -> tuple[Operand, Rectangle]:
-    """Where rows × inner of the left factor lie in its operand.
+    """The rectangle of an operand that holds rows × inner of the left factor.
 
     >>> left_part(FORMS["none"].factors("dB"), (0, 3), (5, 9))
     ('A', Rectangle(row_start=5, row_stop=9, column_start=0, column_stop=3))
@@ -63,32 +62,32 @@ def left_part(factors: Factors, rows: Range, inner: Range) -> tuple[Operand, Rec
 
 
 def right_part(factors: Factors, inner: Range, columns: Range) -> tuple[Operand, Rectangle]:
-    """Where inner × columns of the right factor lie in its operand."""
+    """The rectangle of an operand that holds inner × columns of the right factor."""
     return factors.right, Rectangle(*columns, *inner) if factors.layout == "NT" else Rectangle(*inner, *columns)
 
 
 def left_panel(product: Product, rows: Range, inner: Range, operands: Operands) -> Array:
-    """Rows × inner of the left factor in float64, the caller's own."""
+    """Rows × inner of the left factor in float64, as a new array."""
     factors = factors_of(product, operands)
     values = np.asarray(operands.block(*left_part(factors, rows, inner)), np.float64)
     return values.T if factors.layout == "TN" else values
 
 
 def right_panel(product: Product, inner: Range, columns: Range, operands: Operands) -> Array:
-    """Inner × columns of the right factor in float64, the caller's own."""
+    """Inner × columns of the right factor in float64, as a new array."""
     factors = factors_of(product, operands)
     values = np.asarray(operands.block(*right_part(factors, inner, columns)), np.float64)
     return values.T if factors.layout == "NT" else values
 
 
 def spans(length: int, tiles: int = 1) -> Iterator[Range]:
-    """0 .. length in pieces of so many tiles."""
+    """The range 0 .. length in pieces of `tiles` tiles."""
     for start in range(0, length, tiles * TILE):
         yield start, min(start + tiles * TILE, length)
 
 
 def tiles(shape: tuple[int, int]) -> Iterator[tuple[Range, Range]]:
-    """Rows and columns of tiles that cover `shape`."""
+    """Rows and columns of the tiles that cover `shape`."""
     for rows in spans(shape[0]):
         for columns in spans(shape[1]):
             yield rows, columns

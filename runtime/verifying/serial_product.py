@@ -1,11 +1,10 @@
-"""A block computed once more, in float64.
+"""The serial check: a block of a product computed once more in float64.
 
-In tiles, and in panels of the contracted dimension so that memory stays bounded:
+The block is computed in tiles, and in panels of the contracted dimension, so memory stays bounded:
 
     error = max |C - L R| / (|L| |R|)        (element by element, 0/0 = 0)
 
-In a float64 run the reference is float64 too and has an error of its own,
-which the bound of `verify.py` has to cover.
+In a float64 run the reference is float64 too and has an error of its own; the bound of `verify.py` covers it.
 
 Source: Higham, "Accuracy and Stability of Numerical Algorithms", 2nd ed.,
 SIAM 2002, section 3.5 (error of a product relative to |A| |B|).
@@ -16,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quadrille.algorithms.matmuls.forms import Product
+from quadrille.algorithms.matmuls.matmul import Product
 from quadrille.runtime.operands.operands import Operands
 from quadrille.runtime.operands.rectangles import Rectangle
 from quadrille.runtime.verifying.findings import ErrorFinding, relative_errors
@@ -39,7 +38,7 @@ def against_serial_product(
 
 
 def _tile_errors(product: Product, tile: Rectangle, values: NDArray[Any], operands: Operands) -> Array:
-    """Error of each entry of a tile, relative to |L| |R|."""
+    """The error of each entry of a tile, relative to |L| |R|."""
     reference, magnitude = np.zeros(tile.shape), np.zeros(tile.shape)
     rows, columns = (tile.row_start, tile.row_stop), (tile.column_start, tile.column_stop)
     with np.errstate(all="ignore"):  # an overflow ends as an error of inf

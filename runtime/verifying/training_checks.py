@@ -1,23 +1,21 @@
-"""Whether a training run is right: its losses, gradients and parameters against those of one process in float64.
+"""Verification of a training run: losses, gradients and parameters against a serial run in float64.
 
-The serial run (`serial_training.py`, `serial_transformer.py`) begins with the same parameters, reads the
-same batches and takes the same steps.  How far a run in a shorter dtype may be
-from it follows from two things:
+The serial run (`serial_training.py`, `serial_transformer.py`) starts with the same parameters, reads the same batches
+and takes the same steps. The allowed distance of a run in a shorter dtype follows from two quantities:
 
-    what rounding does in one step     a sum of n terms in any order is off by about √n eps (random
-                                       signs of the errors), so errors of √n eps of the largest element
-    what training makes of that        measured: another serial run, in which every parameter is moved at the
-                                       start by up to eps of itself, and every gradient of every step by up
-                                       to eps of its largest element, moves the result by `moved`; of small
-                                       problems the most of several, since that of one is up to 20 times less
+    rounding in one step               a sum of n terms in any order has an error of about √n eps (the errors have
+                                       random signs), so √n eps of the largest element
+    amplification by the training      measured: a perturbed serial run. Every parameter is moved at the start by up to
+                                       eps of itself, and every gradient of every step by up to eps of its largest
+                                       element. The results move by `moved`. For small problems it is the maximum over
+                                       several perturbed runs, as a single run may move up to 20 times less.
 
-    |found - serial| ≤ (4 + log2 P) √n max(moved, eps · largest)      for each tensor, elementwise maxima
+    |result - serial| ≤ (4 + log2 P) √n max(moved, eps · largest)      for each tensor, elementwise maxima
     n: the longest sum: tokens of a batch, or the widest layer;   P: ranks
 
-The measured part is there because Adam divides by the size of a gradient: where
-that is zero but for rounding (biases of keys), a parameter moves by chance, and
-no comparison with it can say more.  A sum that was forgotten or made twice is
-off by parts of `largest`, thousands of times the bound.
+The amplification must be measured because Adam divides by the size of a gradient. Where the gradient is zero except for
+rounding (biases of keys), a parameter moves at random, and no comparison can say more. A sum that is missing or counted
+twice is off by parts of `largest`, thousands of times the bound.
 
 Source: Higham, Mary, "A new approach to probabilistic rounding error
 analysis", SIAM J. Sci. Comput. 41, 2019 (√n); Kingma, Ba, 2015 (Adam).
@@ -50,14 +48,14 @@ FIXED, PER_DOUBLING = 4.0, 1.0
 FLOATS = 8
 """Bytes of a number of the serial run."""
 TWINS = 5
-"""Moved runs of a small problem, each with a seed of its own."""
+"""Perturbed runs of a small problem, each with its own seed."""
 SMALL = 10**9
-"""Parameters times rows times steps up to which a problem is small: so many runs of a larger one take too long."""
+"""The largest product of parameters, rows and steps of a small problem; several runs of a larger one take too long."""
 
 
 @dataclass(frozen=True, slots=True)
 class SerialRun:
-    """What came of a serial run: the loss of every step, parameters behind the last, and its gradients."""
+    """The results of a serial run: losses of all steps, final parameters, and gradients of the last step."""
 
     losses: list[float]
     parameters: Matrices
@@ -65,17 +63,17 @@ class SerialRun:
 
     @property
     def values(self) -> Matrices:
-        """Gradients and parameters by the names that schedules give them."""
+        """Gradients and parameters by their names in the schedule."""
         return {f"d{name}": value for name, value in self.gradients.items()} | self.parameters
 
 
 @dataclass(frozen=True, slots=True)
 class SerialReference:
-    """The serial run, and by how much each of its results moves where rounding moves its steps.
+    """The serial run, and the distance by which rounding moves each of its results.
 
     Parameters
     ----------
-    terms : of the longest sum
+    terms : terms of the longest sum
     """
 
     run: SerialRun
@@ -100,19 +98,19 @@ def serial_bytes(problem: Gpt | Mlp, rank: int) -> int:
 def serial_reference(
     problem: Gpt | Mlp, schedule: Schedule, source: InputSource, data: TrainingSource, first_step: int
 ) -> SerialReference:
-    """The serial run of a problem, and how far its moved twins are from it.
+    """The serial run of a problem, and the distance of its perturbed runs.
 
     Parameters
     ----------
-    source : where the run's parameters, and moments where it goes on, come from
-    data : where its batches come from
+    source : source of the run's parameters, and of its moments if it is resumed
+    data : source of its batches
     """
     stored = contents(schedule, schedule.state)
     whole = {
-        name: np.asarray(source.stored(name, Block((0, one.shape[0]), (0, one.shape[1]))), np.float64)
-        for name, one in stored.items()
+        name: np.asarray(source.stored(name, Block((0, layout.shape[0]), (0, layout.shape[1]))), np.float64)
+        for name, layout in stored.items()
     }
-    moments = {one for name in whole for one in moment_names(name)}
+    moments = {layout for name in whole for layout in moment_names(name)}
     began = {name: value for name, value in whole.items() if name not in moments}
     steps = range(first_step, first_step + problem.steps)
     loss_of, terms = _loss_of(problem, data)
@@ -128,11 +126,11 @@ def serial_reference(
 
 
 def _distances(exact: SerialRun, near: SerialRun) -> Iterator[tuple[str, float]]:
-    """By how much each result of a run differs from that of another."""
+    """The difference between two runs in each result."""
     for name, value in exact.values.items():
         yield name, _largest(near.values[name] - value)
-    for step, (one, other) in enumerate(zip(exact.losses, near.losses, strict=True)):
-        yield f"loss {step}", abs(one - other)
+    for step, (loss, perturbed_loss) in enumerate(zip(exact.losses, near.losses, strict=True)):
+        yield f"loss {step}", abs(loss - perturbed_loss)
 
 
 def _loss_of(problem: Gpt | Mlp, data: TrainingSource) -> tuple[LossOf, int]:
@@ -151,7 +149,7 @@ def _loss_of(problem: Gpt | Mlp, data: TrainingSource) -> tuple[LossOf, int]:
 
 
 Moved = Callable[[Array, Any], Array]
-"""A value that is moved by a part of something."""
+"""Perturbs a value by a share of a size."""
 
 
 def _moved_by(eps: float, seed: int) -> Moved:
@@ -166,7 +164,7 @@ def _unmoved(value: Array, _of: Any) -> Array:
 def _train(
     began: Mapping[str, Array], whole: Mapping[str, Array], loss_of: LossOf, steps: range, adam: Adam, moved: Moved
 ) -> SerialRun:
-    """Steps of Adam with decoupled decay; parameters are moved at the start, gradients in every step."""
+    """Steps of Adam with decoupled weight decay; parameters are perturbed at the start, gradients in every step."""
 
     def moved_loss(held: Mapping[str, Array], step: int) -> tuple[float, Matrices]:
         loss, found = loss_of(held, step)
@@ -184,7 +182,7 @@ def _largest(values: Array) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Deviation:
-    """The largest error of something by what is allowed there, both by its largest element."""
+    """The largest error of a result and the allowed error, both relative to its largest element."""
 
     what: str
     error: float
@@ -202,13 +200,13 @@ def verify_blocks(
     reference: SerialReference,
     dtype: DType,
 ) -> Verification:
-    """The verdict on what one rank holds of losses, gradients and parameters."""
+    """The verification of one rank's losses, gradients and parameters."""
     factor = (FIXED + PER_DOUBLING * log2(schedule.grid.size)) * sqrt(reference.terms)
     values = WholeMatrices(reference.run.values)
     deviations = list(_losses(blocks["loss"], reference, factor, EPS[dtype]))
-    for name, found in blocks.items():
+    for name, blocks_of_tensor in blocks.items():
         tensor = schedule.tensors[name]
-        for moment, block in zip(tensor.copy_coordinates(place), found, strict=True):
+        for moment, block in zip(tensor.copy_coordinates(place), blocks_of_tensor, strict=True):
             copy = tensor.copy_name(moment)
             if name == "loss" or copy not in reference.run.values or not block.size:
                 continue
@@ -217,7 +215,9 @@ def verify_blocks(
             deviations.append(
                 _deviation(copy, block - expected, scale, reference.moved[copy], factor * EPS[dtype], factor)
             )
-    return _verdict(max(deviations, key=lambda one: one.share, default=Deviation("nothing", 0.0, EPS[dtype])))
+    return _verdict(
+        max(deviations, key=lambda deviation: deviation.share, default=Deviation("nothing", 0.0, EPS[dtype]))
+    )
 
 
 def _losses(blocks: Sequence[NDArray[Any]], reference: SerialReference, factor: float, eps: float) -> list[Deviation]:
@@ -236,7 +236,7 @@ def _losses(blocks: Sequence[NDArray[Any]], reference: SerialReference, factor: 
 
 
 def _deviation(what: str, off: Any, scale: float, moved: float, least: float, factor: float) -> Deviation:
-    """An error and what is allowed, relative to the largest element; a number that is none is infinitely off."""
+    """An error and its bound, relative to the largest element; a value that is not finite is infinitely off."""
     error = _largest(np.asarray(off, np.float64)) if np.isfinite(off).all() else inf
     size = scale or 1.0
     return Deviation(what, error / size, max(factor * moved / size, least))
@@ -253,8 +253,8 @@ def _verdict(worst: Deviation) -> Verification:
 
 
 def worst_verification(verdicts: Sequence[Verification]) -> Verification:
-    """The verdict that is nearest to its bound, or farthest beyond it; a wrong one names its rank."""
-    rank = max(range(len(verdicts)), key=lambda one: _share(verdicts[one]))
+    """The verification that is nearest to its bound, or farthest beyond it; a failed one names its rank."""
+    rank = max(range(len(verdicts)), key=lambda candidate: _share(verdicts[candidate]))
     worst = verdicts[rank]
     return worst if worst.ok else replace(worst, reason=f"rank {rank}: {worst.reason}")
 

@@ -1,16 +1,14 @@
-"""Whether a product is right, each rank checking its own block against its own operands.
+"""Verification of products: each rank checks its own block against its own operands.
 
     C = A B        dA = dC B^T        dB = A^T dC
 
-or those of another form, with A or B stored transposed.  Nothing that was
-communicated is trusted: a rank makes or reads the rows and columns that its
-block depends on, and the only exchange is of the verdicts (`combine`).  Two methods, both with
+or another form, with A or B stored transposed. No communicated data are trusted: a rank generates or reads the rows and
+columns on which its block depends, and only the verdicts are exchanged (`combine`). There are two methods, both with
 
     bound = (8 + 2 log2 P) eps               (P ranks, eps of the dtype of the operands)
 
-of |L| |R|, where L and R are the factors of the product: "serial" computes the
-block once more (`serial_product.py`), "freivalds" is for products too large for
-that (`freivalds.py`).  With operands that sum exactly the bound is 0.
+of |L| |R|, where L and R are the factors of the product: "serial" computes the block once more (`serial_product.py`),
+and "freivalds" is for products too large for that (`freivalds.py`). If the operands sum exactly, the bound is 0.
 """
 
 from collections.abc import Sequence
@@ -18,7 +16,7 @@ from dataclasses import dataclass, replace
 from math import inf, isfinite, log2
 from typing import Literal
 
-from quadrille.algorithms.matmuls.forms import Factors
+from quadrille.algorithms.matmuls.matmul import Factors
 from quadrille.algorithms.schedule.tensors import DType
 from quadrille.runtime.operands.operands import Operands
 from quadrille.runtime.verifying.findings import ErrorFinding
@@ -31,16 +29,16 @@ Method = Literal["serial", "freivalds"]
 
 EPS: dict[DType, float] = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 TILES_AT_ONCE = 8
-"""Float64 tiles that live at once, all that is smaller put together."""
+"""Float64 tiles that exist at once, including the sum of all smaller arrays."""
 VERIFY_BYTES = TILES_AT_ONCE * TILE * TILE * 8
-"""Most memory that verification takes beside the products and the files, which are there already [B]."""
+"""The most memory that verification takes beside the products and files, which exist already [B]."""
 SERIAL_PRODUCTS = 2**36
-"""Most multiplications per rank for which the serial product is computed: a few seconds of one core."""
+"""The most multiplications per rank for the serial check: a few seconds of one core."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """The verdict on a rank's outputs, or on all (`combine`).
+    """The verdict on one rank's outputs, or on all (`combine`).
 
     Parameters
     ----------
@@ -48,11 +46,12 @@ class Verification:
         a result with NaN or infinity has error inf
     ok : whether every error is within the bound
     vectors : number of random vectors, 0 for "serial"
-    smallest_error_seen : the smallest change of a single entry that is certain
-        to be noticed, in the units of the product; None for "serial"
-    chance_of_missing : at most, when several entries of a row are wrong and one of
-        them by more than half of that; None for "serial"
-    reason : why not, in one line; empty if ok
+    smallest_error_seen : smallest change of a single entry that is certainly detected, in the units of the product;
+        None for "serial"
+    chance_of_missing : upper limit of the probability of a miss, when several entries of a row are wrong and one of
+        them
+        by more than half of that; None for "serial"
+    reason : reason of a failure in one line; empty if ok
     """
 
     method: Method
@@ -77,7 +76,7 @@ class Verification:
 
 
 def error_bound(ranks: int, eps: float) -> float:
-    """The error a right product may have, relative to |L| |R|: (8 + 2 log2 P) eps.
+    """The error that a correct product may have, relative to |L| |R|: (8 + 2 log2 P) eps.
 
     >>> error_bound(4, 2.0**-23) / 2.0**-23
     12.0
@@ -86,14 +85,14 @@ def error_bound(ranks: int, eps: float) -> float:
 
 
 def choose_method(multiplications: int) -> Method:
-    """The serial product as long as it takes the rank that has most of it to repeat seconds.
+    """The serial check while it takes the busiest rank only seconds, Freivalds' check otherwise.
 
     >>> choose_method(4096**3), choose_method(8192**3)
     ('serial', 'freivalds')
 
     Parameters
     ----------
-    multiplications : behind the largest block of any product
+    multiplications : multiplications behind the largest block of any product
     """
     return "serial" if multiplications <= SERIAL_PRODUCTS else "freivalds"
 
@@ -109,7 +108,7 @@ def verify(
     vectors: int = VECTORS,
     seed: int = 0,
 ) -> Verification:
-    """The verdict on what this rank holds.
+    """The verdict on this rank's outputs.
 
     >>> from quadrille.runtime.operands.rectangles import Rectangle
     >>> operands = Operands(3, 5, 4, "float32", kind="integers")
@@ -120,11 +119,12 @@ def verify(
 
     Parameters
     ----------
-    ranks : that computed the product together
-    eps : of the accumulating dtype, if that is not the dtype of the operands
-    exact : whether the product must be equal, its operands being whole numbers that
-        sum exactly; by default, if the operands are generated integers
-    vectors, seed : of Freivalds' check
+    ranks : number of ranks that computed the product together
+    eps : machine epsilon of the accumulating dtype, if it is not the dtype of the operands
+    exact : whether the product must be equal, because its operands are whole numbers that sum exactly; by default, if
+        the
+        operands are generated integers
+    vectors, seed : number and seed of the vectors of Freivalds' check
     """
     bound = error_bound(ranks, EPS[operands.dtype] if eps is None else eps)
     if operands.exact if exact is None else exact:
@@ -137,21 +137,21 @@ def verify(
         return replace(verdict, max_error=inf, ok=False, reason=fault)
     for output in outputs:
         for rectangle, values in output.parts:
-            found = (
+            finding = (
                 against_serial_product(output.product, rectangle, values, operands)
                 if method == "serial"
                 else against_random_signs(output.product, rectangle, values, operands, vectors, seed)
             )
-            verdict = _judge(verdict, factors_of(output.product, operands), found)
+            verdict = _judge(verdict, factors_of(output.product, operands), finding)
     return verdict
 
 
-def _judge(verdict: Verification, factors: Factors, found: ErrorFinding) -> Verification:
+def _judge(verdict: Verification, factors: Factors, finding: ErrorFinding) -> Verification:
     """The verdict after one more finding."""
     if verdict.smallest_error_seen is not None:
-        seen = max(verdict.smallest_error_seen, 2 * verdict.bound * found.tolerance)
+        seen = max(verdict.smallest_error_seen, 2 * verdict.bound * finding.tolerance)
         verdict = replace(verdict, smallest_error_seen=seen)
-    error = found.error if isfinite(found.error) else inf
+    error = finding.error if isfinite(finding.error) else inf
     if error <= verdict.max_error:
         return verdict
     verdict = replace(verdict, max_error=error)
@@ -159,11 +159,11 @@ def _judge(verdict: Verification, factors: Factors, found: ErrorFinding) -> Veri
         return verdict
     allowed = f"{verdict.bound:.3g} is allowed" if verdict.bound else "it must be equal"
     off = f"{factors.product} is off by {error:.3g} of |{factors.left}| |{factors.right}|"
-    return replace(verdict, ok=False, reason=f"{off} {found.place}, where {allowed}")
+    return replace(verdict, ok=False, reason=f"{off} {finding.place}, where {allowed}")
 
 
 def combine(verdicts: Sequence[Verification]) -> Verification:
-    """One verdict from those of all ranks, in the order of the ranks.
+    """One verdict from the verdicts of all ranks, in rank order.
 
     >>> right = Verification("serial", 1e-7, 1e-6, ok=True)
     >>> wrong = Verification("serial", 3e-3, 1e-6, ok=False, reason="C is off")

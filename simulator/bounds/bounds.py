@@ -1,4 +1,24 @@
-"""A schedule at the granularity of collectives: every transfer at one rate, and at the least and the greatest."""
+"""Bounds of a schedule's makespan, and a typical makespan, without simulating single flows (`granularity=collective`).
+
+Theory of operation
+-------------------
+The exact simulator (`engine/`) lets all transfers share links max-min fairly and
+follows every event. The bounds replace the sharing by three fixed rates for
+each transfer: the highest rate that it can have, a typical rate, and the lowest
+(`channels.py`). One walk over the programs of all ranks (`walk.py`) then computes
+three rows of times:
+
+    LOW       every transfer at its highest rate    no event of the exact simulation is earlier
+    TYPICAL   every transfer at its typical rate    the predicted time
+    HIGH      every transfer at its lowest rate     no event of the exact simulation is later
+
+An op that needs no network (a GEMM, a copy) is bounded in the same way by the
+cores and the memory bandwidth that its rank may have to share (`prices.py`).
+The time of a collective is computed for all its groups at once, step by step
+(`message_times.py`), or hop by hop where a pipeline runs down a chain or a tree
+(`pipelined.py`), or by NCCL's own model (`nccl.py`). Loop iterations that repeat
+are skipped (`loop_period.py`).
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,8 +33,8 @@ from quadrille.algorithms.schedule.ops import Communication, CommunicationOp, Re
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.simulator.bounds.channels import HIGH, LOW, TYPICAL, RatedChannels, list_channels, rate_channels
-from quadrille.simulator.bounds.concurrency import together
-from quadrille.simulator.bounds.inputs import OpCosts, WalkInputs, programs
+from quadrille.simulator.bounds.concurrency import concurrency_of
+from quadrille.simulator.bounds.inputs import OpCosts, WalkInputs, rank_groups
 from quadrille.simulator.bounds.loop_period import LoopPeriods
 from quadrille.simulator.bounds.nccl import NcclTimes
 from quadrille.simulator.bounds.op_totals import NoTotals, OpTotals
@@ -28,21 +48,24 @@ from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.network import Floats
 
 KEPT_BYTES = 3 << 27
-"""Spans of all ranks are kept up to this, for the critical path."""
+"""Spans of all ranks are kept up to this size, for the critical path."""
 BYTES_A_SPAN = 32
 SLOWER = 1.25
-"""By how much typical rates are slowed at least where they promise more than links can carry."""
+"""The least factor by which typical rates are slowed if they exceed what the links can carry."""
 SLOWEST = 1e6
 ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BoundsResult:
-    """What came of it.
+    """The result of one walk.
 
     Parameters
     ----------
-    seconds, low, high : the makespan, typically, and between which two the exact simulation's is [s]
+    seconds : typical makespan [s]
+    low, high : bounds of the makespan of the exact simulation [s]
+    walk : the finished walk
+    tally : totals of every op
     """
 
     seconds: float
@@ -56,7 +79,7 @@ class BoundsResult:
         return self.walk.channels
 
 
-def steady(
+def bound_schedule(
     schedule: Schedule,
     machine: Machine,
     choices: Choices,
@@ -66,93 +89,97 @@ def steady(
     wanted: Sequence[int] = (),
     fold_time: bool = True,
 ) -> BoundsResult:
-    """The schedule at steady rates.
+    """Bounds and the typical makespan of a schedule on a machine.
 
     Parameters
     ----------
     wanted : ranks whose spans are kept in any case
-    fold_time : pass over turns of loops that repeat
+    fold_time : skip loop iterations that repeat
 
     Raises
     ------
-    InputError : a schedule that cannot be walked so
+    InputError : the schedule or the machine is not supported (see `supported.py`)
     """
     reason = unsupported_reason(schedule, placement, choices)
     if reason:
         raise InputError(f"granularity collective: {reason}; accepted is exact")
-    each, looks = programs(schedule), ScheduleWork(schedule, choices)
-    loops = LoopPeriods(schedule, looks, allowed=fold_time and len(each) == 1)
-    found = list_channels(schedule, looks, [(one.ranks, int(one.ranks[0])) for one in each], loops.walk)
-    busy = together(schedule, [one.place for one in each], loops.walk)
-    channels = rate_channels(found, placement, routes_of(machine, placement.net), busy)
-    local = local_rates(placement, threads, busy)
-    costs = MachinePrices(machine, placement, schedule.dtype, threads, channels, local)
+    groups, work = rank_groups(schedule), ScheduleWork(schedule, choices)
+    loops = LoopPeriods(schedule, work, allowed=fold_time and len(groups) == 1)
+    channel_list = list_channels(schedule, work, [(group.ranks, int(group.ranks[0])) for group in groups], loops.walk)
+    concurrency = concurrency_of(schedule, [group.place for group in groups], loops.walk)
+    channels = rate_channels(channel_list, placement, routes_of(machine, placement.net), concurrency)
+    local = local_rates(placement, threads, concurrency)
+    prices = MachinePrices(machine, placement, schedule.dtype, threads, channels, local)
     nccl = NcclTimes(machine, placement, choices) if choices.carriage == "nccl" else None
-    prepared = OpCosts(schedule, machine, looks, costs, busy)
-    given = WalkInputs(schedule, machine, looks, costs, busy, loops, prepared, nccl)
-    own_work = _own_work(given)
-    instances = sum(len(one.ranks) * sum(1 for _ in loops.walk(schedule.program(one.place), one.place)) for one in each)
+    op_costs = OpCosts(schedule, machine, work, prices, concurrency)
+    inputs = WalkInputs(schedule, machine, work, prices, concurrency, loops, op_costs, nccl)
+    own_work = _own_work(inputs)
+    instances = sum(
+        len(group.ranks) * sum(1 for _ in loops.walk(schedule.program(group.place), group.place)) for group in groups
+    )
     if instances * BYTES_A_SPAN <= KEPT_BYTES:
-        return _within(given, own_work, partial(OpTotals, schedule.grid.size))
-    first = _within(given, own_work, partial(NoTotals, schedule.grid.size)).walk
-    kept = {int(np.argmax(first.ends[TYPICAL])), first.first_rank, *wanted}
-    return _within(given, own_work, partial(OpTotals, schedule.grid.size, np.array(sorted(kept))))
+        return _within(inputs, own_work, partial(OpTotals, schedule.grid.size))
+    first_walk = _within(inputs, own_work, partial(NoTotals, schedule.grid.size)).walk
+    kept_ranks = {int(np.argmax(first_walk.ends[TYPICAL])), first_walk.first_rank, *wanted}
+    return _within(inputs, own_work, partial(OpTotals, schedule.grid.size, np.array(sorted(kept_ranks))))
 
 
-def _within(given: WalkInputs, own_work: dict[str, Floats], empty: Callable[[], OpTotals]) -> BoundsResult:
-    """The walk, with what such a tally keeps of it, and typical times within the bounds.
+def _within(inputs: WalkInputs, own_work: dict[str, Floats], empty: Callable[[], OpTotals]) -> BoundsResult:
+    """The result of the walk, with typical rates slowed until the typical makespan is at least the lower bound.
 
-    Where lanes overlap, messages of several share links, and typical rates, which
-    know one lane, may promise more than a link can carry; then all are slowed.
+    The typical rate of a transfer is computed for one lane. Where lanes overlap,
+    transfers of several lanes share links, and their typical rates may add up to
+    more than the link has. All typical rates are then divided by one factor.
     """
-    found = _walked(given, own_work, empty())
-    while found.seconds < found.low * (1 - ROUNDING) and given.costs.channels.slowed < SLOWEST:
-        given.costs.channels.slowed *= max(SLOWER, found.low / found.seconds)
-        given.prepared.forget_rates()
-        found = _walked(given, own_work, empty())
-    return found
+    result = _walked(inputs, own_work, empty())
+    while result.seconds < result.low * (1 - ROUNDING) and inputs.prices.channels.slowed < SLOWEST:
+        inputs.prices.channels.slowed *= max(SLOWER, result.low / result.seconds)
+        inputs.op_costs.forget_rates()
+        result = _walked(inputs, own_work, empty())
+    return result
 
 
-def _walked(given: WalkInputs, own_work: dict[str, Floats], tally: OpTotals) -> BoundsResult:
-    walked, channels = BoundsWalk(given, tally, own_work), given.costs.channels
-    walked.run()
-    if given.nccl is not None:
-        given.nccl.check()
-    low, typical, high = (float(walked.ends[row].max()) - walked.begin for row in (LOW, TYPICAL, HIGH))
-    if given.nccl is None:
-        low = max(low, float((walked.link_bytes() / channels.capacities).max(initial=0.0)))
-    return BoundsResult(typical, low, high, walked, tally)
+def _walked(inputs: WalkInputs, own_work: dict[str, Floats], tally: OpTotals) -> BoundsResult:
+    """The result of one walk at the current rates."""
+    walk, channels = BoundsWalk(inputs, tally, own_work), inputs.prices.channels
+    walk.run()
+    if inputs.nccl is not None:
+        inputs.nccl.check()
+    low, typical, high = (float(walk.ends[row].max()) - walk.begin for row in (LOW, TYPICAL, HIGH))
+    if inputs.nccl is None:
+        low = max(low, float((walk.link_bytes() / channels.capacities).max(initial=0.0)))
+    return BoundsResult(typical, low, high, walk, tally)
 
 
-def _own_work(given: WalkInputs) -> dict[str, Floats]:
-    """Local work of each rank in one instance of an op that runs beside others, at most [s]."""
-    beside = {name for others in given.busy.beside.values() for name in others}
-    if not beside or not given.costs.local.alone.any():
+def _own_work(inputs: WalkInputs) -> dict[str, Floats]:
+    """Upper bound of each rank's local work in one instance of each op that overlaps others [s]."""
+    overlapping = {name for others in inputs.concurrency.overlaps.values() for name in others}
+    if not overlapping or not inputs.prices.local.alone.any():
         return {}
-    schedule, looks = given.schedule, given.looks
-    found: dict[str, Floats] = {}
+    schedule, schedule_work = inputs.schedule, inputs.schedule_work
+    most_by_op: dict[str, Floats] = {}
     seen = set()
-    for one in programs(schedule):
-        for op, moment in given.loops.walk(schedule.program(one.place), one.place):
-            key = one.number, looks.key(op, moment)
-            if not isinstance(op, Communication) or op.name not in beside or key in seen:
+    for group in rank_groups(schedule):
+        for op, moment in inputs.loops.walk(schedule.program(group.place), group.place):
+            key = group.number, schedule_work.key(op, moment)
+            if not isinstance(op, Communication) or op.name not in overlapping or key in seen:
                 continue
             seen.add(key)
-            most = found.setdefault(op.name, np.zeros(schedule.grid.size))
-            np.maximum(most, _local_seconds(op, looks, given, moment, one.ranks), out=most)
-    return found
+            most = most_by_op.setdefault(op.name, np.zeros(schedule.grid.size))
+            np.maximum(most, _local_seconds(op, schedule_work, inputs, moment, group.ranks), out=most)
+    return most_by_op
 
 
 def _local_seconds(
-    op: CommunicationOp, looks: ScheduleWork, given: WalkInputs, moment: Coordinates, ranks: Ints
+    op: CommunicationOp, work: ScheduleWork, inputs: WalkInputs, moment: Coordinates, ranks: Ints
 ) -> Floats:
-    """Copies and additions of each rank in an op, by itself [s]."""
-    grid, costs = given.schedule.grid, given.costs
+    """Copies and reductions of each rank in one instance of an op, each rank alone on its cores [s]."""
+    grid, prices = inputs.schedule.grid, inputs.prices
     length, stride = grid.length(op.axis), grid.stride(op.axis)
     if isinstance(op, Send | Receive):
         return np.zeros(grid.size)
     if length == 1:
-        found = np.zeros(grid.size)
-        found[ranks], _ = costs.memory("copy", looks.alone(op, moment, ranks), ranks)
-        return found
-    return given.prepared.ready(op, moment, rising(ranks - ranks // stride % length * stride)).story.compute
+        seconds = np.zeros(grid.size)
+        seconds[ranks], _ = prices.memory("copy", work.copied_bytes(op, moment, ranks), ranks)
+        return seconds
+    return inputs.op_costs.ready(op, moment, rising(ranks - ranks // stride % length * stride)).time_parts.compute

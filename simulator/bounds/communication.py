@@ -1,4 +1,9 @@
-"""Where ranks come together on their walk: communication ops of groups, and messages of one program to another."""
+"""Communication ops in progress: which ranks have arrived at an instance, and when its members end.
+
+A collective runs once all members of a group have arrived; a message once both
+its sender and its receiver have. Programs are walked one after the other, so
+an instance waits here for the ranks of the other programs.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -15,31 +20,31 @@ from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.simulator.bounds.channels import TYPICAL
 from quadrille.simulator.bounds.inputs import PreparedOp, RankGroup, WalkInputs
 from quadrille.simulator.bounds.instances import ROWS, ChannelTotals, TimeParts
-from quadrille.simulator.bounds.message_times import passed
+from quadrille.simulator.bounds.message_times import end_times
 from quadrille.simulator.bounds.nccl import NcclTimes
 from quadrille.topologies.network import Floats
 
 
 @dataclass(slots=True, eq=False)
 class PendingCollective:
-    """An instance of a communication op on all ranks: who has come when, and who has ended."""
+    """An instance of a communication op on all ranks: which ranks have arrived when, and which have ended."""
 
     times: Floats
     arrival: Floats
     ends: Floats
-    come: NDArray[np.bool_]
+    arrived: NDArray[np.bool_]
     done: NDArray[np.bool_]
-    story: TimeParts
+    time_parts: TimeParts
 
 
 @dataclass(slots=True, eq=False)
 class PendingMessage:
-    """What the ranks of one program send to those of another, each one message.
+    """The messages of one instance of a send: every rank of one program sends one message to a rank of another.
 
     Parameters
     ----------
-    begin, ends : when its ends are there, and when they go on; the senders' under True, the receivers' under False
-    ready : once it is sent
+    begin, ends : arrival times and end times; the senders' under True, the receivers' under False
+    ready : the messages, prepared; None until they are sent
     """
 
     begin: dict[bool, Floats] = field(default_factory=dict)
@@ -48,176 +53,182 @@ class PendingMessage:
 
 
 class CommunicationState:
-    """All of a walk.
+    """All communication of a walk.
 
     Parameters
     ----------
-    everyone : the ranks of all programs
-    extrapolated : room for the names of ops beyond what was measured
-    finished : how many were carried out so far
-    carried : what went over channels
+    rank_groups : the ranks of all programs
+    extrapolated : names of ops whose time is extrapolated beyond measurements are added here
+    finished : number of ops executed so far
+    carried : totals of the channels
     """
 
-    def __init__(self, given: WalkInputs, everyone: Sequence[RankGroup], extrapolated: set[str]) -> None:
-        self._schedule, self._costs, self._looks = given.schedule, given.costs, given.looks
-        self._beside, self._nccl, self._prepared = given.busy.beside, given.nccl, given.prepared
+    def __init__(self, inputs: WalkInputs, rank_groups: Sequence[RankGroup], extrapolated: set[str]) -> None:
+        self._schedule, self._prices, self._schedule_work = inputs.schedule, inputs.prices, inputs.schedule_work
+        self._overlaps, self._nccl, self._op_costs = inputs.concurrency.overlaps, inputs.nccl, inputs.op_costs
         self._extrapolated = extrapolated
-        self._meetings: dict[tuple[str, int], PendingCollective] = {}
+        self._collectives: dict[tuple[str, int], PendingCollective] = {}
         self._messages: dict[tuple[str, int, int, int], PendingMessage] = {}
         self._posted: Counter[tuple[str, int, int, bool]] = Counter()
         self._groups: dict[tuple[int, Axis], Ints] = {}
-        self._program_of = np.zeros(given.schedule.grid.size, dtype=np.int64)
-        for one in everyone:
-            self._program_of[one.at] = one.number
+        self._program_of = np.zeros(inputs.schedule.grid.size, dtype=np.int64)
+        for group in rank_groups:
+            self._program_of[group.at] = group.number
         self.finished = 0
-        channels = given.costs.channels
+        channels = inputs.prices.channels
         self.carried = ChannelTotals.none(len(channels.keys), len(channels.capacities))
 
-    def meet(self, op: CommunicationOp, index: int, own: RankGroup, start: Floats) -> PendingCollective:
-        """The meeting of all members of an instance, to which these ranks have come."""
-        if own.everyone:
+    def join(self, op: CommunicationOp, index: int, group: RankGroup, start: Floats) -> PendingCollective:
+        """The instance that these ranks have reached, with their arrival noted."""
+        if group.is_all:
             return self._meeting(start)
-        meeting = self._meetings.get((op.name, index))
-        if meeting is None:
-            meeting = self._meetings[op.name, index] = self._meeting(np.zeros((ROWS, self._schedule.grid.size)))
-            meeting.come[:] = False
-        meeting.times[:, own.ranks] = start
-        meeting.come[own.ranks] = True
-        return meeting
+        pending = self._collectives.get((op.name, index))
+        if pending is None:
+            pending = self._collectives[op.name, index] = self._meeting(np.zeros((ROWS, self._schedule.grid.size)))
+            pending.arrived[:] = False
+        pending.times[:, group.ranks] = start
+        pending.arrived[group.ranks] = True
+        return pending
 
     def _meeting(self, times: Floats) -> PendingCollective:
-        """A meeting to which all have come at these times."""
+        """An instance at which all ranks arrive at these times."""
         size = times.shape[1]
-        everyone = np.ones(size, dtype=bool)
-        return PendingCollective(times, np.zeros(size), np.zeros_like(times), everyone, ~everyone, TimeParts.of(0))
+        arrived = np.ones(size, dtype=bool)
+        return PendingCollective(times, np.zeros(size), np.zeros_like(times), arrived, ~arrived, TimeParts.of(0))
 
-    def leave(self, op: Op, index: int, meeting: PendingCollective) -> None:
-        if meeting.done.all():
-            self._meetings.pop((op.name, index), None)
+    def discard(self, op: Op, index: int, pending: PendingCollective) -> None:
+        """Forgets an instance that all ranks have ended."""
+        if pending.done.all():
+            self._collectives.pop((op.name, index), None)
 
-    def goes_on(self, op: CommunicationOp, moment: Coordinates, meeting: PendingCollective, own: RankGroup) -> bool:
-        """Whether the ranks' groups are complete and have ended; those that are complete end now."""
-        groups = self._groups_of(op.axis, own)
-        if own.everyone:
-            self._carry(op, moment, meeting, groups)
+    def complete(self, op: CommunicationOp, moment: Coordinates, pending: PendingCollective, group: RankGroup) -> bool:
+        """Whether the groups of these ranks have ended the op; groups that are complete execute it now."""
+        groups = self._groups_of(op.axis, group)
+        if group.is_all:
+            self._execute(op, moment, pending, groups)
             return True
-        ripe = meeting.come[groups].all(axis=1) & ~meeting.done[groups].any(axis=1)
-        if ripe.any():
-            self._carry(op, moment, meeting, groups[ripe])
-        return bool(meeting.done[own.ranks].all())
+        complete = pending.arrived[groups].all(axis=1) & ~pending.done[groups].any(axis=1)
+        if complete.any():
+            self._execute(op, moment, pending, groups[complete])
+        return bool(pending.done[group.ranks].all())
 
-    def _groups_of(self, axis: Axis, own: RankGroup) -> Ints:
-        """The groups along an axis in which these ranks are [groups, members]."""
-        key = own.number, axis
+    def _groups_of(self, axis: Axis, group: RankGroup) -> Ints:
+        """The groups along an axis that these ranks belong to [groups, members]."""
+        key = group.number, axis
         if key not in self._groups:
             grid = self._schedule.grid
             length, stride = grid.length(axis), grid.stride(axis)
-            first = rising(own.ranks - own.ranks // stride % length * stride)
+            first = rising(group.ranks - group.ranks // stride % length * stride)
             self._groups[key] = first[:, None] + stride * np.arange(length)
         return self._groups[key]
 
-    def _carry(self, op: CommunicationOp, moment: Coordinates, meeting: PendingCollective, groups: Ints) -> None:
-        """The op on complete groups."""
+    def _execute(self, op: CommunicationOp, moment: Coordinates, pending: PendingCollective, groups: Ints) -> None:
+        """Executes the op on complete groups."""
         self.finished += 1
         ranks = groups.ravel()
-        meeting.done[ranks] = True
-        latest = meeting.times[TYPICAL][groups].max(axis=1)
-        meeting.arrival[ranks] = np.repeat(latest, groups.shape[1])
+        pending.done[ranks] = True
+        latest = pending.times[TYPICAL][groups].max(axis=1)
+        pending.arrival[ranks] = np.repeat(latest, groups.shape[1])
         if groups.shape[1] == 1:
-            story = self._copy_alone(op, moment, meeting, ranks)
+            time_parts = self._copy_alone(op, moment, pending, ranks)
         elif self._nccl is not None and isinstance(op, Collective):
-            story = self._by_nccl(self._nccl, op, moment, meeting, groups)
+            time_parts = self._by_nccl(self._nccl, op, moment, pending, groups)
         else:
-            story = self._by_steps(op, moment, meeting, groups[:, 0])
-        if len(ranks) == len(meeting.done):
-            meeting.story = story
+            time_parts = self._by_steps(op, moment, pending, groups[:, 0])
+        if len(ranks) == len(pending.done):
+            pending.time_parts = time_parts
             return
-        if not len(meeting.story.latency):
-            meeting.story = TimeParts.of(len(meeting.done))
-        meeting.story.put(ranks, story.of_ranks(ranks))
+        if not len(pending.time_parts.latency):
+            pending.time_parts = TimeParts.of(len(pending.done))
+        pending.time_parts.put(ranks, time_parts.of_ranks(ranks))
 
-    def _by_steps(self, op: CommunicationOp, moment: Coordinates, meeting: PendingCollective, first: Ints) -> TimeParts:
-        """Groups, of which these are the first ranks, message by message."""
-        ready = self._prepared.ready(op, moment, first)
-        for one, overhead in zip(ready.parts, ready.overhead, strict=True):
-            ends, messages = passed(one, meeting.times[:, one.ranks] + overhead)
-            meeting.ends[:, one.ranks] = ends
-            self.carried.take(one.told)
+    def _by_steps(self, op: CommunicationOp, moment: Coordinates, pending: PendingCollective, first: Ints) -> TimeParts:
+        """Executes the op message by message on groups with these first ranks."""
+        ready = self._op_costs.ready(op, moment, first)
+        for steps, overhead in zip(ready.steps, ready.overhead, strict=True):
+            ends, messages = end_times(steps, pending.times[:, steps.ranks] + overhead)
+            pending.ends[:, steps.ranks] = ends
+            self.carried.take(steps.totals)
             self.carried.messages += messages
-            if one.told.extrapolated:
+            if steps.totals.extrapolated:
                 self._extrapolated.add(op.name)
-        return ready.story
+        return ready.time_parts
 
-    def post(self, op: Send | Receive, moment: Coordinates, own: RankGroup, start: Floats) -> PendingMessage:
-        """The message of an instance, at one end of which these ranks now are; it is delivered once both are there.
+    def post(self, op: Send | Receive, moment: Coordinates, group: RankGroup, start: Floats) -> PendingMessage:
+        """The message of a send or receive, which is delivered once both ends have arrived.
 
-        The k-th message that a program sends to another on a lane meets the k-th that the other receives from it.
+        The k-th message that a program sends to another on a lane meets the k-th receive of the other from it.
         """
         sends = isinstance(op, Send)
-        to = evaluate(op.to if isinstance(op, Send) else op.sender, replace(moment, along=own.place.along))
+        to = evaluate(op.to if isinstance(op, Send) else op.sender, replace(moment, along=group.place.along))
         stride = self._schedule.grid.stride(op.axis)
-        peer = int(self._program_of[own.ranks[0] + (to - own.place.along[op.axis]) * stride])
-        channel = lane(op), *((own.number, peer) if sends else (peer, own.number))
+        peer = int(self._program_of[group.ranks[0] + (to - group.place.along[op.axis]) * stride])
+        channel = lane(op), *((group.number, peer) if sends else (peer, group.number))
         key = *channel, self._posted[*channel, sends]
         self._posted[*channel, sends] += 1
         message = self._messages.setdefault(key, PendingMessage())
-        message.begin[sends] = start + self._prepared.overhead(alone=False)
+        message.begin[sends] = start + self._op_costs.overhead(alone=False)
         if isinstance(op, Send):
-            message.ready = self._prepared.message(own.number, op, moment, own.ranks)
+            message.ready = self._op_costs.message(group.number, op, moment, group.ranks)
         if len(message.begin) == 2:
             self._deliver(op, self._messages.pop(key))
         return message
 
     def _deliver(self, op: Send | Receive, message: PendingMessage) -> None:
+        """Computes when the ends of a message go on."""
         assert message.ready is not None
-        for one in message.ready.parts:
+        for steps in message.ready.steps:
             pairs = np.stack([message.begin[True], message.begin[False]], axis=2)
-            ends, messages = passed(one, pairs.reshape(ROWS, -1))
+            ends, messages = end_times(steps, pairs.reshape(ROWS, -1))
             message.ends = {True: ends[:, ::2].copy(), False: ends[:, 1::2].copy()}
-            self.carried.take(one.told)
+            self.carried.take(steps.totals)
             self.carried.messages += messages
-            if one.told.extrapolated:
+            if steps.totals.extrapolated:
                 self._extrapolated.add(op.name)
         self.finished += 1
 
     def _by_nccl(
-        self, nccl: NcclTimes, op: Collective, moment: Coordinates, meeting: PendingCollective, groups: Ints
+        self, nccl: NcclTimes, op: Collective, moment: Coordinates, pending: PendingCollective, groups: Ints
     ) -> TimeParts:
-        """Groups begin when their last member has come, and take what NCCL's model says."""
-        size = self._looks.bytes(op, moment, groups[:, 0])
+        """Executes the op by NCCL's model, in which groups begin when their last member has arrived."""
+        size = self._schedule_work.buffer_bytes(op, moment, groups[:, 0])
         seconds = nccl.seconds(op, moment, groups, size)
-        delayed = nccl.delayed(op.name, self._beside.get(op.name, {}))
-        begin = meeting.times[:, groups].max(axis=2, keepdims=True)
-        high = self._prepared.slowdown(op) * (seconds + delayed)
-        meeting.ends[:, groups] = begin + np.stack([seconds, seconds, high])
+        delay = nccl.delay(op.name, self._overlaps.get(op.name, {}))
+        begin = pending.times[:, groups].max(axis=2, keepdims=True)
+        high = self._op_costs.slowdown(op) * (seconds + delay)
+        pending.ends[:, groups] = begin + np.stack([seconds, seconds, high])
         self.carried.links += nccl.link_bytes(op, moment, groups, size)
         self.carried.messages += groups.size
-        story = TimeParts.of(len(meeting.done))
-        story.bandwidth[groups] = seconds
-        return story
+        time_parts = TimeParts.of(len(pending.done))
+        time_parts.bandwidth[groups] = seconds
+        return time_parts
 
     def _copy_alone(
-        self, op: CommunicationOp, moment: Coordinates, meeting: PendingCollective, ranks: Ints
+        self, op: CommunicationOp, moment: Coordinates, pending: PendingCollective, ranks: Ints
     ) -> TimeParts:
-        overhead = self._prepared.overhead(alone=True)
-        seconds, extrapolated = self._prepared.alone(op, moment, ranks)
-        local = self._costs.local
+        """Executes the op on ranks that are alone in their group: a copy."""
+        overhead = self._op_costs.overhead(alone=True)
+        seconds, extrapolated = self._op_costs.alone(op, moment, ranks)
+        local = self._prices.local
         slow = np.stack([np.ones(len(ranks)), 1 / local.moving[ranks], 1 / local.least[ranks]])
-        meeting.ends[:, ranks] = meeting.times[:, ranks] + overhead + seconds * slow
+        pending.ends[:, ranks] = pending.times[:, ranks] + overhead + seconds * slow
         if extrapolated:
             self._extrapolated.add(op.name)
-        story = TimeParts.of(len(meeting.done))
-        story.overhead[ranks], story.compute[ranks] = overhead, seconds
-        return story
+        time_parts = TimeParts.of(len(pending.done))
+        time_parts.overhead[ranks], time_parts.compute[ranks] = overhead, seconds
+        return time_parts
 
 
 @dataclass(slots=True, eq=False)
 class OpEnd:
-    """When an instance ends on the ranks of a program [3, ranks]; the how manieth instance of all it is, on which lane.
+    """When an instance ends on the ranks of a program.
 
     Parameters
     ----------
-    message : that has not been delivered as far as is known; these ranks are its senders or its receivers
+    number : position of the instance among all instances of the program, from 1
+    times : end times [3, ranks] [s]
+    message : the message that is not delivered yet; None once the times are final
+    sends : whether these ranks are the senders of the message
     """
 
     number: int
@@ -228,24 +239,24 @@ class OpEnd:
     sends: bool = False
 
     def known(self) -> bool:
-        """Whether it is known by now."""
+        """Whether the end times are final."""
         if self.message is not None and self.message.ends:
             self.times, self.message = self.message.ends[self.sends], None
         return self.message is None
 
 
 def last_of_lanes(ends: Iterable[OpEnd]) -> list[OpEnd]:
-    """Of each lane the last of these instances: lanes keep their order, so the others have ended by then."""
-    found: dict[str, OpEnd] = {}
-    for one in ends:
-        if one.lane not in found or found[one.lane].number < one.number:
-            found[one.lane] = one
-    return list(found.values())
+    """The last of these instances on each lane; the others have ended by then, because lanes keep their order."""
+    last: dict[str, OpEnd] = {}
+    for end in ends:
+        if end.lane not in last or last[end.lane].number < end.number:
+            last[end.lane] = end
+    return list(last.values())
 
 
 def latest(nothing: Floats, times: Iterable[Floats]) -> Floats:
-    """The latest of these on each rank; it may be one of them, and is not to be written to."""
-    found = nothing
-    for at, one in enumerate(times):
-        found = one if at == 0 else np.maximum(found, one, out=None if at == 1 else found)
-    return found
+    """The latest of these times on each rank; a read-only array, which may be one of the inputs."""
+    times_so_far = nothing
+    for at, column in enumerate(times):
+        times_so_far = column if at == 0 else np.maximum(times_so_far, column, out=None if at == 1 else times_so_far)
+    return times_so_far

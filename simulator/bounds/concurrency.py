@@ -1,12 +1,12 @@
-"""Which lanes of a rank may be under way together, and which ops may run beside which.
+"""Which lanes of a rank may be busy at the same time, and which ops may overlap which.
 
-An op waits for others; those wait for others again.  So each instance of an op
-has, on every lane, a latest instance that has ended before it begins (a vector
-clock).  The later ones on that lane, as far as they come before it in the
-program, may be under way with it; nothing else of the rank may.
+An op waits for the ops that it depends on, and these wait for others. So each
+instance of an op has, on every lane, a latest instance that has ended before it
+begins (a vector clock). Later instances on that lane that come before it in the
+program may overlap it; no other instance of the rank may.
 
     gemm A ── all-reduce A ──────── gemm C       (gemm C waits for both)
-         └─── gemm B ─────────────┘              beside the all-reduce: gemm B only
+         └─── gemm B ─────────────┘              the all-reduce overlaps gemm B only
 
 Source: Mattern, "Virtual Time and Global States of Distributed Systems", 1989.
 """
@@ -26,41 +26,43 @@ from quadrille.algorithms.schedule.schedule import Schedule, all_ops
 
 @dataclass(frozen=True, slots=True)
 class Concurrency:
-    """What may be under way at once on one rank.
+    """What may be in progress at the same time on one rank.
 
     Parameters
     ----------
     lanes : every lane of the schedule, `compute` first
     sets : the largest sets of lanes that may be busy together
-    beside : by name of an op, how many instances of which others may be under way during one of its own
+    overlaps : by name of an op, how many instances of which other ops may overlap one instance of it
     """
 
     lanes: tuple[str, ...]
     sets: tuple[frozenset[str], ...]
-    beside: Mapping[str, Mapping[str, int]]
+    overlaps: Mapping[str, Mapping[str, int]]
 
 
 @dataclass(slots=True)
 class _Entry:
+    """An instance of an op: its lane, its position on the lane, and its vector clock."""
+
     lane: str
     index: int
     clock: dict[str, int]
 
 
 @dataclass(slots=True)
-class _Seen:
-    """What one rank's program showed."""
+class _Overlaps:
+    """What the programs seen so far allow: pairs of lanes that may be busy together, and ops that may overlap."""
 
     pairs: set[frozenset[str]] = field(default_factory=set)
-    beside: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    overlaps: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
 
 
 ProgramWalk = Callable[[Program, Coordinates], Iterable[tuple[Op, Coordinates]]]
-"""Ops of a program in order."""
+"""The ops of a program in order, with their coordinates."""
 
 
-def together(schedule: Schedule, places: Iterable[Coordinates], walked: ProgramWalk = walk) -> Concurrency:
-    """What may be under way at once on the ranks at these places, one for each program.
+def concurrency_of(schedule: Schedule, places: Iterable[Coordinates], walked: ProgramWalk = walk) -> Concurrency:
+    """What may be in progress at the same time on ranks with these coordinates, one for each program.
 
     A schedule without overlap does one thing at a time:
 
@@ -68,20 +70,21 @@ def together(schedule: Schedule, places: Iterable[Coordinates], walked: ProgramW
     >>> from quadrille.algorithms.schedule.grid import Grid
     >>> from quadrille.algorithms.matmuls.matmul import Matmul
     >>> schedule = matmul_schedule(Matmul(8, 8, 8), "4d", Grid(z=2, y=2))
-    >>> sorted(map(sorted, together(schedule, [schedule.coordinates(0)]).sets))
+    >>> sorted(map(sorted, concurrency_of(schedule, [schedule.coordinates(0)]).sets))
     [['compute'], ['y'], ['z']]
     """
     lanes = tuple(dict.fromkeys(["compute", *(lane(op) for op in all_ops(schedule))]))
-    seen = _Seen()
+    seen = _Overlaps()
     for place in places:
-        _look(schedule, place, seen, walked)
+        _visit(schedule, place, seen, walked)
     graph = nx.Graph(tuple(pair) for pair in seen.pairs)
     graph.add_nodes_from(lanes)
     sets = tuple(frozenset(clique) for clique in nx.find_cliques(graph))
-    return Concurrency(lanes, sets, {name: dict(counts) for name, counts in seen.beside.items()})
+    return Concurrency(lanes, sets, {name: dict(counts) for name, counts in seen.overlaps.items()})
 
 
-def _look(schedule: Schedule, place: Coordinates, seen: _Seen, walked: ProgramWalk) -> None:
+def _visit(schedule: Schedule, place: Coordinates, seen: _Overlaps, walked: ProgramWalk) -> None:
+    """Adds what the program of one rank shows."""
     dependencies: Dependencies[_Entry] = Dependencies(schedule)
     on_lane: dict[str, list[str]] = defaultdict(list)  # names of the ops
     last: dict[str, _Entry] = {}
@@ -94,14 +97,14 @@ def _look(schedule: Schedule, place: Coordinates, seen: _Seen, walked: ProgramWa
             entry.clock[need.lane] = max(need.index, entry.clock.get(need.lane, -1))
             for name, index in need.clock.items():
                 entry.clock[name] = max(index, entry.clock.get(name, -1))
-        for other, names in on_lane.items():
-            for index in range(entry.clock.get(other, -1) + 1, len(names)) if other != own else ():
-                seen.pairs.add(frozenset((own, other)))
+        for other_lane, names in on_lane.items():
+            for index in range(entry.clock.get(other_lane, -1) + 1, len(names)) if other_lane != own else ():
+                seen.pairs.add(frozenset((own, other_lane)))
                 earlier.setdefault((own, entry.index), Counter())[names[index]] += 1
-                earlier.setdefault((other, index), Counter())[op.name] += 1
+                earlier.setdefault((other_lane, index), Counter())[op.name] += 1
         on_lane[own].append(op.name)
         last[own] = entry
     for (name, index), counts in earlier.items():
-        most = seen.beside[on_lane[name][index]]
-        for other, count in counts.items():
-            most[other] = max(most[other], count)
+        counts_of_op = seen.overlaps[on_lane[name][index]]
+        for other_lane, count in counts.items():
+            counts_of_op[other_lane] = max(counts_of_op[other_lane], count)

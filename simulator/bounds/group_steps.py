@@ -1,4 +1,9 @@
-"""The messages of one move of all groups, priced step by step."""
+"""The steps of one communication op on many groups at once, with the price of every message.
+
+An instance of the op executes these steps (`message_times.py`). Prices do not
+depend on when members begin, so they are computed once; so is what an instance
+adds to the totals (`InstanceTotals`). Steps are cached if they are not too many.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,12 +14,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from quadrille.algorithms.analysis.labels import Ints, first_alike, rising, thin
+from quadrille.algorithms.analysis.labels import Ints, first_equal_rows, rising, thin
 from quadrille.algorithms.collectives.group_stages import GroupMove, GroupStage
 from quadrille.simulator.bounds.channels import HIGH, LOW, TYPICAL
 from quadrille.simulator.bounds.instances import ROWS, InstanceTotals, TimeParts
 from quadrille.simulator.bounds.pipelined import PipelinedMessages, hop_costs, message_table
-from quadrille.simulator.bounds.prices import MachinePrices, Price
+from quadrille.simulator.bounds.prices import MachinePrices, Price, message_patterns
 from quadrille.simulator.bounds.work import GroupWork
 from quadrille.simulator.engine.compiled import as_column_table
 from quadrille.topologies.network import Floats
@@ -22,7 +27,13 @@ from quadrille.topologies.network import Floats
 
 @dataclass(slots=True, eq=False)
 class PricedMove:
-    """The messages of one move: which of the hop's there are, their price, and what their receivers add [s]."""
+    """The messages of one move that are sent, with their prices.
+
+    Parameters
+    ----------
+    moving : which of the hop's messages are sent
+    added : seconds that receivers need to add what they get [s]
+    """
 
     moving: NDArray[np.bool_] | slice
     size: Floats
@@ -32,68 +43,66 @@ class PricedMove:
 
 
 class PricedHop:
-    """One move of all groups: members by their place among all."""
+    """One move of all groups: the messages that one member of each group sends to another."""
 
-    def __init__(self, move: GroupMove, part: GroupWork, lane: str, costs: MachinePrices, slowdown: float) -> None:
-        groups, members = part.ranks.shape
-        offset = np.zeros((1, 1), dtype=np.int64) if part.flat else np.arange(groups)[:, None] * members
-        copies = 1 if part.flat else groups
-        ranks = part.ranks.ravel()
+    def __init__(self, move: GroupMove, work: GroupWork, lane: str, prices: MachinePrices, slowdown: float) -> None:
+        groups, members = work.ranks.shape
+        offset = np.zeros((1, 1), dtype=np.int64) if work.flat else np.arange(groups)[:, None] * members
+        copies = 1 if work.flat else groups
+        ranks = work.ranks.ravel()
         self.sender = (offset + move.sender).ravel()
         self.receiver = (offset + move.receiver).ravel()
         self.typical: Floats = np.zeros(0)
-        self._move, self._part, self._costs, self._copies = move, part, costs, copies
+        self._move, self._work, self._prices, self._copies = move, work, prices, copies
         self._slowdown = slowdown
         self._count = np.tile(move.count, copies)
         self._adds = np.tile(move.adds, copies)
         self._to = ranks[self.receiver]
-        self.channel: Ints = costs.channels.numbers(lane, ranks[self.sender], self._to)
+        self.channel: Ints = prices.channels.numbers(lane, ranks[self.sender], self._to)
         self._kept: PricedMove | None = None
 
     def step(self, k: int) -> PricedMove:
-        """The k-th step."""
+        """The messages of the k-th step."""
         if self._kept is not None:
             return self._kept
         size = self._size(k)
-        there = np.ones(len(size), dtype=bool) if self._part.empty_messages else size > 0
+        there = np.ones(len(size), dtype=bool) if self._work.empty_messages else size > 0
         moving: NDArray[np.bool_] | slice = slice(None) if there.all() else there
-        pattern = _patterns(self.sender[moving], self.receiver[moving], self._part.ranks.size)
-        price = self._costs.transfer(self.channel[moving], size[moving], pattern, self.typical[moving])
+        pattern = message_patterns(self.sender[moving], self.receiver[moving], self._work.ranks.size)
+        price = self._prices.transfer(self.channel[moving], size[moving], pattern, self.typical[moving])
         price.moving[HIGH] *= self._slowdown
-        added, extrapolated = self._costs.memory("add", np.where(self._adds, size, 0.0)[moving], self._to[moving])
-        found = PricedMove(moving, size[moving], price, added, extrapolated)
-        if self._part.even or not self._move.stride:
-            self._kept = found
-        return found
+        added, extrapolated = self._prices.memory("add", np.where(self._adds, size, 0.0)[moving], self._to[moving])
+        priced = PricedMove(moving, size[moving], price, added, extrapolated)
+        if self._work.even or not self._move.stride:
+            self._kept = priced
+        return priced
 
-    def tell(self, moved: PricedMove, times: int, story: TimeParts) -> None:
-        """Adds so many such moves to the stories of the members."""
+    def account(self, moved: PricedMove, times: int, time_parts: TimeParts) -> None:
+        """Adds the time of so many moves to the breakdown of the members."""
         sender, receiver, price = self.sender[moved.moving], self.receiver[moved.moving], moved.price
-        only = np.ones(len(story.latency), dtype=bool)
-        only[sender] = False
-        gets = only[receiver]
-        for told, spent in (
-            (story.latency, price.latency),
-            (story.bandwidth, price.alone),
-            (story.contention, price.moving[TYPICAL] - price.alone),
+        unseen = np.ones(len(time_parts.latency), dtype=bool)
+        unseen[sender] = False
+        gets = unseen[receiver]
+        for totals, seconds in (
+            (time_parts.latency, price.latency),
+            (time_parts.bandwidth, price.alone),
+            (time_parts.contention, price.moving[TYPICAL] - price.alone),
         ):
-            told[sender] += times * spent
-            told[receiver[gets]] += times * spent[gets]
-        story.compute[receiver] += times * moved.added
+            totals[sender] += times * seconds
+            totals[receiver[gets]] += times * seconds[gets]
+        time_parts.compute[receiver] += times * moved.added
 
     def _size(self, k: int) -> Floats:
-        """Bytes of each message."""
-        edges, which, part = self._part.edges, self._part.which[self.sender], self._part
+        """Bytes of each message of the k-th step."""
+        edges, which, work = self._work.edges, self._work.buffer_kind[self.sender], self._work
         pieces = edges.shape[1] - 1
-        if part.even or part.empty_messages:
-            whole: Floats = edges[which, -1] / pieces * self._count
-            return whole
+        if work.even or work.empty_messages:
+            return np.asarray(edges[which, -1] / pieces * self._count)
         first = np.tile(self._move.pieces(k, pieces), self._copies)
         if self._move.every == 1:
             end = first + self._count
-            around: Floats = edges[which, np.maximum(0, end - pieces)] - edges[which, 0]
-            around += edges[which, np.minimum(end, pieces)] - edges[which, first]
-            return around
+            around_end = edges[which, np.maximum(0, end - pieces)] - edges[which, 0]
+            return np.asarray(around_end + (edges[which, np.minimum(end, pieces)] - edges[which, first]))
         size = np.zeros(len(first))
         for j in range(int(self._count.max(initial=0))):
             piece = (first + j * self._move.every) % pieces
@@ -101,35 +110,28 @@ class PricedHop:
         return size
 
 
-def _patterns(sender: Ints, receiver: Ints, members: int) -> Ints:
-    """Whether each message goes one way (0), to and fro (1) or around (2)."""
-    source = np.full(members, -1)
-    source[receiver] = sender
-    back = source[sender]
-    return np.where(back < 0, 0, np.where(back == receiver, 1, 2))
-
-
 MOST_STATES = 64
-"""Stages of one collective whose typical rates are found each by itself."""
+"""Stages of a collective up to which typical rates are computed for each stage alone."""
 
 KEPT_NUMBERS = 1 << 21
-"""Of the steps of one collective, up to which they are kept for its next instance: 16 MiB."""
+"""Numbers up to which the steps of one collective are cached for its next instance: 16 MiB."""
 
 NUMBERS_A_MESSAGE = 9
 
 COMPILED = 1 << 6
-"""Messages of a step from which on a compiled kernel is worth loading."""
+"""Messages of a step from which on a compiled kernel is used."""
 
 
 class StepArrays(NamedTuple):
-    """The messages of a step as kernels take them, hop after hop.
+    """The messages of one step in the form that kernels take, hop after hop.
 
     Parameters
     ----------
-    first : where the messages of each hop begin, and the last ones end
-    sender, receiver : by their place among all members [messages]
-    latency : paid before bytes move [messages] [s]
-    moving, added : then, and for what the receiver adds, in three rows, one after the other [3 messages] [s]
+    first : index of the first message of each hop; the last entry is the number of messages
+    sender, receiver : index of each message's ends among all members [messages]
+    latency : time before bytes move [messages] [s]
+    moving : time in which bytes move, three rows one after the other [3 messages] [s]
+    added : time in which the receiver adds what it got, in the same way [3 messages] [s]
     """
 
     first: Ints
@@ -142,164 +144,168 @@ class StepArrays(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PricedStep:
-    """One step of all groups; `wires` as kernels take them, compiled ones where messages are many.
+    """One step of all groups.
 
     Parameters
     ----------
-    groups : of each hop's messages, one after the other, as many in each; 1 where they are not known apart
-    alike : for each group the first that costs the same, by row [3, groups]
+    arrays : the messages, as a compiled kernel takes them if they are many
+    groups : groups of equal size whose messages follow one another; 1 where groups are not separated
+    equivalents : for each group the first group with the same costs, by row [3, groups]
     """
 
-    wires: Any
+    arrays: Any
     compiled: bool
     messages: int
     groups: int
-    alike: Ints
+    equivalents: Ints
 
 
 class GroupSteps:
-    """An op on groups that do the same steps.
+    """A communication op on groups that take the same steps.
 
     Parameters
     ----------
-    slow : what local work takes longer, by row [3, members of all groups]
-    before, after : copies of each member, in the rows [3, members of all groups] [s]
-    waves : the messages, where members take turns and steps are of single pieces
-    slowdown : how many times as long messages take at most, beside work of their ends
+    slow : factor by which local work is slowed, by row [3, members of all groups]
+    before, after : seconds in which each member copies before and after the steps [3, members of all groups] [s]
+    pipeline : the messages as pipelines, where members send at different times and steps are single pieces
+    slowdown : factor by which messages are slowed at most while their ends compute
     """
 
-    def __init__(self, part: GroupWork, lane: str, costs: MachinePrices, *, slowdown: float = 1.0) -> None:
-        self.part, self._costs, self._lane, self._slowdown = part, costs, lane, slowdown
-        self.ranks = ranks = part.ranks.ravel()
-        self.slow = np.stack([np.ones(len(ranks)), 1 / costs.local.moving[ranks], 1 / costs.local.least[ranks]])
-        before, extrapolated_before = costs.memory("copy", part.before.ravel(), ranks)
-        after, later = costs.memory("copy", part.after.ravel(), ranks)
+    def __init__(self, work: GroupWork, lane: str, prices: MachinePrices, *, slowdown: float = 1.0) -> None:
+        self.work, self._prices, self._lane, self._slowdown = work, prices, lane, slowdown
+        self.ranks = ranks = work.ranks.ravel()
+        self.slow = np.stack([np.ones(len(ranks)), 1 / prices.local.moving[ranks], 1 / prices.local.least[ranks]])
+        before, extrapolated_before = prices.memory("copy", work.before.ravel(), ranks)
+        after, extrapolated_after = prices.memory("copy", work.after.ravel(), ranks)
         self.before, self.after = thin(before * self.slow), thin(after * self.slow)
-        self._extrapolated = extrapolated_before or later
-        self.waves: PipelinedMessages | None = None
-        together = not part.in_waves or part.flat or part.empty_messages
-        table = None if together else message_table(part.stages, part.ranks.shape[1])
+        self._extrapolated = extrapolated_before or extrapolated_after
+        self.pipeline: PipelinedMessages | None = None
+        in_lockstep = not work.pipelined or work.flat or work.empty_messages
+        table = None if in_lockstep else message_table(work.stages, work.ranks.shape[1])
         if table is not None:
-            self.waves = PipelinedMessages(table, hop_costs(table, part, lane, costs, slowdown), len(ranks))
-        self._keeps = self.waves is None and NUMBERS_A_MESSAGE * self._messages() <= KEPT_NUMBERS
+            self.pipeline = PipelinedMessages(table, hop_costs(table, work, lane, prices, slowdown), len(ranks))
+        self._keeps = self.pipeline is None and NUMBERS_A_MESSAGE * self._messages() <= KEPT_NUMBERS
         self._steps: dict[tuple[int, int], PricedStep] = {}
         self._hops: dict[int, list[PricedHop]] = {}
 
     @property
     def numbers(self) -> int:
-        """That it keeps, about."""
-        if self.waves is not None:
-            return 3 * self.waves.hops.moving.size + 8 * len(self.ranks)
+        """Approximate count of numbers that it caches."""
+        if self.pipeline is not None:
+            return 3 * self.pipeline.hops.moving.size + 8 * len(self.ranks)
         return 8 * len(self.ranks) + (NUMBERS_A_MESSAGE * self._messages() if self._keeps else 0)
 
-    def alike(self, stage: GroupStage) -> bool:
+    def steps_equal(self, stage: GroupStage) -> bool:
         """Whether all steps of a stage are the same."""
-        return stage.times == 1 or self.part.even or all(not move.stride for move in stage.moves)
+        return stage.times == 1 or self.work.even or all(not move.stride for move in stage.moves)
 
     def _messages(self) -> int:
-        """Of all the steps that differ."""
-        groups = 1 if self.part.flat else self.part.ranks.shape[0]
-        each = (
-            (1 if self.alike(one) else one.times) * sum(len(m.sender) for m in one.moves) for one in self.part.stages
+        """Number of messages of all steps that differ."""
+        groups = 1 if self.work.flat else self.work.ranks.shape[0]
+        counts = (
+            (1 if self.steps_equal(stage) else stage.times) * sum(len(move.sender) for move in stage.moves)
+            for stage in self.work.stages
         )
-        return groups * sum(each)
+        return groups * sum(counts)
 
     def step(self, at: int, k: int) -> PricedStep:
         """The k-th step of a stage."""
-        key = at, 0 if self.alike(self.part.stages[at]) else k
+        key = at, 0 if self.steps_equal(self.work.stages[at]) else k
         if key in self._steps:
             return self._steps[key]
-        return self._wired([(hop, hop.step(k)) for hop in self._hops_of(at)])
+        return self._step_of([(hop, hop.step(k)) for hop in self._hops_of(at)])
 
-    def _wired(self, moves: list[tuple[PricedHop, PricedMove]]) -> PricedStep:
-        """Moves of a step as kernels take them."""
-        ends = [(hop.sender[one.moving], hop.receiver[one.moving]) for hop, one in moves]
-        receiver = np.concatenate([to for _, to in ends])
-        added = np.concatenate([one.added for _, one in moves]) * self.slow[:, receiver]
-        wires = StepArrays(
-            np.concatenate([[0], np.cumsum([len(one.size) for _, one in moves])]),
+    def _step_of(self, moves: list[tuple[PricedHop, PricedMove]]) -> PricedStep:
+        """The moves of a step as kernels take them."""
+        ends = [(hop.sender[move.moving], hop.receiver[move.moving]) for hop, move in moves]
+        receiver = np.concatenate([receivers for _, receivers in ends])
+        added = np.concatenate([move.added for _, move in moves]) * self.slow[:, receiver]
+        arrays = StepArrays(
+            np.concatenate([[0], np.cumsum([len(move.size) for _, move in moves])]),
             np.concatenate([sender for sender, _ in ends]),
             receiver,
-            np.concatenate([one.price.latency for _, one in moves]),
-            np.concatenate([one.price.moving for _, one in moves], axis=1).ravel(),
+            np.concatenate([move.price.latency for _, move in moves]),
+            np.concatenate([move.price.moving for _, move in moves], axis=1).ravel(),
             added.ravel(),
         )
-        many, apart = len(receiver) >= COMPILED, all(isinstance(one.moving, slice) for _, one in moves)
-        groups = self.part.ranks.shape[0] if apart and not self.part.flat else 1
-        return PricedStep(as_column_table(wires) if many else wires, many, len(receiver), groups, _alike(wires, groups))
+        many, separated = len(receiver) >= COMPILED, all(isinstance(move.moving, slice) for _, move in moves)
+        groups = self.work.ranks.shape[0] if separated and not self.work.flat else 1
+        return PricedStep(
+            as_column_table(arrays) if many else arrays, many, len(receiver), groups, _equivalents(arrays, groups)
+        )
 
     @cached_property
-    def told(self) -> InstanceTotals:
-        """What an instance comes to; asked for before the steps, since it looks at them all."""
-        channels = len(self._costs.channels.keys)
-        moved, under_way, story = np.zeros(channels), np.zeros(channels), TimeParts.of(len(self.ranks))
+    def totals(self) -> InstanceTotals:
+        """What one instance adds to the totals; computed before the steps are used, because it visits all steps."""
+        channels = len(self._prices.channels.keys)
+        bytes_moved, busy, time_parts = np.zeros(channels), np.zeros(channels), TimeParts.of(len(self.ranks))
         extrapolated = self._extrapolated
-        if self.waves is not None:
-            latency, bandwidth, contention, compute = self.waves.told.copy()
-            story = TimeParts(latency, bandwidth, contention, compute, story.overhead)
-            extrapolated |= self.waves.hops.extrapolated
-            np.add.at(moved, self.waves.hops.channel.ravel(), self.waves.carried[0])
-            np.add.at(under_way, self.waves.hops.channel.ravel(), self.waves.carried[1])
-        for hop, one, times in self._each() if self.waves is None else ():
-            channel = hop.channel[one.moving]
-            moved[channel] += times * one.size
-            under_way[channel] += times * one.price.moving[TYPICAL]
-            hop.tell(one, times, story)
-            extrapolated |= one.price.extrapolated or one.extrapolated
-        story.compute += self.before[LOW] + self.after[LOW]
+        if self.pipeline is not None:
+            latency, bandwidth, contention, compute = self.pipeline.breakdown.copy()
+            time_parts = TimeParts(latency, bandwidth, contention, compute, time_parts.overhead)
+            extrapolated |= self.pipeline.hops.extrapolated
+            np.add.at(bytes_moved, self.pipeline.hops.channel.ravel(), self.pipeline.carried[0])
+            np.add.at(busy, self.pipeline.hops.channel.ravel(), self.pipeline.carried[1])
+        for hop, priced, times in self._each() if self.pipeline is None else ():
+            channel = hop.channel[priced.moving]
+            bytes_moved[channel] += times * priced.size
+            busy[channel] += times * priced.price.moving[TYPICAL]
+            hop.account(priced, times, time_parts)
+            extrapolated |= priced.price.extrapolated or priced.extrapolated
+        time_parts.compute += self.before[LOW] + self.after[LOW]
         if self._keeps:
             self._hops.clear()
             self.__dict__.pop("_typical_of_all", None)
-        used = np.flatnonzero((moved > 0) | (under_way > 0))
-        return InstanceTotals(story, used, moved[used], under_way[used], extrapolated)
+        used = np.flatnonzero((bytes_moved > 0) | (busy > 0))
+        return InstanceTotals(time_parts, used, bytes_moved[used], busy[used], extrapolated)
 
     def _each(self) -> Iterator[tuple[PricedHop, PricedMove, int]]:
-        """The moves of all steps, each with how often it is made; steps that are kept are made of them."""
-        for at, stage in enumerate(self.part.stages):
-            times = stage.times if self.alike(stage) else 1
+        """The moves of all steps, each with its number of repetitions; the steps that are cached are made here."""
+        for at, stage in enumerate(self.work.stages):
+            times = stage.times if self.steps_equal(stage) else 1
             for k in range(stage.times // times):
                 moves = [(hop, hop.step(k)) for hop in self._hops_of(at)]
                 if self._keeps:
-                    self._steps[at, k] = self._wired(moves)
-                yield from ((hop, moved, times) for hop, moved in moves)
+                    self._steps[at, k] = self._step_of(moves)
+                yield from ((hop, priced, times) for hop, priced in moves)
 
     def _hops_of(self, at: int) -> list[PricedHop]:
-        """Those of a stage."""
+        """The hops of a stage, with their typical rates."""
         if at in self._hops:
             return self._hops[at]
-        found = self._unpriced(at)
-        several = len(self.part.stages) > MOST_STATES or self.part.in_waves
-        for hop in found:
-            rates = self._typical_of_all[hop.channel] if several else self._costs.channels.typical(hop.channel)
+        hops = self._unpriced(at)
+        shares_rates = len(self.work.stages) > MOST_STATES or self.work.pipelined
+        for hop in hops:
+            rates = self._typical_of_all[hop.channel] if shares_rates else self._prices.channels.typical(hop.channel)
             hop.typical = rates
-        self._hops = {at: found}
-        return found
+        self._hops = {at: hops}
+        return hops
 
     def _unpriced(self, at: int) -> list[PricedHop]:
         return [
-            PricedHop(move, self.part, self._lane, self._costs, self._slowdown) for move in self.part.stages[at].moves
+            PricedHop(move, self.work, self._lane, self._prices, self._slowdown) for move in self.work.stages[at].moves
         ]
 
     @cached_property
     def _typical_of_all(self) -> Floats:
-        """Rates of all steps' transfers together."""
-        channels = self._costs.channels
-        hops = [hop for at in range(len(self.part.stages)) for hop in self._unpriced(at)]
-        used = rising(np.concatenate([one.channel for one in hops]))
-        found = np.zeros(len(channels.keys))
-        found[used] = channels.taking_turns(used)
-        return found
+        """Typical rates of the transfers of all steps together."""
+        channels = self._prices.channels
+        hops = [hop for at in range(len(self.work.stages)) for hop in self._unpriced(at)]
+        used = rising(np.concatenate([hop.channel for hop in hops]))
+        rates = np.zeros(len(channels.keys))
+        rates[used] = channels.one_at_a_time(used)
+        return rates
 
 
-def _alike(wires: StepArrays, groups: int) -> Ints:
-    """For each group the first whose messages cost the same, by row [3, groups]."""
+def _equivalents(arrays: StepArrays, groups: int) -> Ints:
+    """For each group the first group whose messages have the same costs, by row [3, groups]."""
     if groups == 1:
         return np.zeros((ROWS, 1), dtype=np.int64)
-    hops = [slice(begin, end) for begin, end in pairwise(wires.first.tolist())]
-    latency = [wires.latency[hop].reshape(groups, -1).view(np.int64) for hop in hops]
-    moving, added = wires.moving.reshape(ROWS, -1), wires.added.reshape(ROWS, -1)
+    hops = [slice(begin, end) for begin, end in pairwise(arrays.first.tolist())]
+    latency = [arrays.latency[hop].reshape(groups, -1).view(np.int64) for hop in hops]
+    moving, added = arrays.moving.reshape(ROWS, -1), arrays.added.reshape(ROWS, -1)
     by_row = (
-        [one[row, hop].reshape(groups, -1).view(np.int64) for one in (moving, added) for hop in hops]
+        [column[row, hop].reshape(groups, -1).view(np.int64) for column in (moving, added) for hop in hops]
         for row in range(ROWS)
     )
-    return np.stack([first_alike([*latency, *row]) for row in by_row])
+    return np.stack([first_equal_rows([*latency, *row]) for row in by_row])

@@ -1,4 +1,4 @@
-"""What the ops of a schedule come to, found once and kept for their next turns and walks as far as there is room."""
+"""The inputs of a walk: groups of ranks that follow one program, and the cost of every op, computed once and cached."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,135 +22,143 @@ from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.network import Floats
 
 NUMBERS_KEPT = 1 << 25
-"""Of what ops come to, for their next turns: 256 MiB."""
+"""Numbers that the cache of op costs may hold: 256 MiB."""
 
 NUMBERS_A_RANK = 12
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PreparedOp:
-    """A communication op, ready to be passed on.
+    """A communication op with all that its execution needs.
 
     Parameters
     ----------
-    parts : groups that do the same steps
-    overhead : what it costs each member beside its steps, by part [s]
-    story : of all ranks; nothing of those in other groups
+    steps : the steps of each set of groups that take the same steps
+    overhead : seconds that the op costs each member beside its steps, for each entry of `steps` [s]
+    time_parts : breakdown of the time of every rank; zero for ranks in other groups
     """
 
-    parts: list[GroupSteps]
+    steps: list[GroupSteps]
     overhead: list[Floats]
-    story: TimeParts
+    time_parts: TimeParts
 
 
 class OpCosts:
-    """What ops come to on groups of ranks."""
+    """The costs of a schedule's ops on groups of ranks, cached by what the op does."""
 
     def __init__(
-        self, schedule: Schedule, machine: Machine, looks: ScheduleWork, costs: MachinePrices, busy: Concurrency
+        self,
+        schedule: Schedule,
+        machine: Machine,
+        schedule_work: ScheduleWork,
+        prices: MachinePrices,
+        concurrency: Concurrency,
     ) -> None:
-        self._schedule, self._machine, self._looks, self._costs = schedule, machine, looks, costs
-        self._beside = busy.beside
+        self._schedule, self._machine, self._schedule_work, self._prices = schedule, machine, schedule_work, prices
+        self._overlaps = concurrency.overlaps
         self._computing = {op.name for op in all_ops(schedule) if not isinstance(op, Communication)}
         self._room = NUMBERS_KEPT
         self._ready: dict[Key, PreparedOp] = {}
-        self._alike: dict[Key, PreparedOp] = {}
-        self._work: dict[Key, tuple[Floats, bool]] = {}
+        self._by_identity: dict[Key, PreparedOp] = {}
+        self._local_work: dict[Key, tuple[Floats, bool]] = {}
         self._alone: dict[Key, tuple[Floats, bool]] = {}
 
     def forget_rates(self) -> None:
-        """Rates have changed: what depends on them is to be found again."""
+        """Drops cached costs that depend on typical rates, which have changed."""
         self._ready.clear()
-        self._alike.clear()
-        self._room = NUMBERS_KEPT - sum(kept(seconds) for seconds, _ in self._work.values())
+        self._by_identity.clear()
+        self._room = NUMBERS_KEPT - sum(kept(seconds) for seconds, _ in self._local_work.values())
 
     def ready(self, op: CommunicationOp, moment: Coordinates, first: Ints) -> PreparedOp:
-        """An op between ranks.
+        """A communication op between ranks, prepared.
 
         Parameters
         ----------
-        first : first rank of each group
+        first : the first rank of each group
         """
         whole = len(first) * self._schedule.grid.length(op.axis) == self._schedule.grid.size
-        key = self._looks.key(op, moment), b"" if whole else first.tobytes()
+        key = self._schedule_work.key(op, moment), b"" if whole else first.tobytes()
         if key not in self._ready:
-            return self._found(key, op, self._looks.parts(op, moment, first))
+            return self._found(key, op, self._schedule_work.of_groups(op, moment, first))
         return self._ready[key]
 
     def alone(self, op: CommunicationOp, moment: Coordinates, ranks: Ints) -> tuple[Floats, bool]:
-        """Seconds of the copies of ranks that are the only member of their group, and whether one is extrapolated."""
-        key = self._looks.key(op, moment), ranks.tobytes()
+        """Seconds of the copies of ranks that are alone in their group, and whether any is extrapolated."""
+        key = self._schedule_work.key(op, moment), ranks.tobytes()
         if key not in self._alone:
-            self._alone[key] = self._costs.memory("copy", self._looks.alone(op, moment, ranks), ranks)
+            self._alone[key] = self._prices.memory("copy", self._schedule_work.copied_bytes(op, moment, ranks), ranks)
         return self._alone[key]
 
     def message(self, number: int, op: Send, moment: Coordinates, ranks: Ints) -> PreparedOp:
-        """What the ranks of a program send alone.
+        """The messages that all ranks of a program send in one instance of a send, prepared.
 
         Parameters
         ----------
-        number, ranks : those that follow one program
+        number : number of the program
+        ranks : ranks that follow the program
         """
-        key = number, self._looks.key(op, moment)
+        key = number, self._schedule_work.key(op, moment)
         if key not in self._ready:
-            return self._found(key, op, [self._looks.sent(op, moment, ranks)])
+            return self._found(key, op, [self._schedule_work.of_messages(op, moment, ranks)])
         return self._ready[key]
 
     def _found(self, key: Key, op: CommunicationOp, groups: Sequence[GroupWork]) -> PreparedOp:
-        """The op on these groups; ops that send the same on one lane share what they come to."""
-        same = (lane(op), self.slowdown(op), *(part.mark for part in groups))
-        if same not in self._alike:
-            found = self._made(op, groups)
+        """The op on these groups; ops that send the same on one lane share one result."""
+        identity = (lane(op), self.slowdown(op), *(work.identity for work in groups))
+        if identity not in self._by_identity:
+            prepared = self._made(op, groups)
             if self._room <= 0:
-                return found
-            self._alike[same] = found
-            self._room -= sum(one.numbers + NUMBERS_A_RANK * one.part.ranks.size for one in found.parts)
-        self._ready[key] = self._alike[same]
+                return prepared
+            self._by_identity[identity] = prepared
+            self._room -= sum(steps.numbers + NUMBERS_A_RANK * steps.work.ranks.size for steps in prepared.steps)
+        self._ready[key] = self._by_identity[identity]
         return self._ready[key]
 
     def _made(self, op: CommunicationOp, groups: Sequence[GroupWork]) -> PreparedOp:
+        """The op on these groups, computed."""
         slowdown = self.slowdown(op)
-        parts = [GroupSteps(part, lane(op), self._costs, slowdown=slowdown) for part in groups]
-        overhead, story = [], TimeParts.of(self._schedule.grid.size)
-        for one in parts:
-            alone = one.part.alone
-            beside_steps = np.full(len(one.ranks), self.overhead(alone=False))
+        prepared = [GroupSteps(work, lane(op), self._prices, slowdown=slowdown) for work in groups]
+        overhead, time_parts = [], TimeParts.of(self._schedule.grid.size)
+        for steps in prepared:
+            alone = steps.work.alone
+            seconds = np.full(len(steps.ranks), self.overhead(alone=False))
             if alone is not None:
-                beside_steps[alone] = self.overhead(alone=True)
-            overhead.append(beside_steps)
-            story.put(one.ranks, one.told.story)
-            story.overhead[one.ranks] = beside_steps
-        return PreparedOp(parts, [thin(one) for one in overhead], story.thin())
+                seconds[alone] = self.overhead(alone=True)
+            overhead.append(seconds)
+            time_parts.put(steps.ranks, steps.totals.time_parts)
+            time_parts.overhead[steps.ranks] = seconds
+        return PreparedOp(prepared, [thin(seconds) for seconds in overhead], time_parts.thin())
 
-    def work(self, number: int, op: Compute, moment: Coordinates, ranks: Ints) -> tuple[Floats, bool]:
-        """Seconds of local work of each rank with its cores to itself, and whether one is extrapolated.
+    def local_work(self, number: int, op: Compute, moment: Coordinates, ranks: Ints) -> tuple[Floats, bool]:
+        """Seconds of a local op on each rank with its cores to itself, and whether any is extrapolated.
 
         Parameters
         ----------
-        number, ranks : those that follow one program
+        number : number of the program
+        ranks : ranks that follow the program
         """
-        key = number, self._looks.key(op, moment)
-        if key in self._work:
-            return self._work[key]
-        found, which = self._looks.sizes(op, moment, ranks)
-        models = self._costs.models(ranks)
+        key = number, self._schedule_work.key(op, moment)
+        if key in self._local_work:
+            return self._local_work[key]
+        sizes, which = self._schedule_work.local_sizes(op, moment, ranks)
+        models = self._prices.models(ranks)
         kinds, place = distinct(which * (int(models.max()) + 1) + models)
         pairs = [divmod(kind, int(models.max()) + 1) for kind in kinds.tolist()]
-        priced = [self._costs.computing(op, found[kind], model) for kind, model in pairs]
-        seconds = np.array([one.seconds for one in priced])[place]
-        result = thin(seconds), any(one.extrapolated for one in priced)
+        estimates = [self._prices.computing(op, sizes[kind], model) for kind, model in pairs]
+        seconds = np.array([estimate.seconds for estimate in estimates])[place]
+        result = thin(seconds), any(estimate.extrapolated for estimate in estimates)
         if self._room > 0:
-            self._work[key] = result
+            self._local_work[key] = result
             self._room -= kept(result[0])
         return result
 
     def slowdown(self, op: CommunicationOp) -> float:
-        """How many times as long messages of an op take at most, since a GPU may compute beside them."""
-        beside = self._beside.get(op.name, {})
-        return self._machine.device.communication_slowdown if beside.keys() & self._computing else 1.0
+        """The most by which messages of an op are slowed because a GPU may compute at the same time, as a factor."""
+        overlapping = self._overlaps.get(op.name, {})
+        return self._machine.device.communication_slowdown if overlapping.keys() & self._computing else 1.0
 
     def overhead(self, *, alone: bool) -> float:
-        """Seconds beside the steps of a communication op; measured steps between ranks of a host include theirs."""
+        """Seconds that a communication op costs beside its steps; measured steps within a host include them."""
         host, device = self._machine.host, self._machine.device
         if host is not None:
             return host.alone_seconds if alone else 0.0
@@ -159,21 +167,28 @@ class OpCosts:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WalkInputs:
-    """What is walked, on what."""
+    """The schedule, the machine, and all that is computed before the walk."""
 
     schedule: Schedule
     machine: Machine
-    looks: ScheduleWork
-    costs: MachinePrices
-    busy: Concurrency
+    schedule_work: ScheduleWork
+    prices: MachinePrices
+    concurrency: Concurrency
     loops: LoopPeriods
-    prepared: OpCosts
+    op_costs: OpCosts
     nccl: NcclTimes | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RankGroup:
-    """The ranks of one program, rising, and the place of one of them; `at` where they are among all."""
+    """The ranks that follow one program, in rising order.
+
+    Parameters
+    ----------
+    number : number of the program
+    place : coordinates of the first of the ranks
+    at : where the ranks are in arrays of all ranks
+    """
 
     number: int
     ranks: Ints
@@ -181,19 +196,20 @@ class RankGroup:
     at: Ints | slice
 
     @property
-    def everyone(self) -> bool:
+    def is_all(self) -> bool:
+        """Whether all ranks follow this program."""
         return isinstance(self.at, slice)
 
 
-def programs(schedule: Schedule) -> list[RankGroup]:
-    """Ranks that follow one program for the same number of turns, together."""
+def rank_groups(schedule: Schedule) -> list[RankGroup]:
+    """The ranks of a schedule, grouped by the program and the loop counts that they follow."""
     grid = schedule.grid
-    everyone, chosen = np.arange(grid.size), sorted(program_axes(schedule))
-    found = []
-    for at, coordinates in enumerate(product(*(range(grid.length(axis)) for axis in chosen))):
-        ranks = everyone
-        for axis, coordinate in zip(chosen, coordinates, strict=True):
+    all_ranks, axes = np.arange(grid.size), sorted(program_axes(schedule))
+    groups = []
+    for at, coordinates in enumerate(product(*(range(grid.length(axis)) for axis in axes))):
+        ranks = all_ranks
+        for axis, coordinate in zip(axes, coordinates, strict=True):
             ranks = ranks[ranks // grid.stride(axis) % grid.length(axis) == coordinate]
         place = schedule.coordinates(int(ranks[0]))
-        found.append(RankGroup(at, ranks, place, ranks if chosen else slice(None)))
-    return found
+        groups.append(RankGroup(at, ranks, place, ranks if axes else slice(None)))
+    return groups

@@ -1,4 +1,4 @@
-"""What the time of an op goes into on each rank, and what it sends over each channel."""
+"""Instances of ops on many ranks at once: their times, the breakdown of the times, and the spans of single ranks."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -18,13 +18,13 @@ ROWS = 3
 
 @dataclass(slots=True, eq=False)
 class TimeParts:
-    """What the time of each rank went into, typically [s].
+    """The typical time of each rank in an op by cause [s].
 
     Parameters
     ----------
-    latency, bandwidth, contention : of the messages that it sends, or else gets
-    compute : copies and additions
-    overhead : what the op costs beside its steps
+    latency, bandwidth, contention : of the messages that the rank sends; if it sends none, of those that it receives
+    compute : copies and reductions
+    overhead : fixed cost of the op beside its steps
     """
 
     latency: Floats
@@ -36,37 +36,41 @@ class TimeParts:
 
     @classmethod
     def of(cls, ranks: int) -> "TimeParts":
+        """No time yet, for so many ranks."""
         return cls(*(np.zeros(ranks) for _ in range(5)))
 
     @property
     def sums(self) -> tuple[float, ...]:
-        """Of latency, compute and contention over the ranks; asked for once a story has been told."""
+        """Latency, compute and contention, summed over the ranks; computed once, after the last change."""
         if not self._sums:
-            self._sums = tuple(float(told.sum()) for told in (self.latency, self.compute, self.contention))
+            self._sums = tuple(float(column.sum()) for column in (self.latency, self.compute, self.contention))
         return self._sums
 
     def thin(self) -> "TimeParts":
-        """The same, where ranks are alike kept once; not to be written to."""
-        return TimeParts(*(thin(told) for told in self.columns()))
+        """A read-only copy that stores equal values of all ranks once."""
+        return TimeParts(*(thin(column) for column in self.columns()))
 
     def columns(self) -> tuple[Floats, ...]:
+        """All five causes."""
         return self.latency, self.bandwidth, self.contention, self.compute, self.overhead
 
     def of_ranks(self, ranks: Ints) -> "TimeParts":
-        """The story of some of the ranks."""
-        return TimeParts(*(told[ranks] for told in self.columns()))
+        """The breakdown of some of the ranks."""
+        return TimeParts(*(column[ranks] for column in self.columns()))
 
     def put(self, ranks: Ints, other: "TimeParts") -> None:
-        """Says what some of the ranks did."""
-        for told, spent in zip(self.columns(), other.columns(), strict=True):
-            told[ranks] = spent
+        """Sets the breakdown of some of the ranks."""
+        for column, values in zip(self.columns(), other.columns(), strict=True):
+            column[ranks] = values
 
 
 @dataclass(slots=True, eq=False)
 class ChannelTotals:
-    """What went over each channel: bytes, and seconds under way at the typical rate; messages that were looked at.
+    """Bytes over each channel, seconds in which it is in use at its typical rate, and the number of simulated messages.
 
-    `links` are bytes over links that no channel of the schedule tells of.
+    Parameters
+    ----------
+    links : bytes over links that no channel of the schedule accounts for
     """
 
     bytes: Floats
@@ -76,35 +80,37 @@ class ChannelTotals:
 
     @classmethod
     def none(cls, channels: int, links: int) -> "ChannelTotals":
+        """Nothing yet."""
         return cls(np.zeros(channels), np.zeros(channels), np.zeros(links))
 
     def copy(self) -> "ChannelTotals":
+        """A copy that later changes leave as it is."""
         return ChannelTotals(self.bytes.copy(), self.seconds.copy(), self.links.copy(), self.messages)
 
     def add(self, before: "ChannelTotals", times: int) -> None:
-        """Adds so many times what came since; messages are only those that were looked at."""
+        """Adds so many times what came since `before`; messages count only if they were simulated."""
         self.bytes += times * (self.bytes - before.bytes)
         self.seconds += times * (self.seconds - before.seconds)
         self.links += times * (self.links - before.links)
 
-    def take(self, told: "InstanceTotals") -> None:
+    def take(self, instance: "InstanceTotals") -> None:
         """Adds an instance of an op."""
-        self.bytes[told.channel] += told.bytes
-        self.seconds[told.channel] += told.seconds
+        self.bytes[instance.channel] += instance.bytes
+        self.seconds[instance.channel] += instance.seconds
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InstanceTotals:
-    """What an instance of an op comes to on its groups, whenever its members begin.
+    """What one instance of an op on its groups adds to the totals, whenever its members begin.
 
     Parameters
     ----------
-    story : of each member
-    channel : those that are used, rising
-    bytes, seconds : that go over each of them, and are under way at the typical rate
+    time_parts : breakdown of the time of each member
+    channel : channels that are used, rising
+    bytes, seconds : bytes over each of these channels, and seconds in use at the typical rate
     """
 
-    story: TimeParts
+    time_parts: TimeParts
     channel: Ints
     bytes: Floats
     seconds: Floats
@@ -117,8 +123,8 @@ class Instance:
 
     Parameters
     ----------
-    ranks : rising
-    by, turns : it comes so many times so many seconds later than its times say, on each of the ranks
+    ranks : the ranks, rising
+    by, turns : the instance is `turns` times `by` seconds later than its times, on each of the ranks
     """
 
     op: Op
@@ -128,22 +134,23 @@ class Instance:
     start: Floats
     arrival: Floats
     end: Floats
-    story: TimeParts
+    time_parts: TimeParts
     by: Floats | None = None
     turns: int = 0
 
     @property
     def axis(self) -> Axis | None:
+        """The axis of a communication op; None for a local op."""
         return self.op.axis if isinstance(self.op, Communication) else None
 
     def alone(self) -> "Instance":
-        """The same, whose times keep no others in memory of which they are a row."""
+        """A copy with times of its own, so that larger arrays of which they are rows can be freed."""
         return replace(
             self, ready=self.ready.copy(), start=self.start.copy(), arrival=self.arrival.copy(), end=self.end.copy()
         )
 
     def of(self, ranks: Ints) -> "Instance":
-        """The instance on those of the rising ranks that do it."""
+        """The instance on those of the given ranks that execute it."""
         return self._at(places_of(ranks, self.ranks))
 
     def _at(self, at: Ints) -> "Instance":
@@ -155,37 +162,43 @@ class Instance:
             self.start[at],
             self.arrival[at],
             self.end[at],
-            self.story.of_ranks(at),
+            self.time_parts.of_ranks(at),
             None if self.by is None else self.by[at],
             self.turns,
         )
 
     def split(self, begin: float, seconds: float, indices: int) -> Iterator["Instance"]:
-        """The ranks that start before that moment; the others so much later, their instance as many further."""
+        """The ranks that start before a moment, and the other ranks, moved so many seconds and indices on."""
         late = self.start >= begin
         if not late.all():
             yield self._at(np.flatnonzero(~late))
         if late.any():
-            found = self._at(np.flatnonzero(late))
+            shifted = self._at(np.flatnonzero(late))
             yield replace(
-                found,
-                index=found.index + indices,
-                ready=found.ready + seconds,
-                start=found.start + seconds,
-                arrival=found.arrival + seconds,
-                end=found.end + seconds,
+                shifted,
+                index=shifted.index + indices,
+                ready=shifted.ready + seconds,
+                start=shifted.start + seconds,
+                arrival=shifted.arrival + seconds,
+                end=shifted.end + seconds,
             )
 
-    def later(self, turns: int, by: Floats, per_turn: int) -> "Instance":
-        """The one so many turns later, in each of which there are so many of the op; it keeps no times of its own."""
-        return replace(self, index=self.index + turns * per_turn, by=by, turns=turns)
+    def later(self, turns: int, by: Floats, per_iteration: int) -> "Instance":
+        """The instance so many iterations later; it shares the times of this instance.
+
+        Parameters
+        ----------
+        by : seconds of an iteration on each rank [s]
+        per_iteration : instances of the op in an iteration
+        """
+        return replace(self, index=self.index + turns * per_iteration, by=by, turns=turns)
 
     def moved(self, at: Ints | int) -> Floats:
-        """How much later than its times say it comes on some of the ranks."""
+        """Seconds by which the instance is later than its times on some of the ranks."""
         return np.zeros(1) if self.by is None else np.asarray(self.turns * self.by[at])
 
     def spans(self, places: Ints, stride: int = 0, length: int = 1) -> Iterator[tuple[Span, TimeBreakdown]]:
-        """The spans of the ranks at these places among its own, each with what its time went into.
+        """The spans of the ranks at these indices, each with the breakdown of its time.
 
         Parameters
         ----------
@@ -194,7 +207,7 @@ class Instance:
         for at in places.tolist():
             rank, later = int(self.ranks[at]), float(self.moved(at).item())
             times = (self.ready, self.start, self.arrival, self.end)
-            ready, start, arrival, end = (float(one[at]) + later for one in times)
+            ready, start, arrival, end = (float(column[at]) + later for column in times)
             alone = self.axis is None or kind(self.op) in UNPAIRED
             group = ALONE if alone else rank - rank // stride % length * stride
             yield (
@@ -215,25 +228,25 @@ class Instance:
             )
 
     def _spent(self, at: int, seconds: float) -> TimeBreakdown:
-        """The story of a rank, as far as its time goes; what is left is waiting for others."""
-        spent = TimeBreakdown(latency=float(self.story.latency[at]), compute=float(self.story.compute[at]))
+        """The breakdown of a rank's time, cut at its span; the rest of the span is waiting for others."""
+        spent = TimeBreakdown(latency=float(self.time_parts.latency[at]), compute=float(self.time_parts.compute[at]))
         parts: tuple[tuple[PathPart, Floats], ...] = (
-            ("compute", self.story.compute),
-            ("latency", self.story.latency + self.story.overhead),
-            ("bandwidth", self.story.bandwidth),
-            ("contention", self.story.contention),
+            ("compute", self.time_parts.compute),
+            ("latency", self.time_parts.latency + self.time_parts.overhead),
+            ("bandwidth", self.time_parts.bandwidth),
+            ("contention", self.time_parts.contention),
         )
-        left = seconds
-        for name, told in parts:
-            taken = min(left, float(told[at]))
-            spent.on_path(name, taken)
-            left -= taken
-        spent.on_path("waiting", left)
+        remaining = seconds
+        for name, seconds_by_rank in parts:
+            part = min(remaining, float(seconds_by_rank[at]))
+            spent.on_path(name, part)
+            remaining -= part
+        spent.on_path("waiting", remaining)
         return spent
 
 
 def places_of(wanted: Ints, ranks: Ints) -> Ints:
-    """Where the wanted ones of some rising ranks are among them.
+    """Indices of the wanted ranks in a rising list of ranks; ranks that are not in the list are left out.
 
     >>> places_of(np.array([2, 5]), np.array([5, 7])).tolist()
     [0]

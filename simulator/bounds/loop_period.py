@@ -1,24 +1,24 @@
-"""Turns of a loop that only repeat are not walked: all times go on by as much as in the turns before.
+"""Loop iterations that only repeat are skipped: all times advance by the same amount as in the iterations before.
 
 Theory of operation
 -------------------
-Times are maxima of sums.  Let every op of a turn, on every rank, end T later than
-the same op a turn before, and let that be so in two turns one after the other.  What
-an op waits for was then written T later too, or it is older than the loop.  Of two
-that are compared, the one that decided and moved on by T decides again: the other
-moves on by T as well, or stays.  So the next turn ends T later, and so do all that
-follow, each of the three rows of times by a T of its own.
+Times are maxima of sums. Let every op of an iteration, on every rank, end T later
+than the same op one iteration before, and let that hold in two successive
+iterations. What an op waits for was then written T later too, or is older than the
+loop. Of two times that are compared, the larger decides; if it advanced by T, it
+decides again, and the other advanced by T as well or stayed. So the next iteration
+ends T later, and so do all that follow; each row of times has a T of its own.
 
-Ranks that do not meet in the loop are no part of each other's turns: each such part
-has a T of its own.  Where ops of a part do not move on alike, but by at least a > 0 and
-at most b, those of the next turn do so again, since maxima of sums are no less and no
-more than what they are made of: the lowest row goes on by a, the highest by b, and both
-remain bounds.  The typical row goes on by b, since those who wait for the slowest will
-go as slowly.
+Ranks that do not communicate in the loop do not affect each other, so each such
+component of ranks has a T of its own. Where the ops of a component do not advance
+equally, but by at least a > 0 and at most b, those of the next iteration do so
+again, because maxima of sums lie between the same limits. The lowest row then
+advances by a and the highest by b, so both remain bounds. The typical row advances
+by b, because ranks that wait for the slowest will go as slowly.
 
-The walk then passes over turns: all that was written in the loop is moved on, sums
-get what one turn adds as often, and the last turns are walked again, as many as there
-are copies of tensors that take turns.
+The walk then skips iterations: all times written in the loop are shifted, totals
+get the sums of one iteration as often, and the last iterations are walked again,
+as many as there are copies of tensors that are used in turn.
 """
 
 from collections.abc import Iterator, Set
@@ -39,23 +39,23 @@ from quadrille.simulator.loops.skipped_iterations import MIN_TAIL, copy_counts
 from quadrille.topologies.network import Floats
 
 SAME = 1e-12
-"""Steps from turn to turn that differ by less, relative, are one."""
-BEFORE = 4
-"""Turns that are looked at before the first is passed over, at least, and of all that are not walked for times."""
+"""Relative difference up to which advances count as equal."""
+WALKED_FIRST = 4
+"""Iterations that are walked at least before the first is skipped."""
 SLACKS = ((2, 1e-3), (6, 1e-2), (10, inf))
-"""Of large loops, after so many turns, by what part ops may move on unlike each other: bounds lose no more."""
+"""Relative difference that advances of a large loop may have after so many iterations; bounds widen by no more."""
 LARGE = 1 << 20
-"""Spans of a loop on all ranks, from which on it is large."""
-LEFT_OUT = 2
-"""Turns that are passed over are a multiple of this, so that copies that take turns are the same ones."""
+"""Spans of a loop on all ranks from which on the loop is large."""
+SKIP_MULTIPLE = 2
+"""The number of skipped iterations is a multiple of this, so that double buffers are in the same state."""
 
 
 class RankComponents:
-    """Ranks in parts that do not meet in a loop: each has a pace of its own.
+    """Components of ranks that do not communicate with each other in a loop.
 
     Parameters
     ----------
-    of_rank : the part of each rank
+    of_rank : the component of each rank
     """
 
     def __init__(self, of_rank: Ints) -> None:
@@ -64,28 +64,28 @@ class RankComponents:
         self._first = np.searchsorted(self._of_rank[self._order], np.arange(len(self._numbers)))
 
     def least(self, values: Floats) -> Floats:
-        """Of each part [rows, parts], of values of ranks [rows, ranks]."""
-        found: Floats = np.minimum.reduceat(values[:, self._order], self._first, axis=1)
-        return found
+        """The least value in each component [rows, components], of values of ranks [rows, ranks]."""
+        least: Floats = np.minimum.reduceat(values[:, self._order], self._first, axis=1)
+        return least
 
     def most(self, values: Floats) -> Floats:
-        """Of each part [rows, parts]."""
-        found: Floats = np.maximum.reduceat(values[:, self._order], self._first, axis=1)
-        return found
+        """The greatest value in each component [rows, components]."""
+        most: Floats = np.maximum.reduceat(values[:, self._order], self._first, axis=1)
+        return most
 
     def on_ranks(self, values: Floats) -> Floats:
-        """Those of its part for each rank [rows, ranks]."""
-        found: Floats = values[:, self._of_rank]
-        return found
+        """The value of its component for each rank [rows, ranks]."""
+        spread: Floats = values[:, self._of_rank]
+        return spread
 
 
 class LoopPeriod:
-    """The turns of one loop while they are walked: whether they have come to repeat.
+    """Watches the iterations of one loop, and tells when they repeat.
 
     Parameters
     ----------
-    parts : ranks that meet in the loop, see `RankComponents`
-    large : whether turns may also be passed over that do not quite repeat, see `SLACKS`
+    parts : components of the ranks in the loop
+    large : whether iterations may be skipped that repeat only approximately, see `SLACKS`
     """
 
     def __init__(self, parts: RankComponents, *, large: bool = False) -> None:
@@ -98,23 +98,23 @@ class LoopPeriod:
         self._turns = 0
 
     def begin(self) -> None:
-        """A turn begins."""
+        """Begins an iteration."""
         self._last, self._own = self._own, []
         self._turns += 1
 
     def note(self, ends: Floats) -> None:
-        """An op of the turn ends on all ranks [3, ranks]."""
+        """Notes when an op of the iteration ends on all ranks [3, ranks]."""
         at = len(self._own)
         self._own.append(ends)
         if at == 0:
             self._least, self._most = np.full_like(ends, np.inf), np.full_like(ends, -np.inf)
         if at < len(self._last):
-            moved = ends - self._last[at]
-            np.minimum(self._least, moved, out=self._least)
-            np.maximum(self._most, moved, out=self._most)
+            advance = ends - self._last[at]
+            np.minimum(self._least, advance, out=self._least)
+            np.maximum(self._most, advance, out=self._most)
 
     def seconds(self) -> Floats | None:
-        """What a turn takes on each rank, in each row, once all ops of the last two have moved on by it; else None."""
+        """Seconds of an iteration on each rank, in each row, if the last two iterations advanced by it; else None."""
         before, self._seconds = self._seconds, self._moved()
         now = self._seconds
         if before is None or now is None:
@@ -123,7 +123,7 @@ class LoopPeriod:
         return self._parts.on_ranks(now) if (np.abs(now - before) <= slack).all() and (now > 0).all() else None
 
     def _moved(self) -> Floats | None:
-        """By how much the ops of a turn moved on in each part, in each row [3, parts]; None where by unlike seconds."""
+        """Seconds by which the ops of an iteration advanced in each component, in each row; None if they differ."""
         if len(self._own) != len(self._last) or not self._own:
             return None
         least, most = self._parts.least(self._least), self._parts.most(self._most)
@@ -136,92 +136,95 @@ class LoopPeriod:
 
     def _latest(self) -> Floats:
         """The latest end in each row [3, 1]."""
-        found: Floats = np.max(self._own[-1], axis=1, keepdims=True)
-        return found
+        latest: Floats = np.max(self._own[-1], axis=1, keepdims=True)
+        return latest
 
     def _slack(self) -> float:
-        """Part by which ops may move on unlike each other."""
+        """Relative difference that advances may have."""
         return max(SAME, *(slack for turns, slack in SLACKS if self._large and self._turns > turns), 0.0)
 
 
 class LoopPeriods:
-    """The loops of a schedule of which turns may be passed over.
+    """The loops of a schedule whose iterations may be skipped.
 
     Parameters
     ----------
-    allowed : none, if not
+    allowed : whether any iterations may be skipped
     """
 
-    def __init__(self, schedule: Schedule, looks: ScheduleWork, *, allowed: bool = True) -> None:
-        self._looks, self._allowed = looks, allowed and len(schedule.roles) == 1
+    def __init__(self, schedule: Schedule, schedule_work: ScheduleWork, *, allowed: bool = True) -> None:
+        self._schedule_work, self._allowed = schedule_work, allowed and len(schedule.roles) == 1
         self._slots = copy_counts(schedule) if self._allowed else {}
-        self._behind: dict[int, int] = {}
+        self._tails: dict[int, int] = {}
         self._grid = schedule.grid
 
-    def beat(self, entry: Repeat, place: Coordinates) -> LoopPeriod:
-        """For the turns of a loop."""
-        own = list(ops(entry.body))
-        meeting = {op.axis for op in own if isinstance(op, Communication)}
+    def period(self, entry: Repeat, place: Coordinates) -> LoopPeriod:
+        """A period detector for a loop."""
+        body = list(ops(entry.body))
+        meeting = {op.axis for op in body if isinstance(op, Communication)}
         of_rank = np.zeros(self._grid.size, dtype=np.int64)
         for axis in AXES:
             if axis not in meeting:
-                of_rank = of_rank * self._grid.length(axis) + self._looks.coordinates[axis]
-        spans = self._grid.size * len(own) * len(entry.indices(place))
+                of_rank = of_rank * self._grid.length(axis) + self._schedule_work.coordinates[axis]
+        spans = self._grid.size * len(body) * len(entry.indices(place))
         return LoopPeriod(RankComponents(of_rank), large=spans > LARGE)
 
-    def behind(self, entry: Repeat, place: Coordinates) -> int:
-        """Turns at the end of a loop that are walked in any case; all, where its turns differ or are few."""
+    def tail(self, entry: Repeat, place: Coordinates) -> int:
+        """Iterations at the end of a loop that are walked in any case; all, if iterations differ or are few."""
         count = len(entry.indices(place))
-        if id(entry) not in self._behind:
-            self._behind[id(entry)] = self._needed(entry, place, count)
-        return min(count, self._behind[id(entry)])
+        if id(entry) not in self._tails:
+            self._tails[id(entry)] = self._needed(entry, place, count)
+        return min(count, self._tails[id(entry)])
 
     def _needed(self, entry: Repeat, place: Coordinates, count: int) -> int:
-        if not self._allowed or not self._alike(entry) or _longest_inside(entry, place) > count:
+        """Iterations at the end of a loop that its double buffers need."""
+        if not self._allowed or not self._repeats(entry) or _longest_inside(entry, place) > count:
             return 1 << 62
-        few = (copies for copies in self._slots.get(entry.loop, ()) if copies < count // 2)
-        return max([MIN_TAIL, *few])
+        buffer_counts = (copies for copies in self._slots.get(entry.loop, ()) if copies < count // 2)
+        return max([MIN_TAIL, *buffer_counts])
 
-    def _alike(self, entry: Repeat) -> bool:
-        """Whether its index makes no difference to what is done in a turn."""
-        told = {name for op in ops(entry.body) for name in self._looks.needs(op).loops}
-        return entry.loop not in told | _counting(entry.body, told)
+    def _repeats(self, entry: Repeat) -> bool:
+        """Whether the loop's index makes no difference to what an iteration does."""
+        deciding_loops = {name for op in ops(entry.body) for name in self._schedule_work.needs(op).loops}
+        return entry.loop not in deciding_loops | _deciding_loops(entry.body, deciding_loops)
 
     def walk(self, program: Program, place: Coordinates) -> Iterator[tuple[Op, Coordinates]]:
-        """Ops of a rank in program order, of loops that repeat only the first turns and the last."""
+        """The ops of a rank in program order; of loops that repeat, only the first and the last iterations."""
         for entry in program:
             if not isinstance(entry, Repeat):
                 yield entry, place
                 continue
             indices = entry.indices(place)
-            kept = BEFORE + self.behind(entry, place)
-            for index in indices if kept >= len(indices) else (*indices[:BEFORE], *indices[BEFORE - kept :]):
+            kept = WALKED_FIRST + self.tail(entry, place)
+            for index in (
+                indices if kept >= len(indices) else (*indices[:WALKED_FIRST], *indices[WALKED_FIRST - kept :])
+            ):
                 yield from self.walk(entry.body, place.during(entry.loop, index))
 
 
 def _longest_inside(entry: Repeat, place: Coordinates) -> int:
-    """Turns of the longest loop in a loop's body."""
-    found = 0
+    """Iterations of the longest loop in a loop's body."""
+    longest = 0
     for inner in entry.body:
         if isinstance(inner, Repeat):
             indices = entry.indices(place)
             within = place.during(entry.loop, indices[0]) if indices else place
-            found = max(found, len(inner.indices(within)), _longest_inside(inner, within))
-    return found
+            longest = max(longest, len(inner.indices(within)), _longest_inside(inner, within))
+    return longest
 
 
-def _counting(program: Program, told: Set[str]) -> set[str]:
-    """Loops by whose index it is told how often something is repeated, and with which index first where that matters.
+def _deciding_loops(program: Program, dependent: Set[str]) -> set[str]:
+    """Loops whose index decides how often, or from which index on, an inner loop runs.
 
     Parameters
     ----------
-    told : loops on whose index it depends what ops of the program do
+    dependent : loops on whose index the ops of the program depend
     """
-    found: set[str] = set()
+    deciding: set[str] = set()
     for entry in program:
         if isinstance(entry, Repeat):
-            inner = _counting(entry.body, told)
-            found |= inner | (set() if isinstance(entry.count, Panel) else variables(entry.count))
-            if entry.loop in told | inner:
-                found |= variables(entry.first)
-    return found
+            inner = _deciding_loops(entry.body, dependent)
+            deciding |= inner | (set() if isinstance(entry.count, Panel) else variables(entry.count))
+            if entry.loop in dependent | inner:
+                deciding |= variables(entry.first)
+    return deciding

@@ -1,125 +1,142 @@
-"""Groups that do the same: the same costs, and members that begin as far apart from each other.
+"""When the members of an instance end: the steps of many groups at once, each message at a fixed rate.
 
-On a regular machine hundreds of groups of an op differ in little: of 504 rings of 64 GPUs
-of Frontier, 10 have costs of their own.  Of groups that cost the same and begin alike one is
-walked, and the others end as much later or earlier as they begin.  Groups are found by
-hashes, and compared before they count as one.
+A step of all groups is one pass over arrays, in the rows LOW, TYPICAL and HIGH:
+
+    start = max(T_sender, T_receiver)      a transfer starts when both its ends are ready
+    end   = start + latency + bytes / rate
+    T'    = max(end of the send, end of the receive) + time to add what was received
+
+Equal steps need not all be executed. T' = F(T), where F only takes maxima and
+adds constants, so F(T + c) = F(T) + c and F is monotone. If in one step the
+members of a group advance by at least a and at most b, they do so in every later
+step: n steps later T + n a <= F^n(T) <= T + n b. Once a and b agree to `EQUAL_ADVANCES`,
+all remaining steps are added at once, by a in the lowest row and by b in the
+highest, so the bounds remain bounds. Every group does so by itself, in each row.
+
+Groups that have the same costs and begin alike end alike. On a regular machine
+hundreds of groups of an op differ in little (of 504 rings of 64 GPUs of Frontier,
+10 have costs of their own), so only one of each kind is computed.
 """
 
 import numpy as np
 
-from quadrille.algorithms.analysis.labels import Ints, first_alike
+from quadrille.algorithms.analysis.labels import Ints, first_equal_rows
 from quadrille.simulator.bounds.channels import HIGH, LOW, TYPICAL
 from quadrille.simulator.bounds.group_steps import GroupSteps, PricedStep, StepArrays
 from quadrille.simulator.engine.compiled import compiled
 from quadrille.topologies.network import Floats
 
 SAME = 2.0**-43
-"""Part of the latest time by which members may begin apart and count as alike."""
+"""Part of the latest time by which members' begins may differ and count as equal."""
 
 
 def equivalent_groups(times: Floats, costs: Ints) -> Ints:
-    """For each group the first that costs the same and whose members begin alike [rows, groups].
+    """For each group the first group with the same costs whose members begin at the same distances [rows, groups].
 
     Parameters
     ----------
     times : when members begin [rows, members of all groups]
-    costs : for each group the first that costs the same [rows, groups]
+    costs : for each group the first group with the same costs [rows, groups]
     """
     rows, groups = costs.shape
     grouped = times.reshape(rows, groups, -1)
     unit = SAME * max(float(times.max()), np.finfo(float).tiny)
-    apart = np.rint((grouped - grouped[:, :, :1]) / unit).astype(np.int64)
-    return np.stack([first_alike([costs[row][:, None], apart[row]]) for row in range(rows)])
+    offsets = np.rint((grouped - grouped[:, :, :1]) / unit).astype(np.int64)
+    return np.stack([first_equal_rows([costs[row][:, None], offsets[row]]) for row in range(rows)])
 
 
-STEADY = 1e-10
-"""Relative difference of steps that are taken for alike."""
+EQUAL_ADVANCES = 1e-10
+"""Relative difference up to which two advances count as equal."""
 
-LOOKS = 8
-"""Equal steps between two looks whether all are alike; steps 1, 2, 4 are looked at, too."""
+CHECK_EVERY = 8
+"""Equal steps between two checks whether all members advance alike; steps 1, 2 and 4 are checked, too."""
 
-WORTH = 8
-"""Equal steps from which on it is worth looking which groups do the same."""
+SEARCH_FROM = 8
+"""Equal steps from which on a search for equivalent groups pays."""
 
 NEVER = -1.0
-"""All steps are taken."""
+"""Value of `tolerance` with which all steps are executed."""
 
 
-def passed(prepared: GroupSteps, times: Floats) -> tuple[Floats, int]:
-    """When the members of an instance end, and how many messages were looked at.
+def end_times(steps: GroupSteps, times: Floats) -> tuple[Floats, int]:
+    """When the members of an instance end, and the number of simulated messages.
 
     Parameters
     ----------
     times : when each member begins [3, members of all groups]
     """
-    times = np.ascontiguousarray(times + prepared.before)
+    times = np.ascontiguousarray(times + steps.before)
     messages = 0
-    if prepared.waves is not None:
-        prepared.waves.pass_on(prepared.slow, times)
-        messages = prepared.waves.messages
+    if steps.pipeline is not None:
+        steps.pipeline.execute(steps.slow, times)
+        messages = steps.pipeline.messages
     else:
-        for at in range(len(prepared.part.stages)):
-            messages += _go(prepared, at, times)
-    return times + prepared.after, messages
+        for at in range(len(steps.work.stages)):
+            messages += _execute_stage(steps, at, times)
+    return times + steps.after, messages
 
 
-def _go(prepared: GroupSteps, at: int, times: Floats) -> int:
-    """All steps of a stage: `times` become when members end; gives back how many messages were looked at."""
-    stage = prepared.part.stages[at]
-    if prepared.alike(stage):
-        steadily = prepared.part.even and not prepared.part.flat
-        return _take(prepared.step(at, 0), times, stage.times, STEADY if steadily else NEVER)
-    return sum(_take(prepared.step(at, k), times, 1, NEVER) for k in range(stage.times))
+def _execute_stage(steps: GroupSteps, at: int, times: Floats) -> int:
+    """Executes all steps of a stage: `times` become end times; returns the number of simulated messages."""
+    stage = steps.work.stages[at]
+    if steps.steps_equal(stage):
+        may_jump = steps.work.even and not steps.work.flat
+        return _execute_step(steps.step(at, 0), times, stage.times, EQUAL_ADVANCES if may_jump else NEVER)
+    return sum(_execute_step(steps.step(at, k), times, 1, NEVER) for k in range(stage.times))
 
 
-def _take(step: PricedStep, times: Floats, count: int, steady: float) -> int:
-    """Takes a step so many times: `times` become when members end."""
+def _execute_step(step: PricedStep, times: Floats, count: int, tolerance: float) -> int:
+    """Executes a step so many times: `times` become end times; returns the number of simulated messages."""
     if not step.messages:
         return 0
-    kernels = compiled(KERNELS, CALLED) if step.compiled else {"take": take}
+    kernels = compiled(KERNELS, CALLED) if step.compiled else {"take_steps": take_steps}
     members = times.shape[1] // step.groups
     first = (
-        equivalent_groups(times, step.alike)
-        if step.groups > 1 and count >= WORTH
+        equivalent_groups(times, step.equivalents)
+        if step.groups > 1 and count >= SEARCH_FROM
         else np.tile(np.arange(step.groups), (3, 1))
     )
-    room = np.empty(step.messages), np.empty(members)
-    return int(kernels["take"](step.wires, times, times[:, ::members].copy(), first, *room, count, steady))
+    buffers = np.empty(step.messages), np.empty(members)
+    return int(kernels["take_steps"](step.arrays, times, times[:, ::members].copy(), first, *buffers, count, tolerance))
 
 
-def one_step(wires: StepArrays, times: Floats, ends: Floats, row: int, group: int, groups: int) -> None:
-    """One step of a group in one row; all messages of a hop look at the times before it."""
-    messages = len(wires.sender)
-    for hop in range(len(wires.first) - 1):
-        each = (wires.first[hop + 1] - wires.first[hop]) // groups
-        begin = wires.first[hop] + group * each
-        for m in range(begin, begin + each):
-            a, b = times[row, wires.sender[m]], times[row, wires.receiver[m]]
-            ends[m] = (a if a > b else b) + wires.latency[m] + wires.moving[row * messages + m]
-        for m in range(begin, begin + each):
-            times[row, wires.sender[m]] = ends[m]
-        for m in range(begin, begin + each):
-            to = wires.receiver[m]
-            own = times[row, to]
-            times[row, to] = (own if own > ends[m] else ends[m]) + wires.added[row * messages + m]
+def one_step(arrays: StepArrays, times: Floats, ends: Floats, row: int, group: int, groups: int) -> None:
+    """One step of a group in one row; all messages of a hop use the times before the hop."""
+    messages = len(arrays.sender)
+    for hop in range(len(arrays.first) - 1):
+        count = (arrays.first[hop + 1] - arrays.first[hop]) // groups
+        begin = arrays.first[hop] + group * count
+        for m in range(begin, begin + count):
+            sender_time, receiver_time = times[row, arrays.sender[m]], times[row, arrays.receiver[m]]
+            ends[m] = (
+                (sender_time if sender_time > receiver_time else receiver_time)
+                + arrays.latency[m]
+                + arrays.moving[row * messages + m]
+            )
+        for m in range(begin, begin + count):
+            times[row, arrays.sender[m]] = ends[m]
+        for m in range(begin, begin + count):
+            receiver = arrays.receiver[m]
+            time = times[row, receiver]
+            times[row, receiver] = (time if time > ends[m] else ends[m]) + arrays.added[row * messages + m]
 
 
-def jump(times: Floats, before: Floats, row: int, first: int, members: int, steps: int, steady: float) -> bool:
-    """Whether all members of a group moved on alike in a step; then they take so many more at once.
+def skip_steps(times: Floats, before: Floats, row: int, first: int, members: int, steps: int, tolerance: float) -> bool:
+    """Adds all remaining steps at once if all members of a group advanced alike in a step; returns whether it did.
 
     Parameters
     ----------
     before : the members' times before the step
-    first, members : where the group's members begin, and how many they are
-    steady : relative difference of steps that are taken for alike
+    first, members : index of the group's first member, and number of members
+    steps : remaining steps
+    tolerance : relative difference up to which two advances count as equal
     """
     least = most = times[row, first] - before[0]
     total = 0.0
     for i in range(members):
-        moved = times[row, first + i] - before[i]
-        least, most, total = min(least, moved), max(most, moved), total + moved
-    if most - least > steady * most:
+        advance = times[row, first + i] - before[i]
+        least, most, total = min(least, advance), max(most, advance), total + advance
+    if most - least > tolerance * most:
         return False
     by = least if row == LOW else most if row == HIGH else total / members
     for i in range(members):
@@ -127,58 +144,61 @@ def jump(times: Floats, before: Floats, row: int, first: int, members: int, step
     return True
 
 
-def follow(times: Floats, begin: Floats, row: int, group: int, twin: int, members: int) -> None:
-    """The members of a group end as those of its twin do, as much later or earlier as they began."""
-    later = begin[row, group] - begin[row, twin]
+def copy_equivalent(times: Floats, begin: Floats, row: int, group: int, equivalent: int, members: int) -> None:
+    """Sets the end times of a group from an equivalent group, shifted by the difference of their begins."""
+    later = begin[row, group] - begin[row, equivalent]
     for i in range(members):
-        times[row, group * members + i] = times[row, twin * members + i] + later
+        times[row, group * members + i] = times[row, equivalent * members + i] + later
 
 
-def take(
-    wires: StepArrays,
+def take_steps(
+    arrays: StepArrays,
     times: Floats,
     begin: Floats,
-    twin: Ints,
+    equivalent: Ints,
     ends: Floats,
     before: Floats,
     count: int,
-    steady: float,
+    tolerance: float,
 ) -> int:
-    """So many equal steps of all groups; gives back how many messages were looked at, in the typical row.
+    """Executes so many equal steps of all groups; returns the number of messages simulated in the typical row.
 
-    Groups do not meet, so each takes all steps by itself: what it needs then stays in the processor's nearest cache.
-    The messages and the members of a group stand one after the other.
+    Groups do not interact, so each group takes all steps by itself, and its data stays in the nearest cache.
 
     Parameters
     ----------
     times : when each member begins, and then ends [3, members of all groups]
     begin : when the first member of each group begins [3, groups]
-    twin : the first group that does the same [3, groups]
-    ends, before : room for when messages end [messages], and for the times of a group [members]
-    steady : relative difference of steps that are taken for alike; below 0 all steps are taken
+    equivalent : the first equivalent group of each group [3, groups]
+    ends, before : buffers for the ends of messages [messages], and for the times of a group [members]
+    tolerance : relative difference up to which two advances count as equal; below 0 all steps are executed
     """
-    groups, looked_at = twin.shape[1], 0
+    groups, looked_at = equivalent.shape[1], 0
     members = times.shape[1] // groups
     for row in range(3):
         for group in range(groups):
-            if twin[row, group] != group:
-                follow(times, begin, row, group, twin[row, group], members)
+            if equivalent[row, group] != group:
+                copy_equivalent(times, begin, row, group, equivalent[row, group], members)
                 continue
             first, taken = group * members, 0
             while taken < count:
-                looks = steady >= 0.0 and (taken & (taken + 1) == 0 or (taken + 1) % LOOKS == 0)
-                for i in range(members if looks else 0):
+                checks = tolerance >= 0.0 and (taken & (taken + 1) == 0 or (taken + 1) % CHECK_EVERY == 0)
+                for i in range(members if checks else 0):
                     before[i] = times[row, first + i]
-                one_step(wires, times, ends, row, group, groups)
+                one_step(arrays, times, ends, row, group, groups)
                 taken += 1
-                looked_at += len(wires.sender) // groups if row == TYPICAL else 0
-                if looks and count - taken > 1 and jump(times, before, row, first, members, count - taken, steady):
+                looked_at += len(arrays.sender) // groups if row == TYPICAL else 0
+                if (
+                    checks
+                    and count - taken > 1
+                    and skip_steps(times, before, row, first, members, count - taken, tolerance)
+                ):
                     taken = count
     return looked_at
 
 
-KERNELS = (one_step, jump, follow, take)
+KERNELS = (one_step, skip_steps, copy_equivalent, take_steps)
 
-CALLED = ("take",)
+CALLED = ("take_steps",)
 
 assert (LOW, TYPICAL, HIGH) == (0, 1, 2), "the kernel goes through the rows"

@@ -1,10 +1,10 @@
-"""A schedule's collectives as NCCL carries them out: each op by all its groups at once, as `quadrille collective` asks.
+"""The collectives of a schedule by NCCL's model: all groups of an op at once, as `quadrille collective` simulates them.
 
 NCCL's model says how long a collective takes, not when each step of each rank
-comes.  So a group begins when its last member has come, and ends as the model
-says.  All groups of an op share links; ops of different axes do not meet in the
-model.  How much they may is said instead of proven: at the earliest each is
-alone, at the latest those that may be under way together go one after the other.
+ends. So a group begins when its last member has arrived, and ends as the model
+says. All groups of an op share links; ops of different axes do not share links in
+the model. Their contention is bounded by assumption, not by proof: at the earliest
+each op is alone, at the latest all ops that may overlap run one after another.
 """
 
 from collections.abc import Mapping
@@ -31,12 +31,12 @@ Key = tuple[object, ...]
 
 @dataclass(slots=True, eq=False)
 class NcclTimes:
-    """NCCL's collectives on a machine.
+    """The time of NCCL's collectives on a machine.
 
     Parameters
     ----------
-    labels : what NCCL chose, by name of the op
-    longest : seconds of an op, by its name
+    labels : NCCL's choice by name of the op
+    longest : longest time of an op by its name [s]
     """
 
     machine: Machine
@@ -45,56 +45,59 @@ class NcclTimes:
     labels: dict[str, str] = field(default_factory=dict)
     longest: dict[str, float] = field(default_factory=dict)
     _routes: list[Routes] = field(default_factory=list)
-    _known: dict[Key, NcclResult] = field(default_factory=dict)
+    _results: dict[Key, NcclResult] = field(default_factory=dict)
     _refused: list[InputError] = field(default_factory=list)
-    _held: bool = False
+    _accepted: bool = False
 
     def seconds(self, op: Collective, moment: Coordinates, groups: Ints, size: float) -> Floats:
-        """From a group's beginning to the end of each member [groups, members].
+        """Seconds from the begin of a group to the end of each member [groups, members].
 
         Parameters
         ----------
-        size : of the buffer [bytes]
+        size : size of the buffer [bytes]
 
         Raises
         ------
-        InputError : NCCL has nothing of the kind
+        InputError : NCCL does not have this collective
         """
         carried = self._carried(op, moment, groups, size)
         result = carried.result
         ends = np.full(groups.shape, result.seconds)
         if len(result.ends) > groups.max():
-            own = result.ends[groups]
-            ends = np.where(np.isfinite(own), own + (result.seconds - np.nanmax(result.ends)), ends)
+            ends_of_members = result.ends[groups]
+            ends = np.where(
+                np.isfinite(ends_of_members), ends_of_members + (result.seconds - np.nanmax(result.ends)), ends
+            )
         self.labels[op.name] = carried.label
         self.longest[op.name] = max(float(ends.max()), self.longest.get(op.name, 0.0))
         return ends
 
     def link_bytes(self, op: Collective, moment: Coordinates, groups: Ints, size: float) -> Floats:
-        """What goes over each link."""
+        """Bytes over each link."""
         return self._carried(op, moment, groups, size).result.link_bytes
 
     def _carried(self, op: Collective, moment: Coordinates, groups: Ints, size: float) -> NcclResult:
+        """NCCL's result for these groups, cached."""
         kind, root = collective_kind(op), evaluate(getattr(op, "root", 0), moment)
         key = kind, root, size, groups.shape, groups.tobytes()
-        if key not in self._known:
+        if key not in self._results:
             if not self._routes:
                 self._routes.append(routes_of(self.machine, self.placement.net))
-            self._known[key] = self._asked(kind, size, groups, root)
-        return self._known[key]
+            self._results[key] = self._requested(kind, size, groups, root)
+        return self._results[key]
 
-    def _asked(self, kind: CollectiveKind, size: float, groups: Ints, root: int) -> NcclResult:
-        """By the algorithm asked for where NCCL has the kind by it, else as NCCL chooses."""
+    def _requested(self, kind: CollectiveKind, size: float, groups: Ints, root: int) -> NcclResult:
+        """The result with the requested algorithm if NCCL has it for this collective, else with NCCL's own choice."""
         wanted = self.choices
         try:
-            found = self._by(kind, size, groups, root, wanted.nccl_algorithm, wanted.nccl_protocol)
+            result = self._by(kind, size, groups, root, wanted.nccl_algorithm, wanted.nccl_protocol)
         except InputError as refused:
             if wanted.nccl_algorithm is None:
                 raise
             self._refused.append(refused)
             return self._by(kind, size, groups, root, None, None)
-        self._held = True
-        return found
+        self._accepted = True
+        return result
 
     def _by(
         self,
@@ -105,21 +108,24 @@ class NcclTimes:
         algorithm: Algorithm | None,
         protocol: Protocol | None,
     ) -> NcclResult:
+        """The result with one algorithm and protocol."""
         places, routes = self.placement.of_rank, self._routes[0]
         return nccl_collective(
             kind, size, groups, places, self.machine, routes, algorithm=algorithm, protocol=protocol, root=root
         )
 
     def check(self) -> None:
-        """Refuse an algorithm that NCCL has for none of the ops.
+        """Checks that NCCL has the requested algorithm for at least one op.
 
         Raises
         ------
-        InputError : that one
+        InputError : NCCL has the requested algorithm for none of the ops
         """
-        if self._refused and not self._held:
+        if self._refused and not self._accepted:
             raise self._refused[0]
 
-    def delayed(self, name: str, beside: Mapping[str, int]) -> float:
-        """Seconds that an op may wait for others that may be under way with it."""
-        return sum(count * self.longest.get(other, 0.0) for other, count in beside.items() if other != name)
+    def delay(self, name: str, overlaps: Mapping[str, int]) -> float:
+        """Seconds that an op may wait for the ops that may overlap it."""
+        return sum(
+            count * self.longest.get(other_name, 0.0) for other_name, count in overlaps.items() if other_name != name
+        )

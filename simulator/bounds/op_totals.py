@@ -1,4 +1,9 @@
-"""What computing hides of communication: each instant that nothing hides is charged to one op."""
+"""The totals of a walk: sums of every op over all ranks, the spans of some ranks, and exposed communication.
+
+Communication is *exposed* while its rank computes nothing. Each exposed instant
+is charged to one op, the first in the program. Never are all spans of all ranks
+and all sums kept at the same time.
+"""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -10,24 +15,24 @@ from quadrille.algorithms.analysis.labels import Ints
 from quadrille.algorithms.schedule.grid import Axis
 from quadrille.algorithms.schedule.ops import kind, lane
 from quadrille.algorithms.timelines.op_times import OpTimes
-from quadrille.algorithms.timelines.repeated_iterations import RepeatedIterations
-from quadrille.algorithms.timelines.spans import COMPUTE
+from quadrille.algorithms.timelines.spans import COMPUTE, RepeatedIterations
 from quadrille.simulator.bounds.instances import Instance
 from quadrille.simulator.loops.restore import quietest_time
 from quadrille.topologies.network import Floats
 
 REMEMBERED = 256
-"""Computing ops that are kept to tell what they hide."""
+"""Latest compute ops that are kept, because they may overlap communication that is noted later."""
 
 
 @dataclass(slots=True, eq=False)
 class ExposedOp:
-    """A communication op that may still be hidden by what is computed later.
+    """A communication op that later compute ops may still overlap.
 
     Parameters
     ----------
-    number : the how manieth of all instances it is
-    stands_for : so many instances, itself included
+    number : position of the instance among all instances
+    exposed : seconds not overlapped so far on each rank [s]
+    stands_for : number of instances that it stands for, itself included
     """
 
     number: int
@@ -39,91 +44,102 @@ class ExposedOp:
 
     @property
     def seconds(self) -> float:
-        """That nothing hides, on all ranks."""
+        """Exposed seconds, summed over the ranks."""
         return float(np.maximum(0.0, self.exposed).sum())
 
 
 @dataclass(slots=True, eq=False)
 class ExposedTime:
-    """What computing hides, on the ranks of one program: communication, and begin and end of what was computed.
+    """Communication and computation in progress on the ranks of one program, and what is exposed.
 
-    `covered` is the latest end of communication so far, and `covered_by` the instance that came last.
+    Parameters
+    ----------
+    open_ops : communication ops that may still be overlapped
+    compute_ops : number, begin and end of the latest compute ops
+    covered : latest end of communication so far, on each rank
+    covered_by : the instance that ends then
     """
 
-    moving: list[ExposedOp] = field(default_factory=list)
-    computing: list[tuple[int, Floats, Floats]] = field(default_factory=list)
+    open_ops: list[ExposedOp] = field(default_factory=list)
+    compute_ops: list[tuple[int, Floats, Floats]] = field(default_factory=list)
     covered: Floats | None = None
     covered_by: int = 0
 
-    def go_on_beside(self, times: int, seconds: Floats, last: int, first: int) -> None:
-        """Communication from before instance `first` that is under way still is hidden by more turns like the last one.
+    def overlap_repeats(self, times: int, seconds: Floats, last: int, first: int) -> None:
+        """Overlaps communication from before instance `first` with further iterations like the last one.
 
         Parameters
         ----------
-        last : instances before that turn
+        last : number of instances before the last iteration
         """
-        for moving in self.moving:
-            if moving.number > first:
+        for open_ops in self.open_ops:
+            if open_ops.number > first:
                 continue
-            for number, start, end in self.computing:
-                turns = min(times, int(float((moving.end - start).max()) / float(seconds.min())))
-                for later in (seconds * turn for turn in range(1, turns + 1) if number > last):
-                    moving.exposed -= _common(moving.begin, moving.end, start + later, end + later)
+            for number, start, end in self.compute_ops:
+                repeats = min(times, int(float((open_ops.end - start).max()) / float(seconds.min())))
+                for shift in (seconds * turn for turn in range(1, repeats + 1) if number > last):
+                    open_ops.exposed -= _common(open_ops.begin, open_ops.end, start + shift, end + shift)
 
-    def move_on(self, seconds: Floats, first: int) -> None:
-        """What came after instance `first` is later."""
-        for moving in self.moving:
-            if moving.number > first:
-                moving.begin, moving.end = moving.begin + seconds, moving.end + seconds
-        self.computing = [
+    def shift(self, seconds: Floats, first: int) -> None:
+        """Shifts everything after instance `first` by so many seconds."""
+        for open_ops in self.open_ops:
+            if open_ops.number > first:
+                open_ops.begin, open_ops.end = open_ops.begin + seconds, open_ops.end + seconds
+        self.compute_ops = [
             (number, start + seconds, end + seconds) if number > first else (number, start, end)
-            for number, start, end in self.computing
+            for number, start, end in self.compute_ops
         ]
         if self.covered is not None and self.covered_by > first:
             self.covered = self.covered + seconds
 
-    def computes(self, number: int, one: Instance) -> list[ExposedOp]:
-        """An op of the compute lane hides what is under way; gives back what no later one can hide."""
-        for moving in self.moving:
-            moving.exposed -= _common(moving.begin, moving.end, one.start, one.end)
-        self.computing = [*self.computing[1 - REMEMBERED :], (number, one.start.copy(), one.end.copy())]
-        return [moving for moving in self.moving if (moving.end <= one.end).all()]
+    def add_compute(self, number: int, instance: Instance) -> list[ExposedOp]:
+        """Overlaps the communication in progress with a compute op; returns the ops that no later op can overlap."""
+        for open_ops in self.open_ops:
+            open_ops.exposed -= _common(open_ops.begin, open_ops.end, instance.start, instance.end)
+        self.compute_ops = [*self.compute_ops[1 - REMEMBERED :], (number, instance.start.copy(), instance.end.copy())]
+        return [open_ops for open_ops in self.open_ops if (open_ops.end <= instance.end).all()]
 
-    def communicates(self, number: int, one: Instance) -> None:
-        """A communication op is under way, of which earlier ones charge their own part and computing hides some."""
-        begin = np.maximum(one.arrival, one.start)
+    def add_communication(self, number: int, instance: Instance) -> None:
+        """Adds a communication op; the part that earlier communication ops cover is charged to those."""
+        begin = np.maximum(instance.arrival, instance.start)
         if self.covered is not None:
-            begin = np.minimum(one.end, np.maximum(begin, self.covered))
-        self.covered = one.end if self.covered is None else np.maximum(self.covered, one.end)
+            begin = np.minimum(instance.end, np.maximum(begin, self.covered))
+        self.covered = instance.end if self.covered is None else np.maximum(self.covered, instance.end)
         self.covered_by = number
-        moving = ExposedOp(number, one.op.name, begin, one.end, one.end - begin)
+        open_ops = ExposedOp(number, instance.op.name, begin, instance.end, instance.end - begin)
         earliest = float(begin.min())
-        for _, start, end in reversed(self.computing):
+        for _, start, end in reversed(self.compute_ops):
             if float(end.max()) <= earliest:  # and so are those before it on the lane
                 break
-            moving.exposed -= _common(moving.begin, moving.end, start, end)
-        self.moving.append(moving)
+            open_ops.exposed -= _common(open_ops.begin, open_ops.end, start, end)
+        self.open_ops.append(open_ops)
 
-    def leave(self, done: Sequence[ExposedOp]) -> None:
-        """These are settled."""
-        self.moving = [moving for moving in self.moving if all(moving is not one for one in done)]
+    def remove(self, done: Sequence[ExposedOp]) -> None:
+        """Removes ops that are settled."""
+        self.open_ops = [open_ops for open_ops in self.open_ops if all(open_ops is not settled for settled in done)]
 
 
 def _common(begin: Floats, end: Floats, start: Floats, stop: Floats) -> Floats:
-    """How long two stretches of time have in common."""
-    found: Floats = np.maximum(0.0, np.minimum(end, stop) - np.maximum(begin, start))
-    return found
+    """Length of the intersection of two intervals of time [s]."""
+    seconds: Floats = np.maximum(0.0, np.minimum(end, stop) - np.maximum(begin, start))
+    return seconds
 
 
 SECONDS = ("seconds", "waiting", "latency", "compute", "contention")
 
 SAME = 1e-12
-"""Seconds of turns that differ by less, relative, are one."""
+"""Relative difference up to which seconds of iterations count as equal."""
 
 
 @dataclass(slots=True)
 class _Sums:
-    """One op over all ranks and instances [s]; `counts` are instances on the ranks of each program."""
+    """Sums of one op over all ranks and instances [s].
+
+    Parameters
+    ----------
+    first : earliest start [s]
+    counts : instances by program
+    """
 
     kind: str
     lane: str
@@ -138,20 +154,21 @@ class _Sums:
     contention: float = 0.0
 
     def copy(self) -> "_Sums":
+        """A copy that later changes leave as it is."""
         return replace(self, counts=self.counts.copy())
 
     def add(self, before: "_Sums | None", times: int) -> None:
-        """Adds so many times what came since."""
+        """Adds so many times what came since `before`."""
         for program, count in self.counts.items():
             self.counts[program] = count + times * (count - (0 if before is None else before.counts[program]))
         for name in SECONDS:
-            now = getattr(self, name)
-            setattr(self, name, now + times * (now - (0.0 if before is None else getattr(before, name))))
+            sum_now = getattr(self, name)
+            setattr(self, name, sum_now + times * (sum_now - (0.0 if before is None else getattr(before, name))))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TotalsMark:
-    """How far it had come: sums of every op, instances, and those that were kept."""
+class TotalsSnapshot:
+    """A snapshot of the totals: sums of every op, number of instances, and number of instances that are kept."""
 
     ops: dict[str, _Sums]
     number: int
@@ -159,114 +176,128 @@ class TotalsMark:
 
 
 class OpTotals:
-    """Sums over all ranks.
+    """Sums over all ranks, and the instances from which spans are made.
 
     Parameters
     ----------
-    kept : ranks of which instances are kept, for spans; None for all
+    ranks : number of ranks
+    kept : ranks whose instances are kept; None for all
     """
 
     def __init__(self, ranks: int, kept: Ints | None = None) -> None:
         self._ranks = ranks
         self._kept = kept
         self._ops: dict[str, _Sums] = {}
-        self._hiding: dict[int, ExposedTime] = {}
+        self._exposed: dict[int, ExposedTime] = {}
         self._number = 0
         self._settled: list[ExposedOp] = []  # since the last mark
         self.instances: list[Instance] = []
-        self.turns: list[RepeatedIterations] = []
+        self.repeats: list[RepeatedIterations] = []
         self.extrapolated: set[str] = set()
 
-    def note(self, one: Instance, program: int) -> None:
-        """An instance on the ranks of a program, in program order."""
+    def note(self, instance: Instance, program: int) -> None:
+        """Adds an instance on the ranks of a program, in program order."""
         self._number += 1
         sums = self._ops.setdefault(
-            one.op.name,
-            _Sums(kind(one.op), lane(one.op), one.axis, float(one.start.min()), Counter()),
+            instance.op.name,
+            _Sums(kind(instance.op), lane(instance.op), instance.axis, float(instance.start.min()), Counter()),
         )
-        sums.first = min(sums.first, float(one.start.min()))
+        sums.first = min(sums.first, float(instance.start.min()))
         sums.counts[program] += 1
-        sums.seconds += float(np.maximum(0.0, one.end - np.maximum(one.arrival, one.start)).sum())
-        sums.waiting += float(np.maximum(0.0, np.minimum(one.arrival, one.end) - one.start).sum())
-        latency, compute, contention = one.story.sums
+        sums.seconds += float(np.maximum(0.0, instance.end - np.maximum(instance.arrival, instance.start)).sum())
+        sums.waiting += float(np.maximum(0.0, np.minimum(instance.arrival, instance.end) - instance.start).sum())
+        latency, compute, contention = instance.time_parts.sums
         sums.latency += latency
         sums.compute += compute
         sums.contention += contention
-        self._hide(one, self._hiding.setdefault(program, ExposedTime()))
-        self.instances.append(one.alone() if self._kept is None else one.of(self._kept))
+        self._charge(instance, self._exposed.setdefault(program, ExposedTime()))
+        self.instances.append(instance.alone() if self._kept is None else instance.of(self._kept))
 
-    def mark(self) -> TotalsMark:
+    def snapshot(self) -> TotalsSnapshot:
+        """A snapshot, against which an iteration is measured."""
         self._settled = []
-        return TotalsMark({name: sums.copy() for name, sums in self._ops.items()}, self._number, len(self.instances))
+        return TotalsSnapshot(
+            {name: sums.copy() for name, sums in self._ops.items()}, self._number, len(self.instances)
+        )
 
-    def pass_over(
-        self, times: int, seconds: Floats, mark: TotalsMark, per_turn: Mapping[str, int], first: tuple[int, int]
+    def skip_iterations(
+        self,
+        times: int,
+        seconds: Floats,
+        snapshot: TotalsSnapshot,
+        per_iteration: Mapping[str, int],
+        first: tuple[int, int],
     ) -> None:
-        """So many turns of a loop as the one since the mark, each of so many seconds on each rank.
+        """Adds so many iterations like the one since the snapshot, each of so many seconds on each rank.
 
         Parameters
         ----------
-        per_turn : instances of each op in a turn
-        first : instances before the loop, and those of them that are kept
+        per_iteration : instances of each op in an iteration
+        first : number of instances before the loop, and how many of them are kept
         """
-        for name in per_turn:
-            self._ops[name].add(mark.ops.get(name), times)
-        for moving in self._settled:
-            if moving.number > mark.number:
-                self._ops[moving.name].exposed += times * moving.seconds
-        for hiding in self._hiding.values():
-            hiding.go_on_beside(times, seconds, mark.number, first[0])
-            for moving in hiding.moving:
-                moving.stands_for += times * (moving.number > mark.number)
-            hiding.move_on(times * seconds, first[0])
-        last = [one for one in self.instances[mark.instances :] if len(one.ranks)]
-        if not last:
+        for name in per_iteration:
+            self._ops[name].add(snapshot.ops.get(name), times)
+        for open_ops in self._settled:
+            if open_ops.number > snapshot.number:
+                self._ops[open_ops.name].exposed += times * open_ops.seconds
+        for exposed_time in self._exposed.values():
+            exposed_time.overlap_repeats(times, seconds, snapshot.number, first[0])
+            for open_ops in exposed_time.open_ops:
+                open_ops.stands_for += times * (open_ops.number > snapshot.number)
+            exposed_time.shift(times * seconds, first[0])
+        last_iteration = [instance for instance in self.instances[snapshot.instances :] if len(instance.ranks)]
+        if not last_iteration:
             return
         if float(np.ptp(seconds)) <= SAME * float(seconds.max()):
-            self._say_once(times, float(seconds[0]), last, per_turn, first[1])
+            self._encode_repeats(times, float(seconds[0]), last_iteration, per_iteration, first[1])
         else:
-            own = [(one, _of(seconds, one.ranks)) for one in last]
+            seconds_of_ranks = [(instance, _of(seconds, instance.ranks)) for instance in last_iteration]
             self.instances += [
-                one.later(turn, by, per_turn[one.op.name]) for turn in range(1, times + 1) for one, by in own
+                instance.later(turn, by, per_iteration[instance.op.name])
+                for turn in range(1, times + 1)
+                for instance, by in seconds_of_ranks
             ]
 
-    def _say_once(
-        self, times: int, seconds: float, last: Sequence[Instance], per_turn: Mapping[str, int], first: int
+    def _encode_repeats(
+        self, times: int, seconds: float, last: Sequence[Instance], per_iteration: Mapping[str, int], first: int
     ) -> None:
-        """Turns that take as long on all ranks are said once: what came since moves on, and stands for those before it.
+        """Stores iterations that take the same time on all ranks run-length encoded.
+
+        What came since the snapshot moves to the end of the loop and stands for the iterations before it.
 
         Parameters
         ----------
-        last : instances of the last turn
-        first : instances before the loop, of those that are kept
+        last : instances of the last iteration
+        first : number of kept instances before the loop
         """
-        starts = np.concatenate([one.start for one in self.instances[first:]])
-        end = min(float(one.start.min()) for one in last)
+        starts = np.concatenate([instance.start for instance in self.instances[first:]])
+        end = min(float(instance.start.min()) for instance in last)
         begin = quietest_time(starts, end - seconds, end)
         self.instances[first:] = [
-            part
-            for one in self.instances[first:]
-            for part in one.split(begin, times * seconds, times * per_turn.get(one.op.name, 0))
+            moved
+            for instance in self.instances[first:]
+            for moved in instance.split(begin, times * seconds, times * per_iteration.get(instance.op.name, 0))
         ]
-        self.turns.append(RepeatedIterations(begin + times * seconds, seconds, times, dict(per_turn)))
+        self.repeats.append(RepeatedIterations(begin + times * seconds, seconds, times, dict(per_iteration)))
 
-    def _hide(self, one: Instance, hiding: ExposedTime) -> None:
-        """Charges each instant of communication that nothing computed hides to one op, the first in the program."""
-        if lane(one.op) == COMPUTE:
-            self._settle(hiding, hiding.computes(self._number, one))
+    def _charge(self, instance: Instance, exposed_time: ExposedTime) -> None:
+        """Charges exposed communication to ops."""
+        if lane(instance.op) == COMPUTE:
+            self._settle(exposed_time, exposed_time.add_compute(self._number, instance))
         else:
-            hiding.communicates(self._number, one)
+            exposed_time.add_communication(self._number, instance)
 
-    def _settle(self, hiding: ExposedTime, done: Sequence[ExposedOp]) -> None:
-        for moving in done:
-            self._ops[moving.name].exposed += moving.stands_for * moving.seconds
+    def _settle(self, exposed_time: ExposedTime, done: Sequence[ExposedOp]) -> None:
+        """Adds the exposed time of ops that nothing can overlap any more."""
+        for open_ops in done:
+            self._ops[open_ops.name].exposed += open_ops.stands_for * open_ops.seconds
         self._settled += done
-        hiding.leave(done)
+        exposed_time.remove(done)
 
     def times(self) -> dict[str, OpTimes]:
-        """Times of every op, by name, in the order of first start."""
-        for hiding in self._hiding.values():
-            self._settle(hiding, hiding.moving)
+        """The times of every op by name, in the order of first start."""
+        for exposed_time in self._exposed.values():
+            self._settle(exposed_time, exposed_time.open_ops)
         ranks = self._ranks
         return {
             name: OpTimes(
@@ -283,7 +314,7 @@ class OpTotals:
         }
 
     def spent(self) -> dict[str, dict[str, float]]:
-        """Latency, compute and contention of each op, sums over all ranks."""
+        """Latency, compute and contention of each op, summed over all ranks."""
         return {
             name: {"latency": sums.latency, "compute": sums.compute, "contention": sums.contention}
             for name, sums in self._ops.items()
@@ -291,17 +322,22 @@ class OpTotals:
 
 
 class NoTotals(OpTotals):
-    """Of a walk of which only the ends are asked for: keeps nothing."""
+    """Keeps nothing: for a walk of which only the ends are needed."""
 
-    def note(self, one: Instance, program: int) -> None:
-        """An instance, which is not kept."""
+    def note(self, instance: Instance, program: int) -> None:
+        """Keeps nothing."""
 
-    def pass_over(
-        self, times: int, seconds: Floats, mark: TotalsMark, per_turn: Mapping[str, int], first: tuple[int, int]
+    def skip_iterations(
+        self,
+        times: int,
+        seconds: Floats,
+        snapshot: TotalsSnapshot,
+        per_iteration: Mapping[str, int],
+        first: tuple[int, int],
     ) -> None:
-        """Turns, which are not kept."""
+        """Keeps nothing."""
 
 
 def _of(seconds: Floats, ranks: Ints) -> Floats:
-    """Those of some ranks, which may be all."""
+    """The values of some of the ranks, which may be all."""
     return seconds if len(ranks) == len(seconds) else seconds[ranks]

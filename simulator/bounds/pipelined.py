@@ -1,4 +1,11 @@
-"""Messages down chains and trees, step by step, as kernels over arrays (`waves.py` says what they are given)."""
+"""Pipelined collectives: messages that run down chains and trees, step by step, in one compiled pass.
+
+In a chain of 64 members and 64 pieces there are 126 steps, each with other members
+at work; but every message is one of 63 hops with a piece of one of two sizes. So
+hops are priced once for each size, and the steps only list their hops (`MessageTable`).
+
+A step is the same as in `message_times.py`: all messages of a step use the times before it.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,21 +18,23 @@ from numpy.typing import NDArray
 from quadrille.algorithms.analysis.labels import Ints, distinct, rising
 from quadrille.algorithms.collectives.group_stages import GroupStage
 from quadrille.simulator.bounds.channels import HIGH, TYPICAL
-from quadrille.simulator.bounds.prices import MachinePrices
+from quadrille.simulator.bounds.prices import MachinePrices, message_patterns
 from quadrille.simulator.bounds.work import GroupWork
 from quadrille.simulator.engine.compiled import Kernel, as_column_table, compiled
 from quadrille.topologies.network import Floats
 
-CALLED = ("tell", "pass_on")
+CALLED = ("account", "execute")
 """Kernels that Python calls."""
 
 assert TYPICAL == 1, "the kernels name the row"
 
 
 class PipelineArrays(NamedTuple):
-    """What a kernel must know of table and hops, see there, row after row; a wire is a hop of a group.
+    """Table and hop costs in the form that kernels take, flattened; a wire is a hop of one group.
 
-    `shape` is how many groups, kinds of buffers, pieces, wires, and costs of a row there are.
+    Parameters
+    ----------
+    shape : number of groups, of kinds of buffers, of pieces, of wires, and of costs in a row
     """
 
     shape: Ints
@@ -45,100 +54,103 @@ class PipelineArrays(NamedTuple):
     added: Floats
 
 
-def kind_of(wires: PipelineArrays, message: int, wire: int) -> int:
-    """The kind of a message on a wire."""
-    of_buffer = wires.pattern[message] * wires.shape[1] + wires.buffer[wire]
-    return int(wires.kind[of_buffer * wires.shape[2] + wires.piece[message]])
+def message_kind(arrays: PipelineArrays, message: int, wire: int) -> int:
+    """The kind of a message on a wire: its pattern and its size."""
+    of_buffer = arrays.pattern[message] * arrays.shape[1] + arrays.buffer[wire]
+    return int(arrays.kind[of_buffer * arrays.shape[2] + arrays.piece[message]])
 
 
-def meet(wires: PipelineArrays, step: int, times: Floats, ends: Floats, row: int) -> None:
-    """When the messages of a step end; -1 of those that there are not."""
-    groups, begin = wires.shape[0], wires.first[step]
-    for m in range(begin, wires.first[step + 1]):
+def end_messages(arrays: PipelineArrays, step: int, times: Floats, ends: Floats, row: int) -> None:
+    """Computes when the messages of a step end; -1 for messages of no bytes, which are not sent."""
+    groups, begin = arrays.shape[0], arrays.first[step]
+    for m in range(begin, arrays.first[step + 1]):
         for g in range(groups):
-            wire = wires.hop[m] * groups + g
-            k = kind_of(wires, m, wire)
-            cost = k * wires.shape[3] + wire
-            a, b = times[row, wires.sender[wire]], times[row, wires.receiver[wire]]
-            end = (a if a > b else b) + wires.latency[cost] + wires.moving[row * wires.shape[4] + cost]
-            ends[m - begin, g] = end if wires.size[k] > 0.0 else -1.0
+            wire = arrays.hop[m] * groups + g
+            kind = message_kind(arrays, m, wire)
+            cost = kind * arrays.shape[3] + wire
+            sender_time, receiver_time = times[row, arrays.sender[wire]], times[row, arrays.receiver[wire]]
+            end = (
+                (sender_time if sender_time > receiver_time else receiver_time)
+                + arrays.latency[cost]
+                + arrays.moving[row * arrays.shape[4] + cost]
+            )
+            ends[m - begin, g] = end if arrays.size[kind] > 0.0 else -1.0
 
 
-def move_on(wires: PipelineArrays, step: int, slow: Floats, times: Floats, ends: Floats, row: int) -> None:
-    """Members of a step go on: senders when their message has ended, then receivers, who may add what they got."""
-    groups, begin = wires.shape[0], wires.first[step]
-    for m in range(begin, wires.first[step + 1]):
+def advance_members(arrays: PipelineArrays, step: int, slow: Floats, times: Floats, ends: Floats, row: int) -> None:
+    """Advances the members of a step: senders when their message has ended, then receivers, which may add it."""
+    groups, begin = arrays.shape[0], arrays.first[step]
+    for m in range(begin, arrays.first[step + 1]):
         for g in range(groups):
             if ends[m - begin, g] >= 0.0:
-                times[row, wires.sender[wires.hop[m] * groups + g]] = ends[m - begin, g]
-    for m in range(begin, wires.first[step + 1]):
+                times[row, arrays.sender[arrays.hop[m] * groups + g]] = ends[m - begin, g]
+    for m in range(begin, arrays.first[step + 1]):
         for g in range(groups):
             if ends[m - begin, g] >= 0.0:
-                wire = wires.hop[m] * groups + g
-                to, cost = wires.receiver[wire], kind_of(wires, m, wire) * wires.shape[3] + wire
-                times[row, to] = max(times[row, to], ends[m - begin, g]) + wires.added[cost] * slow[row, to]
+                wire = arrays.hop[m] * groups + g
+                receiver, cost = arrays.receiver[wire], message_kind(arrays, m, wire) * arrays.shape[3] + wire
+                times[row, receiver] = (
+                    max(times[row, receiver], ends[m - begin, g]) + arrays.added[cost] * slow[row, receiver]
+                )
 
 
-def tell(wires: PipelineArrays, told: Floats, carried: Floats) -> int:
-    """What the time of members goes into, and what goes over wires; gives back how many messages there are.
+def account(arrays: PipelineArrays, breakdown: Floats, carried: Floats) -> int:
+    """Adds up the time of members by cause and the load of wires; returns the number of messages.
 
     Parameters
     ----------
-    told : latency, bandwidth, contention and compute of each member, added to [4, members of all groups]
+    breakdown : latency, bandwidth, contention and compute of each member, added to [4, members of all groups]
     carried : bytes and seconds over each wire, added to [2, wires]
     """
-    messages, groups = 0, wires.shape[0]
-    for m in range(len(wires.hop)):
+    messages, groups = 0, arrays.shape[0]
+    for m in range(len(arrays.hop)):
         for g in range(groups):
-            wire = wires.hop[m] * groups + g
-            k = kind_of(wires, m, wire)
-            cost = k * wires.shape[3] + wire
-            if wires.size[k] > 0.0:
+            wire = arrays.hop[m] * groups + g
+            kind = message_kind(arrays, m, wire)
+            cost = kind * arrays.shape[3] + wire
+            if arrays.size[kind] > 0.0:
                 messages += 1
-                carried[0, wire] += wires.size[k]
-                carried[1, wire] += wires.moving[wires.shape[4] + cost]
-                told[3, wires.receiver[wire]] += wires.added[cost]
-                for who in range(1 + wires.gets[m]):
-                    member = wires.receiver[wire] if who else wires.sender[wire]
-                    told[0, member] += wires.latency[cost]
-                    told[1, member] += wires.alone[cost]
-                    told[2, member] += wires.moving[wires.shape[4] + cost] - wires.alone[cost]
+                carried[0, wire] += arrays.size[kind]
+                carried[1, wire] += arrays.moving[arrays.shape[4] + cost]
+                breakdown[3, arrays.receiver[wire]] += arrays.added[cost]
+                for who in range(1 + arrays.gets[m]):
+                    member = arrays.receiver[wire] if who else arrays.sender[wire]
+                    breakdown[0, member] += arrays.latency[cost]
+                    breakdown[1, member] += arrays.alone[cost]
+                    breakdown[2, member] += arrays.moving[arrays.shape[4] + cost] - arrays.alone[cost]
     return messages
 
 
-def pass_on(wires: PipelineArrays, slow: Floats, times: Floats, ends: Floats) -> None:
-    """All steps of all groups.
+def execute(arrays: PipelineArrays, slow: Floats, times: Floats, ends: Floats) -> None:
+    """Executes all steps of all groups.
 
     Parameters
     ----------
-    slow : what additions take longer, by row [3, members of all groups]
+    slow : factor by which additions are slowed, by row [3, members of all groups]
     times : when each member begins, and then ends [3, members of all groups]
-    ends : room for the messages of a step [most messages, groups]
+    ends : buffer for the messages of a step [most messages, groups]
     """
     for row in range(3):
-        for step in range(len(wires.first) - 1):
-            meet(wires, step, times, ends, row)
-            move_on(wires, step, slow, times, ends, row)
+        for step in range(len(arrays.first) - 1):
+            end_messages(arrays, step, times, ends, row)
+            advance_members(arrays, step, slow, times, ends, row)
 
 
-KERNELS = (kind_of, meet, move_on, tell, pass_on)
+KERNELS = (message_kind, end_messages, advance_members, account, execute)
 
 LARGE = 1 << 6
-"""Messages of one collective from which on a compiled kernel is worth loading."""
+"""Messages of one collective from which on a compiled kernel is used."""
 
 TABLES_KEPT = 1 << 12
-
-ONE_WAY, EXCHANGE, AROUND = 0, 1, 2
-"""Whether a sender gets nothing in the step, gets from its receiver, or from another."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MessageTable:
-    """The messages of one group, in order of the steps.
+    """The messages of one group, in the order of the steps.
 
     Parameters
     ----------
-    first : where the messages of each step begin, and the last ones end [steps + 1]
+    first : index of the first message of each step; the last entry is the number of messages [steps + 1]
     hop, piece, pattern : of each message
     gets : whether the receiver of a message sends nothing in its step
     sender, receiver, adds : of each hop
@@ -156,7 +168,7 @@ class MessageTable:
 
 @lru_cache(TABLES_KEPT)
 def message_table(stages: tuple[GroupStage, ...], members: int) -> MessageTable | None:
-    """The messages of stages of which each is one step of single pieces; None of others."""
+    """The messages of stages that are each one step of single pieces; None for other stages."""
     moves = [move for stage in stages for move in stage.moves]
     if (
         not moves
@@ -166,7 +178,7 @@ def message_table(stages: tuple[GroupStage, ...], members: int) -> MessageTable 
         return None
     key = np.concatenate([(move.sender * members + move.receiver) * 2 + move.adds for move in moves])
     hops, hop = np.unique(key, return_inverse=True)
-    patterns = [_pattern(move.sender, move.receiver, members) for move in moves]
+    patterns = [message_patterns(move.sender, move.receiver, members) for move in moves]
     return MessageTable(
         np.concatenate([[0], np.cumsum([len(move.sender) for move in moves])]),
         hop,
@@ -179,26 +191,19 @@ def message_table(stages: tuple[GroupStage, ...], members: int) -> MessageTable 
     )
 
 
-def _pattern(sender: Ints, receiver: Ints, members: int) -> Ints:
-    source = np.full(members, -1)
-    source[receiver] = sender
-    back = source[sender]
-    return np.where(back < 0, ONE_WAY, np.where(back == receiver, EXCHANGE, AROUND))
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class HopCosts:
-    """The hops of all groups, and what each kind of message costs on them.
+    """The hops of all groups, and the cost of each kind of message on them.
 
     Parameters
     ----------
-    sender, receiver : by their place among all members [hops, groups]
-    channel : [hops, groups]
-    kind : of the messages, by pattern, kind of buffer and piece [3, kinds, pieces]; -1 where there is none
-    buffer : the kind of buffer of each hop [hops, groups]
-    size : of each kind of message [bytes]
-    latency, alone, added : of each kind on each hop [kinds, hops, groups] [s]
-    moving : in three rows [3, kinds, hops, groups] [s]
+    sender, receiver : index of the ends among all members [hops, groups]
+    channel : channel of each hop [hops, groups]
+    kind : kind of the messages by pattern, kind of buffer and piece; -1 where there is none [3, buffers, pieces]
+    buffer : kind of buffer of each hop [hops, groups]
+    size : size of each kind of message [bytes]
+    latency, alone, added : time of each kind on each hop [kinds, hops, groups] [s]
+    moving : time in which bytes move, in three rows [3, kinds, hops, groups] [s]
     """
 
     sender: Ints
@@ -214,19 +219,24 @@ class HopCosts:
     extrapolated: bool
 
 
-def hop_costs(table: MessageTable, part: GroupWork, lane: str, costs: MachinePrices, slowdown: float) -> HopCosts:
-    """What the messages of a part cost; at most so many times as long, beside work of their ends."""
-    groups, members = part.ranks.shape
+def hop_costs(table: MessageTable, work: GroupWork, lane: str, prices: MachinePrices, slowdown: float) -> HopCosts:
+    """The cost of the messages of an op.
+
+    Parameters
+    ----------
+    slowdown : factor by which messages are slowed at most while their ends compute
+    """
+    groups, members = work.ranks.shape
     offset = np.arange(groups) * members
     sender, receiver = table.sender[:, None] + offset, table.receiver[:, None] + offset
-    ranks = part.ranks.ravel()
-    channel = costs.channels.numbers(lane, ranks[sender.ravel()], ranks[receiver.ravel()])
-    rates = np.zeros(len(costs.channels.keys))
+    ranks = work.ranks.ravel()
+    channel = prices.channels.numbers(lane, ranks[sender.ravel()], ranks[receiver.ravel()])
+    rates = np.zeros(len(prices.channels.keys))
     used = rising(channel.ravel())
-    rates[used] = costs.channels.taking_turns(used)
-    pieces = np.diff(part.edges, axis=1)
-    if part.even:
-        pieces = np.repeat(part.edges[:, -1:] / pieces.shape[1], pieces.shape[1], axis=1)
+    rates[used] = prices.channels.one_at_a_time(used)
+    pieces = np.diff(work.edges, axis=1)
+    if work.even:
+        pieces = np.repeat(work.edges[:, -1:] / pieces.shape[1], pieces.shape[1], axis=1)
     sizes, size = distinct(pieces.ravel())
     patterns = rising(table.pattern)
     kind = np.full((3, *pieces.shape), -1)
@@ -234,56 +244,57 @@ def hop_costs(table: MessageTable, part: GroupWork, lane: str, costs: MachinePri
     shape, priced, added = sender.shape, [], []
     extrapolated = False
     for pattern in patterns.tolist():
-        for one in sizes.tolist():
-            size_of_each = np.full(sender.size, one)
-            priced.append(costs.transfer(channel, size_of_each, np.full(sender.size, pattern), rates[channel]))
-            adds = np.where(np.repeat(table.adds, groups), one, 0.0)
-            seconds, beyond = costs.memory("add", adds, ranks[receiver.ravel()])
+        for price_or_size in sizes.tolist():
+            size_of_each = np.full(sender.size, price_or_size)
+            priced.append(prices.transfer(channel, size_of_each, np.full(sender.size, pattern), rates[channel]))
+            adds = np.where(np.repeat(table.adds, groups), price_or_size, 0.0)
+            seconds, also_extrapolated = prices.memory("add", adds, ranks[receiver.ravel()])
             added.append(seconds)
-            extrapolated |= beyond or priced[-1].extrapolated
-    for one in priced:
-        one.moving[HIGH] *= slowdown
+            extrapolated |= also_extrapolated or priced[-1].extrapolated
+    for price_or_size in priced:
+        price_or_size.moving[HIGH] *= slowdown
     return HopCosts(
         sender,
         receiver,
         channel.reshape(shape),
         kind,
-        part.which[sender],
+        work.buffer_kind[sender],
         np.tile(sizes, len(patterns)),
-        np.stack([one.latency for one in priced]).reshape(-1, *shape),
-        np.stack([one.moving for one in priced], axis=1).reshape(3, -1, *shape),
-        np.stack([one.alone for one in priced]).reshape(-1, *shape),
+        np.stack([price_or_size.latency for price_or_size in priced]).reshape(-1, *shape),
+        np.stack([price_or_size.moving for price_or_size in priced], axis=1).reshape(3, -1, *shape),
+        np.stack([price_or_size.alone for price_or_size in priced]).reshape(-1, *shape),
         np.stack(added).reshape(-1, *shape),
         extrapolated,
     )
 
 
 class PipelinedMessages:
-    """The messages of a part, ready to be passed on as often as there are instances.
+    """The messages of an op on its groups, prepared for any number of instances.
 
     Parameters
     ----------
-    told : latency, bandwidth, contention and compute of each member in an instance [4, members of all groups] [s]
+    breakdown : latency, bandwidth, contention and compute of each member in an instance [4, members of all groups] [s]
     carried : bytes and seconds over each hop in an instance [2, hops of all groups]
     """
 
     def __init__(self, table: MessageTable, hops: HopCosts, members: int) -> None:
         self.hops = hops
-        wires = _arrays(table, hops)
+        arrays = _arrays(table, hops)
         many = len(table.hop) * hops.sender.shape[1] >= LARGE
-        kernels: Mapping[str, Kernel] = compiled(KERNELS, CALLED) if many else {"tell": tell, "pass_on": pass_on}
-        self._arrays: Any = as_column_table(wires) if many else wires
-        self._pass_on = kernels["pass_on"]
+        kernels: Mapping[str, Kernel] = compiled(KERNELS, CALLED) if many else {"account": account, "execute": execute}
+        self._arrays: Any = as_column_table(arrays) if many else arrays
+        self._pass_on = kernels["execute"]
         self._ends = np.empty((int(np.diff(table.first).max()), hops.sender.shape[1]))
-        self.told, self.carried = np.zeros((4, members)), np.zeros((2, hops.sender.size))
-        self.messages = int(kernels["tell"](self._arrays, self.told, self.carried))
+        self.breakdown, self.carried = np.zeros((4, members)), np.zeros((2, hops.sender.size))
+        self.messages = int(kernels["account"](self._arrays, self.breakdown, self.carried))
 
-    def pass_on(self, slow: Floats, times: Floats) -> None:
-        """Takes all steps: `times` become when members end."""
+    def execute(self, slow: Floats, times: Floats) -> None:
+        """Executes all steps: `times` become the times when members end."""
         self._pass_on(self._arrays, slow, times, self._ends)
 
 
 def _arrays(table: MessageTable, hops: HopCosts) -> PipelineArrays:
+    """Table and hop costs, flattened for the kernels."""
     _, buffers, pieces = hops.kind.shape
     return PipelineArrays(
         shape=np.array([hops.sender.shape[1], buffers, pieces, hops.sender.size, hops.latency.size]),

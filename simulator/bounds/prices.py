@@ -1,25 +1,7 @@
-"""Between which two rates each transfer and each piece of local work runs, whatever else is under way.
+"""The price of transfers and local work for many ranks at once, with bounds.
 
-Rates are max-min with equal weights: an activity that takes d_f of each unit of
-a resource is held either by a cap of its own or by a *bottleneck*, a resource l
-that is full and on which nobody runs at a higher rate.  There
-
-    C_l = sum of d_j r_j <= r_f sum of d_j
-
-over all j that use l at that moment, so
-
-    r_f >= min over its resources of C_l / D_l,   D_l >= sum of d_j at any time.
-
-D_l is counted from what ranks can do at once.  On one lane a rank sends one
-message at a time and receives one.  So of the channels of a lane that leave it,
-only the one that takes most of l counts; of lanes that are never busy together
-(`concurrency.py`) only those that take most.  The same holds of the receivers, and
-the smaller of the two counts.  The greatest rate is that of a transfer alone,
-min C_l / d_f.
-
-Between the two lies the *typical* rate: max-min of all transfers of one step of
-all groups at once.  It is what a ring keeps to where all its members move on
-together.
+The exact simulator prices one transfer at a time (`machine/transfer_seconds.py`,
+`ranks/local_work.py`); the prices here are the same numbers for arrays of ranks.
 """
 
 from collections.abc import Iterator
@@ -44,13 +26,13 @@ from quadrille.topologies.network import Floats
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LocalRates:
-    """Rates of local work of each rank, by the cores of its place; alone it runs at 1.
+    """Rates of local work of each rank; a rank alone on its cores has rate 1.
 
     Parameters
     ----------
-    least : never below
-    computing, moving : typical ones, with all ranks of the place computing, or all in a collective
-    alone : whether nobody else lives there and an op takes the whole of it
+    least : lowest rate
+    computing, moving : typical rates while all ranks of the place compute, or all are in a collective
+    alone : whether the rank has its place to itself and every op uses all of it
     """
 
     least: Floats
@@ -59,33 +41,34 @@ class LocalRates:
     alone: NDArray[np.bool_]
 
 
-def local_rates(placement: RankPlacement, threads: int | None, busy: Concurrency) -> LocalRates:
-    """Local work of a rank shares cores, and the bandwidth of the host's memory, with that of its neighbours.
+def local_rates(placement: RankPlacement, threads: int | None, concurrency: Concurrency) -> LocalRates:
+    """Rates of local work, which shares the cores and the memory bandwidth of a place with the other ranks there.
 
-    On memory no activity asks for more than there is, so each gets at least
-    its part by number.
+    No activity demands more memory bandwidth than there is, so each of n
+    activities gets at least a part of 1/n.
     """
     ranks = len(placement.of_rank)
     places = placement.of_rank
     cores = np.array([placement.cores(place) for place in range(1)]) if not ranks else _cores(placement)
     neighbours = np.bincount(places)[places].astype(np.float64)
-    own = np.minimum(threads or np.maximum(1, cores // neighbours), cores).astype(np.float64)
-    asked = np.zeros(ranks)
-    for one in busy.sets:
-        np.maximum(asked, len(one - {"compute"}) + own * ("compute" in one), out=asked)
-    least = np.minimum(1.0, cores / np.bincount(places, asked)[places])
+    threads_of_rank = np.minimum(threads or np.maximum(1, cores // neighbours), cores).astype(np.float64)
+    demanded = np.zeros(ranks)
+    for lanes in concurrency.sets:
+        np.maximum(demanded, len(lanes - {"compute"}) + threads_of_rank * ("compute" in lanes), out=demanded)
+    least = np.minimum(1.0, cores / np.bincount(places, demanded)[places])
     host = placement.machine.host
     if host is not None and host.memory_bytes_per_second is not None:
-        least = np.minimum(least, 1 / (neighbours * max(map(len, busy.sets))))
+        least = np.minimum(least, 1 / (neighbours * max(map(len, concurrency.sets))))
     return LocalRates(
         least,
-        np.minimum(1.0, cores / (neighbours * own)),
+        np.minimum(1.0, cores / (neighbours * threads_of_rank)),
         np.minimum(1.0, cores / neighbours),
-        (neighbours == 1) & (own == cores) & (host is None),
+        (neighbours == 1) & (threads_of_rank == cores) & (host is None),
     )
 
 
 def _cores(placement: RankPlacement) -> Floats:
+    """Cores of the place of each rank; a GPU counts as one."""
     if placement.net.places[0] == "gpu":
         return np.ones(len(placement.of_rank))
     kinds = {place: float(placement.cores(place)) for place in np.unique(placement.of_rank).tolist()}
@@ -93,17 +76,18 @@ def _cores(placement: RankPlacement) -> Floats:
 
 
 PATTERNS = ("one_way", "exchange", "shift")
+"""The sender of a message receives nothing in the same step, receives from its receiver, or from another member."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Price:
-    """Of many transfers.
+    """The price of many transfers.
 
     Parameters
     ----------
-    latency : paid before bytes move [s]
-    moving : then, in the rows LOW, TYPICAL and HIGH [3, transfers] [s]
-    alone : with nothing else under way [s]
+    latency : time before bytes move [s]
+    moving : time in which bytes move, in the rows LOW, TYPICAL and HIGH [3, transfers] [s]
+    alone : the same with nothing else in progress [s]
     """
 
     latency: Floats
@@ -113,11 +97,11 @@ class Price:
 
 
 class MachinePrices:
-    """Prices on a machine.
+    """The prices of a machine.
 
     Parameters
     ----------
-    threads : BLAS threads of each rank, by default its share of the host's cores
+    threads : BLAS threads of each rank; by default the rank's share of its host's cores
     """
 
     def __init__(
@@ -139,43 +123,44 @@ class MachinePrices:
     # Local work
 
     def computing(self, op: Compute, sizes: LocalSizes, model: int) -> Estimate:
-        """An op of the compute lane, by a model, with the cores to itself."""
+        """Seconds of an op of the compute lane by one compute model, with the cores to itself."""
         seconds, extrapolated, _ = estimated(self._models[model], op, sizes, self._machine.device.overhead_seconds)
         return Estimate(seconds, extrapolated)
 
     def models(self, ranks: Ints) -> Ints:
-        """Which model each of these ranks computes by."""
+        """The index of the compute model of each of these ranks."""
         return self._model_of[ranks]
 
     def memory(self, operation: str, size: Floats, ranks: Ints) -> tuple[Floats, bool]:
-        """Seconds of copies or additions of so many bytes, and whether one is extrapolated."""
+        """Seconds of copies or additions of so many bytes, and whether any is extrapolated."""
         if not size.any():
             return np.zeros(len(size)), False
         sizes, of_size = distinct(size)
         models, of_model = distinct(self._model_of[ranks])
         pairs, which = distinct(of_size * len(models) + of_model)
         kinds = [divmod(pair, len(models)) for pair in pairs.tolist()]
-        found = [self._one_memory(operation, float(sizes[at]), int(models[model])) for at, model in kinds]
-        seconds = np.array([one.seconds for one in found])[which]
+        estimates = [self._one_memory(operation, float(sizes[at]), int(models[model])) for at, model in kinds]
+        seconds = np.array([estimate.seconds for estimate in estimates])[which]
         measured = self._models[0].measured(operation)
-        return seconds, measured and any(one.extrapolated for one in found)
+        return seconds, measured and any(estimate.extrapolated for estimate in estimates)
 
     def _one_memory(self, operation: str, size: float, model: int) -> Estimate:
+        """Seconds of one copy or addition, cached."""
         key = operation, size, model
         if key not in self._memory:
-            whole = int(size) if size == int(size) else size
-            self._memory[key] = self._models[model].memory(operation, whole)
+            rounded = int(size) if size == int(size) else size
+            self._memory[key] = self._models[model].memory(operation, rounded)
         return self._memory[key]
 
     # Transfers
 
     def transfer(self, channel: Ints, size: Floats, pattern: Ints, typical: Floats) -> Price:
-        """Transfers of so many bytes on these channels.
+        """The price of transfers of so many bytes on these channels.
 
         Parameters
         ----------
-        pattern : of each, its place in `PATTERNS`
-        typical : rates [B/s]
+        pattern : pattern of each transfer, an index into `PATTERNS`
+        typical : typical rates [B/s]
         """
         channels, count = self.channels, len(channel)
         price = Price(np.zeros(count), np.zeros((3, count)), np.zeros(count), False)
@@ -187,12 +172,12 @@ class MachinePrices:
             extrapolated |= self._across(price, channel, size, pattern, typical, np.flatnonzero(~within))
         return Price(price.latency, price.moving, price.alone, extrapolated)
 
-    def _within(self, price: Price, channel: Ints, size: Floats, pattern: Ints, these: Ints) -> bool:
-        """Between ranks of one place; work in seconds, which neighbours slow.  Whether one is extrapolated."""
-        senders = self.channels.sender[channel[these]]
+    def _within(self, price: Price, channel: Ints, size: Floats, pattern: Ints, transfers: Ints) -> bool:
+        """Prices transfers between ranks of one place, which compete for cores; returns whether any is extrapolated."""
+        senders = self.channels.sender[channel[transfers]]
         extrapolated = False
-        for kind, which in _kinds(self._neighbours[senders] * len(PATTERNS) + pattern[these]):
-            chosen, ranks = these[which], senders[which]
+        for kind, members in _kinds(self._neighbours[senders] * len(PATTERNS) + pattern[transfers]):
+            chosen, ranks = transfers[members], senders[members]
             seconds = self._table.within(PATTERNS[kind % len(PATTERNS)], int(ranks[0]))
             price.latency[chosen] = seconds.latency
             price.alone[chosen] = _moving(seconds, size[chosen])
@@ -203,11 +188,13 @@ class MachinePrices:
             extrapolated |= not seconds.covers(float(size[chosen].max()))
         return extrapolated
 
-    def _across(self, price: Price, channel: Ints, size: Floats, pattern: Ints, typical: Floats, these: Ints) -> bool:
-        """Between places, bound by the links.  Whether one is extrapolated."""
+    def _across(
+        self, price: Price, channel: Ints, size: Floats, pattern: Ints, typical: Floats, transfers: Ints
+    ) -> bool:
+        """Prices transfers between places, which compete for links; returns whether any is extrapolated."""
         extrapolated = False
-        for kind, which in _kinds(pattern[these]):
-            chosen = these[which]
+        for kind, members in _kinds(pattern[transfers]):
+            chosen = transfers[members]
             seconds, channels = self._table.across(PATTERNS[kind]), channel[chosen]
             price.latency[chosen] = self.channels.paths.latency[channels] if seconds.by_route else seconds.latency
             rates = np.stack([self.channels.most[channels], typical[chosen], self.channels.least[channels]])
@@ -218,29 +205,44 @@ class MachinePrices:
 
 
 def _kinds(kinds: Ints) -> Iterator[tuple[int, Ints]]:
-    """Each kind that there is, and where."""
-    found, which = distinct(kinds)
-    for number, kind in enumerate(found.tolist()):
-        yield kind, np.flatnonzero(which == number)
+    """Each value that occurs, and the indices at which it occurs."""
+    values, of_element = distinct(kinds)
+    for number, kind in enumerate(values.tolist()):
+        yield kind, np.flatnonzero(of_element == number)
 
 
 def _moving(seconds: TransferSeconds, size: Floats) -> Floats:
-    """Seconds of many behind their latency."""
+    """Seconds of many transfers after their latency."""
     if seconds.measured is None:
         return size / seconds.bandwidth
     sizes, which = distinct(size)
-    return np.array([seconds.moving(one) for one in sizes.tolist()])[which]
+    return np.array([seconds.moving(size_of_kind) for size_of_kind in sizes.tolist()])[which]
 
 
 def _models(
     machine: Machine, placement: RankPlacement, dtype: DType, threads: int | None
 ) -> tuple[list[ComputeModel], NDArray[np.int64]]:
-    """A model for each kind of rank (threads, busy neighbours, speed), and that of each rank."""
+    """A compute model for each kind of rank (threads, busy neighbours, speed), and the kind of each rank."""
     columns = placement.columns()
     cores, neighbours = columns["cores"], columns["ranks that share its place"]
     own = np.full(len(cores), float(threads)) if threads else np.maximum(1, cores // neighbours)
     kinds, which = np.unique(
         np.stack([own, np.minimum(neighbours, cores), columns["speed"]]), axis=1, return_inverse=True
     )
-    models = [ComputeModel(machine, dtype, int(one), int(busy), speed) for one, busy, speed in kinds.T.tolist()]
+    models = [
+        ComputeModel(machine, dtype, int(own_threads), int(busy), speed)
+        for own_threads, busy, speed in kinds.T.tolist()
+    ]
     return models, which.ravel()
+
+
+def message_patterns(sender: Ints, receiver: Ints, members: int) -> Ints:
+    """The pattern of each message of a step, an index into `PATTERNS`.
+
+    >>> message_patterns(np.array([0, 1, 2]), np.array([1, 0, 3]), 4).tolist()
+    [1, 1, 0]
+    """
+    source = np.full(members, -1)
+    source[receiver] = sender
+    back = source[sender]
+    return np.where(back < 0, 0, np.where(back == receiver, 1, 2))

@@ -1,17 +1,17 @@
-"""All ranks through their programs, op by op, as three rows of times: never earlier, typically, never later.
+"""The walk of all ranks through their programs, op by op, with three rows of times: LOW, TYPICAL and HIGH.
 
-Ops begin when what they depend on has ended and their lane is free; messages go at
-the rates of `rate_bounds.py`.  Times are made of maxima and sums alone, in an order that no
-rate changes: lanes keep program order, and the k-th message from one rank to another
-on a lane meets the k-th receive.  Such times never fall when a duration grows.  In the
-exact simulation every message and every piece of work takes some time between that of
-the first row and that of the last; so each of its ends lies between theirs, and
+An op begins when the ops that it depends on have ended and its lane is free;
+messages have the rates of `channels.py`. Times are made of maxima and sums
+alone, in an order that does not depend on rates: lanes keep program order, and the
+k-th message from one rank to another on a lane meets the k-th receive. Such times
+never fall when a duration grows. In the exact simulation every message and every
+local op takes some time between its LOW and its HIGH duration, so
 
-    first row <= exact makespan <= last row                        (a theorem)
+    LOW makespan <= exact makespan <= HIGH makespan                (a theorem)
 
-Local work on a GPU of its own has one more bound.  A product leaves nothing of its
-GPU idle, so beside communication that adds w seconds of its own work it takes at
-most w longer, however long that communication lasts.
+Local work on a GPU of its own has one more bound. A GEMM uses the whole GPU, so
+beside communication that adds w seconds of its own work it takes at most w
+longer, however long that communication lasts.
 """
 
 from collections import deque
@@ -29,10 +29,10 @@ from quadrille.algorithms.schedule.program import Program, Repeat
 from quadrille.algorithms.schedule.schedule import all_ops
 from quadrille.simulator.bounds.channels import TYPICAL
 from quadrille.simulator.bounds.communication import CommunicationState, OpEnd, PendingMessage, last_of_lanes, latest
-from quadrille.simulator.bounds.inputs import NUMBERS_KEPT, RankGroup, WalkInputs, programs
+from quadrille.simulator.bounds.inputs import NUMBERS_KEPT, RankGroup, WalkInputs, rank_groups
 from quadrille.simulator.bounds.instances import ROWS, ChannelTotals, Instance, TimeParts
-from quadrille.simulator.bounds.loop_period import LEFT_OUT, LoopPeriod
-from quadrille.simulator.bounds.op_totals import OpTotals, TotalsMark
+from quadrille.simulator.bounds.loop_period import SKIP_MULTIPLE, LoopPeriod
+from quadrille.simulator.bounds.op_totals import OpTotals, TotalsSnapshot
 from quadrille.simulator.bounds.work import Key
 from quadrille.simulator.ranks.tasks import LOOKAHEAD
 from quadrille.topologies.network import Floats
@@ -42,239 +42,252 @@ NOTHING = TimeParts.of(0)
 
 @dataclass(slots=True, eq=False)
 class _WalkPosition:
-    """What the ranks of one program remember on their way.
+    """The position of the ranks of one program in their walk.
 
     Parameters
     ----------
+    own : the ranks
     ended : the latest instances of each lane
-    handed : of each lane the instance after whose end its next op may be found
+    issued : for each lane, the instance after which the next op of the lane may be issued
     counts : instances so far, by op
-    untold : instances that are still to be noted, since a message before them is under way
-    beats : of the loops that are walked, the outer ones first
+    periods : period detectors of the loops that are walked, the outer ones first
+    number : number of instances so far
+    unreported : instances that are not yet added to the totals, because an earlier message is in progress
     """
 
     own: RankGroup
     dependencies: Dependencies[OpEnd]
     ended: dict[str, deque[OpEnd]]
-    handed: dict[str, OpEnd]
+    issued: dict[str, OpEnd]
     counts: dict[str, int]
-    beats: list[LoopPeriod] = field(default_factory=list)
+    periods: list[LoopPeriod] = field(default_factory=list)
     number: int = 0
-    untold: deque[tuple[OpEnd, Instance, PendingMessage | None]] = field(default_factory=deque)
+    unreported: deque[tuple[OpEnd, Instance, PendingMessage | None]] = field(default_factory=deque)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _IterationMark:
-    """How far sums had come when a turn began."""
+class _IterationSnapshot:
+    """A snapshot of all totals at the begin of an iteration."""
 
-    tally: TotalsMark
+    tally: TotalsSnapshot
     counts: dict[str, int]
     carried: ChannelTotals
 
 
 class BoundsWalk:
-    """The walk of all ranks; `ends` are those of each [3, ranks].
+    """The walk of all ranks.
 
     Parameters
     ----------
-    own_work : local work of each rank in one instance of an op, by the op's name, at most [s]
+    own_work : upper bound of each rank's local work in one instance of an op, by the op's name [s]
     """
 
-    def __init__(self, given: WalkInputs, tally: OpTotals, own_work: Mapping[str, Floats]) -> None:
-        self._schedule, self._machine, self._costs = given.schedule, given.machine, given.costs
-        self.channels = given.costs.channels
-        self._beside, self._own_work = given.busy.beside, own_work
-        self._looks = given.looks
+    def __init__(self, inputs: WalkInputs, tally: OpTotals, own_work: Mapping[str, Floats]) -> None:
+        self._schedule, self._machine, self._prices = inputs.schedule, inputs.machine, inputs.prices
+        self.channels = inputs.prices.channels
+        self._overlaps, self._own_work = inputs.concurrency.overlaps, own_work
+        self._schedule_work = inputs.schedule_work
         self._tally = tally
-        self._programs = programs(given.schedule)
-        self._meetings = CommunicationState(given, self._programs, tally.extrapolated)
-        self.ends = np.zeros((ROWS, given.schedule.grid.size))
+        self._programs = rank_groups(inputs.schedule)
+        self._communication = CommunicationState(inputs, self._programs, tally.extrapolated)
+        self.ends = np.zeros((ROWS, inputs.schedule.grid.size))
         self.begin, self.first_rank = np.inf, 0
-        self.nccl = given.nccl
-        self._loops = given.loops
-        self.passed_over = 0
-        self._prepared = given.prepared
+        self.nccl = inputs.nccl
+        self._loops = inputs.loops
+        self.skipped_iterations = 0
+        self._op_costs = inputs.op_costs
         self._kept_work: dict[Key, tuple[Floats, TimeParts]] = {}
         self._room = NUMBERS_KEPT
 
     def run(self) -> None:
-        """Every rank to its end.
+        """Walks every rank to its end.
 
         Raises
         ------
-        Deadlock : ranks that wait on each other
+        Deadlock : ranks wait for each other
         """
-        walkers = {ranks.number: self._walk(ranks) for ranks in self._programs}
+        walks = {ranks.number: self._walk(ranks) for ranks in self._programs}
         waiting: dict[int, str] = {}
-        while walkers:
-            before = len(walkers), dict(waiting), self._meetings.finished
-            for program, walker in list(walkers.items()):
+        while walks:
+            before = len(walks), dict(waiting), self._communication.finished
+            for program, walk in list(walks.items()):
                 try:
-                    waiting[program] = next(walker)
+                    waiting[program] = next(walk)
                 except StopIteration:
-                    del walkers[program]
+                    del walks[program]
                     waiting.pop(program, None)
-            if before == (len(walkers), waiting, self._meetings.finished):
+            if before == (len(walks), waiting, self._communication.finished):
                 names = ", ".join(repr(name) for name in dict.fromkeys(waiting.values()))
                 raise Deadlock(f"deadlock: ranks wait in {names}; each waits for another")
 
     @property
     def carried(self) -> ChannelTotals:
-        """What went over channels."""
-        return self._meetings.carried
+        """Totals of the channels."""
+        return self._communication.carried
 
     def link_bytes(self) -> Floats:
-        """What went over each link."""
+        """Bytes over each link."""
         return self.channels.link_bytes(self.carried.bytes) + self.carried.links
 
-    def _walk(self, own: RankGroup) -> Generator[str, None, None]:
-        """The ranks of one program from op to op; gives the name of an op whose other members have not come."""
+    def _walk(self, group: RankGroup) -> Generator[str, None, None]:
+        """Walks the ranks of one program op by op; yields the name of an op whose other members have not arrived."""
         host = self._machine.host
         issue = host.issue_seconds if host is not None else 0.0
-        nothing = np.zeros((ROWS, len(own.ranks)))
+        nothing = np.zeros((ROWS, len(group.ranks)))
         names = dict.fromkeys(["compute", *(lane(op) for op in all_ops(self._schedule))])
         ended = {name: deque([OpEnd(0, lane=name, times=nothing)], LOOKAHEAD + 1) for name in names}
         counts = dict.fromkeys((op.name for op in all_ops(self._schedule)), 0)
-        way = _WalkPosition(own, Dependencies(self._schedule), ended, {}, counts)
-        for op, moment in self._through(self._schedule.program(own.place), own.place, way):
-            way.number += 1
-            end, done = OpEnd(way.number, op.name, lane(op)), ended[lane(op)]
-            needs = last_of_lanes(way.dependencies.enter(op, moment, end))
-            if len(done) > LOOKAHEAD:
-                way.handed[lane(op)] = done[0]
-            awaited = last_of_lanes((*needs, done[-1], *way.handed.values()))
-            for one in awaited:
-                while not one.known():
-                    yield one.name
+        position = _WalkPosition(group, Dependencies(self._schedule), ended, {}, counts)
+        for op, moment in self._through(self._schedule.program(group.place), group.place, position):
+            position.number += 1
+            end, lane_ends = OpEnd(position.number, op.name, lane(op)), ended[lane(op)]
+            needs = last_of_lanes(position.dependencies.enter(op, moment, end))
+            if len(lane_ends) > LOOKAHEAD:
+                position.issued[lane(op)] = lane_ends[0]
+            awaited = last_of_lanes((*needs, lane_ends[-1], *position.issued.values()))
+            for end_awaited in awaited:
+                while not end_awaited.known():
+                    yield end_awaited.name
             ready = latest(nothing[TYPICAL], (need.times[TYPICAL] for need in needs))
-            start = latest(nothing, (one.times for one in awaited))
+            start = latest(nothing, (end_awaited.times for end_awaited in awaited))
             start = start + issue if issue else start
-            arrival, story = start[TYPICAL], NOTHING
+            arrival, time_parts = start[TYPICAL], NOTHING
             if isinstance(op, Send | Receive):
-                end.message, end.sends = self._meetings.post(op, moment, own, start), isinstance(op, Send)
+                end.message, end.sends = self._communication.post(op, moment, group, start), isinstance(op, Send)
             elif isinstance(op, Communication):
-                meeting = self._meetings.meet(op, counts[op.name], own, start)
-                while not self._meetings.goes_on(op, moment, meeting, own):
+                meeting = self._communication.join(op, counts[op.name], group, start)
+                while not self._communication.complete(op, moment, meeting, group):
                     yield op.name
-                end.times, arrival = meeting.ends[:, own.at], meeting.arrival[own.at]
-                story = meeting.story if own.everyone else meeting.story.of_ranks(own.ranks)
-                self._meetings.leave(op, counts[op.name], meeting)
+                end.times, arrival = meeting.ends[:, group.at], meeting.arrival[group.at]
+                time_parts = meeting.time_parts if group.is_all else meeting.time_parts.of_ranks(group.ranks)
+                self._communication.discard(op, counts[op.name], meeting)
             else:
-                end.times, story = self._compute(op, moment, own, start)
-            done.append(end)
-            self._begins(own, start[TYPICAL])
+                end.times, time_parts = self._compute(op, moment, group, start)
+            lane_ends.append(end)
+            self._begins(group, start[TYPICAL])
             typical = ready, start[TYPICAL], arrival, end.times[TYPICAL] if end.message is None else arrival
-            way.untold.append((end, Instance(op, counts[op.name], own.ranks, *typical, story), end.message))
+            position.unreported.append(
+                (end, Instance(op, counts[op.name], group.ranks, *typical, time_parts), end.message)
+            )
             counts[op.name] += 1
-            self._tell(way)
-        for one in (end for end, _, _ in tuple(way.untold)):
-            while not one.known():
-                yield one.name
-        self._tell(way)
+            self._report(position)
+        for end_awaited in (end for end, _, _ in tuple(position.unreported)):
+            while not end_awaited.known():
+                yield end_awaited.name
+        self._report(position)
 
-    def _tell(self, way: _WalkPosition) -> None:
-        """Notes instances whose end is known, in program order."""
-        own = way.own
-        while way.untold and way.untold[0][0].known():
-            end, one, message = way.untold.popleft()
+    def _report(self, position: _WalkPosition) -> None:
+        """Adds instances whose end is known to the totals, in program order."""
+        group = position.own
+        while position.unreported and position.unreported[0][0].known():
+            end, instance, message = position.unreported.popleft()
             if message is not None and message.ready is not None:
-                one = replace(one, end=end.times[TYPICAL], story=message.ready.story.of_ranks(own.ranks))
-            for beat in way.beats:
-                beat.note(end.times)
-            self._tally.note(one, own.number)
-            self.ends[:, own.at] = np.maximum(self.ends[:, own.at], end.times)
+                instance = replace(
+                    instance, end=end.times[TYPICAL], time_parts=message.ready.time_parts.of_ranks(group.ranks)
+                )
+            for period in position.periods:
+                period.note(end.times)
+            self._tally.note(instance, group.number)
+            self.ends[:, group.at] = np.maximum(self.ends[:, group.at], end.times)
 
-    def _through(self, program: Program, place: Coordinates, way: _WalkPosition) -> Iterator[tuple[Op, Coordinates]]:
-        """Ops in program order; turns of a loop that have come to repeat are passed over."""
+    def _through(
+        self, program: Program, place: Coordinates, position: _WalkPosition
+    ) -> Iterator[tuple[Op, Coordinates]]:
+        """The ops in program order, without iterations that are skipped."""
         for entry in program:
             if not isinstance(entry, Repeat):
                 yield entry, place
                 continue
-            yield from self._turns(entry, place, way)
+            yield from self._turns(entry, place, position)
 
-    def _turns(self, entry: Repeat, place: Coordinates, way: _WalkPosition) -> Iterator[tuple[Op, Coordinates]]:
-        """The ops of a loop; while a loop around it is looked at, all its turns are there."""
-        indices, at, first = entry.indices(place), 0, (way.number, len(self._tally.instances))
-        last = 0 if way.beats else len(indices) - self._loops.behind(entry, place)
-        beat = self._loops.beat(entry, place)
-        while at < len(indices):
-            looks = last - at >= LEFT_OUT
-            mark = self._mark(way) if looks else None
-            if looks:
-                beat.begin()
-                way.beats.append(beat)
-            yield from self._through(entry.body, place.during(entry.loop, indices[at]), way)
-            at += 1
-            if mark is not None:
-                way.beats.pop()
-                seconds, left = beat.seconds(), (last - at) // LEFT_OUT * LEFT_OUT
+    def _turns(self, entry: Repeat, place: Coordinates, position: _WalkPosition) -> Iterator[tuple[Op, Coordinates]]:
+        """The ops of a loop, without skipped iterations; inner loops of a watched iteration are walked in full."""
+        indices, index, first = entry.indices(place), 0, (position.number, len(self._tally.instances))
+        last = 0 if position.periods else len(indices) - self._loops.tail(entry, place)
+        period = self._loops.period(entry, place)
+        while index < len(indices):
+            may_repeat = last - index >= SKIP_MULTIPLE
+            snapshot = self._snapshot(position) if may_repeat else None
+            if may_repeat:
+                period.begin()
+                position.periods.append(period)
+            yield from self._through(entry.body, place.during(entry.loop, indices[index]), position)
+            index += 1
+            if snapshot is not None:
+                position.periods.pop()
+                seconds, left = period.seconds(), (last - index) // SKIP_MULTIPLE * SKIP_MULTIPLE
                 if seconds is not None and left > 0:
-                    self._pass_over(left, seconds, mark, way, first)
-                    at, last = at + left, 0
+                    self._skip_iterations(left, seconds, snapshot, position, first)
+                    index, last = index + left, 0
 
-    def _mark(self, way: _WalkPosition) -> _IterationMark:
-        return _IterationMark(self._tally.mark(), dict(way.counts), self.carried.copy())
+    def _snapshot(self, position: _WalkPosition) -> _IterationSnapshot:
+        """A snapshot of all totals."""
+        return _IterationSnapshot(self._tally.snapshot(), dict(position.counts), self.carried.copy())
 
-    def _pass_over(
-        self, times: int, seconds: Floats, mark: _IterationMark, way: _WalkPosition, first: tuple[int, int]
+    def _skip_iterations(
+        self, times: int, seconds: Floats, snapshot: _IterationSnapshot, position: _WalkPosition, first: tuple[int, int]
     ) -> None:
-        """So many turns more, each as the one since the mark.
+        """Skips so many iterations, each like the iteration since the snapshot.
 
         Parameters
         ----------
-        seconds : of a turn on each rank, in each row [3, ranks]
-        first : instances before the loop, and those of them that are kept
+        seconds : time of an iteration on each rank, in each row [3, ranks] [s]
+        first : number of instances before the loop, and how many of them are kept
         """
         later = times * seconds
-        on_lanes = (end for done in way.ended.values() for end in done)
-        known = {id(end): end for end in (*way.dependencies.tokens(), *on_lanes, *way.handed.values())}
-        for end in known.values():
+        on_lanes = (end for lane_ends in position.ended.values() for end in lane_ends)
+        ends = {id(end): end for end in (*position.dependencies.tokens(), *on_lanes, *position.issued.values())}
+        for end in ends.values():
             if end.number > first[0]:
                 end.times = end.times + later
-        for done in way.ended.values():
-            np.maximum(self.ends, done[-1].times, out=self.ends)
-        per_turn = {name: count - mark.counts[name] for name, count in way.counts.items() if count > mark.counts[name]}
-        for name, count in per_turn.items():
-            way.counts[name] += times * count
-        self.carried.add(mark.carried, times)
-        self._tally.pass_over(times, seconds[TYPICAL], mark.tally, per_turn, first)
-        self.passed_over += times
+        for lane_ends in position.ended.values():
+            np.maximum(self.ends, lane_ends[-1].times, out=self.ends)
+        per_iteration = {
+            name: count - snapshot.counts[name]
+            for name, count in position.counts.items()
+            if count > snapshot.counts[name]
+        }
+        for name, count in per_iteration.items():
+            position.counts[name] += times * count
+        self.carried.add(snapshot.carried, times)
+        self._tally.skip_iterations(times, seconds[TYPICAL], snapshot.tally, per_iteration, first)
+        self.skipped_iterations += times
 
-    def _begins(self, own: RankGroup, start: Floats) -> None:
+    def _begins(self, group: RankGroup, start: Floats) -> None:
         """Remembers the rank that began first."""
         earliest = int(np.argmin(start))
         if start[earliest] < self.begin:
-            self.begin, self.first_rank = float(start[earliest]), int(own.ranks[earliest])
+            self.begin, self.first_rank = float(start[earliest]), int(group.ranks[earliest])
 
     # Local work
 
-    def _compute(self, op: Compute, moment: Coordinates, own: RankGroup, start: Floats) -> tuple[Floats, TimeParts]:
-        """When an op of the compute lane ends on each of the ranks, and what their time goes into."""
-        key = own.number, self._looks.key(op, moment)
+    def _compute(self, op: Compute, moment: Coordinates, group: RankGroup, start: Floats) -> tuple[Floats, TimeParts]:
+        """When an op of the compute lane ends on each of the ranks, and the breakdown of its time."""
+        key = group.number, self._schedule_work.key(op, moment)
         if key in self._kept_work:
-            longer, story = self._kept_work[key]
+            durations, time_parts = self._kept_work[key]
         else:
-            longer, story = self._longer(op, moment, own)
-            longer, story = thin(longer), story.thin()
+            durations, time_parts = self._longer(op, moment, group)
+            durations, time_parts = thin(durations), time_parts.thin()
             if self._room > 0:
-                self._kept_work[key] = longer, story
-                self._room -= kept(longer) + sum(kept(told) for told in story.columns())
-        return start + longer, story
+                self._kept_work[key] = durations, time_parts
+                self._room -= kept(durations) + sum(kept(column) for column in time_parts.columns())
+        return start + durations, time_parts
 
-    def _longer(self, op: Compute, moment: Coordinates, own: RankGroup) -> tuple[Floats, TimeParts]:
-        """What an op of the compute lane takes on each of the ranks, in three rows."""
-        seconds, extrapolated = self._prepared.work(own.number, op, moment, own.ranks)
-        local = self._costs.local
+    def _longer(self, op: Compute, moment: Coordinates, group: RankGroup) -> tuple[Floats, TimeParts]:
+        """The duration of a local op on each of the ranks, in three rows, and the breakdown of its time."""
+        seconds, extrapolated = self._op_costs.local_work(group.number, op, moment, group.ranks)
+        local = self._prices.local
         if extrapolated:
             self._tally.extrapolated.add(op.name)
-        slowest = seconds / local.least[own.ranks]
-        beside = self._beside.get(op.name, {})
-        if all(name in self._own_work for name in beside):
-            longer = sum((count * self._own_work[name][own.ranks] for name, count in beside.items()), np.zeros(1))
-            slowest = np.where(local.alone[own.ranks], np.minimum(slowest, seconds + longer), slowest)
-        if beside:
+        slowest = seconds / local.least[group.ranks]
+        overlaps = self._overlaps.get(op.name, {})
+        if all(name in self._own_work for name in overlaps):
+            added = sum((count * self._own_work[name][group.ranks] for name, count in overlaps.items()), np.zeros(1))
+            slowest = np.where(local.alone[group.ranks], np.minimum(slowest, seconds + added), slowest)
+        if overlaps:
             slowest = slowest * self._machine.device.overlap_slowdown
-        story = TimeParts.of(len(own.ranks))
-        story.compute, typical = seconds, seconds / local.computing[own.ranks]
-        story.contention = typical - seconds
-        return np.stack([seconds, typical, slowest]), story
+        time_parts = TimeParts.of(len(group.ranks))
+        time_parts.compute, typical = seconds, seconds / local.computing[group.ranks]
+        time_parts.contention = typical - seconds
+        return np.stack([seconds, typical, slowest]), time_parts

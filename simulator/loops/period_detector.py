@@ -19,7 +19,7 @@ from quadrille.algorithms.schedule.ops import Op
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.program import Program, Repeat
 from quadrille.simulator.loops.skipped_iterations import Iteration, IterationRange, SkippedIterations, most_skipped
-from quadrille.simulator.symmetry.signatures import LoopPosition, in_turn, loop_position
+from quadrille.simulator.symmetry.signatures import LoopPosition, iteration_prefix, loop_position
 
 PERIODS = (1, 2, 3, 4, 6, 8, 10, 12)
 """Lengths of periods that are tried [iterations]."""
@@ -140,7 +140,7 @@ class PeriodDetector:
                 continue
             loop = loop_position(program, at, within) if self._ranges else ""
             for position, index in enumerate(entry.indices(place)):
-                inner, own, number = in_turn(loop, position), self._range_of(loop, position), position
+                inner, own, number = iteration_prefix(loop, position), self._range_of(loop, position), position
                 if own is not None and own.skipped is not None:
                     if own.skipped.skip_start <= position < own.skipped.skip_stop:
                         continue

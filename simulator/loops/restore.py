@@ -31,8 +31,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from quadrille.algorithms.timelines.repeated_iterations import RepeatedIterations
-from quadrille.algorithms.timelines.spans import Span
+from quadrille.algorithms.timelines.spans import RepeatedIterations, Span
 from quadrille.algorithms.timelines.timeline import Timeline
 from quadrille.simulator.loops.period_detector import PERIODS, WINDOW, Times, repeats_after
 from quadrille.simulator.loops.skipped_iterations import Iteration, SkippedIterations

@@ -18,7 +18,7 @@ from quadrille.algorithms.schedule.ops import Op
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.program import Program, Repeat
 from quadrille.algorithms.schedule.schedule import Schedule
-from quadrille.simulator.symmetry.signatures import LoopPosition, in_turn, loop_position, outer_loops
+from quadrille.simulator.symmetry.signatures import LoopPosition, iteration_prefix, loop_position, outer_loops
 
 MIN_HEAD = 4
 """Smallest number of iterations that are simulated before skipped ones."""
@@ -200,6 +200,6 @@ def _walk(
                 entry.body,
                 place.during(entry.loop, index),
                 skipped_ranges,
-                in_turn(loop, position) if skipped_ranges else "",
+                iteration_prefix(loop, position) if skipped_ranges else "",
                 (loop, position - before) if of_loop else iteration,
             )

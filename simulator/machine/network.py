@@ -6,7 +6,7 @@ from functools import lru_cache
 import numpy as np
 
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.formats.faults import Faults
+from quadrille.algorithms.formats.measured_rows import Faults
 from quadrille.topologies.build import build
 from quadrille.topologies.files.topology_file import load_topology
 from quadrille.topologies.machines.machine import Machine

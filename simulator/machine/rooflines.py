@@ -19,8 +19,8 @@ al., "FlashAttention", 2022; Korthikanti et al., arXiv 2205.05198, section 4
 
 from math import ceil
 
-from quadrille.algorithms.formats.achieved import Achieved
-from quadrille.algorithms.schedule.attention_products import AttentionProducts
+from quadrille.algorithms.analysis.volumes import AttentionProducts
+from quadrille.algorithms.formats.measured_rows import Achieved
 from quadrille.algorithms.schedule.kernels import Function
 
 SCORE_PASSES = 4

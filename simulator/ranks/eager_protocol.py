@@ -25,7 +25,7 @@ from itertools import pairwise
 from math import ceil
 from typing import NamedTuple
 
-from quadrille.algorithms.analysis.op_plans import CommPlan, PlanStep, StepRun, rows
+from quadrille.algorithms.analysis.op_plans import CommPlan, PlanStep, StepRun, step_runs
 from quadrille.simulator.engine.builder import ProgramStage
 from quadrille.simulator.engine.engine import FlowEngine
 from quadrille.simulator.ranks.messages import RankMessages, TaggedStage
@@ -147,7 +147,7 @@ class EagerOp:
         )
         for sender in self._peers(receiving=True):
             yield TaggedStage(ProgramStage(send=self.messages.ready_to_receive(wires, sender, self.rank)))
-        for action in chunk_actions(rows(self.comm_plan), counts):
+        for action in chunk_actions(step_runs(self.comm_plan), counts):
             step, signal = action.receives, released if action.releases else None
             if step is None or step.receive_from is None:
                 yield TaggedStage(ProgramStage(send=signal))
@@ -163,7 +163,9 @@ class EagerOp:
 
     def _until_delivered(self) -> Iterator[TaggedStage]:
         """The rank waits until everything that it sent has been delivered."""
-        sends = [(row.step, row.number + row.times - 1) for row in rows(self.comm_plan) if row.step.send_to is not None]
+        sends = [
+            (row.step, row.number + row.times - 1) for row in step_runs(self.comm_plan) if row.step.send_to is not None
+        ]
         for step, number in sends[-1:]:
             assert step.send_to is not None
             awaited = step._replace(send_to=None, receive_from=step.send_to)
@@ -212,7 +214,7 @@ class EagerOp:
         """Whether a message of the rank is larger than what was measured; its receiver need not check it."""
         return any(
             self.messages.extrapolated(self.comm_plan.wires, self.rank, self.group[row.step.send_to], row.step)
-            for row in rows(self.comm_plan)
+            for row in step_runs(self.comm_plan)
             if row.step.send_to is not None
         )
 
@@ -221,7 +223,7 @@ class EagerOp:
 
     def _sent(self, counts: ChunkCounts) -> Iterator[tuple[PlanStep, int]]:
         """The chunks that the rank sends, each with its receiver."""
-        for step, times, _ in rows(self.comm_plan):
+        for step, times, _ in step_runs(self.comm_plan):
             if step.send_to is not None:
                 yield from [(step, self.group[step.send_to])] * (times * counts.sent)
 
@@ -230,7 +232,7 @@ class EagerOp:
 
     def _peers(self, *, receiving: bool) -> list[int]:
         """Ranks that the rank receives from, or sends to, each once."""
-        peers = (row.step.receive_from if receiving else row.step.send_to for row in rows(self.comm_plan))
+        peers = (row.step.receive_from if receiving else row.step.send_to for row in step_runs(self.comm_plan))
         return list(dict.fromkeys(self.group[peer] for peer in peers if peer is not None))
 
 

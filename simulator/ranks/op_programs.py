@@ -6,7 +6,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from quadrille.algorithms.analysis.coordinate_dependence import Kind
-from quadrille.algorithms.analysis.op_plans import CommPlan, OpPlans, PlanStep, rows
+from quadrille.algorithms.analysis.op_plans import CommPlan, OpPlans, PlanStep, step_runs
 from quadrille.algorithms.analysis.traffic import calls_of
 from quadrille.algorithms.collectives.choices import Choices
 from quadrille.algorithms.schedule.ops import CommunicationOp, Compute, lane
@@ -176,7 +176,7 @@ class OpPrograms:
         if not self._messages.eager or not chunk_bytes:
             steps = [
                 TaggedStage(self._step(rank, op, comm_plan, row.step, row.times), row.step, row.number)
-                for row in rows(comm_plan)
+                for row in step_runs(comm_plan)
             ]
             return self._as_program([*before, *steps, *after])
         from quadrille.simulator.ranks.eager_protocol import EagerOp
@@ -235,7 +235,7 @@ class OpPrograms:
     ) -> Iterator[TaggedStage]:
         """Stages of a library's collective: members wait for each other, in steps of no time, then for its seconds."""
         group = self._ranks.group(rank, op.axis)
-        for step, times, number in rows(comm_plan):
+        for step, times, number in step_runs(comm_plan):
             sender, receiver = (None if peer is None else group[peer] for peer in (step.receive_from, step.send_to))
             stage = ProgramStage(
                 times,

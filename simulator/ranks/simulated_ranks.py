@@ -162,11 +162,15 @@ def choose_ranks(
         return replace(every_rank, why_not=TOO_MANY_CHANNELS)
     if not fold or schedule.grid.size == 1:
         known = flow_paths(rank_patterns, placement, routes) if len(rank_patterns.sender) else None
-        return replace(every_rank, why_not="" if fold else FOLDING_OFF, iterations=rank_patterns.turns, known=known)
+        return replace(
+            every_rank, why_not="" if fold else FOLDING_OFF, iterations=rank_patterns.iterations, known=known
+        )
     classes = classes_of(rank_patterns, placement, routes)
     if classes.folding.folded:
-        return replace(every_rank, classes=classes, iterations=rank_patterns.turns)
-    return replace(every_rank, why_not=classes.folding.why_not, iterations=rank_patterns.turns, known=classes.known)
+        return replace(every_rank, classes=classes, iterations=rank_patterns.iterations)
+    return replace(
+        every_rank, why_not=classes.folding.why_not, iterations=rank_patterns.iterations, known=classes.all_paths
+    )
 
 
 def _end_kinds(schedule: Schedule, choices: Choices, placement: RankPlacement) -> EndKinds:

@@ -1,4 +1,11 @@
-"""The members of a group in one pattern: which of them do the same steps, and who sends to whom in which."""
+"""Who sends to whom on which lane, found from the groups that use the lane.
+
+A *channel* goes from one rank to another on a lane; its *label* says at which
+events of which communication patterns its sender sends and its receiver receives.
+Groups along an axis that use a lane in the same way have the same channels between
+their members, so these are found once and copied to every group. Channels of
+point-to-point ops are listed rank by rank; so is every channel of a lane that has both.
+"""
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,20 +25,20 @@ SHAPED = ("count", "cycle", "pieces_sent", "pieces_received", "reduce")
 
 
 def equal_pieces(moved: Traffic) -> bool:
-    """Whether all pieces have one size, so that it does not matter which one goes when."""
+    """Whether all pieces have the same size, so that it does not matter which one is sent when."""
     sizes = {after - before for edges in (moved.edges, moved.receive_edges) for before, after in pairwise(edges)}
     return len(sizes) == 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MemberKinds:
-    """The members of a group in one pattern.
+    """The members of a group in one communication pattern: which take the same steps, and who sends to whom.
 
     Parameters
     ----------
-    kinds : members of one kind do the same steps, whoever their peers are, and bear the same mark [members]
-    events : (place in the program, whether it is a send) of the uses of channels
-    sender, receiver, event : each use of a channel, from the sender's or the receiver's side
+    kinds : members of one kind take the same steps, whoever their peers are, and have the same mark [members]
+    events : (position in the program, whether it is a send) of each use of a channel
+    sender, receiver, event : each use of a channel, seen by the sender or by the receiver
     """
 
     kinds: Ints
@@ -42,11 +49,11 @@ class MemberKinds:
 
     @classmethod
     def of(cls, lowered: Lowered, marks: Ints, *, even: bool) -> "MemberKinds":
-        """From all members' programs; pieces of one size need not be told apart.
+        """From the programs of all members; pieces of one size are not distinguished.
 
         Parameters
         ----------
-        marks : numbers from 0 that tell members apart beside their steps [members]
+        marks : numbers from 0 that distinguish members beside their steps [members]
         """
         runs = lowered.runs()
         member = np.repeat(np.arange(runs.members), np.diff(runs.offsets))
@@ -57,10 +64,10 @@ class MemberKinds:
         kinds = sequences(member, position, columns, runs.members)
         place = np.concatenate([position[sends], position[receives]])
         is_send = np.concatenate([np.ones(sends.sum(), dtype=bool), np.zeros(receives.sum(), dtype=bool)])
-        found, event = np.unique(place * 2 + is_send, return_inverse=True)
+        numbers, event = np.unique(place * 2 + is_send, return_inverse=True)
         return cls(
             pairs(kinds, marks),
-            [(int(one) // 2, bool(one % 2)) for one in found],
+            [(int(number) // 2, bool(number % 2)) for number in numbers],
             np.concatenate([member[sends], runs.receive_from[receives]]),
             np.concatenate([runs.send_to[sends], member[receives]]),
             event,
@@ -73,12 +80,13 @@ Rows = tuple[Ints, Ints, Ints]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Channels:
-    """Channels, each once.
+    """All channels, each once.
 
     Parameters
     ----------
-    lanes : names; a channel's lane is a place in it
-    lane, sender, receiver, label : of each channel
+    lanes : names of lanes
+    lane : lane of each channel, an index into `lanes`
+    sender, receiver, label : of each channel
     """
 
     lanes: tuple[str, ...]
@@ -89,13 +97,13 @@ class Channels:
 
 
 class ChannelUses:
-    """What uses the channels of a grid.
+    """The uses of channels by the ranks of a grid.
 
     >>> uses = ChannelUses(Grid(x=4))
-    >>> uses.singly("x", np.array([0, 1]), np.array([1, 2]), "send")
-    >>> uses.singly("x", np.array([0]), np.array([1]), "receive")
-    >>> found = uses.channels()
-    >>> found.sender.tolist(), found.receiver.tolist(), found.label.tolist()
+    >>> uses.point_to_point("x", np.array([0, 1]), np.array([1, 2]), "send")
+    >>> uses.point_to_point("x", np.array([0]), np.array([1]), "receive")
+    >>> channels = uses.channels()
+    >>> channels.sender.tolist(), channels.receiver.tolist(), channels.label.tolist()
     ([0, 1], [1, 2], [1, 0])
     """
 
@@ -108,17 +116,17 @@ class ChannelUses:
         self._labels: dict[Hashable, int] = {}
 
     def by_groups(self, axis: Axis, lane: str, key: Hashable, members: MemberKinds, first: Ints) -> None:
-        """Groups along an axis, by their first ranks, in which the members of a pattern use a lane."""
+        """Adds groups along an axis, by their first ranks, whose members use a lane as one pattern does."""
         self._members.setdefault((axis, lane), {})[key] = members
         self._groups.setdefault((axis, lane, key), np.zeros(self._grid.size, dtype=bool))[first] = True
 
-    def singly(self, lane: str, sender: Ints, receiver: Ints, event: Hashable) -> None:
-        """Ranks that use a lane each by itself."""
+    def point_to_point(self, lane: str, sender: Ints, receiver: Ints, event: Hashable) -> None:
+        """Adds ranks that use a lane in point-to-point ops."""
         number = self._events.setdefault(event, len(self._events))
         self._single.setdefault(lane, []).append((sender, receiver, np.full(len(sender), number)))
 
     def count(self) -> int:
-        """How often channels are used, each event of a group counted once."""
+        """Number of uses; each event of a group counts once."""
         by_groups = (
             int(np.count_nonzero(self._groups[axis, lane, key])) * len(members.sender)
             for (axis, lane), patterns in self._members.items()
@@ -127,12 +135,14 @@ class ChannelUses:
         return sum(by_groups) + sum(len(rows[0]) for listed in self._single.values() for rows in listed)
 
     def channels(self) -> Channels:
-        """All channels, by lane."""
+        """All channels, lane by lane."""
         names = dict.fromkeys([*(lane for _, lane in self._members), *self._single])
-        found = [(at, rows) for at, lane in enumerate(names) for rows in self._on(lane)]
-        none = np.zeros(0, dtype=np.int64)
-        lane = np.concatenate([none, *(np.full(len(rows[0]), at) for at, rows in found)])
-        sender, receiver, label = (np.concatenate([none, *(rows[part] for _, rows in found)]) for part in range(3))
+        rows_by_lane = [(at, rows) for at, lane in enumerate(names) for rows in self._on(lane)]
+        empty = np.zeros(0, dtype=np.int64)
+        lane = np.concatenate([empty, *(np.full(len(rows[0]), at) for at, rows in rows_by_lane)])
+        sender, receiver, label = (
+            np.concatenate([empty, *(rows[part] for _, rows in rows_by_lane)]) for part in range(3)
+        )
         return Channels(tuple(names), lane, sender, receiver, label)
 
     def _on(self, lane: str) -> Iterator[Rows]:
@@ -140,27 +150,27 @@ class ChannelUses:
         axes = [axis for axis, name in self._members if name == lane]
         listed = self._single.get(lane, [])
         for axis in axes:
-            for events, first in self._alike(axis, lane):
+            for events, first in self._uses_of_groups(axis, lane):
                 if not listed:
                     sender, receiver, label = self._labelled(lane, events, self._grid.length(axis))
                     yield (
-                        self._set_down(axis, first, sender),
-                        self._set_down(axis, first, receiver),
+                        self._ranks_of(axis, first, sender),
+                        self._ranks_of(axis, first, receiver),
                         _each(label, first),
                     )
                 else:
-                    sender, receiver = (self._set_down(axis, first, ends) for ends in events[:2])
+                    sender, receiver = (self._ranks_of(axis, first, ends) for ends in events[:2])
                     listed = [*listed, (sender, receiver, _each(events[2], first))]
         if listed:
             sender, receiver, event = (np.concatenate([rows[part] for rows in listed]) for part in range(3))
             yield self._labelled(lane, (sender, receiver, event), self._grid.size)
 
-    def _set_down(self, axis: Axis, first: Ints, members: Ints) -> Ints:
-        """The members of each group, group by group."""
+    def _ranks_of(self, axis: Axis, first: Ints, members: Ints) -> Ints:
+        """The ranks of these members in each group, group by group."""
         return (first[:, None] + members * self._grid.stride(axis)).ravel()
 
-    def _alike(self, axis: Axis, lane: str) -> Iterator[tuple[Rows, Ints]]:
-        """Groups that use a lane alike, by their first ranks: what their members use."""
+    def _uses_of_groups(self, axis: Axis, lane: str) -> Iterator[tuple[Rows, Ints]]:
+        """The uses of a lane within a group, with the first ranks of the groups that use the lane so."""
         patterns = self._members[axis, lane]
         kind = np.zeros(self._grid.size, dtype=np.int64)
         for key in patterns:
@@ -174,11 +184,17 @@ class ChannelUses:
                 yield (sender, receiver, event), first
 
     def _rows(self, key: Hashable, members: MemberKinds) -> Rows:
+        """The uses of a lane by one pattern."""
         numbers = [self._events.setdefault((key, *event), len(self._events)) for event in members.events]
         return members.sender, members.receiver, np.array(numbers, dtype=np.int64)[members.event]
 
     def _labelled(self, lane: str, uses: Rows, size: int) -> Rows:
-        """Sender, receiver and label of each channel; `size` is more than any number of a sender or receiver."""
+        """Sender, receiver and label of each channel.
+
+        Parameters
+        ----------
+        size : more than any sender or receiver
+        """
         sender, receiver, event = uses
         channels, owner = np.unique(sender * size + receiver, return_inverse=True)
         numbers = bags(owner, event)

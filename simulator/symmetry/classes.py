@@ -1,7 +1,7 @@
-"""What ranks share, in one numbering: first the links of the network, then the cores of places, then their memory.
+"""Equivalence classes of the ranks, flows and links of a whole simulation, and the numbers of shared resources.
 
-Where hosts share one machine, all have its memory and either all of its cores or, where these are dealt out, one
-core for each rank.
+This module gives `fold.py` the ranks and flows of a schedule on a machine, and
+turns its classes into the resources that the engine simulates.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,11 @@ from quadrille.topologies.routes.routing import Routes
 
 
 class ResourceNumbers:
-    """Links of the network, then cores of places, then memory of places."""
+    """Numbers of shared resources: first the links of the network, then the cores of places, then their memories.
+
+    Where emulated hosts share one machine, they share its memory, and either all its
+    cores or, if ranks are pinned evenly, one core for each rank.
+    """
 
     def __init__(self, placement: RankPlacement) -> None:
         self._placement = placement
@@ -31,7 +35,7 @@ class ResourceNumbers:
         )
 
     def at(self, kind: str, rank: int) -> int:
-        """Number of the cores or the memory of a rank."""
+        """The number of the cores or the memory of a rank."""
         placement = self._placement
         if kind == "memory":
             return self._memory + (0 if placement.hosts_share_cores else placement.place(rank))
@@ -40,6 +44,7 @@ class ResourceNumbers:
         )
 
     def name(self, number: int) -> str:
+        """The name of a resource."""
         if number < self._links:
             return self._placement.net.link(number).name
         place = self._placement.net.places[0]
@@ -49,10 +54,10 @@ class ResourceNumbers:
                 if self._placement.hosts_share_cores
                 else f"memory of {place}:{number - self._memory}"
             )
-        own = number - self._links
+        core = number - self._links
         if self._placement.pinned_evenly:
-            return f"core {own} of all {place}s"
-        return f"cores of all {place}s" if self._placement.hosts_share_cores else f"cores of {place}:{own}"
+            return f"core {core} of all {place}s"
+        return f"cores of all {place}s" if self._placement.hosts_share_cores else f"cores of {place}:{core}"
 
     def capacity(self, number: int) -> float:
         """Units per second of a resource."""
@@ -65,7 +70,7 @@ class ResourceNumbers:
 
 
 class EngineResources(ResourceNumbers):
-    """Those of them that are used, as resources of an engine."""
+    """Shared resources, added to an engine when they are first used."""
 
     def __init__(self, placement: RankPlacement, engine: FlowEngine) -> None:
         super().__init__(placement)
@@ -74,7 +79,7 @@ class EngineResources(ResourceNumbers):
         self._entered: dict[int, int] = {}
 
     def entered(self, number: int) -> int:
-        """The resource of the engine, made when it is first asked for."""
+        """The engine's resource with this number."""
         if number not in self._entered:
             capacity, name = self.capacity(number), partial(self.name, number)
             burst = self._bursts[number] if number < len(self._bursts) else 0.0
@@ -86,7 +91,7 @@ class EngineResources(ResourceNumbers):
 
 
 OWN_WORK = -1
-"""The label of work that a rank does at its own place."""
+"""Label of work that a rank does at its own place."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,14 +105,14 @@ class FlowPaths:
 
 @dataclass(frozen=True, eq=False)
 class SymmetryClasses:
-    """The ranks, flows and links of a run that behave alike.
+    """Equivalence classes of the ranks, flows and links of a simulation.
 
     Parameters
     ----------
-    folding, quotient : the classes, and one member of each
-    paths : of all flows, before folding
-    channels : class of each flow that begins or ends at a rank which stands for its class, by lane, sender, receiver
-    own : class of the work of each class of ranks at its own place; empty where no two ranks share a place
+    folding, quotient : the classes, and one representative of each
+    paths : paths of all flows, before folding
+    channels : class of each flow that begins or ends at a representative, by lane, sender and receiver
+    own : class of each representative's work at its own place; empty if no two ranks share a place
     """
 
     folding: Folding
@@ -118,23 +123,23 @@ class SymmetryClasses:
     own: Mapping[int, int]
 
     @property
-    def known(self) -> FlowPaths:
+    def all_paths(self) -> FlowPaths:
         """The paths of all flows."""
         return FlowPaths(self.flows.sender, self.flows.receiver, self.paths)
 
     @property
     def counts(self) -> Ints:
-        """Ranks of each class."""
+        """Number of ranks of each class."""
         return np.bincount(self.folding.ranks)
 
 
 def classes_of(found: Patterns, placement: RankPlacement, routes: Routes) -> SymmetryClasses:
-    """The classes of a run; look at `folding.folded` before they are used."""
+    """The classes of a simulation; they may be used only if `folding.folded`."""
     ranks, net = len(placement.of_rank), placement.net
     sender, receiver, label = found.sender, found.receiver, found.label
     if placement.shared or not len(sender):
-        everyone = np.arange(ranks)
-        sender, receiver = np.concatenate([sender, everyone]), np.concatenate([receiver, everyone])
+        ranks_of_all = np.arange(ranks)
+        sender, receiver = np.concatenate([sender, ranks_of_all]), np.concatenate([receiver, ranks_of_all])
         label = np.concatenate([label, np.full(ranks, OWN_WORK)])
     paths = _paths(sender, receiver, placement, routes)
     bandwidths = np.concatenate([net.bandwidths, *(np.full(net.place_count, kind) for kind in (-1.0, -2.0))])
@@ -149,7 +154,7 @@ def classes_of(found: Patterns, placement: RankPlacement, routes: Routes) -> Sym
         paths.shares,
         {"label": label, "latency": paths.latency, "within": within.astype(np.int64)},
     )
-    columns = {**placement.columns(), "what it computes and sends": found.colours}
+    columns = {**placement.columns(), "what it computes and sends": found.labels}
     folding = fold(
         columns, flows, {"bandwidth": bandwidths, "burst": bursts}, link_name=ResourceNumbers(placement).name
     )
@@ -157,17 +162,19 @@ def classes_of(found: Patterns, placement: RankPlacement, routes: Routes) -> Sym
         return SymmetryClasses(
             folding, QuotientGraph(flows, np.arange(ranks), np.arange(0), np.arange(0)), paths, flows, {}, {}
         )
-    small = quotient(folding, flows)
-    return SymmetryClasses(folding, small, paths, flows, *_channels(found, folding, small, shared=placement.shared))
+    representatives = quotient(folding, flows)
+    return SymmetryClasses(
+        folding, representatives, paths, flows, *_channels(found, folding, representatives, shared=placement.shared)
+    )
 
 
 def flow_paths(found: Patterns, placement: RankPlacement, routes: Routes) -> FlowPaths:
-    """The paths of all flows of a run."""
+    """The paths of all flows of a simulation."""
     return FlowPaths(found.sender, found.receiver, _paths(found.sender, found.receiver, placement, routes))
 
 
 def _paths(sender: Ints, receiver: Ints, placement: RankPlacement, routes: Routes) -> Paths:
-    """Links of the network for what goes between places, cores and memory for what stays at one."""
+    """Links of the network for flows between places; cores and memory for flows within a place."""
     places, count = placement.net.place_count, placement.net.link_count
     source, target = placement.of_rank[sender], placement.of_rank[receiver]
     if not placement.shared:
@@ -179,26 +186,26 @@ def _paths(sender: Ints, receiver: Ints, placement: RankPlacement, routes: Route
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     flow = np.repeat(np.arange(len(sender)), lengths)
     position = np.arange(len(flow)) - offsets[flow]
-    stays = (source == target)[flow]
-    entry = np.where(stays, 0, paths.offsets[pair[flow]] + position)
+    local = (source == target)[flow]
+    entry = np.where(local, 0, paths.offsets[pair[flow]] + position)
     at_home = count + source[flow] + position * places
-    none = len(paths.links) == 0
-    links = at_home if none else np.where(stays, at_home, paths.links[entry])
-    shares = np.ones(len(flow)) if none else np.where(stays, 1.0, paths.shares[entry])
+    no_links = len(paths.links) == 0
+    links = at_home if no_links else np.where(local, at_home, paths.links[entry])
+    shares = np.ones(len(flow)) if no_links else np.where(local, 1.0, paths.shares[entry])
     return Paths(offsets, links, shares, paths.latency[pair])
 
 
 def _channels(
-    found: Patterns, folding: Folding, small: QuotientGraph, *, shared: bool
+    found: Patterns, folding: Folding, representatives: QuotientGraph, *, shared: bool
 ) -> tuple[dict[tuple[str, int, int], int], dict[int, int]]:
-    """The classes of the flows of ranks that stand for their class, and of their own work."""
-    stands = np.zeros(len(folding.ranks), dtype=bool)
-    stands[small.rank_of] = True
-    listed = np.flatnonzero(stands[found.sender] | stands[found.receiver])
+    """The classes of the flows of representatives, and of their work at their own place."""
+    represents = np.zeros(len(folding.ranks), dtype=bool)
+    represents[representatives.rank_of] = True
+    listed = np.flatnonzero(represents[found.sender] | represents[found.receiver])
     lanes = [found.lanes[lane] for lane in found.lane[listed].tolist()]
     ends = zip(lanes, found.sender[listed].tolist(), found.receiver[listed].tolist(), strict=True)
     channels = dict(zip(ends, folding.flows[listed].tolist(), strict=True))
     if not shared:
         return channels, {}
-    first = len(found.sender)
-    return channels, {int(rank): int(folding.flows[first + rank]) for rank in small.rank_of}
+    count = len(found.sender)
+    return channels, {int(rank): int(folding.flows[count + rank]) for rank in representatives.rank_of}

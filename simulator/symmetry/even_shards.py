@@ -1,27 +1,29 @@
-"""Shards of one size, where the exact ones differ by an element or a row, and how far off that may be.
+"""Shards of equal size in place of exact ones, which differ by an element or a row, with a bound of the error.
 
-80 shards of a block with a remainder are 80 different members of a ring: no two
-ranks behave alike, for the sake of one element.  With *even* shards every part
-of a dimension has the mean length, a fraction, and symmetry is back.
+80 shards of a block with a remainder are 80 different members of a ring: because of
+one element no two ranks are equivalent. With *even* shards every part of a
+dimension has the mean length, a fraction, and the symmetry is restored.
 
-How far off.  Let every piece of work (a product, a copy, a message) have at least
-1 - ε and at most 1 + ε times the size that it has with even shards, and let its
-time grow with its size, at most in proportion.  If all work and all latencies
-took 1 + ε times as long, so would everything, exactly, whatever is shared: rates
-do not change.  The exact run has no more work than that anywhere, so it ends
-no later, as long as less work nowhere makes anything end later, which is so
-without contention, where times are sums and maxima.  Likewise it ends no sooner
-than 1 - ε times the even one.  Hence, without contention,
+The error
+---------
+Let every piece of work (a product, a copy, a message) have at least 1 - ε and at
+most 1 + ε times its size with even shards, and let its time grow with its size, at
+most in proportion. If all work and all latencies took 1 + ε times as long, so
+would everything, exactly, whatever is shared, because rates do not change. The exact
+run has no more work than that anywhere, so it ends no later, provided that less
+work never makes anything end later. Without contention this holds, because times
+are sums and maxima. Likewise the exact run ends no sooner than 1 - ε times the
+even one. Hence, without contention,
 
     |exact - even| <= ε even
 
-Where messages share links this is no theorem: one that ends a little sooner may
-change who shares with whom, as less work can make a list scheduler slower.  The
-largest error that random cases have shown is 1.01 ε (30 x 19 x 274, 4d on 24 ranks
-under six leaves).  The bound that is stated is therefore 2 ε.
+Where messages share links this is no theorem: a message that ends a little sooner
+may change which messages share, as less work can make a list scheduler slower. The
+largest error in random cases is 1.01 ε (30 x 19 x 274, 4d on 24 ranks under six
+leaves). The stated bound is therefore 2 ε.
 
-A pipeline whose number of chunks depends on the size may have c chunks here and
-c' there; its time differs by at most the ratio of the two, which is put on top.
+A pipeline whose number of chunks depends on the size may have c chunks with exact
+and c' chunks with even shards; the ratio of the two is added to the bound.
 """
 
 from collections.abc import Iterator, Sequence
@@ -51,13 +53,13 @@ from quadrille.algorithms.schedule.schedule import Schedule, all_ops
 from quadrille.algorithms.schedule.tensors import Tensor
 
 CONTENTION = 2
-"""What the bound without contention is multiplied by, since links are shared."""
+"""Factor on the bound without contention, because links are shared."""
 EVEN_SHARDS_ABOVE = 4096
-"""Ranks above which shards are even unless told otherwise."""
+"""Number of ranks above which shards are even by default."""
 
 
 def with_even_shards(schedule: Schedule) -> Schedule:
-    """The schedule with shards of mean size; dimensions that go by in panels stay as they are."""
+    """The schedule with shards of mean size; dimensions that are cut in panels stay as they are."""
     panelled = {
         part.dimension
         for tensor in schedule.tensors.values()
@@ -69,7 +71,7 @@ def with_even_shards(schedule: Schedule) -> Schedule:
 
 
 def even_bound(schedule: Schedule, choices: Choices) -> float:
-    """How far the makespan with even shards may be from the exact one, relative to the even one."""
+    """Bound of the difference between the makespans with exact and even shards, relative to the even one."""
     even = with_even_shards(schedule)
     worst = Fraction(0)
     for op in all_ops(schedule):
@@ -80,7 +82,7 @@ def even_bound(schedule: Schedule, choices: Choices) -> float:
 
 @dataclass(frozen=True, slots=True)
 class SizeRatio:
-    """Smallest and largest size over the mean one."""
+    """Smallest and largest size, divided by the mean size."""
 
     low: Fraction = Fraction(1)
     high: Fraction = Fraction(1)
@@ -90,7 +92,7 @@ class SizeRatio:
 
 
 def _sizes(op: Op, schedule: Schedule, even: Schedule, choices: Choices) -> Iterator[SizeRatio]:
-    """How the sizes of all that the op does compare with even ones."""
+    """The ratios of all sizes in an op to the even sizes."""
     tensors = {name: schedule.tensors[name] for name in (*reads(op), *writes(op))}
     for tensor in tensors.values():
         yield _elements(tensor, schedule, even).ratio
@@ -126,10 +128,12 @@ class _Elements:
 
     @property
     def ratio(self) -> SizeRatio:
+        """Smallest and largest block, divided by the mean block."""
         return SizeRatio(self.least / self.mean, self.most / self.mean) if self.mean else SizeRatio()
 
 
 def _elements(tensor: Tensor, schedule: Schedule, even: Schedule) -> _Elements:
+    """Elements of the blocks of a tensor."""
     rows, columns = lengths(tensor.rows, schedule), lengths(tensor.columns, schedule)
     mean_rows, mean_columns = (_mean(part, even) for part in (tensor.rows, tensor.columns))
     least, mean, most = min(rows) * min(columns), mean_rows * mean_columns, max(rows) * max(columns)
@@ -140,22 +144,23 @@ def _elements(tensor: Tensor, schedule: Schedule, even: Schedule) -> _Elements:
 
 
 def _part(part: Part, schedule: Schedule, even: Schedule) -> SizeRatio:
+    """Smallest and largest length of a part, divided by the mean length."""
     mean = _mean(part, even)
     return SizeRatio(min(lengths(part, schedule)) / mean, max(lengths(part, schedule)) / mean)
 
 
 def _mean(part: Part, even: Schedule) -> Fraction:
-    """The length of a part with even shards; of a dimension that goes by in panels, that of the longest one."""
+    """The length of a part with even shards; of a dimension that is cut in panels, the longest panel."""
     return Fraction(max(lengths(part, even)))
 
 
 def _chunked(
     op: Collective, tensors: Sequence[Tensor], schedule: Schedule, even: Schedule, choices: Choices
 ) -> SizeRatio:
-    """Pieces that the collective itself makes of its buffers."""
-    found = sum((_elements(tensor, schedule, even) for tensor in tensors), _Elements(0, Fraction(0), 0))
+    """The ratio of the chunks into which a collective cuts its buffers."""
+    elements = sum((_elements(tensor, schedule, even) for tensor in tensors), _Elements(0, Fraction(0), 0))
     members = schedule.grid.length(op.axis)
-    if isinstance(op, Barrier) or members == 1 or not found.mean:
+    if isinstance(op, Barrier) or members == 1 or not elements.mean:
         return SizeRatio()
     item, kind = schedule.item_bytes(tensors[0].name), collective_kind(op)
     pieces = [
@@ -168,9 +173,9 @@ def _chunked(
             chunk_bytes=choices.of(op.name).chunk_bytes,
             elements=cast(int, elements) if isinstance(op, AllReduce) else None,
         ).pieces
-        for elements in (found.least, found.mean, found.most)
+        for elements in (elements.least, elements.mean, elements.most)
     ]
     chunks = Fraction(max(pieces), min(pieces))
-    least = Fraction(found.least // pieces[0]) / (found.mean / pieces[0])
-    most = Fraction(-(-found.most // pieces[2])) / (found.mean / pieces[2])
+    least = Fraction(elements.least // pieces[0]) / (elements.mean / pieces[0])
+    most = Fraction(-(-elements.most // pieces[2])) / (elements.mean / pieces[2])
     return SizeRatio(least / chunks, most * chunks)

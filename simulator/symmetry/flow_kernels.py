@@ -1,8 +1,8 @@
-"""Refinement and its check flow by flow, compiled: what `refinement.py` and `check.py` do with whole arrays.
+"""Colour refinement and its check flow by flow, compiled: what `refinement.py` and `fold.py` do with whole arrays.
 
-With millions of entries those arrays fill the caches many times over, and going from
-flow to flow takes a tenth of the time; below `MANY` entries, Numba takes longer to load.
-The colours are the same, number by number.
+With millions of entries whole arrays exceed the caches many times over, and
+visiting flow after flow takes a tenth of the time; below `MANY` entries, loading
+Numba takes longer. The colours are the same, number by number.
 """
 
 from typing import NamedTuple
@@ -31,7 +31,13 @@ LAST, MIDDLE, END = np.uint64(30), np.uint64(27), np.uint64(31)
 
 
 class FlowGraph(NamedTuple):
-    """Flows as `Flows` has them; weights of entries, none where all are 1; how many flows cross a link, at most two."""
+    """The flows of `Flows` in the form that kernels take.
+
+    Parameters
+    ----------
+    weights : weights of entries; empty if all are 1
+    users : number of flows that cross each link, at most 2
+    """
 
     sender: Ints
     receiver: Ints
@@ -42,7 +48,15 @@ class FlowGraph(NamedTuple):
 
 
 class RefinementState(NamedTuple):
-    """Colours of flows, ranks and links; what flows see of ranks and links; sums over what these see; colours met."""
+    """Colours, and room for a round.
+
+    Parameters
+    ----------
+    flows, ranks, links : colours
+    as_sender, as_receiver, as_link : hashes of the colours of ranks and links, as flows use them
+    of_rank, of_link : sums of the hashes of the flows of each rank and link
+    met : hash table in which different colours are counted
+    """
 
     flows: Hashes
     ranks: Hashes
@@ -56,9 +70,14 @@ class RefinementState(NamedTuple):
 
 
 class LabelBags(NamedTuple):
-    """Labels and who owns each; of each owner, where its labels are gathered, and its class; the first of each class.
+    """Labels by owner, and room to compare them.
 
-    Then room: for the next place of each owner, the labels gathered, and counts of labels.
+    Parameters
+    ----------
+    owners, labels : each label, and who owns it
+    offsets : where the labels of each owner begin in `gathered`
+    classes, first : class of each owner, and first owner of each class
+    places, gathered, counts : room for the next index of each owner, the labels by owner, and counts of labels
     """
 
     owners: Ints
@@ -72,6 +91,7 @@ class LabelBags(NamedTuple):
 
 
 def _mixed(colour: np.uint64) -> np.uint64:
+    """The finaliser of SplitMix64."""
     colour ^= colour >> LAST
     colour *= FIRST
     colour ^= colour >> MIDDLE
@@ -81,7 +101,7 @@ def _mixed(colour: np.uint64) -> np.uint64:
 
 
 def _begin(g: FlowGraph, c: RefinementState) -> None:
-    """Tells every flow of the links that it alone crosses."""
+    """Adds to every flow the links that only it crosses."""
     for f in range(len(g.sender)):
         for e in range(g.offsets[f], g.offsets[f + 1]):
             if g.users[g.links[e]] == 1:
@@ -90,7 +110,7 @@ def _begin(g: FlowGraph, c: RefinementState) -> None:
 
 
 def _look(c: RefinementState) -> None:
-    """What flows see of ranks and links."""
+    """Computes the hashes of ranks and links that flows use."""
     for r in range(len(c.ranks)):
         c.as_sender[r], c.as_receiver[r] = _mixed(c.ranks[r] + SENDER), _mixed(c.ranks[r] + RECEIVER)
         c.of_rank[r] = 0
@@ -100,7 +120,7 @@ def _look(c: RefinementState) -> None:
 
 
 def _cross(g: FlowGraph, c: RefinementState) -> None:
-    """Colours flows, and adds up what ranks and shared links see of them."""
+    """Colours flows, and sums their hashes for ranks and links."""
     for f in range(len(g.sender)):
         sender, receiver = g.sender[f], g.receiver[f]
         total = THREE * c.flows[f] + c.as_sender[sender] + c.as_receiver[receiver]
@@ -117,15 +137,15 @@ def _cross(g: FlowGraph, c: RefinementState) -> None:
 
 
 def _recolour(g: FlowGraph, c: RefinementState, users: int) -> None:
-    """Colours the links that one flow crosses, or those that two or more do."""
+    """Colours the links that one flow crosses, or those that two or more flows cross."""
     for j in range(len(c.links)):
         if g.users[j] == users:
             c.links[j] = _mixed(THREE * c.links[j] + c.of_link[j])
 
 
 def _distinct(c: RefinementState) -> int:
-    """How many colours the flows have; `met` has room for twice as many, and a power of two of it."""
-    found, zero, mask = 0, 0, len(c.met) - 1
+    """Number of different colours of flows; `met` has room for twice as many, a power of two."""
+    count, zero, mask = 0, 0, len(c.met) - 1
     for i in range(len(c.met)):
         c.met[i] = 0
     for f in range(len(c.flows)):
@@ -137,12 +157,12 @@ def _distinct(c: RefinementState) -> int:
             place = (place + 1) & mask
         if c.met[place] == 0:
             c.met[place] = c.flows[f]
-            found += 1
-    return found + zero
+            count += 1
+    return count + zero
 
 
 def colour(g: FlowGraph, c: RefinementState, part: int) -> int:
-    """A round of refinement, or what comes before the first or after the last; how many classes of flows."""
+    """Executes a round of refinement, or the part before or after all rounds; returns the number of flow classes."""
     if part == BEFORE:
         _begin(g, c)
         return 0
@@ -158,7 +178,7 @@ def colour(g: FlowGraph, c: RefinementState, part: int) -> int:
 
 
 def _gather(b: LabelBags) -> None:
-    """Puts the labels down by owner."""
+    """Sorts the labels by owner."""
     for o in range(len(b.classes)):
         b.places[o] = b.offsets[o]
     for i in range(len(b.owners)):
@@ -167,7 +187,7 @@ def _gather(b: LabelBags) -> None:
 
 
 def first_unlike(b: LabelBags, once: bool) -> int:
-    """The first owner whose bag of labels is not that of the first of its class, or has one twice; -1 for none."""
+    """The first owner whose bag of labels is not that of its class's first owner, or has a label twice; else -1."""
     _gather(b)
     for o in range(len(b.classes)):
         p = b.first[b.classes[o]]
@@ -190,7 +210,7 @@ CALLED = ("colour", "first_unlike")
 
 
 class CompiledRounds:
-    """Rounds of refinement that change the colours of flows, ranks and links which are given in place."""
+    """Rounds of refinement that change the given colours of flows, ranks and links in place."""
 
     def __init__(self, flows: Flows, colours: tuple[Hashes, Hashes, Hashes], weights: Hashes) -> None:
         of_flows, of_ranks, of_links = colours
@@ -200,15 +220,17 @@ class CompiledRounds:
             for part in (flows.sender, flows.receiver, flows.offsets, flows.links)
         )
         sizes = (len(of_ranks), len(of_ranks), len(of_links), len(of_ranks), len(of_links))
-        seen = [np.empty(size, dtype=np.uint64) for size in sizes]
+        buffers = [np.empty(size, dtype=np.uint64) for size in sizes]
         met = np.empty(2 << len(of_flows).bit_length(), dtype=np.uint64)
         self._graph = FlowGraph(sender, receiver, offsets, links, weights, users)
-        self._seen = RefinementState(of_flows, of_ranks, of_links, seen[0], seen[1], seen[2], seen[3], seen[4], met)
+        self._seen = RefinementState(
+            of_flows, of_ranks, of_links, buffers[0], buffers[1], buffers[2], buffers[3], buffers[4], met
+        )
         self._colour = compiled(KERNELS, CALLED)["colour"]
         self._colour(self._graph, self._seen, BEFORE)
 
     def another(self) -> int:
-        """Another round; how many classes of flows there are."""
+        """Executes another round; returns the number of flow classes."""
         return int(self._colour(self._graph, self._seen, ROUND))
 
     def finish(self) -> None:
@@ -217,7 +239,7 @@ class CompiledRounds:
 
 
 def all_bags_equal(owners: Ints, labels: Ints, classes: Ints, first: Ints, *, once: bool) -> bool:
-    """Whether owners of one class have the same bag of labels (and, if asked, each label once)."""
+    """Whether owners of one class have the same bag of labels (and, if asked, no label twice)."""
     offsets = np.concatenate([[0], np.cumsum(np.bincount(owners, minlength=len(classes)))])
     places, gathered = np.empty(len(classes), dtype=np.int64), np.empty(len(labels), dtype=np.int64)
     counts = np.zeros(int(labels.max(initial=0)) + 1, dtype=np.int64)

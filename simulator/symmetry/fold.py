@@ -1,8 +1,35 @@
-"""The exact check of a partition: do members of a class really see the same?
+"""Exact folding: equivalence classes of ranks, links and flows, so that one representative of each is simulated.
 
-Nothing is hashed here.  What a rank, link or flow sees is a bag of labels; all
-bags are sorted at once (of very many, each is counted: `flow_kernels.py`), and each
-is compared with that of the first member of its class, number by number.
+Theory of operation
+-------------------
+A *flow* is what goes from one rank to another over some links, whenever it goes
+(a pattern of communication makes one flow for each pair of ranks); local work on a
+resource that ranks share is a flow from a rank to itself. Colour all ranks, links
+and flows by what they are, then refine, round after round:
+
+    flow  <- its colour, the colours of its sender and receiver, and of its links with shares
+    rank  <- its colour, the colours of the flows it sends, and of the flows it receives
+    link  <- its colour, and the colours of the flows that cross it, with shares
+
+until no class of flows splits; then no other class splits either, because the
+colours of ranks and links follow from the flows. Such a partition is *equitable*:
+if all members of each class are in the same state now, they see the same and do the
+same, so they are in the same state ever after. One rank, flow and link of each class
+are an exact simulation of all, if the flow counts on the link as often as flows of
+its class cross it. Whatever breaks the symmetry (a slow GPU, a degraded link, an
+uneven block, a leaf that is not full) splits classes by itself; a partition that is
+not stable is not exact and is never used.
+
+The check
+---------
+A wrong partition may still give the right makespan. So what the hashes of
+`refinement.py` found is checked without hashes, in every run (`fault`). What a rank,
+link or flow sees is a bag of labels; all bags are sorted at once (very many are
+counted, in `flow_kernels.py`), and each is compared with the bag of the first member
+of its class, number by number.
+
+Source: Grohe, Kersting, Mladenov, Selman, "Dimension Reduction via Colour
+Refinement", ESA 2014.
 """
 
 from collections.abc import Callable
@@ -15,42 +42,42 @@ from quadrille.simulator.symmetry.refinement import refine
 
 
 def fault(partition: Partition, ranks: Columns, flows: Flows, links: Columns) -> str:
-    """Why the partition is not equitable, or empty where it is.
+    """Why the partition is not equitable; empty if it is.
 
     Parameters
     ----------
     ranks, links : attributes that members of a class must share
     """
     parts = (("ranks", partition.ranks, ranks), ("links", partition.links, links))
-    for what, classes, columns in (*parts, ("flows", partition.flows, flows.columns)):
+    for kind, classes, columns in (*parts, ("flows", partition.flows, flows.columns)):
         for name, values in columns.items():
             if not np.array_equal(values, values[firsts(classes)[classes]]):
-                return f"{what} of a class differ in {name}"
+                return f"{kind} of a class differ in {name}"
     first = firsts(partition.flows)[partition.flows]
     for name, ends in (("sender", flows.sender), ("receiver", flows.receiver)):
         seen = partition.ranks[ends]
         if not np.array_equal(seen, seen[first]):
             return f"flows of a class differ in the class of their {name}"
-        if not _alike(ends, partition.flows, partition.ranks, once=True):
+        if not _equal_bags(ends, partition.flows, partition.ranks, once=True):
             return f"ranks of a class differ in the flows of which they are {name}"
     owner, (share, kinds) = flows.entry_flows(), _numbered(flows.shares)
-    if not _alike(owner, partition.links[flows.links] * kinds + share, partition.flows):
+    if not _equal_bags(owner, partition.links[flows.links] * kinds + share, partition.flows):
         return "flows of a class differ in the classes of their links"
-    if not _alike(flows.links, partition.flows[owner] * kinds + share, partition.links):
+    if not _equal_bags(flows.links, partition.flows[owner] * kinds + share, partition.links):
         return "links of a class differ in the classes of the flows that cross them"
     return ""
 
 
 def _numbered(values: Floats) -> tuple[Ints | int, int]:
-    """The values as numbers 0, 1, …, and how many there are."""
+    """The values as numbers 0, 1, …, and how many different values there are."""
     if not len(values) or (values == values[0]).all():
         return 0, 1
-    found, numbers = np.unique(values, return_inverse=True)
-    return numbers, len(found)
+    kinds, numbers = np.unique(values, return_inverse=True)
+    return numbers, len(kinds)
 
 
-def _alike(owners: Ints, labels: Ints, classes: Ints, *, once: bool = False) -> bool:
-    """Whether owners of one class have the same bag of labels (and, if asked, each label once)."""
+def _equal_bags(owners: Ints, labels: Ints, classes: Ints, *, once: bool = False) -> bool:
+    """Whether owners of one class have the same bag of labels (and, if asked, no label twice)."""
     width = int(labels.max(initial=0)) + 1
     assert len(classes) * width < 2**63, "too many classes to number pairs of them by 64 bits"
     if len(owners) >= MANY and width <= MOST_LABELS:
@@ -66,32 +93,32 @@ def _alike(owners: Ints, labels: Ints, classes: Ints, *, once: bool = False) -> 
         return False
     starts = np.cumsum(sizes) - sizes
     label = keys - np.repeat(np.arange(len(classes)) * width, sizes)
-    likewise = np.arange(len(keys)) + np.repeat(starts[first] - starts, sizes)
-    return np.array_equal(label, label[likewise])
+    counterpart = np.arange(len(keys)) + np.repeat(starts[first] - starts, sizes)
+    return np.array_equal(label, label[counterpart])
 
 
 MOST_ROUNDS = 64
-"""Symmetry that is there shows within a few dozen rounds; without it they go on for half the ranks."""
+"""Symmetry shows within a few dozen rounds; without symmetry, rounds go on for half the ranks."""
 
 FEW = 256
-"""Classes that are worth having however few the flows; above, at most a quarter of them."""
+"""Number of classes that is always worth having; above it, at most a quarter of the flows."""
 
 MOST_LABELS = 1 << 22
 """Labels up to which bags of very many labels are compared by counting."""
 RARE = 0.01
-"""A value of an attribute that at most this share of the ranks or links has is named as what breaks symmetry."""
+"""A value that at most this share of the ranks or links has is named as the cause of broken symmetry."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Folding:
-    """Classes 0, 1, … of ranks, flows and links; those of a class behave alike.
+    """Classes 0, 1, … of ranks, flows and links.
 
     Parameters
     ----------
-    ranks, flows, links : class of each; a link that no flow crosses has -1
-    rounds : of refinement
-    folded : whether classes were found; if not, each rank, flow and used link is its own
-    why_not : what keeps them apart where they are not folded, in words; else empty
+    ranks, flows, links : class of each; -1 for a link that no flow crosses
+    rounds : rounds of refinement
+    folded : whether classes were found; if not, each rank, flow and used link is a class by itself
+    why_not : why not, in words; empty if folded
     """
 
     ranks: Ints
@@ -103,10 +130,12 @@ class Folding:
 
     @property
     def rank_classes(self) -> int:
+        """Number of classes of ranks."""
         return int(self.ranks.max(initial=-1)) + 1
 
     @property
     def flow_classes(self) -> int:
+        """Number of classes of flows."""
         return int(self.flows.max(initial=-1)) + 1
 
 
@@ -116,9 +145,9 @@ class QuotientGraph:
 
     Parameters
     ----------
-    flows : between classes of ranks, over classes of links; a share is what all flows of the class together
-        take of one link, for a unit of each of them; no columns
-    rank_of, flow_of, link_of : a member of each class (the first one)
+    flows : flows between classes of ranks, over classes of links; a share is what all flows of the class together take
+        of one link for a unit of each of them; no columns
+    rank_of, flow_of, link_of : the first member of each class
     """
 
     flows: Flows
@@ -135,9 +164,9 @@ def fold(
     rank_name: Callable[[int], str] = "rank {}".format,
     link_name: Callable[[int], str] = "link {}".format,
 ) -> Folding:
-    """The coarsest equitable partition; everything by itself where that is not worth it or does not settle.
+    """The coarsest equitable partition; every class has one member if that is not worth it or does not settle.
 
-    A ring of six under two switches of three: rank 0 is like rank 3.
+    A ring of six under two switches of three: rank 0 is equivalent to rank 3.
 
     >>> offsets = np.array([0, 1, 2, 4, 5, 6, 8])  # each sender has a link, each switch one to the other
     >>> crossed = np.array([0, 1, 2, 6, 3, 4, 5, 7])
@@ -148,11 +177,11 @@ def fold(
 
     Parameters
     ----------
-    ranks : what tells ranks apart, a number of 64 bits each: the shape of its program (all but its peers),
-        speed, sizes of its blocks, who else lives where it does, and so on [ranks]
-    flows : every flow there may ever be; no two that a rank sends alike in all columns
-    links : what tells links apart: bandwidth [links]
-    rank_name, link_name : for `why_not`
+    ranks : attributes that distinguish ranks, 64-bit numbers: the shape of its program (all but its peers), speed,
+        sizes of its blocks, number of ranks at its place, and so on [ranks]
+    flows : every flow that may ever exist; no two flows of one sender agree in all columns
+    links : attributes that distinguish links: bandwidth [links]
+    rank_name, link_name : names for `why_not`
     """
     if not flows.count:
         return unfolded(_length(ranks), flows, _length(links), "nothing is sent")
@@ -160,10 +189,12 @@ def fold(
     link_columns = {name: values[used] for name, values in links.items()}
     refined = refine(ranks, near, link_columns, most_rounds=MOST_ROUNDS, most_classes=max(FEW, flows.count // 4))
     if refined.settled and refined.classes < flows.count:
-        found = Partition(_labelled(refined.ranks), _labelled(refined.flows), _labelled(refined.links))
-        problem = fault(found, ranks, near, link_columns)
+        partition = Partition(_labelled(refined.ranks), _labelled(refined.flows), _labelled(refined.links))
+        problem = fault(partition, ranks, near, link_columns)
         if not problem:
-            return Folding(found.ranks, found.flows, _spread(found.links, used, _length(links)), refined.rounds, True)
+            return Folding(
+                partition.ranks, partition.flows, _spread(partition.links, used, _length(links)), refined.rounds, True
+            )
     elif refined.settled:
         problem = "no two flows are alike"
     else:
@@ -180,18 +211,18 @@ def fold(
 
 
 def unfolded(ranks: int, flows: Flows, links: int, why_not: str = "") -> Folding:
-    """Every rank, flow and used link by itself."""
+    """Every rank, flow and used link as a class by itself."""
     used, _ = _used_links(flows, links)
-    own = _spread(np.arange(len(used)), used, links)
-    return Folding(np.arange(ranks), np.arange(flows.count), own, why_not=why_not)
+    own_classes = _spread(np.arange(len(used)), used, links)
+    return Folding(np.arange(ranks), np.arange(flows.count), own_classes, why_not=why_not)
 
 
 def quotient(folding: Folding, flows: Flows) -> QuotientGraph:
     """The flows between classes.
 
     >>> both = Flows(np.array([0, 1]), np.array([1, 0]), np.array([0, 1, 2]), np.array([0, 0]), np.ones(2))
-    >>> one = quotient(fold({"speed": np.ones(2)}, both, {"bandwidth": np.ones(1)}), both)
-    >>> one.flows.sender.tolist(), one.flows.receiver.tolist(), one.flows.shares.tolist()
+    >>> graph = quotient(fold({"speed": np.ones(2)}, both, {"bandwidth": np.ones(1)}), both)
+    >>> graph.flows.sender.tolist(), graph.flows.receiver.tolist(), graph.flows.shares.tolist()
     ([0], [0], [2.0])
     """
     used = folding.links >= 0
@@ -204,22 +235,23 @@ def quotient(folding: Folding, flows: Flows) -> QuotientGraph:
     width = max(1, len(link_of))
     keys, where = np.unique(owner * width + folding.links[flows.links[entries]], return_inverse=True)
     owners, links = np.divmod(keys, width)
-    between = Flows(
+    flows_between = Flows(
         folding.ranks[flows.sender[flow_of]],
         folding.ranks[flows.receiver[flow_of]],
         np.concatenate([[0], np.cumsum(np.bincount(owners, minlength=len(flow_of)))]),
         links,
         np.bincount(where, flows.shares[entries], minlength=len(keys)).astype(np.float64),
     )
-    return QuotientGraph(between, rank_of, flow_of, link_of)
+    return QuotientGraph(flows_between, rank_of, flow_of, link_of)
 
 
 def _length(columns: Columns) -> int:
+    """Number of ranks or links that have these attributes."""
     return len(next(iter(columns.values())))
 
 
 def _used_links(flows: Flows, links: int) -> tuple[Ints, Flows]:
-    """The links that some flow crosses, and the flows with these numbered 0, 1, …."""
+    """The links that some flow crosses, and the flows with these links numbered 0, 1, …."""
     crossed = np.zeros(links, dtype=bool)
     crossed[flows.links] = True
     number = np.cumsum(crossed) - 1
@@ -227,27 +259,28 @@ def _used_links(flows: Flows, links: int) -> tuple[Ints, Flows]:
 
 
 def _spread(values: Ints, used: Ints, links: int) -> Ints:
+    """The values of the used links as values of all links; -1 for unused links."""
     spread = np.full(links, -1, dtype=np.int64)
     spread[used] = values
     return spread
 
 
 def _labelled(colours: Hashes) -> Ints:
-    """Colours as numbers 0, 1, … in the order in which they first come up."""
-    found, first, numbers = np.unique(colours, return_index=True, return_inverse=True)
-    order = np.empty(len(found), dtype=np.int64)
-    order[np.argsort(first)] = np.arange(len(found))
+    """Colours as numbers 0, 1, … in the order of their first occurrence."""
+    kinds, first, numbers = np.unique(colours, return_index=True, return_inverse=True)
+    order = np.empty(len(kinds), dtype=np.int64)
+    order[np.argsort(first)] = np.arange(len(kinds))
     return order[numbers]
 
 
 def _odd_one(columns: Columns, name: Callable[[int], str]) -> str:
-    """A rank or link that has a value of an attribute which hardly any other has, in words."""
+    """A rank or link with a value of an attribute that hardly any other has, in words."""
     for attribute, values in columns.items():
-        found, first, counts = np.unique(values, return_index=True, return_counts=True)
-        if len(found) < 2:
+        kinds, first, counts = np.unique(values, return_index=True, return_counts=True)
+        if len(kinds) < 2:
             continue
         rarest = int(np.argmin(counts))
         if counts[rarest] <= max(1, RARE * len(values)):
-            others = f" and {counts[rarest] - 1} more differ" if counts[rarest] > 1 else " differs"
-            return f"{name(int(first[rarest]))}{others} in {attribute}"
+            suffix = f" and {counts[rarest] - 1} more differ" if counts[rarest] > 1 else " differs"
+            return f"{name(int(first[rarest]))}{suffix} in {attribute}"
     return ""

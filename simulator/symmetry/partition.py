@@ -1,4 +1,4 @@
-"""What is folded, ranks with their flows over links, and a partition of these into classes."""
+"""Data types of folding: flows over links, attributes, a partition into classes, and the constants of colour hashes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 Columns = Mapping[str, NDArray[np.generic]]
-"""What is known of each rank, link or flow: name of an attribute to its values."""
+"""Attributes of ranks, links or flows: values by name of the attribute."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -20,11 +20,11 @@ class Flows:
 
     Parameters
     ----------
-    sender, receiver : rank of each flow [flows]; the same for work of a rank by itself
+    sender, receiver : rank at each end of a flow; equal for a rank's own work [flows]
     offsets : flow f has the entries offsets[f] .. offsets[f + 1] - 1 [flows + 1]
-    links, shares : what a unit of the flow takes of which link; a link at most once in a flow [entries]
-    columns : whatever tells flows apart beside these: in which steps of its sender's and receiver's programs, size,
-        latency, weight, cap; no two flows that one rank sends may agree in all of it, nor two that it receives
+    links, shares : what a unit of the flow takes of which link; a link occurs at most once in a flow [entries]
+    columns : other attributes that distinguish flows: steps of the sender's and receiver's programs, size, latency,
+        weight, cap; no two flows of one sender agree in all of them, nor two flows of one receiver
     """
 
     sender: Ints
@@ -36,6 +36,7 @@ class Flows:
 
     @property
     def count(self) -> int:
+        """Number of flows."""
         return len(self.sender)
 
     def entry_flows(self) -> Ints:
@@ -66,7 +67,7 @@ def firsts(classes: Ints) -> Ints:
 Hashes = NDArray[np.uint64]
 
 MANY = 1 << 20
-"""Entries from which on loading Numba pays."""
+"""Number of entries from which on loading Numba pays."""
 
 GOLDEN = 0x9E3779B97F4A7C15
 

@@ -1,14 +1,14 @@
-"""What the ranks of a schedule do, and who sends to whom, for all of them at once.
+"""What the ranks of a schedule do, and who sends to whom, for all ranks at once.
 
-Two ranks have the same *colour* if they do the same ops, with the same sizes in
-the same steps, whoever their peers are.  Who sends to whom is listed by lane
-(`channels.py`), with a label that says in which steps of which patterns.  A pattern
-is all that collectives of one kind, algorithm, root and number of pieces do on a
-lane, so a schedule of a hundred layers has no more patterns than one of a single layer.
+Two ranks have the same *label* if they execute the same ops, with the same sizes in
+the same steps, whoever their peers are. Who sends to whom is listed by lane
+(`channels.py`), with a label that says in which steps of which patterns. A
+*pattern* is all that collectives of one kind, algorithm, root and number of pieces
+do on a lane, so a schedule of a hundred layers has no more patterns than one layer.
 
-Both are what exact folding starts from (`fold.py`): colours may be finer than
-needed, never coarser.  An op depends on a few axes only, and is looked at once
-for each combination of coordinates along these.
+Exact folding starts from both (`fold.py`). Labels may be finer than needed, never
+coarser. An op depends on few axes, and is analysed once for each combination of
+coordinates along these.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 
 from quadrille.algorithms.analysis.coordinate_dependence import Dependence
-from quadrille.algorithms.analysis.copies import local_copies
 from quadrille.algorithms.analysis.labels import Ints, numbered
 from quadrille.algorithms.analysis.op_plans import wires_of
+from quadrille.algorithms.analysis.storage import local_copies
 from quadrille.algorithms.analysis.traffic import Traffic, traffic
 from quadrille.algorithms.collectives.choices import Choices
 from quadrille.algorithms.schedule.grid import AXES, Axis
@@ -58,46 +58,46 @@ from quadrille.simulator.symmetry.signatures import (
 )
 
 EndKinds = Callable[[Collective], tuple[int, ...]]
-"""A number for each member of a collective's groups, the same for those that end together; none where all do."""
+"""A number for each member of a collective's groups, equal for members that end together; empty if all do."""
 LISTED = 1 << 23
-"""More are not worth listing: each rank talks to hundreds, and every transfer between classes is simulated anyway."""
+"""Number of channel uses above which listing does not pay: each rank talks to hundreds of others."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Patterns(Channels):
-    """Colours of ranks, and channels.
+    """Labels of ranks, and channels.
 
     Parameters
     ----------
-    colours : of each rank
-    turns : what all ranks that have a loop do in each of its turns, by where it stands: the same numbers, the same
-        sizes, peers and roots; only the turns that all of them take
+    labels : label of each rank
+    iterations : what all ranks that have a loop do in each of its iterations, by position of the loop: equal numbers
+        mean equal sizes, peers and roots; only the iterations that all ranks execute
     """
 
-    colours: Ints
-    turns: dict[LoopPosition, list[int]]
+    labels: Ints
+    iterations: dict[LoopPosition, list[int]]
 
 
 def patterns(schedule: Schedule, choices: Choices, kinds_of_members: EndKinds) -> Patterns | None:
-    """The patterns of a schedule; None where there are too many channels to list.
+    """The patterns of a schedule; None if there are too many channels to list.
 
     Parameters
     ----------
-    kinds_of_members : which members of a collective end at times of their own, whatever steps they do
+    kinds_of_members : which members of a collective end at different times, whatever steps they take
     """
-    found = _PatternSearch(schedule, choices, kinds_of_members)
-    found.look()
-    return found.result()
+    search = _PatternSearch(schedule, choices, kinds_of_members)
+    search.visit()
+    return search.result()
 
 
 class _PatternSearch:
-    """Goes through every program once and collects colours and uses of channels."""
+    """Visits every program once and collects labels and uses of channels."""
 
     def __init__(self, schedule: Schedule, choices: Choices, kinds_of_members: EndKinds) -> None:
         self.schedule = schedule
         self._choices, self._kinds_of_members = choices, kinds_of_members
         self._grid = schedule.grid
-        self._colours = RankLabels(schedule.grid)
+        self._labels = RankLabels(schedule.grid)
         self._members: dict[Key, MemberKinds] = {}
         self._uses = ChannelUses(schedule.grid)
         self._noted: set[Key] = set()
@@ -105,143 +105,161 @@ class _PatternSearch:
 
     # Programs
 
-    def look(self) -> None:
-        """Every op at every moment that differs, for the ranks that follow one program for the same number of turns."""
-        for position, (ranks, place) in enumerate(self._alike_programs()):
-            self._colours.of_rank[ranks] = position
-            looks = Signatures(self.schedule, partial(self._look_at, ranks))
-            self._turns.append(looks.turns(self.schedule.program(place), place))
+    def visit(self) -> None:
+        """Visits every op at all loop indices that differ, for the ranks of one program and number of iterations."""
+        for position, (ranks, place) in enumerate(self._programs()):
+            self._labels.of_rank[ranks] = position
+            signatures = Signatures(self.schedule, partial(self._analyse, ranks))
+            self._turns.append(signatures.iterations(self.schedule.program(place), place))
 
-    def turns(self) -> dict[LoopPosition, list[int]]:
-        """What all ranks that have a loop do together in each of its turns."""
-        found = {}
-        for loop in dict.fromkeys(loop for turns in self._turns for loop in turns):
-            together = zip(*(turns[loop] for turns in self._turns if loop in turns), strict=False)
-            found[loop] = numbered(list(together)).tolist()
-        return found
+    def iterations(self) -> dict[LoopPosition, list[int]]:
+        """What all ranks that have a loop do together in each of its iterations."""
+        iterations = {}
+        for loop in dict.fromkeys(loop for iterations in self._turns for loop in iterations):
+            numbers_of_programs = zip(
+                *(iterations[loop] for iterations in self._turns if loop in iterations), strict=False
+            )
+            iterations[loop] = numbered(list(numbers_of_programs)).tolist()
+        return iterations
 
-    def _alike_programs(self) -> Iterator[tuple[Ints, Coordinates]]:
+    def _programs(self) -> Iterator[tuple[Ints, Coordinates]]:
+        """Ranks that follow one program for the same number of iterations, with coordinates of the program."""
         axes: set[Axis] = {role.axis for role in self.schedule.roles if role.axis is not None}
         for role in self.schedule.roles:
             axes |= loop_count_axes(role.program)
         chosen = sorted(axes)
         for coordinates in product(*(range(self._grid.length(axis)) for axis in chosen)):
-            given = dict(zip(chosen, coordinates, strict=True))
+            chosen_coordinates = dict(zip(chosen, coordinates, strict=True))
             ranks = np.arange(self._grid.size)
-            for axis, coordinate in given.items():
-                ranks = ranks[self._colours.coordinates[axis][ranks] == coordinate]
-            yield ranks, Coordinates(self._grid, self.schedule.sizes, {axis: given.get(axis, 0) for axis in AXES})
+            for axis, coordinate in chosen_coordinates.items():
+                ranks = ranks[self._labels.coordinates[axis][ranks] == coordinate]
+            yield (
+                ranks,
+                Coordinates(self._grid, self.schedule.sizes, {axis: chosen_coordinates.get(axis, 0) for axis in AXES}),
+            )
 
     # Ops
 
-    def _look_at(self, ranks: Ints, op: Op, moment: Coordinates, needed: Dependence) -> Key:
-        """Notes what an op does to colours and channels; equal for moments at which it does the same on all ranks."""
+    def _analyse(self, ranks: Ints, op: Op, moment: Coordinates, dependence: Dependence) -> Key:
+        """Adds an op to labels and channels; equal results mean that it does the same on all ranks."""
         if not isinstance(op, Communication):
             tensors = [self.schedule.tensors[name] for name in dict.fromkeys((*reads(op), *writes(op)))]
-            values, by = self._colours.looked_at(
-                needed, moment, ranks, lambda place: tuple(tensor.block(place).shape for tensor in tensors)
+            values, by = self._labels.by_kind(
+                dependence, moment, ranks, lambda place: tuple(tensor.block(place).shape for tensor in tensors)
             )
-            return self._told_apart(by, values)
+            return self._distinguish(by, values)
         if self._grid.length(op.axis) == 1:
-            values, by = self._colours.looked_at(needed, moment, ranks, lambda place: self._alone(op, place))
-            return self._told_apart(by, values)
+            values, by = self._labels.by_kind(dependence, moment, ranks, lambda place: self._alone(op, place))
+            return self._distinguish(by, values)
         if isinstance(op, Send | Receive | Shift):
-            return self._point_to_point(op, moment, needed, ranks)
+            return self._peer_to_peer(op, moment, dependence, ranks)
         assert isinstance(op, Collective)
-        return self._collective(op, moment, needed, ranks)
+        return self._collective(op, moment, dependence, ranks)
 
-    def _told_apart(self, by: RanksByKind, values: Sequence[Key]) -> Key:
-        self._colours.told_apart(by, numbered(values).tolist())
+    def _distinguish(self, by: RanksByKind, values: Sequence[Key]) -> Key:
+        """Gives ranks with different values different labels."""
+        self._labels.distinguish(by, numbered(values).tolist())
         return tuple(values)
 
     def _alone(self, op: CommunicationOp, place: Coordinates) -> Key:
+        """The local copies of a rank that is alone in its group."""
         return local_copies(op, self.schedule, place, traffic(op, self.schedule, place, self._choices))
 
-    def _collective(self, op: Collective, moment: Coordinates, needed: Dependence, ranks: Ints) -> Key:
-        """One look for each kind of group; its members differ in what `MemberKinds` says."""
-        axes = set(needed.axes) - {op.axis}
+    def _collective(self, op: Collective, moment: Coordinates, dependence: Dependence, ranks: Ints) -> Key:
+        """Adds a collective, analysed once for each kind of group; members differ by `MemberKinds`."""
+        axes = set(dependence.axes) - {op.axis}
         if not same_on_all_members(op, self.schedule):
             axes.add(op.axis)
-            needed = replace(needed, distinct_axes=needed.distinct_axes | {op.axis})
+            dependence = replace(dependence, distinct_axes=dependence.distinct_axes | {op.axis})
         patterns_of: dict[Key, tuple[str, Key]] = {}
 
-        def look(place: Coordinates) -> Key:
-            moved = traffic(op, self.schedule, place, self._choices)
-            assert moved is not None
-            key, even = self._pattern(op, moved), equal_pieces(moved)
-            sizes = (key, moved.edges[:2] if even else (moved.edges, moved.receive_edges))
-            patterns_of[sizes] = wires_of(op, moved), key
+        def analyse(place: Coordinates) -> Key:
+            sent = traffic(op, self.schedule, place, self._choices)
+            assert sent is not None
+            key, even = self._pattern(op, sent), equal_pieces(sent)
+            sizes = (key, sent.edges[:2] if even else (sent.edges, sent.receive_edges))
+            patterns_of[sizes] = wires_of(op, sent), key
             return sizes
 
-        values, by = self._colours.looked_at(needed, moment, ranks, look, axes)
+        values, by = self._labels.by_kind(dependence, moment, ranks, analyse, axes)
         sizes = numbered(values).tolist()
-        once = op.axis, by, tuple(sizes), tuple(patterns_of[value] for value in values)
-        if once not in self._noted:
-            self._noted.add(once)
-            self._colours.told_apart(by, sizes)
-            self._group_members(op.axis, by, sizes, dict(zip(sizes, once[-1], strict=True)))
+        seen_key = op.axis, by, tuple(sizes), tuple(patterns_of[value] for value in values)
+        if seen_key not in self._noted:
+            self._noted.add(seen_key)
+            self._labels.distinguish(by, sizes)
+            self._group_members(op.axis, by, sizes, dict(zip(sizes, seen_key[-1], strict=True)))
         return tuple(values)
 
     def _group_members(
         self, axis: Axis, by: RanksByKind, sizes: Sequence[int], patterns_of: dict[int, tuple[str, Key]]
     ) -> None:
-        """Notes who uses which lane in the groups of each size, and tells members apart."""
-        size, own = np.array(sizes)[by.which], self._colours.coordinates[axis][by.ranks]
+        """Adds the uses of lanes by the groups of each size, and distinguishes their members."""
+        size, member = np.array(sizes)[by.which], self._labels.coordinates[axis][by.ranks]
         kinds = np.zeros(len(by.ranks), dtype=np.int64)
         for number, (wires, key) in patterns_of.items():
-            here = np.flatnonzero(size == number)
-            kinds[here] = self._members[key].kinds[own[here]]
-            first = by.ranks[here] - own[here] * self._grid.stride(axis)
+            ranks_of_size = np.flatnonzero(size == number)
+            kinds[ranks_of_size] = self._members[key].kinds[member[ranks_of_size]]
+            first = by.ranks[ranks_of_size] - member[ranks_of_size] * self._grid.stride(axis)
             self._uses.by_groups(axis, wires, key, self._members[key], first)
-        self._colours.split(by.ranks, kinds)
+        self._labels.split(by.ranks, kinds)
 
-    def _pattern(self, op: Collective, moved: Traffic) -> Key:
-        lowered, even, kinds = moved.lowered, equal_pieces(moved), self._kinds_of_members(op)
-        key = (type(op), lowered.algorithm, lowered.members, lowered.pieces, lowered.steps, moved.root, even, kinds)
+    def _pattern(self, op: Collective, sent: Traffic) -> Key:
+        """The key of a collective's pattern, whose members are analysed once."""
+        lowered, even, kinds = sent.lowered, equal_pieces(sent), self._kinds_of_members(op)
+        key = (type(op), lowered.algorithm, lowered.members, lowered.pieces, lowered.steps, sent.root, even, kinds)
         if key not in self._members:
             marks = np.array(kinds) if kinds else np.zeros(lowered.members, dtype=np.int64)
             if isinstance(op, Broadcast | Reduce):
-                marks = 2 * marks + (np.arange(lowered.members) == moved.root)
+                marks = 2 * marks + (np.arange(lowered.members) == sent.root)
             self._members[key] = MemberKinds.of(lowered, marks, even=even)
         return key
 
-    def _point_to_point(self, op: Send | Receive | Shift, moment: Coordinates, needed: Dependence, ranks: Ints) -> Key:
+    def _peer_to_peer(
+        self, op: Send | Receive | Shift, moment: Coordinates, dependence: Dependence, ranks: Ints
+    ) -> Key:
+        """Adds a send, a receive or a shift."""
         stride = self._grid.stride(op.axis)
-        needed = replace(needed, distinct_axes=needed.distinct_axes | {op.axis})
-        values, by = self._colours.looked_at(needed, moment, ranks, lambda place: self._peers(op, place))
-        loops = tuple((loop, moment.indices.get(loop)) for loop in sorted(needed.loops))
-        first = ranks - self._colours.coordinates[op.axis][ranks] * stride
+        dependence = replace(dependence, distinct_axes=dependence.distinct_axes | {op.axis})
+        values, by = self._labels.by_kind(dependence, moment, ranks, lambda place: self._peers(op, place))
+        loops = tuple((loop, moment.indices.get(loop)) for loop in sorted(dependence.loops))
+        first = ranks - self._labels.coordinates[op.axis][ranks] * stride
         to, sender = (np.array([-1 if peers[side] is None else peers[side] for peers in values]) for side in (0, 1))
-        goes, comes = (to[by.which] >= 0), (sender[by.which] >= 0)
+        sends, receives = (to[by.which] >= 0), (sender[by.which] >= 0)
         event = type(op), op.name, loops
         receivers, senders = ((first + peer[by.which] * stride) for peer in (to, sender))
-        self._uses.singly(lane(op), ranks[goes], receivers[goes], (*event, "sends"))
-        self._uses.singly(lane(op), senders[comes], ranks[comes], (*event, "receives"))
+        self._uses.point_to_point(lane(op), ranks[sends], receivers[sends], (*event, "sends"))
+        self._uses.point_to_point(lane(op), senders[receives], ranks[receives], (*event, "receives"))
         kinds = [(to is None, sender is None, to == sender, *sizes) for to, sender, *sizes in values]
-        self._colours.told_apart(by, numbered(kinds).tolist())
+        self._labels.distinguish(by, numbered(kinds).tolist())
         return tuple(values)
 
     def _peers(self, op: Send | Receive | Shift, place: Coordinates) -> tuple[Any, ...]:
-        """Whom the rank sends to and receives from, and how much."""
-        moved = traffic(op, self.schedule, place, self._choices)
-        local = local_copies(op, self.schedule, place, moved)
-        if moved is None:
+        """Where the rank sends to and receives from, and how much."""
+        sent = traffic(op, self.schedule, place, self._choices)
+        local = local_copies(op, self.schedule, place, sent)
+        if sent is None:
             return None, None, local, 0, 0
-        (exchange,) = moved.exchanges()
+        (exchange,) = sent.exchanges()
         return exchange.send_to, exchange.receive_from, local, exchange.sent, exchange.received
 
     def result(self) -> Patterns | None:
-        """All colours and channels, once everything was looked at."""
+        """All labels and channels, after `visit`."""
         if self._uses.count() > LISTED:
             return None
-        found = self._uses.channels()
+        channels = self._uses.channels()
         return Patterns(
-            found.lanes, found.lane, found.sender, found.receiver, found.label, self._colours.of_rank, self.turns()
+            channels.lanes,
+            channels.lane,
+            channels.sender,
+            channels.receiver,
+            channels.label,
+            self._labels.of_rank,
+            self.iterations(),
         )
 
 
 def same_on_all_members(op: Collective, schedule: Schedule) -> bool:
-    """Whether each member of a group moves the same pieces of the same buffer."""
+    """Whether all members of a group send the same pieces of the same buffer."""
     match op:
         case AllToAll():
             return False

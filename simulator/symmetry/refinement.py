@@ -1,4 +1,12 @@
-"""What is folded, ranks with their flows over links, and a partition of these into classes."""
+"""Colour refinement by hashes: the rounds, and where symmetry broke first.
+
+A colour is a 64-bit hash. What is ordered (sender, receiver) is salted; bags (links
+of a flow, flows of a link) are sums of mixed colours. Collisions are unlikely and
+not trusted: `fold.py` checks the result.
+
+Source of the mixing function: the finaliser of SplitMix64, Steele, Lea, Flood,
+"Fast Splittable Pseudorandom Number Generators", OOPSLA 2014.
+"""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -29,8 +37,8 @@ class Refined:
 
     Parameters
     ----------
-    settled : no class has split in the last round
-    classes : of flows
+    classes : number of classes of flows
+    settled : whether no class split in the last round
     alone : the first rank that was a class by itself, and after how many rounds; None if there was none
     """
 
@@ -44,10 +52,10 @@ class Refined:
 
 
 def refine(ranks: Columns, flows: Flows, links: Columns, *, most_rounds: int, most_classes: int) -> Refined:
-    """Rounds of refinement until no class splits, or there are too many of either.
+    """Rounds of refinement until no class splits, or there are too many rounds or classes.
 
-    A link that one flow crosses tells that flow nothing after the beginning, so
-    it waits for its colour until the end; most links of a cluster are such.
+    A link that one flow crosses tells that flow nothing after the first round, so
+    it is coloured at the end; most links of a cluster are such.
     """
     colours = Refined(_coloured(ranks), _coloured(flows.columns, flows.count), _coloured(links))
     rounds = _compiled_rounds(flows, colours) if len(flows.links) >= MANY else _ArrayRounds(flows, colours)
@@ -82,9 +90,9 @@ def _compiled_rounds(flows: Flows, colours: Refined) -> Rounds:
 
 
 class _ArrayRounds:
-    """The rounds with whole arrays: sums over the links of each flow, the flows of each link, and those of each rank.
+    """The rounds with whole arrays: sums over the links of each flow, and the flows of each link and each rank.
 
-    Links that one flow crosses (its own) are kept apart from those that several share.
+    Links that one flow crosses are kept apart from links that several flows share.
     """
 
     def __init__(self, flows: Flows, colours: Refined) -> None:
@@ -106,7 +114,7 @@ class _ArrayRounds:
         colours.flows += self.own_links_of_flows(_mixed(colours.links + LINK))
 
     def another(self) -> int:
-        """Another round; how many classes of flows there are."""
+        """Executes another round; returns the number of flow classes."""
         colours = self._colours
         colours.flows = _mixed(
             3 * colours.flows
@@ -127,59 +135,63 @@ class _ArrayRounds:
         self.recolour_own(self._colours.links, self._colours.flows)
 
     def own_links_of_flows(self, links: Hashes) -> Hashes:
+        """Sums over the links that only one flow crosses, for each flow."""
         own, owner, weights = self._own
         return _sums(links[own] * weights, _offsets(owner, self._flows))
 
     def links_of_flows(self, links: Hashes) -> Hashes:
+        """Sums over the shared links of each flow."""
         seen = _mixed(links[self._links] + LINK)
         return _sums(seen[self._crossed] * self._weights, self._offsets)
 
     def recolour(self, links: Hashes, flows: Hashes) -> None:
-        """Give the links that several flows share the colours that follow from those of the flows."""
+        """Colours the links that several flows share."""
         seen = _mixed(flows + CROSSING)[self._crossing] * self._weights_by_link
         links[self._links] = _mixed(3 * links[self._links] + _sums(seen, self._link_offsets))
 
     def recolour_own(self, links: Hashes, flows: Hashes) -> None:
-        """Give the other links theirs."""
+        """Colours the links that one flow crosses."""
         own, owner, weights = self._own
         links[own] = _mixed(3 * links[own] + _mixed(flows + CROSSING)[owner] * weights)
 
     def sent(self, flows: Hashes) -> Hashes:
+        """Sums over the flows that each rank sends."""
         return _sums(flows[self._sent], self._sent_offsets)
 
     def received(self, flows: Hashes) -> Hashes:
+        """Sums over the flows that each rank receives."""
         return _sums(flows[self._received], self._received_offsets)
 
 
 def _weights(shares: Floats) -> Hashes:
-    """An odd factor for each share; bags take a colour as often."""
+    """An odd factor for each share, with which a bag takes a colour."""
     if (shares == 1.0).all():
         return np.ones(len(shares), dtype=np.uint64)
     return _mixed(np.ascontiguousarray(shares).view(np.uint64) + SHARE) | np.uint64(1)
 
 
 def _offsets(owners: Ints, count: int) -> Ints:
-    """Where the entries of each owner begin, and the last ones end."""
+    """Where the entries of each owner begin, and where the last ones end."""
     return np.concatenate([[0], np.cumsum(np.bincount(owners, minlength=count))])
 
 
 def _grouped(owners: Ints, count: int) -> tuple[Ints, Ints]:
-    """Positions ordered by owner, and where each owner's begin."""
+    """Indices sorted by owner, and where those of each owner begin."""
     entries = max(1, len(owners))
     order = np.sort(owners * entries + np.arange(len(owners))) % entries  # four times as fast as argsort
     return order, _offsets(owners, count)
 
 
 def _sums(values: Hashes, offsets: Ints) -> Hashes:
-    """Sums of values[offsets[i] : offsets[i + 1]], around 2^64."""
+    """Sums of values[offsets[i] : offsets[i + 1]], modulo 2^64."""
     running = np.zeros(len(values) + 1, dtype=np.uint64)
     np.cumsum(values, out=running[1:])
-    found: Hashes = running[offsets[1:]] - running[offsets[:-1]]
-    return found
+    sums: Hashes = running[offsets[1:]] - running[offsets[:-1]]
+    return sums
 
 
 def _mixed(colours: Hashes) -> Hashes:
-    """Each colour to one that looks random; what is given is used up."""
+    """The hash of each colour; the argument is overwritten."""
     colours ^= colours >> np.uint64(30)
     colours *= np.uint64(0xBF58476D1CE4E5B9)
     colours ^= colours >> np.uint64(27)
@@ -189,7 +201,7 @@ def _mixed(colours: Hashes) -> Hashes:
 
 
 def _coloured(columns: Columns, count: int = 0) -> Hashes:
-    """One colour for all the columns of a thing; -0 and 0 are one number."""
+    """One colour for all attributes of a thing; -0 and 0 are the same number."""
     colours = np.zeros(count or len(next(iter(columns.values()))), dtype=np.uint64)
     for values in columns.values():
         numbers = np.asarray(values, dtype=np.float64 if values.dtype == np.float64 else np.int64) + 0
@@ -198,12 +210,13 @@ def _coloured(columns: Columns, count: int = 0) -> Hashes:
 
 
 def _distinct(colours: Hashes) -> int:
+    """Number of different colours."""
     ordered = np.sort(colours)
     return int(np.count_nonzero(ordered[1:] != ordered[:-1])) + min(1, len(ordered))
 
 
 def _alone(colours: Hashes, rounds: int) -> tuple[int, int] | None:
-    """The first one whose colour no other has."""
+    """The first rank whose colour no other rank has, with the number of rounds."""
     ordered = np.sort(colours)
     differs = np.concatenate([[True], ordered[1:] != ordered[:-1], [True]])
     single = ordered[differs[1:] & differs[:-1]]

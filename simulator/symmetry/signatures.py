@@ -1,8 +1,8 @@
-"""What the ranks that follow one program do, op by op and turn by turn.
+"""Signatures of what ranks do, op by op and iteration by iteration, and labels of ranks with different signatures.
 
-A loop is known by where it stands: `i#0` is the first loop over i of a program, and
-`i#0[3]/j#1` the second loop over j in the fourth turn of that one.  So the loops of two
-programs can be told to be the same.
+A loop is known by its position: `i#0` is the first loop over i of a program, and
+`i#0[3]/j#1` the second loop over j in iteration 3 of that loop. So the loops of two
+programs can be identified with each other.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -23,24 +23,24 @@ from quadrille.algorithms.schedule.schedule import Schedule
 Key = Hashable
 
 LoopPosition = str
-"""Where a loop stands."""
+"""The position of a loop."""
 
 
-def loop_position(program: Program, at: int, within: str = "") -> LoopPosition:
-    """Where the loop stands that is an entry of a program, or of the body of a loop.
+def loop_position(program: Program, at: int, prefix: str = "") -> LoopPosition:
+    """The position of the loop that is an entry of a program, or of the body of a loop.
 
     >>> body = Repeat("j", 2, ())
-    >>> loop_position((body, Repeat("i", 3, ()), body), 2, within="k#0[1]/")
+    >>> loop_position((body, Repeat("i", 3, ()), body), 2, prefix="k#0[1]/")
     'k#0[1]/j#1'
     """
     entry = program[at]
     assert isinstance(entry, Repeat)
     before = sum(isinstance(other, Repeat) and other.loop == entry.loop for other in program[:at])
-    return f"{within}{entry.loop}#{before}"
+    return f"{prefix}{entry.loop}#{before}"
 
 
-def in_turn(loop: LoopPosition, number: int) -> str:
-    """Within a turn of a loop: what stands before the names of the loops there."""
+def iteration_prefix(loop: LoopPosition, number: int) -> str:
+    """The prefix of the positions of loops within an iteration of a loop."""
     return f"{loop}[{number}]/"
 
 
@@ -55,71 +55,78 @@ def outer_loops(loop: LoopPosition) -> list[LoopPosition]:
 
 
 class Signatures:
-    """What was seen of the ops of one program, each looked at once for each value of the loops that it depends on.
+    """Signatures of the ops of one program, each computed once for each value of the loops on which it depends.
 
     Parameters
     ----------
-    look_at : says what an op does at a moment, as far as it must know; the same for moments that are alike
+    look_at : the signature of an op at some loop indices; equal where the op does the same
     """
 
     def __init__(self, schedule: Schedule, look_at: Callable[[Op, Coordinates, Dependence], Key]) -> None:
         self._needs = schedule.cached(OpDependences)
-        self._look_at = look_at
+        self._analyse = look_at
         self._seen: dict[Key, int] = {}
         self._numbers: dict[Key, int] = {}
 
-    def turns(self, program: Program, place: Coordinates) -> dict[LoopPosition, list[int]]:
-        """A number for what is done in each turn of each loop; an outer loop comes before those in it."""
-        found: dict[LoopPosition, list[int]] = {}
-        self._through(program, place, "", found)
-        return found
+    def iterations(self, program: Program, place: Coordinates) -> dict[LoopPosition, list[int]]:
+        """The signature of each iteration of each loop, as numbers; an outer loop comes before the loops in it."""
+        iterations: dict[LoopPosition, list[int]] = {}
+        self._through(program, place, "", iterations)
+        return iterations
 
-    def _through(self, program: Program, place: Coordinates, within: str, found: dict[LoopPosition, list[int]]) -> int:
-        """A number for all that is done in a program."""
-        done = []
+    def _through(
+        self, program: Program, place: Coordinates, prefix: str, iterations: dict[LoopPosition, list[int]]
+    ) -> int:
+        """The signature of a program, as a number."""
+        signatures = []
         for at, entry in enumerate(program):
             if not isinstance(entry, Repeat):
-                done.append(self.seen(entry, place))
+                signatures.append(self.seen(entry, place))
                 continue
-            loop = loop_position(program, at, within)
-            turns = found.setdefault(loop, [])
+            loop = loop_position(program, at, prefix)
+            of_loop = iterations.setdefault(loop, [])
             for number, index in enumerate(entry.indices(place)):
-                turns.append(self._through(entry.body, place.during(entry.loop, index), in_turn(loop, number), found))
-            done.append(self._number((id(entry), *turns)))
-        return self._number(tuple(done))
+                of_loop.append(
+                    self._through(
+                        entry.body, place.during(entry.loop, index), iteration_prefix(loop, number), iterations
+                    )
+                )
+            signatures.append(self._number((id(entry), *of_loop)))
+        return self._number(tuple(signatures))
 
     def seen(self, op: Op, moment: Coordinates) -> int:
-        """A number for what the op does at that moment."""
-        needed = self._needs.of(op)
-        key = (id(op), *(moment.indices.get(loop) for loop in sorted(needed.loops)))
+        """The signature of an op at these loop indices, as a number."""
+        dependence = self._needs.of(op)
+        key = (id(op), *(moment.indices.get(loop) for loop in sorted(dependence.loops)))
         if key not in self._seen:
-            self._seen[key] = self._number((id(op), self._look_at(op, moment, needed)))
+            self._seen[key] = self._number((id(op), self._analyse(op, moment, dependence)))
         return self._seen[key]
 
-    def _number(self, what: Key) -> int:
-        return self._numbers.setdefault(what, len(self._numbers))
+    def _number(self, signature: Key) -> int:
+        """The number of a signature."""
+        return self._numbers.setdefault(signature, len(self._numbers))
 
 
 def loop_count_axes(program: Program) -> set[Axis]:
-    """Axes on whose coordinate it depends how often something is repeated, and from which index on."""
-    found: set[Axis] = set()
+    """Axes whose coordinate decides how often, or from which index on, a loop runs."""
+    axes: set[Axis] = set()
     for entry in program:
         if isinstance(entry, Repeat):
             counts = {entry.count.shared_over} if isinstance(entry.count, Panel) else variables(entry.count)
-            told = {*variables(entry.first), *counts}
-            found |= {axis for axis in AXES if axis in told} | loop_count_axes(entry.body)
-    return found
+            deciding = {*variables(entry.first), *counts}
+            axes |= {axis for axis in AXES if axis in deciding} | loop_count_axes(entry.body)
+    return axes
 
 
 @dataclass(frozen=True, eq=False)
 class RanksByKind:
-    """Some ranks, sorted by the kinds of their coordinates; two are the same if they are one object.
+    """Some ranks, sorted by the kinds of their coordinates; compared by identity.
 
     Parameters
     ----------
-    ranks : which ones
-    used : numbers of the combinations of kinds that some of them has
-    which : place in `used` of each of them
+    ranks : the ranks
+    used : numbers of the combinations of kinds that occur
+    which : index into `used` of each rank
     """
 
     ranks: Ints
@@ -128,11 +135,11 @@ class RanksByKind:
 
 
 class RankLabels:
-    """A colour of each rank of a grid, at first the same.
+    """A label of each rank of a grid, at first the same for all.
 
-    >>> colours = RankLabels(Grid(x=4))
-    >>> colours.split(np.array([1, 3]), np.array([0, 5]))
-    >>> len(set(colours.of_rank.tolist()))
+    >>> labels = RankLabels(Grid(x=4))
+    >>> labels.split(np.array([1, 3]), np.array([0, 5]))
+    >>> len(set(labels.of_rank.tolist()))
     3
     """
 
@@ -145,51 +152,57 @@ class RankLabels:
         self._known: set[Hashable] = set()
 
     def split(self, ranks: Ints, kinds: Ints) -> None:
-        """Gives ranks of different kinds different colours."""
+        """Gives ranks of different kinds different labels."""
         if len(kinds) and (kinds != kinds[0]).any():
-            extra = np.zeros(len(self.of_rank), dtype=np.int64)
-            extra[ranks] = kinds + 1
-            self.of_rank = pairs(self.of_rank, extra)
+            kinds_of_all = np.zeros(len(self.of_rank), dtype=np.int64)
+            kinds_of_all[ranks] = kinds + 1
+            self.of_rank = pairs(self.of_rank, kinds_of_all)
 
-    def told_apart(self, by: RanksByKind, numbers: Sequence[int]) -> None:
-        """Gives ranks that were sorted to different numbers different colours; `numbers` has one for each of `used`."""
+    def distinguish(self, by: RanksByKind, numbers: Sequence[int]) -> None:
+        """Gives ranks with different numbers different labels; `numbers` has one number for each entry of `used`."""
         key = by, tuple(numbers)
         if len(set(numbers)) > 1 and key not in self._known:
             self._known.add(key)
             self.split(by.ranks, np.array(numbers)[by.which])
 
-    def looked_at(
+    def by_kind(
         self,
-        needed: Dependence,
+        dependence: Dependence,
         moment: Coordinates,
         ranks: Ints,
-        look: Callable[[Coordinates], Hashable],
+        analyse: Callable[[Coordinates], Hashable],
         among: set[Axis] | None = None,
     ) -> tuple[list[Any], RanksByKind]:
-        """What `look` sees for each combination of kinds of coordinates, and the one of each of the ranks.
+        """The result of `analyse` for each combination of kinds of coordinates, and the combination of each rank.
 
         Parameters
         ----------
-        ranks : must stay as it is, since what was found for it is kept
-        among : axes of which the kinds count; by default all
+        ranks : must not change, because results are cached by its identity
+        among : axes whose kinds count; by default all
         """
         kinds_of = {
-            axis: needed.kinds(axis, self._grid.length(axis))
-            for axis in needed.axes
+            axis: dependence.kinds(axis, self._grid.length(axis))
+            for axis in dependence.axes
             if self._grid.length(axis) > 1 and (among is None or axis in among)
         }
-        several = {axis: found for axis, found in kinds_of.items() if len(found[0]) > 1}
-        by = self._sorted_by(ranks, {axis: (len(ones), kinds) for axis, (ones, kinds) in several.items()})
+        several = {axis: kinds for axis, kinds in kinds_of.items() if len(kinds[0]) > 1}
+        by = self._sorted_by(
+            ranks, {axis: (len(representatives), kinds) for axis, (representatives, kinds) in several.items()}
+        )
         values = []
         for rest in by.used:
-            coordinates = {**moment.along, **{axis: ones[0] for axis, (ones, _) in kinds_of.items()}}
-            for axis, (ones, _) in reversed(several.items()):
-                rest, kind = divmod(rest, len(ones))  # noqa: PLW2901 - the digits of a number, the last one first
-                coordinates[axis] = ones[kind]
-            values.append(look(replace(moment, along=coordinates)))
+            coordinates = {
+                **moment.along,
+                **{axis: representatives[0] for axis, (representatives, _) in kinds_of.items()},
+            }
+            for axis, (representatives, _) in reversed(several.items()):
+                rest, kind = divmod(rest, len(representatives))  # noqa: PLW2901 - the digits of a number, the last one first
+                coordinates[axis] = representatives[kind]
+            values.append(analyse(replace(moment, along=coordinates)))
         return values, by
 
     def _sorted_by(self, ranks: Ints, kinds_of: dict[Axis, tuple[int, list[int]]]) -> RanksByKind:
+        """The ranks sorted by the kinds of their coordinates, cached."""
         key = id(ranks), tuple((axis, tuple(kinds)) for axis, (_, kinds) in kinds_of.items())
         if key not in self._sorted:
             index = np.zeros(len(ranks), dtype=np.int64)

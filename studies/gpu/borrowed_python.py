@@ -26,7 +26,7 @@ PREFIX = ROOT / "build" / "gpu-python"
 INSTALLED = "installed.txt"
 """In the prefix: the wheels that are installed there."""
 WHEELS = (
-    "annotated-doc",
+    "click",
     "hypothesis",
     "iniconfig",
     "markdown-it-py",
@@ -41,11 +41,9 @@ WHEELS = (
     "pyroute2",
     "pytest",
     "rich",
-    "shellingham",
     "simpy",
     "sortedcontainers",
     "threadpoolctl",
-    "typer",
 )
 PLATFORMS = (
     "manylinux_2_28_x86_64",

@@ -12,7 +12,7 @@ the peak forward, 25 to 35 % backward) and section 4.1 (FlashAttention-2: up to
 230e12 flop/s on an A100, 335e12 on an H100).
 """
 
-from quadrille.algorithms.schedule.attention_products import AttentionProducts
+from quadrille.algorithms.analysis.volumes import AttentionProducts
 from quadrille.topologies.nodes.gpus import Generation
 
 FORWARD_SHARE, BACKWARD_SHARE = 0.40, 0.30

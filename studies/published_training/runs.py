@@ -19,7 +19,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from quadrille.algorithms.formats.achieved import Variant
+from quadrille.algorithms.formats.measured_rows import Variant
 from quadrille.algorithms.schedule.tensors import DType
 from quadrille.algorithms.training.flops import flops_per_second_per_gpu, step_flops
 from quadrille.algorithms.training.models import ModelShape

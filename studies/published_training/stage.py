@@ -18,9 +18,9 @@ overlapped); NVIDIA/Megatron-LM, megatron/core/tensor_parallel/layers.py
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from quadrille.algorithms.analysis.volumes import attention_products
 from quadrille.algorithms.collectives.choices import parse_choices
 from quadrille.algorithms.passes.overlap import overlap
-from quadrille.algorithms.schedule.attention_products import attention_products
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.kernels import ATTENTION_PRODUCTS
 from quadrille.algorithms.schedule.ops import Kernel, OverlapName

@@ -8,8 +8,7 @@ from quadrille.algorithms.collectives.choices import Choices, parse_choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.matmuls.catalogue import Algorithm, find_algorithm
 from quadrille.algorithms.matmuls.catalogue import algorithms as all_algorithms
-from quadrille.algorithms.matmuls.forms import Transposed
-from quadrille.algorithms.matmuls.matmul import DEFAULT_PANEL, Gathered, Matmul, Passes
+from quadrille.algorithms.matmuls.matmul import DEFAULT_PANEL, Gathered, Matmul, Passes, Transposed
 from quadrille.algorithms.passes.overlap import parse_overlap
 from quadrille.algorithms.schedule.grid import DEFAULT_ORDER, Axis, parse_order
 from quadrille.algorithms.schedule.ops import OverlapName

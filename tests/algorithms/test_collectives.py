@@ -6,7 +6,7 @@ import pytest
 
 from quadrille.algorithms.collectives.lowered import Lowered
 from quadrille.algorithms.collectives.lowering import SETS, lower
-from quadrille.algorithms.collectives.transfer_steps import IDLE
+from quadrille.algorithms.collectives.runs import IDLE
 
 SIZES = range(1, 14)
 

@@ -3,10 +3,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quadrille.algorithms.analysis import alpha_beta
-from quadrille.algorithms.analysis.axonn import FRONTIER, PERLMUTTER, axis_bandwidths, effective_bandwidth, layer_cost
+from quadrille.algorithms.analysis.axonn import (
+    FRONTIER,
+    PERLMUTTER,
+    axis_bandwidths,
+    effective_bandwidth,
+    gpt_block_seconds,
+    gpt_block_seconds_of_authors,
+    layer_cost,
+)
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import AXES, Grid
-from quadrille.algorithms.training.axonn_gpt import gpt_block_seconds, gpt_block_seconds_of_authors
 from quadrille.algorithms.units import GIB
 
 lengths = st.integers(1, 7)

@@ -12,11 +12,11 @@ import msgspec
 from msgspec import Meta
 
 from quadrille.algorithms.formats import files
-from quadrille.algorithms.formats.achieved import Achieved
-from quadrille.algorithms.formats.faults import Faults
 from quadrille.algorithms.formats.measured_rows import (
+    Achieved,
     Count,
     Dtype,
+    Faults,
     GemmRow,
     KernelRow,
     LibraryRow,

@@ -28,8 +28,8 @@ import msgspec
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats import files
-from quadrille.algorithms.formats.faults import Faults
 from quadrille.algorithms.formats.field_errors import explain
+from quadrille.algorithms.formats.measured_rows import Faults
 from quadrille.algorithms.schedule.kernels import ATTENTION_PRODUCTS
 from quadrille.topologies.machines.machine import Machine
 

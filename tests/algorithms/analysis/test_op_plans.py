@@ -3,8 +3,8 @@
 import pytest
 
 from quadrille.algorithms.analysis import op_plans as op_plans
-from quadrille.algorithms.analysis.copies import local_copies
 from quadrille.algorithms.analysis.op_plans import OpPlans, plan_steps
+from quadrille.algorithms.analysis.storage import local_copies
 from quadrille.algorithms.analysis.traffic import traffic
 from quadrille.algorithms.collectives.choices import parse_choices
 from quadrille.algorithms.matmuls.catalogue import matmul_schedule

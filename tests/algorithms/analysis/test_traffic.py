@@ -10,7 +10,7 @@ from quadrille.algorithms.analysis.traffic import ranges, traffic
 from quadrille.algorithms.analysis.volumes import bytes_sent, volumes
 from quadrille.algorithms.collectives.choices import Choices
 from quadrille.algorithms.collectives.lowering import SETS
-from quadrille.algorithms.collectives.transfer_steps import PieceRange
+from quadrille.algorithms.collectives.runs import PieceRange
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.matmuls.catalogue import matmul_schedule
 from quadrille.algorithms.matmuls.matmul import Matmul
@@ -167,7 +167,7 @@ def test_runs_go_around_the_end_and_leave_empty_ranges_out():
 def test_pieces_are_full_rows_or_contiguous_elements():
     whole = Block((2, 6), (3, 6))
     assert range_in(whole, Block((2, 4), (3, 6))) == (0, 6)
-    assert range_in(whole, Block((2, 6), (3, 6), piece=(5, 9))) == (5, 9)
+    assert range_in(whole, Block((2, 6), (3, 6), flat_range=(5, 9))) == (5, 9)
     assert range_in(whole, Block((2, 6), (3, 5))) == (-1, -1)
 
 

@@ -13,7 +13,7 @@ from quadrille.algorithms.collectives.choices import Choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.matmuls.catalogue import matmul_schedule
 from quadrille.algorithms.matmuls.matmul import Matmul
-from quadrille.algorithms.passes import banded_ops
+from quadrille.algorithms.passes import band_ranges
 from quadrille.algorithms.passes.bands import in_bands
 from quadrille.algorithms.passes.overlap import OVERLAPS, overlap
 from quadrille.algorithms.schedule.grid import Grid
@@ -41,7 +41,7 @@ PRODUCT = Matmul(24, 16, 20, "float64", "training")
 @pytest.fixture(autouse=True)
 def few_rows(monkeypatch):
     """Bands of dW however few their rows are."""
-    monkeypatch.setattr(banded_ops, "LEAST_ROWS_ADDED", 1)
+    monkeypatch.setattr(band_ranges, "LEAST_ROWS_ADDED", 1)
 
 
 def waits(schedule, rank=0):

@@ -66,7 +66,7 @@ def test_copies_take_turns_with_their_loop():
     tensor = Tensor("A", Part("m"), Part("k"), copies=(("t", 2),))
     place = Coordinates(Grid(), {"m": 1, "k": 1}, Grid().coordinates(0))
     assert [tensor.copy_index(place.during("t", index)) for index in range(4)] == [0, 1, 0, 1]
-    assert tensor.copy_index(place.during("t", 3), iteration_offset=1) == 0
+    assert tensor.copy_index(place.during("t", 3), ahead=1) == 0
     assert tensor.copy_index(place) == 0
     assert Tensor("A", Part("m"), Part("k")).copy_index(place.during("t", 3)) == 0
 

@@ -13,8 +13,7 @@ from quadrille.algorithms.provenance import provenance
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.ops import AllReduce, Gemm
 from quadrille.algorithms.timelines.op_times import op_times
-from quadrille.algorithms.timelines.repeated_iterations import RepeatedIterations
-from quadrille.algorithms.timelines.spans import ALONE, Span, with_arrivals, with_groups
+from quadrille.algorithms.timelines.spans import ALONE, RepeatedIterations, Span, with_arrivals, with_groups
 from quadrille.algorithms.timelines.timeline import Timeline
 
 

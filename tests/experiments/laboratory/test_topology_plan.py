@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.formats.faults import Faults
+from quadrille.algorithms.formats.measured_rows import Faults
 from quadrille.experiments.laboratory import ranks
 from quadrille.experiments.laboratory.command import laboratory_of
 from quadrille.experiments.laboratory.ranks import launch_in, with_topology

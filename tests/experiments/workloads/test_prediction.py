@@ -8,7 +8,7 @@ import pytest
 
 from quadrille.algorithms.analysis.volumes import kernel_work, volumes
 from quadrille.algorithms.collectives.choices import Choices
-from quadrille.algorithms.formats.achieved import Achieved
+from quadrille.algorithms.formats.measured_rows import Achieved
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.ops import Kernel
 from quadrille.algorithms.schedule.program import ops

@@ -2,21 +2,20 @@ import dataclasses
 import os
 import subprocess
 import sys
-import time
 
+import click
 import pytest
-import typer
 
 from quadrille.algorithms.errors import RunError
 from quadrille.cli import main as command_line
 from quadrille.cli.app import app
 from quadrille.cli.hosts import LAUNCHABLE, take_ranks
 from quadrille.cli.main import main
-from quadrille.experiments.words.matmul import MatmulWords
-from quadrille.experiments.words.runs import RunWords
+from quadrille.cli.words.matmul import MatmulWords
+from quadrille.cli.words.runs import RunWords
 from quadrille.runtime.launching import launch
 from quadrille.runtime.launching.interruption import INTERRUPTED
-from tests.support.quadrille import ROOT, called, quadrille
+from tests.support.quadrille import ROOT, called
 
 COMMANDS = ["launch", "run", "simulate", "schedule", "compare", "calibrate", "machines", "operands", "bench", "study"]
 STUDIES = ["main-job", "host-fidelity", "weak-scaling", "strong-scaling"]
@@ -53,7 +52,7 @@ def test_every_command_explains_itself_before_anything_is_done(capsys, command):
 
 def parameters(command):
     """What a command takes: names, flags, defaults and help."""
-    found = typer.main.get_command(app).commands[command].params
+    found = app.get_command(click.Context(app), command).params
     return [(one.name, one.opts, one.default, one.metavar, one.help) for one in found]
 
 
@@ -71,15 +70,6 @@ def test_the_flags_of_both_have_the_defaults_of_the_command_line():
             assert field.default == defaults[field.name], field.name
 
 
-def test_help_answers_in_under_half_a_second():
-    def answer():
-        begin = time.perf_counter()
-        assert quadrille("--help").status == 0
-        return time.perf_counter() - begin
-
-    assert min(answer() for _ in range(4)) < 0.5
-
-
 def test_help_imports_neither_numpy_nor_mpi_nor_rich():
     program = (
         "import sys; from quadrille.cli.main import main; main(['--help']);"
@@ -93,7 +83,7 @@ def test_help_imports_neither_numpy_nor_mpi_nor_rich():
     ("words", "said"),
     [
         (["fly"], "No such command 'fly' (see quadrille --help)"),
-        (["run", "--speed", "9"], "run: No such option: --speed"),
+        (["run", "--speed", "9"], "run: No such option '--speed'"),
         (["run", "--json"], "'--json' requires an argument"),
         (["compare", "one.json"], "compare: Missing argument 'MEASURED'"),
         (["study"], "study: Missing command (see quadrille study --help)"),
@@ -103,7 +93,7 @@ def test_help_imports_neither_numpy_nor_mpi_nor_rich():
         (["operands", "--matmul", "3,4,5"], "operands: no file is named; --a, --b or --dc FILE.npy is needed"),
         (
             ["lab", "run", "star:hosts=2", "run", "--grid", "x=2"],
-            "--grid; what runs there, with its flags, goes",
+            "'--grid'; what runs there, with its flags, goes",
         ),
         (["launch", "run"], "launch: the number of ranks is missing: quadrille launch -n RANKS"),
         (["launch", "-n", "two", "run"], "-n 'two': a whole number from 1 is accepted"),

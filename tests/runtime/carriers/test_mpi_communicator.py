@@ -9,18 +9,18 @@ from mpi4py import MPI
 from quadrille.runtime.carriers.mpi_communicator import MpiCommunicator, MpiRequests
 
 
-def verbs_of_a_send(taken, **given):
+def verbs_of_a_send(synchronous, **given):
     asked = []
     verbs = {verb: lambda *_, verb=verb: asked.append(verb) for verb in ("Isend", "Issend")}
     group = SimpleNamespace(Get_rank=lambda: 0, Get_size=lambda: 2, **verbs)
-    MpiCommunicator(group, **given).send(np.zeros(4), 1, taken=taken)
+    MpiCommunicator(group, **given).send(np.zeros(4), 1, synchronous=synchronous)
     return asked
 
 
 def test_a_message_has_been_taken_when_its_send_has_ended_only_where_that_is_asked_for():
-    assert verbs_of_a_send(taken=True) == ["Issend"]
-    assert verbs_of_a_send(taken=False) == ["Isend"]
-    assert verbs_of_a_send(taken=True, max_message_bytes=16) == ["Issend", "Issend"]
+    assert verbs_of_a_send(synchronous=True) == ["Issend"]
+    assert verbs_of_a_send(synchronous=False) == ["Isend"]
+    assert verbs_of_a_send(synchronous=True, max_message_bytes=16) == ["Issend", "Issend"]
 
 
 CALLED = {

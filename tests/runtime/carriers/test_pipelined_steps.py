@@ -25,8 +25,8 @@ class Post:
     def __init__(self):
         self.begun, self.ended = [], set()
 
-    def send(self, buffer, to, *, taken=False):
-        return self._begin("send until taken" if taken else "send", buffer, to)
+    def send(self, buffer, to, *, synchronous=False):
+        return self._begin("synchronous send" if synchronous else "send", buffer, to)
 
     def receive(self, buffer, sender):
         return self._begin("receive", buffer, sender)
@@ -89,7 +89,7 @@ def test_a_few_chunks_go_ahead_and_the_others_once_their_receiver_has_said_that_
     assert [head.done() for head in stream.heads] == [False], "it waits for the greeting"
     post.end(0)
     assert not stream.done()
-    assert post.verbs()[CHUNKS_BEFORE_READY + 1 :] == ["send", "send", "send until taken"]
+    assert post.verbs()[CHUNKS_BEFORE_READY + 1 :] == ["send", "send", "synchronous send"]
     post.end(*range(CHUNKS_BEFORE_READY + 4))
     assert stream.done() and not stream.heads
 
@@ -104,7 +104,7 @@ def test_as_many_chunks_as_go_ahead_need_no_greeting():
         np.add,
     )
     assert not stream.done()
-    assert post.verbs() == [*["send"] * (CHUNKS_BEFORE_READY - 1), "send until taken"] * 2
+    assert post.verbs() == [*["send"] * (CHUNKS_BEFORE_READY - 1), "synchronous send"] * 2
 
 
 def test_who_receives_more_than_goes_ahead_says_first_that_it_is_there():

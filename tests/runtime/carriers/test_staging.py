@@ -99,7 +99,7 @@ class Slow:
     def __init__(self):
         self.sent, self.received, self.over = [], [], set()
 
-    def send(self, host, to, *, taken=False):
+    def send(self, host, to, *, synchronous=False):
         self.sent.append(host.tolist())
         return self._request(("sent", len(self.sent)))
 

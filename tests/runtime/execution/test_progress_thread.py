@@ -11,7 +11,7 @@ from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.runtime.arrays.cupy_library import CupyLibrary
 from quadrille.runtime.carriers.in_process import InProcess
-from quadrille.runtime.carriers.message_options import FIRST_NAP_SHARE, NAP_GROWTH, PollingBackoff
+from quadrille.runtime.carriers.message_options import FIRST_SLEEP_SHARE, SLEEP_GROWTH, PollingBackoff
 from quadrille.runtime.execution.execute import execute
 from quadrille.runtime.execution.progress_thread import ProgressThread
 from tests.support import fake_device
@@ -35,7 +35,7 @@ def test_communication_advances_beside_local_work_and_nowhere_else():
     thread = ProgressThread(lambda: calls.append(threading.current_thread().name), NAP)
     time.sleep(20 * NAP)
     assert calls == [], "not before the rank computes"
-    with thread.beside():
+    with thread.running():
         assert until(lambda: len(calls) > 2)
     found = len(calls)
     time.sleep(20 * NAP)
@@ -49,14 +49,14 @@ def test_an_error_of_communication_is_the_rank_s_own():
         raise ValueError("a message that is too long")
 
     thread = ProgressThread(fail, NAP)
-    with pytest.raises(ValueError, match="too long"), thread.beside():
+    with pytest.raises(ValueError, match="too long"), thread.running():
         assert until(lambda: not thread.is_alive)
     thread.close()
 
 
 def test_an_error_of_local_work_leaves_no_thread_behind():
     thread = ProgressThread(lambda: None, NAP)
-    with pytest.raises(ZeroDivisionError), thread.beside():
+    with pytest.raises(ZeroDivisionError), thread.running():
         _ = 1 / 0
     thread.close()
     assert not thread.is_alive
@@ -88,7 +88,7 @@ def test_naps_grow_while_nothing_comes_and_begin_short_again_for_other_ops(clock
     for _ in range(60):
         naps.take(("gather",))
     slept = clock()
-    assert slept[:3] == pytest.approx([5e-5, 5e-5 * NAP_GROWTH, 5e-5 * NAP_GROWTH**2])
+    assert slept[:3] == pytest.approx([5e-5, 5e-5 * SLEEP_GROWTH, 5e-5 * SLEEP_GROWTH**2])
     assert slept[-1] == 1e-3 == max(slept)
     naps.take(("sum",))
     assert clock() == [5e-5]
@@ -103,7 +103,7 @@ def test_naps_behind_a_message_are_a_part_of_what_it_took(clock, looks, first):
     took = sum(clock())
     naps.take(("gather",), 1)
     (slept,) = clock()
-    assert slept == pytest.approx(min(1e-3, max(5e-5, took * FIRST_NAP_SHARE)))
+    assert slept == pytest.approx(min(1e-3, max(5e-5, took * FIRST_SLEEP_SHARE)))
     assert slept == pytest.approx(first)
 
 

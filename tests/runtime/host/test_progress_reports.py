@@ -18,7 +18,7 @@ from quadrille.runtime.host.progress_reports import (
     PREFIX,
     CollectiveWork,
     FileReporter,
-    every,
+    read_reports,
     reporting,
     watch_first_reports,
 )
@@ -46,7 +46,7 @@ def test_no_word_can_be_waited_for_in_a_folder_that_is_not_there(tmp_path):
 def test_a_file_of_another_length_is_passed_over(tmp_path, size):
     FileReporter(tmp_path, 3)
     (tmp_path / f"{PREFIX}1").write_bytes(bytes(size))
-    assert [one.rank for one in every(tmp_path)] == [3]
+    assert [one.rank for one in read_reports(tmp_path)] == [3]
 
 
 def test_a_rank_that_tells_anew_never_leaves_its_file_without_a_word(tmp_path, monkeypatch):
@@ -54,13 +54,13 @@ def test_a_rank_that_tells_anew_never_leaves_its_file_without_a_word(tmp_path, m
     seen, mapped = [], whereabouts.mmap.mmap
 
     def mapped_while_others_read(*arguments):
-        seen.extend(every(tmp_path))
+        seen.extend(read_reports(tmp_path))
         return mapped(*arguments)
 
     monkeypatch.setattr(whereabouts.mmap, "mmap", mapped_while_others_read)
     FileReporter(tmp_path, 3)
     assert [(one.rank, one.pid, one.words) for one in seen] == [(3, os.getpid(), "'multiply C' (gemm)")]
-    assert [one.words for one in every(tmp_path)] == [""]
+    assert [one.words for one in read_reports(tmp_path)] == [""]
 
 
 def test_a_rank_that_loads_or_works_before_a_run_says_so_and_does_not_wait(tmp_path):
@@ -70,7 +70,7 @@ def test_a_rank_that_loads_or_works_before_a_run_says_so_and_does_not_wait(tmp_p
     seen = []
 
     def look(*_):
-        seen.extend((one.waiting, one.words) for one in every(tmp_path))
+        seen.extend((one.waiting, one.words) for one in read_reports(tmp_path))
 
     class Watched(WholeMatrices):
         def stored(self, matrix, block):
@@ -78,9 +78,9 @@ def test_a_rank_that_loads_or_works_before_a_run_says_so_and_does_not_wait(tmp_p
             return super().stored(matrix, block)
 
     schedule = matmul_schedule(problem, "1d-column", Grid(x=1))
-    execute(schedule, Watched(matrices), InProcess(1), between=look, watcher=FileReporter(tmp_path, 0))
+    execute(schedule, Watched(matrices), InProcess(1), between=look, reporter=FileReporter(tmp_path, 0))
     assert seen == [(False, "loading 'A'"), (False, "loading 'B'"), (False, "work before the run")]
-    assert [one.words for one in every(tmp_path)] == [""]
+    assert [one.words for one in read_reports(tmp_path)] == [""]
 
 
 def test_what_a_rank_does_with_the_others_within_work_of_its_own_is_what_it_waits_in(tmp_path):
@@ -88,7 +88,7 @@ def test_what_a_rank_does_with_the_others_within_work_of_its_own_is_what_it_wait
     told, seen = FileReporter(tmp_path, 0), []
 
     def look():
-        seen.extend((one.waiting, one.words) for one in every(tmp_path))
+        seen.extend((one.waiting, one.words) for one in read_reports(tmp_path))
 
     with reporting(told, "checking the result"):
         look()
@@ -105,7 +105,7 @@ def test_work_that_fails_is_no_longer_under_way(tmp_path):
     told = FileReporter(tmp_path, 0)
     with pytest.raises(ValueError, match="no such file"), reporting(told, "loading 'A'"):
         raise ValueError("no such file")
-    assert [one.words for one in every(tmp_path)] == [""]
+    assert [one.words for one in read_reports(tmp_path)] == [""]
 
 
 def test_work_that_nobody_watches_is_done_all_the_same():

@@ -9,10 +9,10 @@ import time
 import pytest
 
 from quadrille.runtime.host.processes import state
-from quadrille.runtime.host.progress_reports import every
+from quadrille.runtime.host.progress_reports import read_reports
 from quadrille.runtime.laboratory import namespaces, register
 from quadrille.runtime.launching.launch_folder import SHARED_MEMORY
-from tests.runtime.laboratory.test_laboratory import WHY_NOT, environment
+from tests.support.laboratories import WHY_NOT, environment
 
 pytestmark = [
     pytest.mark.mpi,
@@ -49,7 +49,7 @@ def ranks_under_way(running, within):
     while True:
         assert running.poll() is None, running.communicate()[1]
         assert time.monotonic() < deadline
-        found = [one for folder in SHARED_MEMORY.glob(f"quadrille-{running.pid}-*") for one in every(folder)]
+        found = [one for folder in SHARED_MEMORY.glob(f"quadrille-{running.pid}-*") for one in read_reports(folder)]
         if len(found) == 3 and all(within in one.words for one in found):
             return found
         time.sleep(0.05)

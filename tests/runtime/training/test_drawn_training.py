@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.passes import banded_ops
+from quadrille.algorithms.passes import band_ranges
 from tests.support.training_jobs import ended, verdict
 
 SIZES = {"layers": 4, "hidden": 30, "heads": 6, "sequence": 7, "vocabulary": 127}
@@ -25,7 +25,7 @@ MOST_RANKS = 12
 def few_rows():
     """Bands of dW however few their rows are."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(banded_ops, "LEAST_ROWS_ADDED", 1)
+        patch.setattr(band_ranges, "LEAST_ROWS_ADDED", 1)
         yield
 
 

@@ -8,17 +8,17 @@ from hypothesis import strategies as st
 
 from quadrille.algorithms.analysis.volumes import bytes_sent
 from quadrille.algorithms.collectives.choices import parse_choices
-from quadrille.algorithms.collectives.group_stages import stages
+from quadrille.algorithms.collectives.group_stages import group_stages
 from quadrille.algorithms.collectives.lowering import SETS, lower
-from quadrille.algorithms.formats.faults import Faults
+from quadrille.algorithms.formats.measured_rows import Faults
 from quadrille.algorithms.matmuls.catalogue import find_algorithm, matmul_schedule
 from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.passes.overlap import OVERLAPS, overlap
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.experiments.records.path_segments import stations
 from quadrille.simulator.bounds import group_steps, message_times
-from quadrille.simulator.bounds.bounds import steady
-from quadrille.simulator.bounds.concurrency import together
+from quadrille.simulator.bounds.bounds import bound_schedule
+from quadrille.simulator.bounds.concurrency import concurrency_of
 from quadrille.simulator.bounds.message_times import equivalent_groups
 from quadrille.simulator.machine.placement import place_ranks
 from quadrille.simulator.simulate import Shortcuts, Simulator, simulate
@@ -95,7 +95,7 @@ def experiments(draw):
 @settings(max_examples=150, deadline=None)
 def test_the_exact_makespan_lies_within_the_bound_and_so_does_the_estimate(drawn):
     schedule, machine, choices = drawn
-    found = steady(schedule, machine, choices, place_ranks(machine, schedule.grid.size))
+    found = bound_schedule(schedule, machine, choices, place_ranks(machine, schedule.grid.size))
     exact = simulate(schedule, machine, choices=choices).timeline.makespan
     note(f"{schedule.name} {schedule.grid} {schedule.sizes} {schedule.overlap} {choices} {machine}")
     assert found.low <= exact * (1 + ROUNDING)
@@ -145,7 +145,7 @@ def test_stages_move_what_the_steps_of_each_member_move(set_name, members):
         lowered = lower(kind, algorithm, members, root=0, size_bytes=1 << 22, per_node=2 if members % 2 == 0 else 1)
         moved = [
             (int(one), int(to), int(first), int(count), move.every, bool(adds))
-            for stage in stages(lowered)
+            for stage in group_stages(lowered)
             for k in range(stage.times)
             for move in stage.moves
             for one, to, first, count, adds in zip(
@@ -167,9 +167,9 @@ def test_steps_that_are_alike_may_be_left_out(monkeypatch):
     schedule = with_even_shards(matmul_schedule(Matmul(1300, 700, 900, "float64", "training"), "4d", Grid(z=24, x=2)))
     machine = leaf_spine(12, 4, memory=1e10)
     placement = place_ranks(machine, 48)
-    short = steady(schedule, machine, parse_choices("own"), placement)
-    monkeypatch.setattr(message_times, "STEADY", -1.0)
-    long = steady(schedule, machine, parse_choices("own"), placement)
+    short = bound_schedule(schedule, machine, parse_choices("own"), placement)
+    monkeypatch.setattr(message_times, "EQUAL_ADVANCES", -1.0)
+    long = bound_schedule(schedule, machine, parse_choices("own"), placement)
     assert short.walk.carried.messages < long.walk.carried.messages / 2
     assert (short.low, short.seconds, short.high) == pytest.approx((long.low, long.seconds, long.high), rel=1e-9)
     assert short.low <= long.low * (1 + ROUNDING) and long.high <= short.high * (1 + ROUNDING)
@@ -180,9 +180,9 @@ def test_of_groups_that_do_the_same_one_is_walked(monkeypatch):
     schedule = matmul_schedule(Matmul(1200, 720, 960, "float64", "training"), "4d", Grid(z=12, x=4))
     machine = msgspec.structs.replace(leaf_spine(12, 4, memory=1e10), faults=Faults(slow={"host:1": 0.5}))
     placement = place_ranks(machine, 48)
-    short = steady(schedule, machine, parse_choices("own"), placement)
-    monkeypatch.setattr(message_times, "WORTH", 1 << 62)
-    long = steady(schedule, machine, parse_choices("own"), placement)
+    short = bound_schedule(schedule, machine, parse_choices("own"), placement)
+    monkeypatch.setattr(message_times, "SEARCH_FROM", 1 << 62)
+    long = bound_schedule(schedule, machine, parse_choices("own"), placement)
     assert short.walk.carried.messages < long.walk.carried.messages
     assert short.walk.ends == pytest.approx(long.walk.ends, rel=1e-11)
 
@@ -197,10 +197,10 @@ def test_groups_are_twins_where_they_cost_the_same_and_begin_as_far_apart():
 def test_compiled_steps_and_steps_that_are_not_kept_are_the_plain_ones(monkeypatch, kept):
     schedule = overlap(matmul_schedule(Matmul(130, 600, 64, "float64", "training"), "4d", Grid(z=4, x=3)), {"oar"})
     placement, machine = place_ranks(leaf_spine(3, 4), 12), leaf_spine(3, 4, memory=1e10)
-    plain = steady(schedule, machine, parse_choices("own"), placement)
+    plain = bound_schedule(schedule, machine, parse_choices("own"), placement)
     monkeypatch.setattr(group_steps, "COMPILED", 1)
     monkeypatch.setattr(group_steps, "KEPT_NUMBERS", kept)
-    found = steady(schedule, machine, parse_choices("own"), placement)
+    found = bound_schedule(schedule, machine, parse_choices("own"), placement)
     assert (found.low, found.seconds, found.high) == (plain.low, plain.seconds, plain.high)
     assert (found.walk.ends == plain.walk.ends).all()
 
@@ -208,19 +208,19 @@ def test_compiled_steps_and_steps_that_are_not_kept_are_the_plain_ones(monkeypat
 def test_what_ranks_send_is_what_goes_over_the_links():
     schedule = matmul_schedule(Matmul(13, 17, 11, "float64", "training"), "4d", Grid(data=2, z=3, x=2))
     choices = parse_choices("own")
-    found = steady(schedule, star(12), choices, place_ranks(star(12), 12))
+    found = bound_schedule(schedule, star(12), choices, place_ranks(star(12), 12))
     sent = sum(bytes_sent(schedule, rank, choices) for rank in range(12))
     assert found.walk.link_bytes().sum() == pytest.approx(2 * sent)  # up one cable, down another
 
 
 def test_lanes_are_together_where_an_overlap_says_so():
     schedule = matmul_schedule(Matmul(8, 8, 8, "float64", "training"), "4d", Grid(z=2, y=2, x=2))
-    apart = together(schedule, [schedule.coordinates(0)])
-    assert all(len(one) == 1 for one in apart.sets) and not apart.beside
-    released = together(overlap(schedule, frozenset({"oar"})), [schedule.coordinates(0)])
+    apart = concurrency_of(schedule, [schedule.coordinates(0)])
+    assert all(len(one) == 1 for one in apart.sets) and not apart.overlaps
+    released = concurrency_of(overlap(schedule, frozenset({"oar"})), [schedule.coordinates(0)])
     assert frozenset({"compute", "x"}) in released.sets
-    assert released.beside["multiply dB"] == {"sum dA": 1}
-    assert released.beside["sum dA"] == {"multiply dB": 1, "scatter dB": 1, "sum dB": 1}
+    assert released.overlaps["multiply dB"] == {"sum dA": 1}
+    assert released.overlaps["sum dA"] == {"multiply dB": 1, "scatter dB": 1, "sum dB": 1}
 
 
 @pytest.mark.parametrize("kept", [0, 1 << 30])
@@ -234,7 +234,7 @@ def test_the_critical_path_adds_up_whether_all_spans_are_kept_or_few(monkeypatch
     )
     for span in found.timeline.spans:
         assert sum(found.parts_of(span).values()) == pytest.approx(span.end - span.start, rel=1e-9, abs=1e-15)
-    whole = steady(schedule, machine, parse_choices("own"), place_ranks(machine, 24))
+    whole = bound_schedule(schedule, machine, parse_choices("own"), place_ranks(machine, 24))
     assert found.timeline.makespan == pytest.approx(whole.seconds, rel=1e-12)
 
 

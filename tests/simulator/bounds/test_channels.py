@@ -9,8 +9,8 @@ from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.passes.overlap import OVERLAPS, overlap
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.simulator.bounds.channels import list_channels, rate_channels
-from quadrille.simulator.bounds.concurrency import together
-from quadrille.simulator.bounds.inputs import programs
+from quadrille.simulator.bounds.concurrency import concurrency_of
+from quadrille.simulator.bounds.inputs import rank_groups
 from quadrille.simulator.bounds.work import ScheduleWork
 from quadrille.simulator.machine.network import routes_of
 from quadrille.simulator.machine.placement import place_ranks
@@ -27,7 +27,7 @@ CASES = [
 
 
 def listed(schedule, choices):
-    each = [(one.ranks, int(one.ranks[0])) for one in programs(schedule)]
+    each = [(one.ranks, int(one.ranks[0])) for one in rank_groups(schedule)]
     return list_channels(schedule, ScheduleWork(schedule, choices), each)
 
 
@@ -50,7 +50,7 @@ def test_the_least_rate_of_all_at_once_fills_no_link_and_alone_a_transfer_is_fas
     schedule, choices = overlap(plain, overlaps), parse_choices("own")
     machine = leaf_spine(4, 2)
     placement = place_ranks(machine, 8)
-    busy = together(schedule, [schedule.coordinates(0)])
+    busy = concurrency_of(schedule, [schedule.coordinates(0)])
     channels = rate_channels(listed(schedule, choices), placement, routes_of(machine, placement.net), busy)
     typical = channels.typical(np.arange(len(channels.keys)))
     assert (channels.least <= typical).all() and (typical <= channels.most).all()
@@ -68,6 +68,6 @@ def test_a_lane_that_is_busy_with_others_may_get_less_than_when_one_thing_is_don
     placement = place_ranks(machine, 8)
     least = []
     for schedule in (plain, overlap(plain, frozenset(OVERLAPS))):
-        busy = together(schedule, [schedule.coordinates(0)])
+        busy = concurrency_of(schedule, [schedule.coordinates(0)])
         least.append(rate_channels(listed(schedule, choices), placement, routes_of(machine, placement.net), busy).least)
     assert (least[1] <= least[0]).all() and (least[1] < least[0]).any()

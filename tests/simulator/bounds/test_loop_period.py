@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from quadrille.algorithms.collectives.choices import parse_choices
-from quadrille.algorithms.formats.faults import Faults
+from quadrille.algorithms.formats.measured_rows import Faults
 from quadrille.algorithms.passes.overlap import OVERLAPS, overlap
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.training.gpt import Gpt, gpt_schedule
 from quadrille.algorithms.training.schemes import find_scheme
 from quadrille.experiments.records.path_segments import stations
 from quadrille.simulator.bounds import bounds, group_steps, loop_period
-from quadrille.simulator.bounds.bounds import steady as walked
+from quadrille.simulator.bounds.bounds import bound_schedule as walked
 from quadrille.simulator.bounds.loop_period import LoopPeriods
 from quadrille.simulator.machine.placement import place_ranks
 from quadrille.simulator.simulate import simulate
@@ -49,7 +49,7 @@ def short_and_long(schedule, machine):
 
 
 def check_the_same(short, long):
-    assert short.walk.passed_over > 0 == long.walk.passed_over
+    assert short.walk.skipped_iterations > 0 == long.walk.skipped_iterations
     assert (short.low, short.seconds, short.high) == close((long.low, long.seconds, long.high))
     assert short.walk.link_bytes() == close(long.walk.link_bytes())
     few, all_of_them = short.tally.times(), long.tally.times()
@@ -78,7 +78,7 @@ def test_parts_that_do_not_meet_in_a_loop_each_pass_over_turns_at_their_own_pace
     schedule = model("4d", grid, overlaps)
     short, long = short_and_long(schedule, apart(grid.size))
     check_the_same(short, long)
-    assert not short.tally.turns  # of unlike seconds, which are said one by one
+    assert not short.tally.repeats  # of unlike seconds, which are said one by one
     told, each = (
         {(span.rank, span.op, span.index): span for one in found.tally.instances for span, _ in one.spans(ranks, 1)}
         for found, ranks in ((short, np.arange(grid.size)), (long, np.arange(grid.size)))
@@ -95,7 +95,7 @@ def test_loops_in_which_the_next_layer_is_gathered_and_the_last_one_scattered_ar
         model("4d", Grid(z=2, x=2), OVERLAPS, layers), machine, parse_choices("own"), place_ranks(machine, 4)
     )
     loops_over_layers = 5  # zeroed moments, forward, backward, sums, updates
-    assert found.walk.passed_over > loops_over_layers * (layers - 10)
+    assert found.walk.skipped_iterations > loops_over_layers * (layers - 10)
 
 
 @pytest.mark.parametrize("slack", [0.0, inf])
@@ -106,7 +106,7 @@ def test_bounds_hold_where_turns_are_passed_over_that_do_not_quite_repeat(monkey
     schedule, machine = model("4d", grid, ("oar", "oag"), layers=9), apart(grid.size)
     found = walked(schedule, machine, parse_choices("own"), place_ranks(machine, grid.size))
     exact = simulate(schedule, machine).timeline.makespan
-    assert found.walk.passed_over > 0
+    assert found.walk.skipped_iterations > 0
     assert found.low <= exact * (1 + 1e-9) and exact <= found.high * (1 + 1e-9)
     assert found.low * (1 - 1e-9) <= found.seconds <= found.high * (1 + 1e-9)
 
@@ -114,7 +114,7 @@ def test_bounds_hold_where_turns_are_passed_over_that_do_not_quite_repeat(monkey
 def test_loops_whose_turns_differ_are_walked_to_the_end():
     schedule, machine = model("optimus", Grid(z=2, x=3), layers=2), star(6)
     found = walked(schedule, machine, parse_choices("own"), place_ranks(machine, 6))
-    assert found.walk.passed_over == 0
+    assert found.walk.skipped_iterations == 0
 
 
 @pytest.mark.parametrize(("scheme", "grid", "overlaps"), CASES[:2])
@@ -124,7 +124,7 @@ def test_waves_in_one_pass_are_the_steps_one_by_one(monkeypatch, scheme, grid, o
     found = [walked(schedule, machine, choices, placement)]
     monkeypatch.setattr("quadrille.simulator.bounds.pipelined.LARGE", 1 << 62)
     found.append(walked(schedule, machine, choices, placement))
-    monkeypatch.setattr(group_steps, "message_table", lambda stages, members: None)
+    monkeypatch.setattr(group_steps, "message_table", lambda group_stages, members: None)
     steps = walked(schedule, machine, choices, placement)
     for waves in found:
         assert (waves.low, waves.seconds, waves.high) == close((steps.low, steps.seconds, steps.high))

@@ -8,7 +8,7 @@ import pytest
 from quadrille.algorithms.analysis.volumes import bytes_sent
 from quadrille.algorithms.collectives.choices import parse_choices
 from quadrille.algorithms.errors import Deadlock, InputError
-from quadrille.algorithms.formats.faults import Faults
+from quadrille.algorithms.formats.measured_rows import Faults
 from quadrille.algorithms.passes.overlap import OVERLAPS, overlap
 from quadrille.algorithms.schedule.expressions import Affine
 from quadrille.algorithms.schedule.grid import Grid
@@ -18,7 +18,7 @@ from quadrille.algorithms.schedule.schedule import Role
 from quadrille.algorithms.schedule.tensors import Tensor
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.experiments.records.path_segments import stations
-from quadrille.simulator.bounds.bounds import steady
+from quadrille.simulator.bounds.bounds import bound_schedule
 from quadrille.simulator.machine.placement import place_ranks
 from quadrille.simulator.simulate import simulate
 from tests.support.toy_machines import FREE, leaf_spine, program_of, star
@@ -61,7 +61,7 @@ def close(one):
 @pytest.mark.parametrize(("grid", "chunks", "overlaps"), CASES)
 def test_the_exact_makespan_of_a_pipeline_lies_within_the_bound(grid, chunks, overlaps, which):
     schedule, machine = pipeline(grid, chunks, overlaps), machines(grid.size)[which]
-    found = steady(schedule, machine, parse_choices("own"), place_ranks(machine, grid.size))
+    found = bound_schedule(schedule, machine, parse_choices("own"), place_ranks(machine, grid.size))
     exact = simulate(schedule, machine).timeline.makespan
     assert found.low <= exact * (1 + 1e-9)
     assert exact <= found.high * (1 + 1e-9)
@@ -88,7 +88,7 @@ def test_where_no_message_waits_for_bandwidth_the_bound_is_closed_and_ops_take_w
 
 def test_what_stages_send_goes_over_their_links():
     schedule, machine, choices = pipeline(Grid(pipeline=3, data=2), 1, ()), star(6, memory=1e10), parse_choices("own")
-    found = steady(schedule, machine, choices, place_ranks(machine, 6))
+    found = bound_schedule(schedule, machine, choices, place_ranks(machine, 6))
     sent = sum(bytes_sent(schedule, rank, choices) for rank in range(6))
     assert found.walk.link_bytes().sum() == close(2 * sent)  # up one cable, down another
 
@@ -102,7 +102,7 @@ def test_the_critical_path_goes_through_the_stages_and_adds_up():
         assert sum(found.parts_of(span).values()) == close(span.end - span.start)
 
 
-def pair(*programs, peer=1):
+def pair(*rank_groups, peer=1):
     """Two ranks that send and receive alone."""
     rows = Part("m")
     tensors = [Tensor(name, rows, rows) for name in ("a", "b")]
@@ -114,7 +114,7 @@ def pair(*programs, peer=1):
     }
     roles = [
         Role(tuple(ops[name] for name in names), "x", at, at + 1 if at == 0 else None)
-        for at, names in enumerate(programs)
+        for at, names in enumerate(rank_groups)
     ]
     return program_of(Grid(x=2), tensors, roles=tuple(roles), m=1000)
 

@@ -185,7 +185,7 @@ def test_the_check_catches_one_member_in_a_wrong_class(way):
 def test_two_flows_of_a_rank_with_one_label_are_refused_if_asked(once, way):
     """Two ranks send two flows each to the other, all of one class: which is received first could not be told."""
     sender = np.array([0, 0, 1, 1])
-    alike = symmetry_fold._alike(sender, np.zeros(4, dtype=np.int64), np.zeros(2, dtype=np.int64), once=once)
+    alike = symmetry_fold._equal_bags(sender, np.zeros(4, dtype=np.int64), np.zeros(2, dtype=np.int64), once=once)
     assert alike is not once
 
 

@@ -1,0 +1,69 @@
+"""Settings of the documentation site: Sphinx with MyST Markdown and Furo; `make docs` builds it without a network."""
+
+import re
+from pathlib import Path
+
+DOCS = Path(__file__).resolve().parent
+ROOT = DOCS.parent
+
+project = "Quadrille"
+copyright = "the Quadrille authors, Apache-2.0"  # noqa: A001 - Sphinx's name
+extensions = ["myst_parser"]
+myst_heading_anchors = 4
+html_theme = "furo"
+html_title = "Quadrille"
+html_static_path = ["_static"]
+html_css_files = ["quadrille.css"]
+html_theme_options = {"navigation_with_keys": True}
+smartquotes = False
+exclude_patterns = ["_build", "_static"]
+
+COPIES = {
+    "DESIGN.md": "design",
+    "CONTRIBUTING.md": "contributing",
+    "CHANGELOG.md": "changelog",
+    **{
+        f"studies/{path.parent.name}/README.md": f"results/{path.parent.name}"
+        for path in sorted((ROOT / "studies").glob("*/README.md"))
+    },
+}
+"""Pages that stand elsewhere in the repository, and the page of the site that each becomes."""
+LINK = re.compile(r"(?<=\]\()(?!https?:|#|/)([^)#\s]+)")
+
+
+def for_site(text: str, folder: Path) -> str:
+    """A page with its links to files of the repository turned into links to pages of the site."""
+
+    def target(link: re.Match[str]) -> str:
+        path = (folder / link.group()).resolve()
+        name = path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else ""
+        if name in COPIES:
+            return f"/{COPIES[name]}.md"
+        if path.is_relative_to(DOCS) and path.suffix == ".md":
+            return f"/{path.relative_to(DOCS).as_posix()}"
+        return str(link.group()) if path.suffix != ".png" else f"/{Path('..') / name}"
+
+    return LINK.sub(target, text)
+
+
+def write_copies(app: object) -> None:
+    """Puts the pages that stand elsewhere beside the others; git ignores them there."""
+    del app
+    for source, page in COPIES.items():
+        text = for_site((ROOT / source).read_text(encoding="utf-8"), (ROOT / source).parent)
+        copy = DOCS / f"{page}.md"
+        if not copy.exists() or copy.read_text(encoding="utf-8") != text:
+            copy.write_text(text, encoding="utf-8")
+
+
+def rewrite_links(app: object, page: str, source: list[str]) -> None:
+    """Links of a page that lead out of the documentation's folder."""
+    del app
+    if page not in COPIES.values():
+        source[0] = for_site(source[0], (DOCS / page).parent)
+
+
+def setup(app: object) -> None:
+    """Registers the two steps above with Sphinx."""
+    app.connect("builder-inited", write_copies)  # type: ignore[attr-defined]
+    app.connect("source-read", rewrite_links)  # type: ignore[attr-defined]

@@ -1,0 +1,298 @@
+"""Commands declared as functions with annotated parameters, over click.
+
+A command is a function whose parameters are annotated with `flag`, `switch`, `toggle` or `argument`:
+
+    @app.command()
+    def explain(context: click.Context, record: Annotated[str, argument("FILE", "A record.")], json: Json = "") -> None:
+
+Values reach the function as they were typed.  Help lists the flags of a command in panels.
+"""
+
+import difflib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from inspect import Parameter, Signature, signature
+from typing import Any, get_args, get_origin
+
+import click
+
+from quadrille.cli.panels import PANELS, panel_of
+
+HELP_WIDTH = 120
+"""Columns of a help page on a terminal that is wide enough."""
+CONTEXT: Mapping[str, Any] = {"max_content_width": HELP_WIDTH, "help_option_names": ["-h", "--help"]}
+Callback = Callable[[click.Context, click.Parameter, Any], Any]
+Complete = Callable[[], Sequence[str]]
+"""Gives the words that a value may be, for the completion of shells."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """An option of a command.
+
+    Parameters
+    ----------
+    names : as they are typed, such as `--grid`; `--on/--off` for a toggle
+    metavar : stands for the value in help
+    complete : words that the value may be
+    callback : is called with the value before the values of other flags are read
+    """
+
+    names: tuple[str, ...]
+    metavar: str
+    text: str
+    is_switch: bool = False
+    complete: Complete | None = None
+    callback: Callback | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """A word of a command that has no flag."""
+
+    metavar: str
+    text: str
+    complete: Complete | None = None
+    callback: Callback | None = None
+
+
+def flag(
+    name: str,
+    metavar: str,
+    text: str,
+    *more_names: str,
+    complete: Complete | None = None,
+    callback: Callback | None = None,
+) -> Flag:
+    """An option whose value is read as it was typed; the command parses the value and says what is accepted."""
+    return Flag((name, *more_names), metavar, text, complete=complete, callback=callback)
+
+
+def switch(name: str, text: str) -> Flag:
+    """An option without a value."""
+    return Flag((name,), "", text, is_switch=True)
+
+
+def toggle(name: str, text: str) -> Flag:
+    """An option without a value that is on unless its opposite is typed.
+
+    >>> toggle("--simgrid", "Run SimGrid too.").names
+    ('--simgrid/--no-simgrid',)
+    """
+    return Flag((f"{name}/--no-{name.removeprefix('--')}",), "", text, is_switch=True)
+
+
+def argument(
+    metavar: str, text: str, *, complete: Complete | None = None, callback: Callback | None = None
+) -> Argument:
+    """A word that stands by itself on the command line."""
+    return Argument(metavar, text, complete, callback)
+
+
+class Command(click.Command):
+    """A command whose help lists its flags in panels."""
+
+    def __init__(self, *arguments: Any, usage: str = "", **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self.usage = usage
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        """The words after the name of the command in its usage line."""
+        pieces = super().collect_usage_pieces(ctx)
+        return [self.usage, *pieces[1:]] if self.usage else pieces
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes the arguments, then the flags by panel."""
+        words = [
+            (one.make_metavar(ctx), getattr(one, "text", ""))
+            for one in self.get_params(ctx)
+            if isinstance(one, click.Argument)
+        ]
+        if words:
+            with formatter.section("Arguments"):
+                formatter.write_dl(words)
+        for title, options in _by_panel(self.get_params(ctx)):
+            rows = [row for option in options if (row := option.get_help_record(ctx)) is not None]
+            with formatter.section(title):
+                formatter.write_dl(rows)
+
+
+def _by_panel(parameters: Sequence[click.Parameter]) -> Iterator[tuple[str, list[click.Option]]]:
+    """The options of each panel that has some, in the order of the panels."""
+    options = [one for one in parameters if isinstance(one, click.Option)]
+    panels = {one.name: panel_of(one.name or "") for one in options}
+    titles = set(panels.values())
+    for title in PANELS:
+        if title in titles:
+            yield "Options" if len(titles) == 1 else title, [one for one in options if panels[one.name] == title]
+
+
+class Word(click.Argument):
+    """An argument that says in help what it is."""
+
+    def __init__(self, *arguments: Any, text: str, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self.text = text
+
+
+@dataclass(frozen=True, slots=True)
+class Area:
+    """Commands that one module declares, so that the module is loaded only when one of them is asked for."""
+
+    commands: tuple[str, ...]
+    load: Callable[[], object]
+
+
+class Group(click.Group):
+    """Commands by name, listed in panels, each loaded when it is asked for."""
+
+    def __init__(self, name: str, text: str, **more: Any) -> None:
+        super().__init__(name, help=text, context_settings=dict(CONTEXT), no_args_is_help=False, **more)
+        self.areas: list[Area] = []
+        self.panels: dict[str, tuple[str, ...]] = {}
+
+    def command(  # type: ignore[override]
+        self,
+        name: str = "",
+        *,
+        text: str = "",
+        usage: str = "",
+        context_settings: Mapping[str, Any] | None = None,
+    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Adds the decorated function as a command; its name and its docstring serve where none are given."""
+
+        def declared(function: Callable[..., Any]) -> Callable[..., Any]:
+            self.add_command(
+                Command(
+                    name or function.__name__.replace("_", "-"),
+                    callback=_callback(function),
+                    params=list(_parameters(signature(function))),
+                    help=text or function.__doc__,
+                    usage=usage,
+                    context_settings={**CONTEXT, **(context_settings or {})},
+                )
+            )
+            return function
+
+        return declared
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of this name; its module is loaded first."""
+        if cmd_name not in self.commands:
+            for area in self.areas:
+                if cmd_name in area.commands or not area.commands:  # an area without names may have any
+                    area.load()
+        return self.commands.get(cmd_name)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names of all commands: those of the panels in their order, then the others."""
+        for area in self.areas:
+            area.load()
+        listed = [name for names in self.panels.values() for name in names if name in self.commands]
+        return listed + [name for name in self.commands if name not in listed]
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that the words name.
+
+        Raises
+        ------
+        click.UsageError : no command has that name; names close to it are told
+        """
+        word = args[0]
+        if self.get_command(ctx, word) is None and not ctx.resilient_parsing:
+            if word.startswith("-"):
+                raise click.NoSuchOption(word, ctx=ctx)
+            close = difflib.get_close_matches(word, self.list_commands(ctx), n=2)
+            hint = f"; did you mean {' or '.join(close)}?" if close else ""
+            ctx.fail(f"No such command {word!r}{hint}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes the commands by panel."""
+        names = self.list_commands(ctx)
+        limit = formatter.width - 6 - max(map(len, names))
+        rows: dict[str, list[tuple[str, str]]] = {}
+        for name in names:
+            title = next((title for title, listed in self.panels.items() if name in listed), "Commands")
+            rows.setdefault(title, []).append((name, self.commands[name].get_short_help_str(limit)))
+        for title, commands in rows.items():
+            with formatter.section(title):
+                formatter.write_dl(commands)
+
+
+def _callback(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Calls a command's function with the context where it takes one, and with lists where it takes lists."""
+    takes_context = "context" in signature(function).parameters
+
+    def call(**values: Any) -> Any:
+        values = {name: list(value) if _is_list(function, name) else value for name, value in values.items()}
+        return function(click.get_current_context(), **values) if takes_context else function(**values)
+
+    return call
+
+
+def _is_list(function: Callable[..., Any], name: str) -> bool:
+    parameter = signature(function).parameters.get(name)
+    return parameter is not None and _type_and_kind(parameter)[0] == list[str]
+
+
+def _type_and_kind(parameter: Parameter) -> tuple[Any, Any]:
+    """The type of a parameter, and the `Flag` or `Argument` that it is."""
+    assert get_origin(parameter.annotation) is not None or get_args(parameter.annotation), parameter
+    kind = getattr(parameter.annotation, "__metadata__", (None,))[0]
+    return get_args(parameter.annotation)[0], kind
+
+
+def _parameters(of_function: Signature) -> Iterator[click.Parameter]:
+    """The parameters that click needs, from the annotated parameters of a function."""
+    for parameter in of_function.parameters.values():
+        if parameter.annotation is click.Context:
+            continue
+        value_type, kind = _type_and_kind(parameter)
+        assert isinstance(kind, Flag | Argument), f"{parameter.name} is neither a flag nor an argument"
+        if isinstance(kind, Argument):
+            yield _word(parameter, value_type, kind)
+        else:
+            yield _option(parameter, value_type, kind)
+
+
+def _word(parameter: Parameter, value_type: Any, kind: Argument) -> click.Argument:
+    required = parameter.default is Parameter.empty
+    many = value_type == list[str]
+    return Word(
+        [parameter.name],
+        text=kind.text,
+        metavar=kind.metavar,
+        required=required,
+        nargs=-1 if many else 1,
+        type=str,
+        shell_complete=_completion(kind.complete),
+        callback=kind.callback,
+        is_eager=kind.callback is not None,
+        **({} if required or many else {"default": parameter.default}),
+    )
+
+
+def _option(parameter: Parameter, value_type: Any, kind: Flag) -> click.Option:
+    shown = bool(parameter.default) and not isinstance(parameter.default, tuple | bool)
+    settings: dict[str, Any] = {"help": kind.text, "default": parameter.default, "show_default": shown}
+    settings |= {"callback": kind.callback, "is_eager": kind.callback is not None}
+    if kind.is_switch:
+        settings |= {"is_flag": True, "type": bool}
+    else:
+        settings |= {"metavar": kind.metavar, "type": str, "shell_complete": _completion(kind.complete)}
+        if value_type == list[str]:
+            settings["multiple"] = True
+        elif get_origin(value_type) is tuple:
+            settings["nargs"] = len(get_args(value_type))
+    return click.Option([*kind.names, parameter.name], **settings)
+
+
+def _completion(words: Complete | None) -> Any:
+    """What click asks for the words that complete a value; None where nobody knows them."""
+    if words is None:
+        return None
+
+    return lambda _context, _parameter, incomplete: [word for word in words() if word.startswith(incomplete)]

@@ -1,0 +1,154 @@
+"""Experiments that come from a file: a TOML file with the names of flags as keys, or the command in a record."""
+
+import difflib
+import re
+import shlex
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from quadrille.algorithms.errors import InputError
+
+SCHEMA = "quadrille/experiment/1"
+DESTINATIONS = ("json", "csv", "trace", "timeline", "ranks", "plot", "figure", "save", "c", "da", "db", "from_record")
+"""Parameters that say where results go: a record's command keeps these to itself."""
+REPEATED = ("simulate", "run", "schedule")
+"""Commands whose words a record's command gives."""
+
+
+def take_file(context: click.Context, _parameter: click.Parameter, path: str) -> str:
+    """Makes the values of an experiment file the defaults of the command; flags on the command line come first."""
+    if path and not context.resilient_parsing:
+        context.default_map = {**(context.default_map or {}), **values_of_file(path, options_of(context.command))}
+    return path
+
+
+def take_record(context: click.Context, _parameter: click.Parameter, path: str) -> str:
+    """Makes the values of a record's command the defaults of this command."""
+    if path and not context.resilient_parsing:
+        context.default_map = {**values_of_record(path, context), **(context.default_map or {})}
+    return path
+
+
+def options_of(command: click.Command) -> dict[str, click.Option]:
+    """The options of a command by the words that name them, without dashes in front.
+
+    >>> from quadrille.cli.app import app
+    >>> import quadrille.cli.experiments
+    >>> command = app.commands["simulate"]
+    >>> options_of(command)["set"].name, options_of(command)["micro-batch"].name
+    ('settings', 'micro_batch')
+    """
+    options = [parameter for parameter in command.params if isinstance(parameter, click.Option)]
+    return {name.lstrip("-"): option for option in options for name in option.opts}
+
+
+def values_of_file(path: str, options: Mapping[str, click.Option]) -> dict[str, Any]:
+    """The values of an experiment file, by parameter.
+
+    Keys are the names of flags; `_` may stand for `-`.  A list is what a flag takes with commas, a table is what a
+    flag takes as `key=value,…`.
+
+    Raises
+    ------
+    InputError : no such file, no TOML, a key that is no flag, a value that is no word
+    """
+    values = {}
+    for key, value in _table(path).items():
+        name = key.replace("_", "-")
+        if name not in options:
+            near = difflib.get_close_matches(name, options, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise InputError(f"{path}: {key} is no flag of this command{hint}: keys are the names of flags")
+        values[str(options[name].name)] = _value(path, key, value, options[name])
+    return values
+
+
+def _table(path: str) -> dict[str, Any]:
+    """The content of a TOML file, less its schema."""
+    try:
+        table = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{path}: is no TOML file: {error}") from None
+    if (schema := table.pop("schema", SCHEMA)) != SCHEMA:
+        raise InputError(f"{path}: schema {schema!r:.60}: an experiment file has schema {SCHEMA!r}")
+    return table
+
+
+def _value(path: str, key: str, value: object, option: click.Option) -> Any:
+    """A value as the command line has it."""
+    if option.is_flag:
+        if not isinstance(value, bool):
+            raise InputError(f"{path}: {key} = {value!r:.60}: true or false is accepted")
+        return value
+    if option.multiple:
+        return [_word(path, key, item) for item in value] if isinstance(value, list) else _pairs(path, key, value)
+    return _word(path, key, value)
+
+
+def _pairs(path: str, key: str, value: object) -> list[str]:
+    """The words of a flag that may be given several times."""
+    if isinstance(value, dict):
+        return [f"{name}={_word(path, key, item)}" for name, item in value.items()]
+    return [_word(path, key, value)]
+
+
+def _word(path: str, key: str, value: object) -> str:
+    """One value as the word that stands on the command line.
+
+    >>> _word("job.toml", "grid", {"z": 2, "x": 2}), _word("job.toml", "matmul", [4, 5, 6])
+    ('z=2,x=2', '4,5,6')
+    """
+    if isinstance(value, bool) or value is None:
+        raise InputError(f"{path}: {key} = {str(value).lower()}: a number, a word, a list or a table is accepted")
+    if isinstance(value, dict):
+        return ",".join(f"{name}={_word(path, key, item)}" for name, item in value.items())
+    if isinstance(value, list):
+        return ",".join(_word(path, key, item) for item in value)
+    return str(value)
+
+
+def values_of_record(path: str, context: click.Context) -> dict[str, Any]:
+    """The values that a record's experiment was asked for with, by parameter, without its destinations.
+
+    Raises
+    ------
+    InputError : a file that is no record, or a record that no command line made
+    """
+    from quadrille.algorithms.formats.record import load_record
+
+    record = load_record(path)
+    made_by = record.provenance.command if record.provenance is not None else ""
+    words = _words_of_experiment(made_by)
+    if words is None:
+        raise InputError(
+            f"--from {path}: its record was made by {made_by or 'a program'!r:.80}, not by simulate or run"
+        )
+    inner = context.command.make_context(context.info_name or "", list(words), resilient_parsing=True)
+    typed = {name for name in inner.params if _is_typed(inner, name)}
+    known = {parameter.name for parameter in context.command.params}
+    return {name: inner.params[name] for name in typed & known - {*DESTINATIONS}}
+
+
+def _is_typed(context: click.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def _words_of_experiment(command: str) -> list[str] | None:
+    """The words behind `simulate` or `run` in a command line; None where there are none.
+
+    >>> _words_of_experiment("quadrille launch -n 2 run --matmul 4,4,4 --grid z=2")
+    ['--matmul', '4,4,4', '--grid', 'z=2']
+    >>> _words_of_experiment("python mine.py") is None
+    True
+    """
+    words = shlex.split(command) if command else []
+    if not words or not re.search(r"quadrille", words[0]):
+        return None
+    return next((words[at + 1 :] for at, word in enumerate(words) if word in REPEATED), None)

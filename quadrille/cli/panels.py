@@ -1,0 +1,34 @@
+"""The panels in which help lists flags: which flag is about what."""
+
+PANELS: dict[str, tuple[str, ...]] = {
+    "Workload": (
+        "from_record", "matmul",
+         "mlp", "gpt", "batch", "steps", "dtype", "passes", "transposed", "operands", "seed", "learning_rate",
+        "clip", "a", "b", "dc", "collective", "bytes", "root", "weights",
+    ),
+    "Parallelism": (
+        "gpus", "grid", "algorithm", "scheme", "order", "pipeline", "micro_batch", "interleave", "zero",
+        "sequence_parallel", "overlap", "bands", "collectives", "recompute", "attention", "keep_first", "gathered",
+        "group", "stride", "concurrent", "channels", "best_grid", "top", "powers_of_two", "min_model_parallel", "vary",
+    ),
+    "Machine": ("machine", "settings", "routing", "fail", "degrade", "slow", "placement", "topology", "rate"),
+    "Execution": (
+        "ranks", "warmups", "repeats", "verify", "verify_method", "threads", "backend", "load", "save", "jobs", "quick",
+    ),
+    "Output": ("c", "da", "db", "json", "csv", "plot", "figure", "trace", "timeline", "timelines", "out", "folder"),
+    "Advanced": (
+        "panel", "gemm_layouts", "gradient_bytes", "blas", "carrier", "chunk", "progress", "shards", "granularity",
+        "form", "no_fold", "no_fold_time", "no_memory", "no_local", "most_seconds",
+    ),
+    "Other": (),
+}  # fmt: skip
+"""Names of flags by panel, the rarely used ones last; a flag that is nowhere is in the last panel."""
+
+
+def panel_of(name: str) -> str:
+    """The panel that lists a flag.
+
+    >>> panel_of("grid"), panel_of("no_fold"), panel_of("help")
+    ('Parallelism', 'Advanced', 'Other')
+    """
+    return next((panel for panel, names in PANELS.items() if name in names), "Other")

@@ -1,0 +1,103 @@
+"""An experiment as a file, and the experiment of a record again."""
+
+import json
+
+import pytest
+
+from tests.support.quadrille import called
+
+JOB = """schema = "quadrille/experiment/1"
+matmul = [96, 64, 32]
+grid = { z = 2, x = 2 }
+passes = "training"
+overlap = ["oar", "ors"]
+machine = "perlmutter"
+set = { "device.overhead_seconds" = "x2" }
+sequence-parallel = false
+"""
+WORDS = [
+    "--matmul",
+    "96,64,32",
+    "--grid",
+    "z=2,x=2",
+    "--passes",
+    "training",
+    "--overlap",
+    "oar,ors",
+    "--machine",
+    "perlmutter",
+    "--set",
+    "device.overhead_seconds=x2",
+]
+
+
+@pytest.fixture
+def job(tmp_path):
+    path = tmp_path / "job.toml"
+    path.write_text(JOB)
+    return path
+
+
+def record_of(capsys, *words):
+    ended = called(capsys, *words, "--json", "-")
+    assert ended.status == 0, ended.err
+    record = json.loads(ended.out)
+    del record["provenance"]
+    return record
+
+
+def test_a_file_predicts_what_its_words_predict(capsys, job):
+    assert record_of(capsys, "simulate", job) == record_of(capsys, "simulate", *WORDS)
+
+
+def test_words_on_the_command_line_come_before_those_of_the_file(capsys, job):
+    changed = record_of(capsys, "simulate", job, "--matmul", "50,40,30", "--overlap", "none")
+    words = ["--matmul", "50,40,30", "--grid", "z=2,x=2", "--passes", "training", *WORDS[-4:]]
+    assert changed == record_of(capsys, "simulate", *words)
+
+
+@pytest.mark.parametrize("command", [["schedule"], ["run"], ["sweep", "--vary", "bands=1,2"]])
+def test_other_verbs_take_the_file_too(capsys, tmp_path, command):
+    path = tmp_path / "job.toml"
+    machine = 'machine = "perlmutter"\n' if command[0] == "sweep" else ""
+    path.write_text('matmul = "12,8,4"\n' + machine)
+    assert called(capsys, command[0], path, *command[1:]).status == 0
+
+
+@pytest.mark.parametrize("verb", ["simulate", "run"])
+def test_a_records_experiment_is_repeated_without_its_destinations(capsys, tmp_path, verb):
+    record = tmp_path / "first.json"
+    words = ["--matmul", "24,16,8", "--dtype", "float64", "--passes", "training", "--machine", "perlmutter"]
+    assert called(capsys, verb, *words, "--json", record).status == 0
+    before = record.read_text()
+    again = record_of(capsys, "simulate", "--from", record, "--dtype", "float32")
+    assert (again["workload"]["matmul"]["m"], again["dtype"], again["passes"]) == (24, "float32", "training")
+    assert record.read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("gridd = 'z=2'", ["gridd", "grid"]),
+        ("grid = true", ["grid = true", "accepted"]),
+        ("verify = 'yes'", ["verify = 'yes'", "true or false"]),
+        ("matmul = [", ["no TOML"]),
+        ("schema = 'quadrille/record/1'", ["quadrille/record/1", "quadrille/experiment/1"]),
+    ],
+)
+def test_a_file_that_cannot_be_is_one_line(capsys, tmp_path, text, said):
+    path = tmp_path / "job.toml"
+    path.write_text(text)
+    ended = called(capsys, "simulate", path)
+    assert ended.status == 2
+    assert all(word in ended.line for word in said)
+
+
+def test_a_missing_file_and_a_record_of_no_command_are_one_line(capsys, tmp_path):
+    assert "cannot be read" in called(capsys, "simulate", tmp_path / "none.toml").line
+    record = tmp_path / "record.json"
+    assert called(capsys, "run", "--matmul", "4,4,4", "--json", record).status == 0
+    content = json.loads(record.read_text())
+    content["provenance"]["command"] = ""
+    record.write_text(json.dumps(content))
+    assert "not by simulate or run" in called(capsys, "simulate", "--from", record).line
