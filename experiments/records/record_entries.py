@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # a rank imports no simulator
     from quadrille.experiments.workloads.experiment import Experiment
     from quadrille.simulator.simulate import Prediction
 
-NOTHING_SENT = OpVolume(0, 0, 0)
+NO_MESSAGES = OpVolume(0, 0, 0)
 
 
 def named(machine: Machine, placement_rule: str) -> MachineName:
@@ -53,7 +53,7 @@ def op_record(
     times: OpTimes, experiment: "Experiment", amounts: Volumes, prediction: "Prediction | None" = None
 ) -> OpRecord:
     """One op: what it moves, and how long it took."""
-    moved = amounts.by_op.get(times.name, NOTHING_SENT)
+    moved = amounts.by_op.get(times.name, NO_MESSAGES)
     parts = prediction.parts.get(times.name, {}) if prediction is not None else {}
     return OpRecord(
         name=times.name,
