@@ -1,27 +1,27 @@
-"""The few exceptions of Quadrille.
+"""Exceptions of Quadrille.
 
 QuadrilleError
-├── InputError      an input that cannot be: exit status 2, one line
-├── RunError        a run that failed or did not verify: exit status 1, one line
-│   └── Deadlock    ranks and ops that wait on each other
+├── InputError      invalid input: exit status 2, one line
+├── RunError        a failed or unverified run: exit status 1, one line
+│   └── Deadlock    ranks and ops that wait for each other
 """
 
 
 class QuadrilleError(Exception):
-    """A message for the user, one line, naming the quantity, its value and what would be accepted."""
+    """Base of all exceptions; the message is one line that names the quantity, its value and what is accepted."""
 
     exit_status = 1
 
 
 class InputError(QuadrilleError):
-    """An input that cannot be."""
+    """Invalid input."""
 
     exit_status = 2
 
 
 class RunError(QuadrilleError):
-    """A run that failed, or whose result did not verify."""
+    """A run that failed, or whose result was not verified."""
 
 
 class Deadlock(RunError):  # noqa: N818 - the field's word
-    """Ranks and ops that wait on each other."""
+    """Ranks and ops that wait for each other."""

@@ -1,4 +1,4 @@
-"""Where a file comes from: the command, the date, the host, and the versions that made it."""
+"""Provenance of a file: command, date, host and software versions."""
 
 import os
 import shlex
@@ -28,15 +28,15 @@ PACKAGES = (
     "cupy-cuda13x",
 )
 CHANGED = "-dirty"
-"""Behind a commit whose files have been changed since, as in `git describe`."""
+"""Suffix of a commit whose files have been changed since, as in `git describe`."""
 NOT_RUN_BY = (":(exclude,glob)**/results/**", ":(exclude)*.md")
-"""Pathspecs that leave out what people read and nothing runs by: studies write their results while they go on."""
+"""Pathspecs of files that no program reads; studies write their results while they run."""
 GIT_SECONDS = 5.0
-"""Git has this long to say whether files were changed."""
+"""Time limit for git [s]."""
 
 
 class Provenance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The origin of a file.
+    """Command line, date with time zone (ISO 8601), host name, and versions by name.
 
     Parameters
     ----------
@@ -53,36 +53,36 @@ class Provenance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def provenance(command: Sequence[str], **more: str) -> Provenance:
-    """The provenance of a file that `command` writes now, on this host.
+    """Returns the provenance of a file that `command` writes now, on this host.
 
     Parameters
     ----------
-    more : what else has a version that is known, by name; empty where it is not
+    more : further versions by name; empty ones are left out
 
     >>> made = provenance(["quadrille", "run", "--a", "my file.npy"])
     >>> made.command, "numpy" in made.versions
     ("quadrille run --a 'my file.npy'", True)
     """
-    found = versions() | {name: version for name, version in more.items() if version}
+    names = versions() | {name: version for name, version in more.items() if version}
     text = shlex.join(command).encode("utf-8", "replace").decode()
-    return Provenance(text, datetime.now(UTC).isoformat(timespec="seconds"), socket.gethostname(), found)
+    return Provenance(text, datetime.now(UTC).isoformat(timespec="seconds"), socket.gethostname(), names)
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python, Quadrille and the installed packages it builds on; none of them is imported."""
+    """Returns the versions of Python, Quadrille and the installed packages it uses, without importing them."""
     from importlib import metadata  # costs 20 ms, and only files need it
 
-    found = {"python": ".".join(map(str, sys.version_info[:3])), **_own_version()}
+    installed = {"python": ".".join(map(str, sys.version_info[:3])), **_own_version()}
     for name in PACKAGES:
         try:
-            found[name] = metadata.version(name)
+            installed[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return installed
 
 
 def _own_version() -> dict[str, str]:
-    """Version and, in a git checkout, commit of Quadrille, as far as they are known."""
+    """Returns the version of Quadrille and, in a git checkout, the commit."""
     version = own_version()
     commit = _commit(ROOT / ".git")
     return {
@@ -104,7 +104,7 @@ def own_version() -> str:
 
 
 def _commit(git: Path) -> str:
-    """The commit that is checked out, read without git; empty if there is none."""
+    """Returns the commit that is checked out, read without git, or an empty string."""
     try:
         head = (git / "HEAD").read_text(encoding="utf-8").strip()
         if not head.startswith("ref: "):
@@ -120,15 +120,15 @@ def _commit(git: Path) -> str:
 
 @cache
 def _changed(root: Path) -> str:
-    """CHANGED if files that are run by differ from the commit that is checked out, as far as git can tell.
+    """Returns CHANGED if tracked source files differ from the checked-out commit, as far as git can tell.
 
-    New ones do not.
+    Untracked files are ignored.
     """
     places = [f"--git-dir={root / '.git'}", f"--work-tree={root}"]
     words = ["git", *places, "status", "--porcelain", "--untracked-files=no", "--", *NOT_RUN_BY]
     settings = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}
     try:
-        told = subprocess.run(words, env=settings, capture_output=True, timeout=GIT_SECONDS, check=True)
+        status = subprocess.run(words, env=settings, capture_output=True, timeout=GIT_SECONDS, check=True)
     except (OSError, subprocess.SubprocessError):
         return ""
-    return CHANGED if told.stdout.strip() else ""
+    return CHANGED if status.stdout.strip() else ""

@@ -1,13 +1,14 @@
-"""Units, written out once: inside Quadrille everything is seconds, bytes, bytes/s, flop and flop/s.
+"""Units, prefixes and integers as text.
 
-Two families of prefixes and two letters are easily taken for one another:
+Quadrille computes in seconds, bytes, bytes/s, flop and flop/s.  Text has prefixes that are easily confused:
 
     kB, MB, GB, TB       powers of 1000 of a byte (B)
     KiB, MiB, GiB, TiB   powers of 1024 of a byte
-    kb, Mb, Gb, Tb       powers of 1000 of a *bit* (b, bit): an eighth of the above; kbit, mbit, … too
+    kb, Mb, Gb, Tb       powers of 1000 of a bit (b, bit), an eighth of the above; kbit, mbit, … too
 
-so 200 Gb/s = 25 GB/s = 23.28 GiB/s.  Text is converted on the way in by
-`parse_…`, numbers on the way out by `format_…`; nothing else knows a prefix.
+200 Gb/s = 25 GB/s = 23.28 GiB/s.  The functions `parse_…` convert input text, the functions `format_…` convert numbers
+for
+output.
 """
 
 import math
@@ -37,7 +38,7 @@ _BINARY_STEPS = ((TIB, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB"), (1, "B"
 
 
 def parse_bytes(text: str) -> int:
-    """The whole number of bytes that `text` names.
+    """Returns the integer number of bytes that `text` names.
 
     >>> parse_bytes("64MiB"), parse_bytes("1.5 GB"), parse_bytes("4096"), parse_bytes("8Gb")
     (67108864, 1500000000, 4096, 1000000000)
@@ -53,7 +54,7 @@ def parse_bytes(text: str) -> int:
 
 
 def parse_rate(text: str) -> float:
-    """Bytes per second that `text` names; "/s" or "ps" may be left out.
+    """Returns the bytes per second that `text` names; "/s" and "ps" are optional.
 
     >>> parse_rate("200Gb/s"), parse_rate("25 GB/s"), parse_rate("50e9")
     (25000000000.0, 25000000000.0, 50000000000.0)
@@ -74,7 +75,7 @@ def format_seconds(seconds: float) -> str:
 
 
 def format_bytes(size: float) -> str:
-    """A size in binary units.
+    """Returns a size in binary units.
 
     >>> format_bytes(67108864), format_bytes(1000), format_bytes(1536)
     ('64 MiB', '1000 B', '1.5 KiB')
@@ -83,7 +84,7 @@ def format_bytes(size: float) -> str:
 
 
 def format_bytes_per_second(rate: float) -> str:
-    """A data rate in powers of 1000 of a byte per second.
+    """Returns a data rate in powers of 1000 of a byte per second.
 
     >>> format_bytes_per_second(25e9), format_bytes_per_second(6.25e6)
     ('25 GB/s', '6.25 MB/s')
@@ -106,7 +107,9 @@ def _number_of_bytes(text: str, quantity: str, such_as: str) -> Fraction:
 
 
 def _format_step(value: float, steps: tuple[tuple[float, str], ...], *, gap: bool = False) -> str:
-    """`value` with three digits in the largest unit not above it; `gap` when the unit is only a prefix."""
+    """Returns `value` with three digits in the largest unit that does not exceed it; `gap` puts a space before a
+    bare prefix.
+    """
     if value == 0 or not math.isfinite(value):
         unit = next(unit for factor, unit in steps if factor == 1)
         return f"{value:g} {unit}" if unit or gap else f"{value:g}"
@@ -117,11 +120,11 @@ def _format_step(value: float, steps: tuple[tuple[float, str], ...], *, gap: boo
 
 
 MOST_DIGITS = 15
-"""More than any size has; Python refuses to read thousands of them."""
+"""Largest number of digits accepted; no size has more, and Python refuses to parse thousands."""
 
 
 def parse_integer(text: str) -> int | None:
-    """The whole number from 0 that `text` is, in at most 15 digits; None where it is none.
+    """Returns the non-negative integer that `text` is, of at most 15 digits, or None.
 
     >>> parse_integer("12"), parse_integer("-1"), parse_integer("1e3"), parse_integer("9" * 16)
     (12, None, None, None)

@@ -1,12 +1,12 @@
-"""Closed-form seconds of the collectives: yardsticks for the simulator, in the alpha-beta model.
+"""Closed-form times of collectives in the alpha-beta model: references for the simulator.
 
-A message of n bytes takes α + n/β; a rank sends one and receives one message
-at a time; all hops are alike and free of other traffic; local reductions cost
-nothing.  Symbols: p ranks, latency α [s], bandwidth β [B/s], n bytes.
+A message of n bytes takes α + n/β.  A rank sends one message and receives one message at a time.  All hops are equal
+and free
+of other traffic.  Local reductions cost nothing.  Symbols: p ranks, latency α [s], bandwidth β [B/s], n bytes.
 
-Source of every formula, unless it names another: Thakur, Rabenseifner, Gropp,
-"Optimization of collective communication operations in MPICH", IJHPCA 19(1),
-2005, sections 3 and 4.
+Source of every formula that names no other: Thakur, Rabenseifner, Gropp, "Optimization of collective communication
+operations in
+MPICH", IJHPCA 19(1), 2005, sections 3 and 4.
 """
 
 from dataclasses import dataclass
@@ -47,7 +47,7 @@ def point_to_point(size: float, link: Link) -> float:
 
 
 def ring_all_gather(ranks: int, shard_bytes: float, link: Link) -> float:
-    """Seconds until every rank holds every rank's shard, passed to the right p - 1 times.
+    """Seconds until every rank holds every rank's shard, in a ring of p - 1 steps.
 
         t = (p - 1) (α + n / β)
 
@@ -56,14 +56,14 @@ def ring_all_gather(ranks: int, shard_bytes: float, link: Link) -> float:
 
     Parameters
     ----------
-    shard_bytes : n, what one rank holds at the start [B]
+    shard_bytes : n, bytes that one rank holds at the start [B]
     """
     _check(ranks, shard_bytes)
     return (ranks - 1) * link.seconds(shard_bytes)
 
 
 def doubling_all_gather(ranks: int, shard_bytes: float, link: Link) -> float:
-    """Seconds of the all-gather whose message doubles in each step; p is a power of two.
+    """Seconds of the all-gather by recursive doubling; p is a power of two.
 
         t = log2(p) α + (p - 1) n / β
 
@@ -75,7 +75,7 @@ def doubling_all_gather(ranks: int, shard_bytes: float, link: Link) -> float:
 
 
 def ring_reduce_scatter(ranks: int, shard_bytes: float, link: Link) -> float:
-    """Seconds until every rank holds its shard of the sum: the ring all-gather run backwards.
+    """Seconds until every rank holds its shard of the sum: the reverse of the ring all-gather.
 
         t = (p - 1) (α + n / β)
 
@@ -84,13 +84,13 @@ def ring_reduce_scatter(ranks: int, shard_bytes: float, link: Link) -> float:
 
     Parameters
     ----------
-    shard_bytes : n, what one rank holds at the end [B]
+    shard_bytes : n, bytes that one rank holds at the end [B]
     """
     return ring_all_gather(ranks, shard_bytes, link)
 
 
 def halving_reduce_scatter(ranks: int, shard_bytes: float, link: Link) -> float:
-    """Seconds of the reduce-scatter whose message halves in each step; p is a power of two.
+    """Seconds of the reduce-scatter by recursive halving; p is a power of two.
 
         t = log2(p) α + (p - 1) n / β
 
@@ -111,14 +111,14 @@ def ring_all_reduce(ranks: int, block_bytes: float, link: Link) -> float:
 
     Parameters
     ----------
-    block_bytes : n, what each rank holds at the start and at the end [B]
+    block_bytes : n, bytes that each rank holds [B]
     """
     _check(ranks, block_bytes)
     return 2 * (ranks - 1) * link.seconds(block_bytes / ranks)
 
 
 def recursive_doubling_all_reduce(ranks: int, block_bytes: float, link: Link) -> float:
-    """Seconds of the all-reduce that exchanges whole blocks at distance 1, 2, 4, ….
+    """Seconds of the all-reduce that exchanges whole blocks at distances 1, 2, 4, ….
 
         t = s (α + n / β),   s = log2(p), or floor(log2(p)) + 2 where p is no power of two
 
@@ -135,7 +135,7 @@ def recursive_doubling_all_reduce(ranks: int, block_bytes: float, link: Link) ->
 
 
 def halving_doubling_all_reduce(ranks: int, block_bytes: float, link: Link) -> float:
-    """Seconds of halving reduce-scatter, then doubling all-gather; p is a power of two.
+    """Seconds of a halving reduce-scatter followed by a doubling all-gather; p is a power of two.
 
         t = 2 log2(p) α + 2 (p - 1)/p n / β
 
@@ -149,7 +149,7 @@ def halving_doubling_all_reduce(ranks: int, block_bytes: float, link: Link) -> f
 
 
 def binomial_broadcast(ranks: int, block_bytes: float, link: Link) -> float:
-    """Seconds until the last rank has the root's block: the holders double in each step.
+    """Seconds until the last rank has the root's block; the number of holders doubles in each step.
 
         t = ceil(log2(p)) (α + n / β)
 
@@ -161,7 +161,7 @@ def binomial_broadcast(ranks: int, block_bytes: float, link: Link) -> float:
 
 
 def binomial_reduce(ranks: int, block_bytes: float, link: Link) -> float:
-    """Seconds until the root holds the sum: the binomial broadcast run backwards.
+    """Seconds until the root holds the sum: the reverse of the binomial broadcast.
 
     >>> binomial_reduce(5, 1, Link(latency=0, bandwidth=1))
     3.0
@@ -184,7 +184,7 @@ def pipelined_broadcast(ranks: int, block_bytes: float, link: Link, *, chunks: i
 
 
 def pipelined_reduce(ranks: int, block_bytes: float, link: Link, *, chunks: int) -> float:
-    """Seconds until the root of a chain holds the sum: the pipelined broadcast run backwards.
+    """Seconds until the root of a chain holds the sum: the reverse of the pipelined broadcast.
 
     >>> pipelined_reduce(4, 8, Link(latency=0, bandwidth=1), chunks=4)
     12.0
@@ -193,7 +193,7 @@ def pipelined_reduce(ranks: int, block_bytes: float, link: Link, *, chunks: int)
 
 
 def pairwise_all_to_all(ranks: int, piece_bytes: float, link: Link) -> float:
-    """Seconds until every rank has a piece from every other; in step s rank r sends to r + s.
+    """Seconds until every rank has a shard from every other rank; in step s rank r sends to r + s.
 
         t = (p - 1) (α + n / β)
 
@@ -202,7 +202,7 @@ def pairwise_all_to_all(ranks: int, piece_bytes: float, link: Link) -> float:
 
     Parameters
     ----------
-    piece_bytes : n, what one rank has for one other [B]
+    piece_bytes : n, bytes that one rank sends to one other rank [B]
     """
     _check(ranks, piece_bytes)
     return (ranks - 1) * link.seconds(piece_bytes)
@@ -216,7 +216,7 @@ def _check(ranks: int, size: float) -> None:
 
 
 def _power_of_two(ranks: int, collective: str) -> int:
-    """log2 of `ranks`."""
+    """Returns log2 of `ranks`."""
     if ranks & (ranks - 1):
         raise InputError(f"ranks={ranks} is not a power of two: {collective} takes 1, 2, 4, 8, …")
     return ranks.bit_length() - 1

@@ -1,19 +1,28 @@
-"""Closed-form communication seconds of the 4D algorithm: rings, no latency, no overlap; used to rank grids.
+"""AxoNN's closed-form communication time of the 4D algorithm and of a GPT; used to rank grids.
 
-Axes: y cuts k, x cuts n, z cuts m and the stored weight, data cuts the batch.
-In rank order axis i has length G_i and stride P_i (the product of the lengths
-of the faster axes).  Its ring runs at the effective bandwidth
+The model has ring bandwidth terms only: no latency, no overlap.  Axes: y cuts k, x cuts n, z cuts m and shards the
+weight, data
+cuts the batch.  In rank order, axis i has length G_i and stride P_i (the product of the lengths of the faster axes).
+Its ring has
+the effective bandwidth
 
-    B(P_i, G_i)                 from a table, where the group stays inside a node (P_i G_i <= G_node)
-    B_inter / min(G_node, P_i)  otherwise: the rings that leave a node share its injection bandwidth
+    B(P_i, G_i)                 from a table, if the group fits in a node (P_i G_i <= G_node)
+    B_inter / min(G_node, P_i)  otherwise: rings that leave a node share its injection bandwidth
 
-The second rule needs rings that share a node evenly: P_i divides G_node or is at least as long.
-Lengths and bandwidths may be arrays, one element for each of many grids.
+The second rule requires rings that share a node evenly: P_i divides G_node or is at least as long.  Lengths and
+bandwidths may be
+arrays with one element for each of many grids.
 
-Source: Singh, Singhania, Ranjan, Kirchenbauer, Geiping, Wen, Jain, Hans,
-Shu, Tomar, Goldstein, Bhatele, "A 4D hybrid algorithm to scale parallel
-training to thousands of GPUs", arXiv 2305.13525; the tables and the charges of
-an iteration as in the authors' public script.
+A GPT block has four products.  An iteration gathers each weight twice, scatters its gradient once, and does the
+backward and the
+data reduction once; the forward reduction counts twice with recomputation.  Embedding and logits are omitted, as in the
+source.
+
+Source: Singh, Singhania, Ranjan, Kirchenbauer, Geiping, Wen, Jain, Hans, Shu, Tomar, Goldstein, Bhatele, "A 4D hybrid
+algorithm to
+scale parallel training to thousands of GPUs", arXiv 2305.13525; the tables and the costs of an iteration as in the
+authors' public
+script.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,12 +38,12 @@ from quadrille.algorithms.schedule.grid import AXES, Axis, Grid
 from quadrille.algorithms.units import GIB
 
 Seconds = TypeVar("Seconds", float, NDArray[np.float64])
-"""Of one grid, or of many at once."""
+"""Seconds of one grid, or of many grids at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeBandwidths:
-    """What rings get on one kind of node [B/s].
+    """Ring bandwidths on one kind of node [B/s].
 
     `inside[P, G]`: all P rings of G ranks with stride P in one node at once.
     `between`: what one node injects into the network.
@@ -46,7 +55,7 @@ class NodeBandwidths:
 
 
 def _in_gib(gpus: int, inside: Mapping[tuple[int, int], float], between: float) -> NodeBandwidths:
-    """The authors' numbers, which their script takes as GiB/s."""
+    """Returns the authors' numbers, which their script takes as GiB/s, in bytes/s."""
     return NodeBandwidths(gpus, {key: rate * GIB for key, rate in inside.items()}, between * GIB)
 
 
@@ -57,7 +66,7 @@ FRONTIER = _in_gib(8, {(1, 2): 129, (1, 4): 52, (1, 8): 135, (2, 2): 50, (2, 4):
 
 @dataclass(frozen=True, slots=True)
 class LayerCost(Generic[Seconds]):
-    """Seconds of each collective of one layer, each charged once."""
+    """Seconds of each collective of one layer, each counted once."""
 
     gather_weight: Seconds
     scatter_gradient: Seconds
@@ -71,7 +80,7 @@ class LayerCost(Generic[Seconds]):
 
     @property
     def backward(self) -> Seconds:
-        """Backward pass that gathers the weight again, without the sum over data."""
+        """Backward pass that gathers the weight again, without the data reduction."""
         return self.gather_weight + self.backward_sum + self.scatter_gradient
 
     @property
@@ -80,17 +89,17 @@ class LayerCost(Generic[Seconds]):
 
     @property
     def recomputed_training(self) -> Seconds:
-        """As the authors charge an iteration: forward sum twice, weight gathered twice in all."""
+        """An iteration with recomputation, as the authors count it: two forward reductions, two weight gathers."""
         return self.training + self.forward_sum
 
     @property
     def over_z(self) -> Seconds:
-        """An iteration's gathers of the weight and the scatter of its gradient."""
+        """The weight gathers and the gradient scatter of an iteration."""
         return 2 * self.gather_weight + self.scatter_gradient
 
 
 def effective_bandwidth(stride: int, length: int, node: NodeBandwidths) -> float:
-    """Bytes per second of one ring of `length` ranks, `stride` apart, while its siblings run too.
+    """Bytes per second of one ring of `length` ranks at stride `stride`, while its sibling rings run too.
 
     >>> effective_bandwidth(4, 8, PERLMUTTER) / GIB, effective_bandwidth(1, 4, PERLMUTTER) / GIB
     (20.0, 225.0)
@@ -99,18 +108,18 @@ def effective_bandwidth(stride: int, length: int, node: NodeBandwidths) -> float
     ------
     InputError : a group inside a node that the table lacks; simulate it instead
     """
-    found = known_bandwidth(stride, length, node)
-    if found is None:
-        known = ", ".join(map(str, sorted(node.inside)))
+    bandwidth = known_bandwidth(stride, length, node)
+    if bandwidth is None:
+        listed = ", ".join(map(str, sorted(node.inside)))
         raise InputError(
-            f"no bandwidth for (stride, length) = ({stride}, {length}): the table of nodes of {node.gpus} has {known}, "
-            f"and between nodes strides that divide {node.gpus} or are longer"
+            f"no bandwidth for (stride, length) = ({stride}, {length}): the table of nodes of {node.gpus} has "
+            f"{listed}, and between nodes strides that divide {node.gpus} or are longer"
         )
-    return found
+    return bandwidth
 
 
 def known_bandwidth(stride: int, length: int, node: NodeBandwidths) -> float | None:
-    """The same, and None where neither the table nor the rule for nodes has it.
+    """The effective bandwidth, or None if neither the table nor the rule for several nodes has it.
 
     >>> known_bandwidth(1, 3, PERLMUTTER), known_bandwidth(3, 8, PERLMUTTER)
     (None, None)
@@ -125,7 +134,7 @@ def known_bandwidth(stride: int, length: int, node: NodeBandwidths) -> float | N
 
 
 def axis_bandwidths(grid: Grid, node: NodeBandwidths) -> dict[Axis, float]:
-    """The effective bandwidth of every axis of `grid`, in its rank order [B/s].
+    """Returns the effective bandwidth of every axis of `grid`, in its rank order [B/s].
 
     >>> rates = axis_bandwidths(Grid(x=2, y=2, z=8), PERLMUTTER)
     >>> rates["x"] / GIB, rates["z"] / GIB
@@ -161,7 +170,7 @@ def layer_cost(
 
     Parameters
     ----------
-    m : rows of one data-parallel replica, or of each grid's
+    m : rows of one data-parallel replica, for one grid or for each
     bandwidths : effective bandwidth of each axis [B/s]
     element_bytes, gradient_bytes : b and b_gradient
     """
@@ -180,12 +189,12 @@ def layer_cost(
 
 Form = Literal["exact", "authors"]
 MODELLED: tuple[Axis, ...] = ("data", "z", "y", "x")
-"""The axes of the model; it knows no pipeline."""
+"""Axes of the model; it has no pipeline."""
 
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """A layer I_mk W_kn of a GPT block; a transposed one has x and y exchanged."""
+    """A layer I_mk W_kn of a GPT block; x and y are exchanged in a transposed layer."""
 
     inputs: int
     outputs: int
@@ -195,15 +204,16 @@ class Product:
 def block_products(
     hidden: int, form: Form = "exact", *, qkv: int = 0, up: int = 0, down: int = 0
 ) -> tuple[Product, ...]:
-    """The products of a GPT block: QKV H -> 3H, attention output H -> H, MLP up H -> 4H, MLP down 4H -> H.
+    """Returns the products of a GPT block: QKV H -> 3H, attention output H -> H, MLP up H -> 4H, MLP down 4H -> H.
 
-    The second and the last are transposed.  The authors' script charges the last
-    as H -> 4H with exchanged axes: for reproduction only.
+    The second and fourth are transposed.  The authors' script counts the fourth as H -> 4H with exchanged axes; the
+    form `authors`
+    reproduces it.
 
     Parameters
     ----------
-    qkv, up : columns of QKV and of the MLP's first product where they are not 3H and 4H
-    down : rows of its second where they are not 4H: half as many as columns of the first where the MLP is gated
+    qkv, up : columns of QKV and of the first MLP product, if they are not 3H and 4H
+    down : rows of the second MLP product, if they are not 4H; half the columns of the first one in a gated MLP
     """
     inner = down or 4 * hidden
     return (
@@ -231,27 +241,27 @@ def block_seconds(
 
     Parameters
     ----------
-    rows : of one data-parallel replica
-    recomputed : whether the forward pass runs twice, and with it its sums
+    rows : rows of one data-parallel replica
+    recomputed : whether the forward pass, with its reductions, runs twice
     """
-    found: dict[Axis, Seconds] = dict.fromkeys(MODELLED, 0 * rows)
-    for one in products:
+    totals: dict[Axis, Seconds] = dict.fromkeys(MODELLED, 0 * rows)
+    for product in products:
         cost = layer_cost(
             rows,
-            one.inputs,
-            one.outputs,
+            product.inputs,
+            product.outputs,
             lengths,
             bandwidths,
-            transposed=one.transposed,
+            transposed=product.transposed,
             gradient_bytes=gradient_bytes,
         )
-        forward: Axis = "x" if one.transposed else "y"
-        backward: Axis = "y" if one.transposed else "x"
-        found[forward] = found[forward] + (2 if recomputed else 1) * cost.forward_sum
-        found[backward] = found[backward] + cost.backward_sum
-        found["z"] = found["z"] + cost.over_z
-        found["data"] = found["data"] + cost.data_sum
-    return found
+        forward: Axis = "x" if product.transposed else "y"
+        backward: Axis = "y" if product.transposed else "x"
+        totals[forward] = totals[forward] + (2 if recomputed else 1) * cost.forward_sum
+        totals[backward] = totals[backward] + cost.backward_sum
+        totals["z"] = totals["z"] + cost.over_z
+        totals["data"] = totals["data"] + cost.data_sum
+    return totals
 
 
 def gpt_block_seconds(batch: int, sequence: int, hidden: int, grid: Grid, node: NodeBandwidths) -> float:
@@ -260,7 +270,7 @@ def gpt_block_seconds(batch: int, sequence: int, hidden: int, grid: Grid, node: 
 
 
 def gpt_block_seconds_of_authors(batch: int, sequence: int, hidden: int, grid: Grid, node: NodeBandwidths) -> float:
-    """As the authors' script has it.
+    """Communication seconds of one GPT block, as the authors' script counts them.
 
     >>> from quadrille.algorithms.analysis.axonn import PERLMUTTER
     >>> in_features_first = Grid(y=2, x=2, z=8, order=("y", "x", "z", "data"))

@@ -1,7 +1,7 @@
-"""Least words that some rank must move, and the algorithm that moves no more.
+"""Communication lower bound of parallel matrix multiplication, and the algorithm that attains it.
 
-The setting: C_mn = A_mk @ B_kn on P ranks with enough memory, each of the
-three matrices stored once and spread evenly at the start and at the end.
+C_mn = A_mk @ B_kn on P ranks with enough memory; each matrix is stored once and evenly distributed at the start and at
+the end.
 With the dimensions sorted, d1 >= d2 >= d3,
 
     words >= D - (d1 d2 + d1 d3 + d2 d3) / P
@@ -11,12 +11,11 @@ With the dimensions sorted, d1 >= d2 >= d3,
     2d       d1/d2 <= P <= d1 d2/d3^2         2 sqrt(d1 d2 d3^2/P) + d1 d2/P   sqrt(d1 P/d2), sqrt(d2 P/d1), 1
     3d       P >= d1 d2/d3^2                  3 (d1 d2 d3/P)^(2/3)             each dimension / (d1 d2 d3/P)^(1/3)
 
-Words are elements; multiply by the bytes of one.  An algorithm that starts from
-repeated operands (1d, 4d, 2.5d with copies) may go below.
+Words are elements.  Algorithms that start from replicated operands (1d, 4d, 2.5d with copies) may send less.
 
-Source: Al Daas, Ballard, Grigori, Kumar, Rouse, "Tight memory-independent
-parallel matrix multiplication communication lower bounds", SPAA 2022,
-arXiv 2205.13407, theorem 3 and section 5.
+Source: Al Daas, Ballard, Grigori, Kumar, Rouse, "Tight memory-independent parallel matrix multiplication communication
+lower
+bounds", SPAA 2022, arXiv 2205.13407, theorem 3 and section 5.
 """
 
 from math import cbrt, sqrt
@@ -28,7 +27,7 @@ Regime = Literal["1d", "2d", "3d"]
 
 
 def regime(m: int, k: int, n: int, ranks: int) -> Regime:
-    """Which of the three cases holds: how many of the dimensions are worth cutting.
+    """The case that applies: the number of dimensions worth cutting.
 
     >>> [regime(9600, 2400, 600, ranks) for ranks in (3, 36, 512)]
     ['1d', '2d', '3d']
@@ -76,7 +75,7 @@ def optimal_grid(m: int, k: int, n: int, ranks: int) -> dict[Literal["z", "y", "
 
 
 def words_3d(m: int, k: int, n: int, *, z: float, y: float, x: float) -> float:
-    """Words each rank sends in the `3d` algorithm: all-gather A over x and B over z, reduce-scatter C over y.
+    """Words that each rank sends in the `3d` algorithm: all-gather A over x and B over z, reduce-scatter C over y.
 
         (1 - 1/x) m k / (z y) + (1 - 1/z) k n / (y x) + (1 - 1/y) m n / (z x)
 

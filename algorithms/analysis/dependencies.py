@@ -1,8 +1,8 @@
-"""What an op must wait for, from the tensors it reads and writes and from `after`.
+"""Data dependencies: the earlier ops that an op must wait for, from the tensors it reads and writes and from `after`.
 
-Both interpreters follow one rank's program and ask, op by op, for the tokens
-of the earlier ops that must have ended.  A token is whatever the interpreter
-uses to know that (a pending communication, a SimPy event).
+Both interpreters follow the program of one rank and ask, op by op, for the tokens of the ops that must have ended.  A
+token is
+whatever the interpreter waits on (a pending communication, a simulated event).
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,17 +19,18 @@ from quadrille.algorithms.schedule.tensors import Tensor, bands_of
 
 Token = TypeVar("Token")
 Storage = tuple[str, int]
-"""A tensor and which of its copies."""
+"""A tensor and the index of its copy."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Touched:
-    """What an op reads and writes: the tensors behind views, as one rank has them.
+    """What an op reads and writes on one rank, views replaced by the tensors behind them.
 
     Parameters
     ----------
-    op : kept, so that nothing else gets its id
-    storages : what it reads and writes at every moment, where no tensor of them has copies
+    op : the op, kept alive so that its id stays unique
+    further : iterations by which the copies that it writes are ahead
+    storages : what it reads and writes in every iteration, if no tensor has copies
     """
 
     op: Op
@@ -39,24 +40,24 @@ class _Touched:
     further: int
     storages: tuple[Sequence[Storage], Sequence[Storage]] | None
 
-    def at(self, place: Coordinates) -> tuple[Sequence[Storage], Sequence[Storage]]:
-        """Which copies it reads and writes at a moment."""
+    def at(self, coordinates: Coordinates) -> tuple[Sequence[Storage], Sequence[Storage]]:
+        """Returns the copies that the op reads and writes at the coordinates."""
         if self.storages is not None:
             return self.storages
         return (
-            [(name, tensor.copy_index(place)) for name, tensor in self.read],
-            [(name, tensor.copy_index(place, self.further)) for name, tensor in self.written],
+            [(name, tensor.copy_index(coordinates)) for name, tensor in self.read],
+            [(name, tensor.copy_index(coordinates, self.further)) for name, tensor in self.written],
         )
 
 
 class Dependencies(Generic[Token]):
-    """The latest writer and readers of every tensor of one rank.
+    """The latest writer and the later readers of every tensor of one rank.
 
-    A read waits for the latest write, a write for the latest write and the
-    reads since; `after` waits for the latest instance of each op named.  A lane
-    runs its ops in order, so the last reader of each lane stands for all, and
-    what is kept does not grow with the number of iterations.  A view stands for
-    the tensor that it is a view of, and a tensor with bands for all of them.
+    A read waits for the latest write.  A write waits for the latest write and the reads since.  `after` waits for the
+    latest instance
+    of each named op.  A lane runs its ops in order, so the last reader of each lane is enough, and the state does not
+    grow with the
+    number of iterations.  A view counts as the tensor behind it; a tensor with bands counts as all its bands.
     """
 
     def __init__(self, schedule: Schedule) -> None:
@@ -68,10 +69,10 @@ class Dependencies(Generic[Token]):
         self._latest: dict[str, Token] = {}
         self._touched: dict[int, _Touched] = {}
 
-    def enter(self, op: Op, place: Coordinates, token: Token) -> list[Token]:
-        """Tokens that `op` waits for; from now on `token` stands for its end."""
-        touched = self._touched.get(id(op)) or self._look_at(op, place)
-        read, written = touched.at(place)
+    def enter(self, op: Op, coordinates: Coordinates, token: Token) -> list[Token]:
+        """Returns the tokens that `op` waits for, and registers `token` as its end."""
+        touched = self._touched.get(id(op)) or self._look_at(op, coordinates)
+        read, written = touched.at(coordinates)
         needed = [self._writer[storage] for storage in read if storage in self._writer]
         for storage in written:
             if storage in self._writer:
@@ -88,16 +89,16 @@ class Dependencies(Generic[Token]):
         return needed
 
     def tokens(self) -> Iterator[Token]:
-        """Those for which an op may yet have to wait, some more than once."""
+        """Yields the tokens that an op may still have to wait for; some appear more than once."""
         yield from self._writer.values()
         for readers in self._readers.values():
             yield from readers.values()
         yield from self._latest.values()
 
-    def _look_at(self, op: Op, place: Coordinates) -> _Touched:
-        """What an op touches; the rank is the same at every moment, so numbers of copies that it tells are known."""
+    def _look_at(self, op: Op, coordinates: Coordinates) -> _Touched:
+        """Returns what an op touches; the rank is fixed, so copy counts that depend on it are numbers."""
         read, written = (
-            tuple((name, self._on_rank(name, place)) for one in names for name in self._kept(one))
+            tuple((name, self._on_rank(name, coordinates)) for tensor_name in names for name in self._kept(tensor_name))
             for names in (reads(op), writes(op))
         )
         moves = any(tensor.copies for _, tensor in (*read, *written))
@@ -106,18 +107,21 @@ class Dependencies(Generic[Token]):
         return self._touched[id(op)]
 
     def _kept(self, name: str) -> tuple[str, ...]:
-        """What stands for a tensor: the one with the buffer, band by band where it has bands."""
+        """Returns the names under which a tensor is tracked: the tensor with the buffer, or its bands."""
         kept = self._sources.get(name, name)
         return self._bands.get(kept, (kept,))
 
-    def _on_rank(self, name: str, place: Coordinates) -> Tensor:
+    def _on_rank(self, name: str, coordinates: Coordinates) -> Tensor:
         tensor = self._tensors[name]
-        if all(isinstance(one, int) for _, one in tensor.copies):
+        if all(isinstance(count, int) for _, count in tensor.copies):
             return tensor
-        known = ((loop, evaluate(one, place) if variables(one) <= set(AXES) else one) for loop, one in tensor.copies)
-        return replace(tensor, copies=tuple(known))
+        evaluated = (
+            (loop, evaluate(count, coordinates) if variables(count) <= set(AXES) else count)
+            for loop, count in tensor.copies
+        )
+        return replace(tensor, copies=tuple(evaluated))
 
 
 def ahead(op: Op) -> int:
-    """How many iterations later the copy that the op writes is used."""
+    """Returns the iterations by which the copy that the op writes is ahead."""
     return op.iteration_offset if isinstance(op, Shift | Pointwise) else 0

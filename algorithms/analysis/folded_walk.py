@@ -1,9 +1,10 @@
-"""A rank's program as counting needs it: turns of a loop that come to the same walked once.
+"""A rank's program with equivalent loop iterations visited once, for counting.
 
-Beside the loops whose index changes nothing (`folded_walk.py`), these are the turns
-of SUMMA's panels.  What a turn comes to follows from the width of its panel and, down
-a chain, from whether the rank is the first member from the root, the last or one
-between: of 64 turns there are a handful of kinds.
+Byte, flop and buffer counts are equal in most iterations of a loop.  Only loops whose index changes a size, a peer or a
+trip count
+are visited iteration by iteration.  Of SUMMA's panels, iterations of one kind are visited once: what an iteration does
+follows from
+the panel width and, along a chain, from whether the rank is the root, the last member or between.
 """
 
 from collections.abc import Iterator
@@ -26,7 +27,7 @@ from quadrille.algorithms.schedule.tensors import Tensor
 
 @dataclass(frozen=True, slots=True)
 class RepeatedInstance:
-    """An op at one moment that stands for `count` moments at which it does the same."""
+    """An op at given coordinates that stands for `count` equivalent instances."""
 
     op: Op
     coordinates: Coordinates
@@ -34,21 +35,22 @@ class RepeatedInstance:
 
 
 def differing_loops(schedule: Schedule) -> frozenset[str]:
-    """Loops whose index changes a size, a peer, a root or how often something is repeated.
+    """Returns the loops whose index changes a size, a peer, a root or a trip count.
 
-    An index that only tells copies of a tensor apart makes no difference, and
-    one that another loop begins at makes one only if that loop's index does.
+    An index that only selects copies of a tensor makes no difference.  An index at which another loop starts makes a
+    difference only
+    if that loop's index does.
     """
-    found = {part.panel.loop for tensor in schedule.tensors.values() for part in _parts(tensor) if part.panel}
-    found |= {name for tensor in schedule.tensors.values() for part in _parts(tensor) for name in part.rotated_by}
+    loops = {part.panel.loop for tensor in schedule.tensors.values() for part in _parts(tensor) if part.panel}
+    loops |= {name for tensor in schedule.tensors.values() for part in _parts(tensor) for name in part.rotated_by}
     for op in all_ops(schedule):
         for field_name in ("root", "to", "sender", "distance"):
-            found |= variables(getattr(op, field_name, 0))
+            loops |= variables(getattr(op, field_name, 0))
     repeats = [entry for role in schedule.roles for entry in _repeats(role.program)]
-    found |= {name for one in repeats if not isinstance(one.count, Panel) for name in variables(one.count)}
-    while more := {name for one in repeats if one.loop in found for name in variables(one.first)} - found:
-        found |= more
-    return frozenset(found)
+    loops |= {name for repeat in repeats if not isinstance(repeat.count, Panel) for name in variables(repeat.count)}
+    while more := {name for repeat in repeats if repeat.loop in loops for name in variables(repeat.first)} - loops:
+        loops |= more
+    return frozenset(loops)
 
 
 def _parts(tensor: Tensor) -> tuple[Part, Part]:
@@ -67,59 +69,60 @@ FIRST, BETWEEN, LAST = 0, 1, 2
 IterationKind = tuple[int, ...]
 
 
-def folded_walk(schedule: Schedule, place: Coordinates, choices: Choices) -> Iterator[RepeatedInstance]:
-    """Ops of the rank at `place`, each with a moment for each kind of its moments and how many there are."""
-    return FoldedWalks(schedule, choices).of(place)
+def folded_walk(schedule: Schedule, coordinates: Coordinates, choices: Choices) -> Iterator[RepeatedInstance]:
+    """Yields the ops of a rank, each at one set of coordinates for each kind of iteration, with their number."""
+    return FoldedWalks(schedule, choices).of(coordinates)
 
 
 class FoldedWalks:
-    """The walks of many ranks of a schedule."""
+    """Folded walks of many ranks of a schedule."""
 
     def __init__(self, schedule: Schedule, choices: Choices) -> None:
         tensors = schedule.tensors.values()
-        turned = {name for one in tensors for part in (one.rows, one.columns) for name in part.rotated_by}
+        turned = {name for tensor in tensors for part in (tensor.rows, tensor.columns) for name in part.rotated_by}
         self._schedule = schedule
         self._walk = _Walk(choices, differing_loops(schedule), frozenset(turned))
 
-    def of(self, place: Coordinates) -> Iterator[RepeatedInstance]:
-        """Ops of the rank at `place`, see `folded_walk`."""
-        return self._walk.through(self._schedule.program(place), place, 1)
+    def of(self, coordinates: Coordinates) -> Iterator[RepeatedInstance]:
+        """Yields the ops of a rank, as `folded_walk`."""
+        return self._walk.through(self._schedule.program(coordinates), coordinates, 1)
 
 
 @dataclass(frozen=True, slots=True)
 class _Walk:
-    """Through a program.
+    """A walk through a program.
 
     Parameters
     ----------
+    choices : algorithms of the collectives
     differing : loops whose index counts
-    turned : those by whose index blocks turn
+    turned : loops whose index rotates blocks
     """
 
     choices: Choices
     differing: frozenset[str]
     turned: frozenset[str]
 
-    def through(self, program: Program, place: Coordinates, count: int) -> Iterator[RepeatedInstance]:
+    def through(self, program: Program, coordinates: Coordinates, count: int) -> Iterator[RepeatedInstance]:
         for entry in program:
             if not isinstance(entry, Repeat):
-                yield RepeatedInstance(entry, place, count)
+                yield RepeatedInstance(entry, coordinates, count)
                 continue
-            for index, times in self._turns(entry, place):
-                yield from self.through(entry.body, place.during(entry.loop, index), count * times)
+            for index, times in self._turns(entry, coordinates):
+                yield from self.through(entry.body, coordinates.during(entry.loop, index), count * times)
 
-    def _turns(self, entry: Repeat, place: Coordinates) -> list[tuple[int, int]]:
-        """An index for each kind of turns, and how many there are of the kind."""
-        indices = entry.indices(place)
+    def _turns(self, entry: Repeat, coordinates: Coordinates) -> list[tuple[int, int]]:
+        """Returns an index for each kind of iteration, and the number of iterations of the kind."""
+        indices = entry.indices(coordinates)
         if entry.loop not in self.differing:
             return [(indices[0], len(indices))] if indices else []
         panel = entry.count
         if isinstance(panel, Panel) and not entry.backwards and self._told_by(panel, entry):
-            return list(panel_iteration_kinds(panel, place).values())
+            return list(panel_iteration_kinds(panel, coordinates).values())
         return [(index, 1) for index in indices]
 
     def _told_by(self, panel: Panel, entry: Repeat) -> bool:
-        """Whether only the panel's width and its owners count in the loop."""
+        """Whether only the panel's width and owners matter in the loop."""
         plain = panel.loop == entry.loop and panel.shared_over is None and entry.first == 0
         return plain and entry.loop not in self.turned and all(self._follows(op, panel) for op in entry.body)
 
@@ -132,30 +135,33 @@ class _Walk:
         return all(panel.loop not in variables(getattr(op, name, 0)) for name in ("root", "to", "sender", "distance"))
 
 
-def panel_iteration_kinds(panel: Panel, place: Coordinates) -> dict[IterationKind, tuple[int, int]]:
-    """The first turn of each kind, and how many there are: by width, and place down the chains from the owners.
+def panel_iteration_kinds(panel: Panel, coordinates: Coordinates) -> dict[IterationKind, tuple[int, int]]:
+    """Returns the first iteration of each kind and the number of its kind, by panel width and position along the
+    owners' chains.
 
-    >>> place = Coordinates(Grid(x=4), {"k": 13}, {"x": 1})
-    >>> panel_iteration_kinds(Panel("k", 9, ("x",), "p"), place)
+    >>> coordinates = Coordinates(Grid(x=4), {"k": 13}, {"x": 1})
+    >>> panel_iteration_kinds(Panel("k", 9, ("x",), "p"), coordinates)
     {(4, 1): (0, 1), (3, 0): (1, 1), (3, 2): (2, 1), (3, 1): (3, 1)}
     """
-    found: dict[IterationKind, tuple[int, int]] = {}
-    for index, (width, *owners) in enumerate(_widths_and_owners(panel, place.sizes[panel.dimension], place.grid)):
-        kind = (width, *(_in_chain(place, axis, owner) for axis, owner in zip(panel.axes, owners, strict=True)))
-        first, times = found.get(kind, (index, 0))
-        found[kind] = first, times + 1
-    return found
+    kinds: dict[IterationKind, tuple[int, int]] = {}
+    for index, (width, *owners) in enumerate(
+        _widths_and_owners(panel, coordinates.sizes[panel.dimension], coordinates.grid)
+    ):
+        kind = (width, *(_in_chain(coordinates, axis, owner) for axis, owner in zip(panel.axes, owners, strict=True)))
+        first, times = kinds.get(kind, (index, 0))
+        kinds[kind] = first, times + 1
+    return kinds
 
 
-def _in_chain(place: Coordinates, axis: Axis, owner: int) -> int:
-    length = place.grid.length(axis)
-    behind = (place.along[axis] - owner) % length
+def _in_chain(coordinates: Coordinates, axis: Axis, owner: int) -> int:
+    length = coordinates.grid.length(axis)
+    behind = (coordinates.along[axis] - owner) % length
     return FIRST if behind == 0 else LAST if behind == length - 1 else BETWEEN
 
 
 @lru_cache(256)
 def _widths_and_owners(panel: Panel, size: int, grid: Grid) -> list[list[int]]:
-    """Of every turn the width, and the owner along each of the panel's axes."""
+    """Returns the width and the owner along each axis of every panel."""
     edges = panel.edges(grid, size)
     columns = [[after - before for before, after in pairwise(edges)]]
     for axis in panel.axes:

@@ -1,4 +1,4 @@
-"""Whether the tensors of an op fit together at one place: shapes, regions, roots and peers."""
+"""Checks that the tensors of an op fit together at given coordinates: shapes, regions, roots and peers."""
 
 from quadrille.algorithms.analysis.traffic import traffic, written_coordinates
 from quadrille.algorithms.collectives.choices import Choices
@@ -32,35 +32,35 @@ from quadrille.algorithms.schedule.tensors import Block
 OPERANDS = {"zero": 0, "copy": 1, "add": 2}
 
 
-def check_op(op: Op, schedule: Schedule, place: Coordinates) -> None:
-    """Refuse an op whose tensors do not fit.
+def check_op(op: Op, schedule: Schedule, coordinates: Coordinates) -> None:
+    """Raises InputError if the tensors of an op do not fit.
 
     Raises
     ------
-    InputError : naming the op, its tensors and the place
+    InputError : names the op, its tensors and the coordinates
     """
     _check_memory(op, schedule)
     match op:
         case Gemm():
-            _check_product(op, schedule, place)
+            _check_product(op, schedule, coordinates)
         case Pointwise():
             takes = OPERANDS[op.function]
             if len(op.sources) != takes:
                 raise InputError(f"op {op.name!r}: {op.function} takes {takes} sources, not {len(op.sources)}")
             for source in op.sources:
-                _check_same(op, source, op.into, schedule, place)
+                _check_same(op, source, op.into, schedule, coordinates)
         case Kernel():
-            _check_kernel(op, schedule, place)
+            _check_kernel(op, schedule, coordinates)
         case HostCopy():
-            _check_same(op, op.source, op.into, schedule, place)
+            _check_same(op, op.source, op.into, schedule, coordinates)
         case _:
-            _check_communication(op, schedule, place)
+            _check_communication(op, schedule, coordinates)
 
 
-def _check_kernel(op: Kernel, schedule: Schedule, place: Coordinates) -> None:
-    """Every tensor must have the shape that the function's line in `kernels.py` gives it."""
+def _check_kernel(op: Kernel, schedule: Schedule, coordinates: Coordinates) -> None:
+    """Checks that every tensor has the shape that the function's signature in `kernels.py` gives it."""
     facts = SIGNATURES[op.function]
-    given = (*op.into, *op.updates, *op.sources)
+    names = (*op.into, *op.updates, *op.sources)
     shapes = (*facts.into, *facts.updates, *facts.sources)
     counts = len(op.into), len(op.updates), len(op.sources)
     if counts != (len(facts.into), len(facts.updates), len(facts.sources)):
@@ -68,37 +68,39 @@ def _check_kernel(op: Kernel, schedule: Schedule, place: Coordinates) -> None:
             f"op {op.name!r}: {op.function} writes {len(facts.into)}, updates {len(facts.updates)} and reads "
             f"{len(facts.sources)} tensors, not {', '.join(map(str, counts))}"
         )
-    known: dict[str, object] = {}
-    for name, shape in zip(given, shapes, strict=True):
-        block = schedule.tensors[name].block(place)
+    bindings: dict[str, object] = {}
+    for name, shape in zip(names, shapes, strict=True):
+        block = schedule.tensors[name].block(coordinates)
         fits = (
-            _same_as(known, "=", block) if shape == "=" else block.flat_range is None and _has(block, shape, known, op)
+            _same_as(bindings, "=", block)
+            if shape == "="
+            else block.flat_range is None and _has(block, shape, bindings, op)
         )
         if not fits:
             raise InputError(
                 f"op {op.name!r}: {schedule.tensors[name]} does not fit the others of {op.function} "
-                f"({shape}) at {_where(place)}"
+                f"({shape}) at {_where(coordinates)}"
             )
 
 
-def _has(block: Block, shape: str, known: dict[str, object], op: Kernel) -> bool:
-    """Whether the rows and columns of a block are what the two words of a shape say."""
+def _has(block: Block, shape: str, bindings: dict[str, object], op: Kernel) -> bool:
+    """Whether rows and columns of a block match the two words of a shape."""
     words = zip(shape.split(), (block.rows, block.columns), strict=True)
-    return all(_is(word, span, known, op) for word, span in words)
+    return all(_is(word, span, bindings, op) for word, span in words)
 
 
-def _is(word: str, span: tuple[int, int], known: dict[str, object], op: Kernel) -> bool:
+def _is(word: str, span: tuple[int, int], bindings: dict[str, object], op: Kernel) -> bool:
     if word == "-":
         return True
     if word.isdigit():
         return span[1] - span[0] == int(word)
     factor, letter = _factor(word[:-1], op), word[-1]
     divided = not any(edge % factor for edge in span)
-    return divided and _same_as(known, letter, (span[0] // factor, span[1] // factor))
+    return divided and _same_as(bindings, letter, (span[0] // factor, span[1] // factor))
 
 
 def _factor(word: str, op: Kernel) -> int:
-    """A number, or `(scalar)` or `(scalar+evaluate)`; nothing is 1.
+    """Value of a number, `(scalar)` or `(scalar+number)`; 1 for an empty word.
 
     >>> attention = Kernel(name="attention", function="attention", scalars=(("group", 4.0),))
     >>> _factor("", attention), _factor("3", attention), _factor("(group+2)", attention)
@@ -110,12 +112,12 @@ def _factor(word: str, op: Kernel) -> int:
     return int(dict(op.scalars).get(scalar, 1)) + int(more or 0)
 
 
-def _same_as(known: dict[str, object], word: str, value: object) -> bool:
-    return known.setdefault(word, value) == value
+def _same_as(bindings: dict[str, object], word: str, value: object) -> bool:
+    return bindings.setdefault(word, value) == value
 
 
 def _check_memory(op: Op, schedule: Schedule) -> None:
-    """A host copy joins the two memories; every other op stays in the device's."""
+    """Checks that a host copy joins the two memories, and that every other op stays on the device."""
     on_host = [name for name in (*reads(op), *writes(op)) if schedule.tensors[name].on_host]
     if isinstance(op, HostCopy):
         if len(on_host) != 1:
@@ -126,20 +128,20 @@ def _check_memory(op: Op, schedule: Schedule) -> None:
         raise InputError(f"op {op.name!r}: {on_host[0]!r} is on the host, where only a host copy reaches it")
 
 
-def _check_communication(op: CommunicationOp, schedule: Schedule, place: Coordinates) -> None:
+def _check_communication(op: CommunicationOp, schedule: Schedule, coordinates: Coordinates) -> None:
     match op:
         case AllGather() | ReduceScatter() | AllToAll():
-            traffic(op, schedule, place, Choices())
-            if place.grid.length(op.axis) == 1:
-                _check_same(op, op.source, op.into, schedule, place, flat=True)
+            traffic(op, schedule, coordinates, Choices())
+            if coordinates.grid.length(op.axis) == 1:
+                _check_same(op, op.source, op.into, schedule, coordinates, flat=True)
         case Broadcast():
-            _check_region(op, op.into, op.source, evaluate(op.root, place), schedule, place)
+            _check_region(op, op.into, op.source, evaluate(op.root, coordinates), schedule, coordinates)
         case Reduce():
-            _check_region(op, op.source, op.into, evaluate(op.root, place), schedule, place)
+            _check_region(op, op.source, op.into, evaluate(op.root, coordinates), schedule, coordinates)
         case Send() | Receive():
-            traffic(op, schedule, place, Choices())
+            traffic(op, schedule, coordinates, Choices())
         case Shift():
-            _check_shift(op, schedule, place)
+            _check_shift(op, schedule, coordinates)
         case AllReduce():
             _check_bucket(op, schedule)
         case Barrier():
@@ -147,45 +149,48 @@ def _check_communication(op: CommunicationOp, schedule: Schedule, place: Coordin
 
 
 def _check_bucket(op: AllReduce, schedule: Schedule) -> None:
-    """What goes in the same messages must be of one dtype, and each buffer there once."""
+    """Checks that the buffers of a bucket have one dtype, and that each occurs once."""
     dtypes = {name: schedule.tensors[name].dtype or schedule.dtype for name in op.buffers}
     if len(set(dtypes.values())) > 1 or len(dtypes) < len(op.buffers):
         said = ", ".join(f"{name!r} of {dtypes[name]}" for name in op.buffers)
         raise InputError(f"op {op.name!r} sums {said} together: buffers of one dtype are accepted, each once")
 
 
-def _check_product(op: Gemm, schedule: Schedule, place: Coordinates) -> None:
-    a, b, c = (schedule.tensors[name].block(place) for name in (op.a, op.b, op.c))
+def _check_product(op: Gemm, schedule: Schedule, coordinates: Coordinates) -> None:
+    a, b, c = (schedule.tensors[name].block(coordinates) for name in (op.a, op.b, op.c))
     rows, inner = (a.columns, a.rows) if op.layout == "TN" else (a.rows, a.columns)
     inner_b, columns = (b.columns, b.rows) if op.layout == "NT" else (b.rows, b.columns)
     if (rows, columns) != (c.rows, c.columns) or inner != inner_b:
         raise InputError(
             f"op {op.name!r}: {op.layout} of {schedule.tensors[op.a]} and {schedule.tensors[op.b]} "
-            f"does not give {schedule.tensors[op.c]} at {_where(place)}"
+            f"does not give {schedule.tensors[op.c]} at {_where(coordinates)}"
         )
 
 
-def _check_same(op: Op, one: str, other: str, schedule: Schedule, place: Coordinates, *, flat: bool = False) -> None:
-    blocks = [schedule.tensors[name].block(place) for name in (one, other)]
+def _check_same(
+    op: Op, source: str, destination: str, schedule: Schedule, coordinates: Coordinates, *, flat: bool = False
+) -> None:
+    blocks = [schedule.tensors[name].block(coordinates) for name in (source, destination)]
     if (blocks[0].elements != blocks[1].elements) if flat else (blocks[0].shape != blocks[1].shape):
         raise InputError(
-            f"op {op.name!r}: {schedule.tensors[one]} and {schedule.tensors[other]} differ in size at {_where(place)}"
+            f"op {op.name!r}: {schedule.tensors[source]} and {schedule.tensors[destination]} differ in size "
+            f"at {_where(coordinates)}"
         )
 
 
 def _check_region(
-    op: Broadcast | Reduce, region: str, whole: str, root: int, schedule: Schedule, place: Coordinates
+    op: Broadcast | Reduce, region: str, whole: str, root: int, schedule: Schedule, coordinates: Coordinates
 ) -> None:
-    """The region must be the same on all members, and inside the root's block of the whole."""
-    members = place.grid.length(op.axis)
+    """Checks that the region is the same on all members, and inside the root's block of the whole."""
+    members = coordinates.grid.length(op.axis)
     if not 0 <= root < members:
         raise InputError(f"op {op.name!r}: root {root} is not among the {members} members of its group")
-    there = place.at(op.axis, root)
-    part, block = schedule.tensors[region].block(place), schedule.tensors[whole].block(there)
+    there = coordinates.at(op.axis, root)
+    part, block = schedule.tensors[region].block(coordinates), schedule.tensors[whole].block(there)
     same = part == schedule.tensors[region].block(there)
     if part.elements and not (same and _inside(part.rows, block.rows) and _inside(part.columns, block.columns)):
         raise InputError(
-            f"op {op.name!r}: {schedule.tensors[region]} at {_where(place)} is no region of "
+            f"op {op.name!r}: {schedule.tensors[region]} at {_where(coordinates)} is no region of "
             f"{schedule.tensors[whole]} at {op.axis}={root}"
         )
 
@@ -194,15 +199,15 @@ def _inside(inner: tuple[int, int], outer: tuple[int, int]) -> bool:
     return outer[0] <= inner[0] and inner[1] <= outer[1]
 
 
-def _check_shift(op: Shift, schedule: Schedule, place: Coordinates) -> None:
-    """What comes must be what the member behind sends."""
-    members, member = place.grid.length(op.axis), place.along[op.axis]
-    behind = place.at(op.axis, (member - evaluate(op.distance, place)) % members)
+def _check_shift(op: Shift, schedule: Schedule, coordinates: Coordinates) -> None:
+    """Checks that what a member receives is what the member behind sends."""
+    members, member = coordinates.grid.length(op.axis), coordinates.along[op.axis]
+    behind = coordinates.at(op.axis, (member - evaluate(op.distance, coordinates)) % members)
     sent: Block = schedule.tensors[op.source].block(behind)
-    if sent.elements != schedule.tensors[op.into].block(written_coordinates(op, schedule, place)).elements:
+    if sent.elements != schedule.tensors[op.into].block(written_coordinates(op, schedule, coordinates)).elements:
         raise InputError(
             f"op {op.name!r}: {schedule.tensors[op.source]} at {_where(behind)} does not fill "
-            f"{schedule.tensors[op.into]} at {_where(place)}"
+            f"{schedule.tensors[op.into]} at {_where(coordinates)}"
         )
 
 

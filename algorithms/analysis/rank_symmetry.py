@@ -1,10 +1,10 @@
-"""Which ranks behave alike, read off their coordinates.
+"""Classes of ranks that do equal work, read off their coordinates.
 
-A cut gives at most two sizes, and a coordinate's size depends only on which
-side of the boundary it lies.  So the coordinates of each axis fall into a few
-intervals whose members do the same to blocks of the same size, and one
-representative of each stands for all (`coordinate_kinds.py`): counts over a hundred thousand
-ranks need a handful of evaluations.
+A cut has parts of at most two sizes, and the size depends only on the side of the boundary on which a coordinate lies.
+So the
+coordinates of each axis fall into a few intervals whose members do the same work on blocks of equal size.  One
+representative of
+each class is enough (`coordinate_kinds.py`): counts over a hundred thousand ranks take a handful of evaluations.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ from quadrille.algorithms.schedule.schedule import Schedule
 
 @dataclass(frozen=True, slots=True)
 class EquivalentRanks:
-    """One rank that stands for `count` ranks."""
+    """One rank that represents `count` equivalent ranks."""
 
     coordinates: Coordinates
     count: int
@@ -35,10 +35,11 @@ class EquivalentRanks:
 
 
 def equivalent_ranks(schedule: Schedule, choices: Choices) -> list[EquivalentRanks]:
-    """Representatives of all ranks.
+    """Returns representatives of all ranks.
 
-    Those of one class have blocks of the same sizes, and each op of theirs sends and computes as much in all its
-    instances together, though it may be in different turns of a loop that it does so (`root_distances.py`).
+    Ranks of one class have blocks of equal sizes.  Each op sends and computes the same amount over all its instances,
+    though possibly
+    in different iterations of a loop (`root_distances.py`).
     """
     kinds = grid_kinds(schedule, choices)
     changes = PerKind(schedule, lambda op, moment: frozenset(_size_changes(op, schedule, moment, choices)))
@@ -51,7 +52,7 @@ def equivalent_ranks(schedule: Schedule, choices: Choices) -> list[EquivalentRan
 def _split_by_pieces(
     schedule: Schedule, kinds: GridKinds, walks: FoldedWalks, changes: PerKind[frozenset[int]]
 ) -> bool:
-    """Whether pieces along some axis tell more ranks apart, which may tell more apart along another."""
+    """Whether pieces of collectives along some axis split classes further; that may split classes along other axes."""
     before = {axis: len(kinds.intervals(axis)) for axis in AXES}
     for axis in AXES:
         if 1 < schedule.grid.length(axis) > len(kinds.intervals(axis)):
@@ -67,17 +68,17 @@ def _representatives(schedule: Schedule, kinds: GridKinds, along: Axis | None = 
 def _piece_boundaries(
     schedule: Schedule, axis: Axis, kinds: GridKinds, walks: FoldedWalks, changes: PerKind[frozenset[int]]
 ) -> set[int]:
-    """Where, along the axis, the pieces of its collectives change their size."""
+    """Returns the coordinates along the axis at which pieces of its collectives change their size."""
     length = schedule.grid.length(axis)
     starts: set[int] = set()
-    for one in _representatives(schedule, kinds, axis):
-        for found in walks.of(one.coordinates):
-            if _goes_in_pieces(found.op, axis):
-                starts |= changes.of(found.op, found.coordinates)
+    for representative in _representatives(schedule, kinds, axis):
+        for instance in walks.of(representative.coordinates):
+            if _goes_in_pieces(instance.op, axis):
+                starts |= changes.of(instance.op, instance.coordinates)
         for tensor in schedule.tensors.values():
             if axis in tensor.shards:
                 before = tensor.shards[: tensor.shards.index(axis)]
-                rows, columns = tensor.block(one.coordinates).rectangle_shape
+                rows, columns = tensor.block(representative.coordinates).rectangle_shape
                 for size in cut_on(schedule, {rows * columns}, before):
                     starts |= uneven(size, length)
     return starts
@@ -89,7 +90,7 @@ def _goes_in_pieces(op: Op, axis: Axis) -> bool:
 
 
 def _size_changes(op: Op, schedule: Schedule, moment: Coordinates, choices: Choices) -> set[int]:
-    """Where, along the axis of a collective, intervals begin that its pieces tell apart."""
+    """Returns the interval starts along the axis of a collective that its pieces distinguish."""
     moved = traffic(op, schedule, moment, choices) if isinstance(op, Collective) else None
     if moved is None:
         return set()

@@ -1,21 +1,18 @@
-"""How far ranks are from the roots of their collectives, and who does the same in another turn of a loop.
+"""Distances of ranks from the roots of their collectives, and ranks that do the same in other iterations.
 
-A broadcast or reduce moves bytes by the distance from its root, counted around
-the group.  Where the root is told by another coordinate (a diagonal), ranks at
-one distance do the same.  Where it moves from turn to turn, as owners of SUMMA's
-panels do, every rank is at every distance in some turn.
+Bytes of a broadcast or reduce depend on the distance from its root around the group.  If another coordinate determines
+the root (a
+diagonal), ranks at one distance do the same.  If the root moves from iteration to iteration, as the owners of SUMMA's
+panels do,
+every rank is at every distance in some iteration.  Let block r be the panels that coordinate r owns.
 
-What a rank sends then, in all turns together.  Let a block of the coordinate r
-be the panels that r owns.
-
-- If the blocks of all coordinates have panels of the same widths, a rank at r
-  does with the panels of block s what the one at r + 1 does with those of s + 1.
-  Both do the same in all turns together, as sums over s are sums over s + 1.
-- Down a chain a member passes on all panels but those of which it is the last
-  member, which are the block of the next coordinate.  So it sends as much as
-  another whose next coordinate has a block of the same length; and it receives
-  panels of the same widths if each width has two owners, since it misses those
-  of one of them.
+- If the blocks of all coordinates have panels of the same widths, a rank at r does with the panels of block s what a
+rank at r + 1
+  does with those of s + 1.  Both do the same in total, as sums over s equal sums over s + 1.
+- Along a chain, a member forwards all panels except those of the next coordinate's block, for which it is the last
+member.  So it
+  sends as much as another member whose next block is as long.  It receives panels of the same widths if each width has
+two owners.
 """
 
 from collections.abc import Iterator
@@ -41,7 +38,7 @@ class Distance:
 
     Parameters
     ----------
-    starts : distances at which another kind begins; None where each is a kind of its own
+    starts : distances at which a new kind begins; None if each distance is a kind of its own
     """
 
     axis: Axis
@@ -51,55 +48,55 @@ class Distance:
     starts: frozenset[int] | None = None
 
     def kinds(self, grid: Grid) -> NDArray[np.int64]:
-        """The kind of every rank.
+        """Returns the kind of every rank.
 
         >>> Distance("x", "z", -1, 0, frozenset({0, 1, 2})).kinds(Grid(z=3, x=3)).tolist()
         [0, 1, 2, 1, 2, 0, 2, 0, 1]
         """
-        own, other = (_coordinates(grid, axis) for axis in (self.axis, self.other_axis))
-        distance = (own - self.factor * other - self.offset) % grid.length(self.axis)
+        own, reference = (_coordinates(grid, axis) for axis in (self.axis, self.other_axis))
+        distance = (own - self.factor * reference - self.offset) % grid.length(self.axis)
         return distance if self.starts is None else np.searchsorted(sorted(self.starts), distance, side="right") - 1
 
 
 def _coordinates(grid: Grid, axis: Axis) -> NDArray[np.int64]:
-    found: NDArray[np.int64] = np.arange(grid.size) // grid.stride(axis) % grid.length(axis)
-    return found
+    coordinates: NDArray[np.int64] = np.arange(grid.size) // grid.stride(axis) % grid.length(axis)
+    return coordinates
 
 
 def chain_kinds(length: int) -> frozenset[int]:
-    """Where the kinds of members of a chain begin, by distance from the root: the root, those between, the last."""
+    """Returns where the kinds of chain members begin, by distance from the root: root, between, last."""
     return frozenset({0, 1, length - 1})
 
 
 def from_root(root: IntExpression, axis: Axis, length: int, algorithm: Name) -> Distance | None:
-    """What tells the members of rooted collectives apart by another coordinate; None where it is not that."""
+    """Returns the distance that distinguishes the members of a rooted collective, or None if none does."""
     if not isinstance(root, Affine) or algorithm not in AROUND or root.modulo not in (None, axis):
         return None
-    of = next((other for other in Grid().order if other == root.variable), None)
+    of = next((rooted_by for rooted_by in Grid().order if rooted_by == root.variable), None)
     if of is None or of == axis:
         return None
     return Distance(axis, of, root.factor, root.offset, chain_kinds(length) if algorithm == CHAIN else None)
 
 
 def owners_alike(owner: PanelOwner, size: int, grid: Grid, algorithm: Name) -> bool:
-    """Whether all turns of a panel come to the same on coordinates whose next block is as long, see above.
+    """Whether a panel's iterations are equivalent in total on coordinates whose next block is as long (see above).
 
     Parameters
     ----------
-    size : of the panel's dimension
+    size : length of the panel's dimension
     """
     panel, axis = owner.panel, owner.axis
     if panel.shared_over is not None or axis not in panel.axes or algorithm not in AROUND:
         return False
     blocks = list(widths_by_owner(panel, axis, size, grid))
-    if all(one == blocks[0] for one in blocks):
+    if all(block == blocks[0] for block in blocks):
         return True
-    owners = {width: sum(width in one for one in blocks) for one in blocks for width in one}
+    owners = {width: sum(width in block for block in blocks) for block in blocks for width in block}
     return algorithm == CHAIN and min(owners.values()) > 1
 
 
 def widths_by_owner(panel: Panel, axis: Axis, size: int, grid: Grid) -> Iterator[tuple[int, ...]]:
-    """The widths of the panels that each coordinate owns, rising.
+    """Yields the sorted widths of the panels that each coordinate owns.
 
     >>> list(widths_by_owner(Panel("k", 8, ("x", "z"), "p"), "x", 12, Grid(x=3, z=2)))
     [(4,), (2, 2), (4,)]

@@ -1,8 +1,8 @@
-"""Where the pieces of a buffer begin and end: what the layouts of an op's two tensors say of each other [elements].
+"""Ranges of the shards of a buffer, derived from the layouts of an op's two tensors [elements].
 
-A collective moves pieces of a flattened block, one or more for each member.
-Its layouts must fit: each member's part is whole rows of the block or a
-contiguous piece of it, one after the other in the order of the members.
+A collective moves pieces of a flattened block, one or more for each member.  The layouts must fit: each member's part
+is whole rows
+of the block or a contiguous range of it, in the order of the members.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ Edges = tuple[int, ...]
 
 
 def are_equal(edges: Edges) -> bool:
-    """Whether all pieces are as long as the first.
+    """Whether all shards have the same length.
 
     >>> are_equal((0, 2, 4)), are_equal((0, 2, 3))
     (True, False)
@@ -39,8 +39,8 @@ def are_equal(edges: Edges) -> bool:
     return len({stop - start for start, stop in pairwise(edges)}) == 1
 
 
-def piece_edges(op: Collective, schedule: Schedule, place: Coordinates) -> tuple[Edges, Edges]:
-    """Edges of the pieces of what is sent and of what is received [elements].
+def piece_edges(op: Collective, schedule: Schedule, coordinates: Coordinates) -> tuple[Edges, Edges]:
+    """Returns the edges of the pieces sent and of the pieces received [elements].
 
     Raises
     ------
@@ -49,30 +49,30 @@ def piece_edges(op: Collective, schedule: Schedule, place: Coordinates) -> tuple
     tensors = schedule.tensors
     match op:
         case AllGather():
-            edges = _member_edges(op, tensors[op.source], tensors[op.into], place)
+            edges = _member_edges(op, tensors[op.source], tensors[op.into], coordinates)
         case ReduceScatter():
-            edges = _member_edges(op, tensors[op.into], tensors[op.source], place)
+            edges = _member_edges(op, tensors[op.into], tensors[op.source], coordinates)
         case AllReduce():
-            edges = (0, sum(tensors[name].block(place).elements for name in op.buffers))
+            edges = (0, sum(tensors[name].block(coordinates).elements for name in op.buffers))
         case Broadcast():
-            edges = (0, tensors[op.into].block(place).elements)
+            edges = (0, tensors[op.into].block(coordinates).elements)
         case Reduce():
-            edges = (0, tensors[op.source].block(place).elements)
+            edges = (0, tensors[op.source].block(coordinates).elements)
         case AllToAll():
-            return _exchange_edges(tensors[op.source], tensors[op.into], op, place)
+            return _exchange_edges(tensors[op.source], tensors[op.into], op, coordinates)
         case Barrier():
             edges = (0, 0)
     return edges, edges
 
 
-def _member_edges(op: AllGather | ReduceScatter, part: Tensor, whole: Tensor, place: Coordinates) -> Edges:
-    """Where each member's part lies in the flattened whole."""
-    block = whole.block(place)
+def _member_edges(op: AllGather | ReduceScatter, part: Tensor, whole: Tensor, coordinates: Coordinates) -> Edges:
+    """Returns the edges of the members' parts in the flattened whole."""
+    block = whole.block(coordinates)
     if pieces := _next_cut(part, whole, op.axis):
-        return pieces(block, place.grid.length(op.axis))
+        return pieces(block, coordinates.grid.length(op.axis))
     edges = [0]
-    for member in range(place.grid.length(op.axis)):
-        start, stop = range_in(block, part.block(place.at(op.axis, member)))
+    for member in range(coordinates.grid.length(op.axis)):
+        start, stop = range_in(block, part.block(coordinates.at(op.axis, member)))
         if start != edges[-1]:
             raise InputError(_misfit(op, part, whole))
         edges.append(stop)
@@ -82,11 +82,11 @@ def _member_edges(op: AllGather | ReduceScatter, part: Tensor, whole: Tensor, pl
 
 
 def _next_cut(part: Tensor, whole: Tensor, axis: Axis) -> Callable[[Block, int], Edges] | None:
-    """The edges of the parts of a block, where they are it, cut once more over the axis; None where another cut is.
+    """Returns the function for the edges of the parts, if the part is the whole cut once more over the axis, else None.
 
-    So most layouts are, and the edges need no look at the members one by one.
+    This is the common case; it needs no look at each member.
     """
-    if any(one.held_at is not None or one.stages is not None for one in (part, whole)):
+    if any(tensor.held_at is not None or tensor.stages is not None for tensor in (part, whole)):
         return None
     if part.columns != whole.columns or axis in whole.cut_over:
         return None
@@ -112,8 +112,8 @@ def _rows(block: Block, members: int, *, each: int) -> Edges:
 
 
 def range_in(whole: Block, part: Block) -> tuple[int, int]:
-    """Range of the flattened `whole` that `part` covers, which must be full rows of it, a range of its only row, or a
-    piece; the whole may be a piece itself.
+    """Range of the flattened `whole` that `part` covers: full rows, a range of its only row, or a shard; the whole
+    may be a shard too.
 
     >>> range_in(Block((2, 6), (0, 3)), Block((4, 6), (0, 3)))
     (6, 12)
@@ -140,20 +140,20 @@ def _misfit(op: Collective, part: Tensor, whole: Tensor) -> str:
     )
 
 
-def _exchange_edges(source: Tensor, into: Tensor, op: AllToAll, place: Coordinates) -> tuple[Edges, Edges]:
-    """Sizes of what goes to and comes from each member, packed one after the other."""
+def _exchange_edges(source: Tensor, into: Tensor, op: AllToAll, coordinates: Coordinates) -> tuple[Edges, Edges]:
+    """Returns the edges of what goes to and comes from each member of an all-to-all, packed consecutively."""
     sent, received = [0], [0]
-    for member in range(place.grid.length(op.axis)):
-        there = place.at(op.axis, member)
-        sent.append(sent[-1] + shared_rectangle(source.block(place), into.block(there)).elements)
-        received.append(received[-1] + shared_rectangle(source.block(there), into.block(place)).elements)
-    if sent[-1] != source.block(place).elements or received[-1] != into.block(place).elements:
+    for member in range(coordinates.grid.length(op.axis)):
+        there = coordinates.at(op.axis, member)
+        sent.append(sent[-1] + shared_rectangle(source.block(coordinates), into.block(there)).elements)
+        received.append(received[-1] + shared_rectangle(source.block(there), into.block(coordinates)).elements)
+    if sent[-1] != source.block(coordinates).elements or received[-1] != into.block(coordinates).elements:
         raise InputError(f"op {op.name!r}: {into} along {op.axis} does not hold just what {source} holds")
     return tuple(sent), tuple(received)
 
 
-def shared_rectangle(one: Block, other: Block) -> Block:
-    """The rectangle that two rectangles share."""
-    rows = max(one.rows[0], other.rows[0]), min(one.rows[1], other.rows[1])
-    columns = max(one.columns[0], other.columns[0]), min(one.columns[1], other.columns[1])
+def shared_rectangle(first: Block, second: Block) -> Block:
+    """Returns the intersection of two rectangles."""
+    rows = max(first.rows[0], second.rows[0]), min(first.rows[1], second.rows[1])
+    columns = max(first.columns[0], second.columns[0]), min(first.columns[1], second.columns[1])
     return Block((rows[0], max(rows)), (columns[0], max(columns)))

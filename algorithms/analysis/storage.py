@@ -1,4 +1,6 @@
-"""The buffers that a rank keeps while it runs a schedule: what the runtime allocates and memory predictions add up."""
+"""Buffers of a rank while it runs a schedule, and local copies around its communication: what the runtime allocates
+and copies.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,15 +41,17 @@ from quadrille.algorithms.schedule.tensors import ITEM_BYTES
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """Elements that one rank keeps.
+    """Elements that one rank stores.
 
     Parameters
     ----------
-    tensors : elements of one copy of each tensor that has a buffer of its own
-    copies : how many copies of it
-    products : room for a product that is then added to what is there
-    reductions : room, on each lane, for what a reduction step receives
-    packed, unpacked : room, on each lane, for what an all-to-all sends and receives; a bucket has the first alone
+    tensors : elements of one copy of each tensor with a buffer of its own
+    copies : number of copies of each tensor
+    item_bytes : bytes of an element of each tensor
+    products : scratch for a product that is then accumulated
+    reductions : scratch, by lane, for what a reduction step receives
+    packed, unpacked : scratch, by lane, for what an all-to-all sends and receives; a bucket has the first only
+    scratch_item_bytes : bytes of an element of the scratch buffers
     """
 
     tensors: dict[str, int]
@@ -61,27 +65,27 @@ class Storage:
 
     @property
     def bytes(self) -> int:
-        """All of it [B]."""
+        """All buffers together [B]."""
         kept = sum(size * self.copies[name] * self.item_bytes[name] for name, size in self.tensors.items())
         rooms = (self.reductions, self.packed, self.unpacked)
         scratch = self.products + sum(size for room in rooms for size in room.values())
         return kept + scratch * self.scratch_item_bytes
 
 
-def storage(schedule: Schedule, place: Coordinates, choices: Choices) -> Storage:
-    """What the rank at `place` keeps while it runs the schedule."""
-    return storages(schedule, [place], choices)[0]
+def storage(schedule: Schedule, coordinates: Coordinates, choices: Choices) -> Storage:
+    """Returns the buffers of the rank at the coordinates."""
+    return storages(schedule, [coordinates], choices)[0]
 
 
 def storages(schedule: Schedule, places: Sequence[Coordinates], choices: Choices) -> list[Storage]:
-    """What the rank at each of the places keeps while it runs the schedule."""
-    known = _Known(schedule, choices)
-    return [known.of(place) for place in places]
+    """Returns the buffers of the rank at each of the coordinates."""
+    buffers = _Known(schedule, choices)
+    return [buffers.of(coordinates) for coordinates in places]
 
 
 @dataclass(frozen=True, slots=True)
 class _Room:
-    """Elements of what an op adds up, and of what it packs and unpacks, if it does."""
+    """Scratch elements of an op: accumulated, packed and unpacked, if any."""
 
     added: int = 0
     packed: int | None = None
@@ -89,7 +93,7 @@ class _Room:
 
 
 class _Known:
-    """What tensors and ops of a schedule need, found once for each kind of place."""
+    """Buffers that tensors and ops of a schedule need, computed once for each kind of coordinates."""
 
     def __init__(self, schedule: Schedule, choices: Choices) -> None:
         self._schedule, self._choices = schedule, choices
@@ -103,28 +107,28 @@ class _Known:
         self._capacities: dict[tuple[str, Kind], int] = {}
         self._own: dict[int, list[str]] = {}
 
-    def of(self, place: Coordinates) -> Storage:
-        """What the rank at `place` keeps."""
-        schedule, own = self._schedule, self._tensors(place)
+    def of(self, coordinates: Coordinates) -> Storage:
+        """Buffers of the rank at the coordinates."""
+        schedule, own = self._schedule, self._tensors(coordinates)
         products = 0
         reductions: dict[str, int] = {}
         packed: dict[str, int] = {}
         unpacked: dict[str, int] = {}
-        for one in self._walks.of(place):
-            room = self._room.of(one.op, one.coordinates)
+        for instance in self._walks.of(coordinates):
+            room = self._room.of(instance.op, instance.coordinates)
             if room is None:
                 continue
-            if not isinstance(one.op, Communication):
+            if not isinstance(instance.op, Communication):
                 products = max(products, room.added)
                 continue
-            name = lane(one.op)
+            name = lane(instance.op)
             for rooms, size in ((reductions, room.added), (packed, room.packed), (unpacked, room.unpacked)):
                 if size is not None:
                     rooms[name] = max(rooms.get(name, 0), size)
         scratch = max(schedule.item_bytes(name) for name in schedule.tensors)
         return Storage(
-            {name: self._capacity(name, place) for name in own},
-            {name: schedule.tensors[name].copy_count(place) for name in own},
+            {name: self._capacity(name, coordinates) for name in own},
+            {name: schedule.tensors[name].copy_count(coordinates) for name in own},
             {name: ITEM_BYTES[schedule.tensors[name].dtype or schedule.dtype] for name in own},
             products,
             reductions,
@@ -133,56 +137,61 @@ class _Known:
             scratch,
         )
 
-    def _tensors(self, place: Coordinates) -> list[str]:
-        """Those with a buffer of their own on the rank at `place`."""
-        program = self._schedule.program(place)
+    def _tensors(self, coordinates: Coordinates) -> list[str]:
+        """Tensors with a buffer of their own on the rank."""
+        program = self._schedule.program(coordinates)
         if id(program) not in self._own:
             schedule = self._schedule
             named = {name for op in ops(program) for name in (*writes(op), *reads(op))}
             touched = {schedule.tensors[name].band_of or name for name in named}
             touched |= {*schedule.inputs, *schedule.state, *schedule.outputs}
-            self._own[id(program)] = [one for one in schedule.tensors if one in touched and one not in self._elsewhere]
+            self._own[id(program)] = [
+                tensor for tensor in schedule.tensors if tensor in touched and tensor not in self._elsewhere
+            ]
         return self._own[id(program)]
 
-    def _capacity(self, name: str, place: Coordinates) -> int:
-        key = name, self._kinds[name].of(place)
+    def _capacity(self, name: str, coordinates: Coordinates) -> int:
+        key = name, self._kinds[name].of(coordinates)
         if key not in self._capacities:
-            self._capacities[key] = self._schedule.tensors[name].capacity(place)
+            self._capacities[key] = self._schedule.tensors[name].capacity(coordinates)
         return self._capacities[key]
 
-    def _room_of(self, op: Op, place: Coordinates) -> _Room | None:
-        """The room that an op needs beside its tensors; None where it needs none."""
+    def _room_of(self, op: Op, coordinates: Coordinates) -> _Room | None:
+        """Scratch that an op needs beside its tensors, or None."""
         match op:
             case Gemm() if op.accumulate:
-                return _Room(added=self._schedule.tensors[op.c].capacity(place))
+                return _Room(added=self._schedule.tensors[op.c].capacity(coordinates))
             case Gemm() | Pointwise() | Kernel() | HostCopy():
                 return None
             case AllToAll():
-                moved = traffic(op, self._schedule, place, self._choices)
+                moved = traffic(op, self._schedule, coordinates, self._choices)
                 if moved is None:
                     return None
                 size = max(moved.edges[-1], moved.receive_edges[-1])
                 return _Room(packed=size, unpacked=size)
             case _:
-                on_wire = op_amount(op, self._schedule, place, self._choices)
+                on_wire = op_amount(op, self._schedule, coordinates, self._choices)
                 if on_wire is None:
                     return None
                 if not isinstance(op, AllReduce) or not op.more:
                     return _Room(on_wire.added_elements)
                 return _Room(
-                    on_wire.added_elements, sum(self._schedule.tensors[name].capacity(place) for name in op.buffers)
+                    on_wire.added_elements,
+                    sum(self._schedule.tensors[name].capacity(coordinates) for name in op.buffers),
                 )
 
 
 def is_view(schedule: Schedule, name: str, written: tuple[Op, ...]) -> bool:
-    """Whether the tensor is never more than another name for a region of its source: groups of one move nothing."""
+    """Whether the tensor is always another name for a region of its source, because only single-rank groups move it."""
     return name in view_sources(schedule, written)
 
 
 def view_sources(schedule: Schedule, written: tuple[Op, ...]) -> dict[str, str]:
-    """The tensor with a buffer of its own behind each view: what only groups of one gather, scatter or broadcast.
+    """Returns, for each view, the tensor that owns the buffer.
 
-    It must be so in the programs of all roles, and the source must have a copy for each of the view's.
+    A view is written only by gathers, scatters or broadcasts of single-rank groups, in the programs of all roles.  Its
+    source has at
+    least the copies of the view.
     """
     direct: dict[str, str] = {}
     others: set[str] = set()
@@ -204,16 +213,16 @@ def view_sources(schedule: Schedule, written: tuple[Op, ...]) -> dict[str, str]:
 
 
 def is_gathered_in_place(schedule: Schedule, gather: AllGather) -> bool:
-    """Whether what a gather reads lives in its place of what it fills, so that nothing copies it there."""
-    found = schedule.cached(gathered_in_place).get(gather.source)
-    return found is not None and found.into == gather.into
+    """Whether the source of a gather is stored inside the gathered tensor, so that no local copy is needed."""
+    gathering = schedule.cached(gathered_in_place).get(gather.source)
+    return gathering is not None and gathering.into == gather.into
 
 
 def gathered_in_place(schedule: Schedule) -> dict[str, AllGather]:
-    """Operands that live in their place of what a gather fills, by name, and that gather.
+    """Returns the operands stored inside the tensor that they are gathered into, with their gather.
 
-    Nothing changes such an operand, and nothing but its gathers fills what it is gathered into, in which its place
-    stays the same.
+    Nothing modifies such an operand, only its gathers fill the gathered tensor, and its position inside that tensor is
+    fixed.
     """
     if len(schedule.roles) != 1:
         return {}
@@ -226,19 +235,19 @@ def gathered_in_place(schedule: Schedule) -> dict[str, AllGather]:
             others |= {*writes(op)}
     unchanged = {*schedule.inputs} - others - gathers.keys()
     kept = {*schedule.inputs, *schedule.outputs, *schedule.state}
-    found: dict[str, AllGather] = {}
+    in_place: dict[str, AllGather] = {}
     for into, by_source in gathers.items():
         (source, gather), *more = by_source.items()
-        if more or into in others | kept or source in found or source not in unchanged:
+        if more or into in others | kept or source in in_place or source not in unchanged:
             continue
-        alike = schedule.item_bytes(source) == schedule.item_bytes(into)
-        if alike and _stays(schedule, source) and _stays(schedule, into):
-            found[source] = gather
-    return found
+        same_type = schedule.item_bytes(source) == schedule.item_bytes(into)
+        if same_type and _stays(schedule, source) and _stays(schedule, into):
+            in_place[source] = gather
+    return in_place
 
 
 def _stays(schedule: Schedule, name: str) -> bool:
-    """Whether a tensor has one buffer, on all ranks, and no loop moves its block."""
+    """Whether a tensor has one buffer, on all ranks, whose block no loop moves."""
     tensor = schedule.tensors[name]
     moves = any(part.panel is not None or part.rotated_by for part in (tensor.rows, tensor.columns))
     somewhere = tensor.held_at is not None or tensor.stages is not None or tensor.on_host or tensor.band_of is not None
@@ -261,10 +270,17 @@ class LocalCopies:
 NONE = LocalCopies()
 
 
-def local_copies(op: CommunicationOp, schedule: Schedule, place: Coordinates, moved: Traffic | None) -> LocalCopies:
-    """Bytes that the rank at `place` copies locally; `moved` is the op's traffic there."""
+def local_copies(
+    op: CommunicationOp, schedule: Schedule, coordinates: Coordinates, moved: Traffic | None
+) -> LocalCopies:
+    """Returns the bytes that a rank copies locally for a communication op; `moved` is the op's traffic there.
+
+    A gather first copies the member's own part into place, unless it is stored there.  The root of a broadcast extracts
+    the region, the
+    root of a reduce inserts it.  An all-to-all packs, keeps its own piece and unpacks.
+    """
     if moved is None:
-        return _alone(op, schedule, place)
+        return _alone(op, schedule, coordinates)
     of_members = isinstance(op, AllGather | AllToAll)
     own = moved.edges[moved.member + 1] - moved.edges[moved.member] if of_members else 0
     match op:
@@ -286,19 +302,19 @@ def local_copies(op: CommunicationOp, schedule: Schedule, place: Coordinates, mo
             return NONE
 
 
-def _alone(op: CommunicationOp, schedule: Schedule, place: Coordinates) -> LocalCopies:
-    """In a group of one the result is a view where it can be, else a copy."""
+def _alone(op: CommunicationOp, schedule: Schedule, coordinates: Coordinates) -> LocalCopies:
+    """In a single-rank group the result is a view where possible, else a copy."""
     match op:
         case AllGather() | ReduceScatter() | Broadcast():
             if is_view(schedule, op.into, tuple(all_ops(schedule))):
                 return NONE
-            held = not isinstance(op, Broadcast) or evaluate(op.root, place) == place.along[op.axis]
-            return LocalCopies(before=_bytes(schedule, op.into, place)) if held else NONE
+            held = not isinstance(op, Broadcast) or evaluate(op.root, coordinates) == coordinates.along[op.axis]
+            return LocalCopies(before=_bytes(schedule, op.into, coordinates)) if held else NONE
         case Reduce() | AllToAll() | Shift():
-            return LocalCopies(before=_bytes(schedule, op.source, place))
+            return LocalCopies(before=_bytes(schedule, op.source, coordinates))
         case AllReduce() | Barrier() | Send() | Receive():
             return NONE
 
 
-def _bytes(schedule: Schedule, name: str, place: Coordinates) -> int:
-    return schedule.tensors[name].block(place).elements * schedule.item_bytes(name)
+def _bytes(schedule: Schedule, name: str, coordinates: Coordinates) -> int:
+    return schedule.tensors[name].block(coordinates).elements * schedule.item_bytes(name)

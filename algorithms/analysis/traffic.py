@@ -1,8 +1,8 @@
-"""What a communication op moves: from layouts to elements on the wire.
+"""Bytes that a communication op moves: from tensor layouts to elements on the wire.
 
-The layouts of the tensors say which contiguous piece of a buffer belongs to
-which member of the group (`shard_ranges.py`); the lowered collective says which pieces go where in
-which step.  Together they give every byte, for one rank at a time.
+The layouts say which contiguous range of a buffer belongs to which member (`shard_ranges.py`).  The lowered collective
+says which
+pieces go where in which step.  Together they give every byte, one rank at a time.
 """
 
 from collections.abc import Iterator
@@ -43,7 +43,14 @@ from quadrille.algorithms.schedule.schedule import Schedule
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """One transfer that a rank takes part in: `peer` is a coordinate along the op's axis."""
+    """One step of a rank: what it sends and receives.
+
+    Parameters
+    ----------
+    send_to, receive_from : peers, as coordinates along the op's axis; None if that side is idle
+    send, receive : element ranges
+    reduce : whether received elements are added to those held
+    """
 
     send_to: int | None
     send: tuple[tuple[int, int], ...]
@@ -53,12 +60,12 @@ class Exchange:
 
     @property
     def sent(self) -> int:
-        """Elements sent."""
+        """Number of elements sent."""
         return sum(stop - start for start, stop in self.send)
 
     @property
     def received(self) -> int:
-        """Elements received."""
+        """Number of elements received."""
         return sum(stop - start for start, stop in self.receive)
 
 
@@ -68,12 +75,12 @@ class Traffic:
 
     Parameters
     ----------
-    member : the rank's coordinate along the op's axis
-    lowered : the steps
-    edges : where the pieces of the buffer begin and the last one ends [elements]
-    receive_edges : the same for what is received, where that is another buffer (all-to-all)
+    member : coordinate of the rank along the op's axis
+    lowered : steps of the collective
+    edges : starts of the pieces of the buffer, and the end of the last [elements]
+    receive_edges : edges of the received buffer, where it is another one (all-to-all)
     item_bytes : bytes of an element
-    root : the member from which, or to which, a broadcast or reduce goes
+    root : root member of a broadcast or reduce
     """
 
     member: int
@@ -84,7 +91,7 @@ class Traffic:
     root: int = 0
 
     def exchanges(self) -> Iterator[Exchange]:
-        """Step by step, with ranges of elements in place of pieces."""
+        """Yields the steps, with element ranges in place of piece numbers."""
         for step in self.lowered.program(self.member):
             yield Exchange(
                 step.send_to,
@@ -100,9 +107,9 @@ class Traffic:
 
 
 def calls_of(op: Collective, moved: Traffic, choices: Choices) -> Calls | None:
-    """By which of MPI's calls its library carries an op out; None of a kind that has one alone.
+    """Returns the MPI calls that carry out a collective, or None for a kind with one call only.
 
-    The regular ones are of equal pieces: others go by the vector calls, whatever was chosen.
+    Regular calls require equal shards; other shards use the vector calls, whatever was chosen.
     """
     if collective_kind(op) not in VECTOR_CALL_KINDS:
         return None
@@ -110,8 +117,8 @@ def calls_of(op: Collective, moved: Traffic, choices: Choices) -> Calls | None:
 
 
 def ranges(run: PieceRange | None, edges: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
-    """Ranges of elements of a run of pieces: one, two where it goes around the end, one for each piece where they
-    lie apart; empty ones are left out.
+    """Element ranges of consecutive pieces: one, two across the end of the buffer, or one for each strided piece;
+    empty ranges are omitted.
 
     >>> ranges(PieceRange(2, 2), (0, 4, 8, 9))
     ((8, 9), (0, 4))
@@ -131,24 +138,24 @@ def ranges(run: PieceRange | None, edges: tuple[int, ...]) -> tuple[tuple[int, i
     return tuple((start, stop) for start, stop in spans if stop > start)
 
 
-def traffic(op: CommunicationOp, schedule: Schedule, place: Coordinates, choices: Choices) -> Traffic | None:
-    """What the rank at `place` sends and receives; None where nothing goes over a wire.
+def traffic(op: CommunicationOp, schedule: Schedule, coordinates: Coordinates, choices: Choices) -> Traffic | None:
+    """Returns what the rank at the coordinates sends and receives, or None if nothing is sent.
 
     Raises
     ------
     InputError : the layouts do not fit the op; the message names it
     """
-    members = place.grid.length(op.axis)
-    member = place.along[op.axis]
+    members = coordinates.grid.length(op.axis)
+    member = coordinates.along[op.axis]
     match op:
         case Send() | Receive() | Shift():
-            return _point_to_point(op, schedule, place)
+            return _point_to_point(op, schedule, coordinates)
         case AllGather() | ReduceScatter() | AllReduce() | Broadcast() | Reduce() | AllToAll() | Barrier():
             if members == 1:
                 return None
-            edges, receive_edges = piece_edges(op, schedule, place)
+            edges, receive_edges = piece_edges(op, schedule, coordinates)
             item = _item_bytes(op, schedule)
-            root = evaluate(op.root, place) if isinstance(op, Broadcast | Reduce) else 0
+            root = evaluate(op.root, coordinates) if isinstance(op, Broadcast | Reduce) else 0
             lowered = _lowered(op, choices, members, root, edges[-1], item)
             if isinstance(op, AllReduce | Broadcast | Reduce):
                 edges = receive_edges = tuple(boundaries(edges[-1], lowered.pieces))
@@ -183,36 +190,38 @@ def _item_bytes(op: CommunicationOp, schedule: Schedule) -> int:
             return 1
 
 
-def _point_to_point(op: Send | Receive | Shift, schedule: Schedule, place: Coordinates) -> Traffic | None:
-    members, member = place.grid.length(op.axis), place.along[op.axis]
+def _point_to_point(op: Send | Receive | Shift, schedule: Schedule, coordinates: Coordinates) -> Traffic | None:
+    members, member = coordinates.grid.length(op.axis), coordinates.along[op.axis]
     item = _item_bytes(op, schedule)
     match op:
         case Send():
-            step = Step(send_to=_peer(op, evaluate(op.to, place), members, member), send=PieceRange(0, 1))
-            sent, received = schedule.tensors[op.source].block(place).elements, 0
+            step = Step(send_to=_peer(op, evaluate(op.to, coordinates), members, member), send=PieceRange(0, 1))
+            sent, received = schedule.tensors[op.source].block(coordinates).elements, 0
         case Receive():
-            step = Step(receive_from=_peer(op, evaluate(op.sender, place), members, member), receive=PieceRange(0, 1))
-            sent, received = 0, schedule.tensors[op.into].block(place).elements
+            step = Step(
+                receive_from=_peer(op, evaluate(op.sender, coordinates), members, member), receive=PieceRange(0, 1)
+            )
+            sent, received = 0, schedule.tensors[op.into].block(coordinates).elements
         case Shift():
-            distance = evaluate(op.distance, place)
+            distance = evaluate(op.distance, coordinates)
             if distance % members == 0:
                 return None
             step = Step(
                 (member + distance) % members, PieceRange(0, 1), (member - distance) % members, PieceRange(0, 1)
             )
-            sent = schedule.tensors[op.source].block(place).elements
-            received = schedule.tensors[op.into].block(written_coordinates(op, schedule, place)).elements
+            sent = schedule.tensors[op.source].block(coordinates).elements
+            received = schedule.tensors[op.into].block(written_coordinates(op, schedule, coordinates)).elements
     lowered = Lowered("pairwise", members, 1, 1, lambda _member, _step: step)
     return Traffic(member, lowered, (0, sent), (0, received), item)
 
 
-def written_coordinates(op: Shift | Pointwise, schedule: Schedule, place: Coordinates) -> Coordinates:
-    """The moment to which the copy that the op writes belongs."""
+def written_coordinates(op: Shift | Pointwise, schedule: Schedule, coordinates: Coordinates) -> Coordinates:
+    """Coordinates of the iteration whose copy the op writes."""
     copies = schedule.tensors[op.into].copies
     if not copies or not op.iteration_offset:
-        return place
+        return coordinates
     loop, _ = copies[-1]
-    return place.during(loop, place.indices.get(loop, 0) + op.iteration_offset)
+    return coordinates.during(loop, coordinates.indices.get(loop, 0) + op.iteration_offset)
 
 
 def _peer(op: Op, coordinate: int, members: int, own: int) -> int:
@@ -228,13 +237,13 @@ MOST_KEPT = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class OpAmount:
-    """Of one instance of an op on one rank.
+    """What one instance of an op sends and adds on one rank.
 
     Parameters
     ----------
-    sent_bytes : what it puts on the wire [B]
-    added_elements : the most that it receives in one step to add to what it has [elements]
-    algorithm : of a collective
+    sent_bytes : bytes sent [B]
+    added_elements : most elements received in one step to be added
+    algorithm : algorithm of a collective
     """
 
     sent_bytes: int
@@ -242,18 +251,22 @@ class OpAmount:
     algorithm: Name | None
 
 
-def op_amount(op: CommunicationOp, schedule: Schedule, place: Coordinates, choices: Choices) -> OpAmount | None:
-    """What the op comes to on the rank at `place`; None where nothing goes over a wire."""
+def op_amount(op: CommunicationOp, schedule: Schedule, coordinates: Coordinates, choices: Choices) -> OpAmount | None:
+    """Returns what the op sends and adds on the rank at the coordinates, or None if nothing is sent.
+
+    With a root, both depend on the distance from the root only, so the iterations of a mesh algorithm need no look at
+    their steps.
+    """
     if isinstance(op, Broadcast | Reduce):
-        members, kind = place.grid.length(op.axis), collective_kind(op)
+        members, kind = coordinates.grid.length(op.axis), collective_kind(op)
         chosen = choices.of(op.name)
         algorithm, chunk = chosen.algorithm(kind), chosen.chunk_bytes
         if members > 1 and algorithm in AROUND:
             moved = schedule.tensors[op.into if isinstance(op, Broadcast) else op.source]
-            behind = (place.along[op.axis] - evaluate(op.root, place)) % members
+            behind = (coordinates.along[op.axis] - evaluate(op.root, coordinates)) % members
             item = schedule.item_bytes(op.source)
-            return _from_root(kind, algorithm, members, behind, moved.block(place).elements, item, chunk)
-    found = traffic(op, schedule, place, choices)
+            return _from_root(kind, algorithm, members, behind, moved.block(coordinates).elements, item, chunk)
+    found = traffic(op, schedule, coordinates, choices)
     return None if found is None else _amount(found, isinstance(op, Collective))
 
 
@@ -261,7 +274,7 @@ def op_amount(op: CommunicationOp, schedule: Schedule, place: Coordinates, choic
 def _from_root(
     kind: CollectiveKind, algorithm: Name, members: int, behind: int, elements: int, item: int, chunk: int
 ) -> OpAmount:
-    """Of the member so far behind the root."""
+    """Returns the amounts of the member `behind` ranks after the root."""
     lowered = lower(kind, algorithm, members, size_bytes=elements * item, elements=elements, chunk_bytes=chunk)
     edges = tuple(boundaries(elements, lowered.pieces))
     return _amount(Traffic(behind, lowered, edges, edges, item), collective=True)

@@ -1,8 +1,8 @@
 """Checks of a schedule before anything runs; every message names the faulty op.
 
-Besides names and shapes it follows the sums that are still to be made: a
-product over a dimension that an axis cuts is a partial sum over that axis
-until a reduction along it; a sum that is made twice, or never, is an error.
+Beside names and shapes, the checks follow pending sums: a product over a dimension that an axis cuts is a partial sum
+over that
+axis until a reduction along it.  A sum that is made twice, or never, is an error.
 """
 
 from collections.abc import Iterator
@@ -34,15 +34,15 @@ from quadrille.algorithms.schedule.schedule import Role, Schedule
 from quadrille.algorithms.schedule.tensors import Tensor, bands_of
 
 MOST_PLACES = 256
-"""Ranks on which shapes are checked, where more than so many differ."""
+"""Largest number of ranks on which shapes are checked, if more of them differ."""
 
 
 def validate(schedule: Schedule) -> Schedule:
-    """The schedule itself, if nothing is wrong with it.
+    """Returns the schedule itself, if it has no faults.
 
     Raises
     ------
-    InputError : naming the op and what is wrong
+    InputError : names the op and the fault
     """
     for role in schedule.roles:
         _check_names(schedule, role)
@@ -59,8 +59,8 @@ def validate(schedule: Schedule) -> Schedule:
 def _check_names(schedule: Schedule, role: Role) -> None:
     _check_declared(schedule, role)
     kept = _Kept(schedule)
-    inputs = {one for name in schedule.inputs for one in kept.under(name)}
-    written = inputs | {one for name in schedule.state for one in kept.under(name)}
+    inputs = {stored_name for name in schedule.inputs for stored_name in kept.under(name)}
+    written = inputs | {stored_name for name in schedule.state for stored_name in kept.under(name)}
     loops = _loop_written(role)
     for op in ops(role.program):
         for name in reads(op):
@@ -73,7 +73,7 @@ def _check_names(schedule: Schedule, role: Role) -> None:
 
 
 def _check_declared(schedule: Schedule, role: Role) -> None:
-    """Every tensor that an op names is declared, and every op that it is after is there."""
+    """Checks that every tensor and every op named in `after` exists."""
     names = {op.name for op in ops(role.program)}
     for op in ops(role.program):
         for name in (*reads(op), *writes(op)):
@@ -85,48 +85,54 @@ def _check_declared(schedule: Schedule, role: Role) -> None:
 
 
 def _loop_written(role: Role) -> set[str]:
-    """Tensors that an earlier iteration may have written."""
-    found: set[str] = set()
+    """Returns the tensors that an earlier iteration may have written."""
+    shifted: set[str] = set()
     for entry in role.program:
         if isinstance(entry, Repeat):
-            found |= {name for op in ops(entry.body) if isinstance(op, Shift) for name in writes(op)}
-    return found
+            shifted |= {name for op in ops(entry.body) if isinstance(op, Shift) for name in writes(op)}
+    return shifted
 
 
 def _check_shapes(schedule: Schedule, role: Role) -> None:
-    """Each op at the ends of its loops, on one rank of each class that plays the role, and on neighbours of rank 0.
+    """Checks each op in the first and last iteration of its loops, on one rank of each class and on the neighbours
+    of rank 0.
 
-    On ranks of different classes most ops have blocks of the same sizes, and are looked at once.  Ranks of a class
-    have such blocks at different places: a swapped axis shows on a rank whose coordinates differ.
+    Ranks of different classes mostly share block sizes, so most ops are checked once.  Ranks of one class have such
+    blocks at different
+    positions: an exchanged axis shows on a rank with different coordinates.
     """
-    classes = [one.coordinates for one in equivalent_ranks(schedule, Choices()) if role.includes(one.coordinates)]
+    classes = [
+        representative.coordinates
+        for representative in equivalent_ranks(schedule, Choices())
+        if role.includes(representative.coordinates)
+    ]
     step = max(1, len(classes) // MOST_PLACES)
     places = [classes[i] for i in dict.fromkeys([*range(0, len(classes), step), len(classes) - 1])] if classes else []
     grid = schedule.grid
     neighbours = [grid.rank_at({axis: 1}) for axis in grid.order if grid.length(axis) > 1]
     checked = PerKind(schedule, lambda op, moment: check_op(op, schedule, moment))
-    for place in places:
-        for op, moment in _ends(role.program, place):
+    for coordinates in places:
+        for op, moment in _ends(role.program, coordinates):
             checked.of(op, moment)
-    for place in map(schedule.coordinates, neighbours):
-        if role.includes(place) and place not in places:
-            for op, moment in _ends(role.program, place):
+    for coordinates in map(schedule.coordinates, neighbours):
+        if role.includes(coordinates) and coordinates not in places:
+            for op, moment in _ends(role.program, coordinates):
                 check_op(op, schedule, moment)
 
 
-def _ends(program: Program, place: Coordinates) -> Iterator[tuple[Op, Coordinates]]:
-    """Ops in the first and the last iteration of every loop."""
+def _ends(program: Program, coordinates: Coordinates) -> Iterator[tuple[Op, Coordinates]]:
+    """Yields the ops in the first and the last iteration of every loop."""
     for entry in program:
         if isinstance(entry, Repeat):
-            indices = entry.indices(place)
+            indices = entry.indices(coordinates)
             for index in dict.fromkeys([indices[0], indices[-1]]) if indices else ():
-                yield from _ends(entry.body, place.during(entry.loop, index))
+                yield from _ends(entry.body, coordinates.during(entry.loop, index))
         else:
-            yield entry, place
+            yield entry, coordinates
 
 
 class _Kept:
-    """By what names it is known what became of a tensor: those of its bands where it has some."""
+    """Names under which a tensor is tracked: those of its bands if it has bands."""
 
     def __init__(self, schedule: Schedule) -> None:
         self._bands = bands_of(schedule.tensors)
@@ -136,14 +142,16 @@ class _Kept:
 
 
 class _Pending:
-    """The axes over which each tensor is still a partial sum; of one with bands, over which any of them is."""
+    """Axes over which each tensor is still a partial sum; a tensor with bands combines its bands."""
 
     def __init__(self, schedule: Schedule) -> None:
         self._kept = _Kept(schedule)
         self._axes: dict[str, frozenset[Axis]] = {}
 
     def __getitem__(self, name: str) -> frozenset[Axis]:
-        return frozenset[Axis]().union(*(self._axes.get(one, frozenset()) for one in self._kept.under(name)))
+        return frozenset[Axis]().union(
+            *(self._axes.get(stored_name, frozenset()) for stored_name in self._kept.under(name))
+        )
 
     def __setitem__(self, name: str, axes: frozenset[Axis]) -> None:
         self._axes |= dict.fromkeys(self._kept.under(name), axes)
@@ -151,7 +159,7 @@ class _Pending:
 
 @dataclass(slots=True)
 class _Sums:
-    """Follows the sums that are still to be made."""
+    """Follows the pending sums."""
 
     schedule: Schedule
     pending: _Pending
@@ -207,7 +215,7 @@ class _Sums:
         self.pending[into] = pending - {op.axis}
 
     def _kernel(self, op: Kernel) -> None:
-        """A linear function keeps partial sums, any other must not be given one; both may leave new ones."""
+        """A linear function keeps partial sums, any other rejects them; both may add new ones."""
         facts = SIGNATURES[op.function]
         read = {name: self._long(self._of(name)) for name in reads(op)}
         if not facts.linear:
@@ -227,14 +235,14 @@ class _Sums:
             self.maxima = self.maxima | {name} if op.function == "row_maxima" else self.maxima - {name}
 
     def _summed(self, name: str, dimensions: Summed) -> frozenset[Axis]:
-        """Axes that cut what is summed over."""
+        """Returns the axes that cut what is summed over."""
         tensor = self.schedule.tensors[name]
         if dimensions == "both":
             return tensor.cut_over
         return _cut_axes(tensor.rows if dimensions == "rows" else tensor.columns)
 
     def _check_alike(self, op: Kernel, name: str, added: frozenset[Axis]) -> None:
-        """What is added to a tensor must be a partial sum over the same axes as the tensor is."""
+        """Checks that an addend is a partial sum over the same axes as the tensor it is added to."""
         different = self._long(added) ^ self._long(self._of(name))
         if different:
             raise InputError(
@@ -248,7 +256,7 @@ class _Sums:
         return _cut_axes(inner)
 
     def _shared(self, tensor: Tensor) -> frozenset[Axis]:
-        """Axes whose members each hold only their own panels of it."""
+        """Returns the axes whose members each hold only their own panels of a tensor."""
         axes = {part.panel.shared_over for part in (tensor.rows, tensor.columns) if part.panel is not None}
         return frozenset(axis for axis in axes if axis is not None)
 
@@ -260,7 +268,7 @@ class _Sums:
 
 
 def _cut_axes(part: Part) -> frozenset[Axis]:
-    """Axes that cut a contracted dimension; a loop over all its panels or turns leaves no sum to make."""
+    """Returns the axes that cut a contracted dimension; a loop over all its panels leaves no pending sum."""
     if part.panel is not None:
         return frozenset() if part.panel.shared_over is None else frozenset({part.panel.shared_over})
     return frozenset() if part.rotated_by else frozenset(part.cut_over)

@@ -1,4 +1,4 @@
-"""What a schedule does in numbers: bytes sent, floating-point operations and memory, exactly, before anything runs."""
+"""Bytes sent, flop and memory of a schedule, counted exactly before anything runs."""
 
 from dataclasses import dataclass, replace
 
@@ -17,15 +17,15 @@ from quadrille.algorithms.schedule.schedule import Schedule
 
 @dataclass(frozen=True, slots=True)
 class AttentionProducts:
-    """The square products of attention on one rank.
+    """The matrix products of attention on one rank.
 
     Parameters
     ----------
     count : sequences times query heads
-    sequence, head : rows and columns of queries, keys and values of one
-    item_bytes : of an element
-    function : whose they are: forward or backward, with the weights kept between them or not
-    rotated_bytes : of the queries and keys, where they are turned by their positions first; else 0
+    sequence, head : rows and columns of the queries, keys and values of one head
+    item_bytes : bytes of an element
+    function : attention kernel: forward or backward, with stored attention weights or without
+    rotated_bytes : bytes of queries and keys that rotary positions rotate first, or 0
     """
 
     count: int
@@ -37,7 +37,7 @@ class AttentionProducts:
 
     @property
     def flops(self) -> int:
-        """Of the causal half of every product."""
+        """Flop of the causal half of every product."""
         return self.count * ATTENTION_PRODUCTS[self.function] * self.sequence**2 * self.head
 
     @property
@@ -46,20 +46,20 @@ class AttentionProducts:
 
     @property
     def kept(self) -> bool:
-        """Whether the softmax's weights are kept for the backward pass, which is then never fused."""
+        """Whether the attention weights are stored for the backward pass, which is then not fused."""
         return self.function.startswith("attention_keeping")
 
 
 def heads_per_group(op: Kernel) -> int:
-    """Query heads that share a key and a value in an attention kernel."""
+    """Returns the query heads that share a key and a value in an attention kernel."""
     return int(dict(op.scalars).get("group", 1))
 
 
-def attention_products(op: Kernel, schedule: Schedule, place: Coordinates) -> AttentionProducts | None:
-    """What a kernel has of them; None for one that is not attention."""
+def attention_products(op: Kernel, schedule: Schedule, coordinates: Coordinates) -> AttentionProducts | None:
+    """Returns the matrix products of an attention kernel, or None for another kernel."""
     if op.function not in ATTENTION_PRODUCTS:
         return None
-    rows, columns = schedule.tensors[op.sources[0]].block(place).rectangle_shape
+    rows, columns = schedule.tensors[op.sources[0]].block(coordinates).rectangle_shape
     numbers = dict(op.scalars)
     sequence, head = int(numbers["sequence"]), int(numbers["head"])
     group = heads_per_group(op)
@@ -71,11 +71,11 @@ def attention_products(op: Kernel, schedule: Schedule, place: Coordinates) -> At
 
 @dataclass(frozen=True, slots=True)
 class OpVolume:
-    """Bytes that all instances of an op put on the wire: of the rank that sends most, and of all ranks.
+    """Bytes sent by all instances of an op: of the rank that sends most, and of all ranks.
 
     Parameters
     ----------
-    algorithm : of our own that carries out a collective, or stands for the library's, on some rank; None of other ops
+    algorithm : own algorithm of a collective, or the one that represents the library's; None for other ops
     """
 
     count: int
@@ -96,30 +96,33 @@ class Volumes:
 
 
 def volumes(schedule: Schedule, choices: Choices) -> Volumes:
-    """The numbers of a schedule, from one representative of each class of ranks."""
-    classes, known = equivalent_ranks(schedule, choices), _Known(schedule, choices)
-    sent = [_sent_by_op(known, one.coordinates) for one in classes]
+    """Returns the counts of a schedule, from one representative of each class of ranks."""
+    classes, counts = equivalent_ranks(schedule, choices), _Known(schedule, choices)
+    sent = [_sent_by_op(counts, representative.coordinates) for representative in classes]
     totals = [sum(of_op.sent for of_op in by_op.values()) for by_op in sent]
     return Volumes(
         max(totals),
-        sum(total * one.count for total, one in zip(totals, classes, strict=True)),
-        max(_flops(known, one.coordinates) for one in classes),
-        max(found.bytes for found in storages(schedule, [one.coordinates for one in classes], choices)),
+        sum(total * representative.count for total, representative in zip(totals, classes, strict=True)),
+        max(_flops(counts, representative.coordinates) for representative in classes),
+        max(
+            buffers.bytes
+            for buffers in storages(schedule, [representative.coordinates for representative in classes], choices)
+        ),
         _by_op(sent, classes),
     )
 
 
 class _Known:
-    """What each op of a schedule sends and computes, found once for each kind of place."""
+    """What each op of a schedule sends and computes, evaluated once for each kind of coordinates."""
 
     def __init__(self, schedule: Schedule, choices: Choices) -> None:
         self._schedule, self._choices = schedule, choices
         self.walks = FoldedWalks(schedule, choices)
         self.amounts = PerKind(schedule, self._amount)
-        self.flops = PerKind(schedule, lambda op, place: _product_flops(op, schedule, place))
+        self.flops = PerKind(schedule, lambda op, coordinates: _product_flops(op, schedule, coordinates))
 
-    def _amount(self, op: Op, place: Coordinates) -> OpAmount | None:
-        return op_amount(op, self._schedule, place, self._choices) if isinstance(op, Communication) else None
+    def _amount(self, op: Op, coordinates: Coordinates) -> OpAmount | None:
+        return op_amount(op, self._schedule, coordinates, self._choices) if isinstance(op, Communication) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,61 +140,67 @@ def _by_op(sent: list[dict[str, _Sent]], classes: list[EquivalentRanks]) -> dict
         name: OpVolume(
             max(by_op[name].count for by_op in sent if name in by_op),
             max(by_op[name].sent for by_op in sent if name in by_op),
-            sum(by_op[name].sent * one.count for by_op, one in zip(sent, classes, strict=True) if name in by_op),
+            sum(
+                by_op[name].sent * representative.count
+                for by_op, representative in zip(sent, classes, strict=True)
+                if name in by_op
+            ),
             next((by_op[name].algorithm for by_op in sent if name in by_op and by_op[name].algorithm), None),
         )
         for name in names
     }
 
 
-def _sent_by_op(known: _Known, place: Coordinates) -> dict[str, _Sent]:
-    """What one rank sends in each op."""
-    found: dict[str, _Sent] = {}
-    for one in known.walks.of(place):
-        op, before = one.op, found.get(one.op.name, _Sent())
-        moved = known.amounts.of(op, one.coordinates)
-        after = replace(before, count=before.count + one.count)
+def _sent_by_op(counts: _Known, coordinates: Coordinates) -> dict[str, _Sent]:
+    """Returns what one rank sends in each op."""
+    sent: dict[str, _Sent] = {}
+    for instance in counts.walks.of(coordinates):
+        op, before = instance.op, sent.get(instance.op.name, _Sent())
+        moved = counts.amounts.of(op, instance.coordinates)
+        after = replace(before, count=before.count + instance.count)
         if moved is not None:
-            after = replace(after, sent=before.sent + moved.sent_bytes * one.count, algorithm=moved.algorithm)
-        found[op.name] = after
-    return found
+            after = replace(after, sent=before.sent + moved.sent_bytes * instance.count, algorithm=moved.algorithm)
+        sent[op.name] = after
+    return sent
 
 
 def bytes_sent(schedule: Schedule, rank: int, choices: Choices) -> int:
-    """Bytes that one rank puts on the wire."""
+    """Returns the bytes that one rank sends."""
     return sum(of_op.sent for of_op in _sent_by_op(_Known(schedule, choices), schedule.coordinates(rank)).values())
 
 
-def flops(schedule: Schedule, place: Coordinates) -> int:
-    """Floating-point operations of the products of one rank, those of attention among them."""
-    return _flops(_Known(schedule, Choices()), place)
+def flops(schedule: Schedule, coordinates: Coordinates) -> int:
+    """Returns the flop of the products of one rank, attention included."""
+    return _flops(_Known(schedule, Choices()), coordinates)
 
 
-def _flops(known: _Known, place: Coordinates) -> int:
-    return sum(known.flops.of(one.op, one.coordinates) * one.count for one in known.walks.of(place))
+def _flops(counts: _Known, coordinates: Coordinates) -> int:
+    return sum(
+        counts.flops.of(instance.op, instance.coordinates) * instance.count for instance in counts.walks.of(coordinates)
+    )
 
 
-def _product_flops(op: Op, schedule: Schedule, place: Coordinates) -> int:
+def _product_flops(op: Op, schedule: Schedule, coordinates: Coordinates) -> int:
     match op:
         case Gemm():
-            m, k, n = gemm_sizes(op, schedule, place)
+            m, k, n = gemm_sizes(op, schedule, coordinates)
             return 2 * m * k * n
         case Kernel():
-            return kernel_work(op, schedule, place).product_flops
+            return kernel_work(op, schedule, coordinates).product_flops
         case _:
             return 0
 
 
-def gemm_sizes(op: Gemm, schedule: Schedule, place: Coordinates) -> tuple[int, int, int]:
-    """Rows, inner dimension and columns of a local product."""
-    rows, columns = schedule.tensors[op.c].block(place).rectangle_shape
-    a_rows, a_columns = schedule.tensors[op.a].block(place).rectangle_shape
+def gemm_sizes(op: Gemm, schedule: Schedule, coordinates: Coordinates) -> tuple[int, int, int]:
+    """Returns rows, inner dimension and columns of a local product."""
+    rows, columns = schedule.tensors[op.c].block(coordinates).rectangle_shape
+    a_rows, a_columns = schedule.tensors[op.a].block(coordinates).rectangle_shape
     return rows, a_rows if op.layout == "TN" else a_columns, columns
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a local function costs: flop, those of products apart, bytes read and written, and attention's products."""
+    """Cost of a local function: flop, flop of its matrix products, bytes read and written, attention products."""
 
     flops: int
     product_flops: int
@@ -199,14 +208,14 @@ class Work:
     squares: AttentionProducts | None = None
 
 
-def kernel_work(op: Kernel, schedule: Schedule, place: Coordinates) -> Work:
-    """The work of one instance of a layer's function; an update is read and written."""
+def kernel_work(op: Kernel, schedule: Schedule, coordinates: Coordinates) -> Work:
+    """Returns the work of one instance of a layer's function; an updated tensor is read and written."""
     names = (*reads(op), *writes(op))
-    touched = sum(schedule.tensors[name].block(place).elements * schedule.item_bytes(name) for name in names)
-    first = schedule.tensors[(*op.sources, *op.updates)[0]].block(place)
+    touched = sum(schedule.tensors[name].block(coordinates).elements * schedule.item_bytes(name) for name in names)
+    first = schedule.tensors[(*op.sources, *op.updates)[0]].block(coordinates)
     if op.function in ATTENTION_PRODUCTS:
         rows, columns = first.rectangle_shape
         sequence, group = int(dict(op.scalars)["sequence"]), heads_per_group(op)
         product_flops = attention_flops(op.function, rows, columns // (group + 2) * group, sequence)
-        return Work(0, product_flops, touched, attention_products(op, schedule, place))
+        return Work(0, product_flops, touched, attention_products(op, schedule, coordinates))
     return Work(SIGNATURES[op.function].flops * first.elements, 0, touched)

@@ -1,8 +1,12 @@
-"""Whole numbers that depend on the place: roots, peers, distances and counts of a schedule.
+"""Integer expressions over coordinates and loop indices: roots, peers, shift distances and trip counts of a schedule.
 
-They stand in ops and Repeats in place of numbers, so that one schedule is right
-for every rank at every moment; `evaluate` gives their value at a place and
-`variables` what they depend on.
+Ops and Repeats hold expressions in place of numbers, so that one schedule holds for every rank and every iteration.
+`evaluate` gives the value at given coordinates; `variables` gives the coordinates and loop indices that the value
+depends on.
+
+    Affine("pipeline", -1, 3)                  3 - pipeline
+    Min(microbatches, Affine("pipeline", …))   microbatches in the warm-up of a pipeline stage
+    PartStart(layers, stages, stage)           first layer of a stage
 """
 
 from abc import ABC, abstractmethod
@@ -15,14 +19,14 @@ from quadrille.algorithms.schedule.parts import Coordinates, Panel, cut
 
 @dataclass(frozen=True, slots=True)
 class PanelOwner:
-    """The coordinate along `axis` whose block holds the panel of the moment."""
+    """Coordinate along `axis` whose block holds the current panel."""
 
     panel: Panel
     axis: Axis
 
-    def value(self, place: Coordinates) -> int:
-        size, parts = place.sizes[self.panel.dimension], place.grid.length(self.axis)
-        start = self.panel.bounds(place)[0] // self.panel.unit
+    def value(self, coordinates: Coordinates) -> int:
+        size, parts = coordinates.sizes[self.panel.dimension], coordinates.grid.length(self.axis)
+        start = self.panel.bounds(coordinates)[0] // self.panel.unit
         short, longer = divmod(size, parts)
         inside_longer = longer * (short + 1)
         if start < inside_longer:
@@ -35,9 +39,9 @@ class PanelOwner:
 
 @dataclass(frozen=True, slots=True)
 class Affine:
-    """`factor` times a coordinate or loop index: the distance of a shift, the peer of a send.
+    """`factor` · `variable` + `offset`, where the variable is a coordinate or a loop index.
 
-    `modulo` an axis it is a coordinate of that axis, after whose last one comes the first.
+    With `modulo`, the value is taken modulo the length of that axis: the peer of a ring.
 
     >>> from quadrille.algorithms.schedule.grid import Grid
     >>> Affine("z", -1).value(Coordinates(Grid(z=3), {}, {"z": 2}))
@@ -51,9 +55,9 @@ class Affine:
     offset: int = 0
     modulo: Axis | None = None
 
-    def value(self, place: Coordinates) -> int:
-        value = self.factor * place.variable(self.variable) + self.offset
-        return value if self.modulo is None else value % place.grid.length(self.modulo)
+    def value(self, coordinates: Coordinates) -> int:
+        value = self.factor * coordinates.variable(self.variable) + self.offset
+        return value if self.modulo is None else value % coordinates.grid.length(self.modulo)
 
     def __str__(self) -> str:
         times = {1: "", -1: "-"}.get(self.factor, f"{self.factor}·")
@@ -63,19 +67,19 @@ class Affine:
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """The sum of several numbers: a turn and a coordinate, say.
+    """Sum of two expressions.
 
     >>> from quadrille.algorithms.schedule.grid import Grid
-    >>> place = Coordinates(Grid(pipeline=4), {}, {"pipeline": 1}, {"turn": 5})
-    >>> Sum(Affine("turn"), Affine("pipeline", -1, offset=3)).value(place)
+    >>> coordinates = Coordinates(Grid(pipeline=4), {}, {"pipeline": 1}, {"turn": 5})
+    >>> Sum(Affine("turn"), Affine("pipeline", -1, offset=3)).value(coordinates)
     7
     """
 
     left: "IntExpression"
     right: "IntExpression"
 
-    def value(self, place: Coordinates) -> int:
-        return evaluate(self.left, place) + evaluate(self.right, place)
+    def value(self, coordinates: Coordinates) -> int:
+        return evaluate(self.left, coordinates) + evaluate(self.right, coordinates)
 
     def __str__(self) -> str:
         return f"{self.left} + {self.right}"
@@ -83,7 +87,7 @@ class Sum:
 
 @dataclass(frozen=True, slots=True)
 class PanelCount:
-    """In how many panels a rank takes part, `offset` so many, and no fewer than none.
+    """Number of panels that a rank takes part in, plus `offset`, at least 0.
 
     >>> from quadrille.algorithms.schedule.grid import Grid
     >>> PanelCount(Panel("k", 4, ("x",), "p"), offset=-1).value(Coordinates(Grid(x=3), {"k": 9}, {"x": 0}))
@@ -93,8 +97,8 @@ class PanelCount:
     panel: Panel
     offset: int = 0
 
-    def value(self, place: Coordinates) -> int:
-        start, stop = self.panel.iterations(place)
+    def value(self, coordinates: Coordinates) -> int:
+        start, stop = self.panel.iterations(coordinates)
         return max(0, stop - start + self.offset)
 
     def __str__(self) -> str:
@@ -102,31 +106,31 @@ class PanelCount:
 
 
 class Expression(ABC):
-    """A number worked out from other numbers; what there is stands in `training/formulas.py`."""
+    """Base of the integer expressions."""
 
     __slots__ = ()
 
     @property
     @abstractmethod
     def operands(self) -> tuple["IntExpression", ...]:
-        """The numbers from which it is worked out."""
+        """The operands, themselves expressions."""
 
     @abstractmethod
-    def value(self, place: Coordinates) -> int:
-        """The number at this place."""
+    def value(self, coordinates: Coordinates) -> int:
+        """Value of the expression at the coordinates."""
 
 
 IntExpression = int | PanelOwner | Affine | Sum | PanelCount | Expression
-"""A whole number that may depend on the place."""
+"""An integer that may depend on coordinates and loop indices."""
 
 
-def evaluate(value: IntExpression, place: Coordinates) -> int:
-    """The number at this place."""
-    return value if isinstance(value, int) else value.value(place)
+def evaluate(value: IntExpression, coordinates: Coordinates) -> int:
+    """Returns the value of an integer or expression at the coordinates."""
+    return value if isinstance(value, int) else value.value(coordinates)
 
 
 def variables(value: IntExpression) -> frozenset[str]:
-    """Coordinates and loop indices on which a number depends.
+    """Returns the coordinates and loop indices that an expression depends on.
 
     >>> sorted(variables(Sum(Affine("turn"), Affine("pipeline", -1))))
     ['pipeline', 'turn']
@@ -151,7 +155,7 @@ def variables(value: IntExpression) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class Min(Expression):
-    """The smaller of two numbers."""
+    """Minimum of two expressions."""
 
     left: IntExpression
     right: IntExpression
@@ -160,8 +164,8 @@ class Min(Expression):
     def operands(self) -> tuple[IntExpression, ...]:
         return self.left, self.right
 
-    def value(self, place: Coordinates) -> int:
-        return min(evaluate(self.left, place), evaluate(self.right, place))
+    def value(self, coordinates: Coordinates) -> int:
+        return min(evaluate(self.left, coordinates), evaluate(self.right, coordinates))
 
     def __str__(self) -> str:
         return f"min({self.left}, {self.right})"
@@ -169,7 +173,7 @@ class Min(Expression):
 
 @dataclass(frozen=True, slots=True)
 class Max(Expression):
-    """The larger of two numbers."""
+    """Maximum of two expressions."""
 
     left: IntExpression
     right: IntExpression
@@ -178,8 +182,8 @@ class Max(Expression):
     def operands(self) -> tuple[IntExpression, ...]:
         return self.left, self.right
 
-    def value(self, place: Coordinates) -> int:
-        return max(evaluate(self.left, place), evaluate(self.right, place))
+    def value(self, coordinates: Coordinates) -> int:
+        return max(evaluate(self.left, coordinates), evaluate(self.right, coordinates))
 
     def __str__(self) -> str:
         return f"max({self.left}, {self.right})"
@@ -187,12 +191,11 @@ class Max(Expression):
 
 @dataclass(frozen=True, slots=True)
 class FloorDivision(Expression):
-    """How many whole times `divisor` goes into a number.
+    """Quotient of an expression and an integer, rounded down.
 
     >>> from quadrille.algorithms.schedule.grid import Grid
-    >>> from quadrille.algorithms.schedule.expressions import Affine
-    >>> place = Coordinates(Grid(), {}, {}, {"turn": 7})
-    >>> FloorDivision(Affine("turn"), 3).value(place), Modulo(Affine("turn"), 3).value(place)
+    >>> coordinates = Coordinates(Grid(), {}, {}, {"turn": 7})
+    >>> FloorDivision(Affine("turn"), 3).value(coordinates), Modulo(Affine("turn"), 3).value(coordinates)
     (2, 1)
     """
 
@@ -203,8 +206,8 @@ class FloorDivision(Expression):
     def operands(self) -> tuple[IntExpression, ...]:
         return (self.dividend,)
 
-    def value(self, place: Coordinates) -> int:
-        return evaluate(self.dividend, place) // self.divisor
+    def value(self, coordinates: Coordinates) -> int:
+        return evaluate(self.dividend, coordinates) // self.divisor
 
     def __str__(self) -> str:
         return f"⌊({self.dividend}) / {self.divisor}⌋"
@@ -212,7 +215,7 @@ class FloorDivision(Expression):
 
 @dataclass(frozen=True, slots=True)
 class Modulo(Expression):
-    """What is left of a number when `divisor` is taken out of it as often as it goes."""
+    """Remainder of an expression divided by an integer."""
 
     dividend: IntExpression
     divisor: int
@@ -221,8 +224,8 @@ class Modulo(Expression):
     def operands(self) -> tuple[IntExpression, ...]:
         return (self.dividend,)
 
-    def value(self, place: Coordinates) -> int:
-        return evaluate(self.dividend, place) % self.divisor
+    def value(self, coordinates: Coordinates) -> int:
+        return evaluate(self.dividend, coordinates) % self.divisor
 
     def __str__(self) -> str:
         return f"({self.dividend}) mod {self.divisor}"
@@ -230,7 +233,7 @@ class Modulo(Expression):
 
 @dataclass(frozen=True, slots=True)
 class Scaled(Expression):
-    """`factor` times a number."""
+    """An expression times an integer."""
 
     factor: int
     operand: IntExpression
@@ -239,8 +242,8 @@ class Scaled(Expression):
     def operands(self) -> tuple[IntExpression, ...]:
         return (self.operand,)
 
-    def value(self, place: Coordinates) -> int:
-        return self.factor * evaluate(self.operand, place)
+    def value(self, coordinates: Coordinates) -> int:
+        return self.factor * evaluate(self.operand, coordinates)
 
     def __str__(self) -> str:
         return f"{self.factor}·({self.operand})"
@@ -248,12 +251,11 @@ class Scaled(Expression):
 
 @dataclass(frozen=True, slots=True)
 class Lookup(Expression):
-    """One number of a table, by its row and its column.
+    """Entry of a table, by row and column.
 
     >>> from quadrille.algorithms.schedule.grid import Grid
-    >>> from quadrille.algorithms.schedule.expressions import Affine
-    >>> place = Coordinates(Grid(pipeline=2), {}, {"pipeline": 1}, {"chunk": 0})
-    >>> Lookup(((8, 4), (6, 3)), (Affine("pipeline"), Affine("chunk"))).value(place)
+    >>> coordinates = Coordinates(Grid(pipeline=2), {}, {"pipeline": 1}, {"chunk": 0})
+    >>> Lookup(((8, 4), (6, 3)), (Affine("pipeline"), Affine("chunk"))).value(coordinates)
     6
     """
 
@@ -264,8 +266,8 @@ class Lookup(Expression):
     def operands(self) -> tuple[IntExpression, ...]:
         return self.indices
 
-    def value(self, place: Coordinates) -> int:
-        outer, inner = (evaluate(index, place) for index in self.indices)
+    def value(self, coordinates: Coordinates) -> int:
+        outer, inner = (evaluate(index, coordinates) for index in self.indices)
         return self.numbers[outer][inner]
 
     def __str__(self) -> str:
@@ -274,19 +276,21 @@ class Lookup(Expression):
 
 @dataclass(frozen=True, slots=True)
 class CyclicLookup(Expression):
-    """One of `length` numbers from `first` on, taken in turn; a table says which, and where turn 0 begins.
+    """Entry of a cycle of `length` consecutive integers; a table gives the cycle, and the iteration gives the
+    position in it.
 
-        first + (begin + turn) mod length
+        first + (begin + iteration) mod length
 
     >>> from quadrille.algorithms.schedule.grid import Grid
-    >>> from quadrille.algorithms.schedule.expressions import Affine
-    >>> one = CyclicLookup((((4, 2, 3),),), (0, 0), Affine("turn"))
-    >>> [one.value(Coordinates(Grid(), {}, {}, {"turn": turn})) for turn in range(4)]
+    >>> cycle = CyclicLookup((((4, 2, 3),),), (0, 0), Affine("turn"))
+    >>> [cycle.value(Coordinates(Grid(), {}, {}, {"turn": turn})) for turn in range(4)]
     [6, 4, 5, 6]
 
     Parameters
     ----------
-    runs : first, begin and length, by row and column
+    runs : (first, begin, length) of each cycle, by row and column
+    indices : row and column
+    iteration : position in the cycle
     """
 
     runs: tuple[tuple[tuple[int, int, int], ...], ...]
@@ -297,10 +301,10 @@ class CyclicLookup(Expression):
     def operands(self) -> tuple[IntExpression, ...]:
         return (*self.indices, self.iteration)
 
-    def value(self, place: Coordinates) -> int:
-        outer, inner = (evaluate(index, place) for index in self.indices)
+    def value(self, coordinates: Coordinates) -> int:
+        outer, inner = (evaluate(index, coordinates) for index in self.indices)
         first, begin, length = self.runs[outer][inner]
-        return first + (begin + evaluate(self.iteration, place)) % length
+        return first + (begin + evaluate(self.iteration, coordinates)) % length
 
     def __str__(self) -> str:
         return f"turn {self.iteration} of {self.runs} number {self.indices[0]}, {self.indices[1]}"
@@ -308,13 +312,12 @@ class CyclicLookup(Expression):
 
 @dataclass(frozen=True, slots=True)
 class PartStart(Expression):
-    """Where part `index` of a cut of `size` into `parts` begins; past the last part, where that one ends.
+    """Start of part `index` when `size` elements are cut into `parts`; the end of the last part for index = parts.
 
     >>> from quadrille.algorithms.schedule.grid import Grid
-    >>> from quadrille.algorithms.schedule.expressions import Affine
-    >>> places = [Coordinates(Grid(pipeline=3), {}, {"pipeline": stage}) for stage in range(3)]
+    >>> stages = [Coordinates(Grid(pipeline=3), {}, {"pipeline": stage}) for stage in range(3)]
     >>> stage = Affine("pipeline")
-    >>> [(PartStart(7, 3, stage).value(place), PartLength(7, 3, stage).value(place)) for place in places]
+    >>> [(PartStart(7, 3, stage).value(at), PartLength(7, 3, stage).value(at)) for at in stages]
     [(0, 3), (3, 2), (5, 2)]
     """
 
@@ -326,8 +329,8 @@ class PartStart(Expression):
     def operands(self) -> tuple[IntExpression, ...]:
         return (self.index,)
 
-    def value(self, place: Coordinates) -> int:
-        index = evaluate(self.index, place)
+    def value(self, coordinates: Coordinates) -> int:
+        index = evaluate(self.index, coordinates)
         return self.size if index == self.parts else cut(self.size, self.parts, index)[0]
 
     def __str__(self) -> str:
@@ -336,7 +339,7 @@ class PartStart(Expression):
 
 @dataclass(frozen=True, slots=True)
 class PartLength(Expression):
-    """How long part `index` of a cut of `size` into `parts` is, and `offset` so much."""
+    """Length of part `index` when `size` elements are cut into `parts`, plus `offset`."""
 
     size: int
     parts: int
@@ -347,8 +350,8 @@ class PartLength(Expression):
     def operands(self) -> tuple[IntExpression, ...]:
         return (self.index,)
 
-    def value(self, place: Coordinates) -> int:
-        start, stop = cut(self.size, self.parts, evaluate(self.index, place))
+    def value(self, coordinates: Coordinates) -> int:
+        start, stop = cut(self.size, self.parts, evaluate(self.index, coordinates))
         return stop - start + self.offset
 
     def __str__(self) -> str:

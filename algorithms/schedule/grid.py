@@ -1,4 +1,4 @@
-"""The grid of ranks: a pipeline × data × z × y × x box, and the groups along its axes."""
+"""The process grid: a pipeline × data × z × y × x box of ranks, and the groups along its axes."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
@@ -15,12 +15,10 @@ DEFAULT_ORDER: tuple[Axis, ...] = ("x", "y", "z", "data", "pipeline")
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Ranks 0 .. size - 1 laid out on a pipeline × data × z × y × x box.
+    """Ranks 0 .. size - 1 on a pipeline × data × z × y × x box.
 
-    `order` lists the axes from the fastest to the slowest; those that it leaves
-    out follow in the default order.  By default
-    consecutive ranks are neighbours along x, so x is the axis to place on the
-    fastest links of a machine.
+    `order` lists the axes from the fastest to the slowest.  Axes that it omits follow in the default order.  By default
+    consecutive ranks are neighbours along x, so x belongs on the fastest links of a machine.
 
     >>> grid = Grid(data=2, y=2, x=2)
     >>> grid.coordinates(5)
@@ -57,7 +55,7 @@ class Grid:
 
     @property
     def lengths(self) -> dict[Axis, int]:
-        """The length of each axis, as records hold them: the pipeline's only where there is one."""
+        """Length of each axis, as records hold it; the pipeline axis only where it is longer than 1."""
         return {axis: self.length(axis) for axis in AXES if axis != "pipeline" or self.pipeline > 1}
 
     def length(self, axis: Axis) -> int:
@@ -70,23 +68,25 @@ class Grid:
         return prod(self.length(faster) for faster in self.order[: self.order.index(axis)])
 
     def coordinate(self, rank: int, axis: Axis) -> int:
+        """Coordinate of a rank along an axis."""
         return rank // self.stride(axis) % self.length(axis)
 
     def coordinates(self, rank: int) -> dict[Axis, int]:
+        """Coordinates of a rank along all axes."""
         return {axis: self.coordinate(rank, axis) for axis in AXES}
 
     def rank_at(self, coordinates: Mapping[Axis, int]) -> int:
-        """The rank at these coordinates; an axis not named is at 0."""
+        """Returns the rank at these coordinates; omitted axes are at 0."""
         return sum(self.stride(axis) * coordinate for axis, coordinate in coordinates.items())
 
     def group(self, rank: int, axis: Axis) -> tuple[int, ...]:
-        """Ranks that differ from `rank` along `axis` only, `rank` included."""
+        """Returns the ranks that differ from `rank` along `axis` only, `rank` included."""
         length, stride = self.length(axis), self.stride(axis)
         first = rank - self.coordinate(rank, axis) * stride
         return tuple(range(first, first + length * stride, stride))
 
     def groups(self, axis: Axis) -> Iterator[tuple[int, ...]]:
-        """Every group along `axis`, by its first rank."""
+        """Yields every group along `axis`, ordered by first rank."""
         for rank in range(self.size):
             if self.coordinate(rank, axis) == 0:
                 yield self.group(rank, axis)
@@ -96,7 +96,7 @@ class Grid:
 
 
 def parse_order(text: str) -> tuple[Axis, ...]:
-    """Axes from the fastest to the slowest; those not named follow in the default order.
+    """Returns the axes from the fastest to the slowest; omitted axes follow in the default order.
 
     >>> parse_order("z,x")
     ('z', 'x', 'y', 'data', 'pipeline')
@@ -109,12 +109,12 @@ def parse_order(text: str) -> tuple[Axis, ...]:
 
 
 def completed(order: tuple[Axis, ...]) -> tuple[Axis, ...]:
-    """The order with the axes that it leaves out, in the default order, at its end."""
+    """Returns the order with the axes that it omits appended in the default order."""
     return order + tuple(axis for axis in DEFAULT_ORDER if axis not in order)
 
 
 def parse_grid(text: str, order: tuple[Axis, ...] = DEFAULT_ORDER) -> Grid:
-    """The grid written as `axis=length,…`.
+    """Returns the grid written as `axis=length,…`.
 
     >>> parse_grid("z=2,x=3").size
     6

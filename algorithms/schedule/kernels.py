@@ -1,21 +1,23 @@
-"""The local functions of a layer other than products: shapes, sums and work of each, known without running any.
+"""Local functions of a layer other than matrix products: operand shapes, partial sums and flop counts.
 
-A shape is two words, rows and columns.  A letter stands for a range of a
-dimension, the same wherever the function's line names it; `3h` is a range
-three times as long from three times as far, `(group+2)h` as many times as the
-op's scalar of that name says (1 where it has none) and two, a number is a
-length, `-` any range.  `=` is the very same block as every other `=` of the line, so that the
-function may go through flattened shards element by element.
+A shape is two words, rows and columns.  A letter is a range of a dimension, the same range wherever the line of a
+function
+names it.  `3h` is a range that starts and ends at three times the bounds of h.  `(group+2)h` takes the factor from the
+op's
+scalar of that name (1 without it) plus two.  A number is a length, `-` is any range.  `=` means the same block as every
+other
+`=` of the line, so the function also works elementwise on flattened shards.
 
-A function that sums over rows or columns of a source leaves a partial sum over
-the axes that cut them (`sums`); only a linear function may be given one.
+A function that sums over rows or columns of a source leaves a partial sum over the axes that cut them (`sums`).  Only a
+linear
+function accepts partial sums.
 
-Source: Vaswani et al., "Attention Is All You Need", 2017; Ba, Kiros, Hinton,
-"Layer Normalization", 2016; Hendrycks, Gimpel, "Gaussian Error Linear Units",
-2016 (the tanh form); Shazeer, "GLU Variants
-Improve Transformer", 2020 (SwiGLU); Zhang, Sennrich, "Root Mean Square Layer
-Normalization", 2019; Ainslie et al., "GQA", 2023 (groups of heads); Kingma, Ba, "Adam", 2015, algorithm 1; Dao et al.,
-"FlashAttention", 2022 (only the logarithms of the row sums are kept).
+Source: Vaswani et al., "Attention Is All You Need", 2017; Ba, Kiros, Hinton, "Layer Normalization", 2016; Hendrycks,
+Gimpel,
+"Gaussian Error Linear Units", 2016 (the tanh form); Shazeer, "GLU Variants Improve Transformer", 2020 (SwiGLU); Zhang,
+Sennrich, "Root Mean Square Layer Normalization", 2019; Ainslie et al., "GQA", 2023 (grouped queries); Kingma, Ba,
+"Adam",
+2015, algorithm 1; Dao et al., "FlashAttention", 2022 (only the logarithms of the row sums are stored).
 """
 
 from dataclasses import dataclass
@@ -65,14 +67,14 @@ BandContent = Literal["rows", "whole", "sum"]
 
 @dataclass(frozen=True, slots=True)
 class KernelSignature:
-    """What is known of a function.
+    """Operand shapes and costs of a function.
 
     Parameters
     ----------
-    into, updates, sources : the shape of each tensor
-    linear : whether a partial sum among the tensors read makes one of what is written
-    sums : for each tensor written, over which dimensions of which source it is a sum
-    flops : for each element of the first tensor
+    into, updates, sources : shape of each tensor
+    linear : whether partial sums among the sources give a partial sum
+    sums : for each written tensor, the summed dimensions and the index of the source
+    flops : flop for each element of the first source
     """
 
     into: tuple[str, ...] = ()
@@ -133,10 +135,13 @@ SIGNATURES: dict[Function, KernelSignature] = {
 
 
 def row_bands(function: Function) -> tuple[BandContent, ...]:
-    """What a band of rows of a function has of each tensor: those that it writes, updates and reads, in turn.
+    """What a band of rows of a function touches in each tensor: written, updated and read tensors, in this order.
 
-    Rows of it, the whole, or a part of a sum over rows.  There are no bands of a function in which a row needs other
-    rows, or which writes nothing by rows.  Rows of attention are those of whole sequences.
+    Each entry is `rows` (the rows of the band), `whole`, or `sum` (a contribution to a sum over rows).  The result is
+    empty if the
+    function cannot be cut into bands: a row needs other rows, or nothing is written row by row.  Rows of attention are
+    rows of
+    whole sequences.
 
     >>> row_bands("add_bias"), row_bands("square_error"), row_bands("column_sums")
     (('rows', 'whole'), ('rows', 'sum', 'rows', 'rows'), ())
@@ -161,11 +166,11 @@ ATTENTION_PRODUCTS: dict[Function, int] = {
     "attention_keeping": 2,
     "attention_keeping_gradient": 4,
 }
-"""Square products of each; a gradient that is not given the weights of the forward pass makes the scores again."""
+"""Matrix products of each attention kernel; a gradient without stored attention weights recomputes the scores."""
 
 
 def attention_flops(function: Function, rows: int, columns: int, sequence: int) -> int:
-    """Floating-point operations of causal attention whose output is rows × columns: half of each square product.
+    """Returns the flop of causal attention with a rows × columns output: half of each matrix product.
 
     >>> attention_flops("attention", 8, 16, 4), attention_flops("attention_gradient", 8, 16, 4)
     (1024, 2560)

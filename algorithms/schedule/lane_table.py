@@ -1,4 +1,4 @@
-"""A program as a table that a person can read: a row for each op, a column for each lane."""
+"""A program as a readable table: one row for each op, one column for each lane."""
 
 from collections.abc import Iterable, Iterator
 
@@ -8,7 +8,7 @@ from quadrille.algorithms.schedule.program import Program, Repeat, ops
 
 
 def lane_table(program: Program) -> list[str]:
-    """Lines: the names of the lanes, then each op in the column of its own."""
+    """Returns the lines of the table: lane names, then each op in the column of its lane."""
     lanes = list(dict.fromkeys(["compute", *(lane(op) for op in ops(program))]))
     rows = [(name, *cells) for name, *cells in _rows(program, lanes, "")]
     heads = ("", *lanes)
@@ -31,7 +31,7 @@ def _rows(program: Program, lanes: Iterable[str], indent: str) -> Iterator[tuple
 
 
 def _cell(op: Op) -> str:
-    """What the op does, from what to what; the other end of a send or receive is a coordinate."""
+    """Returns what the op does, from source to destination; the peer of a send or receive is a coordinate."""
     source, into = "+".join(reads(op)), "+".join(writes(op)[:1])
     if isinstance(op, AllReduce) and op.more:
         source = into = f"{op.buffer} and {len(op.more)} more"

@@ -1,9 +1,10 @@
-"""The vocabulary of schedules: what is done to which tensors; never how long, never on which library.
+"""Ops of a schedule: what is done to which tensors, independent of duration and library.
 
-One frozen class per kind of op, joined in `Op`, so that the type checker proves
-that every interpreter handles every kind.  Ops name the tensors they read and
-write; the order that data flow does not give is in `after`, the names of ops
-whose latest instances must have ended.
+Each kind of op is one frozen class; `Op` is their union, so the type checker proves that every interpreter handles
+every kind.
+Ops name the tensors that they read and write.  `after` adds ordering that data flow does not imply: the names of ops
+whose
+latest instances must have ended.
 """
 
 from dataclasses import dataclass
@@ -19,7 +20,9 @@ Combination = Literal["sum", "max"]
 OverlapName = Literal["oar", "ors", "oag"]
 CollectiveKind = Literal["all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce", "all_to_all", "barrier"]
 Calls = Literal["regular", "vector"]
-"""MPI's, for a kind that has two: of equal pieces alone (MPI_Allgather), or of pieces of any sizes (MPI_Allgatherv)."""
+"""MPI call of a collective that has two: `regular` for equal shards (MPI_Allgather), `vector` for any sizes
+(MPI_Allgatherv).
+"""
 VECTOR_CALL_KINDS: tuple[CollectiveKind, ...] = ("all_gather", "reduce_scatter")
 ROOTED: tuple[CollectiveKind, ...] = ("broadcast", "reduce")
 Kind = Literal["gemm", "pointwise", "kernel", "host_copy", "send", "receive", "shift"] | CollectiveKind
@@ -40,9 +43,9 @@ class Gemm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pointwise:
-    """into = function(sources), element by element: work bound by memory, not by arithmetic.
+    """into = function(sources), elementwise; bound by memory bandwidth.
 
-    `iteration_offset` says that `into` is the copy of that many iterations later.
+    `iteration_offset` selects the copy of `into` that belongs to that many iterations later.
     """
 
     name: str
@@ -55,10 +58,11 @@ class Pointwise:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernel:
-    """Local work of a layer, other than a product: one of the functions that `kernels.py` lists.
+    """A local function of a layer other than a product; `kernels.py` lists the functions.
 
-    `into` is written from `sources`; `updates` are read and written in place.
-    `scalars` are numbers by name; `counter` is the loop whose index the function is told.
+    `into` is written from `sources`; `updates` are read and written in place.  `scalars` are numbers by name.
+    `counter` is the
+    loop whose index is passed to the function.
     """
 
     name: str
@@ -73,7 +77,7 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostCopy:
-    """into = source, from the device to the host or back: one of the two tensors is `on_host`."""
+    """into = source, from device to host or back; exactly one of the two tensors is `on_host`."""
 
     name: str
     source: str
@@ -83,10 +87,10 @@ class HostCopy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Communication:
-    """An op of the group along `axis`, on one of the axis's lanes.
+    """Base of the communication ops of the group along `axis`, on one lane of the axis.
 
-    `overlap` marks the op that an overlap of that name may release; `concurrent`
-    says that the pass did, so that other ops run while it is under way.
+    `overlap` names the overlap that may release the op.  `concurrent` says that it was released: later ops do not wait
+    for it.
     """
 
     name: str
@@ -99,7 +103,7 @@ class Communication:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllGather(Communication):
-    """Every member gets the whole of what the members hold in parts."""
+    """Every member gets the concatenation of all members' parts."""
 
     source: str
     into: str
@@ -107,7 +111,7 @@ class AllGather(Communication):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReduceScatter(Communication):
-    """The members' sources are summed and every member gets its part.  Uses up `source`."""
+    """Every member gets its part of the sum of all members' sources.  Overwrites `source`."""
 
     source: str
     into: str
@@ -115,9 +119,9 @@ class ReduceScatter(Communication):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllReduce(Communication):
-    """The members' buffers are replaced by their sum, or by the largest of each element.
+    """Every member gets the elementwise sum, or maximum, of all members' buffers.
 
-    `more` buffers go in the same messages, behind the first: a bucket of gradients.
+    `more` buffers travel in the same messages, after the first: a gradient bucket.
     """
 
     buffer: str
@@ -126,12 +130,13 @@ class AllReduce(Communication):
 
     @property
     def buffers(self) -> tuple[str, ...]:
+        """All buffers of the op."""
         return (self.buffer, *self.more)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Broadcast(Communication):
-    """Every member gets, in `into`, that region of the root's `source`."""
+    """Every member gets, in `into`, the corresponding region of the root's `source`."""
 
     root: IntExpression
     source: str
@@ -140,7 +145,7 @@ class Broadcast(Communication):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reduce(Communication):
-    """The members' sources are summed into that region of the root's `into`.  Uses up `source`."""
+    """The root gets, in the corresponding region of `into`, the sum of all members' sources.  Overwrites `source`."""
 
     root: IntExpression
     source: str
@@ -149,7 +154,7 @@ class Reduce(Communication):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllToAll(Communication):
-    """From a matrix cut over `axis` in one dimension to the same cut over it in the other."""
+    """Redistributes a matrix that `axis` cuts in one dimension to the same matrix cut in the other."""
 
     source: str
     into: str
@@ -157,12 +162,12 @@ class AllToAll(Communication):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Barrier(Communication):
-    """No member goes on before all have arrived."""
+    """No member continues before all members have arrived."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Send(Communication):
-    """`source` goes to the member at coordinate `to`, which has a matching Receive."""
+    """Sends `source` to the member at coordinate `to`, which has a matching Receive."""
 
     to: IntExpression
     source: str
@@ -170,7 +175,7 @@ class Send(Communication):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receive(Communication):
-    """`into` comes from the member at coordinate `sender`, which has a matching Send."""
+    """Receives `into` from the member at coordinate `sender`, which has a matching Send."""
 
     sender: IntExpression
     into: str
@@ -178,9 +183,10 @@ class Receive(Communication):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shift(Communication):
-    """`source` goes `distance` coordinates on around the ring, `into` comes from as far behind.
+    """Ring shift: sends `source` to the member `distance` coordinates ahead, receives `into` from the member as far
+    behind.
 
-    `iteration_offset` says that `into` is the copy of that many iterations later.
+    `iteration_offset` selects the copy of `into` that belongs to that many iterations later.
     """
 
     distance: IntExpression
@@ -216,17 +222,17 @@ OTHER_KINDS: dict[type[Compute | PointToPoint], Kind] = {
 
 
 def kind(op: Op) -> Kind:
-    """The kind of an op, as records and reports name it."""
+    """Returns the kind of an op, as records and reports name it."""
     return collective_kind(op) if isinstance(op, Collective) else OTHER_KINDS[type(op)]
 
 
 def collective_kind(op: Collective) -> CollectiveKind:
-    """The kind of a collective."""
+    """Returns the kind of a collective."""
     return COLLECTIVE_KINDS[type(op)]
 
 
 def reads(op: Op) -> tuple[str, ...]:
-    """Tensors whose values the op uses."""
+    """Returns the tensors that the op reads."""
     match op:
         case Gemm():
             return (op.a, op.b, op.c) if op.accumulate else (op.a, op.b)
@@ -243,7 +249,7 @@ def reads(op: Op) -> tuple[str, ...]:
 
 
 def writes(op: Op) -> tuple[str, ...]:
-    """Tensors whose values the op changes, those it uses up included."""
+    """Returns the tensors that the op modifies, overwritten sources included."""
     match op:
         case Gemm():
             return (op.c,)
@@ -260,7 +266,7 @@ def writes(op: Op) -> tuple[str, ...]:
 
 
 def lane(op: Op) -> str:
-    """The lane that carries the op: `compute`, or an axis (`z`, `z:1` for its second lane)."""
+    """Returns the lane of the op: `compute`, or an axis (`z`, `z:1` for its second lane)."""
     if not isinstance(op, Communication):
         return "compute"
     return f"{op.axis}:{op.lane}" if op.lane else op.axis

@@ -1,11 +1,11 @@
-"""Parts of a dimension: symbolic sizes that become numbers at a place.
+"""Parts of a dimension: symbolic ranges that become numbers at given coordinates.
 
-A dimension (m, k or n) is cut over axes, one inside the other.  The cut is
-written once for all ranks; a `Coordinates`, the coordinates of one rank and the loop
-indices of one moment, turns it into a range.
+Axes cut a dimension one inside the other.  The cut is written once for all ranks.  `Coordinates`, a rank's grid
+coordinates and
+loop indices, turn it into a range.
 
-    cut of 7 over 3            0 1 2 | 3 4 | 5 6
-    cut of 6 over 2, then 2    0 1 | 2 || 3 4 | 5
+    7 elements cut into 3            0 1 2 | 3 4 | 5 6
+    6 elements cut into 2, then 2    0 1 | 2 || 3 4 | 5
 """
 
 from collections.abc import Mapping
@@ -20,13 +20,13 @@ from quadrille.algorithms.schedule.grid import AXES, Axis, Grid
 
 
 def cut(size: int, parts: int, index: int) -> tuple[int, int]:
-    """Start and stop of part `index`; the first `size mod parts` parts are one longer.
+    """Returns start and stop of part `index`; the first `size mod parts` parts are one element longer.
 
     >>> [cut(7, 3, index) for index in range(3)]
     [(0, 3), (3, 5), (5, 7)]
 
-    A size that is a fraction has parts of one length, fractions too: no rank
-    has such blocks, but a simulation may (`simulator/symmetry/even_shards.py`).
+    A fractional size gives equal fractional parts.  No rank has such blocks; the simulator uses them
+    (`simulator/symmetry/even_shards.py`).
     """
     if is_mean(size):
         edges = Fraction(size * index, parts), Fraction(size * (index + 1), parts)
@@ -40,13 +40,13 @@ def cut(size: int, parts: int, index: int) -> tuple[int, int]:
 
 
 LEAST_BANDS_WITH_ENDS = 4
-"""From which the first and the last are shorter: ends of three would leave half of all in one band."""
+"""From this many bands on, the first and last are half size; with three, half of all rows would be in one band."""
 
 
 def cut_in_bands(size: int, count: int, index: int) -> tuple[int, int]:
-    """Start and stop of band `index`; the first and the last are half as long as others, if there is enough for that.
+    """Returns start and stop of band `index`; with enough rows, the first and last bands are half size.
 
-    What is multiplied before the first can be summed, and summed behind the last, is beside nothing.
+    Nothing overlaps the computation before the first reduction, nor the reduction after the last computation.
 
     >>> [cut_in_bands(62, 4, index) for index in range(4)], [cut_in_bands(7, 4, index) for index in range(4)]
     ([(0, 10), (10, 31), (31, 52), (52, 62)], [(0, 2), (2, 4), (4, 6), (6, 7)])
@@ -64,12 +64,12 @@ def cut_in_bands(size: int, count: int, index: int) -> tuple[int, int]:
 
 
 def is_mean(size: object) -> bool:
-    """Whether a size is a mean one, that no rank has."""
+    """Whether a size is a fractional mean size, which no rank has."""
     return type(size) is Fraction  # whose isinstance is slow, and this is asked for every block
 
 
 def boundaries(size: int, parts: int) -> list[int]:
-    """Where the parts of a cut begin, and where the last one ends.
+    """Returns the starts of all parts, and the end of the last.
 
     >>> boundaries(7, 3)
     [0, 3, 5, 7]
@@ -82,14 +82,14 @@ def boundaries(size: int, parts: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Coordinates:
-    """One rank at one moment: where symbolic sizes become numbers.
+    """Grid coordinates of a rank and its loop indices: where symbolic sizes become numbers.
 
     Parameters
     ----------
-    grid : the grid of ranks
-    sizes : length of each dimension, by its letter
-    along : those of the rank
-    indices : the loop indices of the enclosing Repeats, by name
+    grid : grid of ranks
+    sizes : length of each dimension, by letter
+    along : coordinate of the rank along each axis
+    indices : index of each enclosing loop, by loop name
     """
 
     grid: Grid
@@ -98,7 +98,7 @@ class Coordinates:
     indices: Mapping[str, int] = field(default_factory=dict)
 
     def at(self, axis: Axis, coordinate: int) -> "Coordinates":
-        """The same moment at another member of the group along `axis`."""
+        """The same loop indices at another member of the group along `axis`."""
         return Coordinates(self.grid, self.sizes, {**self.along, axis: coordinate}, self.indices)
 
     def during(self, loop: str, index: int) -> "Coordinates":
@@ -106,7 +106,7 @@ class Coordinates:
         return Coordinates(self.grid, self.sizes, self.along, {**self.indices, loop: index})
 
     def variable(self, name: str) -> int:
-        """Value of a coordinate, or of a loop index; outside its loop an index is 0."""
+        """Value of a grid coordinate or loop index; an index is 0 outside its loop."""
         for axis in AXES:
             if name == axis:
                 return self.along[axis]
@@ -115,10 +115,10 @@ class Coordinates:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """Consecutive windows over a dimension, the ones that SUMMA broadcasts.
+    """Consecutive windows over a dimension, such as the panels that SUMMA broadcasts.
 
-    A panel is `width` long and ends early where a block of any of the cuts
-    over `axes` ends, so that it has one owner along each of them.
+    A panel is `width` long.  It ends early where a block of any cut over `axes` ends, so it has one owner along each of
+    them.
 
     >>> from quadrille.algorithms.schedule.grid import Grid
     >>> panel = Panel("k", width=4, axes=("x", "z"), loop="p")
@@ -131,30 +131,30 @@ class Panel:
     axes: tuple[Axis, ...]
     loop: str
     shared_over: Axis | None = None
-    """The axis whose members take turns: each takes a run of the panels."""
+    """Axis whose members each take a contiguous range of the panels."""
     unit: int = 1
-    """Elements of every unit of the dimension; `width` counts units."""
+    """Elements of one unit of the dimension; `width` counts units."""
 
     def __post_init__(self) -> None:
         if self.width < 1:
             raise InputError(f"panel {self.width}: a panel is a whole number of columns from 1")
 
     def edges(self, grid: Grid, size: int) -> tuple[int, ...]:
-        """Where the panels begin, and where the last one ends."""
+        """Starts of all panels, and the end of the last."""
         return _panel_edges(size, self.width, tuple([grid.length(axis) for axis in self.axes]))
 
-    def iterations(self, place: Coordinates) -> tuple[int, int]:
-        """First panel this rank takes part in, and one past the last."""
-        count = len(self.edges(place.grid, place.sizes[self.dimension])) - 1
+    def iterations(self, coordinates: Coordinates) -> tuple[int, int]:
+        """First panel that this rank takes part in, and one past the last."""
+        count = len(self.edges(coordinates.grid, coordinates.sizes[self.dimension])) - 1
         if self.shared_over is None:
             return 0, count
-        return cut(count, place.grid.length(self.shared_over), place.along[self.shared_over])
+        return cut(count, coordinates.grid.length(self.shared_over), coordinates.along[self.shared_over])
 
-    def bounds(self, place: Coordinates) -> tuple[int, int]:
-        """Range of the dimension covered by the panel of this moment."""
-        edges = self.edges(place.grid, place.sizes[self.dimension])
-        first = 0 if self.shared_over is None else self.iterations(place)[0]
-        number = first + place.indices[self.loop]
+    def bounds(self, coordinates: Coordinates) -> tuple[int, int]:
+        """Range of the dimension that the current panel covers."""
+        edges = self.edges(coordinates.grid, coordinates.sizes[self.dimension])
+        first = 0 if self.shared_over is None else self.iterations(coordinates)[0]
+        number = first + coordinates.indices[self.loop]
         return edges[number] * self.unit, edges[number + 1] * self.unit
 
 
@@ -171,26 +171,25 @@ class Part:
 
     Parameters
     ----------
-    dimension : its letter
-    axes : the axes that cut it, the outermost first
-    rotated_by : coordinates and loop indices added to the index of the innermost
-        cut, modulo its length (Cannon's skew)
-    panel : the window of the moment, instead of a cut
-    unit : elements of every unit of the dimension, which a cut leaves whole (the
-        rows of a sequence, the columns of an attention head)
-    finer : axes that cut on, through units too
-    band : which of how many bands of that, where only one is meant: of whole units, where there are enough
+    dimension : letter of the dimension
+    axes : axes that cut the dimension, outermost first
+    rotated_by : coordinates and loop indices added to the part index of the innermost cut, modulo its length (Cannon's
+        skew)
+    panel : current window, instead of a cut
+    unit : elements that a cut keeps together (rows of a sequence, columns of an attention head)
+    finer : axes that cut further, through units too
+    band : (index, count) of one band of rows; whole units where there are enough
 
     >>> from quadrille.algorithms.schedule.grid import Grid
     >>> rows = Part("m", ("data", "z"))
-    >>> place = Coordinates(Grid(data=2, z=2), {"m": 6}, {"data": 1, "z": 0, "y": 0, "x": 0})
-    >>> rows.bounds(place)
+    >>> coordinates = Coordinates(Grid(data=2, z=2), {"m": 6}, {"data": 1, "z": 0, "y": 0, "x": 0})
+    >>> rows.bounds(coordinates)
     (3, 5)
-    >>> Part("m", ("data", "z"), unit=10).bounds(place)
+    >>> Part("m", ("data", "z"), unit=10).bounds(coordinates)
     (30, 50)
-    >>> [Part("m", ("data", "z"), unit=10, band=(i, 3)).bounds(place) for i in range(3)]
+    >>> [Part("m", ("data", "z"), unit=10, band=(i, 3)).bounds(coordinates) for i in range(3)]
     [(30, 37), (37, 44), (44, 50)]
-    >>> [Part("m", ("data", "z"), unit=10, band=(i, 2)).bounds(place) for i in range(2)]
+    >>> [Part("m", ("data", "z"), unit=10, band=(i, 2)).bounds(coordinates) for i in range(2)]
     [(30, 40), (40, 50)]
     """
 
@@ -204,24 +203,24 @@ class Part:
 
     @property
     def cut_over(self) -> tuple[Axis, ...]:
-        """All axes that cut it."""
+        """All axes that cut the dimension."""
         return self.axes + self.finer
 
-    def bounds(self, place: Coordinates) -> tuple[int, int]:
+    def bounds(self, coordinates: Coordinates) -> tuple[int, int]:
         """First element in the whole dimension, and one past the last."""
         if self.panel is not None:
-            return self.panel.bounds(place)
-        start, stop = 0, place.sizes[self.dimension]
+            return self.panel.bounds(coordinates)
+        start, stop = 0, coordinates.sizes[self.dimension]
         for axis in self.axes:
-            length = place.grid.length(axis)
+            length = coordinates.grid.length(axis)
             if length == 1:
                 continue
-            index = place.along[axis] if not self.rotated_by else self._index(axis, place)
+            index = coordinates.along[axis] if not self.rotated_by else self._index(axis, coordinates)
             first, last = cut(stop - start, length, index)
             start, stop = start + first, start + last
         start, stop = start * self.unit, stop * self.unit
         for axis in self.finer:
-            first, last = cut(stop - start, place.grid.length(axis), place.along[axis])
+            first, last = cut(stop - start, coordinates.grid.length(axis), coordinates.along[axis])
             start, stop = start + first, start + last
         if self.band is not None:
             first, last = self.band_of(stop - start)
@@ -229,7 +228,7 @@ class Part:
         return start, stop
 
     def band_of(self, length: int) -> tuple[int, int]:
-        """Start and stop of its band in a range of so many elements.
+        """Start and stop of the band in a range of `length` elements.
 
         >>> Part("m", unit=10, band=(0, 2)).band_of(30), Part("m", unit=10, band=(0, 4)).band_of(30)
         ((0, 20), (0, 5))
@@ -241,34 +240,34 @@ class Part:
         first, last = cut_in_bands(length // unit if unit > 1 else length, count, index)
         return first * unit, last * unit
 
-    def _index(self, axis: Axis, place: Coordinates) -> int:
-        index = place.along[axis]
+    def _index(self, axis: Axis, coordinates: Coordinates) -> int:
+        index = coordinates.along[axis]
         if axis == self.axes[-1]:
-            index += sum(place.variable(name) for name in self.rotated_by)
-        return index % place.grid.length(axis)
+            index += sum(coordinates.variable(name) for name in self.rotated_by)
+        return index % coordinates.grid.length(axis)
 
     @property
     def rotates(self) -> bool:
-        """Whether a loop rotates it, so that a rank's range changes."""
+        """Whether a loop rotates the part, so that a rank's range changes."""
         return any(name not in AXES for name in self.rotated_by)
 
-    def longest(self, place: Coordinates) -> int:
+    def longest(self, coordinates: Coordinates) -> int:
         """Length of the longest range that the part takes while its loop runs."""
         if self.panel is not None:
-            edges = self.panel.edges(place.grid, place.sizes[self.dimension])
-            first, last = self.panel.iterations(place)
+            edges = self.panel.edges(coordinates.grid, coordinates.sizes[self.dimension])
+            first, last = self.panel.iterations(coordinates)
             return max((edges[i + 1] - edges[i] for i in range(first, last)), default=0) * self.panel.unit
         if not self.rotates:
-            start, stop = self.bounds(place)
+            start, stop = self.bounds(coordinates)
             return stop - start
         turning = replace(self, rotated_by=())
-        members = range(place.grid.length(self.axes[-1]))
-        ranges = (turning.bounds(place.at(self.axes[-1], member)) for member in members)
+        members = range(coordinates.grid.length(self.axes[-1]))
+        ranges = (turning.bounds(coordinates.at(self.axes[-1], member)) for member in members)
         return max(stop - start for start, stop in ranges)
 
     def without(self, axis: Axis) -> "Part":
         """The part that the group along `axis` holds together."""
-        return replace(self, axes=tuple(other for other in self.axes if other != axis))
+        return replace(self, axes=tuple(remaining for remaining in self.axes if remaining != axis))
 
     def __str__(self) -> str:
         if self.panel is not None:

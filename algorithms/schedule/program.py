@@ -1,7 +1,6 @@
-"""Programs: the ops of a rank in order, with what repeats written once.
+"""Programs: the ops of a rank in order, with loops.
 
-Nothing here grows with the number of iterations: `walk` goes through them one
-at a time.
+A program does not grow with the number of iterations; `walk` visits the iterations one at a time.
 """
 
 from collections.abc import Iterator
@@ -15,10 +14,10 @@ from quadrille.algorithms.schedule.parts import Coordinates, Panel
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """`body`, once for each value of `loop` from `first`, `count` times.
+    """A loop: `body` for `count` consecutive values of the index `loop`, from `first`.
 
-    A count given as a Panel is the number of panels in which the rank takes part.
-    `backwards` goes through the same values from the last to the first.
+    A Panel as count means the number of panels that the rank takes part in.  `backwards` reverses the order of the
+    indices.
     """
 
     loop: str
@@ -27,13 +26,14 @@ class Repeat:
     first: IntExpression = 0
     backwards: bool = False
 
-    def indices(self, place: Coordinates) -> range:
+    def indices(self, coordinates: Coordinates) -> range:
+        """Indices of the loop, in order."""
         if isinstance(self.count, Panel):
-            start, stop = self.count.iterations(place)
+            start, stop = self.count.iterations(coordinates)
             length = stop - start
         else:
-            length = max(0, evaluate(self.count, place))
-        first = evaluate(self.first, place)
+            length = max(0, evaluate(self.count, coordinates))
+        first = evaluate(self.first, coordinates)
         forwards = range(first, first + length)
         return forwards[::-1] if self.backwards else forwards
 
@@ -41,18 +41,18 @@ class Repeat:
 Program = tuple[Op | Repeat, ...]
 
 
-def walk(program: Program, place: Coordinates) -> Iterator[tuple[Op, Coordinates]]:
-    """Ops of one rank in program order, each with its moment, one at a time."""
+def walk(program: Program, coordinates: Coordinates) -> Iterator[tuple[Op, Coordinates]]:
+    """Yields the ops of one rank in program order, each with its coordinates."""
     for entry in program:
         if isinstance(entry, Repeat):
-            for index in entry.indices(place):
-                yield from walk(entry.body, place.during(entry.loop, index))
+            for index in entry.indices(coordinates):
+                yield from walk(entry.body, coordinates.during(entry.loop, index))
         else:
-            yield entry, place
+            yield entry, coordinates
 
 
 def ops(program: Program) -> Iterator[Op]:
-    """Every op that is written in the program, once."""
+    """Yields every op written in the program, once."""
     for entry in program:
         if isinstance(entry, Repeat):
             yield from ops(entry.body)
@@ -61,11 +61,11 @@ def ops(program: Program) -> Iterator[Op]:
 
 
 def in_sequence(program: Program) -> Program:
-    """The program with each op ordered after the one before it, around loops too.
+    """Returns the program with each op ordered after the op before it, across loop iterations too.
 
-    This is how a schedule without overlap is written: a rank does one thing at
-    a time.  An overlap is a pass that takes such edges out again.  Nothing is
-    ordered after an op that is concurrent from the start (a pipeline's sends).
+    This is a schedule without overlap.  An overlap pass removes such edges.  Nothing is ordered after an op that is
+    concurrent from
+    the start, such as a pipeline send.
     """
     return _chain(program, ())[0]
 
@@ -85,5 +85,5 @@ def _chain(program: Program, before: tuple[str, ...]) -> tuple[Program, tuple[st
 
 
 def is_concurrent(op: Op) -> TypeGuard[Communication]:
-    """Whether what follows an op need not wait for it."""
+    """Whether later ops need not wait for an op."""
     return isinstance(op, Communication) and op.concurrent

@@ -1,8 +1,8 @@
 """A schedule: declared tensors and the ops on them, written once for all ranks.
 
-What repeats is written once (`program.py`), and what differs by pipeline stage
-is chosen by `Role`; all else is the same program on every rank.  Nothing here
-grows with the number of ranks, layers or microbatches.
+Loops are written once (`program.py`).  A `Role` gives pipeline stages programs of their own; otherwise every rank runs
+the same
+program.  A schedule does not grow with the number of ranks, layers or microbatches.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -22,39 +22,41 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """The program of the ranks with start <= coordinate along `axis` < stop; of all ranks if no axis is named."""
+    """Program of the ranks with start <= coordinate along `axis` < stop, or of all ranks without an axis."""
 
     program: Program
     axis: Axis | None = None
     start: int = 0
     stop: int | None = None
 
-    def includes(self, place: Coordinates) -> bool:
+    def includes(self, coordinates: Coordinates) -> bool:
+        """Whether a rank runs this program."""
         if self.axis is None:
             return True
-        coordinate = place.along[self.axis]
+        coordinate = coordinates.along[self.axis]
         return self.start <= coordinate and (self.stop is None or coordinate < self.stop)
 
     def lines(self) -> list[str]:
-        """Which ranks it is for, and its program as a table."""
+        """Lines of the printed role: its ranks, and its program as a table."""
         last = "" if self.stop is None else self.stop - 1
         return [*([f"role {self.axis}={self.start}..{last}"] if self.axis else []), *lane_table(self.program)]
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """One sharded algorithm: what both interpreters read.
+    """One distributed algorithm, as both interpreters read it.
 
     Parameters
     ----------
-    name : the algorithm
-    sizes : length of each dimension, by its letter
-    grid : the grid of ranks
-    dtype : of all tensors that do not say otherwise
+    name : name of the algorithm
+    sizes : length of each dimension, by letter
+    grid : grid of ranks
+    dtype : element type of tensors that declare none
     tensors : every tensor, by name
-    inputs, outputs : names of the tensors that are there at the start and wanted at the end
-    state : those that are there at the start and change: parameters
-    roles : the first one that includes a rank gives its program
+    inputs, outputs : names of tensors that exist at the start, and that are wanted at the end
+    state : tensors that exist at the start and change (parameters)
+    roles : programs; the first role that includes a rank applies
+    overlap : overlaps applied
     """
 
     name: str
@@ -70,32 +72,33 @@ class Schedule:
     _found: dict[Callable[..., object], object] = field(init=False, default_factory=dict, compare=False, repr=False)
 
     def cached(self, find: Callable[["Schedule"], Found]) -> Found:
-        """What `find` says of this schedule, found the first time that it is asked."""
+        """Result of `find` for this schedule, computed once."""
         if find not in self._found:
             self._found[find] = find(self)
         return self._found[find]  # type: ignore[return-value]
 
     def coordinates(self, rank: int) -> Coordinates:
-        """The place of a rank before anything runs."""
+        """Coordinates of a rank outside all loops."""
         return Coordinates(self.grid, self.sizes, self.grid.coordinates(rank))
 
-    def program(self, place: Coordinates) -> Program:
-        """What the rank at `place` runs."""
+    def program(self, coordinates: Coordinates) -> Program:
+        """Program that the rank at the coordinates runs."""
         for role in self.roles:
-            if role.includes(place):
+            if role.includes(coordinates):
                 return role.program
-        raise InputError(f"schedule {self.name}: no role includes coordinates {dict(place.along)}")
+        raise InputError(f"schedule {self.name}: no role includes coordinates {dict(coordinates.along)}")
 
     def item_bytes(self, tensor: str) -> int:
+        """Bytes of one element of a tensor."""
         return ITEM_BYTES[self.tensors[tensor].dtype or self.dtype]
 
     def with_program(self, change: Callable[["Program"], "Program"], **changes: object) -> "Schedule":
-        """The schedule with every role's program changed."""
+        """The schedule with `change` applied to the program of every role."""
         roles = tuple(replace(role, program=change(role.program)) for role in self.roles)
         return replace(self, roles=roles, **changes)  # type: ignore[arg-type]
 
     def __str__(self) -> str:
-        """Its tensors, then a grid of lanes and ops for each role."""
+        """Tensors, then a table of lanes and ops for each role."""
         head = f"{self.name} on {self.grid}: "
         head += ", ".join(f"{letter}={size}" for letter, size in self.sizes.items()) + f", {self.dtype}"
         if self.overlap:
@@ -110,7 +113,7 @@ class Schedule:
 
 
 def declare(*tensors: Tensor) -> dict[str, Tensor]:
-    """Tensors by name.
+    """Returns tensors by name.
 
     Raises
     ------
@@ -124,11 +127,11 @@ def declare(*tensors: Tensor) -> dict[str, Tensor]:
 
 
 def all_ops(schedule: Schedule) -> Iterator[Op]:
-    """Every op that is written in the schedule, once for each role."""
+    """Yields every op written in the schedule, once for each role."""
     for role in schedule.roles:
         yield from ops(role.program)
 
 
 def may_overlap(schedule: Schedule, op: Op) -> bool:
-    """Whether it is communication of several ranks that local work need not wait for."""
+    """Whether an op is communication between several ranks that local work need not wait for."""
     return is_concurrent(op) and schedule.grid.length(op.axis) > 1

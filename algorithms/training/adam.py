@@ -18,6 +18,7 @@ from quadrille.algorithms.training.scheme import ONE
 
 STEP = "step"
 NORM, SQUARE = "norm", "square"
+DEFAULT_RATE, DEFAULT_WIDTH = 1e-3, 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class Adam:
     clip : the largest norm of all gradients together; 0 for none
     """
 
-    rate: float = 1e-3
+    rate: float = DEFAULT_RATE
     beta1: float = 0.9
     beta2: float = 0.999
     epsilon: float = 1e-8
@@ -201,3 +202,12 @@ def _update(one: Parameter, adam: Adam) -> Kernel:
         scalars=adam.scalars,
         counter=STEP,
     )
+
+
+def default_rate(width: int) -> float:
+    """The default learning rate: 0.001, and less in layers wider than 128, whose sums have more terms.
+
+    >>> default_rate(64), default_rate(1280)
+    (0.001, 0.0001)
+    """
+    return DEFAULT_RATE * min(1.0, DEFAULT_WIDTH / width)

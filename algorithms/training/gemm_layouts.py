@@ -110,8 +110,8 @@ def tune_layouts(schedule: Schedule, times: GemmTimes) -> Schedule:
 
 
 def _first_place(schedule: Schedule, role: Role) -> Coordinates:
-    place = schedule.coordinates(0)
-    return place if role.axis is None else place.at(role.axis, role.start)
+    coordinates = schedule.coordinates(0)
+    return coordinates if role.axis is None else coordinates.at(role.axis, role.start)
 
 
 @dataclass(slots=True)
@@ -123,21 +123,21 @@ class _Tuner:
     tensors: dict[str, Tensor]
     known: dict[tuple[GemmLayout, bool, int, int, int], GemmVariant] = field(default_factory=dict)
 
-    def change(self, program: Program, place: Coordinates) -> Program:
+    def change(self, program: Program, coordinates: Coordinates) -> Program:
         changed: list[Op | Repeat] = []
         for entry in program:
             if isinstance(entry, Repeat):
-                indices = entry.indices(place)
-                moment = place.during(entry.loop, indices[0]) if indices else place
+                indices = entry.indices(coordinates)
+                moment = coordinates.during(entry.loop, indices[0]) if indices else coordinates
                 changed.append(replace(entry, body=self.change(entry.body, moment)) if indices else entry)
             elif isinstance(entry, Gemm):
-                changed += self._issued(entry, place)
+                changed += self._issued(entry, coordinates)
             else:
                 changed.append(entry)
         return tuple(changed)
 
-    def _issued(self, op: Gemm, place: Coordinates) -> Program:
-        way = self._best(op, place)
+    def _issued(self, op: Gemm, coordinates: Coordinates) -> Program:
+        way = self._best(op, coordinates)
         if way.is_as_written:
             return (op,)
         program: list[Op] = []
@@ -158,8 +158,8 @@ class _Tuner:
         back = Kernel(name=f"{op.name}: transpose {op.c}", function="transpose", into=(op.c,), sources=(c,))
         return (*program, replace(op, a=b, b=a, c=c, layout=way.layout), back)
 
-    def _best(self, op: Gemm, place: Coordinates) -> GemmVariant:
-        m, k, n = gemm_sizes(op, self.schedule, place)
+    def _best(self, op: Gemm, coordinates: Coordinates) -> GemmVariant:
+        m, k, n = gemm_sizes(op, self.schedule, coordinates)
         key = (op.layout, op.accumulate, m, k, n)
         if key not in self.known:
             candidates = gemm_variants(op.layout, accumulate=op.accumulate)

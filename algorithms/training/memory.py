@@ -28,14 +28,14 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 ACTIVATIONS: Kind = "activations"
 
 
-def memory_bytes_by_kind(schedule: Schedule, place: Coordinates, choices: Choices) -> dict[Kind, int]:
-    """Bytes of the rank at `place` by kind; they add up to what `storage` says.
+def memory_bytes_by_kind(schedule: Schedule, coordinates: Coordinates, choices: Choices) -> dict[Kind, int]:
+    """Bytes of the rank at `coordinates` by kind; they add up to what `storage` says.
 
     Parameters
     ----------
     schedule : of a training step, whose state are its parameters
     """
-    return _by_kind(storage(schedule, place, choices), schedule)
+    return _by_kind(storage(schedule, coordinates, choices), schedule)
 
 
 def _by_kind(kept: Storage, schedule: Schedule) -> dict[Kind, int]:

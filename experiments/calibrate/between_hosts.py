@@ -18,6 +18,7 @@ from quadrille.runtime.measuring.links import LinkSpeed, measure_link_speed
 from quadrille.runtime.measuring.microbenchmarks import Bench, measured_on_first
 from quadrille.runtime.measuring.overlap_interference import OverlapCost, measure_overlap_cost
 from quadrille.runtime.measuring.points import FlowPoint, TransferPoint
+from quadrille.runtime.measuring.sizes import FULL, CalibrationSizes
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
@@ -124,7 +125,12 @@ def _faster(one: ChainResult, again: ChainResult) -> ChainResult:
 
 
 def measure_flows(
-    by_host: "Intracomm", hosts: int, link: LinkSpeed, message_options: MessageOptions, agree: Agree
+    by_host: "Intracomm",
+    hosts: int,
+    link: LinkSpeed,
+    message_options: MessageOptions,
+    agree: Agree,
+    sizes: CalibrationSizes = FULL,
 ) -> list[FlowPoint]:
     """Flows of rounds of all hosts, and where links seem to be slower than others, of further rounds.
 
@@ -132,7 +138,7 @@ def measure_flows(
     """
 
     def rounds(bench: Bench) -> list[FlowPoint]:
-        return measure_all_pairs(bench.communicator, link.bytes_per_second, message_options)
+        return measure_all_pairs(bench.communicator, link.bytes_per_second, message_options, sizes)
 
     flows = measured_on_first(by_host, hosts, rounds)
     for _ in range(SECOND_LOOKS):
@@ -146,9 +152,9 @@ def measure_flows(
 def measure_between(
     communicator: "Intracomm",
     hosts: Sequence[ComputeHost],
-    sizes: Sequence[int],
     message_options: MessageOptions,
     agree: Agree,
+    sizes: CalibrationSizes = FULL,
 ) -> NetworkMeasurements:
     """Between hosts: the first two, then all at once, one rank of each; messages go as they will in runs.
 
@@ -163,18 +169,20 @@ def measure_between(
     counts = dict.fromkeys([2, len(hosts)])
 
     def steps(bench: Bench) -> list[ChainResult]:
-        return confirmed(bench, patterns(bench, sizes))
+        return confirmed(bench, patterns(bench, sizes.transfer_bytes))
 
-    found = [one for count in counts for one in measured_on_first(by_host, count, steps, message_options)]
-    link = measured_on_first(by_host, len(hosts), lambda bench: measure_link_speed(bench.communicator))
-    flows = measure_flows(by_host, len(hosts), link, message_options, agree)
+    found = [one for count in counts for one in measured_on_first(by_host, count, steps, message_options, sizes)]
+    link = measured_on_first(by_host, len(hosts), lambda bench: measure_link_speed(bench.communicator, sizes))
+    flows = measure_flows(by_host, len(hosts), link, message_options, agree, sizes)
     beside, idle = OverlapCost(), 0.0
     if hosts[0].sharing:
         cores, rate = hosts[0].cores, link.bytes_per_second
         beside = measured_on_first(
-            by_host, len(hosts), lambda bench: measure_overlap_cost(bench.communicator, cores, rate, message_options)
+            by_host,
+            len(hosts),
+            lambda bench: measure_overlap_cost(bench.communicator, cores, rate, message_options, sizes),
         )
-        idle = measure_idle_cores(by_host, cores, message_options)
+        idle = measure_idle_cores(by_host, cores, message_options, sizes)
     points, overheads = [point for point, _ in found], [overheads for _, overheads in found]
     return NetworkMeasurements(
         points, overheads, link, beside, idle, flows, message_options.chunk_bytes, _taken(points)

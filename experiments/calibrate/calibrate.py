@@ -27,6 +27,7 @@ from quadrille.runtime.arrays.numpy_library import NumpyLibrary
 from quadrille.runtime.carriers.message_options import default_message_options
 from quadrille.runtime.host import world
 from quadrille.runtime.host.progress_reports import CollectiveWork, own_reporter, reporting
+from quadrille.runtime.measuring.sizes import FULL, CalibrationSizes
 from quadrille.topologies.machines.machine import Machine, save_machine
 
 
@@ -38,6 +39,7 @@ def calibrate(
     quick: bool = False,
     blas: str = NUMPY_BLAS,
     command: Sequence[str] = (),
+    sizes: CalibrationSizes = FULL,
 ) -> None:
     """Measure on every rank of the world and write the machine file at rank 0.
 
@@ -66,9 +68,9 @@ def calibrate(
     # nothing breaks between ranks of one host but a rank, and the launcher sees that
     watcher = own_reporter() if hosts[0].sharing else None
     with reporting(watcher, CollectiveWork("microbenchmarks")):
-        tried = tune_messages(communicator, hosts) if communicator.Get_size() > 1 else ()
+        tried = tune_messages(communicator, hosts, sizes) if communicator.Get_size() > 1 else ()
         message_options = communicator.bcast(with_best_chunks(tried, default_message_options(hosts[0])))
-        measured = measure(communicator, hosts, message_options, agree=agree, quick=quick, blas=blas)
+        measured = measure(communicator, hosts, message_options, agree=agree, quick=quick, blas=blas, sizes=sizes)
     if not is_root:
         return
     machine = make_machine(_name(out), measured, hosts, wiring, ways)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, get_args
 from quadrille.algorithms.formats.measured_rows import MessagesRow
 from quadrille.runtime.carriers.message_options import CHUNK_BYTES, MessageOptions, Progress, default_message_options
 from quadrille.runtime.host.world import ComputeHost, mpi_allows_threads
+from quadrille.runtime.measuring.sizes import FULL, CalibrationSizes
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
@@ -57,7 +58,9 @@ def deliveries(usual: MessageOptions, *, hosts: int, threads: bool) -> list[Mess
     return [MessageOptions(chunk, usual.poll_sleep_seconds, progress) for chunk, progress in tried]
 
 
-def tune_messages(communicator: "Intracomm", hosts: Sequence[ComputeHost]) -> tuple[MessagesRow, ...]:
+def tune_messages(
+    communicator: "Intracomm", hosts: Sequence[ComputeHost], sizes: CalibrationSizes = FULL
+) -> tuple[MessagesRow, ...]:
     """A row for each of them; all ranks call it, rank 0 gets the rows."""
     from quadrille.runtime.measuring.core_share import own_cores
     from quadrille.runtime.measuring.overlap_interference import median_seconds
@@ -70,7 +73,14 @@ def tune_messages(communicator: "Intracomm", hosts: Sequence[ComputeHost]) -> tu
     def seconds(message_options: MessageOptions) -> float:
         return sum(
             median_seconds(
-                communicator, message_options, gathered, PRODUCTS, repeats=1, members=members, gathers=gathers
+                communicator,
+                message_options,
+                gathered,
+                PRODUCTS,
+                repeats=1,
+                members=members,
+                gathers=gathers,
+                product_size=sizes.overlap_product,
             )
             for members, gathers, gathered in kinds
         )

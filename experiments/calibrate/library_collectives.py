@@ -17,7 +17,6 @@ from quadrille.runtime.measuring.chained_library_calls import IN_A_ROW, KINDS, R
 from quadrille.runtime.measuring.microbenchmarks import Bench
 from quadrille.runtime.measuring.points import CollectivePoint
 
-LIBRARY_BYTES = (1 << 12, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24)
 LONG_SECONDS = 0.3
 """After a step that takes longer, larger ones are not measured."""
 SPENT_SECONDS = 0.5

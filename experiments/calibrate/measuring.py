@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast, get_args
 from quadrille.algorithms.schedule.ops import GemmLayout
 from quadrille.algorithms.schedule.tensors import ITEM_BYTES, DType
 from quadrille.experiments.calibrate.between_hosts import Agree, NetworkMeasurements, measure_between, patterns
-from quadrille.experiments.calibrate.library_collectives import LIBRARY_BYTES, library_points
+from quadrille.experiments.calibrate.library_collectives import library_points
 from quadrille.runtime.arrays.blas import NUMPY_BLAS, open_blas
 from quadrille.runtime.carriers.message_options import MessageOptions
 from quadrille.runtime.host import world
@@ -18,6 +18,7 @@ from quadrille.runtime.measuring.measured_kernels import MEASURED
 from quadrille.runtime.measuring.microbenchmarks import Bench, measured_on_first, product_shapes
 from quadrille.runtime.measuring.points import CollectivePoint, GemmPoint, KernelPoint, StreamPoint, TransferPoint
 from quadrille.runtime.measuring.reference_kernels import Times
+from quadrille.runtime.measuring.sizes import FULL, CalibrationSizes
 from quadrille.simulator.machine.compute_model import LEAST_ROWS_IN_PAGES, PAGE_BYTES
 
 if TYPE_CHECKING:
@@ -25,13 +26,7 @@ if TYPE_CHECKING:
 
 DTYPES: tuple[DType, ...] = ("float64", "float32")
 LAYOUTS: tuple[GemmLayout, ...] = get_args(GemmLayout)
-PRODUCTS = 24
-"""Products of all sizes measured for each dtype, layout and setting; see `_sizes`."""
 MOST_FLOPS = {"float64": 3.2e9, "float32": 6.4e9}
-SMALLEST, LARGEST = 128, 4096
-STREAM_BYTES = (1 << 14, 1 << 17, 1 << 20, 1 << 22, 1 << 24, 1 << 26)
-KERNEL_ELEMENTS = (1 << 12, 1 << 17, 1 << 20)
-TRANSFER_BYTES = (8, 1 << 10, 1 << 13, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 3 << 24)
 LATER_TRIES = 2
 """Rounds at the end in which points that were disturbed at every try are measured again."""
 
@@ -90,6 +85,7 @@ def measure(
     agree: Agree = lambda _link, _flows: True,
     quick: bool = False,
     blas: str = NUMPY_BLAS,
+    sizes: CalibrationSizes = FULL,
 ) -> CalibrationMeasurements:
     """All microbenchmarks, in the same order on every rank.
 
@@ -106,29 +102,37 @@ def measure(
     rank, is_root = communicator.Get_rank(), communicator.Get_rank() == 0
     host = next(host for host in hosts if rank in host.ranks)
     local = cast("Intracomm", communicator.Split(color=hosts.index(host), key=rank))
-    together, alone = _local_work(communicator, communicator if host.sharing else local, host, quick=quick, blas=blas)
-    transfers, overheads = _within_host(local, is_root)
+    together, alone = _local_work(
+        communicator, communicator if host.sharing else local, host, quick=quick, blas=blas, sizes=sizes
+    )
+    transfers, overheads = _within_host(local, is_root, sizes)
     between = None
     if len(hosts) > 1:
         _say(is_root, f"messages between {len(hosts)} hosts, minutes where links are slow")
-        between = measure_between(communicator, hosts, TRANSFER_BYTES, message_options, agree)
+        between = measure_between(communicator, hosts, message_options, agree, sizes)
         if host.sharing:
             overheads = overheads or between.overheads
     if communicator.Get_size() > 1:
         _say(is_root, f"the MPI library's collectives, {communicator.Get_size()} ranks")
-    sizes = LIBRARY_BYTES[::2] if quick else LIBRARY_BYTES
+    library_bytes = sizes.library_bytes[::2] if quick else sizes.library_bytes
     return CalibrationMeasurements(
         together=together,
         alone=alone,
         host_transfers=transfers,
         between=between,
-        library=list(library_points(Bench(communicator), sizes)),
-        overheads=_typical(overheads or [measure_chain(local, "shift", 8).overheads]),
+        library=list(library_points(Bench.of_sizes(communicator, sizes), library_bytes)),
+        overheads=_typical(overheads or [measure_chain(local, "shift", 8, product_size=sizes.chain_product).overheads]),
     )
 
 
 def _local_work(
-    communicator: "Intracomm", sharing: "Intracomm", host: world.ComputeHost, *, quick: bool, blas: str
+    communicator: "Intracomm",
+    sharing: "Intracomm",
+    host: world.ComputeHost,
+    *,
+    quick: bool,
+    blas: str,
+    sizes: CalibrationSizes,
 ) -> tuple[LocalMeasurements, LocalMeasurements | None]:
     """On as many ranks as the host has cores, and on one alone, where that is another number.
 
@@ -136,7 +140,7 @@ def _local_work(
     ----------
     sharing : the ranks that share the cores with this one
     """
-    products, is_root = PRODUCTS // 3 if quick else PRODUCTS, communicator.Get_rank() == 0
+    products, is_root = sizes.products // 3 if quick else sizes.products, communicator.Get_rank() == 0
 
     def work(bench: Bench) -> LocalMeasurements:
         threads = max(1, host.cores // bench.ranks)
@@ -147,20 +151,22 @@ def _local_work(
         return LocalMeasurements(points, streams, kernels, reference + bench.reference(), bench.disturbed)
 
     computing = min(sharing.Get_size(), host.cores)
-    together = measured_on_first(sharing, computing, work)
+    together = measured_on_first(sharing, computing, work, sizes=sizes)
     if communicator.bcast(computing) == 1:  # the same on all
         return together, None
-    return together, measured_on_first(communicator, 1, _reference_alone if host.sharing else work)
+    return together, measured_on_first(communicator, 1, _reference_alone if host.sharing else work, sizes=sizes)
 
 
-def _within_host(local: "Intracomm", is_root: bool) -> tuple[list[TransferPoint], list[Overheads]]:
+def _within_host(
+    local: "Intracomm", is_root: bool, sizes: CalibrationSizes
+) -> tuple[list[TransferPoint], list[Overheads]]:
     """Steps between two ranks of a host and between all of them, and the overheads beside the latter."""
     if local.Get_size() == 1:
         return [], []
     _say(is_root, f"messages between {local.Get_size()} ranks of a host")
-    transfers, overheads = _transfers(Bench(local))
+    transfers, overheads = _transfers(Bench.of_sizes(local, sizes))
     if local.Get_size() > 2:
-        transfers = measured_on_first(local, 2, lambda bench: _transfers(bench)[0]) + transfers
+        transfers = measured_on_first(local, 2, lambda bench: _transfers(bench)[0], sizes=sizes) + transfers
     return transfers, overheads
 
 
@@ -181,17 +187,19 @@ def _products(bench: Bench, count: int, *, threads: int, say: bool) -> tuple[lis
     for dtype in DTYPES:
         _say(say, f"{dtype} products, {bench.ranks} ranks x {threads} threads")
         for layout in LAYOUTS:
-            for m, k, n in _sizes(dtype, count, threads):
+            for m, k, n in _shapes(bench.sizes, dtype, count, threads):
                 found.append(bench.gemm(GemmPoint(m, k, n, dtype, layout, threads, bench.ranks)))
             reference += bench.reference(rounds=2)
     return _measured_again(bench, found), reference
 
 
-def _sizes(dtype: DType, count: int, threads: int) -> Iterator[tuple[int, int, int]]:
+def _shapes(sizes: CalibrationSizes, dtype: DType, count: int, threads: int) -> Iterator[tuple[int, int, int]]:
     """m, k and n of products: spread evenly, and about half as many whose results have rows of whole pages."""
     for columns, products in ((1, count), (PAGE_BYTES // ITEM_BYTES[dtype], max(LEAST_ROWS_IN_PAGES, count // 2))):
         most = MOST_FLOPS[dtype] * threads
-        yield from product_shapes(products, smallest=SMALLEST, largest=LARGEST, most_flops=most, columns=columns)
+        yield from product_shapes(
+            products, smallest=sizes.smallest, largest=sizes.largest, most_flops=most, columns=columns
+        )
 
 
 def _measured_again(bench: Bench, points: list[GemmPoint]) -> list[GemmPoint]:
@@ -207,7 +215,7 @@ def _measured_again(bench: Bench, points: list[GemmPoint]) -> list[GemmPoint]:
 
 
 def _streams(bench: Bench) -> list[StreamPoint]:
-    return [bench.stream(operation, size) for operation in ("copy", "add", "zero") for size in STREAM_BYTES]
+    return [bench.stream(operation, size) for operation in ("copy", "add", "zero") for size in bench.sizes.stream_bytes]
 
 
 def _kernels(bench: Bench) -> list[KernelPoint]:
@@ -215,13 +223,13 @@ def _kernels(bench: Bench) -> list[KernelPoint]:
         bench.kernel(function, dtype, elements)
         for dtype in DTYPES
         for function in MEASURED
-        for elements in KERNEL_ELEMENTS
+        for elements in bench.sizes.kernel_elements
     ]
 
 
 def _transfers(bench: Bench) -> tuple[list[TransferPoint], list[Overheads]]:
     """Steps of every pattern and size that so many ranks can take, and the overheads beside each."""
-    both = patterns(bench, TRANSFER_BYTES)
+    both = patterns(bench, bench.sizes.transfer_bytes)
     return [point for point, _ in both], [overheads for _, overheads in both]
 
 

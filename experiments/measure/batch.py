@@ -1,27 +1,23 @@
 """Many runs in one launch: the ranks are started once and measure case after case.
 
-    python -m quadrille.experiments.measure.batch CASES.json      (on every rank, started by `launch`)
-
-CASES.json lists, for each case, the shared flags, the flags of `run`, and the
-file that its record goes to.
+python -m quadrille.experiments.measure.batch CASES.pickle      (on every rank, started by `launch`)
 """
 
 import contextlib
 import io
-import json
+import pickle
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from quadrille.experiments.measure.run import run
 from quadrille.experiments.output.destinations import Destinations
-from quadrille.experiments.words.experiment import experiment_of
-from quadrille.experiments.words.matmul import MatmulWords
-from quadrille.experiments.words.runs import RunWords, parse_run
-from quadrille.experiments.words.training import TrainingWords
+from quadrille.experiments.workloads.command_words import experiment_words, run_words
+from quadrille.experiments.workloads.experiment import Experiment
+from quadrille.experiments.workloads.run_options import RunOptions
 from quadrille.runtime.launching.launch import PROGRAM, launch_or_raise
 
 BATCH = ("-m", "quadrille.experiments.measure.batch")
@@ -29,28 +25,21 @@ BATCH = ("-m", "quadrille.experiments.measure.batch")
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One run: its flags, and where its record goes."""
+    """One run: the experiment, the file of its record, and how it is run."""
 
-    flags: MatmulWords
+    experiment: Experiment
     record: str
-    run_flags: RunWords = field(default_factory=RunWords)
+    options: RunOptions = field(default_factory=RunOptions)
 
     def words(self) -> list[str]:
         """The flags that are not the defaults, as words of a command line.
 
-        >>> Case(MatmulWords(matmul="4,4,4", algorithm="3d", grid="z=2"), "", RunWords(verify=True)).words()
-        ['--matmul', '4,4,4', '--algorithm', '3d', '--grid', 'z=2', '--verify']
+        >>> from quadrille.algorithms.matmuls.matmul import Matmul
+        >>> from quadrille.experiments.workloads.matmul import MatmulExperiment
+        >>> Case(MatmulExperiment(Matmul(4, 4, 4)), "", RunOptions(verify=True)).words()
+        ['--matmul', '4,4,4', '--verify']
         """
-        given = {**asdict(self.flags), **asdict(self.run_flags)}
-        usual = {**asdict(type(self.flags)()), **asdict(RunWords())}
-        files = {**given.pop("inputs"), **given.pop("outputs")}
-        words = [
-            word
-            for name, value in given.items()
-            if value != usual[name]
-            for word in ([_flag(name)] if value is True else [_flag(name), value])
-        ]
-        return words + [word for matrix, path in files.items() if path for word in (f"--{matrix.lower()}", path)]
+        return [*experiment_words(self.experiment), *run_words(self.options)]
 
 
 class Launched(Protocol):
@@ -71,28 +60,23 @@ def measure(ranks: int, cases: Sequence[Case], *, launched: Launched = launch_or
     InputError, RunError : a case that cannot be, or failed; its line is on stderr
     """
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "cases.json"
-        path.write_text(json.dumps([asdict(case) for case in cases]))
+        path = Path(folder) / "cases.pickle"
+        path.write_bytes(pickle.dumps(list(cases)))
         launched(f"{len(cases)} runs on {ranks} ranks", ranks, [str(path)], program=BATCH)
 
 
 def main(path: str) -> None:
     """Run every case of the file on this rank."""
-    for number, fields in enumerate(json.loads(Path(path).read_text())):
-        form = TrainingWords if "gpt" in fields["flags"] else MatmulWords
-        case = Case(form(**fields["flags"]), fields["record"], RunWords(**fields["run_flags"]))
+    cases: list[Case] = pickle.loads(Path(path).read_bytes())  # noqa: S301 - written by `measure` for its own ranks
+    for number, case in enumerate(cases):
         with contextlib.redirect_stdout(io.StringIO()):
             run(
-                experiment_of(case.flags),
-                options=parse_run(case.run_flags),
+                case.experiment,
+                options=case.options,
                 destinations=Destinations(json=case.record),
                 command=["quadrille", "run", *case.words(), "--json", case.record],
             )
         _progress(number + 1)
-
-
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
 
 
 def _progress(done: int) -> None:

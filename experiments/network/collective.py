@@ -168,15 +168,15 @@ def _carried(question: Question, groups: Ints, places: Ints, machine: Machine, r
         protocol=question.choices.nccl_protocol,
         root=question.root,
         settings=question.nccl,
-        ways=question.ways,
+        options=question.options,
     )
     return _Carried(
         ran=nccl.result,
         algorithm=nccl.label,
         why=nccl.why,
         protocol=nccl.plan.protocol,
-        channels=max(nccl.plan.channels, nccl.ways),
-        different_ways=nccl.ways,
+        channels=max(nccl.plan.channels, nccl.path_count),
+        different_ways=nccl.path_count,
     )
 
 

@@ -1,4 +1,4 @@
-"""`quadrille collective`: from flags to a question, and from what was predicted to a file or a page."""
+"""`quadrille collective`: from a question to a prediction, a file and a page."""
 
 import resource
 import time
@@ -14,16 +14,12 @@ from quadrille.algorithms.schedule.ops import CollectiveKind
 from quadrille.algorithms.units import format_bytes, format_bytes_per_second, format_seconds
 from quadrille.experiments.network.bandwidths import bus_formula
 from quadrille.experiments.network.collective import CollectivePrediction, predict_collective
-from quadrille.experiments.network.collective_flags import IN_FULL, CollectiveFlags, parse_kind, parse_question
-from quadrille.experiments.network.machine_of_size import collective_machine
-from quadrille.experiments.network.question import Concurrent
+from quadrille.experiments.network.question import Concurrent, Question
 from quadrille.experiments.output.destinations import Destinations
 from quadrille.experiments.output.tables import percent, print_tables, table
-from quadrille.experiments.words.machines import MachineWords
-from quadrille.experiments.words.runs import files_read
 from quadrille.runtime.host.console import remark, remark_all
-from quadrille.simulator.collectives.collective import SimulationOptions
 from quadrille.simulator.collectives.programs import Shards
+from quadrille.simulator.machine.network import network_of
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.machines.named import MACHINES
 from quadrille.topologies.network import Network
@@ -102,35 +98,31 @@ class CollectiveAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def collective(
-    flags: CollectiveFlags,
-    on: MachineWords,
+    question: Question,
+    machine: Machine,
     *,
-    ways: SimulationOptions = IN_FULL,
     no_memory: bool = False,
-    json: str = "",
+    destinations: Destinations | None = None,
     command: Sequence[str] = (),
 ) -> CollectiveAnswer:
     """Predicts the collective, and writes or prints what came out.
 
     Parameters
     ----------
-    on : the machine, or a topology alone
-    ways : what makes it fast
-    no_memory : asked for; there is nothing to switch off
-    json : a file, or `-` for stdout
+    machine : the machine, or a topology alone
+    no_memory : whether `--no-memory` was given, which changes nothing
     command : the words of the command line, for provenance
 
     Raises
     ------
-    InputError : a flag, a machine or a file that cannot be
+    InputError : a machine or a file that cannot be
     """
     from quadrille.simulator.engine.compiled import loading_seconds
 
     begin, loaded = time.perf_counter(), loading_seconds()
-    Destinations(json=json).check(on.files | files_read(flags))
-    parse_kind(flags.kind)
-    machine, net = collective_machine(on, flags.gpus)
-    question = parse_question(flags, net.place_count, ways)
+    to = destinations or Destinations()
+    to.check()
+    net = network_of(machine)
     if (most := question.most_transfers) > MANY_TRANSFERS and question.channels != 1:
         remark(f"{most:.2g} transfers in rings that meet on links: a minute for each 2e8 that are not alike")
     predicted = predict_collective(question, machine, net=net)
@@ -139,9 +131,9 @@ def collective(
     if no_memory:
         remark("--no-memory: a collective remembers no states of its links, so nothing changes")
     remark_all(remarks(predicted, machine, net))
-    if json:
-        files.write_json(json, answer, SCHEMA)
-    if json != files.STDOUT:
+    if to.json:
+        files.write_json(to.json, answer, SCHEMA)
+    if to.json != files.STDOUT:
         _print(answer)
     return answer
 

@@ -2,9 +2,9 @@
 
 import resource
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, cast, get_args
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 import numpy as np
@@ -23,13 +23,10 @@ from quadrille.experiments.network.late_flows import (
     parts_of_last,
     parts_of_mean,
 )
-from quadrille.experiments.network.machine_of_size import flows_machine
 from quadrille.experiments.network.traffic_file import TrafficRows, check_destinations, read_traffic
 from quadrille.experiments.output.destinations import Destinations
 from quadrille.experiments.output.tables import print_tables, table
-from quadrille.experiments.words.machines import MachineWords
-from quadrille.experiments.words.numbers import one_of
-from quadrille.simulator.machine.network import routes_of
+from quadrille.simulator.machine.network import network_of, routes_of
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.network import Network
 
@@ -90,12 +87,11 @@ class FlowsAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 def flows(
     traffic: str,
-    on: MachineWords,
+    machine_for: Callable[[int], Machine],
     *,
-    gpus: int | None = None,
-    weights: str = "none",
+    weights: Weights = "none",
     local: bool = True,
-    json: str = "",
+    destinations: Destinations | None = None,
     command: Sequence[str] = (),
 ) -> FlowsAnswer:
     """Simulates the traffic in a file on a machine, and writes or prints what came out.
@@ -103,11 +99,9 @@ def flows(
     Parameters
     ----------
     traffic : a CSV file, see `traffic_file.py`
-    on : the machine, or a topology alone
-    gpus : how many the machine has; by default its own number, and for machines of any size what the file needs
+    machine_for : gives the machine, or a topology alone, for as many GPUs as the file needs
     weights : `none`, or `latency`: shares weighted by 1 / latency of the route, as SimGrid's CM02 does
     local : keep rates that need not change; the result is the same
-    json : a file, or `-` for stdout
     command : the words of the command line, for provenance
 
     Raises
@@ -115,18 +109,19 @@ def flows(
     InputError : a row, a machine, a flag or a file that cannot be
     """
     begin = time.perf_counter()
-    chosen = cast(Weights, one_of(weights, "weights", get_args(Weights)))
-    Destinations(json=json).check({"the traffic": traffic, **on.files})
+    to = destinations or Destinations()
+    to.check({"the traffic": traffic})
     rows = read_traffic(traffic)
-    machine, net = flows_machine(on, gpus, needed=rows.largest + 1)
+    machine = machine_for(rows.largest + 1)
+    net = network_of(machine)
     check_destinations(rows, net.place_count, net.places[0], traffic)
-    found = _ended(rows, machine, net, chosen, local=local)
+    found = _ended(rows, machine, net, weights, local=local)
     if not found.finite:
         raise InputError(f"{traffic}: the flows are too large: they do not end within a finite number of seconds")
-    answer = _answer(found, rows, machine, net, chosen, begin, command)
-    if json:
-        files.write_json(json, answer, SCHEMA)
-    if json != files.STDOUT:
+    answer = _answer(found, rows, machine, net, weights, begin, command)
+    if to.json:
+        files.write_json(to.json, answer, SCHEMA)
+    if to.json != files.STDOUT:
         _print(answer, rows)
     return answer
 

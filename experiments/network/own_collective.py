@@ -50,7 +50,7 @@ def own_collective(question: Question, groups: Ints, places: Ints, routes: Route
         routes.between,
         places=places,
         shards=question.sharding,
-        ways=question.ways,
+        options=question.options,
         link_name=lambda number: routes.net.link(number).name,
     )
     bound = _shards_bound(question, max(job.runs.pieces for job in jobs) * len(jobs))

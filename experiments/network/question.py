@@ -14,7 +14,7 @@ from quadrille.algorithms.collectives.choices import Choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.ops import ROOTED, CollectiveKind
 from quadrille.simulator.collectives.collective import SimulationOptions
-from quadrille.simulator.collectives.nccl.collective import EXACTLY, NEUTRAL_SETTINGS, NcclSettings
+from quadrille.simulator.collectives.nccl.collective import DEFAULT_OPTIONS, NEUTRAL_SETTINGS, NcclSettings
 from quadrille.simulator.collectives.programs import Ints, Shards
 
 Concurrent = Literal["one", "all"]
@@ -52,7 +52,7 @@ class Question:
     item_bytes: int = 1
     root: int = 0
     placement: str = "packed"
-    ways: SimulationOptions = EXACTLY
+    options: SimulationOptions = DEFAULT_OPTIONS
     nccl: NcclSettings = NEUTRAL_SETTINGS
 
     def __post_init__(self) -> None:

@@ -12,7 +12,6 @@ from quadrille.algorithms.provenance import provenance
 from quadrille.algorithms.units import format_bytes_per_second, format_seconds
 from quadrille.experiments.network.topology_figure import check_drawable, draw_network
 from quadrille.experiments.output.destinations import Destinations
-from quadrille.experiments.words.numbers import whole_number
 from quadrille.simulator.machine.network import network_of
 from quadrille.topologies.build import FAMILIES, build, parse_topology
 from quadrille.topologies.files import node_link
@@ -34,7 +33,9 @@ SPELLED = 3
 """Different bandwidths or latencies of alike cables that are spelled out."""
 
 
-def show(topology: str, *, gpus: str = "", json: str = "", figure: str = "", command: Sequence[str] = ()) -> None:
+def show(
+    topology: str, *, gpus: int | None = None, json: str = "", figure: str = "", command: Sequence[str] = ()
+) -> None:
     """Prints what a topology is, and writes it where asked.
 
     Parameters
@@ -50,7 +51,7 @@ def show(topology: str, *, gpus: str = "", json: str = "", figure: str = "", com
     """
     read = {"TOPOLOGY": topology} if is_topology_file(topology) or is_file_name(topology) else {}
     Destinations(json=json, plot=figure).check(read)
-    net = find_topology(topology, whole_number(gpus, "--gpus") if gpus else None)
+    net = find_topology(topology, gpus)
     if json:
         check_written(net, json)
     if figure:

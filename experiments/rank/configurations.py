@@ -16,18 +16,15 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.training.gpt import Gpt, check_gpt
 from quadrille.algorithms.training.scheme import Scheme
-from quadrille.algorithms.training.schemes import SCHEMES, SEQUENCE_PARALLEL, find_scheme
-from quadrille.algorithms.training.zero import STAGES
+from quadrille.algorithms.training.schemes import find_scheme
 from quadrille.experiments.rank.candidates import Limits
 from quadrille.experiments.rank.question import Question
 from quadrille.experiments.rank.turns import stages_of
 from quadrille.experiments.sweep.best_step import FORMS, WIDEST
-from quadrille.experiments.words.numbers import whole_number
 from quadrille.experiments.workloads.grids import divisors, factorisations
 from quadrille.experiments.workloads.rank_orders import FASTEST_FIRST
 from quadrille.experiments.workloads.training import TrainingExperiment
 
-AUTO, ALL = "auto", "all"
 LARGEST = 8
 
 
@@ -76,39 +73,6 @@ class LeftOut:
         ['2 by memory: 60 GiB of 40 GiB']
         """
         return [f"{count} by {reason}: {self.examples[reason]}" for reason, count in self.counts.most_common()]
-
-
-def parse_space(
-    *, scheme: str, pipeline: str, zero: str, micro_batch: str, interleave: str, sequence_parallel: bool
-) -> Space:
-    """The space that flags name; each takes several values, with commas.
-
-    Raises
-    ------
-    InputError : naming the flag, its value and what would be accepted
-    """
-    if pipeline in ("", "1") and interleave not in ("", "1"):
-        raise InputError(
-            f"--interleave {interleave}: chunks are of a pipeline's stages: --pipeline auto or N is needed"
-        )
-    return Space(
-        _schemes(scheme, sequence_parallel=sequence_parallel),
-        None if pipeline == AUTO else _numbers(pipeline or "1", "--pipeline"),
-        _numbers(zero or "0", "--zero", least=0, most=max(STAGES)),
-        _numbers(interleave or "1", "--interleave"),
-        None if micro_batch in ("", AUTO) else _numbers(micro_batch, "--micro-batch"),
-    )
-
-
-def _schemes(text: str, *, sequence_parallel: bool) -> tuple[Scheme, ...]:
-    names = list(SCHEMES) if text == ALL else [word.strip() for word in (text or "4d").split(",")]
-    if sequence_parallel and not set(names) & set(SEQUENCE_PARALLEL):
-        find_scheme(names[0], sequence_parallel=True)
-    return tuple(find_scheme(name, sequence_parallel=sequence_parallel and name in SEQUENCE_PARALLEL) for name in names)
-
-
-def _numbers(text: str, flag: str, *, least: int = 1, most: int | None = None) -> tuple[int, ...]:
-    return tuple(dict.fromkeys(whole_number(word.strip(), flag, least=least, most=most) for word in text.split(",")))
 
 
 def configurations(question: Question, space: Space) -> tuple[list[TrainingExperiment], LeftOut]:

@@ -4,55 +4,58 @@ Started by `quadrille launch`, the ranks share the simulations; the first one
 speaks, and says the same whatever their number.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from quadrille.experiments.output.destinations import Destinations
 from quadrille.experiments.predict.training_step import TrainingStep
 from quadrille.experiments.rank.analytical import ranked
 from quadrille.experiments.rank.answer import write_answer
-from quadrille.experiments.rank.command_of_fastest import simulate_command
+from quadrille.experiments.rank.configurations import Space
 from quadrille.experiments.rank.grids_report import RankAnswer, SimulatedGrid, answer_of, print_answer
-from quadrille.experiments.rank.question import Question, RankFlags, parse_question
-from quadrille.experiments.rank.ranking_page import lengths_of
-from quadrille.experiments.rank.schemes import rank_schemes, scheme_command
-from quadrille.experiments.rank.schemes_report import SchemesAnswer
+from quadrille.experiments.rank.question import Question
+from quadrille.experiments.rank.schemes import rank_schemes
+from quadrille.experiments.rank.schemes_report import SchemesAnswer, SimulatedConfiguration
 from quadrille.experiments.rank.schemes_report import print_answer as print_schemes
 from quadrille.experiments.rank.sharing import Crew, assemble
 from quadrille.experiments.rank.step import simulated_step
-from quadrille.experiments.words.machines import MachineWords
-from quadrille.experiments.words.runs import files_read
 from quadrille.runtime.host.console import remark_all
 
 
 def rank(
-    flags: RankFlags, on: MachineWords, *, json: str = "", command: Sequence[str] = ()
+    question: Question,
+    space: Space | None = None,
+    *,
+    destinations: Destinations | None = None,
+    command: Sequence[str] = (),
+    again: Callable[[SimulatedGrid | SimulatedConfiguration], str] = lambda _: "",
 ) -> RankAnswer | SchemesAnswer:
     """Ranks the grids, or the configurations of schemes, and on the first rank writes or prints what came out.
 
     Parameters
     ----------
-    json : a file, or `-` for stdout
+    space : schemes, pipelines, ZeRO stages and microbatches that are tried; None for the grids of the 4D algorithm
     command : the words of the command line, for provenance
+    again : gives the command that simulates the fastest, which is printed
 
     Raises
     ------
-    InputError : a flag, a model, a machine or a file that cannot be; no grid that fits
+    InputError : a file that cannot be written; no grid that fits
     """
-    Destinations(json=json).check(on.files | files_read(flags))
-    question = parse_question(flags, on)
+    to = destinations or Destinations()
+    to.check()
     crew = assemble()
-    if flags.of_schemes:
-        configured = rank_schemes(flags, question, crew)
+    if space is not None:
+        configured = rank_schemes(question, space, crew)
         if crew.is_root:
             remark_all(_remarks(question))
-            again = scheme_command(flags, on, configured.simulated[0])
-            write_answer(configured, json, command, lambda: print_schemes(configured, again))
+            write_answer(
+                configured, to.json, command, lambda: print_schemes(configured, again(configured.simulated[0]))
+            )
         return configured
     answer = _rank_grids(question, crew)
     if crew.is_root:
         remark_all(_remarks(question))
-        again = _grid_command(flags, on, answer.simulated[0])
-        write_answer(answer, json, command, lambda: print_answer(answer, again))
+        write_answer(answer, to.json, command, lambda: print_answer(answer, again(answer.simulated[0])))
     return answer
 
 
@@ -65,12 +68,6 @@ def _rank_grids(question: Question, crew: Crew) -> RankAnswer:
         return simulated_step(question, grids[place])
 
     return answer_of(question, found, crew.share(simulated, range(len(grids)), "grids simulated"))
-
-
-def _grid_command(flags: RankFlags, on: MachineWords, best: SimulatedGrid) -> str:
-    """The command that simulates a grid."""
-    even = best.shards == "even"
-    return simulate_command(flags.in_full, on, lengths_of(best.grid), ",".join(best.order), even_shards=even)
 
 
 def _remarks(question: Question) -> list[str]:

@@ -1,14 +1,11 @@
-"""What is predicted at one point of a sweep: flags in, an answer out, or the reason why there is none.
+"""What a sweep predicts at one point: a point in, an answer out, or the reason why there is none.
 
-A sweep asks a `Question`, any function from what was asked at a point to an
-answer, so that what is swept need not be a multiplication.
-
-With `--best-grid` all grids of the number of ranks are ranked by the closed form
+Of the best grid all grids of the number of ranks are ranked by the closed form
 of `quadrille.experiments.predict`, and of those that fit in memory the first few are
 simulated: the fastest of these is the answer.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 from quadrille.algorithms.errors import InputError, QuadrilleError
@@ -20,44 +17,42 @@ from quadrille.experiments.compare.attribution import ON_COMPUTE_LANE, charged_s
 from quadrille.experiments.predict.predict import order_on, predicted
 from quadrille.experiments.predict.prepared import Prepared, prepare
 from quadrille.experiments.sweep.outcomes import SweepAnswer, Trained
-from quadrille.experiments.sweep.points import Asked, machine_of
+from quadrille.experiments.sweep.points import BestGrid, Impossible, OneCollective, OneGrid, SweepPoint
 from quadrille.experiments.sweep.training_step import trained_at
-from quadrille.experiments.words.experiment import experiment_of
-from quadrille.experiments.words.machines import with_default_dtype
-from quadrille.experiments.words.matmul import MatmulWords
-from quadrille.experiments.words.numbers import whole_number
 from quadrille.experiments.workloads.fullest_device import fullest_device
-from quadrille.experiments.workloads.grids import following
 from quadrille.experiments.workloads.matmul import MatmulExperiment
 from quadrille.experiments.workloads.training import TrainingExperiment
 from quadrille.experiments.workloads.training_figures import exposed_by_axis, iterations
 
-Question = Callable[[Asked], SweepAnswer]
-"""What is asked at every point; it gives a reason, and raises nothing, where the point cannot be."""
 
+def predicted_at(point: SweepPoint) -> SweepAnswer:
+    """The prediction at a point; it gives a reason, and raises nothing, where the point cannot be.
 
-def predicted_matmul(asked: Asked) -> SweepAnswer:
-    """The prediction of a multiplication, or of training steps.
-
-    >>> from quadrille.experiments.words.machines import MachineWords
-    >>> asked = Asked(flags=MatmulWords(matmul="64,64,64", grid="x=8"), on=MachineWords(machine="perlmutter"))
-    >>> predicted_matmul(asked).ranks, predicted_matmul(asked.given("algorithm", "cannon")).reason
-    (8, 'grid z=1, x=8 is not square: cannon takes z=q,x=q, that is 1, 4, 9, 16, … ranks a layer')
+    >>> from quadrille.algorithms.matmuls.matmul import Matmul
+    >>> from quadrille.topologies.find_machine import find_machine
+    >>> point = OneGrid(MatmulExperiment(Matmul(64, 64, 64), Grid(x=8)), find_machine("perlmutter"))
+    >>> predicted_at(point).ranks
+    8
     """
     try:
-        return _best_grid(asked) if asked.best_grid else _one_grid(asked)
+        match point:
+            case OneGrid():
+                return _one_grid(point)
+            case BestGrid():
+                return _best_grid(point)
+            case OneCollective():
+                from quadrille.experiments.sweep.collectives import predicted_collective
+
+                return predicted_collective(point)
+            case Impossible(reason):
+                return SweepAnswer(reason=reason)
     except QuadrilleError as error:
         return SweepAnswer(reason=str(error))
 
 
-def _one_grid(asked: Asked) -> SweepAnswer:
-    """The grid that was asked for, or that follows from the number of GPUs."""
-    flags = asked.flags
-    if asked.gpus:
-        flags = replace(flags, grid=str(following(flags.grid, whole_number(asked.gpus, "gpus"))))
-    experiment = experiment_of(with_default_dtype(flags, asked.on))
-    machine = machine_of(asked.on, experiment.grid.size)
-    order_found = None
+def _one_grid(point: OneGrid) -> SweepAnswer:
+    """The experiment on its own grid."""
+    experiment, machine, order_found = point.experiment, point.machine, None
     if experiment.execution.any_order:
         order = order_on(experiment, machine)
         experiment, order_found = order.laid_out(experiment), str(order.ranked[0])
@@ -65,7 +60,7 @@ def _one_grid(asked: Asked) -> SweepAnswer:
     return _answer(prepared, predicted(prepared)[0], order_found=order_found)
 
 
-def _best_grid(asked: Asked) -> SweepAnswer:
+def _best_grid(point: BestGrid) -> SweepAnswer:
     """The fastest of the grids that the closed form ranks first.
 
     Raises
@@ -74,15 +69,13 @@ def _best_grid(asked: Asked) -> SweepAnswer:
     """
     from quadrille.experiments.predict.matmul_grids import rank_grids  # brings the simulator along
 
-    gpus = whole_number(asked.gpus, "gpus")
-    one = experiment_of(replace(asked.flags, grid=MatmulWords().grid))
+    one, gpus, machine = point.experiment, point.gpus, point.machine
     if not isinstance(one, MatmulExperiment):
         from quadrille.experiments.sweep.best_step import best_step
 
-        return best_step(asked)
-    machine = machine_of(asked.on, gpus)
-    # The order of `axes:` says which ranks share a place, not how many: any grid of so many ranks tells.
-    placed = fullest_device(machine, gpus, one.execution.placement, Grid(x=gpus))
+        return best_step(point)
+    # The order of `axes:` says which ranks share a device, not how many: any grid of so many ranks tells.
+    device = fullest_device(machine, gpus, one.execution.placement, Grid(x=gpus))
     ranked = rank_grids(
         one.problem,
         [find_algorithm(one.algorithm)],
@@ -95,11 +88,11 @@ def _best_grid(asked: Asked) -> SweepAnswer:
     )
     if not ranked:
         raise InputError(f"{one.algorithm} has no grid of {gpus} ranks")
-    fitting = [grid for grid in ranked if placed.fits(machine, grid.peak_bytes)]
+    fitting = [grid for grid in ranked if device.fits(machine, grid.peak_bytes)]
     if not fitting:
-        least = placed.ranks * min(grid.peak_bytes for grid in ranked)
+        least = device.ranks * min(grid.peak_bytes for grid in ranked)
         raise InputError(f"no grid fits: {format_bytes(least)} at least of {format_bytes(machine.device.memory_bytes)}")
-    tried = [prepare(replace(one, grid=grid.grid), machine) for grid in fitting[: asked.top]]
+    tried = [prepare(replace(one, grid=grid.grid), machine) for grid in fitting[: point.top]]
     records = [(prepared, predicted(prepared)[0]) for prepared in tried]
     prepared, fastest = min(records, key=lambda pair: pair[1].seconds)
     return _answer(prepared, fastest, grids=len(ranked), simulated=len(tried))

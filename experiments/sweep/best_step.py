@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.schedule.grid import Axis, Grid, parse_order
+from quadrille.algorithms.schedule.grid import Axis, Grid
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.units import format_bytes, format_seconds
 from quadrille.experiments.predict.closed_form import Yardstick
@@ -34,11 +34,8 @@ from quadrille.experiments.predict.depths import FEW, depths_of, straight
 from quadrille.experiments.predict.training_step import TrainingStep, of_layers, simulated_step
 from quadrille.experiments.sweep.outcomes import SweepAnswer
 from quadrille.experiments.sweep.patience import TooLong, patience
-from quadrille.experiments.sweep.points import Asked, machine_of
+from quadrille.experiments.sweep.points import BestGrid
 from quadrille.experiments.sweep.training_step import answer_of
-from quadrille.experiments.words.machines import with_default_dtype
-from quadrille.experiments.words.numbers import whole_number
-from quadrille.experiments.words.training import TrainingWords, parse_training
 from quadrille.experiments.workloads.fullest_device import FullestDevice, fullest_device
 from quadrille.experiments.workloads.grids import factorisations
 from quadrille.experiments.workloads.training import TrainingExperiment
@@ -65,89 +62,89 @@ class RankedStep:
     peak_bytes: int
 
 
-def best_step(asked: Asked, machine: Machine | None = None) -> SweepAnswer:
+def best_step(point: BestGrid) -> SweepAnswer:
     """The fastest of the grids that the closed form ranks first.
-
-    Parameters
-    ----------
-    machine : where it is none that flags name
 
     Raises
     ------
     InputError : a model or a machine that cannot be; no grid of the scheme's form on which the model fits
     """
-    gpus = whole_number(asked.gpus, "gpus")
-    assert isinstance(asked.flags, TrainingWords)
-    flags = with_default_dtype(replace(asked.flags, grid="x=1"), asked.on)
-    assert isinstance(flags, TrainingWords)
-    machine = machine or machine_of(asked.on, gpus)
-    ranked = ranked_steps(flags, gpus, machine)
-    found: list[tuple[TrainingStep, RankedStep]] = []
+    machine, scheme = point.machine, point.experiment.name
+    assert isinstance(point.experiment, TrainingExperiment)
+    ranked = ranked_steps(point.experiment, point.gpus, machine)
+    simulated: list[tuple[TrainingStep, RankedStep]] = []
     left_out: list[str] = []
-    for one in ranked[: asked.top]:
+    for one in ranked[: point.top]:
         try:
-            with patience(asked.most_seconds):
+            with patience(point.most_seconds):
                 step = simulated_step(one.experiment, machine, depths=depths_of(one.experiment.execution))
-            found.append((step, one))
+            simulated.append((step, one))
         except TooLong as error:
             grid, closed = one.experiment.grid, format_seconds(one.closed_form_seconds)
-            left_out.append(f"{flags.scheme} on {grid} is left out ({closed} by the closed form): {error}")
-    if not found:
+            left_out.append(f"{scheme} on {grid} is left out ({closed} by the closed form): {error}")
+    if not simulated:
         raise InputError("; ".join(left_out))
-    step, fastest = min(found, key=lambda pair: pair[0].seconds)
+    step, fastest = min(simulated, key=lambda pair: pair[0].seconds)
     answer = answer_of(
         fastest.experiment, machine, step, fastest.peak_bytes, closed_form_seconds=fastest.closed_form_seconds
     )
     return msgspec.structs.replace(
-        answer, grids=len(ranked), simulated=len(found), remarks=(*answer.remarks, *left_out)
+        answer, grids=len(ranked), simulated=len(simulated), remarks=(*answer.remarks, *left_out)
     )
 
 
-def ranked_steps(flags: TrainingWords, gpus: int, machine: Machine) -> list[RankedStep]:
+def ranked_steps(experiment: TrainingExperiment, gpus: int, machine: Machine) -> list[RankedStep]:
     """Every grid of the scheme's form on which the model fits, the fastest by the closed form first.
+
+    Parameters
+    ----------
+    experiment : the step on any grid, whose order of axes all have; its microbatch, or None for the largest that fits
 
     Raises
     ------
     InputError : none is left, with the reason
     """
-    one = parse_training(flags)
-    # The order of `axes:` says which ranks share a place, not how many: any grid of so many ranks tells.
-    placed = fullest_device(machine, gpus, one.execution.placement, Grid(x=gpus))
-    yardstick = Yardstick(machine, one.dtype, gpus, one.execution.choices, one.execution.threads)
+    execution = experiment.execution
+    # The order of `axes:` says which ranks share a device, not how many: any grid of so many ranks tells.
+    device = fullest_device(machine, gpus, execution.placement, Grid(x=gpus))
+    yardstick = Yardstick(machine, experiment.dtype, gpus, execution.choices, execution.threads)
     least: int | None = None
-    reason = f"scheme {flags.scheme} has no grid of its form of {gpus} ranks"
+    reason = f"scheme {experiment.name} has no grid of its form of {gpus} ranks"
     ranked: list[RankedStep] = []
-    for grids in _by_width(step_grids(one, gpus, flags.order), machine):
+    for grids in _by_width(step_grids(experiment, gpus), machine):
         if ranked:
             break
         for grid in grids:
             try:
-                sized, peak_bytes = _fitting(replace(one, grid=grid), machine, placed, chosen=bool(flags.micro_batch))
+                sized, peak_bytes = _fitting(replace(experiment, grid=grid), machine, device)
             except InputError as error:
                 reason = str(error)
                 continue
-            if placed.fits(machine, peak_bytes):
+            if device.fits(machine, peak_bytes):
                 ranked.append(RankedStep(sized, _closed_form(sized, yardstick), peak_bytes))
             else:
                 least = min(peak_bytes, least or peak_bytes)
     if not ranked and least is not None:
         held = machine.device.memory_bytes
-        reason = f"no grid fits: {format_bytes(placed.ranks * least)} at least of {format_bytes(held)}"
+        reason = f"no grid fits: {format_bytes(device.ranks * least)} at least of {format_bytes(held)}"
     if not ranked:
         raise InputError(reason)
-    return sorted(ranked, key=lambda found: float(f"{found.closed_form_seconds:.9e}"))
+    return sorted(ranked, key=lambda one: float(f"{one.closed_form_seconds:.9e}"))
 
 
-def step_grids(experiment: TrainingExperiment, gpus: int, order: str) -> Iterator[Grid]:
-    """The grids of the scheme's form.
+def step_grids(experiment: TrainingExperiment, gpus: int) -> Iterator[Grid]:
+    """The grids of the scheme's form, their axes in the order of the experiment's grid.
 
-    >>> one = parse_training(TrainingWords(gpt="tiny", batch="8", scheme="optimus"))
-    >>> [str(grid) for grid in step_grids(one, 16, "x,y,z,data")]
+    >>> from quadrille.algorithms.training.gpt import gpt_of
+    >>> from quadrille.algorithms.training.models import SHAPES
+    >>> from quadrille.algorithms.training.schemes import find_scheme
+    >>> tiny = TrainingExperiment(gpt_of(SHAPES["tiny"], 8), scheme=find_scheme("optimus"))
+    >>> [str(grid) for grid in step_grids(tiny, 16)]
     ['z=4,x=4', 'data=4,z=2,x=2']
     """
-    form, ordered = FORMS[experiment.scheme.name], parse_order(order)
+    form = FORMS[experiment.scheme.name]
     for lengths in factorisations(gpus, len(LOOKED_FOR)):
-        grid = Grid(**dict(zip(LOOKED_FOR, lengths, strict=True)), order=ordered)
+        grid = Grid(**dict(zip(LOOKED_FOR, lengths, strict=True)), order=experiment.grid.order)
         try:
             experiment.scheme.check(grid)
         except InputError:
@@ -167,17 +164,15 @@ def _by_width(grids: Iterable[Grid], machine: Machine) -> tuple[list[Grid], list
     return found
 
 
-def _fitting(
-    experiment: TrainingExperiment, machine: Machine, placed: FullestDevice, *, chosen: bool
-) -> tuple[TrainingExperiment, int]:
+def _fitting(experiment: TrainingExperiment, machine: Machine, device: FullestDevice) -> tuple[TrainingExperiment, int]:
     """The experiment with the largest microbatch that fits, or the smallest, and what the fullest rank then keeps."""
-    if chosen or not isinstance(experiment.problem, Gpt):
+    if not isinstance(experiment.problem, Gpt) or experiment.problem.micro_batch is not None:
         return experiment, experiment_peak_bytes(experiment)
     problem, cuts = experiment.problem, experiment.grid.data * experiment.grid.z
     sequences = problem.batch // cuts if problem.batch % cuts == 0 else 0
     peak_bytes = experiment_peak_bytes(experiment)
     for micro_batch in (size for size in range(sequences // 2, 0, -1) if sequences % size == 0):
-        if placed.fits(machine, peak_bytes):
+        if device.fits(machine, peak_bytes):
             break
         smaller = replace(experiment, problem=replace(problem, micro_batch=micro_batch))
         try:

@@ -1,34 +1,28 @@
-"""What is predicted of a collective at one point of a sweep."""
+"""What a sweep keeps of the prediction of a collective."""
 
-from dataclasses import replace
-
-from quadrille.algorithms.errors import InputError, QuadrilleError
 from quadrille.experiments.network.collective import predict_collective
 from quadrille.experiments.network.collective_command import remarks
-from quadrille.experiments.network.collective_flags import parse_question
-from quadrille.experiments.network.machine_of_size import collective_machine
 from quadrille.experiments.sweep.outcomes import Carried, SweepAnswer
-from quadrille.experiments.sweep.points import Asked
+from quadrille.experiments.sweep.points import OneCollective
+from quadrille.simulator.machine.network import network_of
 
 
-def predicted_collective(asked: Asked) -> SweepAnswer:
+def predicted_collective(point: OneCollective) -> SweepAnswer:
     """The prediction of a collective, as `quadrille collective` makes it.
 
-    >>> from quadrille.experiments.words.machines import MachineWords
-    >>> from quadrille.experiments.network.collective_flags import CollectiveFlags
-    >>> gather = CollectiveFlags(kind="all-gather", bytes="1MiB", group="4")
-    >>> asked = Asked(collective=gather, on=MachineWords(machine="perlmutter"), gpus="16")
-    >>> predicted_collective(asked).ranks, predicted_collective(asked.given("group", "17")).reason
-    (4, '--group 17 with --stride 1: needs 17 GPUs, and there are 16')
+    >>> from quadrille.experiments.network.question import Question
+    >>> from quadrille.topologies.find_machine import find_machine
+    >>> gather = Question(kind="all_gather", bytes=1 << 20, gpus=16, group=4)
+    >>> predicted_collective(OneCollective(gather, find_machine("perlmutter", gpus=16))).ranks
+    4
+
+    Raises
+    ------
+    InputError : a collective that cannot be on the machine
     """
-    if asked.collective is None:
-        raise InputError("no collective is asked for")
-    try:
-        machine, net = collective_machine(asked.on, asked.gpus)
-        question = parse_question(replace(asked.collective, gpus=asked.gpus), net.place_count)
-        made = predict_collective(question, machine, net=net)
-    except QuadrilleError as error:
-        return SweepAnswer(reason=str(error))
+    question, machine = point.question, point.machine
+    net = network_of(machine)
+    made = predict_collective(question, machine, net=net)
     busiest = made.bottlenecks[0] if made.bottlenecks else None
     return SweepAnswer(
         ranks=question.gpus if question.concurrent == "all" else question.group,

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 from quadrille.experiments.output.pictures import write_figure
 from quadrille.experiments.sweep.outcomes import Sweep, SweepRow
-from quadrille.experiments.sweep.points import Varied
 from quadrille.experiments.sweep.report import short_keys
+from quadrille.experiments.sweep.varied import Varied
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

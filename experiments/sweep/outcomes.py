@@ -9,7 +9,7 @@ from msgspec import Meta
 from quadrille.algorithms.formats.record import PathPart
 from quadrille.algorithms.provenance import Provenance
 from quadrille.algorithms.schedule.grid import DEFAULT_ORDER, Axis, Grid
-from quadrille.experiments.sweep.points import KIND
+from quadrille.experiments.sweep.varied import KIND
 
 SCHEMA = "quadrille/sweep/1"
 

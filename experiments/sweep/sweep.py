@@ -1,7 +1,6 @@
-"""`quadrille sweep`: one prediction at every combination of the values of some flags.
+"""A sweep: one answer at every one of many points, as a table, JSON, CSV and a figure.
 
-All that can be refused is refused before the first point runs; a point that
-cannot be is a row with the reason.  Points run one after the other, or on
+A point that cannot be is a row with the reason.  Points are answered one after the other, or on
 several processes.  Where a sweep ends early (Ctrl-C, a fault of ours) the CSV
 and the JSON that were asked for are written first, each whole: they have a row
 for every point, and those that were not reached say so.
@@ -9,100 +8,94 @@ for every point, and those that were not reached say so.
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
 
 from quadrille.algorithms.errors import InputError, RunError
 from quadrille.algorithms.formats import files
 from quadrille.algorithms.provenance import provenance
 from quadrille.experiments.output.destinations import Destinations
 from quadrille.experiments.output.tables import print_tables
-from quadrille.experiments.sweep.answers import Question, predicted_matmul
-from quadrille.experiments.sweep.checks import check
-from quadrille.experiments.sweep.collectives import predicted_collective
-from quadrille.experiments.sweep.figure import draw
 from quadrille.experiments.sweep.outcomes import Sweep, SweepAnswer, rows_of
-from quadrille.experiments.sweep.points import KIND, Asked, Varied, parse_varied, points
 from quadrille.experiments.sweep.report import reason_lines, sweep_table, write_files
-from quadrille.experiments.words.experiment import own_flags
-from quadrille.experiments.words.runs import files_read
+from quadrille.experiments.sweep.varied import Varied
 from quadrille.runtime.host.console import remark, remark_all
 
+Point = TypeVar("Point")
 NOT_REACHED = SweepAnswer(reason="not reached: the sweep was interrupted")
 QUIET_SECONDS = 5.0
 """Between two lines of progress."""
 MOST_REMARKS = 8
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Common:
+    """What all points of a sweep have in common, for its report.
+
+    Parameters
+    ----------
+    flags : the words of the base point, by flag
+    varied : the keys that differ between points, with their values
+    best_grid : whether the best grid is looked for at every point
+    command : the words of the command line, for provenance
+    """
+
+    flags: Mapping[str, str | tuple[str, ...]] = field(default_factory=dict)
+    varied: Sequence[Varied] = ()
+    best_grid: bool = False
+    command: Sequence[str] = ()
+
+
 def sweep(
-    base: Asked,
-    vary: Sequence[str],
+    points: Sequence[tuple[dict[str, str], Point]],
+    common: Common,
+    destinations: Destinations | None = None,
     *,
-    json: str = "",
-    csv: str = "",
-    plot: str = "",
     jobs: int = 1,
-    question: Question | None = None,
-    command: Sequence[str] = (),
+    question: Callable[[Point], SweepAnswer],
 ) -> Sweep:
     """Asks the question at every point, prints the table, and writes what is asked for.
 
     Parameters
     ----------
-    base : what all points have in common
-    vary : each `KEY=VALUE,…`, as `quadrille.experiments.sweep.points` says
-    json, csv : files, or `-` for stdout, and then no table
-    plot : a file for the figure (png, svg, pdf)
+    points : the value of each key at every point, and what is asked there
+    destinations : files of JSON, CSV and figure, or `-` for stdout, and then no table
     jobs : processes that share the points
-    question : what is asked at each; by default for the prediction of the multiplication or collective
-    command : the words of the command line, for provenance
+    question : gives the answer at a point, such as `predicted_at`
 
     Raises
     ------
-    InputError : what can never be, at any point; a file that cannot be written
+    InputError : no point can be; a file that cannot be written
     """
-    varied = parse_varied(vary, base.keys)
-    Destinations(json=json, csv=csv, plot=plot).check(_files_read(base, varied))
-    check(base, varied)
-    asked = list(points(base, varied))
-    answers = [NOT_REACHED] * len(asked)
-    question = question or (predicted_matmul if base.collective is None else predicted_collective)
+    to = destinations or Destinations()
+    answers = [NOT_REACHED] * len(points)
     try:
-        for place, answer in with_progress(answered([one for _, one in asked], question, jobs), len(asked)):
+        for place, answer in with_progress(answered([one for _, one in points], question, jobs), len(points)):
             answers[place] = answer
     except BaseException:
         if any(answer.seconds is not None for answer in answers):
-            write_files(_found(base, varied, asked, answers, command), json, csv)
+            write_files(_swept(points, common, answers), to.json, to.csv)
         raise
-    found = _found(base, varied, asked, answers, command)
-    if found.baseline is None:
-        raise InputError(f"none of the {len(asked)} points can be; the first: {answers[0].reason}")
-    write_files(found, json, csv)
-    if plot:
-        draw(found, varied, plot)
-    if files.STDOUT not in (json, csv):
-        print_tables(sweep_table(found))
-        for line in reason_lines(found):
+    swept = _swept(points, common, answers)
+    if swept.baseline is None:
+        raise InputError(f"none of the {len(points)} points can be; the first: {answers[0].reason}")
+    write_files(swept, to.json, to.csv)
+    if to.plot:
+        from quadrille.experiments.sweep.figure import draw
+
+        draw(swept, common.varied, to.plot)
+    if files.STDOUT not in (to.json, to.csv):
+        print_tables(sweep_table(swept))
+        for line in reason_lines(swept):
             print(line)
-    remark_all(_remarks(answers, found))
-    return found
+    remark_all(_remarks(answers, swept))
+    return swept
 
 
-def _files_read(base: Asked, varied: Sequence[Varied]) -> dict[str, str]:
-    """The files that points read, by the flag or the value that names them."""
-    read = _read_at(base)
-    for one in varied:
-        for value in one.values:
-            at_value = _read_at(base.given(one.key, value))
-            read |= {f"--vary {one.key}={value}": path for path in at_value.values() if path == value}
-    return read
-
-
-def _read_at(asked: Asked) -> dict[str, str]:
-    return asked.on.files | files_read(asked.collective or asked.flags)
-
-
-def answered(asked: Sequence[Asked], question: Question, jobs: int = 1) -> Iterator[tuple[int, SweepAnswer]]:
+def answered(
+    asked: Sequence[Point], question: Callable[[Point], SweepAnswer], jobs: int = 1
+) -> Iterator[tuple[int, SweepAnswer]]:
     """Place and answer of every point, as they are found.
 
     Raises
@@ -149,31 +142,16 @@ def with_progress(found: Iterable[tuple[int, SweepAnswer]], count: int) -> Itera
             remark(f"{done} of {count} points{refused}")
 
 
-def _found(
-    base: Asked,
-    varied: Sequence[Varied],
-    asked: Sequence[tuple[dict[str, str], Asked]],
-    answers: Sequence[SweepAnswer],
-    command: Sequence[str],
-) -> Sweep:
-    rows, baseline = rows_of([(point, answer) for (point, _), answer in zip(asked, answers, strict=True)])
-    flags = {"gpus": base.gpus, **_typed(base), **asdict(base.on)}
+def _swept(points: Sequence[tuple[dict[str, str], Point]], common: Common, answers: Sequence[SweepAnswer]) -> Sweep:
+    rows, baseline = rows_of([(labels, answer) for (labels, _), answer in zip(points, answers, strict=True)])
     return Sweep(
-        flags={flag: value for flag, value in flags.items() if value},
-        varied={one.key: one.values for one in varied},
-        best_grid=base.best_grid,
+        flags={flag: value for flag, value in common.flags.items() if value},
+        varied={one.key: one.values for one in common.varied},
+        best_grid=common.best_grid,
         rows=rows,
         baseline=baseline,
-        provenance=provenance(command),
+        provenance=provenance(common.command),
     )
-
-
-def _typed(base: Asked) -> dict[str, str]:
-    """The flags of the multiplication, the training steps or the collective, by their names on the command line."""
-    if base.collective is None:
-        return own_flags(base.flags)
-    flags = asdict(base.collective)
-    return {KIND: flags.pop("kind"), **{name: value for name, value in flags.items() if name != "gpus"}}
 
 
 def _remarks(answers: Sequence[SweepAnswer], found: Sweep) -> Iterator[str]:

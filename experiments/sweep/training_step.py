@@ -1,46 +1,40 @@
 """A training step at one point of a sweep: the grid that was asked for, simulated by a few of its layers."""
 
-from dataclasses import replace
-
 from quadrille.algorithms.errors import InputError, QuadrilleError
 from quadrille.algorithms.schedule.grid import Axis
 from quadrille.experiments.predict.depths import depths_of
 from quadrille.experiments.predict.training_step import TrainingStep, simulated_step
 from quadrille.experiments.sweep.outcomes import SweepAnswer, Trained
 from quadrille.experiments.sweep.patience import patience
-from quadrille.experiments.sweep.points import Asked, machine_of
-from quadrille.experiments.words.experiment import experiment_of
-from quadrille.experiments.words.machines import with_default_dtype
-from quadrille.experiments.words.numbers import whole_number
+from quadrille.experiments.sweep.points import Impossible, OneGrid
 from quadrille.experiments.workloads.fullest_device import fullest_device
-from quadrille.experiments.workloads.grids import following
 from quadrille.experiments.workloads.training import TrainingExperiment
 from quadrille.experiments.workloads.training_figures import experiment_peak_bytes, rates
 from quadrille.topologies.machines.machine import Machine
 
 
-def predicted_step(asked: Asked) -> SweepAnswer:
-    """The prediction of a training step on the grid that was asked for.
+def predicted_step(point: OneGrid | Impossible) -> SweepAnswer:
+    """The prediction of a training step on its grid, by a few of its layers.
 
-    >>> from quadrille.experiments.words.machines import MachineWords
-    >>> from quadrille.experiments.words.training import TrainingWords
-    >>> flags = TrainingWords(gpt="tiny", batch="8", grid="x=2,z=4")
-    >>> predicted_step(Asked(flags=flags, on=MachineWords(machine="perlmutter"))).trained.layers_simulated
+    >>> from quadrille.algorithms.schedule.grid import Grid
+    >>> from quadrille.algorithms.training.gpt import gpt_of
+    >>> from quadrille.algorithms.training.models import SHAPES
+    >>> from quadrille.topologies.find_machine import find_machine
+    >>> tiny = TrainingExperiment(gpt_of(SHAPES["tiny"], 8), Grid(x=2, z=4))
+    >>> predicted_step(OneGrid(tiny, find_machine("perlmutter"))).trained.layers_simulated
     2
     """
-    flags = asked.flags
+    if isinstance(point, Impossible):
+        return SweepAnswer(reason=point.reason)
+    experiment, machine = point.experiment, point.machine
     try:
-        if asked.gpus:
-            flags = replace(flags, grid=str(following(flags.grid, whole_number(asked.gpus, "gpus"))))
-        experiment = experiment_of(with_default_dtype(flags, asked.on))
         if not isinstance(experiment, TrainingExperiment):
             raise InputError(f"a training step is asked for, not a {experiment.name} multiplication")
-        machine = machine_of(asked.on, experiment.grid.size)
-        with patience(asked.most_seconds):
+        with patience(point.most_seconds):
             step = simulated_step(experiment, machine, depths=depths_of(experiment.execution))
+        return answer_of(experiment, machine, step, experiment_peak_bytes(experiment))
     except QuadrilleError as error:
         return SweepAnswer(reason=str(error))
-    return answer_of(experiment, machine, step, experiment_peak_bytes(experiment))
 
 
 def answer_of(

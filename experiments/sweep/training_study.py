@@ -10,33 +10,41 @@ from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from quadrille.algorithms.collectives.choices import Choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats import files
+from quadrille.algorithms.passes.overlap import OVERLAPS
 from quadrille.algorithms.provenance import Provenance, provenance
+from quadrille.algorithms.schedule.grid import Axis, Grid
+from quadrille.algorithms.schedule.tensors import DType
+from quadrille.algorithms.training.adam import Adam, default_rate
+from quadrille.algorithms.training.gpt import Gpt, gpt_of
+from quadrille.algorithms.training.model_files import find_shape
+from quadrille.algorithms.training.schemes import find_scheme
 from quadrille.algorithms.units import format_bytes, format_seconds
 from quadrille.experiments.output.destinations import Destinations
 from quadrille.experiments.output.tables import UNKNOWN, percent, print_tables
-from quadrille.experiments.sweep.answers import Question
 from quadrille.experiments.sweep.outcomes import SweepAnswer, SweepRow, rows_of
-from quadrille.experiments.sweep.points import Asked, machine_of
+from quadrille.experiments.sweep.points import BestGrid, Impossible, OneGrid, SweepPoint
 from quadrille.experiments.sweep.sweep import NOT_REACHED, answered, with_progress
-from quadrille.experiments.words.machines import MachineWords
-from quadrille.experiments.words.matmul import MatmulWords
-from quadrille.experiments.words.training import TrainingWords, parse_training
+from quadrille.experiments.workloads.execution_options import ExecutionOptions
+from quadrille.experiments.workloads.training import TrainingExperiment
 from quadrille.runtime.host.console import remark, remark_all
+from quadrille.topologies.find_machine import find_machine
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import Group
 
+Asked = TypeVar("Asked")
 SCHEMA = "quadrille/findings/1"
 WIDTH = 120
-Point = tuple[dict[str, str], Asked]
-ALL_OVERLAPS = "oar,ors,oag"
+Point = tuple[dict[str, str], SweepPoint]
+ALL_OVERLAPS = ",".join(OVERLAPS)
 
 
 class Findings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -84,24 +92,30 @@ class Asking:
         command = ["quadrille", "study", study, "--jobs", str(jobs), "--most-seconds", str(most_seconds)]
         return cls(jobs=jobs, most_seconds=most_seconds, json=str(answer), plot=str(figure), command=command)
 
-    def search(self, gpt: str, batch: int, gpus: int, on: MachineWords, *, scheme: str = "4d") -> Asked:
-        """The best grid of a scheme, with all overlaps and full recomputation."""
-        return Asked(
-            flags=TrainingWords(
-                gpt=gpt,
-                batch=str(batch),
-                scheme=scheme,
-                recompute="full",
-                dtype="",
-                overlap=ALL_OVERLAPS,
-                collectives="library",
-            ),
-            on=on,
-            gpus=str(gpus),
-            best_grid=True,
-            top=self.top,
-            most_seconds=self.most_seconds,
-        )
+    def search(
+        self, gpt: str, batch: int, gpus: int, machine: str, *, settings: Sequence[str] = (), scheme: str = "4d"
+    ) -> BestGrid | Impossible:
+        """The best grid of a scheme, with all overlaps and full recomputation.
+
+        Parameters
+        ----------
+        gpt, machine : names
+        settings : what-if changes of the machine
+
+        Raises
+        ------
+        InputError : an unknown model, scheme or machine
+        """
+        shape, speeds = find_shape(gpt), find_machine(machine).device.peak_flops_per_second
+        dtype: DType = "bfloat16" if "bfloat16" in speeds else "float32"
+        problem = gpt_of(shape, batch, dtype=dtype, recompute="full", adam=Adam(rate=default_rate(shape.hidden)))
+        execution = ExecutionOptions(overlaps=frozenset(OVERLAPS), choices=Choices("library"))
+        experiment = TrainingExperiment(problem, Grid(), find_scheme(scheme), execution, shape)
+        try:
+            sized = find_machine(machine, settings, gpus=gpus)
+        except InputError as error:
+            return Impossible(str(error))
+        return BestGrid(experiment, gpus, sized, self.top, self.most_seconds)
 
     def check(self) -> None:
         """Refuse, before anything runs, what could not be written.
@@ -122,16 +136,10 @@ class Shown:
     figure: Callable[[Sequence[SweepRow]], "Figure"]
 
 
-def asked_at(points: Sequence[Point], question: Question, jobs: int = 1) -> list[SweepAnswer]:
-    """The answers at all points, in their order; after Ctrl-C, those that were reached.
-
-    Raises
-    ------
-    InputError : a model, a scheme or a machine that cannot be, at any point, before any is answered
-    """
-    for _, one in points:
-        machine_of(one.on)
-        parse_training(replace(as_training(one.flags), grid=MatmulWords().grid))
+def asked_at(
+    points: Sequence[tuple[dict[str, str], Asked]], question: Callable[[Asked], SweepAnswer], jobs: int = 1
+) -> list[SweepAnswer]:
+    """The answers at all points, in their order; after Ctrl-C, those that were reached."""
     answers = [NOT_REACHED] * len(points)
     try:
         for place, answer in with_progress(answered([one for _, one in points], question, jobs), len(points)):
@@ -141,10 +149,24 @@ def asked_at(points: Sequence[Point], question: Question, jobs: int = 1) -> list
     return answers
 
 
-def as_training(flags: MatmulWords) -> TrainingWords:
-    """The flags of a study of training steps, which has no others."""
-    assert isinstance(flags, TrainingWords)
-    return flags
+def on_grid(
+    search: BestGrid | Impossible, answer: SweepAnswer, order: tuple[Axis, ...] | None = None
+) -> OneGrid | Impossible:
+    """The experiment of a search on the grid that was found, with its microbatch.
+
+    Parameters
+    ----------
+    order : another order of the axes in ranks, the fastest first
+    """
+    if isinstance(search, Impossible):
+        return search
+    assert answer.grid_lengths is not None
+    assert answer.trained is not None
+    assert isinstance(search.experiment, TrainingExperiment)
+    assert isinstance(search.experiment.problem, Gpt)
+    problem = replace(search.experiment.problem, micro_batch=answer.trained.micro_batch)
+    grid = Grid(**answer.grid_lengths, order=order or search.experiment.grid.order)
+    return OneGrid(replace(search.experiment, problem=problem, grid=grid), search.machine, search.most_seconds)
 
 
 def conclude(

@@ -1,13 +1,10 @@
-"""All grids of a number of ranks: every way to share it out over the axes of an algorithm; or the one that follows."""
+"""All grids of a number of ranks: every way to share it out over the axes of an algorithm."""
 
 from collections.abc import Iterator
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.matmuls.catalogue import Algorithm
-from quadrille.algorithms.schedule.grid import AXES, DEFAULT_ORDER, Axis, Grid, parse_grid
-
-FOLLOWS = "*"
-"""The length of the axis that follows from the number of GPUs, in a grid."""
+from quadrille.algorithms.schedule.grid import AXES, DEFAULT_ORDER, Axis, Grid
 
 
 def factorisations(number: int, parts: int) -> Iterator[tuple[int, ...]]:
@@ -63,20 +60,3 @@ def _runs(algorithm: Algorithm, grid: Grid) -> bool:
     except InputError:
         return False
     return True
-
-
-def following(text: str, gpus: int, order: tuple[Axis, ...] = DEFAULT_ORDER) -> Grid:
-    """The grid of so many ranks whose one length `*` follows from the others.
-
-    >>> str(following("data=*,x=4", 64))
-    'data=16,x=4'
-
-    Raises
-    ------
-    InputError : a number of GPUs that the other lengths do not divide
-    """
-    others = parse_grid(text.replace(FOLLOWS, "1"), order).size
-    if gpus % others:
-        count = f"{gpus} GPU{'s' if gpus > 1 else ''}"
-        raise InputError(f"grid {text!r}: {count} cannot be shared out over groups of {others}, its other lengths")
-    return parse_grid(text.replace(FOLLOWS, str(gpus // others)), order)

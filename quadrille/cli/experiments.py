@@ -43,8 +43,8 @@ from quadrille.cli.options import (
 if TYPE_CHECKING:
     from quadrille.algorithms.formats.record import AskedGranularity
     from quadrille.algorithms.matmuls.matmul import Operand
+    from quadrille.cli.words.matmul import MatmulWords
     from quadrille.experiments.output.destinations import Destinations
-    from quadrille.experiments.words.matmul import MatmulWords
     from quadrille.experiments.workloads.run_options import RunOptions
 
 
@@ -57,7 +57,7 @@ def words_on_gpus(context: click.Context, given: dict[str, Any]) -> "MatmulWords
     import os
 
     from quadrille.cli.root_rank import is_first
-    from quadrille.experiments.words.gpus import idle_gpus, on_gpus
+    from quadrille.cli.words.gpus import idle_gpus, on_gpus
     from quadrille.runtime.host.console import remark
 
     on = machine_words(given)
@@ -93,7 +93,7 @@ not changed by it; `run` checks the machine and names it in its record.
 
 def run_options(given: dict[str, Any]) -> "RunOptions":
     """The run options that the flags name."""
-    from quadrille.experiments.words.runs import RunWords, parse_run
+    from quadrille.cli.words.runs import RunWords, parse_run
 
     inputs = {"A": given["a"], "B": given["b"], "dC": given["dc"]}
     outputs = {"C": given["c"], "dA": given["da"], "dB": given["db"]}
@@ -103,8 +103,8 @@ def run_options(given: dict[str, Any]) -> "RunOptions":
 def destinations(given: dict[str, Any], words: "MatmulWords", ranks: int) -> "Destinations":
     """The files that the flags name for results, beside those that are read."""
     from quadrille.algorithms.errors import InputError
+    from quadrille.cli.words.runs import files_read, parse_ranks
     from quadrille.experiments.output.destinations import Destinations
-    from quadrille.experiments.words.runs import files_read, parse_ranks
 
     paths = taken(given, DESTINATIONS)
     text = paths.pop("ranks")
@@ -124,8 +124,8 @@ def run(context: click.Context, **given: Any) -> None:
     import os
 
     from quadrille.cli.root_rank import is_first
+    from quadrille.cli.words.experiment import experiment_of
     from quadrille.experiments.measure.run import run as measure
-    from quadrille.experiments.words.experiment import experiment_of
 
     asked_granularity(given)
     words = words_on_gpus(context, given)
@@ -134,7 +134,7 @@ def run(context: click.Context, **given: Any) -> None:
     written = destinations(given, words, experiment.grid.size)
     machine = None
     if machine_words(given).given and is_first(os.environ):
-        from quadrille.experiments.words.machines import chosen_machine
+        from quadrille.cli.words.machines import chosen_machine
 
         machine = chosen_machine(machine_words(given), experiment.grid.size)
     measure(experiment, machine, options=options, destinations=written, command=context.obj)
@@ -147,9 +147,9 @@ def simulate(context: click.Context, **given: Any) -> None:
     from quadrille.simulator.gc_paused import gc_paused
 
     with gc_paused():
+        from quadrille.cli.words.experiment import experiment_of
+        from quadrille.cli.words.machines import chosen_machine, with_default_dtype
         from quadrille.experiments.predict.predict import predict
-        from quadrille.experiments.words.experiment import experiment_of
-        from quadrille.experiments.words.machines import chosen_machine, with_default_dtype
         from quadrille.simulator.simulate import Shortcuts
 
         granularity = asked_granularity(given)
@@ -174,7 +174,7 @@ def simulate(context: click.Context, **given: Any) -> None:
 def asked_granularity(given: dict[str, Any]) -> "AskedGranularity":
     """The granularity that the flags name."""
     from quadrille.algorithms.formats.record import AskedGranularity
-    from quadrille.experiments.words.numbers import one_of
+    from quadrille.cli.words.numbers import one_of
 
     return cast("AskedGranularity", one_of(given["granularity"], "granularity", get_args(AskedGranularity)))
 
@@ -184,7 +184,7 @@ def asked_granularity(given: dict[str, Any]) -> "AskedGranularity":
 def schedule(context: click.Context, **given: Any) -> None:
     """Print a schedule: its tensors, then its lanes and ops."""
     from quadrille.algorithms.errors import InputError
-    from quadrille.experiments.words.experiment import experiment_of
+    from quadrille.cli.words.experiment import experiment_of
 
     experiment = experiment_of(words_on_gpus(context, given))
     if experiment.execution.any_order:
@@ -248,9 +248,9 @@ def sweep(context: click.Context, **given: Any) -> None:
     As: quadrille sweep --collective all-reduce --group 16 --concurrent all --machine h100-superpod
     --vary bytes=1MiB,1GiB --vary gpus=64,256 --vary collectives=nccl,own:ring
     """
-    from quadrille.experiments.sweep.sweep import sweep as sweep_points
-    from quadrille.experiments.sweep.sweep_flags import base_of
-    from quadrille.experiments.words.numbers import whole_number
+    from quadrille.cli.words.numbers import whole_number
+    from quadrille.cli.words.sweep import sweep as sweep_points
+    from quadrille.cli.words.sweep_base import base_of
 
     base = base_of(given, machine_words(given), given["vary"], typed(context, given))
     written = {name: given[name] for name in ("json", "csv", "plot")}
@@ -281,9 +281,9 @@ def operands(
     dc: FileDC = "",
 ) -> None:
     """Write to files the operands that run generates from the same seed."""
+    from quadrille.cli.words.matmul import MatmulWords, parse_problem
+    from quadrille.cli.words.numbers import one_of, whole_number
     from quadrille.experiments.measure.operand_files import write_operands
-    from quadrille.experiments.words.matmul import MatmulWords, parse_problem
-    from quadrille.experiments.words.numbers import one_of, whole_number
     from quadrille.runtime.operands.generator import Kind
 
     number = whole_number(seed, "--seed", least=0)

@@ -72,7 +72,7 @@ def take_ranks(words: Sequence[str]) -> tuple[int, list[str]]:
     ------
     InputError : no `-n`, or no whole number after it
     """
-    from quadrille.experiments.words.numbers import whole_number
+    from quadrille.cli.words.numbers import whole_number
 
     for position, word in enumerate(words):
         if word in ("-n", "-np", "--np"):

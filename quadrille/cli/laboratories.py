@@ -44,8 +44,8 @@ def run(
     name: Name = "",
 ) -> int:
     """Bring a laboratory up, run a command on ranks on its hosts, and take it down whatever happens."""
+    from quadrille.cli.words.numbers import whole_number
     from quadrille.experiments.laboratory.command import run_in
-    from quadrille.experiments.words.numbers import whole_number
     from quadrille.runtime.launching import launch as launching
 
     is_program = not command[0].startswith("-") and command[0] not in LAUNCHABLE

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from inspect import Parameter
-from typing import Annotated, Any
+from typing import Annotated, Any, cast, get_args
 
 import click
 
@@ -99,12 +99,22 @@ COLLECTIVE_SWITCHES = flags_of(
 )
 def flows(context: click.Context, **given: Any) -> None:
     """Predict when many flows between GPUs, each of its own size and start, end on a machine."""
+    from quadrille.cli.words.network_machines import flows_machine
+    from quadrille.cli.words.numbers import one_of, whole_number
+    from quadrille.experiments.network.flows import Weights
     from quadrille.experiments.network.flows import flows as simulate
-    from quadrille.experiments.words.numbers import whole_number
+    from quadrille.experiments.output.destinations import Destinations
 
     count = whole_number(given["gpus"], "--gpus") if given["gpus"] else None
-    chosen = {name: given[name] for name in ("traffic", "weights", "json")}
-    simulate(**chosen, on=machine_words(given), gpus=count, local=not given["no_local"], command=context.obj)
+    on = machine_words(given)
+    simulate(
+        given["traffic"],
+        lambda needed: flows_machine(on, count, needed),
+        weights=cast(Weights, one_of(given["weights"], "weights", get_args(Weights))),
+        local=not given["no_local"],
+        destinations=Destinations(json=given["json"], read=on.files),
+        command=context.obj,
+    )
 
 
 def collective_command() -> Callable[..., None]:
@@ -117,15 +127,22 @@ def collective_command() -> Callable[..., None]:
 
     @with_flags([kind], COLLECTIVE, flags_of(json=(Json, "")), ON_WIRING, COLLECTIVE_SWITCHES)
     def command(context: click.Context, **given: Any) -> None:
+        from quadrille.cli.words.collectives import CollectiveWords, parse_kind, parse_question
+        from quadrille.cli.words.network_machines import collective_machine
+        from quadrille.cli.words.runs import files_read
         from quadrille.experiments.network.collective_command import collective as predict
-        from quadrille.experiments.network.collective_flags import CollectiveFlags
+        from quadrille.experiments.output.destinations import Destinations
         from quadrille.simulator.collectives.collective import SimulationOptions
 
-        flags = CollectiveFlags(kind=given["kind"], **taken(given, COLLECTIVE))
+        words, on = CollectiveWords(kind=given["kind"], **taken(given, COLLECTIVE)), machine_words(given)
         off = {name.removeprefix("no_"): not value for name, value in taken(given, COLLECTIVE_SWITCHES).items()}
         no_memory = not off.pop("memory")
-        ways = SimulationOptions(causes=True, **off)
-        predict(flags, machine_words(given), ways=ways, no_memory=no_memory, json=given["json"], command=context.obj)
+        options = SimulationOptions(causes=True, **off)
+        parse_kind(words.kind)
+        machine, net = collective_machine(on, words.gpus)
+        question = parse_question(words, net.place_count, options)
+        destinations = Destinations(json=given["json"], read=on.files | files_read(words))
+        predict(question, machine, no_memory=no_memory, destinations=destinations, command=context.obj)
 
     return command
 
@@ -157,6 +174,8 @@ def topology_show(
     ] = "",
 ) -> None:
     """Show a network: counts, diameter, bisection bandwidth, oversubscription, and a sketch."""
+    from quadrille.cli.words.numbers import whole_number
     from quadrille.experiments.network.topology import show
 
-    show(topology, gpus=gpus, json=json, figure=figure, command=context.obj)
+    count = whole_number(gpus, "--gpus") if gpus else None
+    show(topology, gpus=count, json=json, figure=figure, command=context.obj)

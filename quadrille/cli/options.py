@@ -14,8 +14,8 @@ from quadrille.cli.commands import argument, flag, switch
 from quadrille.cli.experiment_files import take_file, take_record
 
 if TYPE_CHECKING:
-    from quadrille.experiments.words.machines import MachineWords
-    from quadrille.experiments.words.matmul import MatmulWords
+    from quadrille.cli.words.machines import MachineWords
+    from quadrille.cli.words.matmul import MatmulWords
 
 
 Sizes = Annotated[str, flag("--matmul", "M,K,N", "Sizes of the multiplication C (M x N) = A (M x K) B (K x N).")]
@@ -327,7 +327,7 @@ def taken(given: Mapping[str, Any], group: Sequence[Parameter]) -> dict[str, Any
 
 def machine_words(given: Mapping[str, Any]) -> "MachineWords":
     """The machine that the flags name, and what is different about it; nothing of a command that asks for none."""
-    from quadrille.experiments.words.machines import MachineWords
+    from quadrille.cli.words.machines import MachineWords
 
     values = taken(given, [one for one in ON_MACHINE if one.name in given]).items()
     on: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in values}
@@ -344,7 +344,7 @@ def typed(context: click.Context, given: Mapping[str, Any]) -> set[str]:
 
 def experiment_words(context: click.Context, given: Mapping[str, Any]) -> "MatmulWords":
     """The flags that name a multiplication or training steps; a dtype that was not typed is not known yet."""
-    from quadrille.experiments.words.training import TrainingWords
+    from quadrille.cli.words.training import TrainingWords
 
     known = {*TrainingWords.__dataclass_fields__} & {*given}
     chosen = {name: given[name] for name in known}

@@ -86,8 +86,16 @@ def rank(context: click.Context, **given: Any) -> None:
 
     As: quadrille rank --gpt 20b --batch 32 --gpus 32 --machine perlmutter
     """
-    from quadrille.experiments.rank.question import RankFlags
+    from quadrille.cli.words.ranking import RankWords, command_of_fastest, parse_question, parse_space
+    from quadrille.cli.words.runs import files_read
+    from quadrille.experiments.output.destinations import Destinations
     from quadrille.experiments.rank.rank import rank as rank_grids
 
-    flags = RankFlags(**taken(given, RANKED), **taken(given, GRANULARITY))
-    rank_grids(flags, machine_words(given), json=given["json"], command=context.obj)
+    words, on = RankWords(**taken(given, RANKED), **taken(given, GRANULARITY)), machine_words(given)
+    rank_grids(
+        parse_question(words, on),
+        parse_space(words) if words.of_schemes else None,
+        destinations=Destinations(json=given["json"], read=on.files | files_read(words)),
+        command=context.obj,
+        again=lambda best: command_of_fastest(words, on, best),
+    )

@@ -53,7 +53,7 @@ def host_fidelity(
     json: Json = "",
 ) -> None:
     """How far off are predictions of this host, over cases drawn by the seed?"""
-    from quadrille.experiments.words.numbers import whole_number
+    from quadrille.cli.words.numbers import whole_number
     from quadrille.studies.host_fidelity.study import host_fidelity as measure_fidelity
 
     measure_fidelity(
@@ -86,11 +86,14 @@ def fidelity(
     figure: Plot = "",
 ) -> None:
     """How far off are predictions from calibration alone, in shared memory, on laboratory networks and on a GPU?"""
+    from quadrille.cli.words.numbers import whole_number
     from quadrille.studies.fidelity.sites import asked_site
     from quadrille.studies.fidelity.study import chosen_trials
     from quadrille.studies.fidelity.study import fidelity as judge
 
-    trials = chosen_trials(sites, seed, cases, asked_site(topology, rate, ranks))
+    site = asked_site(topology, rate, whole_number(ranks, "-n") if ranks else None)
+    chosen = whole_number(seed, "--seed", least=0) if seed else None
+    trials = chosen_trials(sites, chosen, whole_number(cases, "--cases") if cases else None, site)
     judge(trials, folder=folder, json=json, plot=figure, command=context.obj)
 
 
@@ -116,7 +119,7 @@ def runtime_speed(
     json: Json = "",
 ) -> None:
     """How fast is our product, beside what else one would use here?"""
-    from quadrille.experiments.words.numbers import whole_number
+    from quadrille.cli.words.numbers import whole_number
     from quadrille.studies.runtime_speed.study import SHAPES
     from quadrille.studies.runtime_speed.study import runtime_speed as measure_speed
 
@@ -137,10 +140,12 @@ def gpu(
     json: Json = "",
 ) -> None:
     """How fast is this GPU by shape and dtype, and are ranks that share it predicted?"""
+    from quadrille.cli.words.numbers import one_of
+    from quadrille.studies.gpu.study import GRIDS
     from quadrille.studies.gpu.study import gpu as measure_gpu
-    from quadrille.studies.gpu.study import parse_ranks
 
-    measure_gpu(json=json, out=out, ranks=parse_ranks(ranks), command=context.obj)
+    counts = [int(one_of(word.strip(), "ranks", tuple(map(str, GRIDS)))) for word in ranks.split(",")]
+    measure_gpu(json=json, out=out, ranks=counts, command=context.obj)
 
 
 @study.command("published-collectives")
@@ -196,7 +201,8 @@ def scaling_command(kind: str) -> Callable[..., None]:
     @with_flags(by_default(ON_MACHINE, machine="perlmutter"), SCALED)
     def command(context: click.Context, **given: Any) -> None:
         from quadrille.algorithms.matmuls.matmul import parse_sizes
-        from quadrille.experiments.words.numbers import whole_number
+        from quadrille.cli.words.machines import chosen_machine
+        from quadrille.cli.words.numbers import whole_number
         from quadrille.studies.scaling.question import asked
         from quadrille.studies.scaling.study import scaling
 
@@ -213,7 +219,8 @@ def scaling_command(kind: str) -> Callable[..., None]:
             **{name: given[name] for name in ("algorithm", "passes", "dtype", "order", "gathered", "collectives")},
         )
         written = {name: given[name] for name in ("json", "csv", "plot")}
-        scaling(question, machine_words(given), **written, command=context.obj)
+        on = machine_words(given)
+        scaling(question, lambda count: chosen_machine(on, count), **written, read=on.files, command=context.obj)
 
     return command
 

@@ -31,8 +31,8 @@ ASKING = flags_of(
 
 def asking(context: click.Context, given: Mapping[str, Any]) -> "Asking":
     """What the flags say of how a study is asked."""
+    from quadrille.cli.words.numbers import whole_number
     from quadrille.experiments.sweep.training_study import Asking
-    from quadrille.experiments.words.numbers import whole_number
 
     counts = {
         name: whole_number(given[name], f"--{name.replace('_', '-')}") for name in ("top", "most_seconds", "jobs")
@@ -51,7 +51,7 @@ def changed(usual: object, **given: str) -> dict[str, Any]:
     ------
     InputError : a number that is none
     """
-    from quadrille.experiments.words.numbers import whole_number
+    from quadrille.cli.words.numbers import whole_number
 
     found: dict[str, Any] = {}
     for name, text in given.items():

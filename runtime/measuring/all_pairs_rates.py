@@ -24,9 +24,10 @@ from mpi4py import MPI
 from quadrille.runtime.carriers.message_options import CHUNK_BYTES, MessageOptions
 from quadrille.runtime.host.progress_reports import report_progress
 from quadrille.runtime.measuring.points import FlowPoint
+from quadrille.runtime.measuring.sizes import FULL, CalibrationSizes
 
-SETTLING_SECONDS, WINDOW_SECONDS, MARGIN_SECONDS = 0.2, 0.35, 0.02
-"""Durations of the phases [s]. Sixteen hosts take about ten seconds; ranks leave a barrier within the margin."""
+MARGIN_SECONDS = 0.02
+"""The time after the window; ranks leave a barrier within less [s]."""
 UNDER_WAY = 3
 """Chunks in flight: they keep a link busy while acknowledgements arrive, and queue at a link that several hosts share.
 
@@ -66,7 +67,10 @@ def pairs(hosts: int) -> list[dict[int, int]]:
 
 
 def measure_all_pairs(
-    communicator: MPI.Intracomm, bytes_per_second: float, message_options: MessageOptions
+    communicator: MPI.Intracomm,
+    bytes_per_second: float,
+    message_options: MessageOptions,
+    sizes: CalibrationSizes = FULL,
 ) -> list[FlowPoint]:
     """The measured flows of all rounds; a collective call of one rank on each host, with the same result on all.
 
@@ -81,9 +85,11 @@ def measure_all_pairs(
     for number, targets in enumerate(pairs(hosts), start=1):
         source = next((sender for sender, target in targets.items() if target == rank), None)
         communicator.Barrier()
-        chunks = arrivals(communicator, Flow(targets.get(rank), source, chunk), message_options.poll_sleep_seconds)
+        chunks = arrivals(
+            communicator, Flow(targets.get(rank), source, chunk), message_options.poll_sleep_seconds, sizes
+        )
         if source is not None:
-            points.append(FlowPoint(number, source, rank, rate_of(chunks)))
+            points.append(FlowPoint(number, source, rank, rate_of(chunks, sizes)))
         report_progress()
     points_of_ranks: list[list[FlowPoint]] = communicator.allgather(points)
     return sorted(
@@ -101,7 +107,9 @@ def chunk_bytes(bytes_per_second: float, message_options: MessageOptions) -> int
     return max(LEAST_BYTES, min(usual, int(CHUNK_SECONDS * bytes_per_second)))
 
 
-def arrivals(communicator: MPI.Intracomm, flow: Flow, poll_sleep_seconds: float) -> list[Arrival]:
+def arrivals(
+    communicator: MPI.Intracomm, flow: Flow, poll_sleep_seconds: float, sizes: CalibrationSizes
+) -> list[Arrival]:
     """The chunks that arrive at this rank in a round, while it sends."""
     room, sent, empty = (np.zeros((count, flow.chunk_bytes), np.uint8) for count in (UNDER_WAY, 1, 0))
     start, arrived = time.perf_counter(), list[Arrival]()
@@ -116,7 +124,7 @@ def arrivals(communicator: MPI.Intracomm, flow: Flow, poll_sleep_seconds: float)
                 if size := status.Get_count(MPI.BYTE):
                     arrived.append((now, size))
                     requests[slot] = communicator.Irecv(room[slot], source)
-            elif now < SETTLING_SECONDS + WINDOW_SECONDS + MARGIN_SECONDS:
+            elif now < sizes.settling_seconds + sizes.window_seconds + MARGIN_SECONDS:
                 requests[slot] = communicator.Issend(sent, target)
             elif slot in open_slots:
                 open_slots.remove(slot)
@@ -126,7 +134,7 @@ def arrivals(communicator: MPI.Intracomm, flow: Flow, poll_sleep_seconds: float)
     return arrived
 
 
-def rate_of(chunks: Sequence[Arrival]) -> float:
+def rate_of(chunks: Sequence[Arrival], sizes: CalibrationSizes = FULL) -> float:
     """The bytes per second in the window, as if each chunk had arrived evenly since the previous one.
 
     So a flow that pauses, as TCP flows do, counts with its pause, and the chunks at the ends count in part.
@@ -136,5 +144,5 @@ def rate_of(chunks: Sequence[Arrival]) -> float:
     """
     times = [0.0, *(when for when, _ in chunks)]
     so_far = np.cumsum([0, *(size for _, size in chunks)])
-    begin, end = np.interp([SETTLING_SECONDS, SETTLING_SECONDS + WINDOW_SECONDS], times, so_far)
-    return float(end - begin) / WINDOW_SECONDS
+    begin, end = np.interp([sizes.settling_seconds, sizes.settling_seconds + sizes.window_seconds], times, so_far)
+    return float(end - begin) / sizes.window_seconds

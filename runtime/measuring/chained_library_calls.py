@@ -51,8 +51,8 @@ from quadrille.runtime.carriers.mpi import MpiCarrier
 from quadrille.runtime.execution.execute import execute
 from quadrille.runtime.host.progress_reports import report_progress
 from quadrille.runtime.host.world import hosts
-from quadrille.runtime.measuring import chained_transfers as chains
 from quadrille.runtime.measuring.core_share import on_own_cores
+from quadrille.runtime.measuring.sizes import FULL
 from quadrille.runtime.operands.operands import Operands
 
 KINDS: tuple[CollectiveKind, ...] = ("all_gather", "reduce_scatter", "all_reduce")
@@ -131,7 +131,9 @@ def group_shapes(ranks: int) -> Iterator[GroupShape]:
                 yield GroupShape(members, apart, ranks)
 
 
-def collective_chain(kind: CollectiveKind, shape: GroupShape, size: int, rounds: int) -> Schedule:
+def collective_chain(
+    kind: CollectiveKind, shape: GroupShape, size: int, rounds: int, product_size: int = FULL.chain_product
+) -> Schedule:
     """A schedule that writes, multiplies and calls a collective on about `size` bytes in equal shards, twice.
 
     With roots, it has `rounds` rounds after one warm-up round; in each round every member is the root once.
@@ -145,7 +147,7 @@ def collective_chain(kind: CollectiveKind, shape: GroupShape, size: int, rounds:
         Tensor("whole", Part("e"), one),
         Tensor("other", Part("e"), one),
     )
-    side = chains.PRODUCT_SIZE
+    side = product_size
     piece = max(1, size // ITEM_BYTES // shape.members)
     sizes = {"m": side, "k": side, "n": side, "e": piece * shape.members, "one": 1}
     write = Pointwise(name="write", function="zero", into="part" if kind == "all_gather" else "whole")
@@ -188,6 +190,7 @@ def measure_collective(
     size: int,
     runs: int,
     calls: Calls | None = None,
+    product_size: int = FULL.chain_product,
 ) -> CollectiveTimes:
     """The times of `runs` runs of two steps, or of `runs` rounds for collectives with roots.
 
@@ -196,11 +199,11 @@ def measure_collective(
     Parameters
     ----------
     calls : MPI's calls, for a kind that has two
+    product_size : rows and columns of the products
     """
-    schedule = collective_chain(kind, shape, size, runs)
-    side = chains.PRODUCT_SIZE
+    schedule = collective_chain(kind, shape, size, runs, product_size)
     carrier = MpiCarrier(communicator, message_options=default_message_options(hosts(communicator)[0]))
-    operands = Operands(side, side, side, "float32")
+    operands = Operands(product_size, product_size, product_size, "float32")
     in_rounds = kind in ROOTED
     repeats, warmups = (1, 0) if in_rounds else (runs, WARM)
     with on_own_cores(communicator):

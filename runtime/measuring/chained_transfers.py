@@ -29,10 +29,10 @@ from quadrille.runtime.carriers.mpi import MpiCarrier
 from quadrille.runtime.execution.execute import execute
 from quadrille.runtime.host.world import hosts
 from quadrille.runtime.measuring.core_share import on_own_cores
+from quadrille.runtime.measuring.sizes import FULL
 from quadrille.runtime.operands.operands import Operands
 
 Pattern = Literal["shift", "exchange", "one_way"]
-PRODUCT_SIZE = 384
 WARM, STEPS = 3, 15
 LEAST_STEPS = 4
 ITEM_BYTES = 8
@@ -70,7 +70,15 @@ class ChainMeasurement(NamedTuple):
     taken_seconds: float | None = None
 
 
-def chain(pattern: Pattern, ranks: int, size: int, steps: int = STEPS, *, waits: bool = False) -> Schedule:
+def chain(
+    pattern: Pattern,
+    ranks: int,
+    size: int,
+    steps: int = STEPS,
+    *,
+    waits: bool = False,
+    product_size: int = FULL.chain_product,
+) -> Schedule:
     """A schedule that writes, multiplies and sends `size` bytes, `steps` times after some warm-up steps.
 
     - `shift` sends around the ring of all ranks.
@@ -80,6 +88,7 @@ def chain(pattern: Pattern, ranks: int, size: int, steps: int = STEPS, *, waits:
     Parameters
     ----------
     waits : whether receivers skip the product in `one_way`, and so wait for their messages
+    product_size : rows and columns of the products
     """
     elements = max(1, size // ITEM_BYTES)
     m, payload = Part("m"), (Part("p"), Part("one"))
@@ -92,7 +101,7 @@ def chain(pattern: Pattern, ranks: int, size: int, steps: int = STEPS, *, waits:
         Tensor("sent", *payload),
         Tensor("room", *payload),
     )
-    sizes = {"m": PRODUCT_SIZE, "k": PRODUCT_SIZE, "n": PRODUCT_SIZE, "p": elements, "one": 1}
+    sizes = {"m": product_size, "k": product_size, "n": product_size, "p": elements, "one": 1}
     roles = tuple(_roles(pattern, ranks, WARM + steps, waits=waits))
     grid = Grid(x=2, y=ranks // 2) if pattern == "exchange" else Grid(x=ranks)
     return Schedule("chain", sizes, grid, "float64", tensors, ("A", "B"), ("C",), roles)
@@ -141,6 +150,7 @@ def measure_chain(
     message_options: MessageOptions | None = None,
     library: ArrayLibrary | None = None,
     staging: Staging | None = None,
+    product_size: int = FULL.chain_product,
 ) -> ChainMeasurement:
     """The time of each step and the overheads beside it; a collective call with the same result on every rank.
 
@@ -156,12 +166,13 @@ def measure_chain(
     ----------
     message_options : how messages are sent; by default as runs on such hosts send them
     library, staging : array library of a device, and the staging of its messages
+    product_size : rows and columns of the products
     """
-    operands = Operands(PRODUCT_SIZE, PRODUCT_SIZE, PRODUCT_SIZE, "float64")
+    operands = Operands(product_size, product_size, product_size, "float64")
     if message_options is None:
         message_options = default_message_options(hosts(communicator)[0]) if library is None else WHOLE_MESSAGES
     buffered = message_options.chunk_bytes > 0
-    schedule = chain(pattern, communicator.Get_size(), size, steps, waits=buffered)
+    schedule = chain(pattern, communicator.Get_size(), size, steps, waits=buffered, product_size=product_size)
     carrier = MpiCarrier(communicator, staging=staging, message_options=message_options)
     with on_own_cores(communicator):
         execution = execute(schedule, operands, carrier, repeats=1, warmups=int(steps >= STEPS), library=library)

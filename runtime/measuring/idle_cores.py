@@ -13,12 +13,15 @@ from mpi4py import MPI
 from quadrille.runtime.carriers.message_options import MessageOptions
 from quadrille.runtime.measuring.microbenchmarks import Bench, measured_on_first
 from quadrille.runtime.measuring.overlap_interference import OverlapBenchmark
+from quadrille.runtime.measuring.sizes import FULL, CalibrationSizes
 
 PRODUCTS = 1, 2, 3, 1, 2, 3
 """Products in a row without a wait: 15 to 100 ms. In longer series the kernel moves ranks by itself."""
 
 
-def measure_idle_cores(communicator: MPI.Intracomm, cores: int, message_options: MessageOptions) -> float:
+def measure_idle_cores(
+    communicator: MPI.Intracomm, cores: int, message_options: MessageOptions, sizes: CalibrationSizes = FULL
+) -> float:
     """The idle time [s]; 0 if there are no more ranks than cores, or one core. A collective call.
 
     Parameters
@@ -29,7 +32,7 @@ def measure_idle_cores(communicator: MPI.Intracomm, cores: int, message_options:
         return 0.0
 
     def seconds(bench: Bench) -> list[float]:
-        products = OverlapBenchmark(bench.communicator, message_options)
+        products = OverlapBenchmark(bench.communicator, message_options, sizes)
         return [products.products_seconds(count) for count in PRODUCTS]
 
     alone, oversubscribed = (measured_on_first(communicator, ranks, seconds) for ranks in (cores, cores + 1))

@@ -14,12 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from mpi4py import MPI
 
+from quadrille.runtime.measuring.sizes import FULL, CalibrationSizes
+
 SMALLEST_BYTES = 1
-SIZES = tuple(1 << power for power in range(14, 23))
-"""Message sizes from 16 KiB to 4 MiB."""
-SEVERAL, FEW = 9, 5
-REST_SECONDS = 0.01
-"""The rest between two messages: longer than a bucket needs to fill."""
 LONG_SECONDS = 0.2
 """A message that takes longer than this is the last one."""
 LEAST_SECONDS = 1e-6
@@ -46,25 +43,27 @@ class LinkSpeed:
     burst_bytes: float
 
 
-def measure_link_speed(communicator: MPI.Intracomm) -> LinkSpeed:
+def measure_link_speed(communicator: MPI.Intracomm, sizes: CalibrationSizes = FULL) -> LinkSpeed:
     """The path between the hosts of ranks 0 and 1; a collective call of one rank on each host."""
-    empty = ping(communicator, SMALLEST_BYTES, SEVERAL) / 2
+    several, few = sizes.link_repeats
+    rest = sizes.link_rest_seconds
+    empty = ping(communicator, SMALLEST_BYTES, several, rest) / 2
     times: list[tuple[int, float]] = []
-    for size in SIZES:
-        times.append((size, max(LEAST_SECONDS, ping(communicator, size, FEW) - 2 * empty)))
+    for size in sizes.link_bytes:
+        times.append((size, max(LEAST_SECONDS, ping(communicator, size, few, rest) - 2 * empty)))
         if times[-1][1] > LONG_SECONDS:
             break
     rate, burst = paced(times)
     return LinkSpeed(empty, rate, burst)
 
 
-def ping(communicator: MPI.Intracomm, size: int, repeats: int) -> float:
+def ping(communicator: MPI.Intracomm, size: int, repeats: int, rest_seconds: float) -> float:
     """The shortest time of several messages from rank 0 to rank 1 with an empty answer [s]."""
     rank = communicator.Get_rank()
     message, answer, seconds = np.zeros(size, np.uint8), np.zeros(SMALLEST_BYTES, np.uint8), []
     for _ in range(1 + repeats):
         communicator.Barrier()
-        time.sleep(REST_SECONDS)
+        time.sleep(rest_seconds)
         start = time.perf_counter()
         if rank == 0:
             communicator.Send(message, 1)

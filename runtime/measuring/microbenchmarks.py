@@ -33,9 +33,9 @@ from quadrille.runtime.measuring.chained_transfers import STEPS, ChainMeasuremen
 from quadrille.runtime.measuring.measured_kernels import arguments
 from quadrille.runtime.measuring.points import CollectivePoint, GemmPoint, KernelPoint, StreamPoint, TransferPoint
 from quadrille.runtime.measuring.reference_kernels import ReferenceBenchmark, Times, seconds
+from quadrille.runtime.measuring.sizes import FULL, CalibrationSizes
 
 Result = TypeVar("Result")
-POOL_BYTES = 96 << 20
 DISTURBED = 1.08
 """A reference product that takes this many times its usual time was disturbed, and so was the point beside it."""
 USUAL_PERCENTILE = 25
@@ -60,10 +60,18 @@ class Bench:
     kernels: ReferenceBenchmark = field(default_factory=ReferenceBenchmark)
     library: ArrayLibrary = field(default_factory=NumpyLibrary)
     message_options: MessageOptions | None = None
+    sizes: CalibrationSizes = FULL
     disturbed: int = 0
     started: float = field(default_factory=time.perf_counter)
     _usual: dict[int, list[float]] = field(default_factory=dict)
     _pools: list[Any] = field(default_factory=list)
+
+    @classmethod
+    def of_sizes(
+        cls, communicator: MPI.Intracomm, sizes: CalibrationSizes, message_options: MessageOptions | None = None
+    ) -> "Bench":
+        """The microbenchmarks of a communicator, in these sizes."""
+        return cls(communicator, ReferenceBenchmark(sizes), message_options=message_options, sizes=sizes)
 
     @property
     def operands(self) -> Any:
@@ -77,7 +85,7 @@ class Bench:
 
     def _pool(self, which: int) -> Any:
         if not self._pools:
-            self._pools = [np.ones(POOL_BYTES // 8) for _ in range(2)]
+            self._pools = [np.ones(self.sizes.pool_bytes // 8) for _ in range(2)]
         return self._pools[which]
 
     @property
@@ -210,7 +218,14 @@ class Bench:
         """One step of the pattern, in a chain of `steps` steps, and the overheads beside it."""
 
         def measure() -> tuple[list[float], ChainMeasurement]:
-            chain = measure_chain(self.communicator, pattern, size, steps, message_options=self.message_options)
+            chain = measure_chain(
+                self.communicator,
+                pattern,
+                size,
+                steps,
+                message_options=self.message_options,
+                product_size=self.sizes.chain_product,
+            )
             # a small message may end before its receiver starts
             return [max(LEAST_SECONDS, step) for step in chain.seconds], chain
 
@@ -224,7 +239,7 @@ class Bench:
         """A collective of the MPI library, in `runs` runs, and one that follows it."""
 
         def measure() -> tuple[list[float], CollectiveTimes]:
-            measured = measure_collective(self.communicator, kind, shape, size, runs, calls)
+            measured = measure_collective(self.communicator, kind, shape, size, runs, calls, self.sizes.chain_product)
             return [max(LEAST_SECONDS, seconds_of_run) for seconds_of_run in measured.seconds], measured
 
         (times, measured), _ = self.undisturbed_with(measure)
@@ -259,11 +274,12 @@ def measured_on_first(
     ranks: int,
     measure: Callable[[Bench], Result],
     message_options: MessageOptions | None = None,
+    sizes: CalibrationSizes = FULL,
 ) -> Result:
     """The result of `measure` on the first `ranks` ranks while all others sleep; every rank gets it."""
     inside = communicator.Get_rank() < ranks
     group = cast(MPI.Intracomm, communicator.Split(color=0 if inside else 1, key=communicator.Get_rank()))
-    result = measure(Bench(group, message_options=message_options)) if inside else None
+    result = measure(Bench.of_sizes(group, sizes, message_options)) if inside else None
     group.Free()
     request = communicator.Ibarrier()
     while not request.Test():

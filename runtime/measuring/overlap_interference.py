@@ -24,15 +24,12 @@ from quadrille.runtime.execution.execute import execute
 from quadrille.runtime.host.progress_reports import report_progress
 from quadrille.runtime.host.world import mpi_allows_threads
 from quadrille.runtime.measuring.core_share import on_own_cores
+from quadrille.runtime.measuring.sizes import FULL, CalibrationSizes
 from quadrille.runtime.operands.operands import Operands
 
-SIZE = 1024
-PRODUCTS, REPEATS = 4, 7
 ITEM_BYTES, SMALL_BYTES = 4, 1 << 10
 ROW = 12
 """Gathers in a row of tiny buffers."""
-CARRIED_SECONDS = 0.3
-"""The length of the gather that shows the cost of messages [s]."""
 MOST_CARRIED_BYTES = 64e6
 """Most bytes that a rank sends: the gathered data of all hosts of an emulated network share one machine's memory."""
 LONGER = 1.5
@@ -59,7 +56,13 @@ class OverlapCost:
 
 
 def overlapped_gather(
-    ranks: int, gathered_bytes: int, products: int, *, members: int | None = None, gathers: int = 1
+    ranks: int,
+    gathered_bytes: int,
+    products: int,
+    *,
+    members: int | None = None,
+    gathers: int = 1,
+    product_size: int = FULL.overlap_product,
 ) -> Schedule:
     """A schedule in which a buffer is gathered while each rank computes some products.
 
@@ -86,7 +89,7 @@ def overlapped_gather(
     for number in range(products):
         a, b = "AB" if number % 2 == 0 else "BA"
         ops.append(Gemm(name=f"multiply {number + 1}", a=a, b=b, c="C"))
-    sizes = {"m": SIZE, "e": max(1, gathered_bytes // ITEM_BYTES), "one": 1}
+    sizes = {"m": product_size, "e": max(1, gathered_bytes // ITEM_BYTES), "one": 1}
     grid = Grid(x=members, z=ranks // members)
     return Schedule("beside", sizes, grid, "float32", tensors, ("A", "B"), ("C",), (Role(in_sequence(tuple(ops))),))
 
@@ -115,18 +118,22 @@ def median_seconds(
     repeats: int,
     members: int | None = None,
     gathers: int = 1,
+    product_size: int = FULL.overlap_product,
     what: Callable[[Timeline], float] = makespan,
 ) -> float:
     """The median time of overlapped gathers and products at rank 0, and 0.0 on other ranks; a collective call."""
     ranks = communicator.Get_size()
-    schedule = overlapped_gather(ranks, gathered_bytes, products, members=members, gathers=gathers)
-    return _median_of_runs(communicator, message_options, schedule, repeats=repeats, figure=what)
+    schedule = overlapped_gather(
+        ranks, gathered_bytes, products, members=members, gathers=gathers, product_size=product_size
+    )
+    return _median_of_runs(communicator, message_options, schedule, product_size, repeats=repeats, figure=what)
 
 
 def _median_of_runs(
     communicator: MPI.Intracomm,
     message_options: MessageOptions,
     schedule: Schedule,
+    product_size: int,
     *,
     repeats: int,
     figure: Callable[[Timeline], float],
@@ -136,7 +143,7 @@ def _median_of_runs(
     with on_own_cores(communicator):
         execution = execute(
             schedule,
-            Operands(SIZE, SIZE, SIZE, "float32"),
+            Operands(product_size, product_size, product_size, "float32"),
             carrier,
             repeats=repeats,
             warmups=1,
@@ -148,7 +155,11 @@ def _median_of_runs(
 
 
 def measure_overlap_cost(
-    communicator: MPI.Intracomm, cores: int, bytes_per_second: float, message_options: MessageOptions
+    communicator: MPI.Intracomm,
+    cores: int,
+    bytes_per_second: float,
+    message_options: MessageOptions,
+    sizes: CalibrationSizes = FULL,
 ) -> OverlapCost:
     """The cost of messages beside the products of ranks on one host each; a collective call.
 
@@ -157,12 +168,12 @@ def measure_overlap_cost(
     bytes_per_second : rate of the links, both directions at once
     message_options : how messages are sent; a progress thread polls them
     """
-    beside = OverlapBenchmark(communicator, replace(message_options, progress="thread"))
+    beside = OverlapBenchmark(communicator, replace(message_options, progress="thread"), sizes)
     if not mpi_allows_threads():
         return OverlapCost(following_seconds=beside.following_seconds())
-    ranks, product = communicator.Get_size(), beside.products_seconds(PRODUCTS) / PRODUCTS
-    sent = min(MOST_CARRIED_BYTES, bytes_per_second * CARRIED_SECONDS)
-    products = ceil(LONGER * CARRIED_SECONDS / product)
+    ranks, product = communicator.Get_size(), beside.products_seconds(sizes.overlap_products) / sizes.overlap_products
+    sent = min(MOST_CARRIED_BYTES, bytes_per_second * sizes.overlap_seconds)
+    products = ceil(LONGER * sizes.overlap_seconds / product)
     gathered = round(sent * ranks / (ranks - 1))
     spent = beside.seconds(gathered, products) - beside.products_seconds(products)
     cost = max(0.0, spent) * min(cores, ranks) / (ranks * sent)
@@ -189,11 +200,18 @@ class OverlapBenchmark:
 
     communicator: MPI.Intracomm
     message_options: MessageOptions
+    sizes: CalibrationSizes = FULL
 
     def seconds(self, gathered_bytes: int, products: int, what: Callable[[Timeline], float] = makespan) -> float:
         """The median over repeats."""
         median_at_root = median_seconds(
-            self.communicator, self.message_options, gathered_bytes, products, repeats=REPEATS, what=what
+            self.communicator,
+            self.message_options,
+            gathered_bytes,
+            products,
+            repeats=self.sizes.overlap_repeats,
+            product_size=self.sizes.overlap_product,
+            what=what,
         )
         return self.communicator.bcast(median_at_root, root=0)  # type: ignore[no-any-return]
 
@@ -216,5 +234,12 @@ class OverlapBenchmark:
         """
         ranks, without_thread = self.communicator.Get_size(), replace(self.message_options, progress="none")
         row = gathers_in_a_row(ranks, ranks * SMALL_BYTES)
-        median_at_root = _median_of_runs(self.communicator, without_thread, row, repeats=REPEATS, figure=row_seconds)
+        median_at_root = _median_of_runs(
+            self.communicator,
+            without_thread,
+            row,
+            self.sizes.overlap_product,
+            repeats=self.sizes.overlap_repeats,
+            figure=row_seconds,
+        )
         return self.communicator.bcast(median_at_root, root=0) / (ranks - 1)  # type: ignore[no-any-return]

@@ -12,10 +12,8 @@ from statistics import median
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-PRODUCT_SIZE = 384
-"""Rows and columns of the product: 384^3 in float64, 1.2 MB per operand, 113 Mflop."""
-STREAM_BYTES = 16 << 20
-"""Bytes that the copy and the sum write."""
+from quadrille.runtime.measuring.sizes import FULL, CalibrationSizes
+
 SAMPLES = 5
 
 Times = tuple[float, float, float]
@@ -25,20 +23,21 @@ Times = tuple[float, float, float]
 class ReferenceBenchmark:
     """The kernels with their operands, allocated once."""
 
-    def __init__(self) -> None:
+    def __init__(self, sizes: CalibrationSizes = FULL) -> None:
+        side, length = sizes.reference_product, sizes.reference_bytes // 8
         random = np.random.default_rng(0)
-        self._a = random.random((PRODUCT_SIZE, PRODUCT_SIZE))
-        self._b = random.random((PRODUCT_SIZE, PRODUCT_SIZE))
+        self._a = random.random((side, side))
+        self._b = random.random((side, side))
         self._c = np.empty_like(self._a)
-        self._one = np.ones(STREAM_BYTES // 8)
-        self._other = np.ones(STREAM_BYTES // 8)
+        self._source = np.ones(length)
+        self._target = np.ones(length)
 
     def measure(self) -> Times:
         """The median seconds of the product, the copy and the sum."""
         with threadpool_limits(1, user_api="blas"):
             product = self.product()
-        copy = _median_seconds(lambda: np.copyto(self._other, self._one))
-        add = _median_seconds(lambda: np.add(self._other, self._one, out=self._other))
+        copy = _median_seconds(lambda: np.copyto(self._target, self._source))
+        add = _median_seconds(lambda: np.add(self._target, self._source, out=self._target))
         return product, copy, add
 
     def product(self) -> float:

@@ -1,4 +1,20 @@
-"""Which programs are the same but for their peers."""
+"""Exact simulation of one collective of many groups at once, on a network given as arrays.
+
+Theory of operation
+-------------------
+The algorithm of the collective gives each member a program of steps
+(`programs.py`). Members, the flows between them and the links are folded into
+equivalence classes (`symmetry/fold.py`). Then
+
+    no flow can slow another     step times are a recurrence, swept over all members (`sweep.py`)
+    otherwise                    members go from event to event (`event_walk.py`)
+
+(`run.py` chooses), and if asked for, two more runs tell latency, bandwidth and
+contention apart. NCCL's rings and trees are run in this way, too (`nccl/`).
+
+Reductions take no time of their own: libraries fuse them with the transfer that
+brings the operand. The cost of a step beside its route is the job's `latency`.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -24,10 +40,10 @@ from quadrille.simulator.symmetry.partition import Columns, Flows, firsts
 
 
 def shapes(programs: MemberPrograms) -> Ints:
-    """A number for each member's program without its peers: equal numbers, equal programs, exactly.
+    """A label for each member's program without its peers: equal labels if and only if equal programs.
 
-    Which peers are the same again is part of the shape: of two runs that send
-    on one flow the second names the slot of the first.
+    Whether two runs have the same peer is part of the shape: if two runs send on
+    one flow, the second names the slot of the first.
     """
     rows = _shape_rows(programs)
     lengths = np.diff(programs.offsets)
@@ -36,12 +52,12 @@ def shapes(programs: MemberPrograms) -> Ints:
         return np.zeros(programs.members, dtype=np.int64)
     if (lengths == width).all() and all((row.reshape(-1, width) == row[:width]).all() for row in rows):
         return np.zeros(programs.members, dtype=np.int64)
-    _, found = np.unique(_shape_hashes(rows, programs), return_inverse=True)
-    first = firsts(found)[found]
+    _, labels = np.unique(_shape_hashes(rows, programs), return_inverse=True)
+    first = firsts(labels)[labels]
     assert np.array_equal(lengths, lengths[first]), "two programs of different lengths have one hash"
-    likewise = np.arange(len(rows[0])) + np.repeat(programs.offsets[first] - programs.offsets[:-1], lengths)
-    assert all(np.array_equal(row, row[likewise]) for row in rows), "two different programs have one hash"
-    return found
+    counterpart = np.arange(len(rows[0])) + np.repeat(programs.offsets[first] - programs.offsets[:-1], lengths)
+    assert all(np.array_equal(row, row[counterpart]) for row in rows), "two different programs have one hash"
+    return labels
 
 
 def _shape_rows(programs: MemberPrograms) -> list[NDArray[np.generic]]:
@@ -56,7 +72,7 @@ def _shape_rows(programs: MemberPrograms) -> list[NDArray[np.generic]]:
 
 
 def _shape_hashes(rows: list[NDArray[np.generic]], programs: MemberPrograms) -> NDArray[np.uint64]:
-    """A hash of each program: a sum over its runs of random multiples, by column and place."""
+    """A hash of each program: a sum over its runs of random multiples, by column and position."""
     odd = np.random.default_rng(1).integers(1, 2**63, len(rows), dtype=np.uint64) * np.uint64(2) + np.uint64(1)
     place = np.arange(len(rows[0])) - np.repeat(programs.offsets[:-1], np.diff(programs.offsets))
     mixed = place.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
@@ -69,7 +85,7 @@ def _shape_hashes(rows: list[NDArray[np.generic]], programs: MemberPrograms) -> 
 
 
 class Paths(Protocol):
-    """Routes of flows: links offsets[f] .. offsets[f + 1] - 1 and what a byte takes of them; latency [s]."""
+    """Routes of flows: links offsets[f] .. offsets[f + 1] - 1, what a byte takes of each, and latency [s]."""
 
     @property
     def offsets(self) -> Ints: ...
@@ -83,14 +99,14 @@ class Paths(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SimulationOptions:
-    """How to simulate; none of it changes the result by more than rounding.
+    """Shortcuts of the simulation, which change results by no more than rounding, and whether causes are found.
 
     Parameters
     ----------
-    fold : one representative for what behaves alike
-    fold_time : whole periods at once
-    local : rates are found anew only where something changed
-    causes : find also what the time is made of
+    fold : simulate one representative of each equivalence class
+    fold_time : skip whole periods of time
+    local : recompute rates only where something changed
+    causes : find latency, bandwidth and contention, too
     """
 
     fold: bool = True
@@ -101,23 +117,24 @@ class SimulationOptions:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CollectiveResult:
-    """What came of a collective.
+    """The result of a collective.
 
     Parameters
     ----------
-    seconds : from the common beginning until the last member has ended
-    ends : when each rank has ended; NaN for one that takes no part [ranks]
-    method : `sweep` where no flow can hold back another, else `events`
-    events : steps of members swept, or ends of latencies and transfers, that were simulated
-    transfers : all that there are
-    rank_classes, flow_classes : how many were simulated
-    rounds : of refinement
-    folded, why_not : whether classes are fewer than what they stand for, and if not why
-    link_bytes : what went over each link [links]
-    busy_seconds : how long each link carried something; of a link with several classes of flows that a sweep
-        simulated, how long its busiest flow did, which is a lower bound [links]
-    error_seconds : bound of what jumps in time may have cost
-    causes : what `seconds` is made of, where it was asked for
+    seconds : from the common begin until the last member has ended
+    ends : when each rank ends; NaN for a rank that takes no part [ranks]
+    method : `sweep` where no flow can slow another, else `events`
+    events : number of steps swept, or of ends of latencies and transfers simulated
+    transfers : number of all transfers
+    rank_classes, flow_classes : number of classes simulated
+    rounds : rounds of refinement
+    folded : whether there are fewer classes than members
+    why_not : why not, in words
+    link_bytes : bytes over each link [links]
+    busy_seconds : seconds in which each link carried something; of a link with several classes of flows in a sweep,
+        those of its busiest flow, a lower bound [links]
+    error_seconds : bound of the error of skipped periods
+    causes : parts of `seconds` by cause, if asked for
     """
 
     seconds: float
@@ -144,47 +161,54 @@ def simulate_collective(
     places: Ints | None = None,
     rank_columns: Mapping[str, NDArray[np.generic]] | None = None,
     shards: Shards = "even",
-    ways: SimulationOptions = SimulationOptions(),
+    options: SimulationOptions = SimulationOptions(),
     link_name: Callable[[int], str] = "link {}".format,
 ) -> CollectiveResult:
-    """All groups of all jobs at once, begun together.
+    """Simulates all groups of all jobs, which begin together.
 
     Parameters
     ----------
-    jobs : the lowered collective and its groups; several where a library runs several rings at once
-    capacities : of each link [B/s]
-    route : from places to places, as `Routes.between`
-    places : of each rank; by default rank i lives on place i [ranks]
-    rank_columns : what tells ranks apart beside their programs, each column [ranks]
+    jobs : the collective and its groups; several jobs if a library runs several rings at once
+    capacities : capacity of each link [B/s]
+    route : routes from places to places, as `Routes.between`
+    places : place of each rank; by default rank i is on place i [ranks]
+    rank_columns : attributes that distinguish ranks beside their programs, each [ranks]
     shards : `even` or `exact` sizes of pieces
-    link_name : for `why_not`
+    link_name : name of a link, for `why_not`
 
     Raises
     ------
-    Deadlock : programs that do not fit each other
+    Deadlock : the programs do not fit each other
     """
     programs = programs_of(jobs, shards)
     moves = _moves(programs, jobs, capacities, route, places)
     columns: dict[str, NDArray[np.generic]] = {_program_name(programs): shapes(programs)}
     columns |= {name: values[programs.rank] for name, values in (rank_columns or {}).items()}
-    folding = _folding(columns, moves.flows, capacities, ways, programs, link_name)
-    chosen, near, capacity = programs, moves, capacities
+    folding = _folding(columns, moves.flows, capacities, options, programs, link_name)
+    simulated, routed, capacity = programs, moves, capacities
     if folding.folded:
-        few = quotient(folding, moves.flows)
-        chosen = class_programs(programs, few.rank_of, few.flow_of, folding.flows, folding.ranks)
-        near = RoutedFlows(few.flows, moves.latency[few.flow_of], moves.caps[few.flow_of], moves.alone[few.flow_of])
-        capacity = capacities[few.link_of]
-    ran = run(chosen, near, capacity, fold_time=ways.fold_time, local=ways.local)
-    ends = _by_rank(programs.rank, ran.ends[folding.ranks])
+        representatives = quotient(folding, moves.flows)
+        simulated = class_programs(
+            programs, representatives.rank_of, representatives.flow_of, folding.flows, folding.ranks
+        )
+        routed = RoutedFlows(
+            representatives.flows,
+            moves.latency[representatives.flow_of],
+            moves.caps[representatives.flow_of],
+            moves.alone[representatives.flow_of],
+        )
+        capacity = capacities[representatives.link_of]
+    run_result = run(simulated, routed, capacity, fold_time=options.fold_time, local=options.local)
+    ends = _by_rank(programs.rank, run_result.ends[folding.ranks])
     busy = np.zeros(len(capacities))
     crossed = folding.links >= 0
-    busy[crossed] = ran.busy[folding.links[crossed] if folding.folded else crossed]
+    busy[crossed] = run_result.busy[folding.links[crossed] if folding.folded else crossed]
     carried = programs.flow_bytes()[moves.flows.entry_flows()] * moves.flows.shares
     return CollectiveResult(
-        seconds=float(ran.ends.max(initial=0.0)),
+        seconds=float(run_result.ends.max(initial=0.0)),
         ends=ends,
-        method=ran.method,
-        events=ran.events,
+        method=run_result.method,
+        events=run_result.events,
         transfers=programs.transfers,
         rank_classes=folding.rank_classes,
         flow_classes=folding.flow_classes,
@@ -193,12 +217,15 @@ def simulate_collective(
         why_not=folding.why_not,
         link_bytes=np.bincount(moves.flows.links, carried, minlength=len(capacities)).astype(np.float64),
         busy_seconds=busy,
-        error_seconds=ran.error_seconds,
-        causes=causes_of(chosen, near, capacity, ran, folding.ranks, fold_time=ways.fold_time) if ways.causes else None,
+        error_seconds=run_result.error_seconds,
+        causes=causes_of(simulated, routed, capacity, run_result, folding.ranks, fold_time=options.fold_time)
+        if options.causes
+        else None,
     )
 
 
 def _program_name(programs: MemberPrograms) -> str:
+    """The name of the attribute in which programs differ."""
     return "its program" if programs.pieces is None else "the sizes of its pieces"
 
 
@@ -209,7 +236,7 @@ def _moves(
     route: Callable[[Ints, Ints], Paths],
     places: Ints | None,
 ) -> RoutedFlows:
-    """The flows of programs on their routes."""
+    """The flows of the programs on their routes."""
     sender, receiver = programs.rank[programs.sender], programs.rank[programs.receiver]
     if places is not None:
         sender, receiver = places[sender], places[receiver]
@@ -232,11 +259,12 @@ def _folding(
     columns: Columns,
     flows: Flows,
     capacities: Floats,
-    ways: SimulationOptions,
+    options: SimulationOptions,
     programs: MemberPrograms,
     link_name: Callable[[int], str],
 ) -> Folding:
-    if not ways.fold:
+    """The equivalence classes, or every member by itself if folding is switched off."""
+    if not options.fold:
         return unfolded(programs.members, flows, len(capacities), "not asked for")
 
     def rank_name(member: int) -> str:
@@ -247,6 +275,6 @@ def _folding(
 
 def _by_rank(rank: Ints, ends: Floats) -> Floats:
     """The last end of each rank's members; NaN for ranks that are no member."""
-    found = np.full(int(rank.max(initial=-1)) + 1, -1.0)
-    np.maximum.at(found, rank, ends)
-    return np.where(found < 0, np.nan, found)
+    last = np.full(int(rank.max(initial=-1)) + 1, -1.0)
+    np.maximum.at(last, rank, ends)
+    return np.where(last < 0, np.nan, last)

@@ -1,4 +1,4 @@
-"""Members walk their programs, from event to event (kernels, see `walk.py`).
+"""Members walk their programs from event to event (kernels, see `walk_state.py`).
 
 An event is the end of a transfer's latency, or of its bytes.
 """
@@ -38,7 +38,7 @@ DONE, MORE, STUCK, PAUSE = range(4)
 
 
 def walk(w: WalkState, s: Any, last: int) -> int:
-    """Go on up to so many events; whether all is done, there is more to do, nobody can move, or `pause` is due."""
+    """Goes on up to so many events; returns whether all is done, more is to do, all wait, or `pause` is due."""
     if w.numbers[BEGUN] == 0:
         w.numbers[BEGUN] = 1
         for i in range(len(w.run)):
@@ -55,7 +55,7 @@ def walk(w: WalkState, s: Any, last: int) -> int:
 
 
 def pause(w: WalkState) -> None:
-    """What is to be done now and then; apart from `walk`, so that it is compiled only if it is."""
+    """What is done now and then; a kernel of its own, so that it is compiled only if needed."""
     if w.numbers[STEPPED] != 0:
         w.numbers[STEPPED] = 0
         check_period(w)
@@ -64,7 +64,7 @@ def pause(w: WalkState) -> None:
 
 
 def _happen(w: WalkState, s: Any) -> None:
-    """The next events: all that are due within `TIE`, then the new rates."""
+    """Executes all events that are due within `TIE`, then computes the new rates."""
     now = w.due[w.heap[0]]
     w.reals[CLOCK] = now
     limit = now + w.reals[TIE] + ROUNDING * now
@@ -91,7 +91,7 @@ def _happen(w: WalkState, s: Any) -> None:
 
 
 def _move(w: WalkState, s: Any, f: int) -> int:
-    """Flow f begins to take bandwidth; whether rates must be settled."""
+    """Flow f begins to take bandwidth; returns whether rates must be settled."""
     w.status[f] = MOVING
     w.since[f] = w.reals[CLOCK]
     w.speed[f] = 0.0
@@ -108,7 +108,7 @@ def _move(w: WalkState, s: Any, f: int) -> int:
 
 
 def _stop(w: WalkState, s: Any, f: int) -> int:
-    """Flow f has moved its bytes; whether rates must be settled."""
+    """Flow f has moved its bytes; returns whether rates must be settled."""
     for e in range(w.entry_offsets[f], w.entry_offsets[f + 1]):
         link = w.entry_links[e]
         w.using[link] -= 1
@@ -121,6 +121,7 @@ def _stop(w: WalkState, s: Any, f: int) -> int:
 
 
 def _set_speed(w: WalkState, f: int, speed: float) -> None:
+    """Sets the rate of flow f, and when it will end."""
     now = w.reals[CLOCK]
     w.left[f] -= w.speed[f] * (now - w.since[f])
     w.since[f] = now
@@ -129,7 +130,7 @@ def _set_speed(w: WalkState, f: int, speed: float) -> None:
 
 
 def _enter(w: WalkState, i: int) -> None:
-    """Member i begins the step at which it stands, or the next one in which something moves."""
+    """Member i begins the step at which it stands, or the next step in which something moves."""
     while w.run[i] < w.offsets[i + 1]:
         run = w.run[i] + w.turn[i]
         send, receive = w.send[run], w.receive[run]
@@ -171,11 +172,11 @@ def _elements(w: WalkState, run: int, k: int, first: int, count: int) -> int:
     """Elements of the pieces that a run moves in its k-th step."""
     origin, pieces, longer = w.origin[run], w.pieces[run], w.longer[run]
     piece = origin + (first - origin + k * w.stride[run]) % w.around[run]
-    found: int = count * w.elements[run]
+    elements: int = count * w.elements[run]
     for j in range(count):
         if (piece + j * w.spacing[run]) % pieces < longer:
-            found += 1
-    return found
+            elements += 1
+    return elements
 
 
 def _arrive(w: WalkState, i: int) -> None:
@@ -187,7 +188,7 @@ def _arrive(w: WalkState, i: int) -> None:
 
 
 def _advance(w: WalkState, i: int) -> None:
-    """Member i goes on to its next step."""
+    """Member i advances to its next step."""
     run = w.run[i]
     if w.cycle[run] == 2 and w.turn[i] == 0:
         w.turn[i] = 1

@@ -1,17 +1,17 @@
-"""Members walk their programs through contention, exactly, from event to event.
+"""Exact simulation of members that walk their programs through contention, from event to event.
 
 A member posts the send and the receive of its step; when a flow has both ends,
-its latency begins, then it shares bandwidth (weighted max-min, `sharing/rates.py`)
-until its bytes are through; when both its transfers have ended, the member goes on
-to its next step.  Ends within 1e-12 of the shortest transfer are one batch, after
+its latency begins, then it shares bandwidth (weighted max-min, `engine/rates.py`)
+until its bytes are moved; when both its transfers have ended, the member advances
+to its next step. Ends within 1e-12 of the shortest transfer are one batch, after
 which rates are settled once.
 
-A walk begins in plain Python on lists; one that is large or goes on for long is
-left to the compiled twins of the same functions on arrays.
+A walk begins in plain Python on lists; one that is large or long is continued by
+the same functions, compiled, on arrays.
 
-Irregular contention is chaotic: of several rings laid at random over an uneven
-network, a change of all sizes by one part in 10^15 has moved the end by 10^-2.  There
-any order of rounding, and so any switch, may change the end as much.  Symmetric
+Irregular contention is chaotic: of several rings placed at random over an uneven
+network, a change of all sizes by one part in 10^15 has moved the end by 10^-2. There
+any order of rounding, and so any shortcut, may change the end as much. Symmetric
 programs, and those that settle into a period, are not like that.
 """
 
@@ -38,25 +38,25 @@ PROGRAM_COLUMNS = ("offsets", "count", "cycle", "send", "receive", "sent_bytes",
 KERNELS = (*rates.KERNELS, *heap.KERNELS, *walk_state.KERNELS, *event_kernels.KERNELS)
 
 PLAIN_EVENTS = 10_000
-"""Events, or flows, from which on importing Numba pays."""
+"""Number of events, or flows, from which on loading Numba pays."""
 
 REBASE_AFTER = 4096
-"""Longest transfers after which time is counted anew."""
+"""The clock is restarted after so many of the longest transfers."""
 
 NAMED = 4
-"""Members that the message of a deadlock names."""
+"""Number of members that the message of a deadlock names."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WalkResult:
-    """What came of a walk.
+    """The result of a walk.
 
     Parameters
     ----------
-    ends : of each member [s]
-    busy : of each link, seconds in which something moves over it
-    events : ends of latencies and of transfers that were simulated
-    error_seconds : how far states that were taken for the same differed, times the periods jumped over
+    ends : when each member ends [s]
+    busy : seconds in which something moves over each link
+    events : number of ends of latencies and transfers simulated
+    error_seconds : how far states that were taken for equal differed, times the periods skipped
     """
 
     ends: Floats
@@ -77,47 +77,49 @@ def walk_from_events(
     fold_time: bool = True,
     local: bool = True,
 ) -> WalkResult:
-    """All members, from the beginning to the last one's end.
+    """Walks all members from the begin to the last member's end.
 
     Parameters
     ----------
-    flows : of the programs, with the links that they cross
-    capacities : by link [B/s]
+    flows : flows of the programs, with the links that they cross
+    capacities : capacity of each link [B/s]
     latency, caps : of each flow [s, B/s]
     alone : best rate of each flow [B/s]
-    contended : whether flows may hold each other back; if not, each runs at its best rate
-    fold_time, local : switches that do not change the result
+    contended : whether flows can slow each other; if not, each has its best rate
+    fold_time, local : shortcuts that do not change the result
 
     Raises
     ------
-    Deadlock : members that wait on each other
+    Deadlock : members wait for each other
     """
-    begun = _walk(programs, flows, len(capacities), latency, alone, contended=contended, fold_time=fold_time)
+    start = _walk(programs, flows, len(capacities), latency, alone, contended=contended, fold_time=fold_time)
     if contended:
-        held = np.where(np.isinf(alone), 1.0, caps)  # what crosses nothing never shares anything
-        state = new_state(capacities, flows.offsets, flows.links, flows.shares, np.ones(flows.count), held, local=local)
+        caps_of_rates = np.where(np.isinf(alone), 1.0, caps)  # what crosses nothing never shares anything
+        state = new_state(
+            capacities, flows.offsets, flows.links, flows.shares, np.ones(flows.count), caps_of_rates, local=local
+        )
     else:
-        one = np.ones(1)
-        state = new_state(one, np.array([0, 1]), np.zeros(1, np.int64), one, one, one)
+        unit = np.ones(1)
+        state = new_state(unit, np.array([0, 1]), np.zeros(1, np.int64), unit, unit, unit)
     outcome = event_kernels.MORE
     if flows.count < PLAIN_EVENTS:
-        lists, shared = _as_lists(begun), as_lists(state)
+        lists, shared = _as_lists(start), as_lists(state)
         outcome = _go_on(event_kernels.walk, event_kernels.pause, lists, shared, PLAIN_EVENTS)
-        begun, state = _as_arrays(lists, begun), _as_arrays(shared, state)
+        start, state = _as_arrays(lists, start), _as_arrays(shared, state)
     if outcome == event_kernels.MORE:
         compiled_kernels = compiled(KERNELS, ["walk", "pause"])
-        outcome = _go_on(compiled_kernels["walk"], compiled_kernels["pause"], begun, state, 1 << 62)
+        outcome = _go_on(compiled_kernels["walk"], compiled_kernels["pause"], start, state, 1 << 62)
     if outcome != event_kernels.DONE:
-        raise Deadlock(_stuck(begun, programs))
+        raise Deadlock(_stuck(start, programs))
     return WalkResult(
-        begun.ends, begun.busy, int(begun.numbers[walk_state.EVENTS]), float(begun.reals[walk_state.ERROR])
+        start.ends, start.busy, int(start.numbers[walk_state.EVENTS]), float(start.reals[walk_state.ERROR])
     )
 
 
-def _go_on(walk_on: Kernel, pause: Kernel, begun: WalkState, state: FlowState, last: int) -> int:
-    """The walk until there is more than that many events, or nothing more."""
-    while (outcome := int(walk_on(begun, state, last))) == event_kernels.PAUSE:
-        pause(begun)
+def _go_on(walk_on: Kernel, pause: Kernel, start: WalkState, state: FlowState, last: int) -> int:
+    """Continues the walk until there are more than `last` events, or nothing is left."""
+    while (outcome := int(walk_on(start, state, last))) == event_kernels.PAUSE:
+        pause(start)
     return outcome
 
 
@@ -131,7 +133,7 @@ def _walk(
     contended: bool,
     fold_time: bool,
 ) -> WalkState:
-    """The walk before its beginning, in arrays."""
+    """The state at the begin, in arrays."""
     members, count = programs.members, programs.flows
     columns = {name: getattr(programs, name) for name in PROGRAM_COLUMNS}
     sizes = _piece_columns(programs.pieces)
@@ -170,11 +172,12 @@ def _walk(
 
 
 def _whole(size: int, value: int = 0) -> Ints:
+    """An array of integers."""
     return np.full(size, value, np.int64)
 
 
 def _numbers(programs: MemberPrograms, *, contended: bool, fold_time: bool) -> Ints:
-    """Its switches and counters before its beginning."""
+    """Options and counters at the begin."""
     steps = np.bincount(programs.run_members(), programs.count, minlength=programs.members)
     numbers = _whole(walk_state.NUMBERS)
     numbers[walk_state.ALIVE] = programs.members
@@ -187,7 +190,7 @@ def _numbers(programs: MemberPrograms, *, contended: bool, fold_time: bool) -> I
 
 
 def _reals(programs: MemberPrograms, latency: Floats, alone: Floats) -> Floats:
-    """Its times before its beginning: what counts as one moment, and when time is counted anew [s]."""
+    """Times at the begin: what counts as one moment, and when the clock is restarted [s]."""
     used = programs.send >= 0
     longest = _longest(programs)
     transfers = latency[programs.send[used]] + longest[used] / alone[programs.send[used]]
@@ -200,31 +203,32 @@ def _reals(programs: MemberPrograms, latency: Floats, alone: Floats) -> Floats:
 
 
 def _longest(programs: MemberPrograms) -> Floats:
-    """What a step of a run sends at most [B]."""
-    p = programs.pieces
-    return programs.sent_bytes if p is None else p.sent * (p.elements + 1) * p.element_bytes
+    """Bytes that a step of a run sends at most."""
+    pieces = programs.pieces
+    return programs.sent_bytes if pieces is None else pieces.sent * (pieces.elements + 1) * pieces.element_bytes
 
 
 def _piece_columns(pieces: PieceSizes | None) -> dict[str, Array]:
-    """Sizes by run; where pieces are even nobody looks at them."""
+    """Sizes by run; unused if pieces are even."""
     if pieces is not None:
         return {column.name: getattr(pieces, column.name) for column in fields(PieceSizes)}
     return {column.name: np.zeros(1, float if column.name == "element_bytes" else int) for column in fields(PieceSizes)}
 
 
 def _as_lists(w: WalkState) -> WalkState:
+    """The state as lists."""
     return WalkState(*(array.tolist() for array in w))
 
 
 def _as_arrays(lists: Columns, arrays: Columns) -> Columns:
-    """Lists as arrays of the kinds that they had."""
+    """Lists as arrays of the given types."""
     return type(lists)(*(np.asarray(column, array.dtype) for column, array in zip(lists, arrays, strict=True)))
 
 
 def _stuck(w: WalkState, programs: MemberPrograms) -> str:
-    """Who waits for whom."""
+    """Who waits for whom, in words."""
     waiting = [i for i in range(programs.members) if w.run[i] < programs.offsets[i + 1]]
-    told = []
+    waits = []
     for i in waiting[:NAMED]:
         run = int(w.run[i] + w.turn[i])
         for flow, side in ((int(programs.send[run]), "send to"), (int(programs.receive[run]), "receive from")):
@@ -233,9 +237,9 @@ def _stuck(w: WalkState, programs: MemberPrograms) -> str:
             sends = side == "send to"
             if (w.status[flow] == SENDER_WAITS) == sends:
                 peer = programs.rank[(programs.receiver if sends else programs.sender)[flow]]
-                told.append(f"rank {programs.rank[i]} in step {_step(w, programs, i)} to {side} rank {peer}")
+                waits.append(f"rank {programs.rank[i]} in step {_step(w, programs, i)} to {side} rank {peer}")
     more = f", and {len(waiting) - NAMED} more" if len(waiting) > NAMED else ""
-    return f"deadlock: waiting for ever are {'; '.join(told)}{more}"
+    return f"deadlock: waiting for ever are {'; '.join(waits)}{more}"
 
 
 def _step(w: WalkState, programs: MemberPrograms, i: int) -> int:

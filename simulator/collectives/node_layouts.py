@@ -1,19 +1,18 @@
-"""Channels: how a library lays rings and trees over nodes, several at once on different links.
+"""How a library lays the rings and trees of a collective over nodes: several channels on different links.
 
-A ring in rank order crosses every node by one way and leaves it by one NIC.
-Libraries lay several, each its own way, so that together they use all links:
+A ring in rank order crosses every node by one path and leaves it by one NIC.
+Libraries lay several channels with different paths, so that together they use all links:
 
     node of 4 GPUs, 4 NICs     channel 0   in at gpu:1, 1 → 2 → 3 → 0, out at gpu:0
     every pair wired           channel 1   in at gpu:2, 2 → 0 → 3 → 1, out at gpu:1
 
-Node after node is passed whole, in the order of the ranks; only the order inside
-is chosen.  For each channel that is the way through the node (in, a path over
-all members, out) whose narrowest link has most left beside the channels before
-it.  Nodes in which the same GPUs belong to the group are passed alike, so the
-choice is made once for each pattern of GPUs and not for each node.
+Nodes are visited one after another, in the order of the ranks; only the order inside
+is chosen (`node_paths.py`). Nodes in which the same GPUs belong to the group get the
+same path, so the choice is made once for each pattern of GPUs. Trees join the nodes by
+the first GPU of each channel's path; inside a node, the path is a chain.
 
 Source: NVIDIA, "NCCL user guide", environment variables NCCL_MIN_NCHANNELS and
-NCCL_CROSS_NIC, for what channels are and that they may leave by different NICs.
+NCCL_CROSS_NIC, for channels and different NICs; NCCL, src/graph/trees.cc, `ncclGetDtree`.
 """
 
 from collections.abc import Sequence
@@ -28,15 +27,15 @@ from quadrille.topologies.routes.routing import Routes
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeBlocks:
-    """Groups sorted node by node, and which GPUs of each node belong to them.
+    """Groups sorted node by node; a block is the members of a group on one node.
 
     Parameters
     ----------
     slots : positions of members in their group, node after node [groups, members]
-    first, length : where each node's members begin, in `slots` counted through all groups, and how many [blocks]
-    pattern : which row of `patterns` a block has [blocks]
+    first, length : index of each block's first member in `slots`, counted through all groups, and its size [blocks]
+    pattern : row of `patterns` of each block [blocks]
     patterns : GPUs of a node, numbered within it, -1 after the last [patterns, most members of a node]
-    group : of each block
+    group : group of each block
     """
 
     slots: Ints
@@ -53,14 +52,14 @@ class NodeBlocks:
 
 
 def by_node(places: Ints, per_node: int) -> NodeBlocks:
-    """The groups' members node by node, nodes in the order in which a group first comes to them.
+    """The members of groups node by node, nodes in the order in which a group first visits them.
 
     >>> by_node(np.array([[0, 2, 1, 3]]), 2).slots.tolist()
     [[0, 2, 1, 3]]
 
     Parameters
     ----------
-    places : compute place of each member [groups, members]
+    places : place of each member [groups, members]
     """
     groups, members = places.shape
     node, local = np.divmod(places, per_node)
@@ -84,17 +83,19 @@ def ring_orders(routes: Routes, places: Ints, channels: int | None = None) -> li
 
     Parameters
     ----------
-    places : compute place of each member [groups, members]
-    channels : how many; None for the fewest that together carry the most
+    places : place of each member [groups, members]
+    channels : number of channels; None for the fewest that together carry the most
     """
     nodes = by_node(places, routes.net.per_node)
-    found = [node_paths(node_links(routes, row[row >= 0], several=nodes.several), channels) for row in nodes.patterns]
-    count = channels or max(map(len, found))
-    return [_laid(nodes, [ways[channel % len(ways)] for ways in found]) for channel in range(count)]
+    paths_of_patterns = [
+        node_paths(node_links(routes, row[row >= 0], several=nodes.several), channels) for row in nodes.patterns
+    ]
+    count = channels or max(map(len, paths_of_patterns))
+    return [_laid(nodes, [paths[channel % len(paths)] for paths in paths_of_patterns]) for channel in range(count)]
 
 
 def _laid(nodes: NodeBlocks, orders: Sequence[Sequence[int]]) -> Ints:
-    """The slots with every node passed in the order that its pattern has."""
+    """The slots with every node visited in the order of its pattern."""
     flat = nodes.slots.ravel().copy()
     width = nodes.patterns.shape[1]
     table = np.zeros((len(orders), width), dtype=np.int64)
@@ -107,9 +108,9 @@ def _laid(nodes: NodeBlocks, orders: Sequence[Sequence[int]]) -> Ints:
 
 
 def tree_edges(routes: Routes, places: Ints, orders: Sequence[Ints]) -> list[tuple[Ints, Ints, Ints, Ints]]:
-    """Edges of two complementary trees over the nodes for each channel, chains inside the nodes.
+    """The edges of two complementary trees over the nodes for each channel, with chains inside the nodes.
 
-    Gives for each channel and tree (group, child slot, parent slot, depth of the
+    Returns for each channel and tree (group, child slot, parent slot, depth of the
     child's node in edges), each an array over edges; half of the channel's bytes
     goes through either tree.
 
@@ -122,7 +123,7 @@ def tree_edges(routes: Routes, places: Ints, orders: Sequence[Ints]) -> list[tup
     first_block = np.searchsorted(nodes.group, np.arange(len(places)))
     per_group = np.bincount(nodes.group, minlength=len(places))
     rank_of_block = np.arange(len(nodes.first)) - first_block[nodes.group]
-    found = []
+    edges = []
     for order in orders:
         flat = order.ravel()
         chain = np.flatnonzero(column > 0)
@@ -131,17 +132,17 @@ def tree_edges(routes: Routes, places: Ints, orders: Sequence[Ints]) -> list[tup
             depth = _depths(parents, first_block[nodes.group])
             child = np.flatnonzero(parents >= 0)
             heads = nodes.first[child]
-            above = nodes.first[first_block[nodes.group[child]] + parents[child]]
+            parent_heads = nodes.first[first_block[nodes.group[child]] + parents[child]]
             group = np.concatenate([nodes.group[block[chain]], nodes.group[child]])
             down = np.concatenate([flat[chain], flat[heads]])
-            up = np.concatenate([flat[chain - 1], flat[above]])
+            up = np.concatenate([flat[chain - 1], flat[parent_heads]])
             level = np.concatenate([depth[block[chain]] + column[chain], depth[child]])
-            found.append((group, down, up, level))
-    return found
+            edges.append((group, down, up, level))
+    return edges
 
 
 def _parents(sizes: Ints, ranks: Ints, tree: int) -> Ints:
-    """Parent of each node in a binary tree in order; the second tree is the first with all ranks moved on by one.
+    """The parent of each node in an in-order binary tree; the second tree is the first with all ranks shifted by one.
 
     Rank r > 0 with lowest bit b has the parent (r ^ b) | 2b, or r ^ b where that
     is past the end; the root is 0.
@@ -154,7 +155,7 @@ def _parents(sizes: Ints, ranks: Ints, tree: int) -> Ints:
 
 
 def _depths(parents: Ints, base: Ints) -> Ints:
-    """Edges from each node to the root of its tree; parents are numbered within the group, which begins at `base`."""
+    """Edges from each node to the root; parents are numbered within the group, which begins at `base`."""
     depth = np.zeros(len(parents), dtype=np.int64)
     at = np.arange(len(parents))
     while True:

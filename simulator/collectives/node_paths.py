@@ -1,8 +1,8 @@
-"""Ways through a node: paths over all its members, one after the other, each where most is left beside those before.
+"""Paths through a node for several channels of a collective: each takes what capacity the channels before it left.
 
-A way enters at its first member and leaves at its last.  The next one is the
-path whose narrowest hop has most left, the hop out of the node and into the next
-included; ways are laid as long as they carry more together.
+A path enters at its first member, visits all, and leaves at its last. The next
+channel is the path whose narrowest hop has most capacity left, the hop out of the node
+and into the next included; channels are added as long as they carry more together.
 """
 
 from collections import Counter
@@ -19,28 +19,28 @@ from quadrille.simulator.collectives.programs import Ints
 from quadrille.topologies.routes.routing import Routes
 
 MOST_LAID = MOST_CHANNELS // 2
-"""As many as NCCL's search may find: what runs is twice as many."""
+"""As many as NCCL's search may find; it runs twice as many."""
 MOST_SEARCHED = 16
-"""Members of a node up to which paths are searched; more are passed in order, turned from channel to channel."""
+"""Members of a node up to which paths are searched; more are visited in order, rotated from channel to channel."""
 PATIENCE = 8
 """Channels without any gain after which no more are tried."""
 WORTH_HAVING = 0.05
-"""What of the most that any number of channels carries may be missed to have fewer."""
+"""Part of the best rate of any number of channels that may be given up to have fewer."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeLinks:
-    """What a group has of a node: links from member to member, and out of the node and back in.
+    """The links that a group has in a node: from member to member, and out of the node and back in.
 
-    Links are numbered 0, 1, … as they come up, so that nodes that are alike are equal.
+    Links are numbered 0, 1, … in the order of their occurrence, so that equivalent nodes are equal.
 
     Parameters
     ----------
-    count : members
-    capacity : of each link [B/s]
-    within : links from each member to each other one
-    across : links out of the node from each member and into the next to each, and the same links where rings come
-        back into this node; empty where rings close inside
+    count : number of members
+    capacity : capacity of each link [B/s]
+    within : links from each member to each other member
+    across : links out of the node from each member and into the next node to each, and the same links where rings come
+        back into this node; empty if rings close inside
     """
 
     count: int
@@ -50,14 +50,14 @@ class NodeLinks:
 
 
 def node_links(routes: Routes, members: Ints, *, several: bool) -> NodeLinks:
-    """What the members, numbered within node 0, have there.
+    """The links of members, numbered within node 0.
 
     Parameters
     ----------
     several : whether rings go on to another node
     """
     net, here = routes.net, np.asarray(members, dtype=np.int64)
-    there = here + net.per_node
+    next_node = here + net.per_node
     numbers: dict[int, int] = {}
 
     def renumbered(links: list[int]) -> tuple[int, ...]:
@@ -70,52 +70,52 @@ def node_links(routes: Routes, members: Ints, *, several: bool) -> NodeLinks:
 
     within = tuple(tuple(map(renumbered, row)) for row in table(here, here))
     across: tuple[tuple[tuple[int, ...], ...], ...] = ()
-    if several and int(there.max()) < net.place_count:
-        both = zip(table(here, there), table(there, here), strict=True)
+    if several and int(next_node.max()) < net.place_count:
+        both = zip(table(here, next_node), table(next_node, here), strict=True)
         across = tuple(tuple(renumbered(o + b) for o, b in zip(*rows, strict=True)) for rows in both)
     return NodeLinks(len(here), tuple(net.bandwidths[list(numbers)].tolist()), within, across)
 
 
 @lru_cache(maxsize=256)
 def node_paths(node: NodeLinks, wanted: int | None) -> tuple[tuple[int, ...], ...]:
-    """So many ways through the node, or the fewest that carry the most: members in order, channel after channel."""
+    """The members in order, channel after channel: `wanted` channels, or the fewest that carry the most."""
     search = _Search(node)
-    found: list[tuple[int, ...]] = []
+    paths: list[tuple[int, ...]] = []
     rates: list[float] = []
-    while len(found) < (wanted or MOST_LAID):
-        found.append(tuple(search.next(len(found))))
-        rates.append(len(found) * search.taken(found[-1]))
+    while len(paths) < (wanted or MOST_LAID):
+        paths.append(tuple(search.next(len(paths))))
+        rates.append(len(paths) * search.taken(paths[-1]))
         if wanted is None and len(rates) > PATIENCE and max(rates[-PATIENCE:]) <= max(rates[:-PATIENCE]):
             break
     if wanted is not None:
-        return tuple(found)
+        return tuple(paths)
     enough = max(rates) * (1 - WORTH_HAVING)
-    return tuple(found[: 1 + next(i for i, rate in enumerate(rates) if rate >= enough)])
+    return tuple(paths[: 1 + next(i for i, rate in enumerate(rates) if rate >= enough)])
 
 
 class _Search:
-    """The channels laid so far, and the next one."""
+    """The channels found so far, and the search for the next."""
 
     def __init__(self, node: NodeLinks) -> None:
         self.node, self.count = node, node.count
         self.load: Counter[int] = Counter()
 
-    def taken(self, way: Sequence[int]) -> float:
-        """What each channel gets where most of them meet, with this one [B/s]."""
+    def taken(self, path: Sequence[int]) -> float:
+        """The rate of each channel where most of them meet, with this path added [B/s]."""
         end = self.node.across or self.node.within
-        for links in (*(self.node.within[a][b] for a, b in pairwise(way)), end[way[-1]][way[0]]):
+        for links in (*(self.node.within[a][b] for a, b in pairwise(path)), end[path[-1]][path[0]]):
             self.load.update(links)
         return min((self.node.capacity[link] / load for link, load in self.load.items()), default=inf)
 
     def next(self, channel: int) -> list[int]:
-        """The way with most room beside the channels so far."""
-        turned = [(channel + 1 + i) % self.count for i in range(self.count)]
+        """The path with most capacity left beside the channels so far."""
+        rotated = [(channel + 1 + i) % self.count for i in range(self.count)]
         if self.count <= 1 or self.count > MOST_SEARCHED:
-            return turned
+            return rotated
         width = [[self._width(links) for links in row] for row in self.node.within]
         closing = [[self._width(links) for links in row] for row in self.node.across] or width
         levels = sorted({w for row in width for w in row}, reverse=True)
-        best, chosen = (-1.0, -inf, -1.0, -1.0), turned
+        best, chosen = (-1.0, -inf, -1.0, -1.0), rotated
         for last, first in self._ends(channel):
             # out by one and in by the next, so that no last channel is left to go out and in by the same member
             near = -float((first - last) % self.count) if self.node.across else 0.0
@@ -125,17 +125,17 @@ class _Search:
                     break
                 path = _path(width, first, last, least)
                 if path is not None:
-                    found = (narrowest, near, least, sum(width[a][b] for a, b in pairwise(path)))
-                    best, chosen = max((best, chosen), (found, path), key=lambda one: one[0])
+                    score = (narrowest, near, least, sum(width[a][b] for a, b in pairwise(path)))
+                    best, chosen = max((best, chosen), (score, path), key=lambda one: one[0])
                     break
         return chosen
 
     def _width(self, links: Sequence[int]) -> float:
-        """What one more channel would get of these links [B/s]."""
+        """The rate that one more channel would get on these links [B/s]."""
         return min((self.node.capacity[link] / (self.load[link] + 1) for link in links), default=inf)
 
     def _ends(self, channel: int) -> Iterator[tuple[int, int]]:
-        """Pairs of a last and a first member, those next to each other and the channel's own turn first."""
+        """Pairs of a last and a first member: neighbours first, and the channel's own rotation first."""
         for distance in range(1, self.count):
             for i in range(self.count):
                 last = (channel + i) % self.count
@@ -143,7 +143,7 @@ class _Search:
 
 
 def _path(width: list[list[float]], first: int, last: int, least: float) -> list[int] | None:
-    """A path over all members from the first to the last over hops of at least this width, in turn where it can be.
+    """A path over all members from the first to the last over hops of at least this width, in order if possible.
 
     >>> _path([[9, 1, 9], [9, 9, 9], [9, 9, 9]], 0, 2, 5) is None
     True
@@ -169,7 +169,7 @@ def _path(width: list[list[float]], first: int, last: int, least: float) -> list
 
 
 def _onward(width: list[list[float]], a: int, least: float) -> Iterator[int]:
-    """Members that a hop of this width leads to, the widest first, then those after `a` in turn."""
+    """Members that a hop of this width leads to, the widest first, then those after `a` in order."""
     count = len(width)
     after = ((a + i) % count for i in range(1, count))
     return iter(sorted((b for b in after if width[a][b] >= least), key=lambda b: -width[a][b]))

@@ -13,13 +13,13 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PieceSizes:
-    """Which pieces a step moves, where they are of two sizes; by run, as in `Runs`.
+    """The pieces that a step moves, where they are of two sizes; by run, as in `Runs`.
 
     Parameters
     ----------
     sent, received, first_sent, first_received, stride, spacing, origin, around, pieces : as in `Runs`
-    elements : of the smaller pieces; the first `longer` pieces have one more
-    element_bytes : on the wire
+    elements : elements of the smaller pieces; the first `longer` pieces have one more
+    element_bytes : size of an element on the wire
     """
 
     sent: Ints
@@ -42,61 +42,62 @@ def select(pieces: PieceSizes, rows: Ints) -> PieceSizes:
 
 
 def together(parts: Sequence[PieceSizes]) -> PieceSizes:
-    """The pieces of all runs of several parts, one after the other."""
+    """The pieces of the runs of several parts, one after another."""
     return PieceSizes(
         *(np.concatenate([getattr(part, column.name) for part in parts]) for column in fields(PieceSizes))
     )
 
 
 def sent_bytes(p: PieceSizes, k: int) -> Floats:
-    """What each run sends in its k-th step, from 0."""
+    """Bytes that each run sends in its k-th step, from 0."""
     return _elements(p, _moved(p, p.first_sent, k), p.sent) * p.element_bytes
 
 
 def step_bytes(p: PieceSizes, count: int) -> Iterator[Floats]:
-    """What each run sends in its first, second, … step; in a ring the piece only goes on by one."""
+    """Bytes that each run sends in its first, second, … step; in a ring the piece only advances by one."""
     if not ((p.sent == 1) & (np.abs(p.stride) == 1) & (p.origin == 0) & (p.around == p.pieces)).all():
         for k in range(count):
             yield sent_bytes(p, k)
         return
-    usual = p.elements * p.element_bytes
-    longer = usual + p.element_bytes
+    shorter = p.elements * p.element_bytes
+    longer = shorter + p.element_bytes
     piece = p.first_sent % p.pieces
     for _ in range(count):
-        yield np.where(piece < p.longer, longer, usual)
+        yield np.where(piece < p.longer, longer, shorter)
         piece += p.stride
         piece += p.pieces * (piece < 0)
         piece -= p.pieces * (piece >= p.pieces)
 
 
 def total_bytes(p: PieceSizes, count: Ints) -> Floats:
-    """What each run sends in its `count` steps.
+    """Bytes that each run sends in its `count` steps.
 
-    A ring, or a chain, sends pieces that follow each other, so its total is
-    that of a run of pieces; others are summed step by step.
+    A ring or a chain sends successive pieces, so its total is that of a range of
+    pieces; others are summed step by step.
     """
     chain = (np.abs(p.stride) == 1) & (p.sent == 1) & (p.origin == 0) & (p.around == p.pieces)
     first = np.where(p.stride == 1, p.first_sent, p.first_sent - count + 1) % p.pieces
     side_by_side = replace(p, spacing=np.ones_like(p.spacing))
-    found = np.where(chain, _elements(side_by_side, first, count) * p.element_bytes, 0.0)
+    total = np.where(chain, _elements(side_by_side, first, count) * p.element_bytes, 0.0)
     for k in range(int(count[~chain].max(initial=0))):
-        found += np.where(~chain & (k < count), sent_bytes(p, k), 0.0)
-    return found
+        total += np.where(~chain & (k < count), sent_bytes(p, k), 0.0)
+    return total
 
 
 def _moved(p: PieceSizes, first: Ints, k: int) -> Ints:
+    """The first piece of each run in its k-th step."""
     moved: Ints = p.origin + (first - p.origin + k * p.stride) % p.around
     return moved
 
 
 def _elements(p: PieceSizes, first: Ints, count: Ints) -> Ints:
     """Elements of `count` pieces: first, first + spacing, …, around the end of the buffer."""
-    found: Ints = count * p.elements
+    elements: Ints = count * p.elements
     if (p.spacing == 1).all():
-        return found + _longer_before(p, first + count) - _longer_before(p, first)
+        return elements + _longer_before(p, first + count) - _longer_before(p, first)
     for j in range(int(count.max(initial=0))):
-        found += (j < count) & ((first + j * p.spacing) % p.pieces < p.longer)
-    return found
+        elements += (j < count) & ((first + j * p.spacing) % p.pieces < p.longer)
+    return elements
 
 
 def _longer_before(p: PieceSizes, piece: Ints) -> Ints:

@@ -1,9 +1,9 @@
-"""Programs of all members of a simulated collective, as arrays, and the flows they use.
+"""The programs of all members of a collective as arrays, and the flows that they use.
 
 A *member* is one rank in one group; where several collectives run at once (the
-rings of a library, say) a rank is a member of each.  A member does its *runs* in
-order: so many steps with the same peers and sizes.  A *flow* is all that one
-member sends to another; it carries one transfer at a time.
+rings of a library, say), a rank is a member of each. A member executes its *runs* in
+order: a run is a number of steps with the same peers and sizes. A *flow* is all that
+one member sends to another; it carries one transfer at a time.
 
     3 members in a ring     member   runs             flow   sender  receiver
     all-gather              0        2 x (0, 2)       0      0       1
@@ -28,19 +28,19 @@ Shards = Literal["even", "exact"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CollectiveJob:
-    """One lowered collective, carried out by many groups of the same size at once.
+    """One collective by one algorithm, executed by many groups of the same size at once.
 
     Parameters
     ----------
-    runs : of the members of one group
-    groups : the rank of each member [groups, members]; no rank twice
-    bytes : of the whole buffer that is cut in pieces
-    item_bytes : of an element, for exact sizes
+    runs : runs of the members of one group
+    groups : rank of each member; no rank twice [groups, members]
+    bytes : size of the whole buffer that is cut into pieces
+    item_bytes : size of an element, for exact sizes
     wire_factor : bytes on the wire for one byte of the buffer
-    cap : largest rate of a transfer, infinite where links alone hold it [B/s]
-    latency : of each step beside its route's [s]
-    empty_messages : transfers of no bytes are made all the same, as in a barrier
-    crosswise : an all-to-all: what a member receives is its own piece of others' buffers, whatever `runs` calls it
+    cap : highest rate of a transfer; infinite if only links limit it [B/s]
+    latency : latency of each step beside that of its route [s]
+    empty_messages : whether transfers of no bytes are executed, as in a barrier
+    crosswise : whether it is an all-to-all, in which a member receives its own piece of others' buffers
     """
 
     runs: Runs
@@ -56,22 +56,22 @@ class CollectiveJob:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MemberPrograms:
-    """What members do: member i has the runs offsets[i] .. offsets[i + 1] - 1.
+    """The programs of all members: member i has the runs offsets[i] .. offsets[i + 1] - 1.
 
     Parameters
     ----------
-    rank : of each member [members]
-    offsets : [members + 1]
+    rank : rank of each member [members]
+    offsets : first run of each member [members + 1]
     count : steps of each run [runs]
-    cycle : 1 for a run by itself, 2 where it takes turns with the next one, step by step, which then has 0 [runs]
-    send, receive : flow of each step of a run, NOBODY where that side does nothing [runs]
-    sent_bytes : of each step, on the wire, where pieces are even [runs]
-    empty : transfers of no bytes are made [runs]
+    cycle : 1 for a run by itself; 2 if its steps alternate with those of the next run, which then has 0 [runs]
+    send, receive : flow of each step of a run; NOBODY if nothing is sent or received [runs]
+    sent_bytes : bytes of each step on the wire, if pieces are even [runs]
+    empty : whether transfers of no bytes are executed [runs]
     sender, receiver : member at each end of a flow [flows]
-    send_slot, receive_slot : the first run in which the sender (receiver) uses the flow, counted from its own
-        first; NOBODY where it never does [flows]
-    job : which job a flow belongs to [flows]
-    pieces : sizes where they differ from step to step; else None
+    send_slot, receive_slot : first run in which the sender (receiver) uses the flow, counted from the member's first;
+        NOBODY if it never does [flows]
+    job : job of each flow [flows]
+    pieces : sizes of pieces if they differ from step to step; else None
     """
 
     rank: Ints
@@ -91,15 +91,17 @@ class MemberPrograms:
 
     @property
     def members(self) -> int:
+        """Number of members."""
         return len(self.offsets) - 1
 
     @property
     def flows(self) -> int:
+        """Number of flows."""
         return len(self.sender)
 
     @property
     def transfers(self) -> int:
-        """Transfers of all members, those of no bytes included."""
+        """Number of transfers of all members, those of no bytes included."""
         return int(self.count[self.send >= 0].sum())
 
     def run_members(self) -> Ints:
@@ -107,20 +109,20 @@ class MemberPrograms:
         return np.repeat(np.arange(self.members), np.diff(self.offsets))
 
     def flow_bytes(self) -> Floats:
-        """What each flow carries in all, on the wire [flows]."""
+        """Bytes that each flow carries in all, on the wire [flows]."""
         used = self.send >= 0
         sizes = self.count * self.sent_bytes if self.pieces is None else total_bytes(self.pieces, self.count)
-        found: Floats = np.bincount(self.send[used], sizes[used], minlength=self.flows).astype(np.float64)
-        return found
+        sent: Floats = np.bincount(self.send[used], sizes[used], minlength=self.flows).astype(np.float64)
+        return sent
 
 
 def programs_of(jobs: Sequence[CollectiveJob], shards: Shards = "even") -> MemberPrograms:
-    """Programs of the members of all groups of all jobs, job by job and group by group.
+    """The programs of the members of all groups of all jobs, job by job and group by group.
 
     Parameters
     ----------
-    shards : `even` gives all pieces the mean size, `exact` whole elements, the first pieces one more where
-        it does not go up
+    shards : `even` gives all pieces the mean size; `exact` gives whole elements, and the first pieces one more each
+        if the size is not divisible
     """
     uneven = shards == "exact" and any((job.bytes / job.item_bytes) % job.runs.pieces for job in jobs)
     parts = [_of_job(number, job, uneven=uneven) for number, job in enumerate(jobs)]
@@ -151,7 +153,7 @@ def programs_of(jobs: Sequence[CollectiveJob], shards: Shards = "even") -> Membe
 
 
 def _of_job(number: int, job: CollectiveJob, *, uneven: bool) -> MemberPrograms:
-    """The programs of one group, repeated with the ranks of each."""
+    """The programs of one group, repeated with the ranks of each group."""
     runs, (groups, members) = job.runs, job.groups.shape
     if job.bytes == 0 and not job.empty_messages:
         runs = _idle(runs)
@@ -192,30 +194,31 @@ def _numbered(runs: Runs, owner: Ints, members: int) -> tuple[Ints, Ints, Ints, 
     """The flow that each run sends on and receives on, and the sender and receiver of each flow."""
     sends = np.where(runs.send_to >= 0, owner * members + runs.send_to, NOBODY)
     receives = np.where(runs.receive_from >= 0, runs.receive_from * members + owner, NOBODY)
-    found = _distinct(sends)
-    missing = np.setdiff1d(_distinct(receives), found) if not _all_in(receives, found) else found[:0]
+    keys = _distinct(sends)
+    missing = np.setdiff1d(_distinct(receives), keys) if not _all_in(receives, keys) else keys[:0]
     if len(missing):
-        found = np.union1d(found, missing)
-    return _positions(found, sends), _positions(found, receives), found // max(1, members), found % max(1, members)
+        keys = np.union1d(keys, missing)
+    return _positions(keys, sends), _positions(keys, receives), keys // max(1, members), keys % max(1, members)
 
 
 def _distinct(keys: Ints) -> Ints:
-    """Sorted distinct keys from 0; those next to each other are often the same, or sorted already."""
+    """The different keys from 0, sorted; neighbours are often equal, or already sorted."""
     kept = keys[np.flatnonzero(keys != np.concatenate([[NOBODY], keys[:-1]]))]
     kept = kept[kept >= 0]
     return kept if (kept[1:] > kept[:-1]).all() else np.unique(kept)
 
 
-def _all_in(keys: Ints, found: Ints) -> bool:
-    """Whether all keys from 0 are among the found ones, which are sorted."""
-    if not len(found):
+def _all_in(keys: Ints, known: Ints) -> bool:
+    """Whether all keys from 0 are among the known keys, which are sorted."""
+    if not len(known):
         return not (keys >= 0).any()
-    nearest = found[np.minimum(np.searchsorted(found, keys), len(found) - 1)]
+    nearest = known[np.minimum(np.searchsorted(known, keys), len(known) - 1)]
     return bool(((nearest == keys) | (keys < 0)).all())
 
 
-def _positions(found: Ints, keys: Ints) -> Ints:
-    return np.where(keys < 0, NOBODY, np.searchsorted(found, keys))
+def _positions(known: Ints, keys: Ints) -> Ints:
+    """The index of each key among the known keys; NOBODY for no key."""
+    return np.where(keys < 0, NOBODY, np.searchsorted(known, keys))
 
 
 def _first_use(side: Ints, local: Ints, flows: int) -> Ints:
@@ -227,13 +230,13 @@ def _first_use(side: Ints, local: Ints, flows: int) -> Ints:
 
 
 def _idle(runs: Runs) -> Runs:
-    """Programs in which nobody does anything."""
+    """Programs in which no member does anything."""
     nothing = {column.name: getattr(runs, column.name)[:0] for column in fields(Runs) if column.name != "pieces"}
     return replace(runs, **nothing | {"offsets": np.zeros_like(runs.offsets)})
 
 
 def _pieces(job: CollectiveJob, runs: Runs, groups: int) -> PieceSizes:
-    """Which pieces each run of all groups moves."""
+    """The pieces that each run of all groups moves."""
     elements = round(job.bytes / job.item_bytes)
     member = np.repeat(np.arange(runs.members), np.diff(runs.offsets))
     own = np.where(runs.receive_from >= 0, member, NOBODY)
@@ -265,7 +268,7 @@ def class_programs(
     Parameters
     ----------
     member_of, flow_of : a member, and a flow, of each class
-    classes, members : the class of each flow, and of each member
+    classes, members : class of each flow, and of each member
     """
     lengths = np.diff(programs.offsets)[member_of]
     offsets = np.concatenate([[0], np.cumsum(lengths)])

@@ -1,8 +1,20 @@
-"""The flows of a collective's programs, whether they may hold each other back, and the shortest way to their ends.
+"""Runs the programs of a collective, by a sweep or from event to event, and finds the causes of its time.
 
-Where no flow can hold back another, step times are a recurrence swept over all
-members at once; else members go from event to event, and so they do where their
-steps differ.
+Where no flow can slow another, step times are a recurrence that is swept over all
+members at once; else members go from event to event, and so they do where their steps
+differ.
+
+The causes come from the same programs, simulated without contention and without bytes:
+
+    latency      the end if bytes took no time
+    bandwidth    what bytes add, each flow alone on its route
+    contention   what sharing of links adds
+    waiting      of the mean rank: from its own end to the last rank's
+
+Every step waits for both its ends, and takes no less time when it has bytes and
+when its links are shared, so no part is below 0 (but for rounding), and the parts
+add up to the end. Waiting for a partner inside the collective belongs to the cause
+that held up the partner.
 """
 
 from dataclasses import dataclass, replace
@@ -17,15 +29,15 @@ from quadrille.simulator.collectives.sweep import sections, sweep
 from quadrille.simulator.symmetry.partition import Flows
 
 FITS = 1e-12
-"""Part of its capacity by which a link may seem overloaded and is not."""
+"""Part of its capacity by which a link may exceed it through rounding."""
 
 ROOMY = 8
-"""Cells of a table of links and members, for each entry, that are worth not sorting the entries."""
+"""Cells of a table of links and members for each entry, up to which the table is faster than sorting."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RoutedFlows:
-    """The flows of programs with what holds each: latency [s], cap, and best rate [B/s]."""
+    """The flows of programs with their latency [s], cap and best rate [B/s]."""
 
     flows: Flows
     latency: Floats
@@ -35,7 +47,7 @@ class RoutedFlows:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CollectiveRun:
-    """Ends of members and busy seconds of links [s], and whether flows could hold each other back."""
+    """Ends of members and busy seconds of links [s], and whether flows could slow each other."""
 
     method: Literal["sweep", "events"]
     ends: Floats
@@ -54,21 +66,23 @@ def run(
     fold_time: bool = True,
     local: bool = True,
 ) -> CollectiveRun:
-    """The simulation proper, of all members or of one representative each.
+    """Runs the programs of all members, or of one representative of each class.
 
     Parameters
     ----------
-    contended : whether flows hold each other back; None to find out, False for every flow at its best rate
-    fold_time, local : switches that do not change the result
+    contended : whether flows slow each other; None to find out, False for every flow at its best rate
+    fold_time, local : shortcuts that do not change the result
     """
-    held = contends(moves.flows, moves.alone, capacities) if contended is None else contended
-    parts = None if held else sections(programs)
-    if parts is not None:
-        swept = sweep(programs, parts, moves.latency, moves.alone, fold_time=fold_time)
+    can_contend = contends(moves.flows, moves.alone, capacities) if contended is None else contended
+    common_sections = None if can_contend else sections(programs)
+    if common_sections is not None:
+        swept = sweep(programs, common_sections, moves.latency, moves.alone, fold_time=fold_time)
         moving = np.divide(programs.flow_bytes(), moves.alone)
         busy = np.zeros(len(capacities))
         np.maximum.at(busy, moves.flows.links, moving[moves.flows.entry_flows()])
-        return CollectiveRun("sweep", swept.ends, busy, swept.steps * programs.members, swept.error_seconds, held)
+        return CollectiveRun(
+            "sweep", swept.ends, busy, swept.steps * programs.members, swept.error_seconds, can_contend
+        )
     walked = walk_from_events(
         programs,
         moves.flows,
@@ -76,51 +90,51 @@ def run(
         moves.latency,
         moves.caps,
         alone=moves.alone,
-        contended=held,
+        contended=can_contend,
         fold_time=fold_time,
         local=local,
     )
-    return CollectiveRun("events", walked.ends, walked.busy, walked.events, walked.error_seconds, held)
+    return CollectiveRun("events", walked.ends, walked.busy, walked.events, walked.error_seconds, can_contend)
 
 
 def contends(flows: Flows, alone: Floats, capacities: Floats) -> bool:
-    """Whether flows at their best rates may ask more of a link than it has.
+    """Whether flows at their best rates may demand more of a link than it has.
 
-    A member sends on one flow at a time and receives on one, so of all the
-    flows of one sender (or of one receiver) only the greatest counts.
+    A member sends on one flow at a time and receives on one, so of all flows of one
+    sender (or of one receiver) only the greatest counts.
     """
     owner = flows.entry_flows()
-    asked = flows.shares * alone[owner]
+    demand = flows.shares * alone[owner]
     most = capacities * (1 + FITS)
-    tight = np.bincount(flows.links, asked, minlength=len(capacities)) > most
+    tight = np.bincount(flows.links, demand, minlength=len(capacities)) > most
     if not tight.any():
         return False
     for end in (flows.sender, flows.receiver):
         entries = np.flatnonzero(tight[flows.links])
-        tight = _load(flows.links[entries], end[owner[entries]], asked[entries], len(capacities)) > most
+        tight = _load(flows.links[entries], end[owner[entries]], demand[entries], len(capacities)) > most
         if not tight.any():
             return False
     return True
 
 
-def _load(links: Ints, ends: Ints, asked: Floats, count: int) -> Floats:
-    """What is asked of each link where of the flows of each member only the greatest counts."""
+def _load(links: Ints, ends: Ints, demand: Floats, count: int) -> Floats:
+    """The demand on each link if of the flows of each member only the greatest counts."""
     members = int(ends.max()) + 1
     if count * members <= ROOMY * len(links):
         table = np.zeros(count * members)
-        np.maximum.at(table, links * members + ends, asked)
+        np.maximum.at(table, links * members + ends, demand)
         summed: Floats = table.reshape(count, members).sum(axis=1)
         return summed
     pairs, where = np.unique(links * members + ends, return_inverse=True)
     greatest = np.zeros(len(pairs))
-    np.maximum.at(greatest, where, asked)
+    np.maximum.at(greatest, where, demand)
     load: Floats = np.bincount(pairs // members, greatest, minlength=count).astype(np.float64)
     return load
 
 
 @dataclass(frozen=True, slots=True)
 class Causes:
-    """Seconds of the last rank and of the mean rank, latency left out: it is what is missing to the whole.
+    """Parts of the time of the last rank and of the mean rank by cause [s]; latency is the rest of the whole.
 
     So what passes before or after may be added to the whole alone.
 
@@ -136,7 +150,7 @@ class Causes:
 
     @classmethod
     def together(cls, bandwidth: float, contention: float) -> "Causes":
-        """Where all ranks end at once."""
+        """The causes if all ranks end at once."""
         return cls(bandwidth, contention, bandwidth, contention, 0.0)
 
     def of(self, seconds: float) -> dict[PathPart, float]:
@@ -159,26 +173,26 @@ def causes_of(
     programs: MemberPrograms,
     moves: RoutedFlows,
     capacities: Floats,
-    ran: CollectiveRun,
+    finished: CollectiveRun,
     members: Ints,
     *,
     fold_time: bool = True,
 ) -> Causes:
-    """What the time was made of, by up to two more simulations in which nothing contends.
+    """The causes, found by up to two more runs in which nothing contends.
 
     Parameters
     ----------
-    ran : the simulation itself
-    members : for each member of all groups the one that stands for it
+    finished : the run itself
+    members : for each member of all groups, its representative
     """
-    alone, latent = ran.ends, np.zeros_like(ran.ends)
-    if ran.contended:
-        alone = np.minimum(ran.ends, run(programs, moves, capacities, contended=False, fold_time=fold_time).ends)
+    alone, latent = finished.ends, np.zeros_like(finished.ends)
+    if finished.contended:
+        alone = np.minimum(finished.ends, run(programs, moves, capacities, contended=False, fold_time=fold_time).ends)
     if moves.latency.any():
         instant = replace(moves, alone=np.full_like(moves.alone, np.inf))
         latent = np.minimum(alone, run(programs, instant, capacities, contended=False, fold_time=fold_time).ends)
-    last = [float(ends.max(initial=0.0)) for ends in (latent, alone, ran.ends)]
-    mean = [float(ends[members].mean()) if len(members) else 0.0 for ends in (latent, alone, ran.ends)]
+    last = [float(ends.max(initial=0.0)) for ends in (latent, alone, finished.ends)]
+    mean = [float(ends[members].mean()) if len(members) else 0.0 for ends in (latent, alone, finished.ends)]
     return Causes(
         bandwidth=last[1] - last[0],
         contention=last[2] - last[1],

@@ -1,7 +1,26 @@
-"""The state of members that walk their programs.
+"""The state of members that walk their programs, and skipping of whole periods (kernels).
 
-The functions here and in `recurrence.py` and `events.py` are kernels: plain
-functions over arrays or lists that Numba can compile (see `compiled.py`).
+Kernels are plain functions over arrays or lists that Numba can compile (see
+`engine/compiled.py`); `event_kernels.py` has the others.
+
+Skipping of periods
+-------------------
+The position of each member in its run, what every flow is doing and the time until
+its next event make up the state; how many steps of its run a member has done does
+not matter until the run ends. If a state recurs, so does all that followed: whole
+periods are skipped, as many as fit before the first member ends its run, and the rest
+is simulated. One state is kept at a time, that of the 1st, 2nd, 4th, 8th … step in a
+run of one member, so a period is found within about twice the time that it took to
+set in and to pass once.
+
+`engine/period_detector.py` does the same for the flow engine. The two share the method
+but not the computation: there the state is that of whatever is in the event queue,
+flows that continue across periods (a product beside the ring) limit the skip, and
+loads and breakdowns of members are extrapolated; here the state is that of every
+flow and member, and steps of members are what is extrapolated.
+
+Source: Brent, "An improved Monte Carlo factorization algorithm", BIT 20, 1980,
+section 2 (cycles found by keeping one state at powers of two).
 """
 
 from typing import Any, NamedTuple
@@ -25,7 +44,7 @@ ROUNDING = 1e-15  # a few units in the last place
 
 
 class WalkState(NamedTuple):
-    """Programs, where members and flows are in them, and links.
+    """Programs, the positions of members and flows in them, and links.
 
     Parameters
     ----------
@@ -33,14 +52,14 @@ class WalkState(NamedTuple):
     sent … element_bytes : sizes of pieces by run, where they are not even
     sender, receiver, latency, alone : by flow; `alone` is its best rate [B/s]
     entry_offsets, entry_links : links of each flow
-    run, turn, k, pending : of each member: its run, which of two that take turns, the step in it, and for how many
-        transfers it waits
+    run, turn, k, pending : of each member: its run, which of two alternating runs, the step in it, and the number of
+        transfers for which it waits
     ends : when a member ended
-    status, left, since, speed, due : of each flow: bytes left at `since`, rate, and when its next event is
-    heap, slot : flows by `due`, and where a flow stands there
-    using, opened, busy : of each link: flows that move over it, since when some do, seconds so far in which some did
-    changed, batch : room to work in
-    saved_… : the state to which later ones are compared
+    status, left, since, speed, due : of each flow: bytes left at `since`, rate, and time of its next event
+    heap, slot : flows by `due`, and the index of a flow there
+    using, opened, busy : of each link: flows that move over it, since when it is used, seconds of use before that
+    changed, batch : buffers
+    saved_… : the state to which later states are compared
     numbers, reals : see HEAP … and CLOCK …; the time is EPOCH + CLOCK
     """
 
@@ -101,7 +120,7 @@ SAME = 1e-12  # states whose times agree to this part of the time between them a
 
 
 def check_period(w: WalkState) -> None:
-    """Jump if the state is one seen before; keep it if it is time to (the 1st, 2nd, 4th, 8th … step of a run)."""
+    """Skips periods if the kept state recurs; keeps the state after the 1st, 2nd, 4th, 8th … step of a run."""
     run = w.run[w.numbers[WATCHED]]
     if run != w.numbers[WATCHED_RUN]:
         w.numbers[WATCHED_RUN] = run
@@ -115,6 +134,7 @@ def check_period(w: WalkState) -> None:
 
 
 def _save(w: WalkState) -> None:
+    """Keeps the state."""
     w.numbers[SAVED] = 1
     w.reals[SAVED_CLOCK] = w.reals[CLOCK]
     for i in range(len(w.run)):
@@ -133,10 +153,10 @@ def _busy(w: WalkState, link: int) -> float:
 
 
 def _repeats(w: WalkState) -> bool:
-    """Whether all are where they were when the state was saved, but for the number of steps they are in their runs.
+    """Whether the state is the kept one, but for the number of steps that members have done in their runs.
 
-    Rates follow from which flows move, so what moves has as many bytes left
-    when it has as many seconds left.
+    Rates follow from which flows move, so a flow has as many bytes left when it has
+    as many seconds left.
     """
     now = w.reals[CLOCK]
     tolerance = SAME * (now - w.reals[SAVED_CLOCK]) + ROUNDING * now
@@ -156,12 +176,12 @@ def _repeats(w: WalkState) -> bool:
 
 
 def _jump(w: WalkState) -> None:
-    """As many periods as fit before any member comes to the end of its run."""
+    """Skips as many periods as fit before any member comes to the end of its run."""
     periods = -1
     for i in range(len(w.run)):
-        moved = w.k[i] - w.saved_k[i]
-        if w.run[i] < w.offsets[i + 1] and moved > 0:
-            fit = (w.count[w.run[i]] - 1 - w.k[i]) // moved
+        steps = w.k[i] - w.saved_k[i]
+        if w.run[i] < w.offsets[i + 1] and steps > 0:
+            fit = (w.count[w.run[i]] - 1 - w.k[i]) // steps
             periods = fit if periods < 0 else min(periods, fit)
     if periods <= 0:
         return
@@ -177,7 +197,7 @@ def _jump(w: WalkState) -> None:
 
 
 def rebase(w: WalkState) -> None:
-    """Count the time from now, so that it keeps its precision."""
+    """Restarts the clock at 0, so that it keeps its precision."""
     now = w.reals[CLOCK]
     w.reals[EPOCH] += now
     w.reals[CLOCK] = 0.0

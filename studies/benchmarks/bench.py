@@ -6,6 +6,7 @@ bytes                      predicted from the schedule against counted, in the s
 order                      the fastest by prediction against the fastest by measurement
 fidelity                   the cases of `study host-fidelity`
 executor overhead          pairs of the executor and the same calls by hand
+start-up                   shortest of several wall times of `quadrille --help` and of a small simulation
 main job                   wall time of `study main-job` in a temporary folder, nothing installed
 tests                      wall time of the test suite, unless it is left out
 """
@@ -18,31 +19,39 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 
 from quadrille.algorithms.formats import files
 from quadrille.algorithms.formats.record import Record, load_record
 from quadrille.algorithms.matmuls.catalogue import algorithms
+from quadrille.algorithms.matmuls.matmul import Matmul, Passes
 from quadrille.algorithms.provenance import ROOT, Provenance, provenance
+from quadrille.algorithms.schedule.tensors import DType
 from quadrille.experiments.measure.batch import Case, measure
 from quadrille.experiments.output.tables import Row, percent, print_tables, table
 from quadrille.experiments.predict.predict import prediction_of
-from quadrille.experiments.words.matmul import MatmulWords, parse_matmul
-from quadrille.experiments.words.runs import RunWords
 from quadrille.experiments.workloads.fitting_grids import fitting_grids
 from quadrille.experiments.workloads.grids import grids
+from quadrille.experiments.workloads.matmul import MatmulExperiment
+from quadrille.experiments.workloads.run_options import RunOptions
+from quadrille.runtime.operands.generator import Kind
 from quadrille.studies.benchmarks.executor_overhead import Overhead, executor_overhead
 from quadrille.studies.host_fidelity.study import HostFidelity, calibrated, host_fidelity
 from quadrille.topologies.machines.machine import Machine, load_machine
 
 SCHEMA = "quadrille/bench/1"
 RANKS = 2
-SMALL = "401,307,503"
+SMALL = Matmul(401, 307, 503, panel=64)
 MORE_RANKS = (4, 12)
-SMALLER = "101,67,83"
-ORDERED = MatmulWords(matmul="2048,2048,2048", dtype="float64")
+SMALLER = Matmul(101, 67, 83, panel=16)
+ORDERED = Matmul(2048, 2048, 2048, "float64")
 SEED, CASES = 1, 24
+STARTS = 7
+HELP = ("--help",)
+SIMULATION = ("simulate", "--matmul", "64,64,64", "--grid", "z=2", "--machine", "perlmutter")
+DTYPES: tuple[DType, ...] = ("float32", "float64")
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -70,6 +79,8 @@ class Figures(msgspec.Struct, frozen=True):
     order: Order
     overhead: Overhead
     fidelity: HostFidelity
+    help_seconds: float
+    simulation_seconds: float
     main_job: WallTime
     tests: WallTime | None
     provenance: Provenance
@@ -111,7 +122,9 @@ def _figures(path: str, machine: Machine, folder: Path, made: Provenance, *, tes
     verified = _products(machine, folder / "small", "uniform")
     exact = _products(machine, folder / "exact", "integers")
     _say("order")
-    ordered = _pairs(RANKS, _forward(ORDERED), machine, folder / "order", RunWords(repeats="7"))
+    ordered = _pairs(RANKS, _forward(ORDERED), machine, folder / "order", RunOptions(repeats=7))
+    _say("start-up")
+    help_seconds, simulation_seconds = _start_up(HELP), _start_up(SIMULATION)
     _say("main job")
     main_job = _timed(["-P", "-m", "quadrille", "study", "main-job", "--folder", str(folder / "main-job")])
     if tests:
@@ -124,10 +137,25 @@ def _figures(path: str, machine: Machine, folder: Path, made: Provenance, *, tes
         order=_order(ordered),
         overhead=overhead,
         fidelity=fidelity,
+        help_seconds=help_seconds,
+        simulation_seconds=simulation_seconds,
         main_job=main_job,
-        tests=_timed(["-m", "pytest", "-q"]) if tests else None,
+        tests=_timed(["-m", "pytest", "-q", "--numprocesses", "2", "--dist", "loadfile"]) if tests else None,
         provenance=made,
     )
+
+
+def _start_up(words: Sequence[str]) -> float:
+    """The shortest wall time of a command among several calls, whose output is thrown away."""
+    program = [sys.executable, "-P", "-m", "quadrille", *words]
+    return min(_seconds_of(program) for _ in range(STARTS))
+
+
+def _seconds_of(program: Sequence[str]) -> float:
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    start = time.monotonic()
+    subprocess.run(program, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+    return time.monotonic() - start
 
 
 def _timed(words: Sequence[str]) -> WallTime:
@@ -138,50 +166,51 @@ def _timed(words: Sequence[str]) -> WallTime:
     return WallTime(time.monotonic() - start, ended.returncode == 0)
 
 
-def _products(machine: Machine, folder: Path, operands: str) -> list[Pair]:
+def _products(machine: Machine, folder: Path, operands: Kind) -> list[Pair]:
     """Verified runs of every variant: on two ranks on every grid, on more ranks on one grid each."""
     folder.mkdir()
-    once = RunWords(verify=True, warmups="0", repeats="1", operands=operands)
-    pairs = _pairs(RANKS, _variants(_forward(MatmulWords(matmul=SMALL, panel="64"))), machine, folder / "2", once)
+    once = RunOptions(verify=True, warmups=0, repeats=1, operands=operands)
+    pairs = _pairs(RANKS, _variants(_forward(SMALL)), machine, folder / "2", once)
     for ranks in MORE_RANKS:
-        flags = _on_even_grids(MatmulWords(matmul=SMALLER, panel="16"), ranks)
-        pairs += _pairs(ranks, _variants(flags), machine, folder / str(ranks), once)
+        pairs += _pairs(ranks, _variants(_on_even_grids(SMALLER, ranks)), machine, folder / str(ranks), once)
     return pairs
 
 
-def _variants(every: Sequence[MatmulWords]) -> list[MatmulWords]:
+def _variants(every: Sequence[MatmulExperiment]) -> list[MatmulExperiment]:
     """Each of the experiments in both passes and dtypes."""
     return [
-        replace(flags, passes=passes, dtype=dtype)
-        for flags in every
-        for passes in ("forward", "training")
-        for dtype in ("float32", "float64")
+        replace(experiment, problem=replace(experiment.problem, passes=passes, dtype=dtype))
+        for experiment in every
+        for passes in get_args(Passes)
+        for dtype in DTYPES
     ]
 
 
-def _on_even_grids(flags: MatmulWords, ranks: int) -> list[MatmulWords]:
+def _on_even_grids(problem: Matmul, ranks: int) -> list[MatmulExperiment]:
     """Every algorithm that runs on so many ranks, on its most even grid."""
     return [
-        replace(flags, algorithm=algorithm.name, grid=str(found[0]))
+        MatmulExperiment(problem, fitting[0], algorithm.name)
         for algorithm in algorithms()
-        if (found := fitting_grids(algorithm, ranks))
+        if (fitting := fitting_grids(algorithm, ranks))
     ]
 
 
-def _forward(flags: MatmulWords) -> list[MatmulWords]:
+def _forward(problem: Matmul) -> list[MatmulExperiment]:
     """Every algorithm on every grid of two ranks."""
     return [
-        replace(flags, algorithm=algorithm.name, grid=str(grid))
+        MatmulExperiment(problem, grid, algorithm.name)
         for algorithm in algorithms()
         for grid in grids(RANKS, algorithm)
     ]
 
 
-def _pairs(ranks: int, flags: Sequence[MatmulWords], machine: Machine, folder: Path, run_flags: RunWords) -> list[Pair]:
+def _pairs(
+    ranks: int, experiments: Sequence[MatmulExperiment], machine: Machine, folder: Path, options: RunOptions
+) -> list[Pair]:
     folder.mkdir()
-    cases = [Case(one, str(folder / f"{number}.json"), run_flags) for number, one in enumerate(flags)]
+    cases = [Case(one, str(folder / f"{number}.json"), options) for number, one in enumerate(experiments)]
     measure(ranks, cases)
-    return [Pair(prediction_of(parse_matmul(case.flags), machine)[0], load_record(case.record)) for case in cases]
+    return [Pair(prediction_of(case.experiment, machine)[0], load_record(case.record)) for case in cases]
 
 
 def _error_over_bound(made: Record) -> float:
@@ -214,9 +243,14 @@ def _name(made: Record) -> str:
 def print_table(figures: Figures) -> None:
     """Each figure beside the floor that it must reach."""
     rows = [*_rows(figures), *_fidelity_rows(figures.fidelity)]
+    for what, seconds, floor in (
+        ("quadrille --help", figures.help_seconds, "0.15 s"),
+        ("a small simulation", figures.simulation_seconds, "0.45 s"),
+    ):
+        rows.append((what, f"{seconds:.2f} s", floor, f"shortest of {STARTS}"))
     rows.append(_time_row("main job", figures.main_job, "180 s", "without installing"))
     if figures.tests is not None:
-        rows.append(_time_row("tests", figures.tests, "600 s", "all of them, one after the other"))
+        rows.append(_time_row("tests", figures.tests, "720 s", "all of them"))
     print_tables(table("Figures of this run", ("what", "found", "floor", "how"), rows, names=4))
 
 

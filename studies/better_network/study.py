@@ -12,7 +12,7 @@ Source of the size: NVIDIA, "GB200 NVL72", nvidia.com: 72 GPUs in one NVLink dom
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,10 +21,10 @@ import msgspec
 
 from quadrille.algorithms.errors import InputError, QuadrilleError
 from quadrille.experiments.output.tables import UNKNOWN, percent, table
-from quadrille.experiments.sweep.answers import predicted_matmul
+from quadrille.experiments.sweep.answers import predicted_at
 from quadrille.experiments.sweep.best_step import best_step
 from quadrille.experiments.sweep.outcomes import SweepAnswer, SweepRow
-from quadrille.experiments.sweep.points import Asked
+from quadrille.experiments.sweep.points import BestGrid, SweepPoint
 from quadrille.experiments.sweep.training_study import (
     ALL_OVERLAPS,
     STEP_COLUMNS,
@@ -37,7 +37,6 @@ from quadrille.experiments.sweep.training_study import (
     grid_words,
     step_cells,
 )
-from quadrille.experiments.words.machines import MachineWords
 from quadrille.runtime.host.console import run_as_program
 from quadrille.topologies.find_machine import of_name
 from quadrille.topologies.machines.machine import Machine
@@ -90,7 +89,7 @@ def better_network(asked: NetworkQuestion, asking: Asking) -> Findings:
     found: list[tuple[dict[str, str], SweepAnswer]] = []
     for network in NETWORKS:
         points = list(points_of(asked, network, asking))
-        answers = asked_at(points, question_of(network), asking.jobs)
+        answers = asked_at(points, question_of(network, asked.machine), asking.jobs)
         found += [(point, answer) for (point, _), answer in zip(points, answers, strict=True)]
     flags = {
         "machine": asked.machine,
@@ -105,21 +104,25 @@ def better_network(asked: NetworkQuestion, asking: Asking) -> Findings:
 def points_of(asked: NetworkQuestion, network: str, asking: Asking) -> Iterator[Point]:
     """The model on one network, on every number of GPUs."""
     for gpus in asked.gpus:
-        on = MachineWords(machine=asked.machine, settings=SETTINGS.get(network, ()))
-        yield {"network": network, "gpus": str(gpus)}, asking.search(asked.gpt, asked.each * gpus, gpus, on)
+        settings = SETTINGS.get(network, ())
+        batch = asked.each * gpus
+        search = asking.search(asked.gpt, batch, gpus, asked.machine, settings=settings)
+        yield {"network": network, "gpus": str(gpus)}, search
 
 
-def question_of(network: str) -> Callable[[Asked], SweepAnswer]:
-    """What is asked of a network: of one that flags name, or of one that is built here."""
+def question_of(network: str, machine: str) -> Callable[[SweepPoint], SweepAnswer]:
+    """What is asked of a network: of a named machine, or of one that is built here."""
     if network in SETTINGS:
-        return predicted_matmul
-    return partial(predicted_on_switch, DOMAIN if network == LARGE_DOMAIN else None)
+        return predicted_at
+    return partial(predicted_on_switch, machine, DOMAIN if network == LARGE_DOMAIN else None)
 
 
-def predicted_on_switch(domain: int | None, asked: Asked) -> SweepAnswer:
+def predicted_on_switch(name: str, domain: int | None, asked: SweepPoint) -> SweepAnswer:
     """The fastest step on nodes of another size."""
+    if not isinstance(asked, BestGrid):
+        return predicted_at(asked)
     try:
-        return best_step(asked, on_switch(asked.on.machine, int(asked.gpus), domain))
+        return best_step(replace(asked, machine=on_switch(name, asked.gpus, domain)))
     except QuadrilleError as error:
         return SweepAnswer(reason=str(error))
 

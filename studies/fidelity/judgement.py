@@ -153,8 +153,11 @@ def group(trial: Trial) -> Group:
 
 
 def _workload(trial: Trial) -> str:
-    words = {name: getattr(trial.flags, name, "") for name in ("matmul", "mlp", "batch")}
-    return " ".join(f"{name} {value}" for name, value in words.items() if value)
+    sizes = trial.experiment.workload
+    if sizes.matmul is not None:
+        return f"matmul {sizes.matmul.m},{sizes.matmul.k},{sizes.matmul.n}"
+    assert sizes.mlp is not None
+    return f"mlp {','.join(map(str, sizes.mlp.widths))} batch {sizes.mlp.rows}"
 
 
 def judged(results: Sequence[Result]) -> Judgement:

@@ -19,7 +19,6 @@ from quadrille.algorithms.provenance import provenance
 from quadrille.experiments.compare.problem import check_same_problem
 from quadrille.experiments.output.destinations import make_folder
 from quadrille.experiments.predict.predict import prediction_of
-from quadrille.experiments.words.experiment import experiment_of
 from quadrille.studies.fidelity.sites import TrialSite
 from quadrille.studies.fidelity.trials import Trial
 from quadrille.topologies.machines.machine import Machine
@@ -67,9 +66,7 @@ def predicted(trial: Trial, machine: Machine, kept: Files) -> Record:
         raise InputError(
             f"{kept.measured} was measured and its prediction is gone: remove it, and it is measured again"
         )
-    made, _ = prediction_of(
-        experiment_of(trial.flags), machine, predicting(trial), backend=trial.site.run_flags.backend
-    )
+    made, _ = prediction_of(trial.experiment, machine, predicting(trial), backend=trial.site.run_options.backend)
     save_record(made, kept.predicted)
     return made
 
@@ -77,8 +74,10 @@ def predicted(trial: Trial, machine: Machine, kept: Files) -> Record:
 def predicting(trial: Trial) -> list[str]:
     """The words of the command that predicts a trial, in the folder of its site.
 
-    >>> from quadrille.experiments.words.matmul import MatmulWords
-    >>> " ".join(predicting(Trial(TrialSite(), MatmulWords(matmul="4,4,4", grid="z=2"))))
+    >>> from quadrille.algorithms.matmuls.matmul import Matmul
+    >>> from quadrille.algorithms.schedule.grid import Grid
+    >>> from quadrille.experiments.workloads.matmul import MatmulExperiment
+    >>> " ".join(predicting(Trial(TrialSite(), MatmulExperiment(Matmul(4, 4, 4), Grid(z=2)))))
     'quadrille simulate --matmul 4,4,4 --grid z=2 --granularity exact --machine machine.toml'
     """
     return ["quadrille", "simulate", *trial.words, "--granularity", "exact", "--machine", MACHINE_FILE]

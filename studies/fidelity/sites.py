@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.provenance import provenance
 from quadrille.experiments.measure.batch import Launched
-from quadrille.experiments.words.numbers import whole_number
-from quadrille.experiments.words.runs import RunWords
+from quadrille.experiments.workloads.run_options import RunOptions
 from quadrille.runtime.launching.launch import launch_or_raise
 from quadrille.topologies.machines.machine import Machine, load_machine, save_machine
 
@@ -28,7 +27,7 @@ class TrialSite:
 
     >>> TrialSite(ranks=2).name, " ".join(TrialSite("star:hosts=4", "200mbit", 4).words)
     ('shared memory', 'lab run star:hosts=4 --rate 200mbit -n 4 --')
-    >>> TrialSite(ranks=4, gpu=True).name, TrialSite(ranks=4, gpu=True).run_flags.backend
+    >>> TrialSite(ranks=4, gpu=True).name, TrialSite(ranks=4, gpu=True).run_options.backend
     ('GPU shared by 4', 'cupy')
 
     Parameters
@@ -60,15 +59,15 @@ class TrialSite:
         return "lab", "run", self.topology, *rate, "-n", str(self.ranks), "--"
 
     @property
-    def run_flags(self) -> RunWords:
+    def run_options(self) -> RunOptions:
         """What everything that runs here has in common; arrays of a GPU that ranks share go by MPI."""
-        return RunWords(backend="cupy", carrier="mpi") if self.gpu else RunWords()
+        return RunOptions(backend="cupy", carrier="mpi") if self.gpu else RunOptions()
 
 
-def asked_site(topology: str, rate: str, ranks: str) -> TrialSite | None:
-    """The laboratory that was asked for, from words as they were typed; None where none was.
+def asked_site(topology: str, rate: str, ranks: int | None) -> TrialSite | None:
+    """The laboratory that was asked for; None where none was.
 
-    >>> asked_site("star:hosts=3", "150mbit", "3").name, asked_site("", "", "")
+    >>> asked_site("star:hosts=3", "150mbit", 3).name, asked_site("", "", None)
     ('star:hosts=3 at 150mbit', None)
 
     Raises
@@ -80,9 +79,9 @@ def asked_site(topology: str, rate: str, ranks: str) -> TrialSite | None:
             if given:
                 raise InputError(f"{flag} {given}: goes with --topology TOPOLOGY")
         return None
-    if not ranks:
+    if ranks is None:
         raise InputError(f"--topology {topology}: goes with -n RANKS")
-    return TrialSite(topology, rate, whole_number(ranks, "-n"))
+    return TrialSite(topology, rate, ranks)
 
 
 def check_sites(sites: Iterable[TrialSite]) -> None:

@@ -23,8 +23,7 @@ from quadrille.experiments.compare.side_by_side import compare_records
 from quadrille.experiments.measure.batch import Case, Launched, measure
 from quadrille.experiments.output.destinations import Destinations, make_folder
 from quadrille.experiments.output.tables import print_tables
-from quadrille.experiments.words.numbers import whole_number
-from quadrille.experiments.words.runs import RunWords
+from quadrille.experiments.workloads.run_options import RunOptions
 from quadrille.runtime.host.console import remark, run_as_program
 from quadrille.studies.fidelity.figure import draw_fidelity
 from quadrille.studies.fidelity.judgement import Judgement, Result, judged, result
@@ -107,21 +106,23 @@ def sites_of(trials: Sequence[Trial]) -> list[TrialSite]:
     return list(dict.fromkeys(trial.site for trial in trials))
 
 
-def chosen_trials(sites: str, seed: str, cases: str, site: TrialSite | None = None) -> list[Trial]:
+def chosen_trials(
+    sites: str, seed: int | None = None, cases: int | None = None, site: TrialSite | None = None
+) -> list[Trial]:
     """The matrix, or as many cases as are drawn, at the sites whose names begin with one of the words.
 
-    >>> {trial.site.ranks for trial in chosen_trials("shared", "", "")}
+    >>> {trial.site.ranks for trial in chosen_trials("shared")}
     {2}
 
     Parameters
     ----------
     sites : words with blanks between, such as `shared star`; empty for all
-    seed, cases : as they were typed; without them and without a site it is the matrix
+    seed, cases : of the draw; without them and without a site it is the matrix
     site : where all cases are drawn
 
     Raises
     ------
-    InputError : no whole number; a number of cases of the matrix; a word that no site begins with, or beside a site
+    InputError : a number of cases of the matrix; a word that no site begins with, or beside a site
     """
     words = sites.split()
     if words and site is not None:
@@ -134,12 +135,12 @@ def chosen_trials(sites: str, seed: str, cases: str, site: TrialSite | None = No
     return [trial for trial in trials if not words or trial.site.name.startswith(tuple(words))]
 
 
-def _drawn_or_planned(seed: str, cases: str, site: TrialSite | None) -> list[Trial]:
-    if not (seed or site):
-        if cases:
+def _drawn_or_planned(seed: int | None, cases: int | None, site: TrialSite | None) -> list[Trial]:
+    if seed is None and site is None:
+        if cases is not None:
             raise InputError(f"--cases {cases}: cases are drawn, with --seed S or at --topology TOPOLOGY")
         return matrix()
-    return draw(whole_number(seed or "0", "--seed", least=0), whole_number(cases or str(CASES), "--cases"), site)
+    return draw(seed or 0, cases or CASES, site)
 
 
 def _at(site: TrialSite, trials: Sequence[Trial], folder: Path) -> tuple[Machine, list[Result]]:
@@ -154,7 +155,7 @@ def _at(site: TrialSite, trials: Sequence[Trial], folder: Path) -> tuple[Machine
         how = [_repeated(site, prediction) for prediction in predictions]
 
         def measure_all(runs: Sequence[tuple[int, Path]]) -> None:
-            cases = [Case(trials[number].flags, str(path), how[number]) for number, path in runs]
+            cases = [Case(trials[number].experiment, str(path), how[number]) for number, path in runs]
             if cases:
                 measure(site.ranks, cases, launched=launched)
 
@@ -180,13 +181,13 @@ def _machine(site: TrialSite, launched: Launched, path: Path) -> Machine:
     return machine
 
 
-def _repeated(site: TrialSite, prediction: Record) -> RunWords:
+def _repeated(site: TrialSite, prediction: Record) -> RunOptions:
     """Long runs are repeated less often, short ones more."""
     if prediction.seconds > LONG_SECONDS:
         repeats = REPEATS_OF_LONG
     else:
         repeats = REPEATS if prediction.seconds > SHORT_SECONDS else REPEATS_OF_SHORT
-    return replace(site.run_flags, warmups="1", repeats=str(repeats))
+    return replace(site.run_options, warmups=1, repeats=repeats)
 
 
 @contextmanager

@@ -2,21 +2,31 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import get_args
+from typing import Any, cast, get_args
 
 import numpy as np
 
+from quadrille.algorithms.collectives.choices import Choices
 from quadrille.algorithms.matmuls.catalogue import AlgorithmName, find_algorithm
-from quadrille.algorithms.schedule.grid import Grid, parse_grid
+from quadrille.algorithms.matmuls.matmul import Matmul, Passes
+from quadrille.algorithms.passes.overlap import OVERLAPS
+from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.schedule.ops import OverlapName
+from quadrille.algorithms.schedule.tensors import DType
+from quadrille.algorithms.training.adam import Adam, default_rate
+from quadrille.algorithms.training.mlp import Mlp
 from quadrille.experiments.measure.batch import Case
-from quadrille.experiments.words.matmul import MatmulWords
-from quadrille.experiments.words.runs import RunWords
-from quadrille.experiments.words.training import TrainingWords
+from quadrille.experiments.workloads.execution_options import ExecutionOptions
+from quadrille.experiments.workloads.experiment import Experiment
 from quadrille.experiments.workloads.grids import grids
+from quadrille.experiments.workloads.matmul import MatmulExperiment
+from quadrille.experiments.workloads.run_options import RunOptions
+from quadrille.experiments.workloads.training import TrainingExperiment
 from quadrille.studies.fidelity.sites import TrialSite, has_gpu
 
-OVERLAPS = ("oar", "ors", "oag")
-NO_OVERLAP, WHOLE_MESSAGES = "none", "1"
+NO_OVERLAP = "none"
+Alternative = frozenset[OverlapName]
+NONE: Alternative = frozenset()
 RATE = "200mbit"
 SITES = (
     TrialSite(ranks=2),
@@ -28,11 +38,19 @@ SITES = (
 """Those of the matrix: shared memory, one switch, one cable for all, a fabric that blocks nothing, and one of 2:1."""
 GPU_SITES = (TrialSite(ranks=2, gpu=True), TrialSite(ranks=4, gpu=True))
 """In the matrix, too, where there is a GPU."""
-BANDS = "4"
-PRODUCT = {2: "2048,2048,2048", 4: "1536,1536,1536"}
-STEP = TrainingWords(mlp="1024,4096,1024", batch="1024")
-GPU_PRODUCT = "8192,8192,8192"
-GPU_STEP = TrainingWords(mlp="4096,16384,4096", batch="8192")
+BANDS = 4
+PRODUCT = {2: Matmul(2048, 2048, 2048), 4: Matmul(1536, 1536, 1536)}
+GPU_PRODUCT = Matmul(8192, 8192, 8192)
+LIBRARY = Choices("library")
+
+
+def mlp(widths: tuple[int, ...], rows: int) -> Mlp:
+    """A stack of layers with the default learning rate."""
+    return Mlp(widths, rows, adam=Adam(rate=default_rate(max(widths))))
+
+
+STEP = mlp((1024, 4096, 1024), 1024)
+GPU_STEP = mlp((4096, 16384, 4096), 8192)
 DRAWN_SITES = 12
 """Cases for each site that is drawn: a site has to be calibrated."""
 LEAST, MOST = 384, 2560
@@ -45,29 +63,33 @@ class Trial:
     """One multiplication or training step at one site."""
 
     site: TrialSite
-    flags: MatmulWords
+    experiment: Experiment
 
-    def command(self, run_flags: RunWords) -> str:
-        """What measures it, as often as these flags say."""
-        return " ".join(["quadrille", *self.site.words, "run", *Case(self.flags, "", run_flags).words()])
+    def command(self, options: RunOptions) -> str:
+        """The command that measures it with these run options."""
+        return " ".join(["quadrille", *self.site.words, "run", *Case(self.experiment, "", options).words()])
 
     @property
     def words(self) -> list[str]:
-        """Of its command line, however often it runs."""
-        return Case(self.flags, "", self.site.run_flags).words()
+        """The words of its command line, however often it runs."""
+        return Case(self.experiment, "", self.site.run_options).words()
 
     @property
     def overlap(self) -> str:
         """What runs beside products, in words.
 
-        >>> Trial(SITES[0], TrainingWords(overlap="oar", bands="4")).overlap
+        >>> execution = ExecutionOptions(overlaps=frozenset({"oar"}), bands=4)
+        >>> Trial(SITES[0], TrainingExperiment(STEP, execution=execution)).overlap
         'oar in 4 bands'
         """
-        return self.flags.overlap + (f" in {self.flags.bands} bands" if self.flags.bands != WHOLE_MESSAGES else "")
+        execution = self.experiment.execution
+        names = ",".join(execution.overlap_names) or NO_OVERLAP
+        return names + (f" in {execution.bands} bands" if execution.bands > 1 else "")
 
     @property
     def library(self) -> bool:
-        return self.flags.collectives == "library"
+        """Whether MPI's library carries out the collectives."""
+        return self.experiment.execution.choices.carriage == "library"
 
 
 def matrix(sites: Sequence[TrialSite] | None = None) -> list[Trial]:
@@ -83,29 +105,32 @@ def matrix(sites: Sequence[TrialSite] | None = None) -> list[Trial]:
     """
     if sites is None:
         sites = (*SITES, *(GPU_SITES if has_gpu() else ()))
-    return [Trial(site, flags) for site in sites for flags in (*_products(site), *_steps(site))]
+    return [Trial(site, one) for site in sites for one in (*_products(site), *_steps(site))]
 
 
-def _products(site: TrialSite) -> Iterator[MatmulWords]:
-    size = GPU_PRODUCT if site.gpu else PRODUCT[site.ranks]
+def _products(site: TrialSite) -> Iterator[Experiment]:
+    problem = GPU_PRODUCT if site.gpu else PRODUCT[site.ranks]
     for name in get_args(AlgorithmName):
         for grid in _chosen(name, site.ranks):
-            for passes in ("forward", "training"):
-                usual = MatmulWords(matmul=size, algorithm=name, grid=str(grid), passes=passes)
-                own = (
-                    [NO_OVERLAP, *_overlaps(grid, layers=1)] if name == "4d" and passes == "training" else [NO_OVERLAP]
-                )
-                yield from (replace(usual, overlap=words) for words in own)
-                yield replace(usual, collectives="library")
+            for passes in get_args(Passes):
+                plain = MatmulExperiment(replace(problem, passes=passes), grid, name)
+                overlaps = _overlaps(grid, layers=1) if name == "4d" and passes == "training" else []
+                yield from (_with(plain, overlaps=overlap) for overlap in [NONE, *overlaps])
+                yield _with(plain, choices=LIBRARY)
 
 
-def _steps(site: TrialSite) -> Iterator[MatmulWords]:
+def _steps(site: TrialSite) -> Iterator[Experiment]:
     for grid in _chosen("4d", site.ranks):
-        usual, overlaps = replace(GPU_STEP if site.gpu else STEP, grid=str(grid)), _overlaps(grid, layers=2)
-        yield from (replace(usual, overlap=words) for words in [NO_OVERLAP, *overlaps])
+        plain, overlaps = TrainingExperiment(GPU_STEP if site.gpu else STEP, grid), _overlaps(grid, layers=2)
+        yield from (_with(plain, overlaps=overlap) for overlap in [NONE, *overlaps])
         if _sums(grid, layers=2):
-            yield replace(usual, overlap=[NO_OVERLAP, *overlaps][-1], bands=BANDS)
-        yield replace(usual, collectives="library")
+            yield _with(plain, overlaps=[NONE, *overlaps][-1], bands=BANDS)
+        yield _with(plain, choices=LIBRARY)
+
+
+def _with(experiment: Experiment, **options: Any) -> Experiment:
+    """The experiment with other execution options."""
+    return replace(experiment, execution=replace(experiment.execution, **options))
 
 
 def _chosen(algorithm: str, ranks: int) -> list[Grid]:
@@ -116,11 +141,12 @@ def _chosen(algorithm: str, ranks: int) -> list[Grid]:
     return [grid for grid in best if grid.data == 1] if algorithm == "4d" else best[:1]
 
 
-def _overlaps(grid: Grid, *, layers: int) -> list[str]:
+def _overlaps(grid: Grid, *, layers: int) -> list[Alternative]:
     """The overlaps that have something to hide on this grid, each alone, and all of them."""
-    there = (_sums_gradients(grid, layers=layers), grid.z > 1, grid.z > 1)
-    found = [word for word, one in zip(OVERLAPS, there, strict=True) if one]
-    return [*found, ",".join(found)] if len(found) > 1 else found
+    hides = (_sums_gradients(grid, layers=layers), grid.z > 1, grid.z > 1)
+    names = [name for name, is_hidden in zip(("oar", "ors", "oag"), hides, strict=True) if is_hidden]
+    each = [frozenset({cast(OverlapName, name)}) for name in names]
+    return [*each, frozenset().union(*each)] if len(each) > 1 else each
 
 
 def _sums_gradients(grid: Grid, *, layers: int) -> bool:
@@ -149,7 +175,7 @@ def draw(seed: int, cases: int, site: TrialSite | None = None) -> list[Trial]:
     random, cutting = np.random.default_rng(seed), np.random.default_rng((seed, 1))
     sites = [site] if site is not None else [_drawn_site(random) for _ in range(-(-cases // DRAWN_SITES))]
     drawn = [(one, _drawn(random, one.ranks)) for one in (sites[number % len(sites)] for number in range(cases))]
-    return [Trial(site, _in_drawn_bands(cutting, flags)) for site, flags in drawn]
+    return [Trial(site, _in_drawn_bands(cutting, one)) for site, one in drawn]
 
 
 def _drawn_site(random: np.random.Generator) -> TrialSite:
@@ -162,46 +188,45 @@ def _drawn_site(random: np.random.Generator) -> TrialSite:
     return TrialSite(f"leaf-spine:leaves=2,spines={spines},hosts_per_leaf={under}", rate, 2 * under)
 
 
-def _drawn(random: np.random.Generator, ranks: int) -> MatmulWords:
-    collectives = "library" if random.random() < LIBRARY_SHARE else "own"
+def _drawn(random: np.random.Generator, ranks: int) -> Experiment:
+    choices = LIBRARY if random.random() < LIBRARY_SHARE else Choices()
     if random.random() < STEP_SHARE:
-        return _drawn_step(random, ranks, collectives)
+        return _drawn_step(random, ranks, choices)
     names = [name for name in get_args(AlgorithmName) if grids(ranks, find_algorithm(name))]
-    algorithm, passes = str(random.choice(names)), str(random.choice(["forward", "training"]))
+    algorithm = cast(AlgorithmName, str(random.choice(names)))
+    passes = cast(Passes, str(random.choice(["forward", "training"])))
     fitting = grids(ranks, find_algorithm(algorithm))
     grid = fitting[int(random.integers(len(fitting)))]
-    given = MatmulWords(
-        matmul=",".join(str(_size(random)) for _ in "mkn"),
-        algorithm=algorithm,
-        grid=str(grid),
-        dtype=str(random.choice(["float32", "float64"])),
-        passes=passes,
-        collectives=collectives,
-    )
-    return _with_overlap(random, given, layers=1) if algorithm == "4d" and passes == "training" else given
+    m, k, n = (_size(random) for _ in "mkn")
+    dtype = cast(DType, str(random.choice(["float32", "float64"])))
+    problem = Matmul(m, k, n, dtype, passes)
+    experiment = MatmulExperiment(problem, grid, algorithm, ExecutionOptions(choices=choices))
+    return _with_overlap(random, experiment, layers=1) if algorithm == "4d" and passes == "training" else experiment
 
 
-def _drawn_step(random: np.random.Generator, ranks: int, collectives: str) -> MatmulWords:
+def _drawn_step(random: np.random.Generator, ranks: int, choices: Choices) -> Experiment:
     fitting = grids(ranks, find_algorithm("4d"))
     layers = int(random.integers(2, 4))
-    widths = ",".join(str(_size(random)) for _ in range(layers + 1))
-    grid = str(fitting[int(random.integers(len(fitting)))])
-    given = TrainingWords(mlp=widths, batch=str(_size(random)), grid=grid, collectives=collectives)
-    return _with_overlap(random, given, layers=layers)
+    widths = tuple(_size(random) for _ in range(layers + 1))
+    grid = fitting[int(random.integers(len(fitting)))]
+    experiment = TrainingExperiment(mlp(widths, _size(random)), grid, execution=ExecutionOptions(choices=choices))
+    return _with_overlap(random, experiment, layers=layers)
 
 
-def _in_drawn_bands(random: np.random.Generator, given: MatmulWords) -> MatmulWords:
+def _in_drawn_bands(random: np.random.Generator, experiment: Experiment) -> Experiment:
     """Some training steps by our collectives in bands."""
-    bands = str(random.choice([WHOLE_MESSAGES, WHOLE_MESSAGES, "2", "4"]))
-    cut = isinstance(given, TrainingWords) and given.collectives == "own" and _sums(parse_grid(given.grid), layers=2)
-    return replace(given, bands=bands) if cut else given
+    bands = int(random.choice(["1", "1", "2", "4"]))
+    own = experiment.execution.choices.carriage == "own"
+    cut = isinstance(experiment, TrainingExperiment) and own and _sums(experiment.grid, layers=2)
+    return _with(experiment, bands=bands) if cut else experiment
 
 
-def _with_overlap(random: np.random.Generator, given: MatmulWords, *, layers: int) -> MatmulWords:
+def _with_overlap(random: np.random.Generator, experiment: Experiment, *, layers: int) -> Experiment:
     """With none or one of the overlaps that have something to hide; the library's collectives without."""
-    found = [NO_OVERLAP, *_overlaps(parse_grid(given.grid), layers=layers)]
-    chosen = str(random.choice(found))
-    return given if given.collectives == "library" else replace(given, overlap=chosen)
+    alternatives = [NONE, *_overlaps(experiment.grid, layers=layers)]
+    words = [",".join(name for name in OVERLAPS if name in one) or NO_OVERLAP for one in alternatives]
+    chosen = alternatives[words.index(str(random.choice(words)))]
+    return experiment if experiment.execution.choices == LIBRARY else _with(experiment, overlaps=chosen)
 
 
 def _size(random: np.random.Generator) -> int:

@@ -14,15 +14,16 @@ import msgspec
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats import files
 from quadrille.algorithms.formats.record import load_record
+from quadrille.algorithms.matmuls.matmul import Matmul, parse_sizes
 from quadrille.algorithms.provenance import Provenance, provenance
+from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.tensors import DType
 from quadrille.experiments.measure.batch import Case, measure
 from quadrille.experiments.output.destinations import Destinations
 from quadrille.experiments.output.tables import print_tables
 from quadrille.experiments.predict.predict import prediction_of
-from quadrille.experiments.words.matmul import MatmulWords, parse_matmul
-from quadrille.experiments.words.numbers import one_of
-from quadrille.experiments.words.runs import RunWords
+from quadrille.experiments.workloads.matmul import MatmulExperiment
+from quadrille.experiments.workloads.run_options import RunOptions
 from quadrille.runtime.arrays.cupy_library import open_cupy
 from quadrille.runtime.host.console import remark, run_as_program
 from quadrille.runtime.host.devices import load_cupy
@@ -33,8 +34,8 @@ from quadrille.topologies.machines.machine import Machine, save_machine
 
 SCHEMA = "quadrille/gpu/1"
 RESULTS = Path(__file__).resolve().parent / "results"
-GRIDS = {1: "x=1", 2: "z=2", 4: "z=2,x=2", 8: "z=2,y=2,x=2"}
-SHARED_DTYPES = ("float32", "bfloat16")
+GRIDS = {1: Grid(), 2: Grid(z=2), 4: Grid(z=2, x=2), 8: Grid(z=2, y=2, x=2)}
+SHARED_DTYPES: tuple[DType, ...] = ("float32", "bfloat16")
 EXECUTED: tuple[DType, ...] = ("float16", "bfloat16")
 
 
@@ -99,20 +100,6 @@ def gpu(
     return answer
 
 
-def parse_ranks(text: str) -> tuple[int, ...]:
-    """Numbers of ranks as they are typed.
-
-    >>> parse_ranks("1,4")
-    (1, 4)
-
-    Raises
-    ------
-    InputError : a number that has no grid here
-    """
-    known = tuple(map(str, GRIDS))
-    return tuple(int(one_of(word.strip(), "ranks", known)) for word in text.split(","))
-
-
 def run_executed(bench: DeviceBench, dtype: DType, sizes: Sizes) -> Executed:
     """A whole run of one rank beside CuPy's own product."""
     ratio = bench.executor_ratio(sizes.executed, dtype)
@@ -124,18 +111,18 @@ def run_shared(machine: Machine, count: int, sizes: Sizes) -> Iterator[Shared]:
     with tempfile.TemporaryDirectory() as folder:
         cases = [
             Case(
-                MatmulWords(matmul=sizes.shared, grid=GRIDS[count], dtype=dtype),
+                MatmulExperiment(Matmul(*parse_sizes(sizes.shared), dtype=dtype), GRIDS[count]),
                 str(Path(folder) / f"{count} {dtype}.json"),
-                RunWords(backend="cupy", carrier="mpi", verify=True),
+                RunOptions(backend="cupy", carrier="mpi", verify=True),
             )
             for dtype in SHARED_DTYPES
         ]
-        predictions = [prediction_of(parse_matmul(case.flags), machine, backend="cupy")[0] for case in cases]
+        predictions = [prediction_of(case.experiment, machine, backend="cupy")[0] for case in cases]
         measure(count, cases)
         for case, predicted in zip(cases, predictions, strict=True):
             record = load_record(case.record)
             verified = record.verified is not None and record.verified.ok
-            yield Shared(sizes.shared, count, case.flags.dtype, predicted.seconds, record.seconds, verified)
+            yield Shared(sizes.shared, count, case.experiment.dtype, predicted.seconds, record.seconds, verified)
 
 
 def show(answer: GpuSpeed) -> None:

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
+from typing import cast, get_args
 
 import msgspec
 import numpy as np
@@ -21,7 +21,9 @@ import numpy as np
 from quadrille.algorithms.formats import files
 from quadrille.algorithms.formats.record import Record, load_record
 from quadrille.algorithms.matmuls.catalogue import AlgorithmName, find_algorithm
+from quadrille.algorithms.matmuls.matmul import Matmul, Passes
 from quadrille.algorithms.provenance import Provenance, provenance
+from quadrille.algorithms.schedule.tensors import DType
 from quadrille.algorithms.units import format_seconds
 from quadrille.experiments.compare.comparison import Comparison
 from quadrille.experiments.compare.error_sizes import ErrorSizes, raw_and_drift_removed
@@ -29,9 +31,9 @@ from quadrille.experiments.compare.side_by_side import compare_records
 from quadrille.experiments.measure.batch import Case, measure
 from quadrille.experiments.output.destinations import Destinations
 from quadrille.experiments.predict.predict import prediction_of
-from quadrille.experiments.words.matmul import MatmulWords, parse_matmul
-from quadrille.experiments.words.runs import RunWords
 from quadrille.experiments.workloads.grids import grids
+from quadrille.experiments.workloads.matmul import MatmulExperiment
+from quadrille.experiments.workloads.run_options import RunOptions
 from quadrille.runtime.host.console import run_as_program
 from quadrille.runtime.launching.launch import launch_or_raise
 from quadrille.topologies.machines.machine import Machine, load_machine
@@ -99,7 +101,7 @@ class Drawn:
     """A case drawn by the seed."""
 
     ranks: int
-    flags: MatmulWords
+    experiment: MatmulExperiment
 
 
 def main() -> None:
@@ -161,43 +163,39 @@ def draw(seed: int, cases: int, ranks: Sequence[int]) -> list[Drawn]:
 
 def _drawn(random: np.random.Generator, ranks: int) -> Drawn:
     names = [name for name in get_args(AlgorithmName) if grids(ranks, find_algorithm(name))]
-    algorithm = str(random.choice(names))
+    algorithm = cast(AlgorithmName, str(random.choice(names)))
     fitting = grids(ranks, find_algorithm(algorithm))
-    sizes = [round(LEAST * (MOST / LEAST) ** random.random()) for _ in "mkn"]
-    flags = MatmulWords(
-        matmul=",".join(map(str, sizes)),
-        algorithm=algorithm,
-        grid=str(fitting[int(random.integers(len(fitting)))]),
-        dtype=str(random.choice(["float32", "float64"])),
-        passes=str(random.choice(["forward", "training"])),
-    )
-    return Drawn(ranks, flags)
+    m, k, n = (round(LEAST * (MOST / LEAST) ** random.random()) for _ in "mkn")
+    grid = fitting[int(random.integers(len(fitting)))]
+    dtype = cast(DType, str(random.choice(["float32", "float64"])))
+    passes = cast(Passes, str(random.choice(["forward", "training"])))
+    return Drawn(ranks, MatmulExperiment(Matmul(m, k, n, dtype, passes), grid, algorithm))
 
 
 def run_cases(drawn: Sequence[Drawn], machine: Machine, folder: Path) -> list[CaseResult]:
     """Predict all cases, then measure them, one launch for each number of ranks."""
-    predictions = [prediction_of(parse_matmul(case.flags), machine)[0] for case in drawn]
+    predictions = [prediction_of(case.experiment, machine)[0] for case in drawn]
     paths = [str(folder / f"measured-{number}.json") for number in range(len(drawn))]
     for ranks in dict.fromkeys(case.ranks for case in drawn):
         print(f"host-fidelity: measuring the cases of {ranks} ranks", file=sys.stderr, flush=True)
         here = [number for number, case in enumerate(drawn) if case.ranks == ranks]
-        measure(ranks, [Case(drawn[i].flags, paths[i], _run_flags(predictions[i])) for i in here])
+        measure(ranks, [Case(drawn[i].experiment, paths[i], _run_options(predictions[i])) for i in here])
     return [
         _result(case, prediction, compare_records(prediction, load_record(path)))
         for case, prediction, path in zip(drawn, predictions, paths, strict=True)
     ]
 
 
-def _run_flags(prediction: Record) -> RunWords:
+def _run_options(prediction: Record) -> RunOptions:
     repeats = 3 if prediction.seconds > LONG_SECONDS else 7 if prediction.seconds > LONG_SECONDS / 10 else 15
-    return RunWords(warmups="1", repeats=str(repeats))
+    return RunOptions(warmups=1, repeats=repeats)
 
 
 def _result(case: Drawn, prediction: Record, comparison: Comparison) -> CaseResult:
     times, sizes = comparison.seconds, prediction.workload.matmul
     assert sizes is not None
     least = LEAST_JUDGED_SECONDS.get(case.ranks)
-    run = Case(case.flags, "", _run_flags(prediction)).words()
+    run = Case(case.experiment, "", _run_options(prediction)).words()
     return CaseResult(
         command=" ".join(["quadrille", "launch", "-n", str(case.ranks), "run", *run]),
         ranks=case.ranks,

@@ -8,8 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from quadrille.algorithms.provenance import provenance
+from quadrille.algorithms.training.adam import Adam, default_rate
+from quadrille.algorithms.training.mlp import Mlp
 from quadrille.runtime.launching.environment import usable_cores
 
+MODEL = Mlp((2048, 8192, 2048), 2048, adam=Adam(rate=default_rate(8192)))
+"""The model of the trials of training steps."""
 BUSY = ("user", "nice", "system", "irq", "softirq")
 """Kinds of work of a core, as proc(5) names them."""
 

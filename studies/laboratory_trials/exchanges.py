@@ -32,21 +32,22 @@ from statistics import mean, median
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.record import load_record
-from quadrille.algorithms.schedule.grid import parse_grid
+from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.ops import AllGather, collective_kind
 from quadrille.experiments.laboratory.command import laboratory_of
 from quadrille.experiments.laboratory.ranks import launched_in
 from quadrille.experiments.measure.batch import Case, measure
-from quadrille.experiments.words.runs import RunWords
-from quadrille.experiments.words.training import TrainingWords
+from quadrille.experiments.workloads.execution_options import ExecutionOptions
+from quadrille.experiments.workloads.run_options import RunOptions
+from quadrille.experiments.workloads.training import TrainingExperiment
 from quadrille.runtime.carriers.message_options import CHUNK_BYTES, MAX_POLL_SLEEP_SECONDS, MessageOptions
 from quadrille.runtime.host.console import run_as_program
 from quadrille.runtime.laboratory import laboratory
 from quadrille.runtime.laboratory.register import LaboratoryRecord
 from quadrille.studies.laboratory_trials import rings
-from quadrille.studies.laboratory_trials.circumstances import cores_busy_since_now, head_line
+from quadrille.studies.laboratory_trials.circumstances import MODEL, cores_busy_since_now, head_line
 
-GRIDS = {2: "z=2", 4: "x=2,z=2"}
+GRIDS = {2: Grid(z=2), 4: Grid(x=2, z=2)}
 """By the number of hosts: groups of two ranks only."""
 RATE, SIZE, TURNS, REPEATS = "200mbit", 4 << 20, 2, 3
 DEFAULTS = "defaults"
@@ -74,11 +75,11 @@ class Remedy:
     def message_options(self) -> MessageOptions:
         return MessageOptions(self.chunk_bytes, MAX_POLL_SLEEP_SECONDS)
 
-    def case(self, grid: str, record: str) -> Case:
+    def case(self, grid: Grid, record: str) -> Case:
         """A training step, and where its record goes."""
-        flags = TrainingWords(mlp="2048,8192,2048", batch="2048", grid=grid, dtype="float32", overlap="ors,oag")
-        chunk = str(self.chunk_bytes) if self.chunk_bytes else "none"
-        return Case(flags, record, RunWords(repeats=str(REPEATS), warmups="1", chunk=chunk))
+        execution = ExecutionOptions(overlaps=frozenset({"ors", "oag"}))
+        experiment = TrainingExperiment(MODEL, grid, execution=execution)
+        return Case(experiment, record, RunOptions(repeats=REPEATS, warmups=1, chunk_bytes=self.chunk_bytes))
 
     def row(self, hosts: int, measured: str, unit: str, found: Sequence[float], busy: float) -> list[str]:
         """The median and the spread of what was found.
@@ -153,7 +154,7 @@ def measure_collectives(setting: str, rate: float) -> None:
 
     table = csv.writer(sys.stdout, lineterminator="\n")
     hosts = MPI.COMM_WORLD.size
-    grid = parse_grid(GRIDS[hosts])
+    grid = GRIDS[hosts]
     for remedy in remedies(setting):
         for op, times in (*OPS, IN_A_ROW):
             one = rings.schedule(op, SIZE, grid, times=times)

@@ -30,18 +30,21 @@ from itertools import product
 from pathlib import Path
 from statistics import median
 
+from quadrille.algorithms.collectives.choices import parse_choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.record import Record, load_record
-from quadrille.algorithms.schedule.grid import DEFAULT_ORDER, parse_grid
+from quadrille.algorithms.passes.overlap import parse_overlap
+from quadrille.algorithms.schedule.grid import DEFAULT_ORDER, parse_grid, parse_order
 from quadrille.algorithms.units import parse_rate
 from quadrille.experiments.laboratory.command import laboratory_of
 from quadrille.experiments.laboratory.ranks import launched_in
 from quadrille.experiments.measure.batch import Case, measure
-from quadrille.experiments.words.runs import RunWords
-from quadrille.experiments.words.training import TrainingWords
+from quadrille.experiments.workloads.execution_options import ExecutionOptions
+from quadrille.experiments.workloads.run_options import RunOptions
+from quadrille.experiments.workloads.training import TrainingExperiment
 from quadrille.runtime.host.console import run_as_program
 from quadrille.runtime.laboratory import laboratory
-from quadrille.studies.laboratory_trials.circumstances import cores_busy_since_now, head_line
+from quadrille.studies.laboratory_trials.circumstances import MODEL, cores_busy_since_now, head_line
 
 GRIDS = {"x=2,z=2": ("oag", "ors"), "y=2,x=2": ("oar",), "x=2,y=2,z=2": ("oag", "ors", "oar")}
 """Grids, and the overlaps for which they have communication."""
@@ -68,17 +71,11 @@ class Way:
     order: str = USUAL
 
     def case(self, grid: str, record: str) -> Case:
-        flags = TrainingWords(
-            mlp="2048,8192,2048",
-            batch="2048",
-            grid=grid,
-            order=self.order,
-            dtype="float32",
-            overlap=self.overlap,
-            bands=self.bands,
-            collectives=self.collectives,
-        )
-        return Case(flags, record, RunWords(repeats="1", warmups="1"))
+        overlaps = parse_overlap(self.overlap)
+        choices = parse_choices(self.collectives)
+        execution = ExecutionOptions(overlaps=overlaps, choices=choices, bands=int(self.bands))
+        ordered = parse_grid(grid, parse_order(self.order))
+        return Case(TrainingExperiment(MODEL, ordered, execution=execution), record, RunOptions(repeats=1))
 
 
 PLAIN, LIBRARY, VECTOR = Way(), Way(collectives="library"), Way(collectives="library:vector")

@@ -20,8 +20,9 @@ from quadrille.algorithms.errors import RunError
 from quadrille.algorithms.formats import files
 from quadrille.algorithms.formats.record import load_record, save_record
 from quadrille.algorithms.formats.timeline_files import save_timeline
-from quadrille.algorithms.matmuls.matmul import Operand
+from quadrille.algorithms.matmuls.matmul import Matmul, Operand, Product
 from quadrille.algorithms.provenance import provenance
+from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.units import format_seconds
 from quadrille.experiments.compare.cases import CASES_SCHEMA, Cases, summarise
 from quadrille.experiments.compare.comparison import Comparison
@@ -31,8 +32,8 @@ from quadrille.experiments.measure.operand_files import write_operands
 from quadrille.experiments.output.destinations import make_folder
 from quadrille.experiments.output.tables import percent, print_tables, table
 from quadrille.experiments.predict.predict import prediction_of
-from quadrille.experiments.words.matmul import MatmulWords, parse_matmul
-from quadrille.experiments.words.runs import RunWords
+from quadrille.experiments.workloads.matmul import MatmulExperiment
+from quadrille.experiments.workloads.run_options import RunOptions
 from quadrille.runtime.host.console import run_as_program
 from quadrille.runtime.launching.launch import launch_or_raise
 from quadrille.topologies.machines.machine import Machine, load_machine
@@ -48,25 +49,29 @@ class NamedMatmul:
 
     name: str
     ranks: int
-    flags: MatmulWords
+    experiment: MatmulExperiment
     files: bool = False
 
 
 MATMULS = (
-    NamedMatmul("4d-files", 2, MatmulWords(matmul="2048,2048,2048", grid="z=2", dtype="float64"), files=True),
-    NamedMatmul("4d-rows", 2, MatmulWords(matmul="3000,1500,2000", grid="y=2", passes="training")),
-    NamedMatmul(
-        "1d-column", 2, MatmulWords(matmul="2048,2048,2048", algorithm="1d-column", grid="x=2", passes="training")
-    ),
-    NamedMatmul(
-        "3d", 2, MatmulWords(matmul="1999,1777,1555", algorithm="3d", grid="y=2", dtype="float64", passes="training")
-    ),
-    NamedMatmul("summa", 2, MatmulWords(matmul="2048,1024,2048", algorithm="summa", grid="x=2", dtype="float64")),
-    NamedMatmul(
-        "4d-eight", 8, MatmulWords(matmul="1536,1536,1536", grid="z=2,y=2,x=2", dtype="float64", passes="training")
-    ),
-    NamedMatmul("cannon", 4, MatmulWords(matmul="1500,1500,1500", algorithm="cannon", grid="z=2,x=2", dtype="float64")),
+    NamedMatmul("4d-files", 2, MatmulExperiment(Matmul(2048, 2048, 2048, "float64"), Grid(z=2)), files=True),
+    NamedMatmul("4d-rows", 2, MatmulExperiment(Matmul(3000, 1500, 2000, passes="training"), Grid(y=2))),
+    NamedMatmul("1d-column", 2, MatmulExperiment(Matmul(2048, 2048, 2048, passes="training"), Grid(x=2), "1d-column")),
+    NamedMatmul("3d", 2, MatmulExperiment(Matmul(1999, 1777, 1555, "float64", "training"), Grid(y=2), "3d")),
+    NamedMatmul("summa", 2, MatmulExperiment(Matmul(2048, 1024, 2048, "float64"), Grid(x=2), "summa")),
+    NamedMatmul("4d-eight", 8, MatmulExperiment(Matmul(1536, 1536, 1536, "float64", "training"), Grid(z=2, y=2, x=2))),
+    NamedMatmul("cannon", 4, MatmulExperiment(Matmul(1500, 1500, 1500, "float64"), Grid(z=2, x=2), "cannon")),
 )
+
+
+def sizes_words(matmul: NamedMatmul) -> str:
+    """The sizes of a multiplication.
+
+    >>> sizes_words(MATMULS[3])
+    '1999x1777x1555'
+    """
+    problem = matmul.experiment.problem
+    return f"{problem.m}x{problem.k}x{problem.n}"
 
 
 def main() -> None:
@@ -114,10 +119,10 @@ def _calibrated(path: Path) -> Machine:
 
 def _case(folder: Path, matmul: NamedMatmul) -> Case:
     """The run of a multiplication, verified; results of those with files are written beside their operands."""
-    inputs = {matrix: str(folder / f"{matrix}.npy") for matrix in ("A", "B")} if matmul.files else {}
-    outputs = {"C": str(folder / "C.npy")} if matmul.files else {}
-    run_flags = RunWords(inputs=inputs, outputs=outputs, verify=True)  # type: ignore[arg-type]
-    return Case(matmul.flags, str(folder / f"{matmul.name}.measured.json"), run_flags)
+    inputs: dict[Operand, str] = {"A": str(folder / "A.npy"), "B": str(folder / "B.npy")} if matmul.files else {}
+    outputs: dict[Product, str] = {"C": str(folder / "C.npy")} if matmul.files else {}
+    options = RunOptions(inputs=inputs, outputs=outputs, verify=True)
+    return Case(matmul.experiment, str(folder / f"{matmul.name}.measured.json"), options)
 
 
 def _write_operands(folder: Path, matmuls: Sequence[NamedMatmul]) -> None:
@@ -125,26 +130,18 @@ def _write_operands(folder: Path, matmuls: Sequence[NamedMatmul]) -> None:
     for matmul in matmuls:
         if matmul.files:
             paths: dict[Operand, str] = {"A": str(folder / "A.npy"), "B": str(folder / "B.npy")}
-            flags = (
-                "--matmul",
-                matmul.flags.matmul,
-                "--dtype",
-                matmul.flags.dtype,
-                "--a",
-                paths["A"],
-                "--b",
-                paths["B"],
-            )
-            _say("quadrille", "operands", *flags, "--seed", "1")
-            write_operands(parse_matmul(matmul.flags).problem, seed=1, paths=paths)
+            problem = matmul.experiment.problem
+            flags = ["--matmul", f"{problem.m},{problem.k},{problem.n}", "--dtype", problem.dtype]
+            _say("quadrille", "operands", *flags, "--a", paths["A"], "--b", paths["B"], "--seed", "1")
+            write_operands(problem, seed=1, paths=paths)
 
 
 def _predict(folder: Path, matmul: NamedMatmul, machine: Machine, case: Case) -> None:
-    words = Case(matmul.flags, "").words()
+    words = Case(matmul.experiment, "").words()
     path = folder / f"{matmul.name}.predicted.json"
     command = ["quadrille", "simulate", *words, "--machine", str(folder / "host.toml"), "--json", str(path)]
     _say(*command)
-    made, timeline = prediction_of(parse_matmul(case.flags), machine, command)
+    made, timeline = prediction_of(case.experiment, machine, command)
     save_record(made, path)
     save_timeline(timeline, folder / f"{matmul.name}.predicted.timeline.json")
 
@@ -173,9 +170,7 @@ def _print(folder: Path, matmuls: Sequence[NamedMatmul], comparisons: Sequence[C
 
 def _rows(matmul: NamedMatmul, comparison: Comparison) -> list[tuple[str, ...]]:
     times = comparison.seconds
-    title = (
-        f"{matmul.flags.algorithm} {matmul.flags.matmul.replace(',', 'x')} {matmul.flags.dtype} {matmul.flags.passes}"
-    )
+    title = f"{matmul.experiment.algorithm} {sizes_words(matmul)} {matmul.experiment.dtype} {matmul.experiment.passes}"
     rows: list[tuple[str, ...]] = [
         (
             title,

@@ -19,34 +19,37 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quadrille.algorithms.schedule.grid import parse_grid
+from quadrille.algorithms.schedule.ops import OverlapName
 from quadrille.algorithms.units import format_seconds
 from quadrille.experiments.output.tables import UNKNOWN, percent, table
-from quadrille.experiments.sweep.answers import predicted_matmul
+from quadrille.experiments.sweep.answers import predicted_at
 from quadrille.experiments.sweep.outcomes import SweepAnswer, SweepRow
-from quadrille.experiments.sweep.points import Asked
+from quadrille.experiments.sweep.points import BestGrid, Impossible, OneGrid
 from quadrille.experiments.sweep.training_step import predicted_step
 from quadrille.experiments.sweep.training_study import (
-    ALL_OVERLAPS,
     Asking,
     Findings,
-    Point,
     Shown,
-    as_training,
     asked_at,
     conclude,
-    grid_words,
+    on_grid,
 )
-from quadrille.experiments.words.machines import MachineWords
-from quadrille.experiments.words.training import TrainingWords
+from quadrille.experiments.workloads.experiment import Experiment
 from quadrille.runtime.host.console import run_as_program
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import Group
 
-ALONE = ("oar", "ors", "oag")
+ALONE: tuple[OverlapName, ...] = ("oar", "ors", "oag")
 TOGETHER, BANDED = "all", "all in 2 bands"
-WAYS = {word: (word, "1") for word in ("none", *ALONE)} | {TOGETHER: (ALL_OVERLAPS, "1"), BANDED: (ALL_OVERLAPS, "2")}
+EVERY: frozenset[OverlapName] = frozenset(ALONE)
+WAYS: dict[str, tuple[frozenset[OverlapName], int]] = {
+    "none": (frozenset(), 1),
+    **{name: (frozenset({name}), 1) for name in ALONE},
+    TOGETHER: (EVERY, 1),
+    BANDED: (EVERY, 2),
+}
 """The overlaps of each way, and its bands."""
 GAINS = (*ALONE, TOGETHER, BANDED)
 HIDDEN_AXES = {"oar": ("x", "y"), "ors": ("z",), "oag": ("z",)}
@@ -55,6 +58,7 @@ NOTHING = 1e-3
 """Gains below are called nothing."""
 KINDS = ("GPUs", "sequences", "bandwidth", "grid")
 COLOURS = {"oar": "#0072b2", "ors": "#e69f00", "oag": "#009e73", TOGETHER: "#d55e00", BANDED: "#cc79a7"}
+Point = tuple[dict[str, str], OneGrid | BestGrid | Impossible]
 RESULTS = Path(__file__).resolve().parent / "results"
 
 
@@ -95,16 +99,17 @@ def overlap_worth(around: Around, asking: Asking) -> Findings:
     """
     asking.check()
     cases = list(cases_of(around, asking))
-    searched = [(point, one) for point, one in cases if one.best_grid]
-    chosen = dict(zip([id(one) for _, one in searched], asked_at(searched, predicted_matmul, asking.jobs), strict=True))
-    points: list[Point] = []
+    searched = [(point, one) for point, one in cases if not isinstance(one, OneGrid)]
+    chosen = dict(zip([id(one) for _, one in searched], asked_at(searched, predicted_at, asking.jobs), strict=True))
+    points: list[tuple[dict[str, str], OneGrid | Impossible]] = []
     found: list[tuple[dict[str, str], SweepAnswer]] = []
     for point, one in cases:
-        best = chosen.get(id(one))
-        if best is not None and best.seconds is None:
+        if isinstance(one, OneGrid):
+            points += _with_each_overlap(point, one)
+        elif (best := chosen[id(one)]).seconds is None:
             found.append(({**point, "overlap": TOGETHER}, best))
-            continue
-        points += _with_each_overlap(point, one if best is None else _on_grid(one, best))
+        else:
+            points += _with_each_overlap(point, on_grid(one, best))
     answers = asked_at(points, predicted_step, asking.jobs)
     found += [(point, one) for (point, _), one in zip(points, answers, strict=True)]
     flags = {"machine": around.machine, "gpt": around.gpt, "recompute": "full", "scheme": "4d"}
@@ -118,11 +123,10 @@ def cases_of(around: Around, asking: Asking) -> Iterator[Point]:
     def case(kind: str, *, gpus: int = gpus, each: int = each, bandwidth: str = "x1", grid: str = "") -> Point:
         settings = () if bandwidth == "x1" else (f"topology.bandwidth_bytes_per_second={bandwidth}",)
         point = {"changed": kind, "gpus": str(gpus), "each": str(each), "bandwidth": bandwidth}
-        on = MachineWords(machine=around.machine, settings=settings)
-        one = asking.search(around.gpt, each * gpus, gpus, on)
-        if not grid:
+        one = asking.search(around.gpt, each * gpus, gpus, around.machine, settings=settings)
+        if not grid or isinstance(one, Impossible):
             return point, one
-        return point, replace(one, flags=replace(as_training(one.flags), grid=grid), gpus="", best_grid=False)
+        return point, OneGrid(replace(one.experiment, grid=parse_grid(grid)), one.machine, one.most_seconds)
 
     for one in around.gpus:
         yield case("GPUs", gpus=one)
@@ -145,25 +149,24 @@ def usual_grids(gpus: int) -> tuple[str, ...]:
     return tuple(dict.fromkeys(texts))
 
 
-def _on_grid(one: Asked, best: SweepAnswer) -> Asked:
-    """The same on the grid that was found, with its microbatch."""
-    assert isinstance(one.flags, TrainingWords)
-    assert best.trained is not None
-    micro_batch = str(best.trained.micro_batch or "")
-    return replace(
-        one, flags=replace(one.flags, grid=grid_words(best), micro_batch=micro_batch), gpus="", best_grid=False
-    )
-
-
-def _with_each_overlap(point: dict[str, str], one: Asked) -> list[Point]:
-    assert isinstance(one.flags, TrainingWords)
+def _with_each_overlap(
+    point: dict[str, str], one: OneGrid | Impossible
+) -> list[tuple[dict[str, str], OneGrid | Impossible]]:
+    """The step on its grid with each of the overlaps."""
+    if isinstance(one, Impossible):
+        return [({**point, "overlap": way}, one) for way in WAYS]
+    experiment = one.experiment
     return [
         (
-            {**point, "grid": one.flags.grid, "overlap": way},
-            replace(one, flags=replace(one.flags, overlap=overlap, bands=bands)),
+            {**point, "grid": str(experiment.grid), "overlap": way},
+            replace(one, experiment=_overlapped(experiment, overlaps, bands)),
         )
-        for way, (overlap, bands) in WAYS.items()
+        for way, (overlaps, bands) in WAYS.items()
     ]
+
+
+def _overlapped(experiment: Experiment, overlaps: frozenset[OverlapName], bands: int) -> Experiment:
+    return replace(experiment, execution=replace(experiment.execution, overlaps=overlaps, bands=bands))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ The simulated seconds are the answer; the closed form only says which grids are
 worth a simulation.  Where the two disagree, and why, is said in `quadrille.experiments.predict`.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -21,7 +21,6 @@ from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.units import format_bytes
 from quadrille.experiments.predict.closed_form import Yardstick
 from quadrille.experiments.predict.matmul_grids import RankedGrid, rank_grids
-from quadrille.experiments.words.machines import MachineWords, chosen_machine
 from quadrille.experiments.workloads.fullest_device import FullestDevice, fullest_device
 from quadrille.experiments.workloads.matmul import matmul_sizes
 from quadrille.simulator.machine.network import network_of, speeds_of
@@ -30,8 +29,11 @@ from quadrille.studies.scaling.question import Question
 from quadrille.studies.scaling.report import GridRun, Ranked, Scaling
 from quadrille.topologies.machines.machine import Machine
 
+MachineOf = Callable[[int], Machine]
+"""Gives the machine with so many GPUs."""
 
-def answer(question: Question, machine: Machine | MachineWords) -> Scaling:
+
+def answer(question: Question, machine: MachineOf) -> Scaling:
     """All grids ranked and the best simulated, for each number of GPUs.
 
     Raises
@@ -77,14 +79,14 @@ def answer(question: Question, machine: Machine | MachineWords) -> Scaling:
     )
 
 
-def _machine(machine: Machine | MachineWords, gpus: int) -> Machine:
-    """The machine with so many GPUs, if it is known by name; else as it is.
+def _machine(machine: MachineOf, gpus: int) -> Machine:
+    """The machine with so many GPUs.
 
     Raises
     ------
     InputError : a machine that cannot be, or has no such link or GPU as its faults name
     """
-    chosen = chosen_machine(machine, gpus) if isinstance(machine, MachineWords) else machine
+    chosen = machine(gpus)
     speeds_of(chosen, network_of(chosen))
     return chosen
 

@@ -7,7 +7,7 @@ For each number of GPUs all grids are ranked by the closed form of
     weak      m grows with the GPUs: each brings its own rows
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import get_args
 
@@ -15,12 +15,11 @@ import msgspec
 
 from quadrille.algorithms.provenance import provenance
 from quadrille.experiments.output.destinations import Destinations
-from quadrille.experiments.words.machines import MachineWords
 from quadrille.runtime.host.console import remark_all, run_as_program
-from quadrille.studies.scaling.answer import answer
+from quadrille.studies.scaling.answer import MachineOf, answer
 from quadrille.studies.scaling.question import DEFAULT_GPUS, Question, ScalingKind, asked
 from quadrille.studies.scaling.report import Scaling, write_outputs
-from quadrille.topologies.machines.machine import Machine
+from quadrille.topologies.find_machine import find_machine
 
 MACHINE = "perlmutter"
 GPUS, TOP = DEFAULT_GPUS, 3
@@ -34,23 +33,30 @@ def main() -> None:
         command = ["quadrille", "study", f"{kind}-scaling", "--machine", MACHINE]
         tables = str(RESULTS / f"{kind}-{MACHINE}")
         question = asked(kind, gpus=GPUS, top=TOP)
-        scaling(question, MachineWords(machine=MACHINE), json=f"{tables}.json", csv=f"{tables}.csv", command=command)
+        scaling(question, named(MACHINE), json=f"{tables}.json", csv=f"{tables}.csv", command=command)
+
+
+def named(name: str) -> MachineOf:
+    """Gives the named machine with so many GPUs."""
+    return lambda gpus: find_machine(name, gpus=gpus)
 
 
 def scaling(
     question: Question,
-    machine: Machine | MachineWords,
+    machine: MachineOf,
     *,
     json: str = "",
     csv: str = "",
     plot: str = "",
+    read: Mapping[str, str] | None = None,
     command: Sequence[str] = (),
 ) -> Scaling:
     """Answers the question, prints the table, and writes what is asked for.
 
     Parameters
     ----------
-    machine : as the flags name it, with so many GPUs each time if it is known by name; or a machine
+    machine : gives the machine with so many GPUs
+    read : files that were read, by flag, which results must not overwrite
     json, csv : files, or `-` for stdout, and then no table; empty for none
     plot : a file for the figure (png, svg, pdf)
     command : the words of the command line, for provenance
@@ -59,7 +65,7 @@ def scaling(
     ------
     InputError : a file that cannot be written, a machine that cannot be, a matmul that fits on none of the machines
     """
-    Destinations(json=json, csv=csv, plot=plot).check(machine.files if isinstance(machine, MachineWords) else {})
+    Destinations(json=json, csv=csv, plot=plot).check(read)
     found = msgspec.structs.replace(answer(question, machine), provenance=provenance(command))
     remark_all(found.remarks)
     write_outputs(found, json, csv, plot)

@@ -18,24 +18,24 @@ from quadrille.algorithms.schedule.grid import AXES, Axis
 from quadrille.algorithms.units import format_seconds
 from quadrille.experiments.output.tables import UNKNOWN, table
 from quadrille.experiments.rank.analytical import ranked
-from quadrille.experiments.rank.question import RankFlags, parse_question
+from quadrille.experiments.rank.candidates import Limits
+from quadrille.experiments.rank.question import Question
 from quadrille.experiments.rank.sharing import Crew
-from quadrille.experiments.sweep.answers import predicted_matmul
+from quadrille.experiments.sweep.answers import predicted_at
 from quadrille.experiments.sweep.outcomes import SweepAnswer, SweepRow
-from quadrille.experiments.sweep.points import Asked
+from quadrille.experiments.sweep.points import BestGrid, Impossible, OneGrid
 from quadrille.experiments.sweep.training_step import predicted_step
 from quadrille.experiments.sweep.training_study import (
     Asking,
     Findings,
-    Point,
     Shown,
-    as_training,
     asked_at,
     conclude,
     grid_words,
+    on_grid,
     times,
 )
-from quadrille.experiments.words.machines import MachineWords
+from quadrille.experiments.workloads.training import TrainingExperiment
 from quadrille.runtime.host.console import run_as_program
 
 if TYPE_CHECKING:
@@ -45,6 +45,9 @@ if TYPE_CHECKING:
 MODEL = "the model's first"
 INNERMOST = "innermost"
 COLOURS: dict[Axis, str] = {"x": "#0072b2", "y": "#56b4e9", "z": "#009e73", "data": "#e69f00", "pipeline": "#999999"}
+MODEL_TOP = 8
+Search = BestGrid | Impossible
+Step = OneGrid | Impossible
 RESULTS = Path(__file__).resolve().parent / "results"
 
 
@@ -76,8 +79,8 @@ def which_grid(asked: GridQuestion, asking: Asking) -> Findings:
     asking.check()
     searched = [_point(asked, machine, asking) for machine in asked.machines]
     found: list[tuple[dict[str, str], SweepAnswer]] = []
-    orders: list[Point] = []
-    for (point, one), best in zip(searched, asked_at(searched, predicted_matmul, asking.jobs), strict=True):
+    orders: list[tuple[dict[str, str], Step]] = []
+    for (point, one), best in zip(searched, asked_at(searched, predicted_at, asking.jobs), strict=True):
         found.append(({**point, "order": _order(best)}, best))
         if best.seconds is not None:
             orders += list(_other_orders(point, one, best))
@@ -96,33 +99,44 @@ def nodes_of(asked: GridQuestion) -> dict[str, int]:
     return {name: machine(name).gpus_per_node for name in asked.machines}
 
 
-def _point(asked: GridQuestion, machine: str, asking: Asking) -> Point:
-    return {"machine": machine}, asking.search(asked.gpt, asked.batch, asked.gpus, MachineWords(machine=machine))
+def _point(asked: GridQuestion, machine: str, asking: Asking) -> tuple[dict[str, str], Search]:
+    return {"machine": machine}, asking.search(asked.gpt, asked.batch, asked.gpus, machine)
 
 
-def _other_orders(point: dict[str, str], one: Asked, best: SweepAnswer) -> Iterator[Point]:
+def _other_orders(point: dict[str, str], one: Search, best: SweepAnswer) -> Iterator[tuple[dict[str, str], Step]]:
     """The best box with each of its long axes innermost, but the one that is."""
     assert best.trained is not None
-    micro_batch = str(best.trained.micro_batch or "")
     for axis in _long(best)[1:]:
         turned = (axis, *(other for other in best.trained.order if other not in (axis, "pipeline")))
-        flags = replace(as_training(one.flags), grid=grid_words(best), order=",".join(turned), micro_batch=micro_batch)
-        yield {**point, "order": f"{axis} {INNERMOST}"}, replace(one, flags=flags, gpus="", best_grid=False)
+        yield {**point, "order": f"{axis} {INNERMOST}"}, on_grid(one, best, turned)
 
 
-def first_of_model(asked: Asked) -> SweepAnswer:
+def first_of_model(asked: Search) -> SweepAnswer:
     """The step on the grid that the analytical model of the ranker puts first, in microbatches as asked for."""
-    flags = as_training(asked.flags)
-    names = ("gpt", "batch", "recompute", "collectives", "overlap")
+    if isinstance(asked, Impossible):
+        return SweepAnswer(reason=asked.reason)
+    assert isinstance(asked.experiment, TrainingExperiment)
+    assert asked.experiment.shape is not None
     try:
-        question = parse_question(
-            RankFlags(**{name: getattr(flags, name) for name in names}, gpus=asked.gpus), asked.on
+        training = in_bfloat16(asked.experiment)
+        question = Question(
+            training=training,
+            shape=asked.experiment.shape,
+            gpus=asked.gpus,
+            machine=asked.machine,
+            top=MODEL_TOP,
+            form="exact",
+            limits=Limits(None, powers_of_two=False, least_model_parallel=1),
         )
         grid = ranked(question, Crew()).candidates.grid(0)
     except QuadrilleError as error:
         return SweepAnswer(reason=str(error))
-    order = ",".join(axis for axis in grid.order if axis != "pipeline")
-    return predicted_step(replace(asked, flags=replace(flags, grid=str(grid), order=order), gpus="", best_grid=False))
+    return predicted_step(OneGrid(replace(asked.experiment, grid=grid), asked.machine, asked.most_seconds))
+
+
+def in_bfloat16(experiment: TrainingExperiment) -> TrainingExperiment:
+    """The step in mixed precision, as the ranker takes it."""
+    return replace(experiment, problem=replace(experiment.problem, dtype="bfloat16"))
 
 
 def tables(rows: Sequence[SweepRow]) -> "list[Group]":

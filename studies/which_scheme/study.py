@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from quadrille.experiments.output.tables import table
-from quadrille.experiments.sweep.answers import predicted_matmul
+from quadrille.experiments.sweep.answers import predicted_at
 from quadrille.experiments.sweep.outcomes import SweepRow
 from quadrille.experiments.sweep.sweep import NOT_REACHED
 from quadrille.experiments.sweep.training_study import (
@@ -29,7 +29,6 @@ from quadrille.experiments.sweep.training_study import (
     step_cells,
     times,
 )
-from quadrille.experiments.words.machines import MachineWords
 from quadrille.runtime.host.console import run_as_program
 
 if TYPE_CHECKING:
@@ -88,7 +87,7 @@ def which_scheme(scaled: Scaled, asking: Asking) -> Findings:
     """
     asking.check()
     points = list(points_of(scaled, asking))
-    answers = asked_at(points, predicted_matmul, asking.jobs)
+    answers = asked_at(points, predicted_at, asking.jobs)
     flags = {
         "machine": scaled.machine,
         "gpt": scaled.gpt,
@@ -107,7 +106,7 @@ def points_of(scaled: Scaled, asking: Asking) -> Iterator[Point]:
         for scaling in SCALINGS:
             for scheme in scaled.schemes:
                 batch = scaled.batch_on(scaling, gpus)
-                one = asking.search(scaled.gpt, batch, gpus, MachineWords(machine=scaled.machine), scheme=scheme)
+                one = asking.search(scaled.gpt, batch, gpus, scaled.machine, scheme=scheme)
                 yield {"scaling": scaling, "gpus": str(gpus), "batch": str(batch), "scheme": scheme}, one
 
 

@@ -7,9 +7,9 @@ from functools import partial
 import numpy as np
 import pytest
 
+from quadrille.cli.words.training import TrainingWords, parse_training
 from quadrille.experiments.measure.batch import Case
-from quadrille.experiments.words.runs import RunWords
-from quadrille.experiments.words.training import TrainingWords
+from quadrille.experiments.workloads.run_options import RunOptions
 from quadrille.runtime.arrays.cupy_library import CupyLibrary
 from quadrille.runtime.kernels import layer_kernels
 from quadrille.runtime.kernels.layer_kernels import KernelArguments, carry_out
@@ -120,14 +120,14 @@ main(sys.argv[1])
 @pytest.mark.mpi
 def test_real_ranks_train_on_a_device_and_go_on_on_another_grid(tmp_path):
     saved = str(tmp_path / "gpt.ckpt")
-    run_flags = partial(RunWords, backend="cupy", carrier="mpi", verify=True, repeats="1", warmups="0")
+    run_flags = partial(RunOptions, backend="cupy", carrier="mpi", verify=True, repeats=1, warmups=0)
     first = TrainingWords(**{"steps": "2", "dtype": "float64"} | MEGATRON)
     then = TrainingWords(gpt=ONE, batch="4", steps="1", grid="z=3", dtype="float64", overlap="ors,oag")
     layers = TrainingWords(**CASES["layers in 16 bits"] | {"grid": "z=3", "steps": "2"})
     cases = [
-        Case(first, str(tmp_path / "first.json"), run_flags(save=saved)),
-        Case(layers, str(tmp_path / "layers.json"), run_flags()),
-        Case(then, str(tmp_path / "then.json"), run_flags(load=saved)),
+        Case(parse_training(first), str(tmp_path / "first.json"), run_flags(save=saved)),
+        Case(parse_training(layers), str(tmp_path / "layers.json"), run_flags()),
+        Case(parse_training(then), str(tmp_path / "then.json"), run_flags(load=saved)),
     ]
     listed = tmp_path / "cases.json"
     listed.write_text(json.dumps([asdict(case) for case in cases]))

@@ -7,16 +7,16 @@ import pytest
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.record import Reference, load_record, save_record
+from quadrille.algorithms.passes.overlap import OVERLAPS
 from quadrille.experiments.predict.predict import prediction_of
-from quadrille.experiments.words.experiment import experiment_of
-from quadrille.experiments.words.runs import RunWords
+from quadrille.experiments.workloads.run_options import RunOptions
 from quadrille.runtime.laboratory import namespaces
 from quadrille.runtime.measuring import device_benchmarks
 from quadrille.studies.fidelity import kept, study
 from quadrille.studies.fidelity.judgement import Gain, Result, errors, gains, group, judged, order
 from quadrille.studies.fidelity.sites import TrialSite, asked_site, calibrated, check_sites, standing
 from quadrille.studies.fidelity.study import chosen_trials, fidelity
-from quadrille.studies.fidelity.trials import GPU_SITES, OVERLAPS, SITES, Trial, draw, matrix
+from quadrille.studies.fidelity.trials import GPU_SITES, SITES, Trial, draw, matrix
 from quadrille.studies.gpu import calibration
 from quadrille.topologies.machines.machine import load_machine
 from tests.support import fake_device
@@ -31,6 +31,17 @@ SLOWER = 1.25
 @pytest.fixture
 def cupy(monkeypatch):
     return fake_device.install(monkeypatch)
+
+
+def alone(trial):
+    """The trial without overlaps and bands."""
+    execution = replace(trial.experiment.execution, overlaps=frozenset(), bands=1)
+    return replace(trial, experiment=replace(trial.experiment, execution=execution))
+
+
+def remarks(trial):
+    """What the trial's options do not change."""
+    return trial.experiment.remarks(trial.experiment.schedule())
 
 
 def made(**fields):
@@ -61,16 +72,16 @@ def test_the_matrix_asks_each_thing_once_and_every_case_can_be():
     trials = matrix()
     assert len(set(trials)) == len(trials)
     for trial in trials:
-        assert experiment_of(trial.flags).grid.size == trial.site.ranks
+        assert trial.experiment.grid.size == trial.site.ranks
 
 
 def test_the_matrix_has_every_site_overlap_algorithm_and_both_kinds_of_collectives():
     trials = matrix(SITES)
     for site in SITES:
-        here = [trial.flags for trial in trials if trial.site == site]
-        assert set(OVERLAPS) <= {flags.overlap for flags in here}
-        assert {flags.collectives for flags in here} == {"own", "library"}
-        assert {"1d-column", "summa", "2.5d", "3d", "4d"} <= {flags.algorithm for flags in here}
+        here = [trial for trial in trials if trial.site == site]
+        assert set(OVERLAPS) <= {trial.overlap for trial in here}
+        assert {trial.library for trial in here} == {False, True}
+        assert {"1d-column", "summa", "2.5d", "3d", "4d"} <= {trial.experiment.name for trial in here}
 
 
 @pytest.mark.parametrize("there", [True, False])
@@ -82,8 +93,8 @@ def test_a_gpu_is_in_the_matrix_where_there_is_one(cupy, monkeypatch, there):
 
 def test_what_runs_on_a_gpu_is_large_and_says_so_in_its_command():
     for trial in matrix(GPU_SITES):
-        assert experiment_of(trial.flags).grid.size == trial.site.ranks and group(trial) == "GPU"
-        words = trial.command(replace(trial.site.run_flags, repeats="3"))
+        assert trial.experiment.grid.size == trial.site.ranks and group(trial) == "GPU"
+        words = trial.command(replace(trial.site.run_options, repeats=3))
         assert words.startswith(f"quadrille launch -n {trial.site.ranks} run --")
         assert "--backend cupy" in words and "--carrier mpi" in words and "--repeats 3" in words
         assert "8192" in words
@@ -133,13 +144,13 @@ def test_trials_on_a_gpu_are_measured_there_and_have_no_floor(cupy, pretended, c
 
 def test_every_overlap_of_the_matrix_has_its_twin_without():
     trials = set(matrix())
-    assert all(replace(trial, flags=replace(trial.flags, overlap="none", bands="1")) in trials for trial in trials)
+    assert all(alone(trial) in trials for trial in trials)
     assert {trial.overlap for trial in trials} >= {"none", "oar", "oar in 4 bands", "oar,ors,oag in 4 bands"}
 
 
 @pytest.mark.parametrize("trials", [matrix(SITES[:2]), *(draw(seed, 48) for seed in range(5))])
 def test_overlaps_have_something_to_hide(trials):
-    idle = [line for trial in trials for line in experiment_of(trial.flags).remarks() if line.startswith("--overlap")]
+    idle = [line for trial in trials for line in remarks(trial) if line.startswith("--overlap")]
     assert not idle
 
 
@@ -147,28 +158,27 @@ def test_a_seed_draws_the_same_cases_and_each_can_be():
     drawn = draw(11, 60)
     assert drawn == draw(11, 60) != draw(12, 60)
     for trial in drawn:
-        assert experiment_of(trial.flags).grid.size == trial.site.ranks
+        assert trial.experiment.grid.size == trial.site.ranks
     assert len({trial.site for trial in drawn}) == 5
     assert {trial.overlap == "none" for trial in drawn} == {trial.library for trial in drawn} == {True, False}
     assert any("bands" in trial.overlap for trial in drawn)
 
 
 def test_cases_may_be_drawn_at_a_site_that_is_asked_for():
-    site = asked_site("torus:dims=2x3", "150mbit", "6")
-    drawn = chosen_trials("", "", "", site)
+    site = asked_site("torus:dims=2x3", "150mbit", 6)
+    drawn = chosen_trials("", site=site)
     assert len(drawn) == 24 and {trial.site for trial in drawn} == {site}
-    assert {trial.words[1] for trial in drawn} != {trial.words[1] for trial in chosen_trials("", "1", "", site)}
-    assert asked_site("lab.toml", "", "4").words == ("lab", "run", "lab.toml", "-n", "4", "--")
-    assert asked_site("lab.toml", "", "4").name == "lab.toml"
+    assert {trial.words[1] for trial in drawn} != {trial.words[1] for trial in chosen_trials("", 1, site=site)}
+    assert asked_site("lab.toml", "", 4).words == ("lab", "run", "lab.toml", "-n", "4", "--")
+    assert asked_site("lab.toml", "", 4).name == "lab.toml"
 
 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (("", "9mbit", ""), "--rate 9mbit: goes with --topology TOPOLOGY"),
-        (("", "", "3"), "-n 3: goes with --topology TOPOLOGY"),
-        (("star:hosts=2", "9mbit", ""), "--topology star:hosts=2: goes with -n RANKS"),
-        (("star:hosts=2", "9mbit", "two"), "-n 'two'"),
+        (("", "9mbit", None), "--rate 9mbit: goes with --topology TOPOLOGY"),
+        (("", "", 3), "-n 3: goes with --topology TOPOLOGY"),
+        (("star:hosts=2", "9mbit", None), "--topology star:hosts=2: goes with -n RANKS"),
     ],
 )
 def test_half_of_a_site_is_refused(given, said):
@@ -183,26 +193,24 @@ def test_a_site_of_fewer_ranks_than_hosts_is_refused_before_it_stands(monkeypatc
 
 
 def test_a_trial_says_what_measures_it_and_how_often():
-    trial = Trial(TrialSite("star:hosts=4", "200mbit", 4), matrix()[0].flags)
+    trial = Trial(TrialSite("star:hosts=4", "200mbit", 4), matrix()[0].experiment)
     words = "--matmul 2048,2048,2048 --algorithm 1d-column --grid x=2"
     command = f"quadrille lab run star:hosts=4 --rate 200mbit -n 4 -- run {words}"
-    assert trial.command(RunWords()) == command
-    assert trial.command(RunWords(warmups="0", repeats="3")) == f"{command} --warmups 0 --repeats 3"
+    assert trial.command(RunOptions()) == command
+    assert trial.command(RunOptions(warmups=0, repeats=3)) == f"{command} --warmups 0 --repeats 3"
 
 
 def test_sites_are_chosen_by_the_beginning_of_their_names():
-    assert {trial.site.topology.partition(":")[0] for trial in chosen_trials("shared dumb", "", "")} == {"", "dumbbell"}
+    assert {trial.site.topology.partition(":")[0] for trial in chosen_trials("shared dumb")} == {"", "dumbbell"}
     with pytest.raises(InputError, match="--sites ring: no site begins so: there are shared memory; star"):
-        chosen_trials("ring", "", "")
-    with pytest.raises(InputError, match="--cases '0'"):
-        chosen_trials("", "1", "0")
+        chosen_trials("ring")
 
 
 def test_cases_of_the_matrix_and_sites_beside_a_topology_are_refused():
     with pytest.raises(InputError, match="--cases 5: cases are drawn, with --seed S or at --topology TOPOLOGY"):
-        chosen_trials("", "", "5")
+        chosen_trials("", cases=5)
     with pytest.raises(InputError, match="--sites star: all cases are at --topology star:hosts=4: give one of the two"):
-        chosen_trials("star", "", "", TrialSite("star:hosts=4", "200mbit", 4))
+        chosen_trials("star", site=TrialSite("star:hosts=4", "200mbit", 4))
 
 
 # The judgement
@@ -283,8 +291,8 @@ def pretended(monkeypatch, tmp_path):
     def measure(ranks, cases, *, launched):
         launches.append((ranks, len(cases)))
         for case in cases:
-            predicted, _ = prediction_of(experiment_of(case.flags), load_machine(path), backend=case.run_flags.backend)
-            seconds, repeats = SLOWER * predicted.seconds, int(case.run_flags.repeats)
+            predicted, _ = prediction_of(case.experiment, load_machine(path), backend=case.options.backend)
+            seconds, repeats = SLOWER * predicted.seconds, case.options.repeats
             times = {"seconds": seconds, "seconds_low": seconds, "seconds_high": seconds}
             several = {"repeats": repeats, "seconds_of_repeats": (seconds,) * repeats}
             save_record(
@@ -305,7 +313,7 @@ def test_the_study_predicts_and_measures_every_trial_and_writes_all_of_it(preten
         assert sum(one.causes.values()) == pytest.approx(one.predicted_seconds - one.measured_seconds)
     written = msgspec.json.decode((tmp_path / "answer.json").read_bytes())
     assert written["schema"] == "quadrille/fidelity/1"
-    assert [one["command"] for one in written["trials"]] == [trial.command(RunWords()) for trial in trials]
+    assert [one["command"] for one in written["trials"]] == [trial.command(RunOptions()) for trial in trials]
     assert (tmp_path / "figure.png").stat().st_size > 0
     shown = capsys.readouterr().out
     assert "shared memory, median error, drift removed" in shown
@@ -383,7 +391,7 @@ def test_a_run_counts_as_it_was_while_the_machine_was_nearest_to_its_calibration
 def test_sites_and_cases_that_share_a_folder_share_no_file(pretended, tmp_path):
     folder, there = str(tmp_path / "kept"), TrialSite(ranks=4)
     fidelity(SHARED[:2], folder=folder)
-    fidelity([Trial(there, flags) for flags in (trial.flags for trial in matrix((there,))[:2])], folder=folder)
+    fidelity([Trial(there, trial.experiment) for trial in matrix((there,))[:2]], folder=folder)
     fidelity(SHARED[1:3], folder=folder)
     assert pretended == [(2, 2), (4, 2), (2, 1)]
     everything = [trial for site in SITES for trial in matrix((site,))]

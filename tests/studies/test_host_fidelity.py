@@ -8,7 +8,6 @@ from quadrille.algorithms.errors import InputError, RunError
 from quadrille.algorithms.formats.record import save_record
 from quadrille.experiments.compare.error_sizes import error_sizes
 from quadrille.experiments.predict.predict import prediction_of
-from quadrille.experiments.words.matmul import parse_matmul
 from quadrille.runtime.launching import launch as launching
 from quadrille.studies.host_fidelity import study as host_fidelity
 from quadrille.studies.host_fidelity.study import LEAST, MOST, draw, table
@@ -38,10 +37,10 @@ def pretended(monkeypatch, machine):
     def measure(ranks, cases):
         launches.append((ranks, len(cases)))
         for case in cases:
-            made, _ = prediction_of(parse_matmul(case.flags), load_machine(machine))
+            made, _ = prediction_of(case.experiment, load_machine(machine))
             seconds = SLOWER * made.seconds
             times = {"seconds": seconds, "seconds_low": seconds, "seconds_high": seconds}
-            repeats = int(case.run_flags.repeats)
+            repeats = case.options.repeats
             several = {"repeats": repeats, "seconds_of_repeats": (seconds,) * repeats}
             save_record(msgspec.structs.replace(made, kind="measured", machine=None, **times, **several), case.record)
 
@@ -62,14 +61,20 @@ def test_a_seed_draws_the_same_cases_and_another_seed_others():
     assert draw(1, 24, (1, 2))[:7] == draw(1, 7, (1, 2))
 
 
+def sizes_of(case):
+    """m, k and n of a case."""
+    problem = case.experiment.problem
+    return problem.m, problem.k, problem.n
+
+
 @pytest.mark.parametrize("seed", [0, 1, 12345])
 def test_cases_take_turns_in_ranks_and_their_sizes_are_in_range(seed):
     drawn = draw(seed, 24, (1, 2))
     assert [case.ranks for case in drawn] == [1, 2] * 12
     for case in drawn:
-        sizes = [int(word) for word in case.flags.matmul.split(",")]
-        assert len(sizes) == 3 and all(LEAST <= size <= MOST for size in sizes)
-        assert parse_matmul(case.flags).grid.size == case.ranks
+        sizes = sizes_of(case)
+        assert all(LEAST <= size <= MOST for size in sizes)
+        assert case.experiment.grid.size == case.ranks
 
 
 @pytest.mark.parametrize(
@@ -82,16 +87,16 @@ def test_cases_take_turns_in_ranks_and_their_sizes_are_in_range(seed):
 )
 def test_cases_are_spread_over_algorithms_passes_dtypes_grids_and_sizes(ranks, algorithms):
     drawn = draw(3, 280, (ranks,))
-    counts = {name: sum(case.flags.algorithm == name for case in drawn) for name in algorithms}
+    counts = {name: sum(case.experiment.algorithm == name for case in drawn) for name in algorithms}
     assert sum(counts.values()) == 280 and min(counts.values()) > 280 / len(algorithms) / 2
     for name in ("passes", "dtype"):
-        values = [getattr(case.flags, name) for case in drawn]
+        values = [getattr(case.experiment.problem, name) for case in drawn]
         assert len(set(values)) == 2 and all(values.count(value) > 100 for value in set(values))
-    sizes = sorted(int(word) for case in drawn for word in case.flags.matmul.split(","))
+    sizes = sorted(size for case in drawn for size in sizes_of(case))
     middle = (LEAST * MOST) ** 0.5
     assert middle / 1.3 < sizes[len(sizes) // 2] < middle * 1.3
     if ranks > 1:
-        assert len({case.flags.grid for case in drawn if case.flags.algorithm == "4d"}) > 2
+        assert len({case.experiment.grid for case in drawn if case.experiment.algorithm == "4d"}) > 2
 
 
 # The result
@@ -172,11 +177,11 @@ def test_a_case_is_shown_as_the_command_that_repeats_it(machine, pretended, caps
         assert case.command.startswith(f"quadrille launch -n {case.ranks} run --matmul ")
 
 
-@pytest.mark.parametrize(("seconds", "repeats"), [(2.0, "3"), (0.5, "7"), (0.01, "15")])
+@pytest.mark.parametrize(("seconds", "repeats"), [(2.0, 3), (0.5, 7), (0.01, 15)])
 def test_long_runs_are_repeated_less_often(machine, seconds, repeats):
-    made, _ = prediction_of(parse_matmul(draw(1, 1, (1,))[0].flags), load_machine(machine))
-    flags = host_fidelity._run_flags(msgspec.structs.replace(made, seconds=seconds))
-    assert (flags.warmups, flags.repeats) == ("1", repeats)
+    made, _ = prediction_of(draw(1, 1, (1,))[0].experiment, load_machine(machine))
+    flags = host_fidelity._run_options(msgspec.structs.replace(made, seconds=seconds))
+    assert (flags.warmups, flags.repeats) == (1, repeats)
 
 
 def test_a_summary_is_median_90th_percentile_and_largest():

@@ -6,20 +6,22 @@ import pytest
 from quadrille.algorithms.errors import InputError, RunError
 from quadrille.algorithms.formats.record import load_record, save_record
 from quadrille.algorithms.formats.timeline_files import load_timeline
+from quadrille.algorithms.matmuls.matmul import Matmul
+from quadrille.algorithms.schedule.grid import Grid
 from quadrille.experiments.compare.cases import CASES_SCHEMA
 from quadrille.experiments.compare.side_by_side import compare_records
 from quadrille.experiments.measure.batch import Case
 from quadrille.experiments.output import destinations
-from quadrille.experiments.words.matmul import MatmulWords
+from quadrille.experiments.workloads.matmul import MatmulExperiment
 from quadrille.studies.main_job import study as main_job
 from quadrille.studies.main_job.study import MATMULS, NamedMatmul
 from quadrille.topologies.machines.machine import load_machine
 from tests.support.quadrille import HOST, called
 
 SMALL = (
-    NamedMatmul("files", 2, MatmulWords(matmul="61,47,53", grid="z=2", dtype="float64"), files=True),
-    NamedMatmul("alone", 1, MatmulWords(matmul="7,5,3", algorithm="summa", passes="training")),
-    NamedMatmul("rows", 2, MatmulWords(matmul="13,11,17", grid="y=2", passes="training")),
+    NamedMatmul("files", 2, MatmulExperiment(Matmul(61, 47, 53, "float64"), Grid(z=2)), files=True),
+    NamedMatmul("alone", 1, MatmulExperiment(Matmul(7, 5, 3, passes="training"), algorithm="summa")),
+    NamedMatmul("rows", 2, MatmulExperiment(Matmul(13, 11, 17, passes="training"), Grid(y=2))),
 )
 
 
@@ -46,7 +48,7 @@ def test_small_jobs_end_with_verified_comparisons_and_all_their_files(uncalibrat
         assert predicted.bytes_sent_total == measured.bytes_sent_total
         assert comparison.seconds.predicted == predicted.seconds and comparison.seconds.measured == measured.seconds
         assert load_timeline(folder / f"{matmul.name}.predicted.timeline.json").kind == "predicted"
-        assert f"{matmul.flags.algorithm} {matmul.flags.matmul.replace(',', 'x')}" in written.out
+        assert f"{matmul.experiment.algorithm} {main_job.sizes_words(matmul)}" in written.out
     assert "median error of the 3 multiplications" in written.out
     assert f"files: {folder}; machine file: {folder / 'host.toml'}" in written.out
 
@@ -63,15 +65,14 @@ def test_the_job_of_files_multiplies_what_is_in_them(uncalibrated, tmp_path, cap
 
 def test_a_result_that_did_not_verify_is_no_comparison(tmp_path):
     from quadrille.experiments.predict.predict import prediction_of
-    from quadrille.experiments.words.matmul import parse_matmul
     from quadrille.topologies.find_machine import find_machine
 
     matmul = SMALL[1]
-    made, _ = prediction_of(parse_matmul(matmul.flags), find_machine("perlmutter", gpus=1))
+    made, _ = prediction_of(matmul.experiment, find_machine("perlmutter", gpus=1))
     for kind in ("predicted", "measured"):
         save_record(made, tmp_path / f"{matmul.name}.{kind}.json")
     with pytest.raises(RunError, match=r"alone\.measured\.json: the result did not verify"):
-        main_job._compare(tmp_path, matmul, Case(matmul.flags, str(tmp_path / "alone.measured.json")))
+        main_job._compare(tmp_path, matmul, Case(matmul.experiment, str(tmp_path / "alone.measured.json")))
 
 
 @pytest.mark.parametrize("name", ["taken", "taken/below"])
@@ -88,13 +89,12 @@ def test_a_folder_that_is_read_only_is_refused(tmp_path, monkeypatch):
 
 
 def test_the_jobs_have_names_of_their_own_and_the_ranks_of_their_grids():
-    from quadrille.experiments.words.matmul import parse_matmul
     from quadrille.experiments.workloads.fitting_grids import check_ranks
 
     assert len({matmul.name for matmul in MATMULS}) == len(MATMULS)
     assert any(matmul.files for matmul in MATMULS)
     for matmul in MATMULS:
-        check_ranks(parse_matmul(matmul.flags), matmul.ranks)
+        check_ranks(matmul.experiment, matmul.ranks)
 
 
 def test_the_study_keeps_its_comparisons(monkeypatch, tmp_path):

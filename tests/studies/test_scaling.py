@@ -11,18 +11,33 @@ from quadrille.algorithms.formats import files
 from quadrille.algorithms.matmuls.catalogue import matmul_schedule
 from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.schedule.grid import Grid
-from quadrille.experiments.words.machines import MachineWords
+from quadrille.cli.words.machines import MachineWords, chosen_machine
 from quadrille.simulator.simulate import simulate
 from quadrille.studies.scaling import study
-from quadrille.studies.scaling.answer import answer
+from quadrille.studies.scaling.answer import answer as answer_for
 from quadrille.studies.scaling.question import Question as AnyQuestion
 from quadrille.studies.scaling.question import asked, parse_algorithms
 from quadrille.studies.scaling.report import CSV_COLUMNS, SCHEMA, Scaling, csv_text
-from quadrille.studies.scaling.study import scaling
+from quadrille.studies.scaling.study import scaling as scaling_for
 from quadrille.topologies.find_machine import find_machine
 from tests.support.toy_machines import FREE, one_host, star
 
 PERLMUTTER = MachineWords(machine="perlmutter")
+
+
+def sized(machine):
+    """Gives the machine with so many GPUs, if it is known by name."""
+    return (lambda gpus: chosen_machine(machine, gpus)) if isinstance(machine, MachineWords) else lambda _: machine
+
+
+def answer(question, machine):
+    return answer_for(question, sized(machine))
+
+
+def scaling(question, machine, **more):
+    return scaling_for(question, sized(machine), **more)
+
+
 SMALL = (64, 48, 96)
 
 

@@ -5,12 +5,15 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.speed import slowness
+
 ROOT = Path(__file__).resolve().parents[2]
 START = """
 import sys
 from quadrille.runtime.launching.launch import launch
 sys.exit(launch(int(sys.argv[1]), [], program=sys.argv[2:]))
 """
+TIMED_OUT = 124
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +26,18 @@ class Launched:
 
 
 def launched(ranks, *program, seconds=300):
-    """What became of `python *program` on that many ranks."""
+    """What became of `python *program` on that many ranks; the time limit follows the machine's speed.
+
+    Parameters
+    ----------
+    seconds : time limit on a quiet machine [s]
+    """
     words = [sys.executable, "-c", START, str(ranks), *program]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=seconds, check=False)
+    slower = slowness()
+    try:
+        done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=seconds * slower, check=False)
+    except subprocess.TimeoutExpired as error:
+        out, err = (text.decode(errors="replace") if text else "" for text in (error.stdout, error.stderr))
+        reason = f"no end after {seconds * slower:.0f} s ({seconds} s, times {slower:.1f} for this machine)"
+        return Launched(TIMED_OUT, out, f"{err}\n{reason}")
     return Launched(done.returncode, done.stdout, done.stderr)

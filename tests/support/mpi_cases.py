@@ -317,7 +317,8 @@ def shares():
 class Watch:
     """Ends this rank, naming the case, where one takes too long: a hang must not outlast the test."""
 
-    def __init__(self):
+    def __init__(self, case_seconds):
+        self.case_seconds = case_seconds
         self.case, self.since = "the start", time.monotonic()
         threading.Thread(target=self._look, daemon=True).start()
 
@@ -325,7 +326,7 @@ class Watch:
         self.case, self.since = case, time.monotonic()
 
     def _look(self):
-        while self.case is None or time.monotonic() - self.since < CASE_SECONDS:
+        while self.case is None or time.monotonic() - self.since < self.case_seconds:
             time.sleep(0.5)
         print(f"hangs: {self.case}", file=sys.stderr, flush=True)
         os._exit(1)
@@ -394,7 +395,8 @@ def play_round(groups, world, watch):
 def main():
     from mpi4py import MPI
 
-    world, watch = MPI.COMM_WORLD, Watch()
+    seconds = float(sys.argv[sys.argv.index("--case-seconds") + 1]) if "--case-seconds" in sys.argv else CASE_SECONDS
+    world, watch = MPI.COMM_WORLD, Watch(seconds)
     assert world.size == WORLD, f"{world.size} ranks, not {WORLD}"
     for groups in shares():
         begin = time.perf_counter()

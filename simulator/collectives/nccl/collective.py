@@ -1,19 +1,19 @@
-"""NCCL on the links of a machine: its own choice of algorithm, carried out by flows that share what links have.
+"""NCCL's collectives on the links of a machine: NCCL's own choice of algorithm, executed by flows that share links.
 
-What NCCL decides (ring or tree or sums in the switch, protocol, channels) comes
-from its tuning model (`algorithms/collectives/nccl`); what that costs on this network, with
-all groups at once, comes from the links:
+NCCL's tuning model (`algorithms/collectives/nccl`) decides algorithm (ring, tree, sums
+in the switch), protocol and number of channels; the time on this network, with all
+groups at once, comes from the links:
 
-    ring        every channel's ring, step by step, each step as late as NCCL's mean step
-    chain       for broadcast and reduce, one flow down each hop, all at once, when the first slot has come through
-    tree        one flow up and one down each edge, all at once: chunks are many, so every edge is busy;
-                depth is paid once, as NCCL's latency; NCCL's correction for short pipelines divides the rate
-    nvls        a GPU sends the buffer up to the switch and gets the sums of its own part back, then the same
-                in reverse: (1 + 1/g) of the buffer goes each way over every GPU's links for an all-reduce
+    ring        every channel's ring, step by step, each step with NCCL's mean step latency
+    chain       for broadcast and reduce: one flow down each hop, all at once, after the first slot has come through
+    tree        one flow up and one down each edge, all at once: chunks are many, so every edge is busy; depth is
+                paid once, as NCCL's latency; NCCL's correction for short pipelines divides the rate
+    nvls        a GPU sends the buffer up to the switch and gets the sums of its own part back, then the reverse:
+                (1 + 1/g) of the buffer goes each way over every GPU's links for an all-reduce
     nvls_tree   nvls inside the nodes; each GPU's part goes through a tree over the nodes, by its own NIC
 
-NCCL's latencies are of whole hops and stand in place of the links' own.  Of an
-NVLink's data-sheet rate it counts what arrives beside headers (`group.py`).
+NCCL's latencies are of whole hops and replace those of the links. Of an NVLink's
+data-sheet rate NCCL counts what arrives beside headers (`layout.py`).
 """
 
 from dataclasses import dataclass, replace
@@ -41,22 +41,23 @@ from quadrille.simulator.collectives.programs import Ints
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.routes.routing import Routes
 
-__all__ = ["EXACTLY", "NEUTRAL_SETTINGS", "NcclResult", "NcclSettings", "nccl_collective"]
+__all__ = ["DEFAULT_OPTIONS", "NEUTRAL_SETTINGS", "NcclResult", "NcclSettings", "nccl_collective"]
 
-EXACTLY = SimulationOptions()
+DEFAULT_OPTIONS = SimulationOptions()
 
 
 @dataclass(frozen=True, slots=True)
 class NcclResult:
-    """What came of it, what NCCL chose, on how many different ways over the links, and why."""
+    """The result, NCCL's choice, the number of different paths over the links, and the reason of the choice."""
 
     result: CollectiveResult
     plan: NcclPlan
-    ways: int
+    path_count: int
     why: str
 
     @property
     def label(self) -> str:
+        """NCCL's choice in words."""
         return self.plan.label
 
 
@@ -72,38 +73,53 @@ def nccl_collective(
     protocol: Protocol | None = None,
     root: int = 0,
     settings: NcclSettings = NEUTRAL_SETTINGS,
-    ways: SimulationOptions = EXACTLY,
+    options: SimulationOptions = DEFAULT_OPTIONS,
 ) -> NcclResult:
-    """The collective by NCCL, by all groups at once.
+    """Simulates the collective by NCCL, by all groups at once.
 
     Parameters
     ----------
     groups : ranks of each group [groups, members]
-    places : compute place of each rank
+    places : place of each rank
 
     Raises
     ------
-    InputError : NCCL has nothing of the kind
+    InputError : NCCL does not have this collective
     """
     group = communicator_of(routes, places[groups], generation_of(machine), vendor_of(machine))
     group = replace(group, network_latency=settings.network_latency, ll128=settings.ll128)
     if settings.planned is not None:
-        made = settings.planned(kind, size_bytes, group)
+        nccl_plan = settings.planned(kind, size_bytes, group)
     else:
-        made = plan(kind, size_bytes, group, choose(kind, size_bytes, group, algorithm=algorithm, protocol=protocol))
-    idle = counted_bandwidths(routes.net, group.generation, xgmi=is_amd(machine))
+        nccl_plan = plan(
+            kind, size_bytes, group, choose(kind, size_bytes, group, algorithm=algorithm, protocol=protocol)
+        )
+    idle_bandwidths = counted_bandwidths(routes.net, group.generation, xgmi=is_amd(machine))
     reached = np.where(inside_links(routes.net), settings.inside, settings.between)
-    on = PlacedPlan(kind, size_bytes, groups, places, routes, idle, idle * reached, group, made, root, ways, settings)
-    match made.algorithm:
+    placed = PlacedPlan(
+        kind,
+        size_bytes,
+        groups,
+        places,
+        routes,
+        idle_bandwidths,
+        idle_bandwidths * reached,
+        group,
+        nccl_plan,
+        root,
+        options,
+        settings,
+    )
+    match nccl_plan.algorithm:
         case "ring":
-            result, different = rings(on)
+            result, paths = rings(placed)
         case "tree":
-            result, different = trees(on)
+            result, paths = trees(placed)
         case "nvls" | "nvls_tree":
-            result, different = nvls(on)
+            result, paths = nvls(placed)
         case "pat":
-            result, different = unplaced(on), made.channels
-    held = " and ".join(word for word in (algorithm, protocol) if word)
-    why = f"held to {held}" if held else "least of the times that NCCL predicts for what it has"
-    why += f" ({made.seconds * 1e6:.3g} us); {group.nodes} nodes, {different} different ways simulated"
-    return NcclResult(replace(result, seconds=result.seconds + settings.launch_seconds), made, different, why)
+            result, paths = unplaced(placed), nccl_plan.channels
+    requested = " and ".join(word for word in (algorithm, protocol) if word)
+    why = f"held to {requested}" if requested else "least of the times that NCCL predicts for what it has"
+    why += f" ({nccl_plan.seconds * 1e6:.3g} us); {group.nodes} nodes, {paths} different paths simulated"
+    return NcclResult(replace(result, seconds=result.seconds + settings.launch_seconds), nccl_plan, paths, why)

@@ -1,4 +1,4 @@
-"""What NCCL knows of a group on a machine: nodes, NICs, and what it counts on from each link."""
+"""NCCL's view of a group on a machine (nodes, NICs, link bandwidths), and a plan of NCCL placed on the links."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -22,10 +22,10 @@ from quadrille.topologies.routes.paths import Paths
 from quadrille.topologies.routes.routing import Routes
 
 DATA_SHEET_NVLINK: Mapping[Generation, float] = {"volta": 25.0, "ampere": 25.0, "hopper": 25.0, "blackwell": 50.0}
-"""One NVLink each way by NVIDIA's data sheets [GB/s]; `NVLINK` is what NCCL counts of it."""
+"""Rate of one NVLink in each direction by NVIDIA's data sheets [GB/s]; `NVLINK` is what NCCL counts of it."""
 
 XGMI_COUNTED = 0.75
-"""What is reached of an xGMI link: 48 of 64 GB/s each way.
+"""Share of an xGMI link that is reached: 48 of 64 GB/s in each direction.
 
 Source: Kolla, Alizadeh, Lee, "Understanding RCCL Bandwidth and xGMI Performance
 on AMD Instinct MI300X", ROCm blogs, 2 March 2025.
@@ -33,28 +33,30 @@ on AMD Instinct MI300X", ROCm blogs, 2 March 2025.
 
 
 def generation_of(machine: Machine) -> Generation:
-    """Of the machine's GPUs; AMD's and unknown ones go by the table of ampere."""
-    found = _gpu_generation(machine)
-    return found if found in NVLINK else "ampere"
+    """The generation of the machine's GPUs; AMD's and unknown GPUs take the table of ampere."""
+    generation = _gpu_generation(machine)
+    return generation if generation in NVLINK else "ampere"
 
 
 def is_amd(machine: Machine) -> bool:
-    """Whether its GPUs are AMD's."""
+    """Whether the machine's GPUs are AMD's."""
     return _gpu_generation(machine).startswith("cdna")
 
 
 def vendor_of(machine: Machine) -> Vendor:
-    """Of the processors that host the machine's GPUs."""
+    """The vendor of the processors that host the machine's GPUs."""
     kind = _node_kind(machine)
     return vendor(kind.name if kind is not None else "")
 
 
 def _gpu_generation(machine: Machine) -> str:
+    """The generation of the machine's GPUs; empty if unknown."""
     kind = _node_kind(machine)
     return kind.gpu.generation if kind is not None and kind.gpu is not None else ""
 
 
 def _node_kind(machine: Machine) -> NodeKind | None:
+    """The kind of the machine's nodes; None if unknown."""
     from quadrille.topologies.machines.named import MACHINES
     from quadrille.topologies.nodes.node_kinds import NODE_KINDS
 
@@ -72,13 +74,13 @@ def inside_links(net: Network) -> NDArray[np.bool_]:
 
 
 def counted_bandwidths(net: Network, generation: Generation, *, xgmi: bool = False) -> Floats:
-    """What NCCL counts on for each link: of links between GPUs, the rate of data beside headers [B/s]."""
+    """The bandwidth of each link that NCCL counts on; of links between GPUs, the rate of data beside headers [B/s]."""
     share = XGMI_COUNTED if xgmi else NVLINK[generation] / DATA_SHEET_NVLINK[generation]
     return np.where(inside_links(net), net.bandwidths * share, net.bandwidths)
 
 
 def communicator_of(routes: Routes, places: Ints, generation: Generation, cpu: Vendor = "intel") -> Communicator:
-    """What NCCL knows of groups that lie on these places; of several, the first stands for all."""
+    """NCCL's view of groups on these places; the first group stands for all."""
     net = routes.net
     ranks = places.shape[1]
     nodes = len(np.unique(places[0] // net.per_node))
@@ -96,31 +98,31 @@ def communicator_of(routes: Routes, places: Ints, generation: Generation, cpu: V
 
 
 def _nvlinks(net: Network, places: Ints, generation: Generation) -> int:
-    """From the first member to the others in its node, or to the switch between them; 0 where it is alone there."""
-    here = places[places // net.per_node == places[0] // net.per_node]
-    if len(here) < 2:
+    """NVLinks from the first member to the others in its node, or to their switch; 0 if it is alone there."""
+    node_members = places[places // net.per_node == places[0] // net.per_node]
+    if len(node_members) < 2:
         return 0
-    nodes = net.place_nodes()[here]
+    nodes = net.place_nodes()[node_members]
     first, count = net.kinds.get("nvswitch", (0, 0))
     onward = np.isin(net.targets, nodes) | ((net.targets >= first) & (net.targets < first + count))
-    to_them = float(net.bandwidths[(net.sources == nodes[0]) & onward].sum())
-    return max(1, round(to_them / (DATA_SHEET_NVLINK[generation] * 1e9)))
+    bandwidth = float(net.bandwidths[(net.sources == nodes[0]) & onward].sum())
+    return max(1, round(bandwidth / (DATA_SHEET_NVLINK[generation] * 1e9)))
 
 
 def _cards(routes: Routes, places: Ints) -> tuple[int, float]:
-    """NICs by which the members of the first node leave it, and the rate of one [B/s]."""
+    """NICs by which the members of the first node leave it, and the bandwidth of one [B/s]."""
     net = routes.net
     node = places // net.per_node
-    here, there = places[node == node[0]], places[node != node[0]][:1]
-    paths = routes.between(here, np.repeat(there, len(here)))
+    node_members, remote = places[node == node[0]], places[node != node[0]][:1]
+    paths = routes.between(node_members, np.repeat(remote, len(node_members)))
     outside = ~inside_links(net)
     first, least = [], np.inf
     for a, b in zip(paths.offsets[:-1].tolist(), paths.offsets[1:].tolist(), strict=True):
-        out = [int(link) for link in paths.links[a:b] if outside[link]]
+        outside_path = [int(link) for link in paths.links[a:b] if outside[link]]
         # the cable to the network is the last that only this node's traffic can take: NIC or GPU to switch
-        door = next((link for link in out if _leaves(net, link)), out[0] if out else -1)
-        first.append(door)
-        least = min(least, min((float(net.bandwidths[link]) for link in out), default=least))
+        exit_link = next((link for link in outside_path if _leaves(net, link)), outside_path[0] if outside_path else -1)
+        first.append(exit_link)
+        least = min(least, min((float(net.bandwidths[link]) for link in outside_path), default=least))
     return max(1, len(set(first))), float(least)
 
 
@@ -137,12 +139,12 @@ class NcclSettings:
 
     Parameters
     ----------
-    launch_seconds : before anything moves
-    network_latency : of every hop between nodes, beside what NCCL's tables have
-    inside, between : of what NCCL counts of the links inside and between nodes, the share that is reached
-    ll128 : whether LL128 may be taken; between nodes that takes NICs close to the GPUs
-    as_root : a broadcast's time is the root's alone, one after the other, as nccl-tests took it until 2021
-    planned : what NCCL takes for a group and size, where it is another version's choice
+    launch_seconds : time before anything moves
+    network_latency : latency of every hop between nodes beside what NCCL's tables have
+    inside, between : share of the bandwidth that NCCL counts on which links inside and between nodes reach
+    ll128 : whether LL128 may be used; between nodes it needs NICs close to the GPUs
+    as_root : a broadcast's time is the root's alone, one after another, as nccl-tests measured until 2021
+    planned : NCCL's choice for a group and size, if it is another version's
     """
 
     launch_seconds: float = 0.0
@@ -159,12 +161,12 @@ NEUTRAL_SETTINGS = NcclSettings()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlacedPlan:
-    """A plan and where it is carried out.
+    """A plan of NCCL and the places that execute it.
 
     Parameters
     ----------
-    idle, capacities : what NCCL counts on from each link, and what of that the site reaches when all of them are
-        loaded both ways [B/s]
+    idle : bandwidth of each link that NCCL counts on [B/s]
+    capacities : what of it the site reaches when all links are loaded in both directions [B/s]
     """
 
     kind: CollectiveKind
@@ -177,76 +179,78 @@ class PlacedPlan:
     group: Communicator
     plan: NcclPlan
     root: int
-    ways: SimulationOptions
+    options: SimulationOptions
     settings: NcclSettings
 
     @property
     def before(self) -> float:
-        """What passes before the first byte counts [s]."""
+        """Seconds before the first byte counts."""
         return self.plan.base_latency + self.plan.steps * self.plan.mean_step_latency
 
-    def cap(self, ways: int) -> float:
-        """Most that one of so many different ways carries, for all channels that it stands for [B/s]."""
-        return self.plan.channel_rate * self.plan.wire_factor * self.plan.channels / ways
+    def cap(self, path_count: int) -> float:
+        """The highest rate of one of so many different paths, for all channels that it stands for [B/s]."""
+        return self.plan.channel_rate * self.plan.wire_factor * self.plan.channels / path_count
 
     def without_latency(self, sources: Ints, targets: Ints) -> Paths:
+        """Routes without the latency of links, which NCCL's own latencies contain."""
         paths = self.routes.between(sources, targets)
         return replace(paths, latency=np.zeros_like(paths.latency))
 
     def orders(self) -> list[Ints]:
-        """Different ways through the nodes; a plan with more channels takes each several times."""
-        found = ring_orders(self.routes, self.places[self.groups])
-        return found[: max(1, self.plan.channels)]
+        """Different paths through the nodes; a plan with more channels uses each several times."""
+        orders = ring_orders(self.routes, self.places[self.groups])
+        return orders[: max(1, self.plan.channels)]
 
 
 def simulate_concurrently(
-    on: PlacedPlan, paths: Paths, sizes: Floats, cap: float, *, before: float | None = None, correction: float = 1.0
+    placed: PlacedPlan, paths: Paths, sizes: Floats, cap: float, *, before: float | None = None, correction: float = 1.0
 ) -> CollectiveResult:
-    """Everything at once, after what comes before: NCCL's latency if nothing else is given.
+    """Simulates all flows at once, after what comes before: NCCL's latency by default.
 
     Parameters
     ----------
-    cap : most that each flow carries [B/s]
-    correction : of the rates, what short pipelines leave
+    cap : highest rate of each flow [B/s]
+    correction : share of the rates that short pipelines leave
     """
     flows = len(sizes)
-    zero, one = np.zeros(flows), np.ones(flows)
+    zero, weights = np.zeros(flows), np.ones(flows)
     # a flow over no link (a GPU to itself) takes no time
     sizes = np.where(np.diff(paths.offsets) > 0, sizes, 0.0)
-    traffic = FlowSet(paths.offsets, paths.links, paths.shares, sizes, zero, zero, one, np.full(flows, cap))
-    ran = simulate_flows(on.capacities, traffic)
-    whole = float(ran.finish.max(initial=0.0)) / correction
-    single = _alone_seconds(on, paths, sizes, cap) / correction
-    causes = Causes.together(single, max(0.0, whole - single)) if on.ways.causes else None
-    seconds = (on.before if before is None else before) + whole
-    return _result(on, seconds, ran.carried, ran.busy, ran.events, flows, causes)
+    traffic = FlowSet(paths.offsets, paths.links, paths.shares, sizes, zero, zero, weights, np.full(flows, cap))
+    flow_times = simulate_flows(placed.capacities, traffic)
+    duration = float(flow_times.finish.max(initial=0.0)) / correction
+    single = _alone_seconds(placed, paths, sizes, cap) / correction
+    causes = Causes.together(single, max(0.0, duration - single)) if placed.options.causes else None
+    seconds = (placed.before if before is None else before) + duration
+    return _result(placed, seconds, flow_times.carried, flow_times.busy, flow_times.events, flows, causes)
 
 
-def _alone_seconds(on: PlacedPlan, paths: Paths, sizes: Floats, cap: float) -> float:
-    """The longest that any flow would take if it were the only one [s]."""
+def _alone_seconds(placed: PlacedPlan, paths: Paths, sizes: Floats, cap: float) -> float:
+    """The longest time that any flow would take if it were the only one [s]."""
     flow = np.repeat(np.arange(len(sizes)), np.diff(paths.offsets))
     rate = np.full(len(sizes), cap)
-    np.minimum.at(rate, flow, on.capacities[paths.links] / paths.shares)
+    np.minimum.at(rate, flow, placed.capacities[paths.links] / paths.shares)
     return float((sizes / rate).max(initial=0.0))
 
 
-def unplaced(on: PlacedPlan) -> CollectiveResult:
-    """What NCCL predicts for itself, for PAT, whose steps are not laid on links."""
-    links = np.zeros(len(on.capacities))
-    causes = Causes.together(max(0.0, on.plan.seconds - on.before), 0.0) if on.ways.causes else None
-    return _result(on, on.plan.seconds, links, links, 0, 0, causes)
+def unplaced(placed: PlacedPlan) -> CollectiveResult:
+    """NCCL's own prediction, for PAT, whose steps are not placed on links."""
+    links = np.zeros(len(placed.capacities))
+    causes = Causes.together(max(0.0, placed.plan.seconds - placed.before), 0.0) if placed.options.causes else None
+    return _result(placed, placed.plan.seconds, links, links, 0, 0, causes)
 
 
 def _result(
-    on: PlacedPlan, seconds: float, carried: Floats, busy: Floats, events: int, flows: int, causes: Causes | None
+    placed: PlacedPlan, seconds: float, carried: Floats, busy: Floats, events: int, flows: int, causes: Causes | None
 ) -> CollectiveResult:
+    """The result of flows that are all active at once."""
     return CollectiveResult(
         seconds=seconds,
-        ends=np.full(int(on.groups.max()) + 1, seconds),
+        ends=np.full(int(placed.groups.max()) + 1, seconds),
         method="events",
         events=events,
         transfers=flows,
-        rank_classes=on.groups.size,
+        rank_classes=placed.groups.size,
         flow_classes=flows,
         rounds=0,
         folded=False,

@@ -11,19 +11,18 @@ import simpy
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.record import load_record
 from quadrille.algorithms.schedule.ops import VECTOR_CALL_KINDS
+from quadrille.cli.words.matmul import MatmulWords, parse_matmul
 from quadrille.experiments.calibrate.between_hosts import NetworkMeasurements, confirmed, ladder
 from quadrille.experiments.calibrate.measured_machine import LARGE_RESIDUAL, make_machine
 from quadrille.experiments.calibrate.measuring import (
     DTYPES,
     LAYOUTS,
-    STREAM_BYTES,
     CalibrationMeasurements,
     LocalMeasurements,
 )
 from quadrille.experiments.calibrate.sections import links_agree
 from quadrille.experiments.calibrate.topology_option import parse_routing_option, parse_topology_option
 from quadrille.experiments.predict.predict import prediction_of
-from quadrille.experiments.words.matmul import MatmulWords, parse_matmul
 from quadrille.runtime.carriers.message_options import CHUNK_BYTES
 from quadrille.runtime.host.world import ComputeHost
 from quadrille.runtime.measuring.chained_library_calls import KINDS, GroupShape
@@ -31,6 +30,7 @@ from quadrille.runtime.measuring.chained_transfers import LEAST_STEPS, STEPS, Ov
 from quadrille.runtime.measuring.links import LinkSpeed
 from quadrille.runtime.measuring.overlap_interference import OverlapCost
 from quadrille.runtime.measuring.points import CollectivePoint, GemmPoint, StreamPoint, TransferPoint
+from quadrille.runtime.measuring.sizes import FULL
 from quadrille.simulator.engine.engine import FlowEngine
 from quadrille.simulator.machine.compute_model import LEAST_ROWS_IN_PAGES, in_whole_pages
 from quadrille.simulator.machine.network import network_of
@@ -41,43 +41,28 @@ from quadrille.topologies.find_machine import find_machine
 from quadrille.topologies.machines.machine import load_machine
 from quadrille.topologies.routes.routing import Routing, parse_routing
 from tests.experiments.calibrate.test_link_saturation import rounds, slower
+from tests.support.calibrations import SMALL
 from tests.support.launched import launched
 from tests.support.quadrille import called, quadrille
 
 mpi = pytest.mark.mpi
-POINTS, STREAMS, TRANSFERS = 6, (1 << 10, 1 << 12), (8, 1 << 10, 1 << 14)
-SMALL = f"""
+POINTS, STREAMS, TRANSFERS = SMALL.products, SMALL.stream_bytes, SMALL.transfer_bytes
+IMPORTS = """
 import sys
 from quadrille.runtime.carriers.message_options import WHOLE_MESSAGES
-from quadrille.runtime.measuring import all_pairs_rates as rounds, chained_transfers as chains
-from quadrille.runtime.measuring import links, microbenchmarks, overlap_interference as beside, reference_kernels
 from quadrille.runtime.host import world
+from quadrille.runtime.measuring.links import LinkSpeed
 from quadrille.experiments.calibrate import measured_machine, measuring
-measuring.PRODUCTS, measuring.SMALLEST, measuring.LARGEST = {POINTS}, 8, 32
-measuring.STREAM_BYTES, measuring.TRANSFER_BYTES, measuring.KERNEL_ELEMENTS = {STREAMS}, {TRANSFERS}, (64,)
-measuring.LIBRARY_BYTES = {TRANSFERS}
-chains.PRODUCT_SIZE = 16
-links.SIZES, links.SEVERAL, links.FEW, links.REST_SECONDS = (1 << 10, 1 << 12), 2, 2, 0.0
-beside.SIZE, beside.PRODUCTS, beside.REPEATS, beside.CARRIED_SECONDS = 64, 2, 2, 0.02
-rounds.SETTLING_SECONDS, rounds.WINDOW_SECONDS = 0.02, 0.05
-microbenchmarks.POOL_BYTES = 1 << 16
-reference_kernels.PRODUCT_SIZE, reference_kernels.STREAM_BYTES = 32, 1 << 12
+from tests.support.calibrations import SMALL
 """
-COMMAND = (
-    SMALL
-    + """
-from quadrille.cli.main import main
-sys.exit(main(["calibrate", "--out", sys.argv[1]]))
-"""
-)
 TWO_HOSTS = (
-    SMALL
+    IMPORTS
     + """
 from quadrille.topologies.machines.machine import save_machine
 from quadrille.topologies.build import parse_topology
 from quadrille.topologies.routes.routing import Routing
 hosts = (world.ComputeHost("one", (0,), 1), world.ComputeHost("other", (1,), 1))
-measured = measuring.measure(world.world(), hosts, WHOLE_MESSAGES)
+measured = measuring.measure(world.world(), hosts, WHOLE_MESSAGES, sizes=SMALL)
 if world.world().rank == 0:
     for path, text in zip(sys.argv[1::2], sys.argv[2::2]):
         wiring = parse_topology(text) if text else None
@@ -85,24 +70,24 @@ if world.world().rank == 0:
 """
 )
 UNEQUAL_HOSTS = (
-    SMALL
+    IMPORTS
     + """
 import ast, json
 hosts = [world.ComputeHost(str(ranks), ranks, cores) for ranks, cores in ast.literal_eval(sys.argv[1])]
-measured = measuring.measure(world.world(), hosts, WHOLE_MESSAGES)
+measured = measuring.measure(world.world(), hosts, WHOLE_MESSAGES, sizes=SMALL)
 if world.world().rank == 0:
     print(json.dumps({"together": max(point.busy_ranks for point in measured.local.gemm),
                       "network": len(measured.between.transfers)}))
 """
 )
 AGAIN = (
-    SMALL
+    IMPORTS
     + """
 import json
 from quadrille.experiments.calibrate.between_hosts import measure_flows
 found = {
     said: measure_flows(
-        world.world(), 2, links.LinkSpeed(1e-4, 25e6, 0.0), WHOLE_MESSAGES, lambda _, flows: flows[-1].round >= least
+        world.world(), 2, LinkSpeed(1e-4, 25e6, 0.0), WHOLE_MESSAGES, lambda _, flows: flows[-1].round >= least, SMALL
     )
     for said, least in (("agree", 1), ("agree in the end", 6), ("do not", 100))
 }
@@ -116,7 +101,7 @@ TRAINING = MatmulWords(matmul="61,47,53", dtype="float64", passes="training")
 def calibrated(folder, ranks):
     """A machine file made by so many ranks."""
     path = folder / f"host-{ranks}.toml"
-    ended = launched(ranks, "-c", COMMAND, str(path))
+    ended = launched(ranks, "-m", "tests.support.calibrations", "calibrate", "--out", str(path))
     assert ended.status == 0, ended.err
     assert (ended.out, ended.err.count("; wrote ")) == ("", 1)
     return path
@@ -302,7 +287,7 @@ def measured(*, off=0.0, disturbed=0):
         for dtype, layout in product(DTYPES, LAYOUTS)
         for size, seconds in zip(sizes, times, strict=True)
     ]
-    streams = [StreamPoint("copy", size, 1, size / 1e9, 0.0) for size in STREAM_BYTES]
+    streams = [StreamPoint("copy", size, 1, size / 1e9, 0.0) for size in FULL.stream_bytes]
     steps = [TransferPoint("one_way", 2, size, 1e-5 + size / 1e8, 0.0) for size in TRANSFERS]
     between = NetworkMeasurements(steps, [], LINK, BESIDE, idle_core_seconds=5e-3, taken_seconds=7e-4)
     collectives = [

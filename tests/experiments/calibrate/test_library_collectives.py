@@ -2,15 +2,16 @@
 
 import pytest
 
-from quadrille.experiments.calibrate.library_collectives import LIBRARY_BYTES, LONG_SECONDS, PARTINGS, ladder
+from quadrille.experiments.calibrate.library_collectives import LONG_SECONDS, PARTINGS, ladder
 from quadrille.runtime.measuring.chained_library_calls import GroupShape
 from quadrille.runtime.measuring.points import CollectivePoint
+from quadrille.runtime.measuring.sizes import FULL
 from quadrille.simulator.machine.seconds_by_size import SecondsBySize
 
 RATE = 25e6
 
 
-def measured(seconds_of, sizes=LIBRARY_BYTES):
+def measured(seconds_of, sizes=FULL.library_bytes):
     """The sizes and seconds of a ladder, and what each was expected to take."""
     expected = {}
 
@@ -23,10 +24,10 @@ def measured(seconds_of, sizes=LIBRARY_BYTES):
 
 def test_where_seconds_grow_with_bytes_only_the_sizes_asked_for_are_measured_up_to_a_long_one():
     found, expected = measured(lambda size: 1e-3 + size / RATE)
-    assert [size for size, _ in found] == [size for size in LIBRARY_BYTES if size <= 1 << 24]
+    assert [size for size, _ in found] == [size for size in FULL.library_bytes if size <= 1 << 24]
     assert expected[1 << 20] == pytest.approx((1e-3 + (1 << 18) / RATE) * 4)
     long = [size for size, _ in measured(lambda size: 1e-3 + 2 * size / RATE)[0]]
-    assert long == [*LIBRARY_BYTES[: LIBRARY_BYTES.index(1 << 22) + 1]]
+    assert long == [*FULL.library_bytes[: FULL.library_bytes.index(1 << 22) + 1]]
     assert 1e-3 + 2 * (1 << 22) / RATE > LONG_SECONDS
 
 

@@ -2,22 +2,23 @@ import json
 
 import click
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.record import load_record
 from quadrille.cli.main import app
+from quadrille.cli.words.matmul import MatmulWords, parse_matmul
+from quadrille.cli.words.runs import RunWords, parse_run
 from quadrille.experiments.measure.batch import Case, measure
-from quadrille.experiments.words.matmul import MatmulWords
-from quadrille.experiments.words.runs import RunWords
+from quadrille.experiments.workloads.run_options import RunOptions
 from tests.support.quadrille import called
 
 SIZES = "61,47,53"
 
 
 def parsed(words):
-    """The flags that the command line of `run` makes of these words."""
+    """The values that the command line of `run` makes of these words."""
     command = app.get_command(click.Context(app), "run")
     given = command.make_context("run", list(words)).params
     flags = MatmulWords(**{name: given[name] for name in MatmulWords.__dataclass_fields__})
@@ -26,7 +27,11 @@ def parsed(words):
         **{name: given[name] for name in RunWords.__dataclass_fields__ if name not in files},
         **{name: {one: given[one.lower()] for one in chosen if given[one.lower()]} for name, chosen in files.items()},
     )
-    return flags, run_flags
+    return parse_matmul(flags), parse_run(run_flags)
+
+
+def matmul(**words):
+    return parse_matmul(MatmulWords(**{"matmul": SIZES} | words))
 
 
 @given(
@@ -59,29 +64,33 @@ def parsed(words):
         verify_method=st.sampled_from(["auto", "freivalds"]),
     ),
 )
-def test_the_words_of_a_case_mean_its_flags(flags, run_flags):
-    assert parsed(Case(flags, "record.json", run_flags).words()) == (flags, run_flags)
+def test_the_words_of_a_case_mean_its_values(flags, run_flags):
+    try:
+        experiment, options = parse_matmul(flags), parse_run(run_flags)
+    except InputError:
+        assume(False)
+    assert parsed(Case(experiment, "record.json", options).words()) == (experiment, options)
 
 
-def test_a_case_of_defaults_has_no_words():
-    assert Case(MatmulWords(), "record.json").words() == []
+def test_a_case_of_defaults_has_no_words_but_its_sizes():
+    assert Case(matmul(), "record.json").words() == ["--matmul", SIZES]
 
 
 @pytest.mark.mpi
 def test_one_launch_leaves_a_record_for_each_case_with_the_command_that_repeats_it(tmp_path, capfd):
     cases = [
-        Case(MatmulWords(matmul=SIZES, grid="z=2"), str(tmp_path / "one.json"), RunWords(repeats="2")),
+        Case(matmul(grid="z=2"), str(tmp_path / "one.json"), RunOptions(repeats=2)),
         Case(
-            MatmulWords(matmul="7,5,3", algorithm="1d-row", grid="y=2"),
+            matmul(matmul="7,5,3", algorithm="1d-row", grid="y=2"),
             str(tmp_path / "two.json"),
-            RunWords(verify=True),
+            RunOptions(verify=True),
         ),
     ]
     measure(2, cases)
     assert capfd.readouterr().out == ""
     for case in cases:
         record = load_record(case.record)
-        assert (record.kind, record.ranks, record.algorithm) == ("measured", 2, case.flags.algorithm)
+        assert (record.kind, record.ranks, record.algorithm) == ("measured", 2, case.experiment.algorithm)
         assert record.provenance.command.startswith("quadrille run --matmul ")
         for word in case.words():
             assert word in record.provenance.command
@@ -91,7 +100,7 @@ def test_one_launch_leaves_a_record_for_each_case_with_the_command_that_repeats_
 
 @pytest.mark.mpi
 def test_a_case_that_cannot_be_ends_the_batch_and_the_cases_before_it_keep_their_records(tmp_path, capfd):
-    cases = [Case(MatmulWords(matmul="7,5,3", grid=grid), str(tmp_path / f"{grid}.json")) for grid in ("x=2", "x=3")]
+    cases = [Case(matmul(matmul="7,5,3", grid=grid), str(tmp_path / f"{grid}.json")) for grid in ("x=2", "x=3")]
     with pytest.raises(InputError, match="2 runs on 2 ranks ended with status 2; the line above says why"):
         measure(2, cases)
     assert "ranks=2, but the grid x=3 has 3" in capfd.readouterr().err
@@ -99,7 +108,7 @@ def test_a_case_that_cannot_be_ends_the_batch_and_the_cases_before_it_keep_their
 
 
 def test_words_that_are_shown_are_words_that_are_understood(capsys, tmp_path):
-    words = Case(MatmulWords(matmul=SIZES, algorithm="3d", grid="z=2"), "", RunWords(verify=True, repeats="2")).words()
+    words = Case(matmul(algorithm="3d", grid="z=2"), "", RunOptions(verify=True, repeats=2)).words()
     ended = called(capsys, "simulate", *words, "--machine", "perlmutter", "--json", "-")
     assert ended.status == 0, ended.err
     assert json.loads(ended.out)["algorithm"] == "3d"

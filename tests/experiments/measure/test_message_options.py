@@ -11,9 +11,9 @@ from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.passes.bands import in_bands
 from quadrille.algorithms.passes.overlap import overlap
 from quadrille.algorithms.schedule.grid import Grid
+from quadrille.cli.words.runs import RunWords, parse_run
 from quadrille.experiments.measure import message_options as delivery_at_module
 from quadrille.experiments.measure.message_options import delivery_at
-from quadrille.experiments.words.runs import RunWords, parse_run
 from quadrille.runtime.carriers.message_options import CHUNK_BYTES, WHOLE_MESSAGES
 from quadrille.runtime.host.world import ComputeHost
 

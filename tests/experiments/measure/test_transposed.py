@@ -10,13 +10,13 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.record import load_record
 from quadrille.algorithms.formats.workload import Matmul as Sizes
 from quadrille.cli.studies import SCALED
+from quadrille.cli.words.experiment import OF_TRAINING, experiment_of, own_words
+from quadrille.cli.words.machines import MachineWords
+from quadrille.cli.words.matmul import MatmulWords, parse_matmul
+from quadrille.cli.words.sweep import sweep
+from quadrille.cli.words.sweep_points import SweepWords
+from quadrille.cli.words.training import TrainingWords
 from quadrille.experiments.explain.explanation import predicting
-from quadrille.experiments.sweep.points import Asked
-from quadrille.experiments.sweep.sweep import sweep
-from quadrille.experiments.words.experiment import OF_TRAINING, experiment_of, own_flags
-from quadrille.experiments.words.machines import MachineWords
-from quadrille.experiments.words.matmul import MatmulWords, parse_matmul
-from quadrille.experiments.words.training import TrainingWords
 from quadrille.experiments.workloads.training_lines import workload_words
 from quadrille.studies.scaling.question import asked
 from quadrille.studies.scaling.study import scaling
@@ -108,27 +108,31 @@ def test_the_command_that_explains_a_record_names_it(capsys, tmp_path, toy):
 
 
 def test_training_steps_have_no_such_flag_and_multiplications_do():
-    assert "transposed" not in OF_TRAINING and "transposed" not in own_flags(TrainingWords(mlp="4,4"))
+    assert "transposed" not in OF_TRAINING and "transposed" not in own_words(TrainingWords(mlp="4,4"))
     with pytest.raises(InputError, match="--transposed a: is for --matmul"):
         experiment_of(TrainingWords(mlp="4,4", batch="2", transposed="a"))
 
 
 def test_forms_and_algorithms_are_swept_and_those_that_cannot_be_say_so(toy):
     on = MachineWords(machine=str(toy))
-    found = sweep(Asked(flags=TrainingWords(matmul=SIZES, grid="z=2", algorithm="3d"), on=on), ["transposed=none,a,b"])
+    found = sweep(
+        SweepWords(flags=TrainingWords(matmul=SIZES, grid="z=2", algorithm="3d"), on=on), ["transposed=none,a,b"]
+    )
     assert [row.answer.reason for row in found.rows] == [None] * 3
     assert found.rows[1].answer.bytes_sent_per_rank_max > 0
-    mixed = sweep(Asked(flags=TrainingWords(matmul=SIZES, transposed="a"), on=on), ["algorithm=4d,3d,summa"])
+    mixed = sweep(SweepWords(flags=TrainingWords(matmul=SIZES, transposed="a"), on=on), ["algorithm=4d,3d,summa"])
     refusal = "transposed a: 4d takes none only; summa and 3d take a and b"
     assert [row.answer.reason for row in mixed.rows] == [refusal, None, None]
     with pytest.raises(InputError, match="--vary transposed=c: transposed 'c': accepted are none, a, b"):
-        sweep(Asked(flags=TrainingWords(matmul=SIZES), on=on), ["transposed=c"])
+        sweep(SweepWords(flags=TrainingWords(matmul=SIZES), on=on), ["transposed=c"])
 
 
 @pytest.mark.parametrize("transposed", TURNED)
 def test_the_best_grid_is_looked_for(transposed):
     on = MachineWords(machine="perlmutter")
-    one = Asked(flags=TrainingWords(matmul="640,64,64", algorithm="3d", transposed=transposed), on=on, best_grid=True)
+    one = SweepWords(
+        flags=TrainingWords(matmul="640,64,64", algorithm="3d", transposed=transposed), on=on, best_grid=True
+    )
     (row,) = sweep(one, ["gpus=4"]).rows
     assert row.answer.grids == 6 and row.answer.seconds
 
@@ -136,7 +140,8 @@ def test_the_best_grid_is_looked_for(transposed):
 def test_a_form_is_scaled_and_one_that_an_algorithm_lacks_is_refused(capsys):
     assert "transposed" in {one.name for one in SCALED}
     found = scaling(
-        asked("strong", matmul=(64, 48, 96), gpus=[1, 2], algorithm="3d", dtype="float64", transposed="b"), star(2)
+        asked("strong", matmul=(64, 48, 96), gpus=[1, 2], algorithm="3d", dtype="float64", transposed="b"),
+        lambda _: star(2),
     )
     assert found.matmul == Sizes(64, 48, 96, "b") and len(found.best) == 2
     assert "m=64, k=48, n=96, transposed=b, float64" in capsys.readouterr().out

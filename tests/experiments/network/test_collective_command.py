@@ -8,15 +8,15 @@ from quadrille.algorithms.collectives.choices import parse_choices
 from quadrille.algorithms.collectives.lowering import SETS
 from quadrille.algorithms.errors import InputError
 from quadrille.cli.main import main
+from quadrille.cli.words.collectives import CollectiveWords
+from quadrille.cli.words.machines import MachineWords
 from quadrille.experiments.network.bandwidths import bus_factor
 from quadrille.experiments.network.collective import predict_collective
-from quadrille.experiments.network.collective_command import collective
-from quadrille.experiments.network.collective_flags import CollectiveFlags
 from quadrille.experiments.network.question import Question
 from quadrille.experiments.predict.collectives_choice import chosen_collectives
-from quadrille.experiments.words.machines import MachineWords
 from quadrille.simulator.collectives.collective import SimulationOptions
 from quadrille.topologies.find_machine import find_machine
+from tests.support.by_words import collective_predicted
 from tests.support.quadrille import called
 from tests.support.toy_machines import collective as collective_schedule
 from tests.support.toy_machines import leaf_spine
@@ -31,8 +31,8 @@ def ring_all_reduce_by_hand(ranks):
 
 def predicted(machine="bench-1to1", **given):
     different = {name: given.pop(name) for name in ("settings", "routing", "fail", "degrade", "slow") if name in given}
-    flags = CollectiveFlags(**({"kind": "all-reduce", "bytes": "1GiB"} | given))
-    return collective(flags, MachineWords(machine=machine, **different), json="/dev/null")
+    flags = CollectiveWords(**({"kind": "all-reduce", "bytes": "1GiB"} | given))
+    return collective_predicted(flags, MachineWords(machine=machine, **different), json="/dev/null")
 
 
 @pytest.mark.parametrize("gpus", [64, 100, 256, 1000, 1024, 4096, 10_000, 16_384])
@@ -78,7 +78,7 @@ def test_every_way_of_simulating_gives_the_same(kind, collectives):
                 stride=2,
                 concurrent="all",
                 choices=parse_choices(collectives),
-                ways=SimulationOptions(fold=fold, fold_time=fold_time),
+                options=SimulationOptions(fold=fold, fold_time=fold_time),
             ),
             machine,
         ).seconds

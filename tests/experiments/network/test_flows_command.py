@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from quadrille.algorithms.errors import InputError
-from quadrille.experiments.network.flows import flows
+from quadrille.cli.words.machines import MachineWords
 from quadrille.experiments.network.traffic_file import read_traffic
-from quadrille.experiments.words.machines import MachineWords
 from quadrille.studies.simulator_speed.workloads import write_traffic
 from quadrille.topologies.machines.named import machine
+from tests.support.by_words import flows_predicted
 
 BENCH = MachineWords(machine="bench-2to1")
 HEADER = "source,destination,bytes,start_s\n"
@@ -33,7 +33,7 @@ def answer_of(path, tmp_path, **flags):
     target = tmp_path / "answer.json"
     named = {name: flags.pop(name) for name in ("machine", "routing", "fail", "degrade", "settings") if name in flags}
     on = MachineWords(**{"machine": "bench-2to1"} | named)
-    flows(path, on, json=str(target), command=["quadrille", "flows"], **flags)
+    flows_predicted(path, on, json=str(target), command=["quadrille", "flows"], **flags)
     return json.loads(target.read_text())
 
 
@@ -106,11 +106,11 @@ def test_routing_is_recorded_in_full_and_a_topology_is_enough(traffic, tmp_path)
 
 def test_a_slow_gpu_is_refused(traffic):
     with pytest.raises(InputError, match="flows compute nothing"):
-        flows(traffic(HEADER + "0,1,8,0\n"), MachineWords(machine="bench-2to1", slow=["gpu:1=0.5"]))
+        flows_predicted(traffic(HEADER + "0,1,8,0\n"), MachineWords(machine="bench-2to1", slow=["gpu:1=0.5"]))
 
 
 def test_a_person_gets_a_table(traffic, capsys):
-    flows(traffic(HEADER + "0,40,5000000000,0\n"), BENCH)
+    flows_predicted(traffic(HEADER + "0,40,5000000000,0\n"), BENCH)
     out = capsys.readouterr().out
     assert "1 flows on bench-2to1" in out
     assert "0 > 40" in out
@@ -158,7 +158,7 @@ WRONG = {
 def test_a_wrong_file_is_refused_with_its_line(traffic, tmp_path, text, message):
     target = tmp_path / "answer.json"
     with pytest.raises(InputError, match=message.replace("|", r"\|")) as refused:
-        flows(traffic(text), BENCH, gpus=64, json=str(target))
+        flows_predicted(traffic(text), BENCH, gpus=64, json=str(target))
     assert "\n" not in str(refused.value)
     assert "traffic.csv" in str(refused.value)
     assert not target.exists()
@@ -174,16 +174,14 @@ def test_windows_lines_and_a_byte_order_mark_are_read(tmp_path):
 
 def test_wrong_flags_are_refused(traffic, tmp_path):
     text = traffic(HEADER + "0,1,8,0\n")
-    with pytest.raises(InputError, match="weights 'size': accepted are none, latency"):
-        flows(text, BENCH, weights="size")
     with pytest.raises(InputError, match="routing 'best'"):
-        flows(text, MachineWords(machine="bench-2to1", routing="best"))
+        flows_predicted(text, MachineWords(machine="bench-2to1", routing="best"))
     with pytest.raises(InputError, match="name"):
-        flows(text, BENCH, json=text)
+        flows_predicted(text, BENCH, json=text)
     with pytest.raises(InputError, match=r"--json .* does not exist"):
-        flows(text, BENCH, json=str(tmp_path / "nowhere" / "answer.json"))
+        flows_predicted(text, BENCH, json=str(tmp_path / "nowhere" / "answer.json"))
     with pytest.raises(InputError, match="cannot be read"):
-        flows(str(tmp_path / "none.csv"), BENCH)
+        flows_predicted(str(tmp_path / "none.csv"), BENCH)
     (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InputError, match="is not text"):
-        flows(str(tmp_path / "binary.csv"), BENCH)
+        flows_predicted(str(tmp_path / "binary.csv"), BENCH)

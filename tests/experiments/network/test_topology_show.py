@@ -39,7 +39,7 @@ def shown(capsys, topology, **flags):
 
 
 def test_a_named_machine_of_any_size_is_shown_with_counts_and_figures(capsys):
-    text = shown(capsys, "bench-2to1", gpus="256")
+    text = shown(capsys, "bench-2to1", gpus=256)
     assert "256 GPUs, 8 a node" in text
     assert "256 gpu, 32 nvswitch, 8 leaf, 1 spine" in text
     assert "diameter         4 links" in text
@@ -49,7 +49,7 @@ def test_a_named_machine_of_any_size_is_shown_with_counts_and_figures(capsys):
 
 
 def test_the_sketch_names_every_cable_once(capsys):
-    text = shown(capsys, "summit", gpus="12")
+    text = shown(capsys, "summit", gpus=12)
     sketch = text.split("\n\n")[1]
     net = find_topology("summit", 12)
     among = sum(int(n) for n in re.findall(r"(\d+) among", sketch))
@@ -80,11 +80,11 @@ PLUS = "dragonfly+:groups=3,leaves=2,spines=2,hosts_per_leaf=2,global_links=1,ba
 
 @pytest.mark.parametrize("topology", ["perlmutter", PLUS])
 def test_the_json_that_is_written_is_the_network(tmp_path, capsys, topology):
-    gpus = "8" if topology == "perlmutter" else ""
+    gpus = 8 if topology == "perlmutter" else None
     show(topology, gpus=gpus, json=str(tmp_path / "net.json"))
     capsys.readouterr()
     written = load_topology(tmp_path / "net.json")
-    net = find_topology(topology, int(gpus) if gpus else None)
+    net = find_topology(topology, gpus)
     assert dumps(written).splitlines()[1:] == dumps(net).splitlines()[1:]
     again = shown(capsys, str(tmp_path / "net.json"))
     assert again.split("\n\n")[1] == shown(capsys, topology, gpus=gpus).split("\n\n")[1]
@@ -116,7 +116,7 @@ def test_a_wiring_beside_a_machine_file_is_shown(tmp_path, capsys):
 @pytest.mark.parametrize("ending", ["png", "svg"])
 def test_a_picture_is_drawn(tmp_path, capsys, ending):
     path = tmp_path / f"net.{ending}"
-    shown(capsys, "perlmutter", gpus="16", figure=str(path))
+    shown(capsys, "perlmutter", gpus=16, figure=str(path))
     assert path.stat().st_size > 10_000
     if ending == "svg":
         text = path.read_text()

@@ -19,9 +19,9 @@ from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.ops import Collective
 from quadrille.algorithms.schedule.program import ops
 from quadrille.algorithms.schedule.schedule import all_ops
+from quadrille.cli.words.matmul import MatmulWords, parse_matmul
 from quadrille.experiments.predict.collectives_choice import chosen_collectives, only, questions
 from quadrille.experiments.predict.predict import prediction_of
-from quadrille.experiments.words.matmul import MatmulWords, parse_matmul
 from quadrille.runtime.carriers.in_process import InProcess
 from quadrille.runtime.execution.execute import execute
 from quadrille.simulator.simulate import simulate

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from quadrille.algorithms.schedule.grid import Grid
+from quadrille.cli.words.experiment import experiment_of
+from quadrille.cli.words.matmul import MatmulWords, parse_matmul
+from quadrille.cli.words.training import TrainingWords
 from quadrille.experiments.predict.predict import order_on, prediction_of
-from quadrille.experiments.words.experiment import experiment_of
-from quadrille.experiments.words.matmul import MatmulWords, parse_matmul
-from quadrille.experiments.words.training import TrainingWords
 from quadrille.experiments.workloads.rank_orders import ORDERS, in_every_order
 from quadrille.topologies.machines.machine import save_machine
 from tests.experiments.predict.test_collectives_choice import predicted_and_run

@@ -24,18 +24,18 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.training.model_files import find_shape
 from quadrille.algorithms.units import GIB
+from quadrille.cli.words.machines import MachineWords
+from quadrille.cli.words.ranking import RankWords, parse_question
 from quadrille.experiments.rank.agreement import kendall_tau
 from quadrille.experiments.rank.analytical import ranked
 from quadrille.experiments.rank.bandwidths import known, simulated_bandwidth, table_of
 from quadrille.experiments.rank.candidates import Limits, candidates
 from quadrille.experiments.rank.disagreements import causes, in_words
 from quadrille.experiments.rank.memory import peak_bytes_by_grid
-from quadrille.experiments.rank.question import RankFlags, parse_question
-from quadrille.experiments.rank.rank import rank
 from quadrille.experiments.rank.sharing import Crew
 from quadrille.experiments.rank.step import simulated_step
-from quadrille.experiments.words.machines import MachineWords
 from quadrille.experiments.workloads.grids import factorisations
+from tests.support.by_words import ranked as rank
 from tests.support.launched import launched
 
 SMALL = "layers=3,hidden=60,heads=6,sequence=7,vocabulary=53"
@@ -55,12 +55,12 @@ overhead_seconds = 5e-6
 
 
 def asked(on=PERLMUTTER_FLAGS, **flags):
-    return parse_question(RankFlags(**{"gpt": SMALL, "batch": "12", "gpus": "6", **flags}), on)
+    return parse_question(RankWords(**{"gpt": SMALL, "batch": "12", "gpus": "6", **flags}), on)
 
 
 def refusal(on=PERLMUTTER_FLAGS, **flags):
     with pytest.raises(InputError) as refused:
-        rank(RankFlags(**{"gpt": SMALL, "batch": "12", "gpus": "6", **flags}), on)
+        rank(RankWords(**{"gpt": SMALL, "batch": "12", "gpus": "6", **flags}), on)
     text = str(refused.value)
     assert "\n" not in text
     return text
@@ -325,7 +325,7 @@ def test_orders_that_agree_are_said_to():
 
 
 def test_the_answer_has_both_orders_best_first(capsys):
-    answer = rank(RankFlags(gpt=SMALL, batch="12", gpus="6", top="5"), PERLMUTTER_FLAGS, json="-")
+    answer = rank(RankWords(gpt=SMALL, batch="12", gpus="6", top="5"), PERLMUTTER_FLAGS, json="-")
     written = json.loads(capsys.readouterr().out)
     assert written["schema"] == "quadrille/rank/1"
     assert written["provenance"] is None
@@ -353,7 +353,7 @@ def test_the_answer_has_both_orders_best_first(capsys):
 def test_the_page_lays_both_orders_side_by_side(capsys, tmp_path):
     path = tmp_path / "rank.json"
     rank(
-        RankFlags(gpt=SMALL, batch="12", gpus="6", top="3"),
+        RankWords(gpt=SMALL, batch="12", gpus="6", top="3"),
         PERLMUTTER_FLAGS,
         json=str(path),
         command=["quadrille", "rank"],
@@ -377,11 +377,11 @@ def test_the_page_lays_both_orders_side_by_side(capsys, tmp_path):
     "more", [{}, {"scheme": "all", "pipeline": "1,2", "micro_batch": "1"}], ids=["grids", "schemes"]
 )
 def test_any_number_of_ranks_says_the_same_byte_for_byte(capsys, more):
-    flags = RankFlags(gpt=SMALL, batch="12", gpus="6", top="4", **more)
+    flags = RankWords(gpt=SMALL, batch="12", gpus="6", top="4", **more)
     program = (
-        "from quadrille.experiments.words.machines import MachineWords; "
-        "from quadrille.experiments.rank.question import RankFlags; "
-        "from quadrille.experiments.rank.rank import rank; "
+        "from quadrille.cli.words.machines import MachineWords; "
+        "from quadrille.cli.words.ranking import RankWords; "
+        "from tests.support.by_words import ranked as rank; "
         f"rank({flags!r}, MachineWords(machine='perlmutter'), json='-')"
     )
     rank(flags, PERLMUTTER_FLAGS, json="-")

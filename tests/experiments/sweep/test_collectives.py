@@ -8,15 +8,16 @@ import pytest
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats import files
-from quadrille.experiments.network.collective_command import collective
-from quadrille.experiments.network.collective_flags import CollectiveFlags
-from quadrille.experiments.sweep.collectives import predicted_collective
+from quadrille.cli.words.collectives import CollectiveWords
+from quadrille.cli.words.machines import MachineWords
+from quadrille.cli.words.sweep import predicted, sweep
+from quadrille.cli.words.sweep_points import COLLECTIVE_KEYS, SweepWords, parse_varied, points
 from quadrille.experiments.sweep.figure import lines_of
 from quadrille.experiments.sweep.outcomes import SCHEMA, Sweep
-from quadrille.experiments.sweep.points import COLLECTIVE_KEYS, Asked, Varied, parse_varied, points
 from quadrille.experiments.sweep.report import COLLECTIVE_RESULTS, csv_text
-from quadrille.experiments.sweep.sweep import answered, sweep
-from quadrille.experiments.words.machines import MachineWords
+from quadrille.experiments.sweep.sweep import answered
+from quadrille.experiments.sweep.varied import Varied
+from tests.support.by_words import collective_predicted
 from tests.support.quadrille import called
 
 STAR = "star:hosts=8,bandwidth=1e9,latency=1e-6"
@@ -24,8 +25,8 @@ BANDWIDTH = "set:topology.bandwidth_bytes_per_second"
 
 
 def asked(machine=STAR, *, gpus="", **flags):
-    flags = CollectiveFlags(**{"kind": "all-gather", "bytes": "1MiB", **flags})
-    return Asked(collective=flags, on=MachineWords(machine=machine), gpus=gpus)
+    flags = CollectiveWords(**{"kind": "all-gather", "bytes": "1MiB", **flags})
+    return SweepWords(collective=flags, on=MachineWords(machine=machine), gpus=gpus)
 
 
 def test_an_answer_is_what_collective_predicts():
@@ -36,8 +37,8 @@ def test_an_answer_is_what_collective_predicts():
     assert len(found.rows) == 16
     for row in found.rows:
         one = {name: row.point[name] for name in ("gpus", "bytes", "stride", "collectives")}
-        flags = CollectiveFlags(kind="all-gather", group="4", concurrent="all", **one)
-        alone = collective(flags, MachineWords(machine="bench-2to1"), json="/dev/null")
+        flags = CollectiveWords(kind="all-gather", group="4", concurrent="all", **one)
+        alone = collective_predicted(flags, MachineWords(machine="bench-2to1"), json="/dev/null")
         assert row.answer.seconds == alone.seconds
         assert row.answer.ranks == int(row.point["gpus"])
         kept = row.answer.collective
@@ -158,5 +159,5 @@ def test_every_key_reaches_what_is_asked():
 def test_several_processes_give_the_same_answers():
     varied = parse_varied(["group=2,4,8", "collectives=own,own:doubling"], COLLECTIVE_KEYS)
     every = [one for _, one in points(asked(), varied)]
-    alone, together = (dict(answered(every, predicted_collective, jobs)) for jobs in (1, 2))
+    alone, together = (dict(answered(every, predicted, jobs)) for jobs in (1, 2))
     assert alone == together and set(alone) == set(range(6))

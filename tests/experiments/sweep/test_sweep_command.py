@@ -17,24 +17,25 @@ from hypothesis import strategies as st
 from quadrille.algorithms.errors import InputError, RunError
 from quadrille.algorithms.formats import files
 from quadrille.algorithms.matmuls.catalogue import find_algorithm
+from quadrille.cli.words.gpus import following
+from quadrille.cli.words.machines import MachineWords
+from quadrille.cli.words.matmul import MatmulWords, parse_matmul
+from quadrille.cli.words.sweep import predicted, sweep
+from quadrille.cli.words.sweep_points import KEYS, SweepWords, parse_varied, parse_vary, points
+from quadrille.cli.words.training import TrainingWords
 from quadrille.experiments.output.tables import print_tables
 from quadrille.experiments.predict.predict import prediction_of
 from quadrille.experiments.sweep import sweep as sweeping
-from quadrille.experiments.sweep.answers import predicted_matmul
 from quadrille.experiments.sweep.figure import lines_of
 from quadrille.experiments.sweep.outcomes import SCHEMA, Sweep, SweepAnswer, SweepRow, rows_of
-from quadrille.experiments.sweep.points import KEYS, Asked, Varied, parse_varied, parse_vary, points
 from quadrille.experiments.sweep.report import MOST_ROWS, RESULTS, csv_text, reason_lines
 from quadrille.experiments.sweep.report import sweep_table as table_of
-from quadrille.experiments.sweep.sweep import answered, sweep
-from quadrille.experiments.sweep.training_step import predicted_step
-from quadrille.experiments.words.machines import MachineWords
-from quadrille.experiments.words.matmul import MatmulWords, parse_matmul
-from quadrille.experiments.words.training import TrainingWords
+from quadrille.experiments.sweep.sweep import answered
+from quadrille.experiments.sweep.varied import Varied
 from quadrille.experiments.workloads.fitting_grids import fitting_grids
-from quadrille.experiments.workloads.grids import following
 from quadrille.topologies.machines.machine import Host, save_machine
 from quadrille.topologies.machines.what_if import with_faults
+from tests.support.by_words import step_predicted
 from tests.support.quadrille import ROOT, called
 from tests.support.toy_machines import star
 
@@ -64,7 +65,7 @@ def cluster(tmp_path):
 
 
 def asked(toy, *, best_grid=False, gpus="", top=3, **flags):
-    return Asked(
+    return SweepWords(
         flags=MatmulWords(**{"matmul": "96,64,48", "dtype": "float64", "passes": "training", **flags}),
         on=MachineWords(machine=toy),
         best_grid=best_grid,
@@ -126,10 +127,10 @@ def test_values_that_hold_commas_stand_between_semicolons():
 )
 def test_points_are_every_combination_once_and_the_last_key_changes_fastest(sizes):
     varied = [Varied(key, tuple(f"v{n}" for n in range(count))) for key, count in sizes]
-    found = [tuple(point.values()) for point, _ in points(Asked(), varied)]
+    found = [tuple(point.values()) for point, _ in points(SweepWords(), varied)]
     assert len(set(found)) == len(found)
     assert found == sorted(found)
-    assert all(list(point) == [one.key for one in varied] for point, _ in points(Asked(), varied))
+    assert all(list(point) == [one.key for one in varied] for point, _ in points(SweepWords(), varied))
     product = 1
     for _, count in sizes:
         product *= count
@@ -137,7 +138,7 @@ def test_points_are_every_combination_once_and_the_last_key_changes_fastest(size
 
 
 def test_every_key_reaches_what_is_asked():
-    plain = Asked()
+    plain = SweepWords()
     assert all(plain.given(key, "1=0.5") != plain for key in KEYS)
     faulty = plain.given("fail", "a>b+c>d").given("slow", "gpu:1=0.5")
     assert faulty.on.fail == ("a>b", "c>d") and faulty.on.slow == ("gpu:1=0.5",)
@@ -203,7 +204,7 @@ def test_flags_that_do_not_go_together_are_refused(toy, given, vary, message):
 
 def test_a_machine_is_needed():
     with pytest.raises(InputError, match="machine is missing"):
-        sweep(Asked(flags=MatmulWords(matmul="8,8,8")), ["dtype=float32,float64"], question=untouched)
+        sweep(SweepWords(flags=MatmulWords(matmul="8,8,8")), ["dtype=float32,float64"], question=untouched)
 
 
 def test_a_setting_that_one_of_the_machines_has_is_a_row_with_a_reason_on_the_other(toy, tmp_path):
@@ -325,7 +326,7 @@ def test_any_question_can_be_swept(toy, capsys):
 def test_several_processes_give_the_same_answers(toy):
     varied = parse_varied(["grid=x=2;x=4;y=2", "dtype=float32,float64"])
     every = [one for _, one in points(asked(toy), varied)]
-    alone, together = (dict(answered(every, predicted_matmul, jobs)) for jobs in (1, 2))
+    alone, together = (dict(answered(every, predicted, jobs)) for jobs in (1, 2))
     assert alone == together and set(alone) == set(range(6))
 
 
@@ -563,21 +564,21 @@ def holding(monkeypatch, tmp_path):
 @pytest.mark.parametrize(("rule", "ranks"), FULLEST)
 @pytest.mark.parametrize(
     ("question", "given"),
-    [(predicted_matmul, {"matmul": "60,50,40"}), (predicted_matmul, GPT), (predicted_step, GPT)],
+    [(predicted, {"matmul": "60,50,40"}), (predicted, GPT), (step_predicted, GPT)],
 )
 def test_a_point_fits_where_its_ranks_are_placed(holding, question, given, rule, ranks):
     flags = TrainingWords(**given, grid="z=5", placement=rule)
-    peak = question(Asked(flags=flags, on=holding(8e9))).peak_bytes_per_rank_max
-    assert question(Asked(flags=flags, on=holding(ranks * peak))).fits
-    assert not question(Asked(flags=flags, on=holding(ranks * peak - 1))).fits
+    peak = question(SweepWords(flags=flags, on=holding(8e9))).peak_bytes_per_rank_max
+    assert question(SweepWords(flags=flags, on=holding(ranks * peak))).fits
+    assert not question(SweepWords(flags=flags, on=holding(ranks * peak - 1))).fits
 
 
 @pytest.mark.parametrize(("rule", "ranks"), FULLEST)
 @pytest.mark.parametrize("given", [{"matmul": "60,50,40"}, GPT])
 def test_the_best_grid_is_looked_for_where_ranks_are_placed(holding, given, rule, ranks):
-    asked = Asked(flags=TrainingWords(**given, placement=rule), gpus="5", best_grid=True, top=1)
-    found = predicted_matmul(replace(asked, on=holding(8e9)))
+    asked = SweepWords(flags=TrainingWords(**given, placement=rule), gpus="5", best_grid=True, top=1)
+    found = predicted(replace(asked, on=holding(8e9)))
     assert found.reason is None and found.fits
-    enough = predicted_matmul(replace(asked, on=holding(ranks * found.peak_bytes_per_rank_max)))
+    enough = predicted(replace(asked, on=holding(ranks * found.peak_bytes_per_rank_max)))
     assert enough.reason is None and enough.fits
-    assert "no grid fits" in predicted_matmul(replace(asked, on=holding(1))).reason
+    assert "no grid fits" in predicted(replace(asked, on=holding(1))).reason

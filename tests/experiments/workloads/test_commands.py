@@ -8,11 +8,11 @@ from io import StringIO
 import pytest
 
 from quadrille.algorithms.formats.record import load_record
+from quadrille.cli.words.experiment import experiment_of
+from quadrille.cli.words.machines import MachineWords, with_default_dtype
+from quadrille.cli.words.training import TrainingWords, parse_training
 from quadrille.experiments.measure.batch import Case, measure
-from quadrille.experiments.words.experiment import experiment_of
-from quadrille.experiments.words.machines import MachineWords, with_default_dtype
-from quadrille.experiments.words.runs import RunWords
-from quadrille.experiments.words.training import TrainingWords, parse_training
+from quadrille.experiments.workloads.run_options import RunOptions
 from tests.support.quadrille import HOST, called
 
 RANKS = 6
@@ -41,11 +41,13 @@ def measured(tmp_path_factory):
     saved = str(folder / "gpt.ckpt")
     cases = []
     for number, chosen in enumerate(ON_RANKS):
-        run_flags = RunWords(verify=True, repeats="1", warmups="0", save=saved if chosen.get("gpt") == "tiny" else "")
-        cases.append(Case(TrainingWords(**chosen, steps="2"), str(folder / f"{number}.json"), run_flags))
-    on = RunWords(verify=True, repeats="1", warmups="0", load=saved)
+        run_flags = RunOptions(verify=True, repeats=1, warmups=0, save=saved if chosen.get("gpt") == "tiny" else "")
+        cases.append(
+            Case(parse_training(TrainingWords(**chosen, steps="2")), str(folder / f"{number}.json"), run_flags)
+        )
+    on = RunOptions(verify=True, repeats=1, warmups=0, load=saved)
     flags = TrainingWords(gpt="tiny", batch="6", grid="data=3,y=2", zero="1")
-    cases.append(Case(flags, str(folder / "on.json"), on))
+    cases.append(Case(parse_training(flags), str(folder / "on.json"), on))
     measure(RANKS, cases)
     return [load_record(case.record) for case in cases]
 

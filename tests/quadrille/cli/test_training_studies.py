@@ -11,17 +11,17 @@ import pytest
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import parse_grid
+from quadrille.cli.words.machines import MachineWords
+from quadrille.cli.words.sweep import point_of, predicted
+from quadrille.cli.words.sweep_points import SweepWords, machine_of
+from quadrille.cli.words.training import TrainingWords, parse_training
 from quadrille.experiments.predict.depths import depths_of
 from quadrille.experiments.predict.training_step import simulated_step
-from quadrille.experiments.sweep.answers import predicted_matmul
+from quadrille.experiments.sweep.answers import predicted_at
 from quadrille.experiments.sweep.best_step import FORMS, ranked_steps
 from quadrille.experiments.sweep.outcomes import SweepAnswer, SweepRow
 from quadrille.experiments.sweep.patience import TooLong, patience
-from quadrille.experiments.sweep.points import Asked, machine_of
-from quadrille.experiments.sweep.training_step import predicted_step
 from quadrille.experiments.sweep.training_study import Asking, Findings, grid_words, left_out
-from quadrille.experiments.words.machines import MachineWords
-from quadrille.experiments.words.training import TrainingWords, parse_training
 from quadrille.experiments.workloads.training_figures import experiment_peak_bytes, iterations
 from quadrille.simulator.simulate import simulate
 from quadrille.simulator.symmetry.even_shards import with_even_shards
@@ -29,6 +29,7 @@ from quadrille.studies.better_network import study as better
 from quadrille.studies.overlap_worth import study as worth
 from quadrille.studies.which_grid import study as which_grid
 from quadrille.studies.which_scheme import study as which_scheme
+from tests.support.by_words import step_predicted
 
 SMALL = "layers=9,hidden=512,heads=8,sequence=256,vocabulary=2048"
 """Large enough for communication to matter, with more layers than are simulated."""
@@ -43,8 +44,13 @@ def flags(**given):
     )
 
 
+def step(**given):
+    """The training step that these words name."""
+    return parse_training(flags(**given))
+
+
 def asked(*, gpus="8", on=PERLMUTTER, top=2, **given):
-    return Asked(flags=flags(**given), on=on, gpus=gpus, best_grid=True, top=top)
+    return SweepWords(flags=flags(**given), on=on, gpus=gpus, best_grid=True, top=top)
 
 
 # A few layers stand for all
@@ -113,16 +119,16 @@ def test_patience_that_ends_during_a_collection_ends_what_comes_after_it():
 
 def test_grids_are_filtered_by_the_prices_of_the_simulator():
     """On one GPU nothing else is left of the closed form."""
-    (only,) = ranked_steps(flags(gpt=SHALLOW), 1, machine_of(PERLMUTTER, 1))
+    (only,) = ranked_steps(step(gpt=SHALLOW), 1, machine_of(PERLMUTTER, 1))
     ran = simulate(only.experiment.schedule(), machine_of(PERLMUTTER, 1), choices=only.experiment.execution.choices)
     assert only.closed_form_seconds == pytest.approx(ran.timeline.makespan, rel=1e-9)
 
 
 def test_the_best_grid_is_no_slower_than_any_that_was_ranked():
-    found = predicted_matmul(asked(top=100, gpus="4"))
+    found = predicted(asked(top=100, gpus="4"))
     assert found.simulated == found.grids
     machine = machine_of(PERLMUTTER, 4)
-    ranked = ranked_steps(flags(), 4, machine)
+    ranked = ranked_steps(step(), 4, machine)
     assert len(ranked) == found.grids
     assert found.seconds == min(
         simulated_step(one.experiment, machine, depths=depths_of(one.experiment.execution)).seconds for one in ranked
@@ -132,18 +138,18 @@ def test_the_best_grid_is_no_slower_than_any_that_was_ranked():
 @pytest.mark.parametrize("scheme", FORMS)
 def test_every_ranked_grid_has_the_form_of_its_scheme_and_all_gpus(scheme):
     machine = machine_of(PERLMUTTER, 8)
-    ranked = ranked_steps(flags(scheme=scheme), 8, machine)
+    ranked = ranked_steps(step(scheme=scheme), 8, machine)
     assert ranked
     assert all(one.experiment.grid.size == 8 and FORMS[scheme](one.experiment.grid) for one in ranked)
     assert [one.closed_form_seconds for one in ranked] == sorted(one.closed_form_seconds for one in ranked)
 
 
 def test_a_batch_that_does_not_fit_is_taken_in_the_largest_microbatches_that_do():
-    whole = ranked_steps(flags(scheme="megatron", batch="64"), 8, machine_of(PERLMUTTER, 8))
+    whole = ranked_steps(step(scheme="megatron", batch="64"), 8, machine_of(PERLMUTTER, 8))
     sizes = {str(one.experiment.grid): one.peak_bytes for one in whole}
     room = 0.6 * min(sizes.values())
     small = MachineWords(machine="perlmutter", settings=(f"device.memory_bytes={room}",))
-    tight = ranked_steps(flags(scheme="megatron", batch="64"), 8, machine_of(small, 8))
+    tight = ranked_steps(step(scheme="megatron", batch="64"), 8, machine_of(small, 8))
     for one in tight:
         taken = one.experiment.problem.micro_batch
         assert taken is not None
@@ -154,12 +160,12 @@ def test_a_batch_that_does_not_fit_is_taken_in_the_largest_microbatches_that_do(
 
 def test_a_model_that_fits_on_no_grid_is_a_reason_not_an_error():
     tiny = MachineWords(machine="perlmutter", settings=("device.memory_bytes=1e5",))
-    assert "no grid fits" in predicted_matmul(asked(on=tiny)).reason
-    assert "no grid of its form" in predicted_matmul(asked(scheme="bian", gpus="12")).reason
+    assert "no grid fits" in predicted(asked(on=tiny)).reason
+    assert "no grid of its form" in predicted(asked(scheme="bian", gpus="12")).reason
 
 
 def test_what_is_given_up_is_said():
-    found = predicted_matmul(replace(asked(), most_seconds=1e-6))
+    found = predicted_at(replace(point_of(asked()), most_seconds=1e-6))
     assert found.seconds is None
     assert "is left out" in found.reason
     assert "given up" in found.reason
@@ -174,8 +180,8 @@ def test_what_is_given_up_is_said():
 def test_more_bandwidth_is_never_slower_on_the_same_grid(scheme):
     grid = {"4d": "z=4,x=2", "megatron": "x=8", "optimus": "data=2,z=2,x=2"}[scheme]
     seconds = [
-        predicted_step(
-            Asked(
+        step_predicted(
+            SweepWords(
                 flags=flags(scheme=scheme, grid=grid),
                 on=MachineWords(machine="perlmutter", settings=(f"topology.bandwidth_bytes_per_second={factor}",)),
             )
@@ -189,7 +195,7 @@ def test_more_bandwidth_is_never_slower_on_the_same_grid(scheme):
 @pytest.mark.parametrize("grid", ["z=8", "z=2,y=2,x=2", "x=8", "data=2,z=2,x=2"])
 def test_all_overlaps_together_are_never_slower_than_none(grid):
     none, every = (
-        predicted_step(Asked(flags=flags(grid=grid, overlap=overlap), on=PERLMUTTER)).seconds
+        step_predicted(SweepWords(flags=flags(grid=grid, overlap=overlap), on=PERLMUTTER)).seconds
         for overlap in ("none", "oar,ors,oag")
     )
     assert every <= none * (1 + ROUNDING)

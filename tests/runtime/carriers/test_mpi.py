@@ -5,14 +5,15 @@ import json
 import pytest
 
 from tests.support.launched import launched
-from tests.support.mpi_cases import WORLD, names
+from tests.support.mpi_cases import CASE_SECONDS, WORLD, names
+from tests.support.speed import time_limit
 
 pytestmark = pytest.mark.mpi
 
 
 @pytest.fixture(scope="module")
 def launch():
-    return launched(WORLD, "-m", "tests.support.mpi_cases")
+    return launched(WORLD, "-m", "tests.support.mpi_cases", "--case-seconds", str(time_limit(CASE_SECONDS)))
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +30,7 @@ def test_the_launch_ends_well_and_runs_each_case_once(launch, results):
 
 
 @pytest.mark.parametrize("case", names())
-def test_mpi_ranks_get_numpy_s_result_bit_for_bit_and_send_the_predicted_bytes(case, launch, results):
-    assert case in results, f"it did not run; the ranks said: {launch.err[-1000:]}"
+def test_mpi_ranks_get_numpy_s_result_bit_for_bit_and_send_the_predicted_bytes(case, results):
+    if case not in results:
+        pytest.skip("it did not run: test_the_launch_ends_well_and_runs_each_case_once says why")
     assert results[case] is None

@@ -12,7 +12,7 @@ from quadrille.runtime.host.processes import state
 from quadrille.runtime.host.progress_reports import read_reports
 from quadrille.runtime.laboratory import namespaces, register
 from quadrille.runtime.launching.launch_folder import SHARED_MEMORY
-from tests.runtime.laboratory.test_laboratory import WHY_NOT, environment
+from tests.support.laboratories import WHY_NOT, environment
 
 pytestmark = [
     pytest.mark.mpi,

@@ -14,7 +14,7 @@ from quadrille.runtime.laboratory.token_buckets import burst_bytes
 from quadrille.runtime.measuring.points import FlowPoint
 from quadrille.topologies.build import build
 from quadrille.topologies.routes.routing import Routing
-from tests.runtime.laboratory.test_laboratory import WHY_NOT
+from tests.support.laboratories import WHY_NOT
 
 pytestmark = [
     pytest.mark.mpi,

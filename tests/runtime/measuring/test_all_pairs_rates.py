@@ -5,7 +5,8 @@ import json
 import pytest
 
 from quadrille.runtime.carriers.message_options import CHUNK_BYTES, MessageOptions
-from quadrille.runtime.measuring.all_pairs_rates import SETTLING_SECONDS, WINDOW_SECONDS, chunk_bytes, pairs, rate_of
+from quadrille.runtime.measuring.all_pairs_rates import chunk_bytes, pairs, rate_of
+from quadrille.runtime.measuring.sizes import FULL
 from tests.support.launched import launched
 
 PROGRAM = """
@@ -13,10 +14,11 @@ import json
 from dataclasses import astuple
 from mpi4py import MPI
 from quadrille.runtime.carriers.message_options import MessageOptions
-from quadrille.runtime.measuring import all_pairs_rates as rounds
-rounds.SETTLING_SECONDS, rounds.WINDOW_SECONDS = 0.02, 0.05
+from quadrille.runtime.measuring.all_pairs_rates import measure_all_pairs
+from tests.support.calibrations import SMALL
 world = MPI.COMM_WORLD
-found = [astuple(one) for one in rounds.measure_all_pairs(world, 25e6, MessageOptions(poll_sleep_seconds=5e-4))]
+points = measure_all_pairs(world, 25e6, MessageOptions(poll_sleep_seconds=5e-4), SMALL)
+found = [astuple(point) for point in points]
 world.Barrier()
 left = world.Iprobe()
 every = world.gather((found, left))
@@ -51,9 +53,9 @@ def test_chunks_that_come_evenly_come_at_their_rate_however_they_lie_in_the_wind
 
 
 def test_a_pause_in_the_window_counts():
-    end = SETTLING_SECONDS + WINDOW_SECONDS
-    half = [(SETTLING_SECONDS + WINDOW_SECONDS * number / 20, 100) for number in range(11)]
-    assert rate_of([*half, (end, 0), (end + 1, 100)]) == pytest.approx(10 * 100 / WINDOW_SECONDS)
+    end = FULL.settling_seconds + FULL.window_seconds
+    half = [(FULL.settling_seconds + FULL.window_seconds * number / 20, 100) for number in range(11)]
+    assert rate_of([*half, (end, 0), (end + 1, 100)]) == pytest.approx(10 * 100 / FULL.window_seconds)
 
 
 def test_nothing_that_came_is_a_rate_of_nothing():

@@ -6,7 +6,6 @@ from quadrille.algorithms.schedule.ops import ROOTED
 from quadrille.algorithms.timelines.spans import Span
 from quadrille.runtime.carriers.in_process import InProcess
 from quadrille.runtime.execution.execute import execute
-from quadrille.runtime.measuring import chained_transfers as chains
 from quadrille.runtime.measuring.chained_library_calls import (
     IN_A_ROW,
     KINDS,
@@ -26,9 +25,8 @@ STEPS = 2
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("shape", list(group_shapes(4)))
-def test_every_rank_takes_two_steps_each_after_a_product(monkeypatch, kind, shape):
-    monkeypatch.setattr(chains, "PRODUCT_SIZE", 16)
-    schedule = collective_chain(kind, shape, 1000, STEPS)
+def test_every_rank_takes_two_steps_each_after_a_product(kind, shape):
+    schedule = collective_chain(kind, shape, 1000, STEPS, product_size=16)
     operands = Operands(16, 16, 16, "float32")
     (timeline,) = execute(schedule, operands, InProcess(4), repeats=1).timelines
     for rank in range(4):
@@ -38,9 +36,8 @@ def test_every_rank_takes_two_steps_each_after_a_product(monkeypatch, kind, shap
 
 @pytest.mark.parametrize("kind", ROOTED)
 @pytest.mark.parametrize("shape", list(group_shapes(4)))
-def test_every_member_is_the_root_once_in_a_round(monkeypatch, kind, shape):
-    monkeypatch.setattr(chains, "PRODUCT_SIZE", 16)
-    schedule = collective_chain(kind, shape, 1000, STEPS)
+def test_every_member_is_the_root_once_in_a_round(kind, shape):
+    schedule = collective_chain(kind, shape, 1000, STEPS, product_size=16)
     (timeline,) = execute(schedule, Operands(16, 16, 16, "float32"), InProcess(4), repeats=1).timelines
     turns = [f"{name} {root}" for root in range(shape.members) for name in ("write", "multiply", "step")]
     for rank in range(4):

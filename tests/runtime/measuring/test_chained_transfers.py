@@ -28,8 +28,7 @@ PROGRAM = f"""
 import json
 from mpi4py import MPI
 from quadrille.runtime.measuring import chained_transfers as chains
-chains.PRODUCT_SIZE = 16
-found = [chains.measure_chain(MPI.COMM_WORLD, pattern, {SIZE}) for pattern in ("shift", "one_way")]
+found = [chains.measure_chain(MPI.COMM_WORLD, pattern, {SIZE}, product_size=16) for pattern in ("shift", "one_way")]
 every = MPI.COMM_WORLD.gather([(steps, overheads.issue_seconds, overheads.compute_seconds, overheads.alone_seconds)
                                for steps, overheads, _ in found])
 if every is not None:
@@ -37,14 +36,9 @@ if every is not None:
 """
 
 
-@pytest.fixture(autouse=True)
-def small(monkeypatch):
-    monkeypatch.setattr(chains, "PRODUCT_SIZE", 16)
-
-
 @pytest.mark.parametrize(("pattern", "ranks"), CHAINS)
 def test_a_chain_is_a_valid_schedule_whose_only_messages_are_its_steps(pattern, ranks):
-    schedule = validate(chain(pattern, ranks, SIZE))
+    schedule = validate(chain(pattern, ranks, SIZE, product_size=16))
     sent = [bytes_sent(schedule, rank, Choices()) for rank in range(ranks)]
     turns = WARM + STEPS
     if pattern == "one_way":
@@ -56,7 +50,7 @@ def test_a_chain_is_a_valid_schedule_whose_only_messages_are_its_steps(pattern, 
 
 @pytest.mark.parametrize(("pattern", "ranks"), CHAINS)
 def test_ranks_in_one_process_take_each_step_between_products(pattern, ranks):
-    schedule = chain(pattern, ranks, SIZE)
+    schedule = chain(pattern, ranks, SIZE, product_size=16)
     (timeline,) = execute(schedule, Operands(16, 16, 16, "float64"), InProcess(ranks), repeats=1, warmups=0).timelines
     for rank in range(ranks):
         ops = [span.op for span in sorted(timeline.spans, key=lambda span: span.start) if span.rank == rank]
@@ -65,7 +59,7 @@ def test_ranks_in_one_process_take_each_step_between_products(pattern, ranks):
 
 
 def test_who_is_to_wait_for_what_is_sent_one_way_does_not_multiply():
-    schedule = validate(chain("one_way", 3, SIZE, waits=True))
+    schedule = validate(chain("one_way", 3, SIZE, waits=True, product_size=16))
     (timeline,) = execute(schedule, Operands(16, 16, 16, "float64"), InProcess(3), repeats=1, warmups=0).timelines
     multiplying = {span.rank for span in timeline.spans if span.op == "multiply"}
     assert multiplying == {0, 2}

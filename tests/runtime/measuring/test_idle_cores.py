@@ -13,10 +13,10 @@ PROGRAM = """
 import json
 from mpi4py import MPI
 from quadrille.runtime.carriers.message_options import WHOLE_MESSAGES
-from quadrille.runtime.measuring import idle_cores, overlap_interference as beside
-beside.SIZE, beside.REPEATS = 64, 3
+from quadrille.runtime.measuring import idle_cores
+from tests.support.calibrations import SMALL
 world = MPI.COMM_WORLD
-found = [world.gather(idle_cores.measure_idle_cores(world, cores, WHOLE_MESSAGES)) for cores in (2, 3)]
+found = [world.gather(idle_cores.measure_idle_cores(world, cores, WHOLE_MESSAGES, SMALL)) for cores in (2, 3)]
 if MPI.COMM_WORLD.rank == 0:
     print(json.dumps(found))
 """

@@ -16,9 +16,9 @@ import json
 from dataclasses import astuple
 from mpi4py import MPI
 from quadrille.runtime.carriers.message_options import WHOLE_MESSAGES
-from quadrille.runtime.measuring import overlap_interference as beside
-beside.SIZE, beside.PRODUCTS, beside.REPEATS, beside.CARRIED_SECONDS = 64, 2, 3, 0.01
-found = MPI.COMM_WORLD.gather(astuple(beside.measure_overlap_cost(MPI.COMM_WORLD, 2, 1e8, WHOLE_MESSAGES)))
+from quadrille.runtime.measuring.overlap_interference import measure_overlap_cost
+from tests.support.calibrations import SMALL
+found = MPI.COMM_WORLD.gather(astuple(measure_overlap_cost(MPI.COMM_WORLD, 2, 1e8, WHOLE_MESSAGES, SMALL)))
 if MPI.COMM_WORLD.rank == 0:
     print(json.dumps(found))
 """

@@ -107,16 +107,18 @@ def cases(draw):
 @given(cases(), st.sampled_from(["even", "exact"]))
 @settings(max_examples=150)
 def test_folding_changes_neither_the_end_nor_the_end_of_any_rank(case, shards):
-    plain = simulate_collective(*case, shards=shards, ways=SimulationOptions(fold=False, fold_time=False, local=False))
+    plain = simulate_collective(
+        *case, shards=shards, options=SimulationOptions(fold=False, fold_time=False, local=False)
+    )
     assert not plain.folded
     assert plain.error_seconds == 0
-    for ways in (
+    for options in (
         SimulationOptions(),
         SimulationOptions(fold=False),
         SimulationOptions(fold_time=False),
         SimulationOptions(fold=False, fold_time=False),
     ):
-        agree(simulate_collective(*case, shards=shards, ways=ways), plain)
+        agree(simulate_collective(*case, shards=shards, options=options), plain)
 
 
 @given(cases())
@@ -130,7 +132,7 @@ def test_busy_links_are_busy_at_least_as_long_as_their_bytes_take(case):
 
 
 @pytest.mark.parametrize(
-    "ways",
+    "options",
     [
         SimulationOptions(),
         SimulationOptions(fold=False),
@@ -138,9 +140,9 @@ def test_busy_links_are_busy_at_least_as_long_as_their_bytes_take(case):
         SimulationOptions(fold=False, fold_time=False),
     ],
 )
-def test_seconds_for_which_a_link_is_busy_do_not_depend_on_folding(ways):
+def test_seconds_for_which_a_link_is_busy_do_not_depend_on_folding(options):
     capacities, route = two_levels(1024, 16 * NIC)
-    result = simulate_collective(strided_all_gathers(1024), capacities, route, ways=ways)
+    result = simulate_collective(strided_all_gathers(1024), capacities, route, options=options)
     busy = result.busy_seconds[result.link_bytes > 0]
     assert busy == pytest.approx(15 * 2**26 / (NIC / 2), rel=EXACT)
 
@@ -154,13 +156,13 @@ def test_the_compiled_kernels_are_the_plain_ones(monkeypatch):
     for shards in ("even", "exact"):
         monkeypatch.setattr(event_walk, "PLAIN_EVENTS", 1 << 60)
         plain = simulate_collective(
-            jobs, capacities, route, shards=shards, ways=SimulationOptions(fold=False, fold_time=False)
+            jobs, capacities, route, shards=shards, options=SimulationOptions(fold=False, fold_time=False)
         )
         assert plain.method == "events"
         for few in (10, 150):  # compiled from the beginning; and after so many events
             monkeypatch.setattr(event_walk, "PLAIN_EVENTS", few)
             other = simulate_collective(
-                jobs, capacities, route, shards=shards, ways=SimulationOptions(fold=False, fold_time=False)
+                jobs, capacities, route, shards=shards, options=SimulationOptions(fold=False, fold_time=False)
             )
             assert other.events == plain.events
             agree(other, plain)
@@ -174,8 +176,8 @@ def test_a_long_contended_ring_is_folded_in_time():
     runs = lower("all_reduce", "ring", gpus).runs()
     jobs = [CollectiveJob(runs, np.arange(2 * gpus).reshape(2, gpus), 1e9, item_bytes=4)]
     both = jobs, capacities, route
-    slow = simulate_collective(*both, places=groups.ravel(), ways=SimulationOptions(fold=False, fold_time=False))
-    fast = simulate_collective(*both, places=groups.ravel(), ways=SimulationOptions(fold=False))
+    slow = simulate_collective(*both, places=groups.ravel(), options=SimulationOptions(fold=False, fold_time=False))
+    fast = simulate_collective(*both, places=groups.ravel(), options=SimulationOptions(fold=False))
     assert slow.method == fast.method == "events"
     assert fast.events < slow.events / 2
     agree(fast, slow)
@@ -257,8 +259,8 @@ def test_ranks_of_one_place_exchange_without_links():
         return paths
 
     jobs = [CollectiveJob(lower("all_gather", "ring", 4).runs(), np.arange(4)[None], 4e6)]
-    for ways in (SimulationOptions(), SimulationOptions(fold=False)):
-        result = simulate_collective(jobs, capacities, here_too, places=np.array([0, 0, 1, 1]), ways=ways)
+    for options in (SimulationOptions(), SimulationOptions(fold=False)):
+        result = simulate_collective(jobs, capacities, here_too, places=np.array([0, 0, 1, 1]), options=options)
         assert result.seconds == pytest.approx(3 * (1e6 / 1e9 + 2e-6), rel=EXACT)
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from quadrille.algorithms.formats.record import Verified
 from quadrille.algorithms.matmuls.catalogue import algorithms
-from quadrille.experiments.words.matmul import parse_matmul
+from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.studies.benchmarks import bench
 from quadrille.studies.benchmarks.bench import Pair
 from quadrille.studies.benchmarks.ratios import ratio_of_pairs
@@ -99,26 +99,29 @@ def test_bytes_differ_where_the_most_of_a_rank_or_the_total_does(sent, differ):
 
 
 def test_every_algorithm_is_tried_in_both_passes_and_dtypes():
-    tried = bench._variants(bench._forward(bench.Flags(matmul="4,4,4")))
-    assert {flags.algorithm for flags in tried} == {"1d-column", "1d-row", "cannon", "summa", "2.5d", "3d", "4d"} - {
+    tried = bench._variants(bench._forward(Matmul(4, 4, 4)))
+    assert {one.algorithm for one in tried} == {"1d-column", "1d-row", "cannon", "summa", "2.5d", "3d", "4d"} - {
         "cannon"  # takes square numbers of ranks
     }
-    assert len(tried) == len(set(tried)) == 4 * len({(flags.algorithm, flags.grid) for flags in tried})
+    assert len(tried) == len(set(tried)) == 4 * len({(one.algorithm, one.grid) for one in tried})
 
 
 @pytest.mark.parametrize(("ranks", "left_out"), [(4, set()), (12, {"cannon"})])
 def test_more_ranks_run_every_algorithm_that_has_a_grid_of_them(ranks, left_out):
-    tried = bench._variants(bench._on_even_grids(bench.Flags(matmul="4,4,4"), ranks))
-    assert {flags.algorithm for flags in tried} == {one.name for one in algorithms()} - left_out
+    tried = bench._variants(bench._on_even_grids(Matmul(4, 4, 4), ranks))
+    assert {trial.algorithm for trial in tried} == {one.name for one in algorithms()} - left_out
     assert len(tried) == len(set(tried)) == 4 * (7 - len(left_out))
-    assert all(parse_matmul(flags).grid.size == ranks for flags in tried)
+    assert all(one.grid.size == ranks for one in tried)
 
 
 # Wall times
 
 
 def test_a_program_that_fails_is_timed_and_said_to_have_failed(capfd):
-    well, badly = bench._timed(["-c", "import studies; print('done')"]), bench._timed(["-c", "raise SystemExit(3)"])
+    well, badly = (
+        bench._timed(["-c", "import quadrille.studies; print('done')"]),
+        bench._timed(["-c", "raise SystemExit(3)"]),
+    )
     assert (well.ok, badly.ok) == (True, False) and well.seconds > 0
     assert capfd.readouterr() == ("", "done\n")
     assert bench._time_row("tests", badly, "600 s", "all")[1] == "0 s, FAILED"
@@ -129,9 +132,11 @@ def test_the_tests_are_timed_last_or_left_out(monkeypatch, tmp_path, tests):
     timed = []
     for name in ("executor_overhead", "host_fidelity", "_products", "_pairs", "_order"):
         monkeypatch.setattr(bench, name, lambda *_, **__: [])
+    monkeypatch.setattr(bench, "_start_up", lambda _: 1.0)
     monkeypatch.setattr(bench, "_error_over_bound", lambda _: 0.0)
     monkeypatch.setattr(bench, "_products", lambda *_: [Pair(record(), record())])
-    monkeypatch.setattr(bench, "_timed", lambda words: timed.append(words[-1]) or bench.WallTime(1.0, True))
+    monkeypatch.setattr(bench, "_timed", lambda words: timed.append(words) or bench.WallTime(1.0, True))
     found = bench._figures("host.toml", None, tmp_path, None, tests=tests)
-    assert timed == [str(tmp_path / "main-job"), "-q"][: 1 + tests]
+    assert [words[1] for words in timed] == ["-m", "pytest"][: 1 + tests]
+    assert timed[0][-1] == str(tmp_path / "main-job")
     assert (found.tests is not None) == tests

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.schedule.grid import parse_grid
-from quadrille.experiments.words.runs import parse_run
+from quadrille.algorithms.schedule.grid import Grid
 from quadrille.runtime.carriers.in_process import InProcess
 from quadrille.runtime.execution.execute import execute
 from quadrille.studies.laboratory_trials import rings
@@ -42,8 +41,8 @@ def test_every_remedy_is_tried_once_and_whole_messages_with_every_setting():
 
 @pytest.mark.parametrize("remedy", EVERY)
 def test_steps_and_collectives_cut_messages_alike(remedy):
-    case = remedy.case("x=2,z=2", "unused.json")
-    assert parse_run(case.run_flags).chunk_bytes == remedy.delivery.chunk_bytes
+    case = remedy.case(Grid(x=2, z=2), "unused.json")
+    assert case.options.chunk_bytes == remedy.message_options.chunk_bytes
 
 
 def test_a_row_has_a_field_for_each_column():
@@ -56,7 +55,7 @@ def test_a_row_has_a_field_for_each_column():
 @pytest.mark.parametrize("hosts", GRIDS)
 @pytest.mark.parametrize(("op", "times"), [*OPS, IN_A_ROW])
 def test_every_rank_sends_to_one_other_as_much_as_it_receives(hosts, op, times):
-    grid = parse_grid(GRIDS[hosts])
+    grid = GRIDS[hosts]
     assert (grid.size, grid.length(op.axis)) == (hosts, 2)
     one = rings.schedule(op, 64, grid, times=times)
     zeros = {name: np.zeros((one.sizes["e"], 1), "float32") for name in one.inputs}

@@ -3,9 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from quadrille.algorithms.schedule.grid import parse_grid, parse_order
+from quadrille.algorithms.schedule.grid import parse_grid
 from quadrille.experiments.predict.predict import prediction_of
-from quadrille.experiments.words.experiment import experiment_of
 from quadrille.studies.laboratory_trials.overlaps import (
     ALL,
     GRIDS,
@@ -26,8 +25,8 @@ CASES = [(grid, overlap) for grid, overlaps in GRIDS.items() for overlap in over
 
 def step(grid, way=PLAIN):
     """The record of a step that is predicted on a machine of slow links."""
-    flags = way.case(grid, "unused.json").flags
-    return prediction_of(experiment_of(flags), star(parse_grid(grid).size, bandwidth=25e6, memory=1e10))[0]
+    experiment = way.case(grid, "unused.json").experiment
+    return prediction_of(experiment, star(parse_grid(grid).size, bandwidth=25e6, memory=1e10))[0]
 
 
 @pytest.mark.parametrize(("grid", "overlap"), CASES)
@@ -67,7 +66,7 @@ def test_every_way_is_run_once_and_the_first_and_the_last_are_what_others_are_co
 
 @pytest.mark.parametrize("grid", GRIDS)
 def test_in_the_second_order_groups_along_x_are_those_between_leaves(grid):
-    found = parse_grid(grid, parse_order(Way(order=X_OUTSIDE).case(grid, "unused.json").flags.order))
+    found = Way(order=X_OUTSIDE).case(grid, "unused.json").experiment.grid
     leaf = range(found.size // 2)
     for rank in leaf:
         assert [member in leaf for member in found.group(rank, "x")].count(False) == 1

@@ -1,0 +1,62 @@
+"""The flags of `quadrille sweep`: what all points have in common, a multiplication or a collective."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+from quadrille.algorithms.errors import InputError
+from quadrille.cli.words.collectives import CollectiveWords
+from quadrille.cli.words.machines import MachineWords
+from quadrille.cli.words.numbers import whole_number
+from quadrille.cli.words.sweep_points import COLLECTIVE_FLAG_KEYS, FLAG_KEYS, SWITCH, SweepWords
+from quadrille.cli.words.training import TrainingWords
+from quadrille.experiments.sweep.varied import KIND
+
+MATMULS_OWN = tuple(name for name in (*FLAG_KEYS, "best_grid", "top") if name not in COLLECTIVE_FLAG_KEYS)
+COLLECTIVES_OWN = tuple(name for name in COLLECTIVE_FLAG_KEYS if name not in FLAG_KEYS)
+
+
+def base_of(given: Mapping[str, Any], on: MachineWords, vary: Sequence[str], typed: Collection[str]) -> SweepWords:
+    """What is asked at every point, but for what is varied.
+
+    >>> flags = {"collective": "all-gather", "bytes": "1MiB", "dtype": "float32", "gpus": "8", "top": "3"}
+    >>> base_of(flags, MachineWords(), ["group=2,4"], ["collective", "bytes", "gpus"]).collective.dtype
+    ''
+
+    Parameters
+    ----------
+    given : values of all flags
+    typed : flags that do not have their defaults
+
+    Raises
+    ------
+    InputError : flags of a multiplication and of a collective together
+    """
+    keys = [text.partition("=")[0].strip() for text in vary]
+    if given.get(KIND) or KIND in keys:
+        if alien := [name for name in MATMULS_OWN if name in typed]:
+            raise InputError(f"{_flag(alien[0])} is for multiplications, and a collective is asked for: leave one out")
+        own = {one.name: given[one.name] for one in fields(CollectiveWords) if one.name in typed and one.name != "gpus"}
+        return SweepWords(collective=CollectiveWords(kind=given.get(KIND, ""), **own), on=on, gpus=given["gpus"])
+    if alien := [name for name in COLLECTIVES_OWN if name in typed]:
+        raise InputError(
+            f"{_flag(alien[0])} is for collectives: give --collective KIND too, as --collective all-reduce"
+        )
+    return SweepWords(
+        flags=_flags(given, typed),
+        on=on,
+        gpus=given["gpus"],
+        best_grid=given["best_grid"],
+        top=whole_number(given["top"], "--top"),
+    )
+
+
+def _flags(given: Mapping[str, Any], typed: Collection[str]) -> TrainingWords:
+    """The flags of a multiplication or of training steps, which have no dtype unless it was typed."""
+    flags = TrainingWords(**{name: given[name] for name in (*FLAG_KEYS, SWITCH)})
+    trains = bool(flags.mlp or flags.gpt)
+    return replace(flags, dtype="") if trains and "dtype" not in typed else flags
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")

@@ -1,0 +1,154 @@
+"""What of a sweep can never be, seen before anything runs.
+
+Each value is tried with the first values of the other keys.  A setting or a
+fault is refused if no machine of the sweep can have it.  Flags that only do not
+go together (a group that does not divide the GPUs) are seen at each point.
+"""
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.schedule.grid import parse_grid
+from quadrille.cli.words.collectives import CollectiveWords, parse_kind, parse_question
+from quadrille.cli.words.experiment import KINDS, experiment_of
+from quadrille.cli.words.gpus import FOLLOWS
+from quadrille.cli.words.matmul import AUTO, MatmulWords, parse_problem
+from quadrille.cli.words.numbers import whole_number
+from quadrille.cli.words.sweep_points import COLLECTIVE_FLAG_KEYS, FAULTS, FLAG_KEYS, NONE, SweepWords, points
+from quadrille.cli.words.training import TrainingWords
+from quadrille.experiments.sweep.varied import KIND, Varied
+from quadrille.simulator.machine.network import network_of, speeds_of
+
+PLACES = 10**15
+"""GPUs of a machine that has room for everything."""
+BARRIER = "barrier"
+
+
+def check(base: SweepWords, varied: Sequence[Varied]) -> None:
+    """Refuse what can never be.
+
+    Raises
+    ------
+    InputError : naming the key, the value and what would be accepted
+    """
+    counts = _values_of(base.gpus, "gpus", varied)
+    gpus = max((whole_number(count, "gpus") for count in counts if count), default=None)
+    if base.collective is None:
+        _check_follows(base, varied, counted=gpus is not None)
+    machines = _values_of(base.on.machine, "machine", varied)
+    if machines == (base.on.machine,):
+        base.machine(gpus if base.collective is not None else None)
+    for one in varied:
+        for value in one.values:
+            try:
+                _check_value(base, one.key, value, machines, gpus)
+            except InputError as error:
+                raise InputError(f"--vary {one.key}={value}: {error}") from None
+    if base.collective is None:
+        flags = [one for one in varied if one.key in FLAG_KEYS]
+        _check_flags(next(asked for _, asked in points(base, flags)).flags)
+    else:
+        _check_collective(base, base.collective, varied)
+
+
+def _values_of(given: str, key: str, varied: Sequence[Varied]) -> tuple[str, ...]:
+    """All values that a key has in the sweep."""
+    return next((one.values for one in varied if one.key == key), (given,))
+
+
+def _check_value(base: SweepWords, key: str, value: str, machines: Sequence[str], gpus: int | None) -> None:
+    """Refuse one value that no point can have, on these machines with at most so many GPUs."""
+    if key == "gpus":
+        return
+    if base.collective is not None and key in COLLECTIVE_FLAG_KEYS:
+        _check_alone(key, value)
+    elif base.collective is None and key in FLAG_KEYS:
+        _check_flags(SweepWords(flags=_plain(base, key, value)).given(key, value).flags)
+    else:
+        refused = []
+        for machine in (value,) if key == "machine" else machines:
+            try:
+                found = base.given("machine", machine).given(key, value).machine(gpus)
+                if key in FAULTS and value != NONE:
+                    speeds_of(found, network_of(found))
+            except InputError as error:
+                refused.append(error)
+            else:
+                return
+        raise refused[0]
+
+
+# Multiplications
+
+
+def _check_flags(flags: MatmulWords) -> None:
+    """Refuse a flag that can never be; whether grid and operands suit the algorithm is seen at each point."""
+    parse_grid(flags.grid.replace(FOLLOWS, "1"))
+    usual = MatmulWords()
+    if flags.matmul:
+        parse_problem(flags)
+        flags = replace(flags, transposed=usual.transposed)
+    experiment_of(replace(flags, grid=usual.grid))
+
+
+def _plain(base: SweepWords, key: str, value: str) -> TrainingWords:
+    """Flags with which any value of a key can be, but for one that never can."""
+    given = {kind: getattr(base.flags, kind, "") for kind in KINDS} | ({key: value} if key in KINDS else {})
+    trained = next((kind for kind in KINDS if given[kind] and kind != "matmul"), None)
+    if trained is None or key == "matmul":
+        return TrainingWords(matmul="1,1,1")
+    flags = TrainingWords(batch="1")
+    return replace(flags, gpt=given[trained]) if trained == "gpt" else replace(flags, mlp=given[trained])
+
+
+def _check_follows(base: SweepWords, varied: Sequence[Varied], *, counted: bool) -> None:
+    """Refuse a number of GPUs that the grid does not follow, and a grid where the best one is asked for."""
+    grids = _values_of(base.flags.grid, "grid", varied)
+    if base.best_grid:
+        if grids != (MatmulWords().grid,):
+            raise InputError(f"--best-grid chooses the grid: leave out the grid {grids[0]!r}")
+        if not counted:
+            raise InputError("--best-grid needs a number of GPUs: give --gpus N or --vary gpus=N,…")
+        if AUTO in _values_of(base.flags.order, "order", varied):
+            raise InputError(
+                f"order '{AUTO}': --best-grid tries one order of ranks: name it, as z,y,x,data, or ask rank"
+            )
+        return
+    for grid in grids:
+        if counted and grid.count(FOLLOWS) != 1:
+            raise InputError(
+                f"gpus: the grid {grid!r} does not follow them; give --best-grid, or a grid with one length {FOLLOWS}, "
+                f"as data={FOLLOWS},x=4"
+            )
+        if FOLLOWS in grid and not counted:
+            needed = "give --gpus N or --vary gpus=N,…"
+            raise InputError(f"grid {grid!r}: {FOLLOWS} follows from the number of GPUs; {needed}")
+
+
+# Collectives
+
+
+def _check_collective(base: SweepWords, flags: CollectiveWords, varied: Sequence[Varied]) -> None:
+    """Refuse flags of a collective that can never be, each by itself, and a size that is missing."""
+    if base.best_grid:
+        raise InputError("--best-grid: a collective has no grid; --group and --stride say which ranks it joins")
+    kinds = _values_of(flags.kind, KIND, varied)
+    if not all(kinds):
+        raise InputError("collective is missing: --collective KIND is needed, as --collective all-reduce")
+    for field in fields(CollectiveWords):
+        value = getattr(flags, field.name)
+        if field.name not in ("gpus", "kind") and value != field.default:
+            _check_alone(field.name, value)
+    for kind in kinds:
+        if parse_kind(kind) != BARRIER and not all(_values_of(flags.bytes, "bytes", varied)):
+            raise InputError(f"bytes is missing: {kind} needs --bytes SIZE or --vary bytes=SIZE,…, as 1MiB")
+
+
+def _check_alone(key: str, value: str) -> None:
+    """Refuse a flag that no collective of any group on any machine can have."""
+    plain = SweepWords(collective=CollectiveWords(kind="broadcast", bytes="1")).given(key, value).collective
+    assert plain is not None
+    if key == KIND and parse_kind(value) == BARRIER:
+        plain = replace(plain, bytes="")
+    parse_question(plain, PLACES)
