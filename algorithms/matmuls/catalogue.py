@@ -1,4 +1,4 @@
-"""The catalogue of matmul algorithms: the design page's table, and the schedule of a problem by one of its names."""
+"""The catalogue of matmul algorithms, and the schedule of a problem by an algorithm's name."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,16 +15,17 @@ AlgorithmName = Literal["1d-column", "1d-row", "cannon", "summa", "2.5d", "3d", 
 
 @dataclass(frozen=True, slots=True)
 class Algorithm:
-    """A matmul algorithm: its name, its axes, and the function that builds its schedule.
+    """An entry of the catalogue.
 
     Parameters
     ----------
-    square : whether z and x must have the same length
-    one_copy : whether it starts and ends with one evenly spread copy of each matrix, so that the lower bound on
-        communication holds
-    any_form : whether it takes operands that are stored transposed
-    gathers_twice : whether its training gathers blocks again that the forward pass has gathered
-    paneled : whether it moves panels of a chosen width
+    name : name of the algorithm
+    axes : grid axes that it uses
+    build : function that builds the schedule
+    square : whether z and x must be equal
+    one_copy : whether it starts and ends with one evenly distributed copy of each matrix, so that the lower bound
+        applies
+    any_form : whether it accepts transposed operands
     """
 
     name: AlgorithmName
@@ -37,11 +38,11 @@ class Algorithm:
     paneled: bool = False
 
     def check(self, grid: Grid) -> None:
-        """Refuse a grid that the algorithm cannot run on.
+        """Raises InputError for a grid that the algorithm cannot run on.
 
         Raises
         ------
-        InputError : an axis it does not have, or z and x of different lengths
+        InputError : an axis that the algorithm lacks, or z and x of different lengths
         """
         strange = [axis for axis in AXES if axis not in self.axes and grid.length(axis) > 1]
         if strange:
@@ -54,19 +55,19 @@ class Algorithm:
             )
 
     def check_form(self, transposed: Transposed) -> None:
-        """Refuse operands stored in a way that the algorithm does not take.
+        """Raises InputError for transposed operands that the algorithm does not accept.
 
         Raises
         ------
         InputError : a transposed operand
         """
         if transposed != "none" and not self.any_form:
-            others = " and ".join(one.name for one in algorithms() if one.any_form)
+            others = " and ".join(algorithm.name for algorithm in algorithms() if algorithm.any_form)
             raise InputError(f"transposed {transposed}: {self.name} takes none only; {others} take a and b")
 
 
 def matmul_schedule(problem: Matmul, algorithm: str, grid: Grid) -> Schedule:
-    """The schedule of `problem` by the algorithm of that name on `grid`.
+    """Returns the schedule of `problem` on `grid` by the algorithm of that name.
 
     Raises
     ------
@@ -79,11 +80,11 @@ def matmul_schedule(problem: Matmul, algorithm: str, grid: Grid) -> Schedule:
 
 
 def find_algorithm(name: str) -> Algorithm:
-    """The algorithm of that name.
+    """Returns the algorithm of that name.
 
     Raises
     ------
-    InputError : there is none
+    InputError : an unknown name
     """
     for algorithm in algorithms():
         if algorithm.name == name:
@@ -92,7 +93,7 @@ def find_algorithm(name: str) -> Algorithm:
 
 
 def algorithms() -> tuple[Algorithm, ...]:
-    """The table of the design page."""
+    """All matmul algorithms."""
     return (
         Algorithm("1d-column", ("x",), matmul_4d.column),
         Algorithm("1d-row", ("y",), matmul_4d.row),
