@@ -13,8 +13,8 @@ from quadrille.cli.hosts import LAUNCHABLE, take_ranks
 from quadrille.cli.main import main
 from quadrille.cli.words.matmul import MatmulWords
 from quadrille.cli.words.runs import RunWords
+from quadrille.runtime.host.console import INTERRUPTED
 from quadrille.runtime.launching import launch
-from quadrille.runtime.launching.interruption import INTERRUPTED
 from tests.support.quadrille import ROOT, called
 
 COMMANDS = ["launch", "run", "simulate", "schedule", "compare", "calibrate", "machines", "operands", "bench", "study"]

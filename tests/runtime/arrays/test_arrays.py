@@ -12,11 +12,11 @@ from hypothesis.extra import numpy as arrays
 
 from quadrille.algorithms.errors import InputError, RunError
 from quadrille.algorithms.schedule.tensors import ITEM_BYTES
-from quadrille.runtime.arrays.arrays import find_array_library
+from quadrille.runtime.arrays.array_library import matrix_layout
 from quadrille.runtime.arrays.cupy_library import CupyLibrary, from_host, to_host_values
 from quadrille.runtime.arrays.numpy_library import NumpyLibrary
 from quadrille.runtime.arrays.pinned import PinnedPool, fetch_in_chunks, put_in_chunks, size_class
-from quadrille.runtime.arrays.strides import matrix_layout
+from quadrille.runtime.execution.rank_environment import find_array_library
 from quadrille.runtime.host.devices import sharing_ranks
 from quadrille.runtime.operands.operands import round_to
 from tests.support import fake_device
