@@ -2,13 +2,16 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from quadrille.algorithms.formats.record import Shards
 from quadrille.algorithms.schedule.schedule import Schedule
-from quadrille.experiments.workloads.experiment import Experiment
 from quadrille.experiments.workloads.fullest_device import FullestDevice, fullest_of, nodes_of_ranks
 from quadrille.simulator.machine.placement import RankPlacement, place_ranks
 from quadrille.topologies.machines.machine import Machine
+
+if TYPE_CHECKING:
+    from quadrille.experiments.workloads.experiment import Experiment
 
 EVEN_SHARDS_ABOVE = 4096
 """Number of ranks above which shards are even by default."""
@@ -25,7 +28,7 @@ class Prepared:
     placement : the GPU or host of each rank
     """
 
-    experiment: Experiment
+    experiment: "Experiment"
     machine: Machine
     schedule: Schedule
     placement: RankPlacement
@@ -61,7 +64,7 @@ class Prepared:
         return with_even_shards(self.schedule)
 
 
-def prepare(experiment: Experiment, machine: Machine) -> Prepared:
+def prepare(experiment: "Experiment", machine: Machine) -> Prepared:
     """The experiment on a machine.
 
     Raises

@@ -2,15 +2,16 @@
 
 from collections.abc import Iterator
 from heapq import nlargest
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 from msgspec import UNSET
 
 from quadrille.algorithms.formats.record import PathPart, PathSegment, Record
 from quadrille.algorithms.formats.workload import Gpt, Workload
-from quadrille.algorithms.training.architecture import Architecture
-from quadrille.algorithms.training.model_files import NEEDED, OPTIONAL, TRAITS
 from quadrille.algorithms.units import format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from quadrille.algorithms.training.architecture import Architecture
 
 LOSSES_SHOWN = 12
 GIGA, TERA = 1e9, 1e12
@@ -75,7 +76,10 @@ def workload_flags(made: Record) -> list[str]:
     return words
 
 
-def _architecture(gpt: Gpt) -> Architecture:
+def _architecture(gpt: Gpt) -> "Architecture":
+    from quadrille.algorithms.training.architecture import Architecture
+    from quadrille.algorithms.training.model_files import TRAITS
+
     return Architecture(**{name: getattr(gpt, name) for name in TRAITS})
 
 
@@ -85,6 +89,8 @@ def sized_flag(gpt: Gpt) -> str:
     >>> sized_flag(Gpt(2, 8, 4, 16, 32, 1, gated=True))
     'layers=2,hidden=8,heads=4,sequence=16,vocabulary=32,inner=0,gated=yes'
     """
+    from quadrille.algorithms.training.model_files import NEEDED, OPTIONAL
+
     sizes = {name: getattr(gpt, name) for name in (*NEEDED, *OPTIONAL)}
     return ",".join(f"{name}={_typed(value)}" for name, value in (sizes | _architecture(gpt).options).items())
 

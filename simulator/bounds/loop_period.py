@@ -35,7 +35,7 @@ from quadrille.algorithms.schedule.program import Program, Repeat, ops
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.simulator.bounds.channels import HIGH, LOW, TYPICAL
 from quadrille.simulator.bounds.work import ScheduleWork
-from quadrille.simulator.loops.skipped_iterations import BEHIND, copy_counts
+from quadrille.simulator.loops.skipped_iterations import MIN_TAIL, copy_counts
 from quadrille.topologies.network import Floats
 
 SAME = 1e-12
@@ -181,7 +181,7 @@ class LoopPeriods:
         if not self._allowed or not self._repeats(entry) or _longest_inside(entry, place) > count:
             return 1 << 62
         buffer_counts = (copies for copies in self._slots.get(entry.loop, ()) if copies < count // 2)
-        return max([BEHIND, *buffer_counts])
+        return max([MIN_TAIL, *buffer_counts])
 
     def _repeats(self, entry: Repeat) -> bool:
         """Whether the loop's index makes no difference to what an iteration does."""

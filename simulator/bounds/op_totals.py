@@ -17,7 +17,7 @@ from quadrille.algorithms.schedule.ops import kind, lane
 from quadrille.algorithms.timelines.op_times import OpTimes
 from quadrille.algorithms.timelines.spans import COMPUTE, RepeatedIterations
 from quadrille.simulator.bounds.instances import Instance
-from quadrille.simulator.loops.restore import quiet
+from quadrille.simulator.loops.restore import quietest_time
 from quadrille.topologies.network import Floats
 
 REMEMBERED = 256
@@ -272,7 +272,7 @@ class OpTotals:
         """
         starts = np.concatenate([instance.start for instance in self.instances[first:]])
         end = min(float(instance.start.min()) for instance in last)
-        begin = quiet(starts, end - seconds, end)
+        begin = quietest_time(starts, end - seconds, end)
         self.instances[first:] = [
             moved
             for instance in self.instances[first:]

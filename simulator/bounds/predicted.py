@@ -16,7 +16,7 @@ from quadrille.simulator.bounds.bounds import BoundsResult
 from quadrille.simulator.bounds.instances import Instance, places_of
 from quadrille.simulator.machine.placement import RankPlacement
 from quadrille.simulator.prediction import Bound, Extent, Prediction, TimeBreakdowns, mean_parts
-from quadrille.simulator.ranks.lanes import OpInstance as Key
+from quadrille.simulator.ranks.time_breakdown import OpInstance as Key
 from quadrille.simulator.ranks.time_breakdown import TimeBreakdown
 from quadrille.simulator.uncertainty import uncertainty
 from quadrille.topologies.machines.machine import Machine

@@ -9,8 +9,9 @@ import pytest
 
 from quadrille.algorithms.formats.record import load_record
 from quadrille.cli.words.experiment import experiment_of
+from quadrille.cli.words.flags import TrainingWords
 from quadrille.cli.words.machines import MachineWords, with_default_dtype
-from quadrille.cli.words.training import TrainingWords, parse_training
+from quadrille.cli.words.training import parse_training
 from quadrille.experiments.measure.batch import Case, measure
 from quadrille.experiments.workloads.run_options import RunOptions
 from tests.support.quadrille import HOST, called

@@ -9,7 +9,8 @@ from quadrille.algorithms.formats.record import load_record
 from quadrille.algorithms.schedule.ops import Gemm, Kernel
 from quadrille.algorithms.schedule.schedule import all_ops
 from quadrille.algorithms.training.memory import largest_memory
-from quadrille.cli.words.training import TrainingWords, parse_training
+from quadrille.cli.words.flags import TrainingWords
+from quadrille.cli.words.training import parse_training
 from quadrille.experiments.workloads.training_lines import workload_flags
 from tests.support.quadrille import HOST, called
 
