@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from statistics import mean, median
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -16,11 +17,13 @@ from quadrille.algorithms.timelines.op_times import op_times
 from quadrille.algorithms.timelines.timeline import Timeline
 from quadrille.experiments.measure.overlap_obtained import Obtained, overlaps_obtained
 from quadrille.experiments.records.record_entries import amounts_of, named, op_record, what
-from quadrille.experiments.workloads.experiment import Experiment
-from quadrille.experiments.workloads.training_figures import Spent, figures_of
+from quadrille.experiments.workloads.matmul import MatmulExperiment
 from quadrille.runtime.carriers.message_options import WHOLE_MESSAGES, MessageOptions
 from quadrille.runtime.verifying.verify import Verification
 from quadrille.topologies.machines.machine import Machine
+
+if TYPE_CHECKING:
+    from quadrille.experiments.workloads.experiment import Experiment
 
 KernelSeconds = tuple[float, float, float]
 """Seconds of the reference kernels: gemm, copy, add."""
@@ -54,7 +57,7 @@ class Measured:
 
 
 def measured_record(
-    experiment: Experiment,
+    experiment: "Experiment",
     schedule: Schedule,
     run: Measured,
     provenance: Provenance,
@@ -70,7 +73,6 @@ def measured_record(
     over_repeats = percentiles(makespans)
     amounts = volumes(schedule, experiment.execution.choices)
     ops = _measured_ops(experiment, amounts, run.timelines)
-    spent = Spent(median(makespans), ops, machine, run.losses)
     return Record(
         kind="measured",
         **what(experiment, run.threads),
@@ -88,8 +90,24 @@ def measured_record(
         verified=None if run.verification is None else _verified(run.verification),
         provenance=provenance,
         messages=_messages(run.message_options, overlaps_obtained(ops, run.beside)),
-        **figures_of(experiment, schedule, spent),
+        **_training_figures(experiment, schedule, median(makespans), ops, machine, run.losses),
     )
+
+
+def _training_figures(
+    experiment: "Experiment",
+    schedule: Schedule,
+    seconds: float,
+    ops: Sequence[OpRecord],
+    machine: Machine | None,
+    losses: tuple[float, ...] | None,
+) -> dict[str, Any]:
+    """Fields of the record that only training steps have."""
+    if isinstance(experiment, MatmulExperiment):
+        return {}
+    from quadrille.experiments.workloads.training_figures import Spent, figures_of
+
+    return figures_of(experiment, schedule, Spent(seconds, ops, machine, losses))
 
 
 def typical(timelines: Sequence[Timeline]) -> Timeline:
@@ -113,7 +131,7 @@ def _counted(bytes_sent: Mapping[int, int]) -> dict[str, int]:
     return {"bytes_sent_per_rank_max": max(bytes_sent.values()), "bytes_sent_total": sum(bytes_sent.values())}
 
 
-def _measured_ops(experiment: Experiment, amounts: Volumes, timelines: Sequence[Timeline]) -> tuple[OpRecord, ...]:
+def _measured_ops(experiment: "Experiment", amounts: Volumes, timelines: Sequence[Timeline]) -> tuple[OpRecord, ...]:
     """Every op over all repeats, and its seconds in each."""
     each = [op_times(timeline) for timeline in timelines]
     return tuple(

@@ -17,7 +17,6 @@ from quadrille.algorithms.schedule.ops import Communication
 from quadrille.algorithms.schedule.schedule import Schedule, all_ops
 from quadrille.algorithms.schedule.tensors import ITEM_BYTES, DType
 from quadrille.experiments.workloads.execution_options import ExecutionOptions
-from quadrille.experiments.workloads.fitting_grids import fitting
 
 if TYPE_CHECKING:
     from quadrille.experiments.workloads.run_options import RunOptions
@@ -114,6 +113,8 @@ class MatmulExperiment:
 
     def fitting(self, ranks: int) -> str:
         """The grids of so many ranks that the algorithm runs on, in words."""
+        from quadrille.experiments.workloads.fitting_grids import fitting
+
         return fitting(self._algorithm, ranks)
 
     def remarks(self, schedule: Schedule) -> list[str]:

@@ -43,7 +43,7 @@ from quadrille.cli.options import (
 if TYPE_CHECKING:
     from quadrille.algorithms.formats.record import AskedGranularity
     from quadrille.algorithms.matmuls.matmul import Operand
-    from quadrille.cli.words.matmul import MatmulWords
+    from quadrille.cli.words.flags import MatmulWords
     from quadrille.experiments.output.destinations import Destinations
     from quadrille.experiments.workloads.run_options import RunOptions
 
@@ -281,7 +281,8 @@ def operands(
     dc: FileDC = "",
 ) -> None:
     """Write to files the operands that run generates from the same seed."""
-    from quadrille.cli.words.matmul import MatmulWords, parse_problem
+    from quadrille.cli.words.flags import MatmulWords
+    from quadrille.cli.words.matmul import parse_problem
     from quadrille.cli.words.numbers import one_of, whole_number
     from quadrille.experiments.measure.operand_files import write_operands
     from quadrille.runtime.operands.generator import Kind

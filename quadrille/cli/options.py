@@ -14,8 +14,8 @@ from quadrille.cli.commands import argument, flag, switch
 from quadrille.cli.experiment_files import take_file, take_record
 
 if TYPE_CHECKING:
+    from quadrille.cli.words.flags import MatmulWords
     from quadrille.cli.words.machines import MachineWords
-    from quadrille.cli.words.matmul import MatmulWords
 
 
 Sizes = Annotated[str, flag("--matmul", "M,K,N", "Sizes of the multiplication C (M x N) = A (M x K) B (K x N).")]
@@ -344,7 +344,7 @@ def typed(context: click.Context, given: Mapping[str, Any]) -> set[str]:
 
 def experiment_words(context: click.Context, given: Mapping[str, Any]) -> "MatmulWords":
     """The flags that name a multiplication or training steps; a dtype that was not typed is not known yet."""
-    from quadrille.cli.words.training import TrainingWords
+    from quadrille.cli.words.flags import TrainingWords
 
     known = {*TrainingWords.__dataclass_fields__} & {*given}
     chosen = {name: given[name] for name in known}

@@ -11,7 +11,8 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.record import load_record
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.tensors import ITEM_BYTES
-from quadrille.cli.words.training import TrainingWords, parse_training
+from quadrille.cli.words.flags import TrainingWords
+from quadrille.cli.words.training import parse_training
 from quadrille.experiments.measure.batch import Case, measure
 from quadrille.experiments.workloads.run_options import RunOptions
 from quadrille.runtime.carriers.gpu_awareness import GpuAwareness, gpu_awareness

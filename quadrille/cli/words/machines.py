@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from quadrille.cli.words.matmul import MatmulWords
-from quadrille.cli.words.training import TrainingWords
+from quadrille.cli.words.flags import MatmulWords, TrainingWords
 from quadrille.topologies.find_machine import is_file_name
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.machines.what_if import with_faults

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from quadrille.algorithms.errors import InputError, RunError
 from quadrille.algorithms.formats import files
 from quadrille.algorithms.matmuls.catalogue import find_algorithm
+from quadrille.cli.words.flags import MatmulWords, TrainingWords
 from quadrille.cli.words.gpus import following
 from quadrille.cli.words.machines import MachineWords
-from quadrille.cli.words.matmul import MatmulWords, parse_matmul
+from quadrille.cli.words.matmul import parse_matmul
 from quadrille.cli.words.sweep import predicted, sweep
 from quadrille.cli.words.sweep_points import KEYS, SweepWords, parse_varied, parse_vary, points
-from quadrille.cli.words.training import TrainingWords
 from quadrille.experiments.output.tables import print_tables
 from quadrille.experiments.predict.predict import prediction_of
 from quadrille.experiments.sweep import sweep as sweeping
