@@ -95,12 +95,12 @@ class LoopPeriod:
         self._least: Floats = np.zeros(0)
         self._most: Floats = np.zeros(0)
         self._seconds: Floats | None = None
-        self._turns = 0
+        self._iterations = 0
 
     def begin(self) -> None:
         """Begins an iteration."""
         self._last, self._own = self._own, []
-        self._turns += 1
+        self._iterations += 1
 
     def note(self, ends: Floats) -> None:
         """Notes when an op of the iteration ends on all ranks [3, ranks]."""
@@ -141,7 +141,7 @@ class LoopPeriod:
 
     def _slack(self) -> float:
         """Relative difference that advances may have."""
-        return max(SAME, *(slack for turns, slack in SLACKS if self._large and self._turns > turns), 0.0)
+        return max(SAME, *(slack for iterations, slack in SLACKS if self._large and self._iterations > iterations), 0.0)
 
 
 class LoopPeriods:

@@ -77,7 +77,7 @@ class ExposedTime:
                 continue
             for number, start, end in self.compute_ops:
                 repeats = min(times, int(float((open_ops.end - start).max()) / float(seconds.min())))
-                for shift in (seconds * turn for turn in range(1, repeats + 1) if number > last):
+                for shift in (seconds * iteration for iteration in range(1, repeats + 1) if number > last):
                     open_ops.exposed -= _common(open_ops.begin, open_ops.end, start + shift, end + shift)
 
     def shift(self, seconds: Floats, first: int) -> None:
@@ -253,8 +253,8 @@ class OpTotals:
         else:
             seconds_of_ranks = [(instance, _of(seconds, instance.ranks)) for instance in last_iteration]
             self.instances += [
-                instance.later(turn, by, per_iteration[instance.op.name])
-                for turn in range(1, times + 1)
+                instance.later(iteration, by, per_iteration[instance.op.name])
+                for iteration in range(1, times + 1)
                 for instance, by in seconds_of_ranks
             ]
 
