@@ -45,9 +45,9 @@ by
 def candidate_options(usual: MessageOptions, *, hosts: int, threads: bool) -> list[MessageOptions]:
     """The candidates, simpler ones first.
 
-    >>> [(options.chunk_bytes, options.progress) for options in deliveries(MessageOptions(), hosts=1, threads=True)]
+    >>> [(o.chunk_bytes, o.progress) for o in candidate_options(MessageOptions(), hosts=1, threads=True)]
     [(0, 'none'), (0, 'thread'), (65136, 'none'), (65136, 'thread')]
-    >>> [(options.chunk_bytes, options.progress) for options in deliveries(MessageOptions(), hosts=2, threads=True)[4:]]
+    >>> [(o.chunk_bytes, o.progress) for o in candidate_options(MessageOptions(), hosts=2, threads=True)[4:]]
     [(16384, 'thread'), (262144, 'thread')]
 
     Parameters

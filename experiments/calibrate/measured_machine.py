@@ -101,14 +101,14 @@ def _shared_bandwidth(rows: Sequence[MemoryRow]) -> float:
 def _topology(
     measured: CalibrationMeasurements,
     hosts: Sequence[world.ComputeHost],
-    given: TopologyOption | None,
+    option: TopologyOption | None,
     routing: Routing,
 ) -> Arguments:
     """The topology: one host, or the given topology (a star by default) with measured speeds where it names none."""
-    if len(hosts) == 1 and given is None:
+    if len(hosts) == 1 and option is None:
         return {"family": "host", "cores": hosts[0].cores}
-    given = given if given is not None else default_star(len(hosts))
-    return topology_section(measured.between, given, routing)
+    option = option if option is not None else default_star(len(hosts))
+    return topology_section(measured.between, option, routing)
 
 
 def _fit(device: Device, disturbed: int) -> Fit:

@@ -30,7 +30,7 @@ MOST_NAMED = 8
 
 
 def network_section(
-    found: NetworkMeasurements,
+    measurements: NetworkMeasurements,
     library: tuple[LibraryRow, ...],
     topology: Arguments,
     routing: Routing,
@@ -48,57 +48,57 @@ def network_section(
     filled : saturation of the links
     shared : whether the hosts share a machine, whose kernel limits their links
     """
-    rows = tuple(map(transfer_row, found.transfers))
+    rows = tuple(map(transfer_row, measurements.transfers))
     if not shared:
         return NetworkSection(payload_share=payload_share(1.0, filled, topology), transfer=rows, library=library)
-    level = found.link.bytes_per_second / rate_between(network_of(topology), routing, filled)
+    level = measurements.link.bytes_per_second / rate_between(network_of(topology), routing, filled)
     return NetworkSection(
         payload_share=payload_share(min(1.0, level), filled, topology),
         buffered_sends=True,
-        chunk_bytes=found.chunk_bytes,
-        core_seconds_per_byte=found.beside.core_seconds_per_byte,
-        late_seconds=found.beside.late_seconds,
-        following_seconds=found.beside.following_seconds,
-        taken_seconds=found.taken_seconds,
-        burst_bytes=bursts(found.link.burst_bytes, topology, routing) if found.link.burst_bytes else None,
+        chunk_bytes=measurements.chunk_bytes,
+        core_seconds_per_byte=measurements.beside.core_seconds_per_byte,
+        late_seconds=measurements.beside.late_seconds,
+        following_seconds=measurements.beside.following_seconds,
+        taken_seconds=measurements.taken_seconds,
+        burst_bytes=bursts(measurements.link.burst_bytes, topology, routing) if measurements.link.burst_bytes else None,
         transfer=rows,
         library=library,
     )
 
 
-def topology_section(measurements: NetworkMeasurements | None, given: TopologyOption, routing: Routing) -> Arguments:
+def topology_section(measurements: NetworkMeasurements | None, option: TopologyOption, routing: Routing) -> Arguments:
     """Family and arguments, with measured link speeds where none are named; a file by its name."""
     if measurements is None:
-        return _as_given(given)
-    section = _with_speeds(given, routing, measurements.link)
-    if BANDWIDTH in section.keys() - given[1].keys():  # the message may have gone by a link that is slower than others
+        return _as_given(option)
+    section = _with_speeds(option, routing, measurements.link)
+    if BANDWIDTH in section.keys() - option[1].keys():  # the message may have gone by a link that is slower than others
         net, filled = network_of(section), links_of(measurements, section, routing)
         slower = rate_between(net, routing, filled) / rate_between(net, routing)
         section[BANDWIDTH] = measurements.link.bytes_per_second / slower
     return section
 
 
-def _with_speeds(given: TopologyOption, routing: Routing, link: LinkSpeed) -> Arguments:
+def _with_speeds(option: TopologyOption, routing: Routing, link: LinkSpeed) -> Arguments:
     """Family and arguments with the speeds of one message where none are named; a file by its name."""
-    said = _as_given(given)
-    if given[0] == FILE:
+    said = _as_given(option)
+    if option[0] == FILE:
         return said
-    latency = link.latency / float(Routes(network_without_speeds(given), routing).between([0], [1]).shares.sum())
+    latency = link.latency / float(Routes(network_without_speeds(option), routing).between([0], [1]).shares.sum())
     speeds = {BANDWIDTH: link.bytes_per_second, "latency_seconds": latency}
-    named = {name.partition("_")[0] for name in given[1]}
+    named = {name.partition("_")[0] for name in option[1]}
     unnamed = {name: speed for name, speed in speeds.items() if name.partition("_")[0] not in named}
     return said | unnamed
 
 
-def _as_given(given: TopologyOption) -> Arguments:
+def _as_given(option: TopologyOption) -> Arguments:
     """Family and arguments as the user gave them; a file by its name."""
-    family, arguments = given
+    family, arguments = option
     return dict(arguments) if family == FILE else {"family": family, **arguments}
 
 
-def links_agree(given: TopologyOption, routing: Routing, link: LinkSpeed, flows: Sequence[FlowPoint]) -> bool:
+def links_agree(option: TopologyOption, routing: Routing, link: LinkSpeed, flows: Sequence[FlowPoint]) -> bool:
     """Whether the rounds showed no link slower or faster than most, relative to the declared rates."""
-    return _filled(link, flows, _with_speeds(given, routing, link), routing).agree
+    return _filled(link, flows, _with_speeds(option, routing, link), routing).agree
 
 
 def links_of(measurements: NetworkMeasurements | None, topology: Arguments, routing: Routing) -> LinkSaturation:

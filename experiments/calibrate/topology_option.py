@@ -70,9 +70,9 @@ def parse_routing_option(text: str, topology: TopologyOption | None, hosts: int)
     return routing
 
 
-def network_without_speeds(given: TopologyOption) -> Network:
+def network_without_speeds(option: TopologyOption) -> Network:
     """The network, with placeholders for missing speeds."""
-    family, arguments = given
+    family, arguments = option
     if family == FILE:
         return load_topology(str(arguments[FILE]))
     return build(family, with_stand_ins(family, arguments, {"bandwidth": 1.0, "latency": 0.0}))

@@ -9,16 +9,16 @@ from quadrille.algorithms.formats import record
 from quadrille.algorithms.formats.record import MachineName, OpRecord
 from quadrille.algorithms.schedule.ops import CollectiveKind
 from quadrille.algorithms.timelines.op_times import OpTimes
-from quadrille.topologies.machines.machine import Machine
 
 if TYPE_CHECKING:  # a rank imports no simulator
     from quadrille.experiments.workloads.experiment import Experiment
     from quadrille.simulator.simulate import Prediction
+    from quadrille.topologies.machines.machine import Machine
 
 NO_MESSAGES = OpVolume(0, 0, 0)
 
 
-def named(machine: Machine, placement_rule: str) -> MachineName:
+def named(machine: "Machine", placement_rule: str) -> MachineName:
     """What a record says of a machine."""
     return MachineName(machine.name, machine.sha256, machine.routing, machine.faults, placement_rule)
 

@@ -7,6 +7,8 @@ from quadrille.algorithms.formats.record import Messages, OpRecord, Record, Veri
 from quadrille.algorithms.units import format_bytes, format_seconds
 from quadrille.experiments.workloads.training_lines import training_lines, workload_words
 
+SMALL_SHARE = 0.005
+"""Shares of the total below this one are not told."""
 OPS_SHOWN = 32
 """Most ops in the table that is printed; a transformer has hundreds."""
 
@@ -29,7 +31,41 @@ def print_record(made: Record) -> None:
         for op in shown
     ]
     left = _left_out(made.ops, shown)
-    print("\n".join([_title(made), "", *_aligned([heads, *rows]), *left, "", *_closing_lines(made)]))
+    print("\n".join([_title(made), *verdict(made), "", *_aligned([heads, *rows]), *left, "", *_closing_lines(made)]))
+
+
+def verdict(record: Record) -> list[str]:
+    """The answer in one or two lines: the time, and the activity that takes most of it."""
+    total = f"total: {format_seconds(record.seconds)} ({_spread(record)})"
+    shares = _shares(record)
+    if not shares or not record.seconds:
+        return [total]
+    (most, share), *others = shares
+    words = "".join(f", {name} {100 * part:.3g} %" for name, part in others)
+    return [total, f"bound by {most} ({100 * share:.3g} %){words}"]
+
+
+def _shares(record: Record) -> list[tuple[str, float]]:
+    """The shares of the total that local work and exposed communication take on the mean rank, the largest first.
+
+    >>> from types import SimpleNamespace
+    >>> ops = (
+    ...     OpRecord(name="gather B", kind="all_gather", axis="z", seconds=3.0, exposed_seconds=3.0),
+    ...     OpRecord(name="multiply C", kind="gemm", seconds=1.0),
+    ... )
+    >>> _shares(SimpleNamespace(ops=ops, seconds=4.0))
+    [('communication over z', 0.75), ('products', 0.25)]
+    """
+    seconds: dict[str, float] = {}
+    for op in record.ops:
+        if op.axis:
+            name, spent = f"communication over {op.axis}", op.exposed_seconds
+        else:
+            name, spent = "products" if op.kind == "gemm" else "other local work", op.seconds
+        seconds[name] = seconds.get(name, 0.0) + spent
+    shares = [(name, spent / record.seconds) for name, spent in seconds.items() if record.seconds]
+    large = [(name, share) for name, share in shares if share >= SMALL_SHARE]
+    return sorted(large, key=lambda item: -item[1])
 
 
 def shown_ops(ops: Sequence[OpRecord]) -> list[OpRecord]:
@@ -92,7 +128,6 @@ def _spread(made: Record) -> str:
 
 def _closing_lines(made: Record) -> list[str]:
     lines = [
-        f"total: {format_seconds(made.seconds)} ({_spread(made)})",
         f"sent: at most {format_bytes(made.bytes_sent_per_rank_max)} by a rank, {format_bytes(made.bytes_sent_total)} "
         f"by all; kept: at most {format_bytes(made.peak_bytes_per_rank_max)} on a rank",
     ]
