@@ -12,17 +12,19 @@ to `own:ring`.
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Literal, TypeGuard, cast
+from typing import TYPE_CHECKING, Literal, TypeGuard, cast
 
 import numpy as np
 
 from quadrille.algorithms.collectives.lowered import Name
 from quadrille.algorithms.collectives.lowering import CHUNK_BYTES, SETS
-from quadrille.algorithms.collectives.nccl.tables import ALGORITHMS, Algorithm, Protocol
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import AXES, Axis, Grid
 from quadrille.algorithms.schedule.ops import Calls, Collective, CollectiveKind, Op
 from quadrille.algorithms.units import KIB, parse_bytes
+
+if TYPE_CHECKING:
+    from quadrille.algorithms.collectives.nccl.tables import Algorithm, Protocol
 
 Provider = Literal["own", "library", "nccl"]
 CHUNKED: tuple[Name, ...] = ("pipelined", "double_binary_tree")
@@ -53,8 +55,8 @@ class Choices:
     carriage: Provider = "own"
     set_name: str = "ring"
     chunk_bytes: int = CHUNK_BYTES
-    nccl_algorithm: Algorithm | None = None
-    nccl_protocol: Protocol | None = None
+    nccl_algorithm: "Algorithm | None" = None
+    nccl_protocol: "Protocol | None" = None
     per_node: tuple[tuple[Axis, int], ...] = ()
     auto: bool = False
     by_op: tuple[tuple[str, "Choices"], ...] = ()
@@ -193,11 +195,14 @@ def parse_choices(text: str) -> Choices:
         with suppress(InputError):  # a chunk that is no size
             return Choices("own", names[0], parse_bytes(names[1]) if names[1:] else CHUNK_BYTES)
     if word == "nccl" and len(names) <= len(("ALGORITHM", "PROTOCOL")):
+        from quadrille.algorithms.collectives.nccl.tables import ALGORITHMS
+
         algorithm, protocol = (*names, None, None)[:2]
         if (algorithm is None or algorithm in ALGORITHMS) and (
-            protocol is None or protocol in ALGORITHMS[cast(Algorithm, algorithm)]
+            protocol is None or protocol in ALGORITHMS[cast("Algorithm", algorithm)]
         ):
-            return Choices("nccl", nccl_algorithm=cast(Algorithm, algorithm), nccl_protocol=cast(Protocol, protocol))
+            held = cast("Algorithm", algorithm), cast("Protocol", protocol)
+            return Choices("nccl", nccl_algorithm=held[0], nccl_protocol=held[1])
     raise InputError(f"collectives {text!r}: accepted are own, library, auto, {_finer_words()}, {_nccl_words()}")
 
 
@@ -212,6 +217,8 @@ def _nccl_words() -> str:
     >>> _nccl_words()
     'nccl, nccl:ring|tree[:LL|LL128|Simple], nccl:nvls|nvls_tree|pat[:Simple]'
     """
+    from quadrille.algorithms.collectives.nccl.tables import ALGORITHMS
+
     by_protocols: dict[tuple[Protocol, ...], list[str]] = {}
     for algorithm, protocols in ALGORITHMS.items():
         by_protocols.setdefault(protocols, []).append(algorithm)

@@ -14,7 +14,7 @@ Source: Thakur, Rabenseifner, Gropp, "Optimization of collective communication o
 
 from typing import get_args
 
-from quadrille.algorithms.collectives import flat, hierarchies, trees
+from quadrille.algorithms.collectives import flat
 from quadrille.algorithms.collectives.lowered import Lowered, Name
 from quadrille.algorithms.schedule.ops import CollectiveKind
 
@@ -173,10 +173,8 @@ def lower(
     match algorithm:
         case "double_binary_tree":
             return _double_binary_tree(kind, members, root, 2 * chunks(members, size_bytes // 2, chunk_bytes))
-        case "hierarchical" if hierarchies.applies(members, per_node):
-            return _hierarchical(kind, members, per_node, root, size_bytes, chunk_bytes)
         case "hierarchical":
-            return _flat(kind, SETS["ring"][kind], members, root, chunks(members, size_bytes, chunk_bytes))
+            return _hierarchical(kind, members, per_node, root, size_bytes, chunk_bytes)
         case _:
             return _flat(kind, algorithm, members, root, chunks(members, size_bytes, chunk_bytes))
 
@@ -211,6 +209,8 @@ def _flat(kind: CollectiveKind, algorithm: Name, members: int, root: int, pieces
 
 
 def _double_binary_tree(kind: CollectiveKind, members: int, root: int, pieces: int) -> Lowered:
+    from quadrille.algorithms.collectives import trees
+
     match kind:
         case "all_reduce":
             return trees.all_reduce(members, pieces)
@@ -225,6 +225,10 @@ def _double_binary_tree(kind: CollectiveKind, members: int, root: int, pieces: i
 def _hierarchical(
     kind: CollectiveKind, members: int, per_node: int, root: int, size_bytes: int, chunk_bytes: int
 ) -> Lowered:
+    from quadrille.algorithms.collectives import hierarchies
+
+    if not hierarchies.applies(members, per_node):
+        return _flat(kind, SETS["ring"][kind], members, root, chunks(members, size_bytes, chunk_bytes))
     along_rails = chunks(members // per_node, size_bytes // per_node, chunk_bytes)
     match kind:
         case "all_gather":

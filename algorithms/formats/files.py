@@ -26,7 +26,6 @@ import msgspec
 
 from quadrille.algorithms.errors import InputError, RunError
 from quadrille.algorithms.formats.field_errors import explain
-from quadrille.algorithms.formats.toml_writer import toml_text
 
 T = TypeVar("T")
 STDOUT = "-"
@@ -55,6 +54,8 @@ def write_json(path: str | Path, value: object, schema: str, *, indent: int = 2)
 
 def write_toml(path: str | Path, value: object, schema: str) -> None:
     """Writes `value` as TOML under `schema`."""
+    from quadrille.algorithms.formats.toml_writer import toml_text
+
     write_text(path, toml_text(_checked(path, value, schema)))
 
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.matmuls import cannon, matmul_3d, matmul_4d, summa
 from quadrille.algorithms.matmuls.matmul import Matmul, Transposed
 from quadrille.algorithms.schedule.grid import AXES, Axis, Grid
 from quadrille.algorithms.schedule.schedule import Schedule
@@ -92,14 +91,59 @@ def find_algorithm(name: str) -> Algorithm:
     raise InputError(f"algorithm {name!r}: accepted are {', '.join(get_args(AlgorithmName))}")
 
 
+def _column(problem: Matmul, grid: Grid) -> Schedule:
+    from quadrille.algorithms.matmuls.matmul_4d import column
+
+    return column(problem, grid)
+
+
+def _row(problem: Matmul, grid: Grid) -> Schedule:
+    from quadrille.algorithms.matmuls.matmul_4d import row
+
+    return row(problem, grid)
+
+
+def _cannon(problem: Matmul, grid: Grid) -> Schedule:
+    from quadrille.algorithms.matmuls.cannon import cannon
+
+    return cannon(problem, grid)
+
+
+def _summa(problem: Matmul, grid: Grid) -> Schedule:
+    from quadrille.algorithms.matmuls.summa import summa
+
+    return summa(problem, grid)
+
+
+def _matmul_25d(problem: Matmul, grid: Grid) -> Schedule:
+    from quadrille.algorithms.matmuls.summa import matmul_25d
+
+    return matmul_25d(problem, grid)
+
+
+def _matmul_3d(problem: Matmul, grid: Grid) -> Schedule:
+    from quadrille.algorithms.matmuls.matmul_3d import matmul_3d
+
+    return matmul_3d(problem, grid)
+
+
+def _matmul_4d(problem: Matmul, grid: Grid) -> Schedule:
+    from quadrille.algorithms.matmuls.matmul_4d import matmul_4d
+
+    return matmul_4d(problem, grid)
+
+
+ALGORITHMS = (
+    Algorithm("1d-column", ("x",), _column),
+    Algorithm("1d-row", ("y",), _row),
+    Algorithm("cannon", ("z", "x"), _cannon, square=True, one_copy=True),
+    Algorithm("summa", ("z", "x"), _summa, one_copy=True, any_form=True, paneled=True),
+    Algorithm("2.5d", ("z", "x", "y"), _matmul_25d, square=True, paneled=True),
+    Algorithm("3d", ("z", "y", "x"), _matmul_3d, one_copy=True, any_form=True, gathers_twice=True),
+    Algorithm("4d", ("data", "z", "y", "x"), _matmul_4d, gathers_twice=True),
+)
+
+
 def algorithms() -> tuple[Algorithm, ...]:
-    """All matmul algorithms."""
-    return (
-        Algorithm("1d-column", ("x",), matmul_4d.column),
-        Algorithm("1d-row", ("y",), matmul_4d.row),
-        Algorithm("cannon", ("z", "x"), cannon.cannon, square=True, one_copy=True),
-        Algorithm("summa", ("z", "x"), summa.summa, one_copy=True, any_form=True, paneled=True),
-        Algorithm("2.5d", ("z", "x", "y"), summa.matmul_25d, square=True, paneled=True),
-        Algorithm("3d", ("z", "y", "x"), matmul_3d.matmul_3d, one_copy=True, any_form=True, gathers_twice=True),
-        Algorithm("4d", ("data", "z", "y", "x"), matmul_4d.matmul_4d, gathers_twice=True),
-    )
+    """All algorithms, each of which imports its builder when it builds."""
+    return ALGORITHMS

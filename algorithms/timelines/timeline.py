@@ -10,7 +10,6 @@ from msgspec import structs
 
 from quadrille.algorithms.provenance import Provenance
 from quadrille.algorithms.schedule.grid import Axis, Grid
-from quadrille.algorithms.timelines.critical_path import critical_path
 from quadrille.algorithms.timelines.op_times import OpTimes, exposed_seconds, op_times
 from quadrille.algorithms.timelines.spans import ALONE, UNPAIRED, RepeatedIterations, Span, with_arrivals, with_groups
 
@@ -137,6 +136,8 @@ class Timeline:
 
     def critical_path(self) -> tuple[Span, ...]:
         """The chain of spans that determines the end, first to last; run-length encoded iterations stay encoded."""
+        from quadrille.algorithms.timelines.critical_path import critical_path
+
         return critical_path(self.spans, self.repeated)
 
     def op_times(self) -> dict[str, OpTimes]:

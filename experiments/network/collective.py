@@ -15,7 +15,8 @@ from quadrille.experiments.predict.collectives_choice import OWN, comparable, di
 from quadrille.simulator.collectives.collective import CollectiveResult
 from quadrille.simulator.collectives.nccl.collective import nccl_collective
 from quadrille.simulator.collectives.programs import Ints
-from quadrille.simulator.machine.network import network_of, placed, routes_of
+from quadrille.simulator.machine.network import network_of, routes_of
+from quadrille.simulator.machine.placement import placed
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.network import Network
 from quadrille.topologies.routes.routing import Routes

@@ -106,7 +106,7 @@ class Yardstick:
         engine, placement = FlowEngine(simpy.Environment()), place_ranks(machine, ranks)
         wiring = ResourceDemands(machine, ranks, engine, placement=placement)
         self.hops = Hops(machine, ranks, placement, wiring, engine)
-        cores = wiring.cores_of(wiring.home(0))
+        cores = wiring.cores_of(wiring.place(0))
         neighbours = wiring.neighbours(0)
         wanted = threads or wiring.threads(0)
         self._compute = ComputeModel(machine, dtype, wanted, min(neighbours, cores))

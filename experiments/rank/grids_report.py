@@ -4,6 +4,7 @@ import msgspec
 
 from quadrille.algorithms.analysis.axonn import MODELLED, Form
 from quadrille.algorithms.formats.record import Granularity, Shards
+from quadrille.algorithms.formats.rows import Tabular
 from quadrille.algorithms.formats.workload import Workload
 from quadrille.algorithms.provenance import Provenance
 from quadrille.algorithms.schedule.grid import Grid
@@ -64,7 +65,7 @@ class SimulatedGrid(msgspec.Struct, frozen=True, kw_only=True):
     shards: Shards
 
 
-class RankAnswer(msgspec.Struct, frozen=True, kw_only=True):
+class RankAnswer(Tabular, msgspec.Struct, frozen=True, kw_only=True):
     """What `--json` writes; the file has the provenance too, stdout is the same in every run."""
 
     analytical: list[ModelledGrid]
@@ -82,6 +83,10 @@ class RankAnswer(msgspec.Struct, frozen=True, kw_only=True):
     causes: list[CauseFound]
     why: list[str]
     provenance: Provenance | None = None
+
+    def rows(self) -> list[dict[str, object]]:
+        """A row for each of those that were simulated, the fastest first."""
+        return [msgspec.to_builtins(one) for one in self.simulated]
 
 
 def answer_of(question: Question, found: Ranked, steps: list[TrainingStep]) -> RankAnswer:

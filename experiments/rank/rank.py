@@ -44,19 +44,36 @@ def rank(
     to = destinations or Destinations()
     to.check()
     crew = assemble()
-    if space is not None:
-        configured = rank_schemes(question, space, crew)
-        if crew.is_root:
-            remark_all(_remarks(question))
-            write_answer(
-                configured, to.json, command, lambda: print_schemes(configured, again(configured.simulated[0]))
-            )
-        return configured
-    answer = _rank_grids(question, crew)
+    answer = _answered(question, space, crew)
     if crew.is_root:
         remark_all(_remarks(question))
-        write_answer(answer, to.json, command, lambda: print_answer(answer, again(answer.simulated[0])))
+        write_answer(answer, to.json, command, lambda: _print(answer, again(answer.simulated[0])))
     return answer
+
+
+def ranking(question: Question, space: Space | None = None) -> RankAnswer | SchemesAnswer:
+    """The grids, or the configurations of schemes, ranked, the best of them simulated; nothing is printed.
+
+    Parameters
+    ----------
+    space : schemes, pipelines, ZeRO stages and microbatches that are tried; None for the grids of the 4D algorithm
+
+    Raises
+    ------
+    InputError : no grid that fits
+    """
+    return _answered(question, space, assemble())
+
+
+def _answered(question: Question, space: Space | None, crew: Crew) -> RankAnswer | SchemesAnswer:
+    return _rank_grids(question, crew) if space is None else rank_schemes(question, space, crew)
+
+
+def _print(answer: RankAnswer | SchemesAnswer, again: str) -> None:
+    if isinstance(answer, RankAnswer):
+        print_answer(answer, again)
+    else:
+        print_schemes(answer, again)
 
 
 def _rank_grids(question: Question, crew: Crew) -> RankAnswer:

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from quadrille.algorithms.formats.record import Granularity, Shards
+from quadrille.algorithms.formats.rows import Tabular
 from quadrille.algorithms.formats.workload import Workload
 from quadrille.algorithms.provenance import Provenance
 from quadrille.algorithms.schedule.grid import AXES
@@ -74,7 +75,7 @@ class Omitted(msgspec.Struct, frozen=True, kw_only=True):
     example: str
 
 
-class SchemesAnswer(msgspec.Struct, frozen=True, kw_only=True):
+class SchemesAnswer(Tabular, msgspec.Struct, frozen=True, kw_only=True):
     """What `--json` writes; the file has the provenance too, stdout is the same in every run."""
 
     analytical: list[ModelledConfiguration]
@@ -92,6 +93,10 @@ class SchemesAnswer(msgspec.Struct, frozen=True, kw_only=True):
     causes: list[CauseFound]
     why: list[str]
     provenance: Provenance | None = None
+
+    def rows(self) -> list[dict[str, object]]:
+        """A row for each of those that were simulated, the fastest first."""
+        return [msgspec.to_builtins(one) for one in self.simulated]
 
 
 def answer_of(question: Question, found: Found, steps: list[TrainingStep]) -> SchemesAnswer:

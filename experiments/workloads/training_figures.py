@@ -24,7 +24,6 @@ from quadrille.algorithms.training.adam import STEP
 from quadrille.algorithms.training.flops import flops_per_second_per_gpu
 from quadrille.algorithms.training.memory import largest_memory
 from quadrille.experiments.workloads.fullest_device import FullestDevice, fullest_device
-from quadrille.experiments.workloads.matmul import MatmulExperiment
 from quadrille.experiments.workloads.training import TrainingExperiment
 from quadrille.topologies.machines.machine import Machine
 
@@ -136,10 +135,8 @@ def exposed_by_axis(experiment: "Experiment", every: Sequence[OpSeconds]) -> dic
     }
 
 
-def figures_of(experiment: "Experiment", schedule: Schedule, spent: Spent) -> dict[str, Any]:
-    """Fields of the record that only training steps have; none of a multiplication."""
-    if isinstance(experiment, MatmulExperiment):
-        return {}
+def figures_of(experiment: TrainingExperiment, schedule: Schedule, spent: Spent) -> dict[str, Any]:
+    """Fields of the record that only training steps have."""
     each = iterations(experiment, schedule, spent.seconds, spent.ops).seconds
     found = rates(experiment, each, spent.machine) if each else None
     kept = {str(kind): size for kind, size in largest_memory(schedule, experiment.execution.choices).items()}

@@ -10,6 +10,7 @@ from quadrille.cli.networks import COLLECTIVE
 from quadrille.cli.options import (
     CARRIED_OUT,
     DESTINATIONS,
+    DETAIL,
     EXPERIMENT,
     FROM_FILE,
     FROM_RECORD,
@@ -43,8 +44,8 @@ from quadrille.cli.options import (
 if TYPE_CHECKING:
     from quadrille.algorithms.formats.record import AskedGranularity
     from quadrille.algorithms.matmuls.matmul import Operand
-    from quadrille.cli.words.matmul import MatmulWords
-    from quadrille.experiments.output.destinations import Destinations
+    from quadrille.cli.words.flags import MatmulWords
+    from quadrille.experiments.output.destinations import Destinations, Detail
     from quadrille.experiments.workloads.run_options import RunOptions
 
 
@@ -83,6 +84,7 @@ EXPERIMENT_AND_RUN = (
     SWITCHES,
     GRANULARITY,
     DESTINATIONS,
+    DETAIL,
 )
 """The flags of `run` and `simulate`: all words but the first are the same.
 
@@ -112,7 +114,21 @@ def destinations(given: dict[str, Any], words: "MatmulWords", ranks: int) -> "De
         raise InputError(f"--ranks {text}: says what --trace or --timeline shows; give one of them")
     shown = parse_ranks(text, ranks) if text else ()
     read = machine_words(given).files | files_read(words)
-    return Destinations(**paths, ranks=shown, read=read)
+    return Destinations(**paths, ranks=shown, read=read, detail=detail_of(given))
+
+
+def detail_of(given: dict[str, Any]) -> "Detail":
+    """How much the flags ask to print.
+
+    Raises
+    ------
+    InputError : both the least and the most
+    """
+    from quadrille.algorithms.errors import InputError
+
+    if given["quiet"] and given["verbose"]:
+        raise InputError("--quiet and --verbose: one of them is accepted")
+    return "verdict" if given["quiet"] else "all" if given["verbose"] else "table"
 
 
 @app.command(
@@ -281,7 +297,8 @@ def operands(
     dc: FileDC = "",
 ) -> None:
     """Write to files the operands that run generates from the same seed."""
-    from quadrille.cli.words.matmul import MatmulWords, parse_problem
+    from quadrille.cli.words.flags import MatmulWords
+    from quadrille.cli.words.matmul import parse_problem
     from quadrille.cli.words.numbers import one_of, whole_number
     from quadrille.experiments.measure.operand_files import write_operands
     from quadrille.runtime.operands.generator import Kind

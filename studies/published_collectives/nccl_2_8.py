@@ -14,8 +14,9 @@ nearest to it.
 
 from math import inf
 
-from quadrille.algorithms.collectives.nccl import Communicator, NcclPlan
+from quadrille.algorithms.collectives.nccl.communicator import Communicator
 from quadrille.algorithms.collectives.nccl.costs import halvings, low_latency_most, ring_steps
+from quadrille.algorithms.collectives.nccl.plan import NcclPlan
 from quadrille.algorithms.collectives.nccl.tables import (
     BUFFER_BYTES,
     BYTES_PER_THREAD,

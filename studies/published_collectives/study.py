@@ -11,7 +11,8 @@ from math import inf
 from pathlib import Path
 
 from quadrille.algorithms.collectives.choices import parse_choices
-from quadrille.algorithms.collectives.nccl import Communicator, NcclPlan
+from quadrille.algorithms.collectives.nccl.communicator import Communicator
+from quadrille.algorithms.collectives.nccl.plan import NcclPlan
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats import files
 from quadrille.algorithms.provenance import provenance

@@ -5,10 +5,14 @@ from math import inf
 
 import pytest
 
-from quadrille.algorithms.collectives.nccl import Communicator, choose, communicator, plan, predicted_seconds
-from quadrille.algorithms.collectives.nccl.communicator import channels_between, channels_inside
-from quadrille.algorithms.collectives.nccl.costs import SERVED, bandwidth, latency
-from quadrille.algorithms.collectives.nccl.plan import used_channels
+from quadrille.algorithms.collectives.nccl.communicator import (
+    Communicator,
+    channels_between,
+    channels_inside,
+    communicator,
+)
+from quadrille.algorithms.collectives.nccl.costs import SERVED, bandwidth, latency, predicted_seconds
+from quadrille.algorithms.collectives.nccl.plan import choose, plan, used_channels
 from quadrille.algorithms.collectives.nccl.tables import (
     ALGORITHMS,
     CORRECTED_SIZES,

@@ -11,13 +11,14 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.record import load_record
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.tensors import ITEM_BYTES
-from quadrille.cli.words.training import TrainingWords, parse_training
+from quadrille.cli.words.flags import TrainingWords
+from quadrille.cli.words.training import parse_training
 from quadrille.experiments.measure.batch import Case, measure
 from quadrille.experiments.workloads.run_options import RunOptions
-from quadrille.runtime.arrays.arrays import find_array_library
 from quadrille.runtime.carriers.gpu_awareness import GpuAwareness, gpu_awareness
 from quadrille.runtime.carriers.mpi_communicator import MpiCommunicator
 from quadrille.runtime.carriers.staging import StagedCommunicator, choose_staging
+from quadrille.runtime.execution.rank_environment import find_array_library
 from quadrille.runtime.host.devices import check_unshared, free_bytes
 from quadrille.runtime.launching.launch import launch
 from quadrille.runtime.measuring.device_benchmarks import DeviceBench, Tf32Library
@@ -174,7 +175,7 @@ from quadrille.algorithms.collectives.choices import parse_choices
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.matmuls.catalogue import matmul_schedule
 from quadrille.algorithms.matmuls.matmul import Matmul
-from quadrille.runtime.arrays.arrays import find_array_library
+from quadrille.runtime.execution.rank_environment import find_array_library
 from quadrille.runtime.host.devices import number_on_host
 from quadrille.runtime.execution.execute import execute
 from quadrille.runtime.carriers.mpi import MpiCarrier

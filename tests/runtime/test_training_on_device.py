@@ -7,7 +7,8 @@ from functools import partial
 import numpy as np
 import pytest
 
-from quadrille.cli.words.training import TrainingWords, parse_training
+from quadrille.cli.words.flags import TrainingWords
+from quadrille.cli.words.training import parse_training
 from quadrille.experiments.measure.batch import Case
 from quadrille.experiments.workloads.run_options import RunOptions
 from quadrille.runtime.arrays.cupy_library import CupyLibrary

@@ -12,10 +12,10 @@ from quadrille.algorithms.schedule.grid import AXES, parse_order
 from quadrille.algorithms.training.scheme import Scheme
 from quadrille.algorithms.training.schemes import SCHEMES, SEQUENCE_PARALLEL, find_scheme
 from quadrille.algorithms.training.zero import STAGES
+from quadrille.cli.words.flags import AUTO, TrainingWords
 from quadrille.cli.words.machines import MachineWords, chosen_machine
-from quadrille.cli.words.matmul import AUTO
 from quadrille.cli.words.numbers import one_of, whole_number
-from quadrille.cli.words.training import TrainingWords, parse_training
+from quadrille.cli.words.training import parse_training
 from quadrille.experiments.rank.candidates import Limits
 from quadrille.experiments.rank.configurations import Space
 from quadrille.experiments.rank.grids_report import SimulatedGrid

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from quadrille.algorithms.collectives.nccl import Communicator, NcclPlan, communicator
+from quadrille.algorithms.collectives.nccl.communicator import Communicator, communicator
+from quadrille.algorithms.collectives.nccl.plan import NcclPlan
 from quadrille.algorithms.collectives.nccl.tables import NVLINK, Generation
 from quadrille.algorithms.schedule.ops import CollectiveKind
 from quadrille.simulator.collectives.collective import CollectiveResult, SimulationOptions

@@ -41,9 +41,9 @@ def links_walked(made, source, target):
     there = {
         end.hardware: other
         for cable in made.cables
-        for end, other in ((cable.one, cable.other), (cable.other, cable.one))
+        for end, other in ((cable.near, cable.far), (cable.far, cable.near))
     }
-    ports = {(end.place, end.interface): end for cable in made.cables for end in (cable.one, cable.other)}
+    ports = {(end.place, end.interface): end for cable in made.cables for end in (cable.near, cable.far)}
     place, taken = source, []
     while place != target:
         found = [
@@ -93,7 +93,7 @@ def test_packets_take_the_links_that_the_simulator_takes(text, routing):
 def test_every_host_has_one_interface_and_every_link_its_rate(text):
     net = network(text)
     made = wiring(net)
-    ends = [end for cable in made.cables for end in (cable.one, cable.other)]
+    ends = [end for cable in made.cables for end in (cable.near, cable.far)]
     for host in made.hosts:
         assert [end.interface for end in ends if end.place == host] == [HOST_INTERFACE]
     assert sorted(end.rate for end in ends if end.rate) == sorted(net.bandwidths.tolist())
@@ -104,7 +104,7 @@ def test_every_host_has_one_interface_and_every_link_its_rate(text):
 def test_each_direction_has_the_rate_of_its_link():
     net = network("star:hosts=2")
     uneven = net.with_bandwidths(np.array([1e6, 2e6, 3e6, 4e6]))
-    rates = {(c.one.place, c.one.rate, c.other.place, c.other.rate) for c in wiring(uneven).cables}
+    rates = {(c.near.place, c.near.rate, c.far.place, c.far.rate) for c in wiring(uneven).cables}
     by_link = {
         (name.split(">")[0], rate) for name, rate in zip(uneven.link_names(range(4)), [1e6, 2e6, 3e6, 4e6], strict=True)
     }

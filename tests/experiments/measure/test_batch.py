@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.record import load_record
 from quadrille.cli.main import app
-from quadrille.cli.words.matmul import MatmulWords, parse_matmul
+from quadrille.cli.words.flags import MatmulWords
+from quadrille.cli.words.matmul import parse_matmul
 from quadrille.cli.words.runs import RunWords, parse_run
 from quadrille.experiments.measure.batch import Case, measure
 from quadrille.experiments.workloads.run_options import RunOptions

@@ -19,7 +19,8 @@ from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.ops import Collective
 from quadrille.algorithms.schedule.program import ops
 from quadrille.algorithms.schedule.schedule import all_ops
-from quadrille.cli.words.matmul import MatmulWords, parse_matmul
+from quadrille.cli.words.flags import MatmulWords
+from quadrille.cli.words.matmul import parse_matmul
 from quadrille.experiments.predict.collectives_choice import chosen_collectives, only, questions
 from quadrille.experiments.predict.predict import prediction_of
 from quadrille.runtime.carriers.in_process import InProcess

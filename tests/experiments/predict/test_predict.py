@@ -7,7 +7,8 @@ import pytest
 
 from quadrille.algorithms.formats.record import load_record
 from quadrille.algorithms.formats.timeline_files import load_timeline
-from quadrille.cli.words.matmul import MatmulWords, parse_matmul
+from quadrille.cli.words.flags import MatmulWords
+from quadrille.cli.words.matmul import parse_matmul
 from quadrille.experiments.predict.predict import prediction_of
 from quadrille.experiments.records.record_table import print_record
 from quadrille.experiments.workloads.fullest_device import fullest_device

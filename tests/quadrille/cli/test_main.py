@@ -11,10 +11,10 @@ from quadrille.cli import main as command_line
 from quadrille.cli.app import app
 from quadrille.cli.hosts import LAUNCHABLE, take_ranks
 from quadrille.cli.main import main
-from quadrille.cli.words.matmul import MatmulWords
+from quadrille.cli.words.flags import MatmulWords
 from quadrille.cli.words.runs import RunWords
+from quadrille.runtime.host.console import INTERRUPTED
 from quadrille.runtime.launching import launch
-from quadrille.runtime.launching.interruption import INTERRUPTED
 from tests.support.quadrille import ROOT, called
 
 COMMANDS = ["launch", "run", "simulate", "schedule", "compare", "calibrate", "machines", "operands", "bench", "study"]

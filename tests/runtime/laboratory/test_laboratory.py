@@ -15,7 +15,8 @@ import pytest
 
 from quadrille.algorithms.errors import InputError, RunError
 from quadrille.algorithms.formats.record import load_record
-from quadrille.cli.words.matmul import MatmulWords, parse_matmul
+from quadrille.cli.words.flags import MatmulWords
+from quadrille.cli.words.matmul import parse_matmul
 from quadrille.experiments.laboratory.command import laboratory_of
 from quadrille.experiments.laboratory.ranks import launch_in
 from quadrille.experiments.laboratory.topology_plan import scaled, wiring

@@ -11,11 +11,11 @@ import pytest
 
 from quadrille.algorithms.errors import InputError, QuadrilleError, RunError
 from quadrille.runtime.host import processes, world
+from quadrille.runtime.host.console import INTERRUPTED
 from quadrille.runtime.launching import environment as surroundings
 from quadrille.runtime.launching import launch_folder
 from quadrille.runtime.launching.environment import rank_variables
 from quadrille.runtime.launching.exit_status import explained
-from quadrille.runtime.launching.interruption import INTERRUPTED
 from quadrille.runtime.launching.launch import MOST_RANKS_A_CORE, launch
 from quadrille.runtime.launching.launch_folder import processes_of_launch
 from quadrille.runtime.launching.launcher_output import Failure, LauncherOutput

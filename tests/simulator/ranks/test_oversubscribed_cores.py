@@ -12,8 +12,7 @@ from quadrille.algorithms.schedule.parts import Part
 from quadrille.algorithms.schedule.schedule import Role, Schedule, declare
 from quadrille.algorithms.schedule.tensors import Tensor
 from quadrille.experiments.workloads.fullest_device import fullest_device
-from quadrille.simulator.machine.network import spread_evenly
-from quadrille.simulator.machine.placement import place_ranks
+from quadrille.simulator.machine.placement import place_ranks, spread_evenly
 from quadrille.simulator.simulate import Shortcuts, simulate
 from quadrille.topologies.machines.machine import Machine, Network, load_machine, save_machine
 from tests.support.toy_laboratories import laboratory

@@ -9,7 +9,8 @@ from quadrille.algorithms.formats.record import load_record
 from quadrille.algorithms.schedule.ops import Gemm, Kernel
 from quadrille.algorithms.schedule.schedule import all_ops
 from quadrille.algorithms.training.memory import largest_memory
-from quadrille.cli.words.training import TrainingWords, parse_training
+from quadrille.cli.words.flags import TrainingWords
+from quadrille.cli.words.training import parse_training
 from quadrille.experiments.workloads.training_lines import workload_flags
 from tests.support.quadrille import HOST, called
 
@@ -241,8 +242,9 @@ def test_a_prediction_says_its_peak_its_critical_path_and_what_does_not_fit(caps
     out = called(capsys, *words).out
     record = json.loads(called(capsys, *words, "--json", "-").out)
     of_model = 100 * record["model_flops_per_second_per_gpu"] / 312e12
-    shares = f"{record['percent_of_peak']:.3g} % of peak, {of_model:.3g} % by the model's flop"
-    assert f"{shares} (312 TFLOP/s in bfloat16)" in out
+    assert f"MFU {of_model:.3g} % (" in out
+    assert f"HFU {record['percent_of_peak']:.3g} % (" in out
+    assert "of 312 TFLOP/s in bfloat16; " in out
     assert "DOES NOT FIT: a device of perlmutter has less memory than" in out
     (line,) = [line for line in out.splitlines() if line.startswith("critical path: ")]
     by_op = {}

@@ -9,8 +9,9 @@ import pytest
 
 from quadrille.algorithms.formats.record import load_record
 from quadrille.cli.words.experiment import experiment_of
+from quadrille.cli.words.flags import TrainingWords
 from quadrille.cli.words.machines import MachineWords, with_default_dtype
-from quadrille.cli.words.training import TrainingWords, parse_training
+from quadrille.cli.words.training import parse_training
 from quadrille.experiments.measure.batch import Case, measure
 from quadrille.experiments.workloads.run_options import RunOptions
 from tests.support.quadrille import HOST, called
@@ -107,7 +108,15 @@ def test_simulate_prints_rates_memory_and_what_does_not_fit(capsys):
     words = ["simulate", "--gpt", "5b", "--batch", "16", "--grid", "x=4", "--machine", "perlmutter"]
     ended = called(capsys, *words)
     assert ended.status == 0
-    for line in ("% of peak", "exposed communication of all steps: x ", "memory of a rank: ", "DOES NOT FIT"):
+    for line in (
+        "MFU ",
+        "HFU ",
+        " tokens/s, ",
+        "% of the work is recomputation",
+        "exposed communication of all steps: x ",
+        "memory of a rank: ",
+        "DOES NOT FIT",
+    ):
         assert line in ended.out, ended.out
     assert "bfloat16" in ended.out and "more, " in ended.out and "it would not fit" in ended.err
     fitting = called(capsys, *words, "--json", "-", "--zero", "1", "--grid", "data=4,x=4", "--recompute", "full")

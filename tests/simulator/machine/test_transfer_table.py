@@ -1,7 +1,7 @@
 """Which measured transfers a transfer is predicted by."""
 
 from quadrille.algorithms.formats.measured_rows import TransferRow
-from quadrille.simulator.machine.transfer_seconds import rows_of
+from quadrille.simulator.machine.seconds_by_size import rows_for
 
 
 def row(pattern, ranks, seconds):
@@ -12,7 +12,7 @@ ROWS = [row("shift", 2, 1.0), row("one_way", 2, 2.0), row("shift", 4, 3.0), row(
 
 
 def taken(pattern, ranks, rows=ROWS):
-    measured, among = rows_of(rows, pattern, ranks, most=4)
+    measured, among = rows_for(rows, pattern, ranks, most=4)
     return measured.seconds(1 << 20), among
 
 
@@ -30,4 +30,4 @@ def test_two_that_exchange_do_what_two_that_shift_do_unless_that_was_measured_to
 def test_else_the_pattern_most_like_it_on_the_nearest_number_of_ranks():
     assert taken("exchange", 3) == (4.0, 4)
     assert taken("one_way", 4, ROWS[2:]) == (3.0, 4)
-    assert rows_of([], "shift", 2, 4) is None
+    assert rows_for([], "shift", 2, 4) is None

@@ -18,12 +18,12 @@ from quadrille.algorithms.schedule.tensors import Tensor
 from quadrille.runtime.carriers.message_options import CHUNK_BYTES
 from quadrille.runtime.carriers.pipelined_steps import CHUNKS_BEFORE_READY
 from quadrille.runtime.measuring.overlap_interference import overlapped_gather
-from quadrille.simulator.ranks.eager_chunks import CHUNKS_AHEAD
+from quadrille.simulator.ranks import eager_protocol
 from quadrille.simulator.simulate import Shortcuts, simulate
 from tests.support.toy_laboratories import LEAF_SPINE, laboratory
 
 SIZE, RATE, LATENCY, TAKEN, LATE = 4 * 10**5, 25e6, 2e-5, 7e-4, 3e-3
-AHEAD_BYTES = CHUNKS_AHEAD * CHUNK_BYTES
+AHEAD_BYTES = eager_protocol.CHUNKS_BEFORE_READY * CHUNK_BYTES
 
 
 def machine(
@@ -215,7 +215,7 @@ def test_down_a_chain_every_link_that_was_idle_adds_its_latency_only():
 
 
 def test_as_much_goes_ahead_as_the_runtime_lets_go():
-    assert CHUNKS_BEFORE_READY == CHUNKS_AHEAD
+    assert CHUNKS_BEFORE_READY == eager_protocol.CHUNKS_BEFORE_READY
 
 
 def test_of_a_message_in_larger_chunks_more_goes_ahead():

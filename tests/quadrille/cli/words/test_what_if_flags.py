@@ -7,8 +7,9 @@ import pytest
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.timeline_files import load_timeline
 from quadrille.algorithms.schedule.grid import Grid
+from quadrille.cli.words.flags import MatmulWords
 from quadrille.cli.words.machines import MachineWords, chosen_machine
-from quadrille.cli.words.matmul import MatmulWords, parse_matmul
+from quadrille.cli.words.matmul import parse_matmul
 from quadrille.cli.words.runs import parse_ranks
 from quadrille.experiments.predict.predict import prediction_of
 from quadrille.experiments.workloads.fullest_device import fullest_device

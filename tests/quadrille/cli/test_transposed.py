@@ -10,12 +10,12 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.record import load_record
 from quadrille.algorithms.formats.workload import Matmul as Sizes
 from quadrille.cli.studies import SCALED
-from quadrille.cli.words.experiment import OF_TRAINING, experiment_of, own_words
+from quadrille.cli.words.experiment import experiment_of
+from quadrille.cli.words.flags import OF_TRAINING, MatmulWords, TrainingWords, own_words
 from quadrille.cli.words.machines import MachineWords
-from quadrille.cli.words.matmul import MatmulWords, parse_matmul
+from quadrille.cli.words.matmul import parse_matmul
 from quadrille.cli.words.sweep import sweep
 from quadrille.cli.words.sweep_points import SweepWords
-from quadrille.cli.words.training import TrainingWords
 from quadrille.experiments.explain.explanation import predicting
 from quadrille.experiments.workloads.training_lines import workload_words
 from quadrille.studies.scaling.question import asked
