@@ -61,7 +61,7 @@ from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.program import walk
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.schedule.tensors import DType
-from quadrille.experiments.predict.hops import Hops
+from quadrille.experiments.predict.hops import HopCosts
 from quadrille.simulator.engine.engine import FlowEngine
 from quadrille.simulator.machine.compute_model import ComputeModel
 from quadrille.simulator.machine.placement import place_ranks
@@ -105,7 +105,7 @@ class Yardstick:
         self._rings = rings or {}
         engine, placement = FlowEngine(simpy.Environment()), place_ranks(machine, ranks)
         wiring = ResourceDemands(machine, ranks, engine, placement=placement)
-        self.hops = Hops(machine, ranks, placement, wiring, engine)
+        self.hops = HopCosts(machine, ranks, placement, wiring, engine)
         cores = wiring.cores_of(wiring.place(0))
         neighbours = wiring.neighbours(0)
         wanted = threads or wiring.threads(0)

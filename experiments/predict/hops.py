@@ -38,7 +38,7 @@ Hop = tuple[int, int]
 """A sending and a receiving rank."""
 
 
-class Hops:
+class HopCosts:
     """The slowest hop of a step between the ranks of a machine; it remembers what was asked before."""
 
     def __init__(

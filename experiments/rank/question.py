@@ -15,7 +15,7 @@ from quadrille.topologies.machines.machine import Machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class RankQuestion:
     """A model to be trained on so many GPUs of a machine, and what is asked of its grids.
 
     Parameters

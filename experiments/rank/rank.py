@@ -12,7 +12,7 @@ from quadrille.experiments.rank.analytical import ranked
 from quadrille.experiments.rank.answer import write_answer
 from quadrille.experiments.rank.configurations import Space
 from quadrille.experiments.rank.grids_report import RankAnswer, SimulatedGrid, answer_of, print_answer
-from quadrille.experiments.rank.question import Question
+from quadrille.experiments.rank.question import RankQuestion
 from quadrille.experiments.rank.schemes import rank_schemes
 from quadrille.experiments.rank.schemes_report import SchemesAnswer, SimulatedConfiguration
 from quadrille.experiments.rank.schemes_report import print_answer as print_schemes
@@ -22,7 +22,7 @@ from quadrille.runtime.host.console import remark_all
 
 
 def rank(
-    question: Question,
+    question: RankQuestion,
     space: Space | None = None,
     *,
     destinations: Destinations | None = None,
@@ -51,7 +51,7 @@ def rank(
     return answer
 
 
-def ranking(question: Question, space: Space | None = None) -> RankAnswer | SchemesAnswer:
+def ranking(question: RankQuestion, space: Space | None = None) -> RankAnswer | SchemesAnswer:
     """The grids, or the configurations of schemes, ranked, the best of them simulated; nothing is printed.
 
     Parameters
@@ -65,7 +65,7 @@ def ranking(question: Question, space: Space | None = None) -> RankAnswer | Sche
     return _answered(question, space, assemble())
 
 
-def _answered(question: Question, space: Space | None, crew: Crew) -> RankAnswer | SchemesAnswer:
+def _answered(question: RankQuestion, space: Space | None, crew: Crew) -> RankAnswer | SchemesAnswer:
     return _rank_grids(question, crew) if space is None else rank_schemes(question, space, crew)
 
 
@@ -76,7 +76,7 @@ def _print(answer: RankAnswer | SchemesAnswer, again: str) -> None:
         print_schemes(answer, again)
 
 
-def _rank_grids(question: Question, crew: Crew) -> RankAnswer:
+def _rank_grids(question: RankQuestion, crew: Crew) -> RankAnswer:
     """All grids by the analytical model, and the best of them simulated."""
     found = ranked(question, crew)
     grids = [found.candidates.grid(place) for place in range(min(question.top, len(found)))]
@@ -87,7 +87,7 @@ def _rank_grids(question: Question, crew: Crew) -> RankAnswer:
     return answer_of(question, found, crew.share(simulated, range(len(grids)), "grids simulated"))
 
 
-def _remarks(question: Question) -> list[str]:
+def _remarks(question: RankQuestion) -> list[str]:
     """What a user should know beside the answer."""
     machine, dtype = question.machine, question.training.dtype
     differences, found = question.shape.differences, []

@@ -165,6 +165,7 @@ def simulate(context: click.Context, **given: Any) -> None:
     with gc_paused():
         from quadrille.cli.words.experiment import experiment_of
         from quadrille.cli.words.machines import chosen_machine, with_default_dtype
+        from quadrille.experiments.output.destinations import check_apart
         from quadrille.experiments.predict.predict import predict
         from quadrille.simulator.simulate import Shortcuts
 
@@ -174,6 +175,8 @@ def simulate(context: click.Context, **given: Any) -> None:
         experiment = experiment_of(words)
         options = run_options(given)
         written = destinations(given, words, experiment.grid.size)
+        experiment.check_run(options)
+        check_apart(options.written, written.read)
         machine = chosen_machine(on, experiment.grid.size)
         off = {name.removeprefix("no_") for name, is_off in taken(given, SWITCHES).items() if is_off}
         predict(

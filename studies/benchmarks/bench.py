@@ -29,7 +29,7 @@ from quadrille.algorithms.matmuls.catalogue import algorithms
 from quadrille.algorithms.matmuls.matmul import Matmul, Passes
 from quadrille.algorithms.provenance import ROOT, Provenance, provenance
 from quadrille.algorithms.schedule.tensors import DType
-from quadrille.experiments.measure.batch import Case, measure
+from quadrille.experiments.measure.batch import RunCase, measure
 from quadrille.experiments.output.tables import Row, percent, print_tables, table
 from quadrille.experiments.predict.predict import prediction_of
 from quadrille.experiments.workloads.fitting_grids import fitting_grids
@@ -208,7 +208,7 @@ def _pairs(
     ranks: int, experiments: Sequence[MatmulExperiment], machine: Machine, folder: Path, options: RunOptions
 ) -> list[Pair]:
     folder.mkdir()
-    cases = [Case(one, str(folder / f"{number}.json"), options) for number, one in enumerate(experiments)]
+    cases = [RunCase(one, str(folder / f"{number}.json"), options) for number, one in enumerate(experiments)]
     measure(ranks, cases)
     return [Pair(prediction_of(case.experiment, machine)[0], load_record(case.record)) for case in cases]
 

@@ -19,7 +19,7 @@ from quadrille.algorithms.provenance import provenance
 from quadrille.algorithms.schedule.ops import CollectiveKind
 from quadrille.experiments.network.bandwidths import bus_factor
 from quadrille.experiments.network.collective import predict_collective
-from quadrille.experiments.network.question import Question
+from quadrille.experiments.network.question import CollectiveQuestion
 from quadrille.experiments.output.destinations import Destinations
 from quadrille.experiments.output.tables import percent
 from quadrille.runtime.host.console import run_as_program
@@ -235,7 +235,7 @@ def _planned(held: str, name: str) -> Callable[[CollectiveKind, float, Communica
 def _predicted(
     name: str, kind: CollectiveKind, size: int, gpus: int, held: str, settings: NcclSettings
 ) -> tuple[float, str]:
-    question = Question(
+    question = CollectiveQuestion(
         kind=kind,
         bytes=size,
         gpus=gpus,

@@ -63,10 +63,10 @@ def test_a_schedule_is_executed_in_one_process():
 
 
 def test_a_collective_takes_longer_the_larger_it_is():
-    from quadrille.experiments.network.question import Question
+    from quadrille.experiments.network.question import CollectiveQuestion
 
     small, large = (
-        quadrille.collective(Question(kind="all_reduce", bytes=size, gpus=4, group=4), MACHINE).seconds
+        quadrille.collective(CollectiveQuestion(kind="all_reduce", bytes=size, gpus=4, group=4), MACHINE).seconds
         for size in (1 << 20, 1 << 24)
     )
     assert small < large
