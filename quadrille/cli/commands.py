@@ -191,6 +191,13 @@ class Group(click.Group):
         listed = [name for names in self.panels.values() for name in names if name in self.commands]
         return listed + [name for name in self.commands if name not in listed]
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """The status of the command; an interruption is an abort, for which click prints no empty line."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise click.Abort from None
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
