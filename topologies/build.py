@@ -9,7 +9,7 @@ from pathlib import Path
 from quadrille.algorithms.errors import InputError
 from quadrille.topologies.cluster import gpu_cluster
 from quadrille.topologies.families.every import EVERY
-from quadrille.topologies.families.lists import word_of
+from quadrille.topologies.families.lists import as_word
 from quadrille.topologies.machines.named import MACHINES
 from quadrille.topologies.network import Argument, Network
 
@@ -171,7 +171,7 @@ def _checked(family: str, parameter: Parameter, value: Given) -> Argument:
     """
     wanted = str(parameter.annotation)
     if isinstance(value, list | tuple) and value and "Sequence[" in wanted and all(map(_is_number, value)):
-        return word_of(value)
+        return as_word(value)
     number = _is_number(value)
     fits = (
         ("bool" in wanted and isinstance(value, bool))

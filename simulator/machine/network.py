@@ -66,7 +66,7 @@ def speeds_of(machine: Machine, net: Network) -> Floats:
     ------
     InputError : a slow node that is no compute place
     """
-    speeds = np.ones(net.place_count)
+    speeds = np.ones(net.endpoint_count)
     for name, share in (machine.faults.slow if machine.faults is not None else {}).items():
         speeds[place_number(net, name, "--slow")] = share
     return speeds
@@ -107,7 +107,7 @@ def place_number(net: Network, name: str, who: str) -> int:
     ------
     InputError : no such place
     """
-    kind, count = net.places
+    kind, count = net.endpoints
     word, _, text = name.partition(":")
     if word == kind and text.isascii() and text.isdigit() and str(int(text)) == text and int(text) < count:
         return int(text)
@@ -116,11 +116,11 @@ def place_number(net: Network, name: str, who: str) -> int:
 
 def cores_of_places(machine: Machine, net: Network) -> Ints:
     """Cores of every place; a GPU counts as one."""
-    if net.places[0] == "gpu":
+    if net.endpoints[0] == "gpu":
         cores = np.array([1])
     else:
         cores = np.array([machine.host.cores]) if machine.host is not None else np.asarray(net.cores)
-    return np.broadcast_to(cores, (net.place_count,))
+    return np.broadcast_to(cores, (net.endpoint_count,))
 
 
 def homes(machine: Machine, net: Network, ranks: int, rule: str = "packed", grid: Grid | None = None) -> Ints:
@@ -136,14 +136,14 @@ def homes(machine: Machine, net: Network, ranks: int, rule: str = "packed", grid
     """
     said = machine.host.ranks if machine.host is not None else None
     if machine.host is not None and machine.host.shared_by_hosts and rule == "packed":
-        return spread_evenly(ranks, net.place_count)
-    if net.places[0] != "gpu":
+        return spread_evenly(ranks, net.endpoint_count)
+    if net.endpoints[0] != "gpu":
         on_each = said or int(cores_of_places(machine, net)[0])
-        return placed(net, ranks, max(on_each, -(-ranks // net.place_count)), rule, grid)
+        return placed(net, ranks, max(on_each, -(-ranks // net.endpoint_count)), rule, grid)
     on_each = said or 1
-    if ranks > net.place_count * on_each:
+    if ranks > net.endpoint_count * on_each:
         most = "one rank" if on_each == 1 else f"{on_each} ranks"
-        raise InputError(f"{ranks} ranks: {machine.name} has {net.place_count} GPUs; at most {most} a GPU")
+        raise InputError(f"{ranks} ranks: {machine.name} has {net.endpoint_count} GPUs; at most {most} a GPU")
     return placed(net, ranks, on_each, rule, grid)
 
 
@@ -171,16 +171,16 @@ def placed(net: Network, ranks: int, per_place: int, rule: str = "packed", grid:
     ------
     InputError : more ranks than places, a rule or file that does not fit
     """
-    if ranks > net.place_count * per_place:
+    if ranks > net.endpoint_count * per_place:
         each = "one rank" if per_place == 1 else f"{per_place} ranks"
-        kind = {"gpu": "GPUs", "host": "hosts"}.get(net.places[0], net.places[0])
-        raise InputError(f"{ranks} ranks: {net.name} has {net.place_count} {kind}; at most {each} on each")
+        kind = {"gpu": "GPUs", "host": "hosts"}.get(net.endpoints[0], net.endpoints[0])
+        raise InputError(f"{ranks} ranks: {net.name} has {net.endpoint_count} {kind}; at most {each} on each")
     slots = np.arange(ranks)
     if rule == "packed":
         return slots // per_place
     if rule == "scattered":
         per_node = net.per_node * per_place
-        used = np.arange(min(-(-ranks // per_node) * per_node, net.place_count * per_place))
+        used = np.arange(min(-(-ranks // per_node) * per_node, net.endpoint_count * per_place))
         return used[np.argsort(used % per_node, kind="stable")][:ranks] // per_place
     if rule.startswith("axes:"):
         return _by_axes(rule, ranks, grid) // per_place
@@ -228,6 +228,7 @@ def _from_file(path: str, net: Network, ranks: int, per_place: int) -> Ints:
     if counts.max() > per_place:
         crowded = int(counts.argmax())
         raise InputError(
-            f"placement {path}: {net.places[0]}:{crowded} is given to {counts[crowded]} ranks; at most {per_place} each"
+            f"placement {path}: {net.endpoints[0]}:{crowded} is given to {counts[crowded]} ranks; "
+            f"at most {per_place} each"
         )
     return found

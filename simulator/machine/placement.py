@@ -28,7 +28,7 @@ class RankPlacement:
     @cached_property
     def _ranks_at(self) -> Ints:
         """How many ranks live at each place."""
-        return np.bincount(self.of_rank, minlength=self.net.place_count)
+        return np.bincount(self.of_rank, minlength=self.net.endpoint_count)
 
     @cached_property
     def _speeds(self) -> Floats:
@@ -49,7 +49,7 @@ class RankPlacement:
     def hosts_share_cores(self) -> bool:
         """Whether all places are hosts on one machine, whose cores and memory they share."""
         host = self.machine.host
-        return host is not None and host.shared_by_hosts and self.net.places[0] != "gpu"
+        return host is not None and host.shared_by_hosts and self.net.endpoints[0] != "gpu"
 
     @property
     def pinned_evenly(self) -> bool:

@@ -87,7 +87,7 @@ class TransferTable:
 
     def across(self, pattern: str) -> TransferSeconds:
         """Between places; nothing but the route bounds it where nothing was measured."""
-        places = self._homes.used_places, self._homes.net.place_count
+        places = self._homes.used_places, self._homes.net.endpoint_count
         key = ("network", pattern, *places)
         if key not in self._found:
             network = self._machine.network

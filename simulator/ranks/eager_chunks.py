@@ -23,7 +23,7 @@ CHUNKS_AHEAD = 8
 """What of an op goes to a receiver before it is there: as many as the runtime lets go (`pipelined_steps.py`)."""
 PIECES_AHEAD = 2
 """Of a message that is not passed on, what goes ahead is so many pieces or more: of larger ones less would fit."""
-MOST_PIECES = 256
+MAX_COMPONENTS = 256
 """Of such a message; of one that is longer than all these, somewhat more goes ahead here than there."""
 NOTHING = PlanStep(None, None, 0.0, 0, "one_way")
 
@@ -68,7 +68,7 @@ def chunk_counts(comm_plan: CommPlan, chunk_bytes: int) -> Counts:
             return Counts(1, 1)
         sizes = (edges[-1] * moved.item_bytes for edges in (moved.edges, moved.receive_edges))
         pieces = (ceil(PIECES_AHEAD * size / (CHUNKS_AHEAD * chunk_bytes)) for size in sizes)
-        return Counts(*(max(1, min(MOST_PIECES, count)) for count in pieces))
+        return Counts(*(max(1, min(MAX_COMPONENTS, count)) for count in pieces))
     piece = moved.edges[-1] * moved.item_bytes / moved.lowered.pieces
     return Counts(*[max(1, min(MOST_CHUNKS, ceil(piece / chunk_bytes)))] * 2)
 

@@ -77,7 +77,7 @@ class ResourceDemands:
     @property
     def places(self) -> int:
         """Hosts, or GPUs."""
-        return self._homes.net.place_count
+        return self._homes.net.endpoint_count
 
     def home(self, rank: int) -> int:
         """The place where a rank lives."""

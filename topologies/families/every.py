@@ -16,7 +16,7 @@ from quadrille.topologies.families.star import add_star, star
 from quadrille.topologies.families.torus import add_mesh, add_torus, mesh, torus
 from quadrille.topologies.families.tree import add_tree, tree
 from quadrille.topologies.network import Network
-from quadrille.topologies.structured_paths import Ways
+from quadrille.topologies.structured_paths import PathSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Family:
     """
 
     of_hosts: Callable[..., Network]
-    join: Callable[..., Ways] | None = None
+    join: Callable[..., PathSet] | None = None
 
 
 EVERY = {
