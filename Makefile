@@ -88,8 +88,10 @@ docs: $(INSTALLED) $(DOCS_INSTALLED) ## build the documentation into out/docs (t
 docs-outputs: $(INSTALLED) ## run the console examples of README and docs, and write what they print into the pages
 	@"$(VENV_PYTHON)" docs/examples.py
 
-fuzz: $(INSTALLED) ## the tests of drawn cases, with cases drawn anew
-	@"$(VENV_PYTHON)" -m pytest --hypothesis-profile fresh -m hypothesis tests $(ARGS)
+fuzz: $(INSTALLED) ## the tests of drawn cases, with cases drawn anew; SEED=N draws those of an earlier run, BUDGET=SECONDS ends it
+	@seed=$${SEED:-$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}; echo "make fuzz SEED=$$seed"; \
+	"$(VENV_PYTHON)" -m pytest --numprocesses 2 --hypothesis-profile fresh --hypothesis-seed "$$seed" \
+	  $${BUDGET:+--budget "$$BUDGET"} -m hypothesis tests $(ARGS)
 
 bench: $(INSTALLED) ## the figures that the project must reach, in one table
 	@"$(QUADRILLE)" bench $(ARGS)

@@ -30,6 +30,8 @@ for _letter, _thousands, _binary in (("k", KB, KIB), ("M", MB, MIB), ("G", GB, G
         BYTES_OF_UNIT[_name] = _thousands * _BIT
 
 _QUANTITY = re.compile(r"\s*([0-9]+\.?[0-9]*(?:[eE][+-]?[0-9]+)?|\.[0-9]+)\s*([A-Za-z]*)\s*")
+NOISE_SECONDS = 0.5e-9
+"""Differences of times that are shorter come from rounding."""
 _TIME_STEPS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 _DECIMAL_STEPS = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 _BINARY_STEPS = ((TIB, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB"), (1, "B"))
@@ -64,12 +66,12 @@ def parse_rate(text: str) -> float:
 
 
 def format_seconds(seconds: float) -> str:
-    """Returns a time in the unit that keeps it readable.
+    """A time in the unit that keeps it readable; less than half a nanosecond is 0, since it is rounding.
 
-    >>> format_seconds(0.0123), format_seconds(1.5e-6), format_seconds(75), format_seconds(0)
+    >>> format_seconds(0.0123), format_seconds(1.5e-6), format_seconds(75), format_seconds(2.8e-14)
     ('12.3 ms', '1.5 us', '75 s', '0 s')
     """
-    return _format_step(seconds, _TIME_STEPS)
+    return _format_step(seconds if abs(seconds) >= NOISE_SECONDS else 0.0, _TIME_STEPS)
 
 
 def format_bytes(size: float) -> str:

@@ -224,10 +224,15 @@ def machines(_: str) -> Iterator[str]:
 
 
 def names(module: str) -> Iterator[str]:
-    """A table of the public names of a module."""
+    """A table of the public names of a module; a sentence where it has none."""
     face = locate(module)
+    public = getattr(face, "__all__", ())
+    if not public:
+        yield "Names are imported from the modules that define them, as below."
+        return
+    yield from (f"`import {module}` holds these names; each is loaded when it is first used.", "")
     yield from ("| name | description |", "|---|---|")
-    for name in getattr(face, "__all__", ()):
+    for name in public:
         yield f"| `{name}` | {sentence(getattr(face, name))} |"
 
 

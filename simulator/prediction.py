@@ -1,31 +1,33 @@
-"""What a schedule will take on a machine, and how much had to be simulated to know it."""
+"""The prediction of a schedule on a machine: timeline, time by cause, link loads, and how much was simulated."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from quadrille.algorithms.formats.record import LinkLoad, PathPart
+from quadrille.algorithms.formats.rows import Tabular
 from quadrille.algorithms.timelines.op_times import OpTimes
 from quadrille.algorithms.timelines.spans import Span
 from quadrille.algorithms.timelines.timeline import Timeline
-from quadrille.simulator.ranks.lanes import OpInstance
-from quadrille.simulator.ranks.time_breakdown import TimeBreakdown
+from quadrille.algorithms.units import format_seconds
+from quadrille.simulator.ranks.time_breakdown import OpInstance, TimeBreakdown
 from quadrille.simulator.uncertainty import Uncertainty
 
 Parts = dict[str, float]
+"""Seconds by cause."""
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How much was simulated, and what kept it from being less.
+    """How much was simulated, and why it was not less.
 
     Parameters
     ----------
-    folded : whether ranks were simulated as one
-    why_not : what keeps them apart, in words
-    rank_classes, flow_classes, link_classes : how many kinds there are; of flows and links where folded
-    events : changes of rates
-    iterations_skipped : turns of loops that were known from others
+    folded : whether equal ranks were simulated as one
+    why_not : why they were not, in words
+    rank_classes, flow_classes, link_classes : numbers of classes; of flows and links only if ranks were folded
+    events : updates of rates
+    iterations_skipped : loop iterations that were not simulated
     """
 
     folded: bool
@@ -39,12 +41,12 @@ class Extent:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Between which two the exact simulation's makespan lies [s], where collectives were simulated as a whole.
+    """Bounds of the makespan that an exact simulation would have [s].
 
     Parameters
     ----------
-    proven : false where there is no exact simulation, as of NCCL's collectives: then `low` is with ops of different
-        axes apart, and `high` with those that may be under way together one after the other
+    proven : false if there is no exact simulation, as for NCCL's collectives; then `low` assumes that ops of different
+        axes never overlap, and `high` that ops that may overlap run one after the other
     """
 
     low: float
@@ -54,45 +56,46 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class TimeBreakdowns:
-    """What the time of each simulated span went into.
+    """Seconds by cause of each simulated span.
 
     Parameters
     ----------
-    spent : of each instance that is said in a timeline whose turns are said once
-    stands_for : the simulated rank that stands for a rank
-    said : by rank and op, the first instance and the number of instances of turns that are said once
+    breakdowns : by instance of the timeline with run-length encoded iterations
+    stands_for : function from a rank to the simulated rank that stands for it
+    repeated : by rank and op, the first instance and the number of instances of run-length encoded iterations
     """
 
-    spent: Mapping[OpInstance, TimeBreakdown]
+    breakdowns: Mapping[OpInstance, TimeBreakdown]
     stands_for: Callable[[int], int]
-    said: Mapping[tuple[int, str], Sequence[tuple[int, int]]]
+    repeated: Mapping[tuple[int, str], Sequence[tuple[int, int]]]
 
     def of(self, span: Span) -> Mapping[PathPart, float]:
+        """Seconds by cause of a span; empty if they are not known."""
         rank = self.stands_for(span.rank)
-        found = self.spent.get((rank, span.op, span.index))
-        for first, count in self.said.get((rank, span.op), ()) if found is None else ():
+        breakdown = self.breakdowns.get((rank, span.op, span.index))
+        for first, count in self.repeated.get((rank, span.op), ()) if breakdown is None else ():
             if span.index < first:
-                found = self.spent.get((rank, span.op, first + (span.index - first) % count))
+                breakdown = self.breakdowns.get((rank, span.op, first + (span.index - first) % count))
                 break
-        return {} if found is None else found.path
+        return {} if breakdown is None else breakdown.path
 
 
 @dataclass(frozen=True, slots=True)
-class Prediction:
-    """What a schedule will take on a machine.
+class Prediction(Tabular):
+    """The prediction of a schedule on a machine.
 
     Parameters
     ----------
-    timeline : every op of every rank; of many ranks, those that stand for others, and turns that repeat said once
+    timeline : every op of every rank; for many ranks, the simulated ranks with run-length encoded iterations
     parts : seconds of each op by cause (compute, transfer, latency, waiting), means over ranks
-    extrapolated : names of the ops whose time lies outside what was measured on the machine
-    uncertainty : how far off the makespan may be
-    contention : seconds of each op that sharing adds, means over ranks
-    links : the resources that are used most, the most used first
+    extrapolated : names of ops whose time lies outside what was measured on the machine
+    uncertainty : interval of the makespan
+    contention : seconds that sharing adds to each op, means over ranks
+    links : the most used resources, the most used first
     extent : how much was simulated
-    times : of every op, where the timeline holds some of the ranks only
-    bound : of the makespan, where the simulation is not exact
-    labels : algorithms of collectives, by op, where they were chosen on the way
+    times : times of every op, if the timeline holds only some ranks
+    bound : bounds of the makespan, if the simulation is not exact
+    labels : algorithm of each collective, by op, if it was chosen during the simulation
     """
 
     timeline: Timeline
@@ -102,7 +105,7 @@ class Prediction:
     contention: Mapping[str, float]
     links: tuple[LinkLoad, ...]
     extent: Extent
-    stories: TimeBreakdowns = field(compare=False, repr=False)
+    breakdowns: TimeBreakdowns = field(compare=False, repr=False)
     times: Mapping[str, OpTimes] | None = None
     bound: Bound | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -111,45 +114,62 @@ class Prediction:
         """Times of every op over all ranks, by name, in the order of first start."""
         return self.timeline.op_times() if self.times is None else self.times
 
+    @property
+    def seconds(self) -> float:
+        """Time from the first rank's start to the last rank's end [s]."""
+        return self.timeline.makespan
+
+    def rows(self) -> list[dict[str, object]]:
+        """A row for each op; seconds are means over ranks."""
+        columns = ("name", "kind", "axis", "count", "seconds", "waiting_seconds", "exposed_seconds")
+        return [{column: getattr(op, column) for column in columns} for op in self.op_times().values()]
+
+    @property
+    def heading(self) -> str:
+        """The time on the ranks."""
+        return f"predicted on {self.timeline.ranks} ranks: {format_seconds(self.seconds)}"
+
     def parts_of(self, span: Span) -> Mapping[PathPart, float]:
-        """What the time of a span went into; it adds up to end - start [s]."""
-        return self.stories.of(span)
+        """Seconds by cause of a span, which add up to end - start."""
+        return self.breakdowns.of(span)
 
 
-def mean_parts(times: Mapping[str, OpTimes], ranks: int, spent: Mapping[str, Mapping[str, float]]) -> dict[str, Parts]:
-    """Seconds of each op by cause, means over ranks; transfer is what the other causes leave.
+def mean_parts(times: Mapping[str, OpTimes], ranks: int, sums: Mapping[str, Mapping[str, float]]) -> dict[str, Parts]:
+    """Seconds of each op by cause, means over ranks; transfer is the rest of the op's time.
 
     Parameters
     ----------
-    spent : latency and compute of each op, sums over all ranks
+    sums : latency and compute of each op, sums over all ranks [s]
     """
-    found: dict[str, Parts] = {}
-    for name, one in times.items():
-        own = spent.get(name, {})
-        latency = min(one.seconds, own.get("latency", 0.0) / ranks)
-        compute = min(one.seconds - latency, own.get("compute", 0.0) / ranks)
-        if one.lane == "compute":
-            latency, compute = 0.0, one.seconds
-        found[name] = {
+    parts: dict[str, Parts] = {}
+    for name, op_times in times.items():
+        op_sums = sums.get(name, {})
+        latency = min(op_times.seconds, op_sums.get("latency", 0.0) / ranks)
+        compute = min(op_times.seconds - latency, op_sums.get("compute", 0.0) / ranks)
+        if op_times.lane == "compute":
+            latency, compute = 0.0, op_times.seconds
+        parts[name] = {
             "compute": compute,
-            "transfer": one.seconds - latency - compute,
+            "transfer": op_times.seconds - latency - compute,
             "latency": latency,
-            "waiting": one.waiting_seconds,
+            "waiting": op_times.waiting_seconds,
         }
-    return found
+    return parts
 
 
-def sums(spent: Mapping[OpInstance, TimeBreakdown], weight: Callable[[OpInstance], int]) -> dict[str, dict[str, float]]:
-    """Latency, compute and contention of each op, sums over all ranks.
+def sums_by_op(
+    breakdowns: Mapping[OpInstance, TimeBreakdown], weight: Callable[[OpInstance], int]
+) -> dict[str, dict[str, float]]:
+    """Latency, compute and contention of each op, sums over all ranks [s].
 
     Parameters
     ----------
-    weight : how many instances one stands for
+    weight : number of instances that an instance stands for
     """
-    found: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
-    for instance, one in spent.items():
-        of_op, count = found[instance[1]], weight(instance)
-        of_op["latency"] += count * one.latency
-        of_op["compute"] += count * one.compute
-        of_op["contention"] += count * one.path.get("contention", 0.0)
-    return found
+    sums: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for instance, breakdown in breakdowns.items():
+        op_sums, count = sums[instance[1]], weight(instance)
+        op_sums["latency"] += count * breakdown.latency
+        op_sums["compute"] += count * breakdown.compute
+        op_sums["contention"] += count * breakdown.path.get("contention", 0.0)
+    return sums

@@ -1,18 +1,19 @@
-"""The virtual-time interpreter: one schedule, predicted on a machine.
+"""The virtual-time interpreter: predicts a schedule on a machine.
 
-Ranks that behave alike are simulated as one (`rank_classes.py`), and turns of
-loops that repeat are simulated a few times (`turns.py`), so that what is kept
-grows neither with ranks nor with turns.  The simulation itself is in `lanes.py`.
+Ranks that behave alike are simulated as one (`ranks/simulated_ranks.py`), and loops that become periodic are
+simulated for a few iterations (`loops/`), so memory grows neither with ranks nor with iterations.  The simulation
+itself is in `ranks/lanes.py`.
 
-Where too much is left to simulate even so, since nothing is alike, all ranks are
-walked at the granularity of collectives (`steady/`): every transfer keeps one rate,
-and two more, which it can neither exceed nor fall below, bound the exact makespan.
+If too much is left to simulate even so, because ranks differ, all ranks are walked at the granularity of collectives
+(`bounds/`): every transfer has one rate, and two further rates, an upper and a lower limit, bound the makespan of the
+exact simulation.
 """
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
+from typing import TYPE_CHECKING
 
 from quadrille.algorithms.analysis.coordinate_dependence import Kind
 from quadrille.algorithms.analysis.op_plans import OpPlans
@@ -26,58 +27,62 @@ from quadrille.algorithms.timelines.timeline import Timeline
 from quadrille.simulator.bounds.supported import unsupported_reason
 from quadrille.simulator.gc_paused import gc_paused
 from quadrille.simulator.loops.period_detector import BudgetExceeded, PeriodDetector, iteration_count
-from quadrille.simulator.loops.restore import PeriodWindow, period_window, restore
 from quadrille.simulator.loops.skipped_iterations import (
     Iteration,
     IterationRange,
     SkippedIterations,
     copy_counts,
     iteration_ranges,
-    shortest,
+    most_skipped,
     walk_skipping,
 )
 from quadrille.simulator.machine.placement import RankPlacement, place_ranks
-from quadrille.simulator.prediction import Extent, Prediction, TimeBreakdowns, mean_parts, sums
-from quadrille.simulator.ranks.lanes import OP_WALL_SECONDS, LaneSimulation, OpInstance, SimulationInputs
-from quadrille.simulator.ranks.restored_timeline import loads_with_turns, with_turns
+from quadrille.simulator.prediction import Extent, Prediction, TimeBreakdowns, mean_parts, sums_by_op
+from quadrille.simulator.ranks.lanes import OP_WALL_SECONDS, LaneSimulation, SimulationInputs
 from quadrille.simulator.ranks.simulated_ranks import SimulatedRanks, choose_ranks
+from quadrille.simulator.ranks.time_breakdown import OpInstance
 from quadrille.simulator.symmetry.signatures import LoopPosition
 from quadrille.simulator.uncertainty import message_margins, uncertainty
 from quadrille.topologies.machines.machine import Machine
 
+if TYPE_CHECKING:
+    from quadrille.simulator.loops.restore import PeriodWindow
+
 __all__ = ["Prediction", "Shortcuts", "Simulator", "simulate"]
 
-EXPANDED = 64
-"""Timelines of so many ranks name each of them and all turns; of more, only those that stand for others."""
-SPANS_EXPANDED = 100_000
-"""So do those of more spans: at 20 us for each, naming them all would take longer than the simulation."""
-LINKS_NAMED = 20
-"""Links named in a prediction, those used most."""
-LOOKED_AT = 4
-"""Ranks, of those that are simulated, whose steps are counted to say how long it will take."""
+MAX_RANKS_EXPANDED = 64
+"""Timelines of up to this many ranks name every rank and iteration; larger ones only the simulated ranks."""
+MAX_SPANS_EXPANDED = 100_000
+"""The same for spans: at 20 us a span, naming more would take longer than the simulation."""
+LINKS_LISTED = 20
+"""Number of links in a prediction, the most used ones."""
+SAMPLED_RANKS = 4
+"""Number of simulated ranks whose steps are counted to estimate the wall time."""
 STEP_WALL_SECONDS = 3e-6
-"""What a step of an op costs to simulate, about, on two cores of 2026."""
+"""Wall time to simulate one step of an op, about, on two cores of 2026 [s]."""
 NCCL_ONLY = "NCCL's model knows collectives, not the steps of ranks"
-NOT_LOOKED_FOR = "collective granularity was asked for"
+COLLECTIVE_REQUESTED = "collective granularity was asked for"
 COMPILED_FROM_SECONDS = 0.3
-"""What is expected to take longer is compiled from the start; loading what is compiled takes 0.4 s."""
+"""Expected wall time from which kernels are compiled at once; loading compiled kernels takes 0.4 s [s]."""
 LONG_SECONDS = 20.0
-"""An exact simulation that takes longer is not made unless it is asked for; nor, by `auto`, one of NCCL, whose steps
-are not known."""
-GIVEN_UP_SECONDS = LONG_SECONDS
-"""One that has taken so long is given up, where a bound does."""
+"""Longest expected wall time of an exact simulation that `auto` starts [s].
+
+With `auto`, NCCL's collectives, whose steps are unknown, are never simulated exactly if bounds are supported.
+"""
+MAX_WALL_SECONDS = LONG_SECONDS
+"""Wall time after which `auto` gives up an exact simulation, if bounds are supported [s]."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shortcuts:
-    """What makes a simulation fast and changes no answer: each may be switched off, to see that it does not.
+    """Shortcuts that make a simulation fast and change no answer; each may be switched off to check that.
 
     Parameters
     ----------
     fold : simulate ranks that behave alike as one
-    fold_time : leave out turns of a loop that are known from those before
-    memory : remember states, and pass over steps of collectives that come back to one
-    local : find new rates only where something changed
+    fold_time : skip periodic loop iterations
+    memory : skip periodic steps of collectives
+    local : recompute rates only where something changed
     """
 
     fold: bool = True
@@ -86,7 +91,7 @@ class Shortcuts:
     local: bool = True
 
 
-EVERYTHING = Shortcuts()
+ALL_SHORTCUTS = Shortcuts()
 
 
 def simulate(
@@ -96,18 +101,18 @@ def simulate(
     choices: Choices | None = None,
     threads: int | None = None,
     placement: str = "packed",
-    shortcuts: Shortcuts = EVERYTHING,
+    shortcuts: Shortcuts = ALL_SHORTCUTS,
     granularity: AskedGranularity = "exact",
 ) -> Prediction:
-    """Predict the schedule on a machine.
+    """Predict a schedule on a machine.
 
     Parameters
     ----------
-    choices : who carries out the collectives; the library's take what the machine file has them measured to take, and
-        are predicted as named algorithms where it has not
+    choices : which implementation runs each collective; the library's take the seconds of the machine file, and
+        are predicted as named algorithms if none were measured
     threads : BLAS threads of each rank, by default its share of the host's cores
-    placement : the rule by which ranks are given their places, see `placed`
-    granularity : `collective` where a bound of the makespan will do, and the exact simulation would take too long
+    placement : rule of the rank placement, see `placed`
+    granularity : `collective` if bounds of the makespan suffice because an exact simulation would take too long
 
     Raises
     ------
@@ -128,12 +133,7 @@ def simulate(
 
 
 class Simulator:
-    """A schedule on a machine, known well enough to say how much is to be simulated; arguments as `simulate`.
-
-    Parameters
-    ----------
-    rank_placement : the GPU or host of each rank, where it is known; else it follows from `placement`
-    """
+    """A schedule on a machine, prepared to estimate the wall time and to simulate; arguments as `simulate`."""
 
     def __init__(
         self,
@@ -148,17 +148,19 @@ class Simulator:
         rank_placement: RankPlacement | None = None,
     ) -> None:
         self._schedule, self._machine, self._choices, self._threads = schedule, machine, choices, threads
-        self._homes = rank_placement or place_ranks(machine, schedule.grid.size, placement, schedule.grid)
-        self._switches, self._asked = shortcuts, granularity
-        self._given_up = ""
+        self._placement = rank_placement or place_ranks(machine, schedule.grid.size, placement, schedule.grid)
+        self._shortcuts, self._requested = shortcuts, granularity
+        self._budget_message = ""
 
     @cached_property
     def _ranks(self) -> SimulatedRanks:
-        shortcuts = self._switches
-        return choose_ranks(self._schedule, self._choices, self._homes, fold=shortcuts.fold, turns=shortcuts.fold_time)
+        shortcuts = self._shortcuts
+        return choose_ranks(
+            self._schedule, self._choices, self._placement, fold=shortcuts.fold, iterations=shortcuts.fold_time
+        )
 
     @cached_property
-    def _given(self) -> SimulationInputs:
+    def _inputs(self) -> SimulationInputs:
         return SimulationInputs(self._schedule, self._machine, self._choices, self._ranks, self._threads)
 
     @property
@@ -167,39 +169,39 @@ class Simulator:
 
     @property
     def why_not(self) -> str:
-        """What keeps ranks from being simulated as one, in words; empty where they are."""
+        """Why ranks are not simulated as one, in words; empty if they are."""
         if self._choices.carriage == "nccl" and self.granularity == "collective":
             return NCCL_ONLY
-        if self._given_up:
-            return self._given_up
-        if self._asked == "collective":
-            return NOT_LOOKED_FOR
+        if self._budget_message:
+            return self._budget_message
+        if self._requested == "collective":
+            return COLLECTIVE_REQUESTED
         too_many = f"{self.simulated_ranks} of {self._schedule.grid.size} differ, too many to simulate in a few seconds"
         return self._ranks.why_not or (too_many if self.granularity == "collective" else "")
 
     @cached_property
     def expected_wall_seconds(self) -> float:
-        """How long `run` will take on a laptop, about, from what a few of the ranks have to do."""
-        return self._seconds_without(self._gaps())
+        """Estimated wall time of `run` on a laptop, from the steps of a few ranks [s]."""
+        return self._seconds_without(self._most_skipped())
 
     @cached_property
-    def _whole_wall_seconds(self) -> float:
-        """How long it would take if no turn were left out."""
+    def _complete_wall_seconds(self) -> float:
+        """Estimated wall time if no iteration is skipped [s]."""
         return self._seconds_without([])
 
-    def _seconds_without(self, gaps: Sequence[SkippedIterations]) -> float:
+    def _seconds_without(self, skipped: Sequence[SkippedIterations]) -> float:
         ranks, known = self._ranks.simulated, OpPlans(self._schedule, self._choices)
-        looked_at = ranks[:: max(1, len(ranks) // LOOKED_AT)]
+        sampled = ranks[:: max(1, len(ranks) // SAMPLED_RANKS)]
         steps: dict[tuple[int, Kind], int] = {}
-        return sum(self._wall_seconds_of(rank, known, steps, gaps) for rank in looked_at) * len(ranks) / len(looked_at)
+        return sum(self._wall_seconds_of(rank, known, steps, skipped) for rank in sampled) * len(ranks) / len(sampled)
 
     def _wall_seconds_of(
-        self, rank: int, known: OpPlans, steps: dict[tuple[int, Kind], int], gaps: Sequence[SkippedIterations]
+        self, rank: int, known: OpPlans, steps: dict[tuple[int, Kind], int], skipped: Sequence[SkippedIterations]
     ) -> float:
-        """Seconds for the ops and steps of a rank; `steps` keeps how many an op has at each kind of place."""
+        """Wall seconds for the ops and steps of a rank; `steps` caches the steps of an op by kind."""
         schedule, seconds = self._schedule, 0.0
         place = schedule.coordinates(rank)
-        for op, moment, _ in walk_skipping(schedule.program(place), place, gaps):
+        for op, moment, _ in walk_skipping(schedule.program(place), place, skipped):
             seconds += OP_WALL_SECONDS
             if isinstance(op, Communication):
                 kind = id(op), known.kind(op, moment)
@@ -209,165 +211,196 @@ class Simulator:
                 seconds += steps[kind] * STEP_WALL_SECONDS
         return seconds
 
-    def _gaps(self) -> list[SkippedIterations]:
-        """What is left out if every stretch is in rhythm at once."""
-        return [shortest(one) for one in self._stretches]
+    def _most_skipped(self) -> list[SkippedIterations]:
+        """Skipped iterations if every range is periodic at once."""
+        return [most_skipped(iterations) for iterations in self._iteration_ranges]
 
     @property
     def granularity(self) -> Granularity:
-        """What it is simulated at; an exact simulation may yet be given up."""
-        return "collective" if self._given_up else self._chosen
+        """Granularity of the simulation; an exact simulation may be given up later."""
+        return "collective" if self._budget_message else self._chosen
 
     @cached_property
     def _chosen(self) -> Granularity:
-        if self._asked != "auto":
-            return self._asked
+        if self._requested != "auto":
+            return self._requested
         if self._choices.carriage == "nccl":
-            return "collective" if self._has_bounds else "exact"
+            return "collective" if self._bounds_supported else "exact"
         too_long = self.expected_wall_seconds > LONG_SECONDS
-        return "collective" if too_long and self._has_bounds else "exact"
+        return "collective" if too_long and self._bounds_supported else "exact"
 
     @cached_property
-    def _has_bounds(self) -> bool:
+    def _bounds_supported(self) -> bool:
         """Whether the schedule can be walked at the granularity of collectives."""
-        return not unsupported_reason(self._schedule, self._homes, self._choices)
+        return not unsupported_reason(self._schedule, self._placement, self._choices)
 
     def run(self, wanted: Sequence[int] = ()) -> Prediction:
         """Simulate.
 
         Parameters
         ----------
-        wanted : ranks that must be in the timeline, where not all are
+        wanted : ranks that must be in the timeline, if it does not hold all
         """
         if self.granularity == "exact":
             try:
                 with gc_paused():
-                    return self._exactly()
+                    return self._run_exact()
             except BudgetExceeded as reason:
-                self._given_up = str(reason)
-        return self._at_steady_rates(wanted)
+                self._budget_message = str(reason)
+        return self._run_bounds(wanted)
 
-    def _at_steady_rates(self, wanted: Sequence[int]) -> Prediction:
+    def _run_bounds(self, wanted: Sequence[int]) -> Prediction:
         from quadrille.simulator.bounds.bounds import bound_schedule
         from quadrille.simulator.bounds.predicted import bounds_prediction
 
         schedule, machine = self._schedule, self._machine
-        found = bound_schedule(
+        result = bound_schedule(
             schedule,
             machine,
             self._choices,
-            self._homes,
+            self._placement,
             threads=self._threads,
             wanted=wanted,
-            fold_time=self._switches.fold_time,
+            fold_time=self._shortcuts.fold_time,
         )
         return bounds_prediction(
-            found,
+            result,
             machine,
-            self._homes,
+            self._placement,
             schedule.name,
             schedule.grid,
             wanted=wanted,
-            links=LINKS_NAMED,
+            links=LINKS_LISTED,
             why_not=self.why_not,
         )
 
-    def _exactly(self) -> Prediction:
-        """Simulate; stretches that were taken to be in rhythm and were not, once more as a whole."""
+    def _run_exact(self) -> Prediction:
+        """Simulate exactly; a range that turned out not to be periodic is simulated completely in another attempt."""
         whole: set[Iteration] = set()
-        most = GIVEN_UP_SECONDS if self._asked == "auto" and self._has_bounds else inf
+        most = MAX_WALL_SECONDS if self._requested == "auto" and self._bounds_supported else inf
         long = self.expected_wall_seconds > COMPILED_FROM_SECONDS
         while True:
-            watch, shortcuts = self._watch(whole), self._switches
+            detector = self._detector(whole)
             lanes = LaneSimulation(
-                self._given,
-                watch,
-                local=shortcuts.local,
-                memory=shortcuts.memory,
+                self._inputs,
+                detector,
+                local=self._shortcuts.local,
+                memory=self._shortcuts.memory,
                 long=long,
                 most_wall_seconds=most,
             )
             lanes.run()
             most -= lanes.wall_seconds
             timeline = self._ranks.timeline(lanes.spans)
-            turn_of = [lanes.turns.get(_instance(span)) for span in timeline.spans]
-            found = [(gap, period_window(gap, timeline.spans, turn_of)) for gap in watch.gaps]
-            missed = {(gap.loop, gap.first) for gap, one in found if one is None}
-            if not missed:
-                return self._prediction(lanes, timeline, [one for _, one in found if one is not None], turn_of)
-            whole |= missed
+            windows, without_period = self._period_windows(detector, timeline, lanes)
+            if not without_period:
+                return self._prediction(lanes, timeline, windows)
+            whole |= without_period
 
-    def _watch(self, whole: Collection[Iteration]) -> PeriodDetector:
-        """What decides which turns are left out, but for the stretches that are to be simulated as a whole."""
+    def _period_windows(
+        self, detector: PeriodDetector, timeline: Timeline, lanes: LaneSimulation
+    ) -> tuple[list["PeriodWindow"], set[Iteration]]:
+        """Windows around the skipped iterations, and the ranges that turned out to have none."""
+        if not detector.skipped:
+            return [], set()
+        from quadrille.simulator.loops.restore import period_window
+
+        windows, without_period = [], set()
+        iteration_of = _iterations(timeline, lanes)
+        for skipped in detector.skipped:
+            window = period_window(skipped, timeline.spans, iteration_of)
+            if window is None:
+                without_period.add((skipped.loop, skipped.first))
+            else:
+                windows.append(window)
+        return windows, without_period
+
+    def _detector(self, whole: Collection[Iteration]) -> PeriodDetector:
+        """The period detector of all ranges, except those that must be simulated completely."""
         schedule, ranks = self._schedule, self._ranks.simulated
 
         def ranks_with(loop: LoopPosition) -> int:
             places = [schedule.coordinates(rank) for rank in ranks]
             return sum(iteration_count(schedule.program(place), place, loop) > 0 for place in places)
 
-        shortened = [one for one in self._stretches if (one.loop, one.first) not in whole]
-        patient = self._asked != "auto" or self._whole_wall_seconds <= LONG_SECONDS or not self._has_bounds
+        shortened = [
+            iterations for iterations in self._iteration_ranges if (iterations.loop, iterations.first) not in whole
+        ]
+        patient = self._requested != "auto" or self._complete_wall_seconds <= LONG_SECONDS or not self._bounds_supported
         return PeriodDetector(shortened, ranks_with, patient=patient)
 
     @cached_property
-    def _stretches(self) -> list[IterationRange]:
-        """Turns of which some may be left out."""
-        return iteration_ranges(self._ranks.turns, copy_counts(self._schedule)) if self._switches.fold_time else []
+    def _iteration_ranges(self) -> list[IterationRange]:
+        """Ranges of iterations of which some may be skipped."""
+        return (
+            iteration_ranges(self._ranks.iterations, copy_counts(self._schedule)) if self._shortcuts.fold_time else []
+        )
 
-    def _prediction(
-        self,
-        lanes: LaneSimulation,
-        short: Timeline,
-        rhythms: Sequence[PeriodWindow],
-        turn_of: Sequence[Iteration | None],
-    ) -> Prediction:
-        told = restore(rhythms, short.spans, turn_of)
-        timeline = with_turns(short, told)
-        weights = {_instance(span): int(weight) for span, weight in zip(short.spans, told.weights, strict=True)}
-        spent = sums(lanes.spent, lambda instance: weights[instance] * self._ranks.count(instance[0]))
+    def _prediction(self, lanes: LaneSimulation, short: Timeline, windows: Sequence["PeriodWindow"]) -> Prediction:
+        timeline, weights, loads = _restored(lanes, short, windows)
+        sums = sums_by_op(lanes.breakdowns, lambda instance: weights[instance] * self._ranks.count(instance[0]))
         times = timeline.op_times()
-        parts = mean_parts(times, timeline.ranks, spent)
-        grid = self._given.schedule.grid
-        every = sum(weight * self._ranks.count(rank) for (rank, *_), weight in weights.items())
-        named = timeline.expanded(grid) if timeline.ranks <= EXPANDED and every <= SPANS_EXPANDED else timeline
+        parts = mean_parts(times, timeline.ranks, sums)
+        span_count = sum(weight * self._ranks.count(rank) for (rank, *_), weight in weights.items())
+        is_small = timeline.ranks <= MAX_RANKS_EXPANDED and span_count <= MAX_SPANS_EXPANDED
         return Prediction(
-            named,
+            timeline.expanded(self._schedule.grid) if is_small else timeline,
             parts,
             frozenset(lanes.extrapolated),
             uncertainty(
-                self._given.machine,
+                self._machine,
                 timeline.makespan,
                 message_margins(self._schedule, self._choices),
-                computing=sum(one["compute"] for one in parts.values()),
+                computing=sum(op_parts["compute"] for op_parts in parts.values()),
             ),
-            {name: max(0.0, spent[name]["contention"]) / timeline.ranks for name in parts},
-            self._ranks.loads(lanes.engine, loads_with_turns(lanes, rhythms), timeline.makespan, LINKS_NAMED),
-            self._extent(lanes, rhythms),
-            self._stories(lanes, short, timeline),
-            times if named is timeline else None,
+            {name: max(0.0, sums[name]["contention"]) / timeline.ranks for name in parts},
+            self._ranks.loads(lanes.engine, loads, timeline.makespan, LINKS_LISTED),
+            self._extent(lanes, windows),
+            self._breakdowns(lanes, short, timeline),
+            None if is_small else times,
             labels=dict(sorted(lanes.labels.items())),
         )
 
-    def _extent(self, lanes: LaneSimulation, rhythms: Sequence[PeriodWindow]) -> Extent:
+    def _extent(self, lanes: LaneSimulation, windows: Sequence["PeriodWindow"]) -> Extent:
         folded = self._ranks.classes is not None
-        skipped = sum(one.gap.count for one in rhythms)
+        skipped = sum(window.skipped.count for window in windows)
         return Extent(folded, self._ranks.why_not, *self._ranks.class_counts(), lanes.engine.counts.changes, skipped)
 
-    def _stories(self, lanes: LaneSimulation, short: Timeline, timeline: Timeline) -> TimeBreakdowns:
-        """The stories of all spans, under the indices that they have with all turns."""
-        spent = {}
+    def _breakdowns(self, lanes: LaneSimulation, short: Timeline, timeline: Timeline) -> TimeBreakdowns:
+        """Time breakdowns of all spans, under the indices that the spans have with all iterations."""
+        breakdowns = {}
         for before, after in zip(short.spans, timeline.spans, strict=True):
-            spent[_instance(after)] = lanes.spent[_instance(before)]
-        said: dict[tuple[int, str], list[tuple[int, int]]] = {}
-        for turns in timeline.repeated:
+            breakdowns[_instance(after)] = lanes.breakdowns[_instance(before)]
+        repeated: dict[tuple[int, str], list[tuple[int, int]]] = {}
+        for iterations in timeline.repeated:
             first: dict[tuple[int, str], int] = {}
+            stop = iterations.start + iterations.seconds
             for span in timeline.spans:
-                if turns.start <= span.start < turns.start + turns.seconds and span.op in turns.per_iteration:
+                if iterations.start <= span.start < stop and span.op in iterations.per_iteration:
                     key = span.rank, span.op
                     first[key] = min(span.index, first.get(key, span.index))
             for key, index in first.items():
-                said.setdefault(key, []).append((index, turns.per_iteration[key[1]]))
-        return TimeBreakdowns(spent, self._ranks.stands_for, said)
+                repeated.setdefault(key, []).append((index, iterations.per_iteration[key[1]]))
+        return TimeBreakdowns(breakdowns, self._ranks.stands_for, repeated)
+
+
+def _restored(
+    lanes: LaneSimulation, short: Timeline, windows: Sequence["PeriodWindow"]
+) -> tuple[Timeline, dict[OpInstance, int], list[tuple[float, float]]]:
+    """Timeline with all iterations, the number of instances that each simulated op stands for, and all loads."""
+    if not windows:
+        return short, {_instance(span): 1 for span in short.spans}, lanes.engine.loads()
+    from quadrille.simulator.loops.restore import restore, restored_loads, restored_timeline
+
+    spans = restore(windows, short.spans, _iterations(short, lanes))
+    weights = {_instance(span): int(weight) for span, weight in zip(short.spans, spans.weights, strict=True)}
+    loads = restored_loads(lanes.engine.loads(), lanes.load_snapshots, windows)
+    return restored_timeline(short, spans), weights, loads
+
+
+def _iterations(timeline: Timeline, lanes: LaneSimulation) -> list[Iteration | None]:
+    """Iteration of each span."""
+    return [lanes.iterations.get(_instance(span)) for span in timeline.spans]
 
 
 def _instance(span: Span) -> OpInstance:

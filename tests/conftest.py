@@ -2,8 +2,10 @@
 
 import importlib.util
 import os
+import random
 import signal
 import sys
+import time
 
 import pytest
 from hypothesis import settings
@@ -14,11 +16,32 @@ settings.register_profile("quadrille", deadline=None, derandomize=True)
 settings.register_profile("fresh", deadline=None, print_blob=True)
 settings.load_profile("quadrille")
 
+BEGIN = pytest.StashKey[float]()
+"""When the first test began, by the monotonic clock."""
 FAILED_FIXTURES = []
 
 # Where a shell has put the suite in the background all its processes ignore Ctrl-C, also those that are to end at it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--budget",
+        type=float,
+        metavar="SECONDS",
+        help="run the tests in an order drawn with --hypothesis-seed, and skip those not begun after so many seconds",
+    )
+
+
+def pytest_collection_finish(session):
+    session.config.stash[BEGIN] = time.monotonic()
+
+
+def pytest_runtest_setup(item):
+    budget = item.config.getoption("--budget")
+    if budget is not None and time.monotonic() - item.config.stash[BEGIN] > budget:
+        pytest.skip(f"the budget of {budget:g} s is spent")
 
 
 def pytest_report_header():
@@ -40,7 +63,9 @@ def pytest_runtest_makereport(item, call):
     return report
 
 
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
+    if config.getoption("--budget") is not None:
+        random.Random(config.getoption("--hypothesis-seed")).shuffle(items)
     reason = missing_device() if any(item.get_closest_marker("gpu") for item in items) else None
     for item in items:
         if reason and item.get_closest_marker("gpu"):

@@ -3,21 +3,35 @@
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from inspect import Parameter, getdoc, signature
 from pathlib import Path
 
 from quadrille.algorithms.errors import InputError
-from quadrille.topologies.cluster import gpu_cluster
+from quadrille.topologies.cluster import with_signature
 from quadrille.topologies.families.every import EVERY
 from quadrille.topologies.families.lists import as_word
+from quadrille.topologies.lazy_table import LazyTable
 from quadrille.topologies.machines.named import MACHINES
 from quadrille.topologies.network import Argument, Network
 
-FAMILIES: dict[str, Callable[..., Network]] = {
-    **{name: family.of_hosts for name, family in EVERY.items()},
-    "gpu-cluster": gpu_cluster,
-    **{name: machine.topology for name, machine in MACHINES.items()},
-}
+
+def _of_hosts(name: str) -> Callable[..., Network]:
+    return EVERY[name].of_hosts
+
+
+def _of_machine(name: str) -> Callable[..., Network]:
+    return MACHINES[name].topology
+
+
+FAMILIES: LazyTable[Callable[..., Network]] = LazyTable(
+    {
+        **{name: partial(_of_hosts, name) for name in EVERY},
+        "gpu-cluster": with_signature,
+        **{name: partial(_of_machine, name) for name in MACHINES},
+    }
+)
+"""The builder of each family, and of each named machine."""
 
 Given = Argument | list[float] | tuple[float, ...]
 """What a file may give as an argument: a list too, where the builder takes a list as a word."""

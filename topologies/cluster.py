@@ -1,6 +1,6 @@
 """Nodes of GPUs under a network of switches: any kind of node with any family of network."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from inspect import Parameter, Signature, signature
 from typing import Any
 
@@ -123,7 +123,11 @@ def _with_those_of_networks(own: Signature) -> Signature:
     return own.replace(parameters=list(parameters.values()))
 
 
-gpu_cluster.__signature__ = _with_those_of_networks(signature(gpu_cluster))  # type: ignore[attr-defined]
+def with_signature() -> Callable[..., Network]:
+    """`gpu_cluster`, whose signature names the arguments of every family of network."""
+    if not hasattr(gpu_cluster, "__signature__"):
+        gpu_cluster.__signature__ = _with_those_of_networks(signature(gpu_cluster))  # type: ignore[attr-defined]
+    return gpu_cluster
 
 
 def cluster_of(

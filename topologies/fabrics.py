@@ -6,19 +6,29 @@ NICs' cables.
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from inspect import Parameter, signature
 from typing import Any
 
 from quadrille.algorithms.errors import InputError
 from quadrille.topologies.builder import Builder
 from quadrille.topologies.families.every import EVERY
+from quadrille.topologies.lazy_table import LazyTable
 from quadrille.topologies.network import Ints
 from quadrille.topologies.structured_paths import PathSet
 
 Fabric = Callable[[Builder, Ints], PathSet]
 """Joins endpoints, given by their node numbers, and says which paths there are between them."""
 
-FABRICS = {name: family.join for name, family in EVERY.items() if family.join is not None}
+
+def _join_of(name: str) -> Callable[..., PathSet]:
+    join = EVERY[name].join
+    assert join is not None
+    return join
+
+
+FABRICS = LazyTable({name: partial(_join_of, name) for name in EVERY if name != "host"})
+"""How the switches of each family join endpoints; a host has none."""
 INTERNAL = ("builder", "endpoints", "kinds", "family", "closed")
 
 

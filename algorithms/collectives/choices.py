@@ -1,36 +1,39 @@
-"""Who carries out the collectives, and by which algorithms.
+"""Choice of the collective implementation and algorithms.
 
-`own:ring` and its like name a set of our own algorithms, one for each kind;
-`library` is MPI's, by its regular calls where all pieces are equal, or NCCL's, and
-`library:vector` MPI's by its vector calls always;
-`nccl` names NCCL's model of itself, which predicts and cannot be run; `auto` is
-resolved to names before anything runs: op by op where a machine is known that
-predictions can be made for, else to `own:ring`.
+`own:ring` and the like name a set of Quadrille's own algorithms, one for each kind of collective.  `library` is MPI
+with regular
+calls where all shards are equal, or NCCL; `library:vector` is MPI with vector calls always.  `nccl` is NCCL's
+performance model,
+which predicts and cannot run.  `auto` is resolved before anything runs: op by op on a machine that predictions exist
+for, otherwise
+to `own:ring`.
 """
 
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Literal, TypeGuard, cast
+from typing import TYPE_CHECKING, Literal, TypeGuard, cast
 
 import numpy as np
 
 from quadrille.algorithms.collectives.lowered import Name
 from quadrille.algorithms.collectives.lowering import CHUNK_BYTES, SETS
-from quadrille.algorithms.collectives.nccl.tables import ALGORITHMS, Algorithm, Protocol
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import AXES, Axis, Grid
 from quadrille.algorithms.schedule.ops import Calls, Collective, CollectiveKind, Op
 from quadrille.algorithms.units import KIB, parse_bytes
 
+if TYPE_CHECKING:
+    from quadrille.algorithms.collectives.nccl.tables import Algorithm, Protocol
+
 Provider = Literal["own", "library", "nccl"]
 CHUNKED: tuple[Name, ...] = ("pipelined", "double_binary_tree")
-"""Algorithms whose pieces are as large as is said."""
+"""Algorithms with a selectable chunk size."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """Who carries out the collectives of a schedule, and by which algorithms.
+    """Implementation and algorithms of the collectives of a schedule.
 
     >>> parse_choices("own:ring").algorithm("all_reduce")
     'ring'
@@ -39,27 +42,28 @@ class Choices:
 
     Parameters
     ----------
-    set_name : the set of our own algorithms
-    chunk_bytes : of the pieces that follow each other down their chains and trees
-    nccl_algorithm, nccl_protocol : what NCCL is held to; None where it chooses by size
-    per_node : by axis, how many neighbours along it share a node, where there are several such nodes (`with_placement`)
-    calls : MPI's for equal pieces, where its library is to carry out an all-gather or a reduce-scatter
-    auto : whether a prediction is to choose for each op; what is said here holds until one has
-    by_op : what was chosen for each op, by its name; what is said here is for all others
+    carriage : implementation: own algorithms, library, or NCCL's model
+    set_name : set of own algorithms
+    chunk_bytes : chunk size of chains and trees [B]
+    nccl_algorithm, nccl_protocol : NCCL algorithm and protocol; None lets NCCL choose by size
+    per_node : by axis, neighbours along it that share a node, if several nodes have so many (`with_placement`)
+    auto : whether a prediction will choose for each op; until then the other fields hold
+    by_op : choice for each op, by name; the other fields hold for the other ops
+    calls : MPI calls of the library for all-gathers and reduce-scatters of equal shards
     """
 
     carriage: Provider = "own"
     set_name: str = "ring"
     chunk_bytes: int = CHUNK_BYTES
-    nccl_algorithm: Algorithm | None = None
-    nccl_protocol: Protocol | None = None
+    nccl_algorithm: "Algorithm | None" = None
+    nccl_protocol: "Protocol | None" = None
     per_node: tuple[tuple[Axis, int], ...] = ()
     auto: bool = False
     by_op: tuple[tuple[str, "Choices"], ...] = ()
     calls: Calls = "regular"
 
     def of(self, op: str) -> "Choices":
-        """Those of one op.
+        """The choice for one op.
 
         >>> chosen = Choices(by_op=(("gather B", parse_choices("library")),))
         >>> str(chosen.of("gather B")), str(chosen.of("sum C")), str(chosen)
@@ -72,19 +76,19 @@ class Choices:
         return isinstance(op, Collective) and self.of(op.name).carriage == "library"
 
     def algorithm(self, kind: CollectiveKind) -> Name:
-        """The algorithm of our own, or the one that stands for the library's in a prediction."""
+        """The own algorithm, or the one that represents the library's in a prediction."""
         return SETS[self.set_name][kind]
 
     def ranks_per_node(self, axis: Axis) -> int:
-        """How many neighbours along the axis share a node; 1 where they do not do so regularly."""
+        """Neighbours along the axis that share a node; 1 if that is not regular."""
         return dict(self.per_node).get(axis, 1)
 
     def label(self, kind: CollectiveKind, axis: Axis | None = None, carried: Name | None = None) -> str:
-        """What a record calls it; given the axis, also what a hierarchy comes to along it.
+        """Name of the algorithm in records; with an axis, also the effect of a hierarchy along it.
 
         Parameters
         ----------
-        carried : by which algorithm an op went, where its size decides: a sum of a few elements goes by doubling
+        carried : algorithm that carried out the op, where the size decides: tiny sums go by recursive doubling
 
         >>> parse_choices("library").label("all_gather"), parse_choices("library:vector").label("all_gather")
         ('library (as ring)', 'library:vector (as ring)')
@@ -110,25 +114,25 @@ class Choices:
                 return f"nccl (as {name})"
 
     def _is_chunked(self, kind: CollectiveKind) -> bool:
-        """Whether it goes in pieces whose size is a choice."""
+        """Whether the collective has a selectable chunk size."""
         algorithm = self.algorithm(kind)
         return algorithm in CHUNKED or (algorithm == "hierarchical" and kind in ("broadcast", "reduce"))
 
     @property
     def _library(self) -> str:
-        """The word for MPI's, by these calls."""
+        """Word for the MPI library with these calls."""
         return "library" if self.calls == "regular" else f"library:{self.calls}"
 
     @property
     def _chunk(self) -> str:
-        """The last word of a choice whose pieces are not of the usual size."""
+        """Last word of a choice with a non-default chunk size."""
         if self.chunk_bytes == CHUNK_BYTES:
             return ""
         whole, rest = divmod(self.chunk_bytes, KIB)
         return f":{self.chunk_bytes}B" if rest else f":{whole}KiB"
 
     def check_runnable(self) -> None:
-        """Refuse what only predicts.
+        """Raises InputError for a choice that only predicts: NCCL's model.
 
         Raises
         ------
@@ -140,7 +144,7 @@ class Choices:
             )
 
     def check_schedulable(self) -> None:
-        """Refuse what steps between single ranks cannot stand for: NCCL's trees and NVLS.
+        """Raises InputError for what steps between single ranks cannot represent: NCCL's trees and NVLS.
 
         Raises
         ------
@@ -154,7 +158,7 @@ class Choices:
 
     def __str__(self) -> str:
         if self.by_op:
-            names = {str(replace(self, by_op=())), *(str(one) for _, one in self.by_op)}
+            names = {str(replace(self, by_op=())), *(str(choice) for _, choice in self.by_op)}
             return names.pop() if len(names) == 1 else "auto"
         match self.carriage:
             case "own":
@@ -166,13 +170,14 @@ class Choices:
 
 
 LIBRARY = {str(one): one for one in (Choices("library"), Choices("library", calls="vector"))}
-"""MPI's library by its word: by its regular calls where all pieces are equal, or by its vector calls always."""
+"""MPI library by word: regular calls for equal shards, or vector calls always."""
 
 
 def parse_choices(text: str) -> Choices:
-    """`own[:NAME[:CHUNK]]`, `library`, `library:vector`, `auto` or `nccl[:ALGORITHM[:PROTOCOL]]`.
+    """Returns the choice that `own[:NAME[:CHUNK]]`, `library`, `library:vector`, `auto` or
+    `nccl[:ALGORITHM[:PROTOCOL]]` names.
 
-    `auto` is `own:ring`, the least bytes for any group, until a prediction has chosen.
+    `auto` is `own:ring`, which sends the fewest bytes in any group, until a prediction chooses.
 
     >>> str(parse_choices("own:ring:256KiB"))
     'own:ring:256KiB'
@@ -190,25 +195,30 @@ def parse_choices(text: str) -> Choices:
         with suppress(InputError):  # a chunk that is no size
             return Choices("own", names[0], parse_bytes(names[1]) if names[1:] else CHUNK_BYTES)
     if word == "nccl" and len(names) <= len(("ALGORITHM", "PROTOCOL")):
+        from quadrille.algorithms.collectives.nccl.tables import ALGORITHMS
+
         algorithm, protocol = (*names, None, None)[:2]
         if (algorithm is None or algorithm in ALGORITHMS) and (
-            protocol is None or protocol in ALGORITHMS[cast(Algorithm, algorithm)]
+            protocol is None or protocol in ALGORITHMS[cast("Algorithm", algorithm)]
         ):
-            return Choices("nccl", nccl_algorithm=cast(Algorithm, algorithm), nccl_protocol=cast(Protocol, protocol))
+            held = cast("Algorithm", algorithm), cast("Protocol", protocol)
+            return Choices("nccl", nccl_algorithm=held[0], nccl_protocol=held[1])
     raise InputError(f"collectives {text!r}: accepted are own, library, auto, {_finer_words()}, {_nccl_words()}")
 
 
 def _finer_words() -> str:
-    """What says more than `own` and `library` do, and can be run."""
+    """Runnable words with more detail than `own` and `library`."""
     return ", ".join((*(f"own:{key}" for key in SETS), "own:NAME:CHUNK", "library:vector"))
 
 
 def _nccl_words() -> str:
-    """NCCL's words for a message: which algorithm takes which protocols.
+    """NCCL's words for a message: the protocols that each algorithm accepts.
 
     >>> _nccl_words()
     'nccl, nccl:ring|tree[:LL|LL128|Simple], nccl:nvls|nvls_tree|pat[:Simple]'
     """
+    from quadrille.algorithms.collectives.nccl.tables import ALGORITHMS
+
     by_protocols: dict[tuple[Protocol, ...], list[str]] = {}
     for algorithm, protocols in ALGORITHMS.items():
         by_protocols.setdefault(protocols, []).append(algorithm)
@@ -216,14 +226,14 @@ def _nccl_words() -> str:
 
 
 def with_placement(choices: Choices, grid: Grid, nodes: Sequence[int]) -> Choices:
-    """The choices, knowing how the groups of a grid lie on the nodes of a machine.
+    """Returns the choices with the placement of the grid's groups on the nodes of a machine.
 
     >>> with_placement(parse_choices("own:hierarchical"), Grid(z=2, x=4), [0, 0, 1, 1, 2, 2, 3, 3]).per_node
     (('x', 2),)
 
     Parameters
     ----------
-    nodes : the node of each rank
+    nodes : node of each rank
     """
     node = np.asarray(nodes)
     per_node = [(axis, sharing) for axis in AXES if (sharing := _sharing(grid, axis, node)) > 1]
@@ -231,7 +241,7 @@ def with_placement(choices: Choices, grid: Grid, nodes: Sequence[int]) -> Choice
 
 
 def _sharing(grid: Grid, axis: Axis, node: np.ndarray) -> int:
-    """How many neighbours along an axis share a node, in every group alike and on several nodes; else 1."""
+    """Neighbours along an axis that share a node, equal in every group and on several nodes; otherwise 1."""
     length, stride = grid.length(axis), grid.stride(axis)
     groups = np.moveaxis(node.reshape(-1, length, stride), 1, 2).reshape(-1, length)
     sharing = int(np.argmax(groups[0] != groups[0, 0])) if length > 1 else 1

@@ -1,11 +1,12 @@
-"""Collectives in which every member does the same in every step: rings, doublings, exchanges of all with all.
+"""Flat collectives: rings, recursive doubling, pairwise exchanges, binomial trees and chains.
 
-Source: Thakur, Rabenseifner, Gropp, "Optimization of collective communication
-operations in MPICH", IJHPCA 19(1), 2005; for the doubling of other sizes than
-powers of two: Bruck et al., "Efficient algorithms for all-to-all
-communications in multiport message-passing systems", IEEE TPDS 8(11), 1997;
-for the barrier: Hensgen, Finkel, Manber, "Two algorithms for barrier
-synchronization", Int. J. Parallel Programming 17(1), 1988.
+Source: Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", IJHPCA 19(1), 2005;
+doubling for
+sizes that are no power of two: Bruck et al., "Efficient algorithms for all-to-all communications in multiport
+message-passing
+systems", IEEE TPDS 8(11), 1997; barrier: Hensgen, Finkel, Manber, "Two algorithms for barrier synchronization", Int. J.
+Parallel
+Programming 17(1), 1988.
 """
 
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from quadrille.algorithms.collectives.runs import IDLE, NOBODY, Integers, PieceR
 
 
 def ring(members: int) -> Lowered:
-    """All-gather: a member passes on the piece that it got last."""
+    """Ring all-gather: each member forwards the piece that it received last."""
 
     def step(i: int, s: int) -> Step:
         send, receive = PieceRange((i - s) % members, 1), PieceRange((i - s - 1) % members, 1)
@@ -27,7 +28,7 @@ def ring(members: int) -> Lowered:
 
 
 def summing_ring(members: int) -> Lowered:
-    """Reduce-scatter: a member adds its own to the sum that it got last, and passes it on."""
+    """Ring reduce-scatter: each member adds its own summand to the sum that it received last, and forwards it."""
 
     def step(i: int, s: int) -> Step:
         send, receive = PieceRange((i - s - 1) % members, 1), PieceRange((i - s - 2) % members, 1)
@@ -37,7 +38,7 @@ def summing_ring(members: int) -> Lowered:
 
 
 def _around(members: int, behind: int) -> Section:
-    """A ring in which the first piece that a member sends is its own, or the one `behind` it: then sums are made."""
+    """Section of a ring whose first sent piece is the member's own, or the one `behind` it; `behind` > 0 reduces."""
     here = np.arange(members)
     return Section(
         steps=members - 1,
@@ -52,10 +53,11 @@ def _around(members: int, behind: int) -> Section:
 
 
 def doubling(members: int) -> Lowered:
-    """All-gather in which what is held doubles.
+    """All-gather by recursive doubling.
 
-    Among 2**q members i exchanges with i XOR 2**s; among others it holds the
-    pieces i .. i + 2**s - 1, hands them down and gets the next ones from above.
+    With 2**q members, member i exchanges with i XOR 2**s.  Otherwise member i holds the pieces i .. i + 2**s - 1, sends
+    them down and
+    receives the next ones from above.
     """
     exchange = members & (members - 1) == 0
 
@@ -74,18 +76,18 @@ def doubling(members: int) -> Lowered:
             held = 1 << s
             count = min(held, members - held)
             below, above = (here - held) % members, (here + held) % members
-            first, other = here, above
+            first, second = here, above
             if exchange:
                 below = above = here ^ held
                 first = here & ~(held - 1)
-                other = first ^ held
+                second = first ^ held
             yield Section(
                 steps=1,
                 send_to=below,
                 send_first=first,
                 sent=count,
                 receive_from=above,
-                receive_first=other,
+                receive_first=second,
                 received=count,
             )
 
@@ -95,8 +97,8 @@ def doubling(members: int) -> Lowered:
 def exchange_all(members: int) -> Lowered:
     """All-reduce of the whole buffer by recursive doubling.
 
-    The members beyond the largest power of two add theirs to a partner before,
-    and get the sum from it after.
+    Members beyond the largest power of two first add their buffers to a partner, and receive the sum from it at the
+    end.
     """
     core = largest_power_of_two(members)
     extra, whole = members - core, PieceRange(0, 1)
@@ -132,7 +134,7 @@ def exchange_all(members: int) -> Lowered:
 
 
 def pairwise(members: int) -> Lowered:
-    """All-to-all: in step s each member sends to the one s + 1 after it."""
+    """Pairwise all-to-all: in step s each member sends to the member s + 1 after it."""
 
     def step(i: int, s: int) -> Step:
         to, sender = (i + s + 1) % members, (i - s - 1) % members
@@ -148,7 +150,7 @@ def pairwise(members: int) -> Lowered:
 
 
 def dissemination(members: int) -> Lowered:
-    """Barrier: in step s each member tells the one 2**s after it."""
+    """Dissemination barrier: in step s each member signals the member 2**s after it."""
 
     def step(i: int, s: int) -> Step:
         distance = 1 << s
@@ -163,7 +165,7 @@ def dissemination(members: int) -> Lowered:
 
 
 def largest_power_of_two(members: int) -> int:
-    """That is not more.
+    """Largest power of two that is at most `members`.
 
     >>> largest_power_of_two(12), largest_power_of_two(16)
     (8, 16)
@@ -172,12 +174,12 @@ def largest_power_of_two(members: int) -> int:
 
 
 def doublings(members: int) -> int:
-    """How often one member must double to be as many: least s with 2**s >= members."""
+    """Smallest s with 2**s >= members."""
     return (members - 1).bit_length()
 
 
 def binomial(members: int, root: int) -> Lowered:
-    """Binomial broadcast: in step s the first 2**s members behind the root serve the next 2**s."""
+    """Binomial broadcast: in step s the first 2**s members after the root send to the next 2**s."""
     whole = PieceRange(0, 1)
 
     def step(i: int, s: int) -> Step:
@@ -205,7 +207,7 @@ def binomial(members: int, root: int) -> Lowered:
 
 
 def pipelined(members: int, root: int, pieces: int) -> Lowered:
-    """Pipelined broadcast: in step s the member r behind the root passes on piece s - r."""
+    """Pipelined broadcast along a chain: in step s the member r after the root forwards piece s - r."""
 
     def step(i: int, s: int) -> Step:
         behind = (i - root) % members
@@ -228,12 +230,12 @@ def pipelined(members: int, root: int, pieces: int) -> Lowered:
 def chain_sections(
     behind: Integers, length: int, pieces: int, after: Integers, before: Integers, base: Integers | int = 0
 ) -> list[Section]:
-    """Pieces base, base + 1, … down chains of `length`: each member receives the first, passes on, sends the last.
+    """Sections of chains of `length` members that forward the pieces base, base + 1, ….
 
     Parameters
     ----------
-    behind : how far each member is down its chain; the root is at 0
-    after, before : the next and the last member of the chain
+    behind : distance of each member from the root of its chain
+    after, before : next and previous member of the chain
     """
     first, last = behind == 0, behind == length - 1
     middle = ~first & ~last

@@ -1,23 +1,23 @@
-"""Collectives of groups whose members share nodes: inside the nodes and along the rails in turn.
+"""Hierarchical collectives for groups whose members share nodes: phases inside the nodes and along the rails.
 
-Members n P, …, n P + P - 1 share node n.  Links inside a node are faster than
-those between nodes, and member l of a node is wired to member l of another (a
-*rail*) without crossing a switch.  So no member sends more over the network
-than it must, and only along its rail:
+Members n P, …, n P + P - 1 share node n.  Links inside a node are faster than links between nodes, and member l of a
+node reaches
+member l of another node (a *rail*) without crossing a switch.  Each member sends the minimum over the network, along
+its rail only:
 
-    all-gather        rings along the rails, then rings inside the nodes of what the rails brought
-    reduce-scatter    the same, backwards in time
-    all-reduce        both, one after the other
-    broadcast         the root's parts to its node, chains along the rails, rings inside the nodes
-    reduce            the same, backwards in time
+    all-gather        rings along the rails, then rings inside the nodes
+    reduce-scatter    the same in reverse
+    all-reduce        reduce-scatter, then all-gather
+    broadcast         the root scatters inside its node, chains along the rails, rings inside the nodes
+    reduce            the same in reverse
 
-Where a group is one node, or one member to a node, there is nothing to tell
-apart: the flat algorithm stands in, and is named in its place.
+A group on one node, or with one member on each node, uses the flat algorithm, and records name it.
 
-Source: the two levels of Thakur, Gropp, "Improving the performance of
-collective operations in MPICH", EuroPVM/MPI 2003, section 5; rails: Wang et
-al., "Rail-only: a low-cost high-performance network for training LLMs with
-trillion parameters", arXiv 2307.12169, section 3.
+Source: the two levels of Thakur, Gropp, "Improving the performance of collective operations in MPICH", EuroPVM/MPI
+2003, section 5;
+rails: Wang et al., "Rail-only: a low-cost high-performance network for training LLMs with trillion parameters", arXiv
+2307.12169,
+section 3.
 """
 
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ from quadrille.algorithms.collectives.runs import IDLE, NOBODY, PieceRange, Sect
 
 
 def applies(members: int, per_node: int) -> bool:
-    """Whether there are several nodes with several members each.
+    """Whether the group spans several nodes with several members each.
 
     >>> applies(8, 4), applies(8, 8), applies(8, 1), applies(8, 3)
     (True, False, False, False)
@@ -41,24 +41,26 @@ def applies(members: int, per_node: int) -> bool:
 
 
 def all_gather(members: int, per_node: int) -> Lowered:
-    """At the start member i holds piece i, at the end each holds all."""
+    """All-gather: member i starts with piece i; at the end each member holds all pieces."""
     return _gather(_Level(members, per_node, scattered=True))
 
 
 def reduce_scatter(members: int, per_node: int) -> Lowered:
-    """At the start each member holds a summand of every piece, at the end member i holds the sum of piece i."""
+    """Reduce-scatter: each member starts with a summand of every piece; at the end member i holds the sum of piece
+    i.
+    """
     return all_gather(members, per_node).backwards()
 
 
 def all_reduce(members: int, per_node: int) -> Lowered:
-    """At the start each member holds a summand, at the end each holds the sum."""
+    """All-reduce: each member starts with a summand; at the end each holds the sum."""
     gather = _gather(_Level(members, per_node, scattered=False))
     return gather.backwards().then(gather)
 
 
 @dataclass(frozen=True, slots=True)
 class _Level:
-    """Who has which piece: the pieces of one local index are a block, contiguous or (as members are) scattered."""
+    """Ownership of pieces: the pieces of one local index form a block, contiguous or (like members) scattered."""
 
     members: int
     per_node: int
@@ -69,11 +71,11 @@ class _Level:
         return self.members // self.per_node
 
     def piece(self, node: int, local: int) -> PieceRange:
-        """What member `local` of a node has at the start."""
+        """Piece that member `local` of a node holds at the start."""
         return PieceRange(node * self.per_node + local if self.scattered else local * self.nodes + node, 1)
 
     def block(self, local: int) -> PieceRange:
-        """What the rail of `local` has brought to each of its members."""
+        """Pieces that each member of rail `local` holds after the rail phase."""
         return (
             PieceRange(local, self.nodes, self.per_node)
             if self.scattered
@@ -133,20 +135,20 @@ def _gather_sections(level: _Level) -> list[Section]:
 
 
 def broadcast(members: int, per_node: int, root: int, chunks: int) -> Lowered:
-    """At the start the root holds all pieces, at the end each member does; `chunks` pieces go down each rail."""
+    """Broadcast of all pieces of the root; `chunks` pieces travel along each rail."""
     spread = _Spread(members, per_node, root, chunks)
     steps = 2 * (per_node - 1) + chunks + spread.nodes - 2
     return Lowered("hierarchical", members, per_node * chunks, steps, spread.step, spread.sections)
 
 
 def reduce(members: int, per_node: int, root: int, chunks: int) -> Lowered:
-    """At the start each member holds a summand, at the end the root holds the sum."""
+    """Reduce: each member starts with a summand; at the end the root holds the sum."""
     return broadcast(members, per_node, root, chunks).backwards()
 
 
 @dataclass(frozen=True, slots=True)
 class _Spread:
-    """A broadcast in three parts; block l of the pieces goes down the rail of local index l."""
+    """A broadcast in three phases; block l of the pieces travels along the rail of local index l."""
 
     members: int
     per_node: int
@@ -169,7 +171,7 @@ class _Spread:
         return self._ring(i, s - scattering - chaining)
 
     def _scatter(self, i: int, s: int) -> Step:
-        """The root gives its s + 1 st neighbour in the node that one's block."""
+        """Step s of the scatter: the root sends a block to neighbour s + 1 in its node."""
         root_node, root_local = divmod(self.root, self.per_node)
         to = root_node * self.per_node + (root_local + s + 1) % self.per_node
         if i == self.root:
@@ -177,7 +179,7 @@ class _Spread:
         return Step(receive_from=self.root, receive=self.block(i)) if i == to else IDLE
 
     def _chain(self, i: int, s: int) -> Step:
-        """As the pipelined broadcast, along each rail."""
+        """Step of the pipelined broadcast along each rail."""
         node, local = divmod(i, self.per_node)
         behind = (node - self.root // self.per_node) % self.nodes
         base = local * self.chunks
@@ -191,7 +193,7 @@ class _Spread:
         )
 
     def _ring(self, i: int, s: int) -> Step:
-        """Blocks around each node; the root has them all and is sent none."""
+        """Step of the ring inside each node; the root has all blocks and receives none."""
         node, local = divmod(i, self.per_node)
         after = node * self.per_node + (local + 1) % self.per_node
         before = node * self.per_node + (local - 1) % self.per_node
@@ -204,7 +206,7 @@ class _Spread:
         )
 
     def sections(self) -> Iterator[Section]:
-        """The three parts for all members."""
+        """The three phases, for all members."""
         per_node, members = self.per_node, self.members
         here = np.arange(members)
         node, local = here // per_node, here % per_node

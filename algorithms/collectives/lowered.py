@@ -1,7 +1,8 @@
-"""A collective as steps: one function of (member, step), and the same for all members at once.
+"""A collective lowered to steps of point-to-point transfers.
 
-Nothing is expanded for more than one member, and nothing is stored: a group of
-a hundred thousand costs no more than its members' runs.
+The steps are a function of (member, step), and sections of all members at once.  Nothing is stored or expanded for more
+than one
+member.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -31,10 +32,14 @@ def _no_sections() -> Iterable[Section]:
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """A collective of `members` as `steps` steps over `pieces` pieces.
+    """A collective of `members` ranks as `steps` steps over `pieces` pieces.
 
-    `step(member, s)` is what the member does in step s, 0 <= s < steps;
-    `sections()` are the same steps for all members, as `runs` lays them out.
+    Parameters
+    ----------
+    algorithm : name of the algorithm
+    members, pieces, steps : numbers of members, pieces and steps
+    step : what a member does in step s, from (member, s)
+    sections : the same steps for all members at once, as `runs` encodes them
     """
 
     algorithm: Name
@@ -45,18 +50,18 @@ class Lowered:
     sections: Callable[[], Iterable[Section]] = _no_sections
 
     def program(self, member: int) -> Iterator[Step]:
-        """The member's steps that do something, in order."""
+        """Yields the member's non-idle steps in order."""
         for index in range(self.steps):
             step = self.step(member, index)
             if step != IDLE:
                 yield step
 
     def runs(self) -> Runs:
-        """All members' programs, run-length encoded: `program(i)` for every i, in time that hardly grows with steps."""
+        """Run-length encoded programs of all members, in time that hardly grows with the number of steps."""
         return runs.encode(self.sections(), self.members, self.pieces)
 
     def backwards(self) -> "Lowered":
-        """The steps in reversed time: what spreads a buffer becomes what sums it."""
+        """The steps in reverse: a gather becomes a reduction."""
         last = self.steps - 1
         return Lowered(
             self.algorithm,
@@ -68,7 +73,7 @@ class Lowered:
         )
 
     def then(self, second: "Lowered") -> "Lowered":
-        """These steps, and then those of the second, over the same pieces."""
+        """These steps followed by the steps of `second`, over the same pieces."""
 
         def step(i: int, s: int) -> Step:
             return self.step(i, s) if s < self.steps else second.step(i, s - self.steps)

@@ -1,14 +1,27 @@
-"""Which of our own algorithms carries out each kind of collective, and the steps that it makes of it."""
+"""Lowering of collectives: the algorithm for each kind, and its steps.
 
+Each algorithm is written as steps of one member and as sections of all members (`lowered.py`).  Reductions are gathers
+in reverse.
+
+    ring all-gather of 4      recursive doubling of 4     binomial broadcast of 4
+    0 → 1 → 2 → 3 → 0         0 ↔ 1   2 ↔ 3               0 → 1
+    three times               then 0 ↔ 2   1 ↔ 3          then 0 → 2, 1 → 3
+
+Flat algorithms are in `flat.py`, double binary trees in `trees.py`, node-aware algorithms in `hierarchies.py`.
+
+Source: Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", IJHPCA 19(1), 2005.
+"""
+
+from functools import lru_cache
 from typing import get_args
 
-from quadrille.algorithms.collectives import flat, hierarchies, trees
+from quadrille.algorithms.collectives import flat
 from quadrille.algorithms.collectives.lowered import Lowered, Name
 from quadrille.algorithms.schedule.ops import CollectiveKind
 
 
 def all_gather(members: int, algorithm: Name) -> Lowered:
-    """At the start member i holds piece i, at the end each holds all."""
+    """All-gather: member i starts with piece i; at the end each member holds all pieces."""
     match algorithm:
         case "ring":
             return flat.ring(members)
@@ -19,7 +32,9 @@ def all_gather(members: int, algorithm: Name) -> Lowered:
 
 
 def reduce_scatter(members: int, algorithm: Name) -> Lowered:
-    """At the start each member holds a summand of every piece, at the end member i holds the sum of piece i."""
+    """Reduce-scatter: each member starts with a summand of every piece; at the end member i holds the sum of piece
+    i.
+    """
     match algorithm:
         case "ring":
             return flat.summing_ring(members)
@@ -30,7 +45,7 @@ def reduce_scatter(members: int, algorithm: Name) -> Lowered:
 
 
 def all_reduce(members: int, algorithm: Name) -> Lowered:
-    """At the start each member holds a summand, at the end each holds the sum."""
+    """All-reduce: each member starts with a summand; at the end each holds the sum."""
     match algorithm:
         case "ring":
             return flat.summing_ring(members).then(flat.ring(members))
@@ -44,7 +59,7 @@ def all_reduce(members: int, algorithm: Name) -> Lowered:
 
 
 def broadcast(members: int, algorithm: Name, root: int, pieces: int = 1) -> Lowered:
-    """At the start the root holds all pieces, at the end each member does."""
+    """Broadcast: the root starts with all pieces; at the end each member holds them."""
     match algorithm:
         case "binomial":
             return flat.binomial(members, root)
@@ -55,19 +70,19 @@ def broadcast(members: int, algorithm: Name, root: int, pieces: int = 1) -> Lowe
 
 
 def reduce(members: int, algorithm: Name, root: int, pieces: int = 1) -> Lowered:
-    """At the start each member holds a summand, at the end the root holds the sum."""
+    """Reduce: each member starts with a summand; at the end the root holds the sum."""
     return broadcast(members, algorithm, root, pieces).backwards()
 
 
 def all_to_all(members: int, algorithm: Name) -> Lowered:
-    """Member i sends piece j of its source to j, and receives piece j of its result from j."""
+    """All-to-all: member i sends piece j of its source to j, and receives piece j of its result from j."""
     if algorithm != "pairwise":
         raise _unknown("all_to_all", algorithm)
     return flat.pairwise(members)
 
 
 def barrier(members: int, algorithm: Name) -> Lowered:
-    """No member ends before all have begun; its messages are empty."""
+    """Barrier with empty messages: no member ends before all have begun."""
     if algorithm != "dissemination":
         raise _unknown("barrier", algorithm)
     return flat.dissemination(members)
@@ -129,10 +144,13 @@ SETS: dict[str, dict[CollectiveKind, Name]] = {
     },
 }
 CHUNK_BYTES = 1 << 20
-"""Size of the pieces of a pipelined broadcast or reduce, if nothing else is said [B]."""
+"""Default chunk size of pipelined broadcasts and reduces [B]."""
+LOWERED_KEPT = 512
+"""Lowered collectives that are kept: one schedule asks for the same several times."""
 MOST_CHUNKS = 64
 
 
+@lru_cache(LOWERED_KEPT)
 def lower(
     kind: CollectiveKind,
     algorithm: Name,
@@ -144,33 +162,31 @@ def lower(
     elements: int | None = None,
     chunk_bytes: int = CHUNK_BYTES,
 ) -> Lowered:
-    """The collective as steps.
+    """Returns the steps of a collective.
 
     Parameters
     ----------
-    size_bytes : the whole buffer [B]; pipelined ones go in chunks that suit it
-    per_node : how many neighbouring members share a node, in all of the group alike: what a hierarchy goes by
-    elements : of the whole buffer, where they are known: see `is_tiny`
-    chunk_bytes : size of the pieces that follow each other down chains and trees [B]
+    root : root of a broadcast or reduce
+    size_bytes : size of the whole buffer [B]; it determines the number of chunks
+    per_node : neighbouring members that share a node, equal in the whole group; used by hierarchies
+    elements : elements of the whole buffer, if known: see `is_tiny`
+    chunk_bytes : chunk size of chains and trees [B]
     """
     if elements is not None and is_tiny(kind, algorithm, members, elements):
         algorithm = "doubling"
     match algorithm:
         case "double_binary_tree":
             return _double_binary_tree(kind, members, root, 2 * chunks(members, size_bytes // 2, chunk_bytes))
-        case "hierarchical" if hierarchies.applies(members, per_node):
-            return _hierarchical(kind, members, per_node, root, size_bytes, chunk_bytes)
         case "hierarchical":
-            return _flat(kind, SETS["ring"][kind], members, root, chunks(members, size_bytes, chunk_bytes))
+            return _hierarchical(kind, members, per_node, root, size_bytes, chunk_bytes)
         case _:
             return _flat(kind, algorithm, members, root, chunks(members, size_bytes, chunk_bytes))
 
 
 def is_tiny(kind: CollectiveKind, algorithm: Name, members: int, elements: int) -> bool:
-    """Whether a ring would have pieces without an element: then the whole sum goes in every step of a doubling.
+    """Whether a ring all-reduce would have empty pieces; the whole buffer then goes by recursive doubling.
 
-    A loss or a norm is one element.  A ring of p members would take 2 (p - 1) steps for it, in most of which most
-    members have nothing to send.
+    A loss or a norm is one element.  A ring of p members would take 2 (p - 1) steps for it, most of them without data.
 
     >>> is_tiny("all_reduce", "ring", 8, 7), is_tiny("all_reduce", "ring", 8, 8)
     (True, False)
@@ -197,6 +213,8 @@ def _flat(kind: CollectiveKind, algorithm: Name, members: int, root: int, pieces
 
 
 def _double_binary_tree(kind: CollectiveKind, members: int, root: int, pieces: int) -> Lowered:
+    from quadrille.algorithms.collectives import trees
+
     match kind:
         case "all_reduce":
             return trees.all_reduce(members, pieces)
@@ -211,6 +229,10 @@ def _double_binary_tree(kind: CollectiveKind, members: int, root: int, pieces: i
 def _hierarchical(
     kind: CollectiveKind, members: int, per_node: int, root: int, size_bytes: int, chunk_bytes: int
 ) -> Lowered:
+    from quadrille.algorithms.collectives import hierarchies
+
+    if not hierarchies.applies(members, per_node):
+        return _flat(kind, SETS["ring"][kind], members, root, chunks(members, size_bytes, chunk_bytes))
     along_rails = chunks(members // per_node, size_bytes // per_node, chunk_bytes)
     match kind:
         case "all_gather":
@@ -228,7 +250,7 @@ def _hierarchical(
 
 
 def chunks(members: int, size_bytes: int, chunk_bytes: int = CHUNK_BYTES) -> int:
-    """Pieces in which a pipelined buffer goes down the chain; one where the chain is a single hop.
+    """Number of chunks of a pipelined buffer; 1 if the chain is a single hop.
 
     >>> chunks(4, 10 << 20), chunks(2, 10 << 20)
     (10, 1)

@@ -1,19 +1,23 @@
-"""Programs of a lowered collective for all its members at once, run-length encoded.
+"""Run-length encoded programs of a lowered collective, for all members at once.
 
-A member of a ring does the same thing p - 1 times: receives from its left,
-sends to its right, and the piece moves on by one.  So its program is one *run*,
-and the programs of a hundred thousand members are a few arrays, where the steps
-themselves would be 10^10.
+A buffer is cut into pieces 0, 1, ….  In each step a member sends at most one range of pieces to one peer and receives
+at most one,
+which it adds to what it holds (`reduce`) or stores.  A member starts step s + 1 when its own send and receive of step s
+have ended.
+A transfer starts when both ends have reached it.
+
+A member of a ring does the same p - 1 times: it receives from the left and sends to the right, and the piece moves on
+by one.  Its
+program is one *run*.  The programs of a hundred thousand members are a few arrays, where the steps would be 10^10.
 
     pipelined broadcast, 3 pieces     member 0: 3 x send
-    down the chain 0 → 1 → 2          member 1: 1 x receive, 2 x both, 1 x send
+    along the chain 0 → 1 → 2         member 1: 1 x receive, 2 x both, 1 x send
                                       member 2: 3 x receive
 
-Idle steps are left out: they wait for nothing.  Between two members messages
-keep their order, so the k-th that i sends to j is the k-th that j receives from i.
-
-Algorithms describe themselves by *sections*, one value per member; `encode`
-lays them out member by member.
+Idle steps are omitted, since they wait for nothing.  Messages between two members stay in order: the k-th send from i
+to j matches the
+k-th receive of j from i.  Algorithms describe themselves by *sections*, one value for each member; `encode` lays them
+out by member.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -34,7 +38,7 @@ class PieceRange:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one member does in one step; a side that is None does nothing."""
+    """What one member does in one step; a side that is None is idle."""
 
     send_to: int | None = None
     send: PieceRange | None = None
@@ -43,7 +47,7 @@ class Step:
     reduce: bool = False
 
     def backwards(self) -> "Step":
-        """The step in reversed time: a gather's step becomes a reduction's.
+        """The step in reverse: a gather step becomes a reduction step.
 
         >>> Step(1, PieceRange(0, 1)).backwards()
         Step(send_to=None, send=None, receive_from=1, receive=PieceRange(first=0, count=1, every=1), reduce=True)
@@ -58,29 +62,31 @@ Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 NOBODY = -1
 TOGETHER = 4096
-"""Members that are laid out at once: their sections are then in cache."""
+"""Members laid out at once, so that their sections stay in cache."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Section:
-    """What the members do in a stretch of their programs, of equal or different lengths.
+    """A part of the members' programs with constant peers; its length may differ between members.
 
-    Each field is one value per member, or one for all.  In its k-th step, from
-    0, a member sends the pieces that begin at
+    Each field is one value for each member, or one for all.  In its k-th step, from 0, a member sends the pieces that
+    begin at
 
-        origin + (send_first - origin + k stride) mod around
+        origin + (send_first - origin + k stride) mod modulus
 
-    and receives alike.  Sections of one step need no stride, origin or around.
+    and receives likewise.  Sections of one step need no stride, origin or modulus.
 
     Parameters
     ----------
-    steps : how many steps; 0 where the member skips the section
-    send_to, receive_from : peers; NOBODY where that side does nothing
-    send_first, receive_first : the first piece of the first step
+    steps : number of steps; 0 where the member skips the section
+    send_to, receive_from : peers; NOBODY where that side is idle
+    send_first, receive_first : first piece of the first step
     sent, received : pieces in each step
-    reduce : what is received is added to what is held
-    every : distance of the pieces of one step
-    alternates : this section and the next alternate, this one first: one step each, `steps` times
+    reduce : whether received pieces are added
+    stride : offset of the first piece from step to step
+    every : offset between the pieces of one step
+    origin, modulus : range in which the first piece cycles
+    alternates : whether this section and the next alternate, one step each, `steps` times, this one first
     """
 
     steps: Integers | int
@@ -98,7 +104,7 @@ class Section:
     alternates: bool = False
 
     def backwards(self) -> "Section":
-        """The section in reversed time, as `Step.backwards`."""
+        """The section in reverse, as `Step.backwards`."""
         return replace(
             self,
             send_to=self.receive_from,
@@ -116,35 +122,36 @@ class Section:
 
 
 def backwards(sections: Iterable[Section]) -> list[Section]:
-    """The sections in reversed order and time; of two that take turns, the later one goes first."""
-    given = list(sections)
-    turns = [False, *(section.alternates for section in given)]
-    return [replace(section.backwards(), alternates=turns[j]) for j, section in reversed(list(enumerate(given)))]
+    """Returns the sections in reverse; of two alternating sections the later goes first."""
+    ordered = list(sections)
+    turns = [False, *(section.alternates for section in ordered)]
+    return [replace(section.backwards(), alternates=turns[j]) for j, section in reversed(list(enumerate(ordered)))]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Runs:
-    """Every member's program: member i does runs offsets[i] .. offsets[i + 1] - 1 in order.
+    """Programs of all members: member i executes the runs offsets[i] .. offsets[i + 1] - 1 in order.
 
-    A run is `count` steps with the same peers and as many pieces each time.
-    With even pieces, bytes / pieces each, `pieces_sent` says all about sizes;
-    the exact ones belong to the pieces that a step moves.
+    A run is `count` steps with the same peers and the same number of pieces.  With equal pieces, `pieces_sent`
+    determines the sizes.
 
     Parameters
     ----------
-    pieces : into how many the buffer is cut
-    offsets : members + 1 of them
+    pieces : number of pieces of the buffer
+    offsets : first run of each member; members + 1 entries
     count : steps of each run, from 1
-    cycle : 1 for a run by itself; 2 where it and the next one take turns, one step each, `count` times (the next
-        one then has 0).  Only double binary trees have such; `unrolled` gives the same programs without
-    send_to, receive_from : peers; -1 where that side does nothing
-    pieces_sent, pieces_received : in each step; 0 where that side does nothing
-    first_piece_sent, first_piece_received : of the first step; -1 where that side does nothing
-    piece_stride : the first piece of the k-th step, from 0, is origin + (first - origin + k stride) mod around;
-        the stride is -1 in rings, 1 down a chain, 0 where a run is one step
-    piece_spacing : distance of the pieces of one step, counted around the end of the buffer; 1 but in hierarchies
-    origin, around : the range of pieces in which the first piece turns; 0 and `pieces` but in hierarchies
-    reduce : what is received is added to what is held
+    cycle : 1 for a single run; 2 if it and the next run alternate, one step each, `count` times (the next run then has
+        0).  Only double
+        binary trees have such runs; `unrolled` removes them
+    send_to, receive_from : peers; -1 where that side is idle
+    pieces_sent, pieces_received : pieces in each step; 0 where that side is idle
+    first_piece_sent, first_piece_received : first piece of the first step; -1 where that side is idle
+    piece_stride : offset of the first piece from step to step: origin + (first - origin + k stride) mod around; -1 in
+        rings, 1 along
+        chains, 0 for a single step
+    piece_spacing : offset between the pieces of one step, around the end of the buffer; 1 except in hierarchies
+    origin, around : range in which the first piece cycles; 0 and `pieces` except in hierarchies
+    reduce : whether received pieces are added
     """
 
     pieces: int
@@ -168,13 +175,13 @@ class Runs:
         return len(self.offsets) - 1
 
     def program(self, member: int) -> Iterator[Step]:
-        """The member's steps, one by one: for reading and for tests."""
+        """Yields the member's steps one by one, for display and tests."""
         run, stop = int(self.offsets[member]), int(self.offsets[member + 1])
         while run < stop:
             together = range(run, run + int(self.cycle[run]))
             for k in range(int(self.count[run])):
-                for one in together:
-                    yield self.step(one, k)
+                for row in together:
+                    yield self.step(row, k)
             run = together.stop
 
     def step(self, run: int, k: int) -> Step:
@@ -195,7 +202,7 @@ class Runs:
         return int(peers[run]), PieceRange(first, int(counts[run]), int(self.piece_spacing[run]))
 
     def unrolled(self) -> "Runs":
-        """The same programs, with turns written out: every run is one by itself."""
+        """The same programs without alternating runs."""
         if (self.cycle == 1).all():
             return self
         repeats = np.where(self.cycle == 2, 2 * self.count, self.cycle)
@@ -222,20 +229,20 @@ class Runs:
 
 
 def encode(sections: Iterable[Section], members: int, pieces: int) -> Runs:
-    """The sections, laid out member by member; what a member skips is left out."""
-    given = list(sections)
-    sends = [np.asarray(section.send_to) != NOBODY for section in given]
-    receives = [np.asarray(section.receive_from) != NOBODY for section in given]
-    length = np.zeros((members, len(given)), np.int64)
-    for j, section in enumerate(given):
+    """Returns the sections laid out by member; skipped sections are omitted."""
+    ordered = list(sections)
+    sends = [np.asarray(section.send_to) != NOBODY for section in ordered]
+    receives = [np.asarray(section.receive_from) != NOBODY for section in ordered]
+    length = np.zeros((members, len(ordered)), np.int64)
+    for j, section in enumerate(ordered):
         length[:, j] = np.where(sends[j] | receives[j], section.steps, 0)
     taken = length > 0
-    laid = _Laid(given, taken, np.concatenate(([0], np.cumsum(taken.sum(axis=1)))))
+    laid = _Laid(ordered, taken, np.concatenate(([0], np.cumsum(taken.sum(axis=1)))))
     return Runs(
         pieces,
         offsets=laid.offsets,
         count=length[taken],
-        cycle=_cycles(given, length)[taken],
+        cycle=_cycles(ordered, length)[taken],
         send_to=laid.column("send_to"),
         receive_from=laid.column("receive_from"),
         pieces_sent=laid.column("sent", sends),
@@ -252,14 +259,14 @@ def encode(sections: Iterable[Section], members: int, pieces: int) -> Runs:
 
 @dataclass(frozen=True, slots=True)
 class _Laid:
-    """Which member takes which section [members, sections], and where each member's begin in a column."""
+    """Which member executes which section [members, sections], and where each member's runs begin in a column."""
 
     sections: list[Section]
     taken: Flags
     offsets: Integers
 
     def column(self, name: str, sides: list[Flags] | None = None, otherwise: int = 0) -> Integers:
-        """One field of the sections, `otherwise` where its side has no peer."""
+        """One field of the sections; `otherwise` where its side is idle."""
         values = [getattr(section, name) for section in self.sections]
         if sides is not None:
             values = [
@@ -271,20 +278,20 @@ class _Laid:
         return self._flat(values)
 
     def _flat(self, values: Sequence[Integers | int]) -> Integers:
-        """What each section has for each member, of the sections that it takes; a few members at a time, in cache."""
-        found = np.empty(self.offsets[-1], np.int64)
+        """Values of the executed sections, member by member, in blocks that fit in cache."""
+        values_by_run = np.empty(self.offsets[-1], np.int64)
         members, sections = self.taken.shape
         for low in range(0, members, TOGETHER):
             high = min(low + TOGETHER, members)
             block = np.empty((high - low, sections), np.int64)
             for j, value in enumerate(values):
                 block[:, j] = value[low:high] if isinstance(value, np.ndarray) and value.ndim else value
-            found[self.offsets[low] : self.offsets[high]] = block[self.taken[low:high]]
-        return found
+            values_by_run[self.offsets[low] : self.offsets[high]] = block[self.taken[low:high]]
+        return values_by_run
 
 
 def _cycles(sections: list[Section], length: Integers) -> Integers:
-    """2 and 0 where a member takes both of two sections in turns and more than once, 1 elsewhere."""
+    """2 and 0 where a member alternates between two sections more than once, otherwise 1."""
     cycles = np.ones_like(length)
     for j, section in enumerate(sections):
         if section.alternates:

@@ -1,25 +1,25 @@
-r"""Two binary trees at once, so that every member sends and receives all the time.
+r"""Double binary trees: two binary trees in which every member sends and receives all the time.
 
-In one pipelined binary tree the leaves, half of the members, send nothing.  So
-there are two trees over the members behind the root, each for half of the
-pieces, and who is inner in one is a leaf in the other:
+In one pipelined binary tree the leaves, half of the members, send nothing.  So there are two trees over the members
+after the root,
+each for half of the pieces.  An inner member of one tree is a leaf of the other:
 
     first tree        4             second tree,      3
-    over 6 behind   /   \           the first one   /   \
+    over 6 after    /   \           the first one   /   \
     the root       2     6          mirrored       1     5
                   / \   /                           \   / \
                  1   3 5                             2 4   6
 
-Every member then has two parents and at most two children.  The edges get two
-colours such that both edges into a member differ, and both out of it: even
-steps use one colour, odd steps the other, and a member never sends or receives
-twice in a step.  A piece that came in one step goes on in the next or the one
-after it.  A reduction is the same, backwards in time.
+Every member has two parents and at most two children.  Edges get two colours, so that both edges into a member differ,
+and both edges
+out of it.  Even steps use one colour, odd steps the other, and a member never sends or receives twice in a step.  A
+piece received in
+one step is forwarded in the next step or the one after.  A reduction is the same in reverse.
 
-Source: Sanders, Speck, Träff, "Two-tree algorithms for full bandwidth
-broadcast, reduction and scan", Parallel Computing 35(12), 2009; the in-order
-trees by lowest set bit, mirrored or shifted by one, are those of NCCL 2.4's
-double binary trees (src/graph/trees.cc).
+Source: Sanders, Speck, Träff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", Parallel
+Computing 35(12), 2009;
+the in-order trees by lowest set bit, mirrored or shifted by one, are those of NCCL 2.4's double binary trees
+(src/graph/trees.cc).
 """
 
 from collections.abc import Callable, Iterator
@@ -39,16 +39,16 @@ GROUPS_KEPT = 8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DoubleTree:
-    """Both trees over positions 1 .. members - 1; the root is position 0 and outside of them.
+    """Both trees over positions 1 .. members - 1; the root is position 0, outside of them.
 
-    Rows are trees.  Column 0, the root's, holds NOBODY for a parent and -1 for a step.
+    Rows are trees.  Column 0 holds NOBODY for a parent and -1 for a step.
 
     Parameters
     ----------
-    parent : of each position
-    starts : the step in which a position gets the first piece of the tree; the others follow every second step
-    children : positions served in even and in odd steps, by row, NOBODY for none
-    served_tree : by even and odd steps, the tree of that child
+    parent : parent of each position
+    starts : step in which a position receives the first piece of the tree; later pieces follow every second step
+    children : positions served in even and odd steps, by row; NOBODY for none
+    served_tree : tree of that child, by even and odd steps
     """
 
     parent: Integers
@@ -58,7 +58,7 @@ class DoubleTree:
 
 
 def broadcast(members: int, root: int, pieces: int) -> Lowered:
-    """The root's pieces to all members, the first half of them down one tree, the others down the other."""
+    """Broadcast: the first half of the root's pieces goes along one tree, the second half along the other."""
     halves = (pieces + 1) // 2, pieces // 2
     if members == 1:
         return Lowered("double_binary_tree", 1, pieces, 0, lambda _i, _s: Step(), list)
@@ -70,14 +70,14 @@ def broadcast(members: int, root: int, pieces: int) -> Lowered:
 
 
 def all_reduce(members: int, pieces: int) -> Lowered:
-    """Sums up both trees to member 0, then the sum down again."""
+    """All-reduce: sums go up both trees to member 0, then the result goes down."""
     down = broadcast(members, ROOT, pieces)
     return down.backwards().then(down)
 
 
 @lru_cache(GROUPS_KEPT)
 def double_tree(members: int) -> DoubleTree:
-    """Both trees, the colours of their edges and the steps in which these begin."""
+    """Both trees, the colours of their edges, and the first step of each edge."""
     parent = np.array([_first_parents(members), _second_parents(members)])
     colour = _colours(parent)
     starts = np.array([_starts(parent[tree], colour[tree]) for tree in range(2)])
@@ -90,7 +90,7 @@ def double_tree(members: int) -> DoubleTree:
 
 
 def _first_parents(members: int) -> Integers:
-    """Parents in the in-order binary tree over 1 .. members - 1: odd positions are leaves.
+    """Parents in the in-order binary tree over 1 .. members - 1; odd positions are leaves.
 
     >>> _first_parents(7).tolist()
     [-1, 2, 4, 2, 0, 6, 4]
@@ -102,7 +102,7 @@ def _first_parents(members: int) -> Integers:
 
 
 def _second_parents(members: int) -> Integers:
-    """Parents in the tree in which odd positions are inner: the first, mirrored, or shifted where that keeps parity.
+    """Parents in the tree whose inner positions are odd: the first tree mirrored, or shifted if that keeps parity.
 
     >>> _second_parents(7).tolist()
     [-1, 3, 1, 0, 5, 3, 5]
@@ -116,37 +116,38 @@ def _second_parents(members: int) -> Integers:
 
 
 def _colours(parent: Integers) -> Integers:
-    """0 or 1 for each edge, by tree and child, such that both edges into a member differ and both out of it.
+    """Colour 0 or 1 of each edge, by tree and child; both edges into a member differ, and both edges out of it.
 
-    The edge of (tree, child) meets at most one other edge at its child, and one
-    at its parent; so edges that must differ form paths and cycles, and these
-    alternate between both kinds of meeting: their length is even.  The first
-    child on each has colour 0 in the first tree.
+    The edge (tree, child) meets at most one other edge at its child, and one at its parent.  So edges that must differ
+    form paths and
+    cycles that alternate between both kinds of meeting; their length is even.  The first child on each has colour 0 in
+    the first tree.
 
-    All walks go at once, each twice as far in every round, and keep the first child
-    that they have met and whether its colour in the first tree is another one.
+    All walks advance at once, by pointer doubling, and keep the first child met and whether its colour in the first
+    tree differs.
     """
     members = parent.shape[1]
     met, turned = _meetings(parent)
     first = np.tile(np.arange(members), (2, 1)).ravel()
-    other = np.zeros(2 * members, bool)
+    flipped_first = np.zeros(2 * members, bool)
     for _ in range((2 * members).bit_length()):
-        further, flipped = first[met], turned ^ other[met]
-        other = np.where(further < first, flipped, other)
+        further, flipped = first[met], turned ^ flipped_first[met]
+        flipped_first = np.where(further < first, flipped, flipped_first)
         first = np.minimum(first, further)
         met, turned = met[met], turned ^ turned[met]
     one_way, other_way = first[:members], first[members:]
-    in_first_tree = np.where(one_way <= other_way, other[:members], other[members:]).astype(np.int64)
+    in_first_tree = np.where(one_way <= other_way, flipped_first[:members], flipped_first[members:]).astype(np.int64)
     colours = np.array([in_first_tree, 1 - in_first_tree])
     colours[:, ROOT] = NOBODY
     return colours
 
 
 def _meetings(parent: Integers) -> tuple[Integers, NDArray[np.bool_]]:
-    """Where a walk goes on, and whether colours in the first tree differ between both ends.
+    """Successor of each walk, and whether the colours in the first tree differ between both ends.
 
-    A walk at child c that is about to leave by its edge in tree t is number t members + c.
-    It goes to the child of the same parent, and leaves that by its other edge.
+    A walk at child c that leaves by its edge in tree t has number t members + c.  It goes to the child with the same
+    parent, and leaves
+    that child by its other edge.
     """
     members = parent.shape[1]
     met = np.arange(2 * members)
@@ -166,7 +167,7 @@ def _meetings(parent: Integers) -> tuple[Integers, NDArray[np.bool_]]:
 
 
 def _starts(parents: Integers, colours: Integers) -> Integers:
-    """The first step of each edge: the next one of its colour after its parent has the piece."""
+    """First step of each edge: the next step of its colour after its parent has the piece."""
     starts = np.full(len(parents), NOBODY)
     waiting = np.arange(1, len(parents))
     while len(waiting):
@@ -199,22 +200,22 @@ def _steps(members: int, root: int, halves: tuple[int, int]) -> Callable[[int, i
 
 
 def _piece(start: int, s: int, halves: tuple[int, int], tree: int) -> int | None:
-    """The piece that an edge of the tree carries in step s, if it carries one."""
+    """Piece that an edge of the tree carries in step s, or None."""
     round_, late = divmod(s - start, 2)
     return None if late or not 0 <= round_ < halves[tree] else round_ + tree * halves[0]
 
 
 def _sections(members: int, root: int, halves: tuple[int, int]) -> Iterator[Section]:
-    """Stretches of rounds, each an even and an odd step, in which a member has the same peers.
+    """Sections of rounds, each an even and an odd step, in which a member has the same peers.
 
-    In the even steps it receives from one parent during some rounds and sends to
-    one child during others, in the odd steps alike: eight ends that cut its
-    rounds into seven stretches at most.
+    In even steps a member receives from one parent during some rounds and sends to one child during others; likewise in
+    odd steps.  Eight
+    ends cut its rounds into at most seven sections.
     """
     trees = double_tree(members)
     here = np.arange(members)
     streams = [_stream(trees, parity, halves, receiving=way) for parity in range(2) for way in (True, False)]
-    cuts = np.sort(np.array([edge for one in streams for edge in (one.begin, one.end)]), axis=0)
+    cuts = np.sort(np.array([edge for stream in streams for edge in (stream.begin, stream.end)]), axis=0)
     seat = (here - root) % members
     for begin, end in pairwise(cuts):
         for parity in range(2):
@@ -232,7 +233,7 @@ def _sections(members: int, root: int, halves: tuple[int, int]) -> Iterator[Sect
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Stream:
-    """What each position receives, or sends, in the steps of one parity: pieces from `base`, in rounds begin .. end."""
+    """What each position receives, or sends, in steps of one parity: pieces from `base`, in rounds begin .. end."""
 
     peer: Integers
     begin: Integers

@@ -1,16 +1,15 @@
-"""Timelines as a Chrome trace, to be opened in Perfetto (ui.perfetto.dev) or chrome://tracing.
+"""Timelines as a Chrome trace, for Perfetto (ui.perfetto.dev) or chrome://tracing.
 
-One process per rank and one thread per lane; several timelines, such as the
-predicted and the measured one, stand in one file under each other, each from
-its own time 0.  Of a timeline in which ranks stand for others, only those are
-shown.  Times are microseconds, to the nanosecond.  The time that an op
-waits for the last member of its group is a slice inside its own.
+Each rank is a process and each lane a thread.  Several timelines, such as the predicted and the measured one, appear
+one below the other
+in one file, each from its own time 0.  Only representative ranks are shown.  Times are microseconds with nanosecond
+resolution.  Waiting
+for the last member of a group is a slice inside the op's slice.
 
-Slices of a thread must nest.  Spans of a lane that overlap in part (several
-transfers of a library under way at once) move to further threads of that lane.
+Slices of a thread must nest.  Spans of a lane that overlap partially (several library transfers in flight) move to
+further threads.
 
-Source: "Trace Event Format", Google, 2016, sections "Duration Events",
-"Complete Events" and "Metadata Events".
+Source: "Trace Event Format", Google, 2016, sections "Duration Events", "Complete Events" and "Metadata Events".
 """
 
 import json
@@ -30,7 +29,7 @@ Event = dict[str, Any]
 
 
 def chrome_trace(timelines: Sequence[Timeline], provenance: Provenance | None = None) -> dict[str, Any]:
-    """The trace of `timelines`; the processes of each follow those of the one before.
+    """Returns the trace of `timelines`; the processes of each timeline follow those of the previous one.
 
     >>> span = Span(0, "multiply", "gemm", "compute", ready=0, start=1, arrival=1, end=3)
     >>> events = chrome_trace([Timeline((span,), "predicted", ranks=1)])["traceEvents"]
@@ -48,7 +47,7 @@ def chrome_trace(timelines: Sequence[Timeline], provenance: Provenance | None = 
 
 
 def write_chrome_trace(path: str | Path, timelines: Sequence[Timeline], provenance: Provenance | None = None) -> None:
-    """Writes the trace of `timelines` as JSON, complete or not at all; `-` is stdout."""
+    """Writes the trace of `timelines` as JSON, atomically; `-` is stdout."""
     files.write_text(
         path, json.dumps(chrome_trace(timelines, provenance), separators=(",", ":"), allow_nan=False) + "\n"
     )
@@ -77,7 +76,7 @@ def _metadata(kind: str, pid: int, tid: int, **arguments: str | int) -> Event:
 
 
 def _threads(spans: Sequence[Span], origin: float) -> Iterator[tuple[str, list[Span]]]:
-    """The lanes of one rank, the compute lane first, each as one thread or as many as nesting needs."""
+    """Yields the lanes of one rank, compute first, each as one thread or as many as nesting requires."""
     lanes: dict[str, list[Span]] = defaultdict(list)
     for span in spans:
         lanes[span.lane].append(span)
@@ -87,7 +86,7 @@ def _threads(spans: Sequence[Span], origin: float) -> Iterator[tuple[str, list[S
 
 
 def _nested(spans: Sequence[Span], origin: float) -> list[list[Span]]:
-    """The spans dealt out so that any two slices of one list are apart or one inside the other."""
+    """Returns the spans distributed so that any two slices of one list are disjoint or nested."""
     dealt: list[list[Span]] = []
     under_way: list[list[int]] = []  # of each list, the ends of its slices under way, outermost first
     times = [(_nanoseconds(span.start - origin), _nanoseconds(span.end - origin), span) for span in spans]
@@ -102,14 +101,14 @@ def _nested(spans: Sequence[Span], origin: float) -> list[list[Span]]:
 
 
 def _fits(ends: list[int], start: int, end: int) -> bool:
-    """Whether a slice nests in those under way; drops from `ends` those that are over by `start`."""
+    """Whether a slice nests in the open slices; removes from `ends` those over by `start`."""
     while ends and ends[-1] <= start:
         ends.pop()
     return not ends or end <= ends[-1]
 
 
 def _waited(span: Span) -> float:
-    """Until when the span waits for the last member of its group."""
+    """Time until which the span waits for the last member of its group."""
     return max(span.start, min(span.arrival, span.end))
 
 

@@ -1,7 +1,7 @@
-"""What is wrong with a field of a file, in one line: its path, its value and what would be accepted.
+"""Error messages for a faulty field of a file: its path, its value and what is accepted, in one line.
 
-msgspec finds the fault and its path but not the value, nor the accepted keys
-and names; these are looked up here in the tables that were read and in the type.
+msgspec reports the fault and its path, but not the value or the accepted keys; these are looked up in the data and the
+type.
 """
 
 import re
@@ -16,7 +16,7 @@ _UNKNOWN_KEY = "..."
 
 
 def explain(error: msgspec.ValidationError, raw: object, form: Any) -> str:
-    """The fault that `error` reports on converting `raw` to `form`.
+    """Returns the message for the `error` raised when converting `raw` to `form`.
 
     >>> class Device(msgspec.Struct, forbid_unknown_fields=True):
     ...     memory_bytes: float
@@ -53,7 +53,7 @@ def _steps(place: str) -> list[Step]:
 
 
 def _name_keys(steps: list[Step], raw: object, form: Any, fault: str) -> list[Step]:
-    """`steps` with each `...` replaced by the key whose entry alone gives the same fault."""
+    """Returns `steps` with each `...` replaced by the key whose entry alone gives the same fault."""
     for position, step in enumerate(steps):
         table = _value_at(raw, steps[:position])
         if step != _UNKNOWN_KEY or not isinstance(table, dict):
@@ -75,7 +75,7 @@ def _fault(raw: object, form: Any) -> str:
 
 
 def _with_value(raw: Any, steps: list[Step], value: object) -> object:
-    """A copy of `raw` that has `value` at `steps`."""
+    """Returns a copy of `raw` with `value` at `steps`."""
     if not steps:
         return value
     copy: Any = dict(raw) if isinstance(raw, dict) else list(raw)
@@ -93,12 +93,12 @@ def _value_at(raw: Any, steps: list[Step]) -> Any:
 
 
 def _type_at(info: inspect.Type | None, steps: list[Step]) -> inspect.Type | None:
-    """The type of the value at `steps`; of a union, the first member that goes on."""
+    """Type of the value at `steps`; in a union, of the first member that has it."""
     if isinstance(info, inspect.Metadata):
         return _type_at(info.type, steps)
     if isinstance(info, inspect.UnionType):
-        found = (_type_at(member, steps) for member in info.types if not isinstance(member, inspect.NoneType))
-        return next((member for member in found if member is not None), None)
+        members = (_type_at(member, steps) for member in info.types if not isinstance(member, inspect.NoneType))
+        return next((member for member in members if member is not None), None)
     if not steps or info is None:
         return info
     step, rest = steps[0], steps[1:]
@@ -117,7 +117,7 @@ def _fields(info: inspect.Type | None, *, required: bool = False) -> list[str]:
 
 
 def _names(info: inspect.Type | None, *, keys: bool = False) -> list[str]:
-    """The closed set of names of a value, or of the keys of a table."""
+    """The accepted names of a value, or of the keys of a table."""
     if keys and isinstance(info, inspect.DictType):
         return _names(_type_at(info.key_type, []))
     return [str(value) for value in info.values] if isinstance(info, inspect.LiteralType) else []

@@ -1,13 +1,14 @@
-"""Files of Quadrille: JSON or TOML with a schema name and version, checked when read, complete or absent when written.
+"""Quadrille's files: JSON or TOML with a schema name and version, checked when read, written atomically.
 
-A file starts with its schema, `quadrille/NAME/VERSION`.  What is read is
-checked in this order, and the first fault is the message: the file can be
-read; it is JSON or TOML; its schema is the one asked for; every number is
-finite; every field is known, present, and of the right type and range.
+A file starts with its schema, `quadrille/NAME/VERSION`.  Checks run in this order, and the first fault is reported: the
+file is
+readable; it is JSON or TOML; it has the expected schema; every number is finite; every field is known, present, and of
+the right type
+and range.
 
-What is written goes to a hidden file in the same folder, which then takes the
-place of the target, so that a reader sees the old file or the new one and
-never a part.  The name `-` stands for stdout.
+A file is written to a hidden temporary file in the same folder, which then replaces the target, so a reader sees the
+old file or the new
+one.  The name `-` is stdout.
 """
 
 import os
@@ -25,20 +26,19 @@ import msgspec
 
 from quadrille.algorithms.errors import InputError, RunError
 from quadrille.algorithms.formats.field_errors import explain
-from quadrille.algorithms.formats.toml_writer import toml_text
 
 T = TypeVar("T")
 STDOUT = "-"
 DEEP_KEY = re.compile(r"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){64}""")
-"""A TOML key of more than 64 words joined by dots."""
+"""A TOML key of more than 64 dotted words."""
 
 
 def read(path: str | Path, form: type[T], schema: str) -> T:
-    """The value of the type `form` that the file at `path` holds under `schema`.
+    """Returns the value of type `form` in the file at `path` under `schema`.
 
     Raises
     ------
-    InputError : a file that is missing, truncated, foreign, of a newer version, or has a bad field
+    InputError : a file that is missing, truncated, of another kind, of a newer version, or has a faulty field
     """
     where = f"{schema.split('/')[1]} file {path}"
     raw = _parse(_content(Path(path), where), where, json=Path(path).suffix == ".json")
@@ -47,22 +47,24 @@ def read(path: str | Path, form: type[T], schema: str) -> T:
 
 
 def write_json(path: str | Path, value: object, schema: str, *, indent: int = 2) -> None:
-    """Writes `value` as JSON under `schema`; a negative `indent` puts it all on one line."""
+    """Writes `value` as JSON under `schema`; a negative `indent` writes one line."""
     text = msgspec.json.format(msgspec.json.encode(_checked(path, value, schema)), indent=indent)
     write_text(path, text.decode() + "\n")
 
 
 def write_toml(path: str | Path, value: object, schema: str) -> None:
     """Writes `value` as TOML under `schema`."""
+    from quadrille.algorithms.formats.toml_writer import toml_text
+
     write_text(path, toml_text(_checked(path, value, schema)))
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Writes `text` to the file, or leaves what was there.
+    """Writes `text` to the file atomically.
 
     Raises
     ------
-    InputError, RunError : a path that cannot be written; a disk that is full
+    InputError, RunError : a path that cannot be written; a full disk
     """
     if str(path) == STDOUT:
         sys.stdout.write(text)
@@ -72,11 +74,11 @@ def write_text(path: str | Path, text: str) -> None:
 
 
 def write_bytes(path: str | Path, content: bytes) -> None:
-    """Writes `content` to the file, or leaves what was there.
+    """Writes `content` to the file atomically.
 
     Raises
     ------
-    InputError, RunError : a path that cannot be written; a disk that is full
+    InputError, RunError : a path that cannot be written; a full disk
     """
     check_writable(path)
     target = Path(os.path.realpath(path))
@@ -90,7 +92,7 @@ def write_bytes(path: str | Path, content: bytes) -> None:
 
 
 def check_writable(path: str | Path) -> None:
-    """Raises InputError if a file at `path` could not be written; to be asked before a long run."""
+    """Raises InputError if a file at `path` cannot be written; for use before a long run."""
     if str(path) == STDOUT:
         return
     target = Path(os.path.realpath(path))
@@ -105,7 +107,7 @@ def check_writable(path: str | Path) -> None:
 
 
 def _replace(target: Path, content: bytes) -> None:
-    """Writes beside `target`, then renames: the one step that is all or nothing."""
+    """Writes a temporary file beside `target`, then renames it."""
     beside = target.with_name(f".{target.name[:200]}.{secrets.token_hex(8)}.tmp")
     try:
         with beside.open("xb") as file:
@@ -131,7 +133,7 @@ def _content(path: Path, where: str) -> str:
 
 
 def _parse(text: str, where: str, *, json: bool) -> dict[str, Any]:
-    """The table in `text`: JSON if it opens a brace, as no TOML document does, or if the file's name says so."""
+    """Returns the table in `text`: JSON if the name says so or the text starts with a brace, otherwise TOML."""
     is_json = json or text.lstrip().startswith("{")
     if not is_json and DEEP_KEY.search(text):  # tomllib takes the square of the key's length
         raise InputError(f"{where} is nested too deeply to be a file of Quadrille")
@@ -148,16 +150,16 @@ def _parse(text: str, where: str, *, json: bool) -> dict[str, Any]:
     return raw
 
 
-def _check_schema(found: object, schema: str, where: str) -> None:
+def _check_schema(named: object, schema: str, where: str) -> None:
     name, _, version = schema.rpartition("/")
-    if found == schema:
+    if named == schema:
         return
-    if found is None:
+    if named is None:
         raise InputError(f'{where} names no schema: schema = "{schema}" is needed')
-    found_name, _, found_version = str(found).rpartition("/")
+    found_name, _, found_version = str(named).rpartition("/")
     if found_name == name and found_version.isdigit() and int(found_version) > int(version):
-        raise InputError(f"{where} has the schema {found}, newer than this Quadrille reads: up to {schema} is accepted")
-    raise InputError(f"{where} has the schema {found!r:.60}: {schema} is accepted")
+        raise InputError(f"{where} has the schema {named}, newer than this Quadrille reads: up to {schema} is accepted")
+    raise InputError(f"{where} has the schema {named!r:.60}: {schema} is accepted")
 
 
 def _convert(raw: dict[str, Any], form: type[T], where: str) -> T:
@@ -169,27 +171,27 @@ def _convert(raw: dict[str, Any], form: type[T], where: str) -> T:
 
 
 def _checked(path: str | Path, value: object, schema: str) -> dict[str, Any]:
-    """`value` as plain tables under its schema, known to be readable again."""
+    """Returns `value` as plain tables under its schema, checked to be readable."""
     table = plain(value)
     _convert(table, type(value), f"{schema.split('/')[1]} for {path}")
     return {"schema": schema, **table}
 
 
 def plain(value: object) -> dict[str, Any]:
-    """`value` as tables, lists, text and numbers only."""
+    """Returns `value` as tables, lists, strings and numbers."""
     tables: dict[str, Any] = msgspec.to_builtins(value, enc_hook=_plain_number)
     return tables
 
 
 def _plain_number(value: Any) -> Any:
-    """The Python number in a NumPy scalar, whose class the writer does not know."""
+    """Returns the Python number in a NumPy scalar."""
     if hasattr(value, "item"):
         return value.item()
     raise TypeError(f"{type(value).__name__} has no form in a file")
 
 
 def check_finite(value: object, where: str, path: str = "") -> None:
-    """Raises InputError if a number anywhere in these tables is NaN or infinite."""
+    """Raises InputError if a number in these tables is NaN or infinite."""
     if isinstance(value, float) and not isfinite(value):
         raise InputError(f"{where}: {path} = {value}: a finite number is needed")
     if isinstance(value, Mapping):

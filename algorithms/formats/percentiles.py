@@ -1,4 +1,4 @@
-"""Median, 5th and 95th percentile of what was measured several times, and the spread: defined here and nowhere else."""
+"""Median, 5th and 95th percentile of repeated measurements, and their spread."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class Percentiles:
 
 
 def percentiles(values: Sequence[float]) -> Percentiles:
-    """Of at least one value.
+    """Returns the percentiles of at least one value.
 
     >>> percentiles([2.0, 3.0, 1.0])
     Percentiles(low=1.1, median=2.0, high=2.9)
@@ -37,7 +37,7 @@ def percentiles(values: Sequence[float]) -> Percentiles:
 
 
 def spread(values: Sequence[float]) -> float:
-    """The spread of at least one value.
+    """Returns the spread of at least one value.
 
     >>> round(spread([2.0, 3.0, 1.0]), 3)
     0.45

@@ -1,4 +1,4 @@
-"""Timelines in files: columns of numbers over a table of distinct ops, so that 100,000 spans stay small."""
+"""Timeline files: columns of numbers over a table of distinct ops, so that 100,000 spans stay small."""
 
 from pathlib import Path
 from typing import Annotated
@@ -25,7 +25,7 @@ class _Op(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Columns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Entry i of every column belongs to span i; `op` is a place in the table of ops."""
+    """Entry i of every column belongs to span i; `op` is an index into the table of ops."""
 
     op: list[Count]
     rank: list[Count]
@@ -52,14 +52,14 @@ Stride = tuple[Count, Count, Annotated[int, Meta(gt=0)]]
 
 
 class _Members(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The ranks that one stands for."""
+    """Ranks that one rank represents."""
 
     rank: Count
     ranges: list[Stride]
 
 
 class _Turns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Turns of a loop that are said once."""
+    """Run-length encoded loop iterations."""
 
     start_seconds: float
     turn_seconds: Annotated[float, Meta(gt=0)]
@@ -83,14 +83,14 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
             largest = max(getattr(self.spans, column), default=-1)
             if largest >= count:
                 raise ValueError(f"spans.{column} = {largest}: below {count} is needed")
-        for place, one in enumerate(self.members):
-            stop = max((range(*ends)[-1] + 1 for ends in one.ranges if range(*ends)), default=0)
+        for place, represented in enumerate(self.members):
+            stop = max((range(*ends)[-1] + 1 for ends in represented.ranges if range(*ends)), default=0)
             if stop > self.ranks:
-                raise ValueError(f"members[{place}].ranges = {one.ranges}: ranks below {self.ranks} are needed")
+                raise ValueError(f"members[{place}].ranges = {represented.ranges}: ranks below {self.ranks} are needed")
 
 
 def load_timeline(path: str | Path) -> Timeline:
-    """The timeline in the file at `path`; InputError names the first fault of a file that holds none."""
+    """Returns the timeline in the file at `path`; InputError names the first fault."""
     file = files.read(path, _File, SCHEMA)
     columns = file.spans
     spans = tuple(
@@ -107,9 +107,10 @@ def load_timeline(path: str | Path) -> Timeline:
             strict=True,
         )
     )
-    members = {one.rank: tuple(range(*ends) for ends in one.ranges) for one in file.members}
+    members = {represented.rank: tuple(range(*ends) for ends in represented.ranges) for represented in file.members}
     turns = tuple(
-        RepeatedIterations(one.start_seconds, one.turn_seconds, one.times, one.per_turn) for one in file.turns
+        RepeatedIterations(represented.start_seconds, represented.turn_seconds, represented.times, represented.per_turn)
+        for represented in file.turns
     )
     return Timeline(
         spans, file.kind, file.ranks, file.name, dict(file.copies) or None, file.provenance, members or None, turns
@@ -117,7 +118,7 @@ def load_timeline(path: str | Path) -> Timeline:
 
 
 def save_timeline(timeline: Timeline, path: str | Path) -> None:
-    """Writes `timeline` as JSON, complete or not at all; `-` is stdout."""
+    """Writes `timeline` as JSON, atomically; `-` is stdout."""
     ops = {(span.op, span.kind, span.lane, span.axis): 0 for span in timeline.spans}
     places = {op: place for place, op in enumerate(ops)}
     spans = timeline.spans
@@ -137,10 +138,13 @@ def save_timeline(timeline: Timeline, path: str | Path) -> None:
         name=timeline.name,
         copies=sorted((timeline.copies or {}).items()),
         members=[
-            _Members(rank, [(one.start, one.stop, one.step) for one in ranges])
+            _Members(rank, [(represented.start, represented.stop, represented.step) for represented in ranges])
             for rank, ranges in sorted((timeline.members or {}).items())
         ],
-        turns=[_Turns(one.start, one.seconds, one.times, dict(one.per_iteration)) for one in timeline.repeated],
+        turns=[
+            _Turns(represented.start, represented.seconds, represented.times, dict(represented.per_iteration))
+            for represented in timeline.repeated
+        ],
         ops=[_Op(*op) for op in ops],
         spans=columns,
         provenance=timeline.provenance,

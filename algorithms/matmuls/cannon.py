@@ -1,7 +1,7 @@
-"""Cannon's product on a q × q mesh: blocks of A turn along x, blocks of B along z.
+"""Cannon's algorithm on a q × q mesh: blocks of A shift along x, blocks of B along z.
 
-Source: Cannon, "A cellular computer to implement the Kalman filter algorithm",
-PhD thesis, Montana State University, 1969.
+Source: Cannon, "A cellular computer to implement the Kalman filter algorithm", PhD thesis, Montana State University,
+1969.
 """
 
 from quadrille.algorithms.matmuls.matmul import Matmul, make_schedule
@@ -18,11 +18,11 @@ LOOP = "t"
 
 
 def cannon(problem: Matmul, grid: Grid) -> Schedule:
-    """Ops of every rank for C_mn = A_mk @ B_kn in q turns.
+    """Returns the schedule of C_mn = A_mk @ B_kn in q iterations.
 
-    The rank at (z, x) first gets block z + x of k, of A along x and of B along z;
-    then, q - 1 times, it multiplies and passes both on.  The gradients are
-    SUMMA's, with whole blocks as panels.
+    The rank at (z, x) first receives block z + x of k, of A along x and of B along z.  It then multiplies and forwards
+    both blocks, q - 1
+    times, and multiplies once more.  The gradients use SUMMA with whole blocks as panels.
     """
     form, rows, columns = problem.form, Part("m", ("z",)), Part("n", ("x",))
     matrices = [on_mesh(name, form) for name in (*problem.inputs, *problem.outputs)]

@@ -1,11 +1,10 @@
-"""The catalogue of matmul algorithms: the design page's table, and the schedule of a problem by one of its names."""
+"""The catalogue of matmul algorithms, and the schedule of a problem by an algorithm's name."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.matmuls import cannon, matmul_3d, matmul_4d, summa
 from quadrille.algorithms.matmuls.matmul import Matmul, Transposed
 from quadrille.algorithms.schedule.grid import AXES, Axis, Grid
 from quadrille.algorithms.schedule.schedule import Schedule
@@ -15,16 +14,17 @@ AlgorithmName = Literal["1d-column", "1d-row", "cannon", "summa", "2.5d", "3d", 
 
 @dataclass(frozen=True, slots=True)
 class Algorithm:
-    """A matmul algorithm: its name, its axes, and the function that builds its schedule.
+    """An entry of the catalogue.
 
     Parameters
     ----------
-    square : whether z and x must have the same length
-    one_copy : whether it starts and ends with one evenly spread copy of each matrix, so that the lower bound on
-        communication holds
-    any_form : whether it takes operands that are stored transposed
-    gathers_twice : whether its training gathers blocks again that the forward pass has gathered
-    paneled : whether it moves panels of a chosen width
+    name : name of the algorithm
+    axes : grid axes that it uses
+    build : function that builds the schedule
+    square : whether z and x must be equal
+    one_copy : whether it starts and ends with one evenly distributed copy of each matrix, so that the lower bound
+        applies
+    any_form : whether it accepts transposed operands
     """
 
     name: AlgorithmName
@@ -37,11 +37,11 @@ class Algorithm:
     paneled: bool = False
 
     def check(self, grid: Grid) -> None:
-        """Refuse a grid that the algorithm cannot run on.
+        """Raises InputError for a grid that the algorithm cannot run on.
 
         Raises
         ------
-        InputError : an axis it does not have, or z and x of different lengths
+        InputError : an axis that the algorithm lacks, or z and x of different lengths
         """
         strange = [axis for axis in AXES if axis not in self.axes and grid.length(axis) > 1]
         if strange:
@@ -54,19 +54,19 @@ class Algorithm:
             )
 
     def check_form(self, transposed: Transposed) -> None:
-        """Refuse operands stored in a way that the algorithm does not take.
+        """Raises InputError for transposed operands that the algorithm does not accept.
 
         Raises
         ------
         InputError : a transposed operand
         """
         if transposed != "none" and not self.any_form:
-            others = " and ".join(one.name for one in algorithms() if one.any_form)
+            others = " and ".join(algorithm.name for algorithm in algorithms() if algorithm.any_form)
             raise InputError(f"transposed {transposed}: {self.name} takes none only; {others} take a and b")
 
 
 def matmul_schedule(problem: Matmul, algorithm: str, grid: Grid) -> Schedule:
-    """The schedule of `problem` by the algorithm of that name on `grid`.
+    """Returns the schedule of `problem` on `grid` by the algorithm of that name.
 
     Raises
     ------
@@ -79,11 +79,11 @@ def matmul_schedule(problem: Matmul, algorithm: str, grid: Grid) -> Schedule:
 
 
 def find_algorithm(name: str) -> Algorithm:
-    """The algorithm of that name.
+    """Returns the algorithm of that name.
 
     Raises
     ------
-    InputError : there is none
+    InputError : an unknown name
     """
     for algorithm in algorithms():
         if algorithm.name == name:
@@ -91,14 +91,59 @@ def find_algorithm(name: str) -> Algorithm:
     raise InputError(f"algorithm {name!r}: accepted are {', '.join(get_args(AlgorithmName))}")
 
 
+def _column(problem: Matmul, grid: Grid) -> Schedule:
+    from quadrille.algorithms.matmuls.matmul_4d import column
+
+    return column(problem, grid)
+
+
+def _row(problem: Matmul, grid: Grid) -> Schedule:
+    from quadrille.algorithms.matmuls.matmul_4d import row
+
+    return row(problem, grid)
+
+
+def _cannon(problem: Matmul, grid: Grid) -> Schedule:
+    from quadrille.algorithms.matmuls.cannon import cannon
+
+    return cannon(problem, grid)
+
+
+def _summa(problem: Matmul, grid: Grid) -> Schedule:
+    from quadrille.algorithms.matmuls.summa import summa
+
+    return summa(problem, grid)
+
+
+def _matmul_25d(problem: Matmul, grid: Grid) -> Schedule:
+    from quadrille.algorithms.matmuls.summa import matmul_25d
+
+    return matmul_25d(problem, grid)
+
+
+def _matmul_3d(problem: Matmul, grid: Grid) -> Schedule:
+    from quadrille.algorithms.matmuls.matmul_3d import matmul_3d
+
+    return matmul_3d(problem, grid)
+
+
+def _matmul_4d(problem: Matmul, grid: Grid) -> Schedule:
+    from quadrille.algorithms.matmuls.matmul_4d import matmul_4d
+
+    return matmul_4d(problem, grid)
+
+
+ALGORITHMS = (
+    Algorithm("1d-column", ("x",), _column),
+    Algorithm("1d-row", ("y",), _row),
+    Algorithm("cannon", ("z", "x"), _cannon, square=True, one_copy=True),
+    Algorithm("summa", ("z", "x"), _summa, one_copy=True, any_form=True, paneled=True),
+    Algorithm("2.5d", ("z", "x", "y"), _matmul_25d, square=True, paneled=True),
+    Algorithm("3d", ("z", "y", "x"), _matmul_3d, one_copy=True, any_form=True, gathers_twice=True),
+    Algorithm("4d", ("data", "z", "y", "x"), _matmul_4d, gathers_twice=True),
+)
+
+
 def algorithms() -> tuple[Algorithm, ...]:
-    """The table of the design page."""
-    return (
-        Algorithm("1d-column", ("x",), matmul_4d.column),
-        Algorithm("1d-row", ("y",), matmul_4d.row),
-        Algorithm("cannon", ("z", "x"), cannon.cannon, square=True, one_copy=True),
-        Algorithm("summa", ("z", "x"), summa.summa, one_copy=True, any_form=True, paneled=True),
-        Algorithm("2.5d", ("z", "x", "y"), summa.matmul_25d, square=True, paneled=True),
-        Algorithm("3d", ("z", "y", "x"), matmul_3d.matmul_3d, one_copy=True, any_form=True, gathers_twice=True),
-        Algorithm("4d", ("data", "z", "y", "x"), matmul_4d.matmul_4d, gathers_twice=True),
-    )
+    """All algorithms, each of which imports its builder when it builds."""
+    return ALGORITHMS

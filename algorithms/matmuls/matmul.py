@@ -1,4 +1,22 @@
-"""The problem C = A B, or A B^T, or A^T B, and its gradients."""
+"""The matmul problem C = A B, A B^T or A^T B and its gradients, and how each matrix is stored.
+
+In each form the first matrix times the second has the shape of the third:
+
+    transposed   first   second   third
+    none         A mk    B kn     C mn
+    b            C mn    B nk     A mk
+    a            A km    C mn     B kn
+
+Each matrix is a product of the two others:
+
+    third = first second      NN
+    first = third second^T    NT
+    second = first^T third    TN
+
+With dC for C these are the gradients: the gradients of each form are products of the two other forms.
+
+Source: Bian et al., arXiv 2105.14450, algorithms 1 to 6; Xu et al. (Optimus), arXiv 2104.05343.
+"""
 
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -18,12 +36,12 @@ Operand = Literal["A", "B", "dC"]
 Product = Literal["C", "dA", "dB"]
 
 ABOUT: dict[str, Letter] = {"A": "A", "B": "B", "C": "C", "dA": "A", "dB": "B", "dC": "C"}
-"""The matrix that another one is, or is the gradient of: both are stored alike."""
+"""Matrix that a name refers to; a gradient is stored like its matrix."""
 
 
 @dataclass(frozen=True, slots=True)
 class Factors:
-    """The two operands of a product, and which of them is transposed."""
+    """Operands of a product, and which of them is transposed."""
 
     product: Product
     left: Operand
@@ -34,14 +52,14 @@ class Factors:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """Three matrices of which the first times the second has the shape of the third.
+    """Three matrices; the first times the second has the shape of the third.
 
     >>> FORMS["b"].shape("dB"), FORMS["b"].factors("C").layout
     (('n', 'k'), 'NT')
 
     Parameters
     ----------
-    rows, inner, columns : dimensions of the first (rows × inner) and of the second (inner × columns)
+    rows, inner, columns : dimensions of the first (rows × inner) and second (inner × columns) matrix
     """
 
     first: Letter
@@ -52,14 +70,14 @@ class Form:
     columns: Dimension
 
     def shape(self, name: str) -> tuple[Dimension, Dimension]:
-        """Dimensions of the rows and of the columns of a matrix as it is stored, or of a gradient."""
+        """Row and column dimensions of a stored matrix or gradient."""
         about = ABOUT[name]
         if about == self.first:
             return self.rows, self.inner
         return (self.inner if about == self.second else self.rows), self.columns
 
     def factors(self, product: Product) -> Factors:
-        """Of what a product is made, and how."""
+        """Operands and layout of a product."""
         about = ABOUT[product]
         if about == self.third:
             return Factors(product, self._operand(self.first), self._operand(self.second), "NN", self.inner)
@@ -68,7 +86,7 @@ class Form:
         return Factors(product, self._operand(self.first), self._operand(self.third), "TN", self.rows)
 
     def _operand(self, letter: Letter) -> Operand:
-        """What goes into a product in a matrix's place: C itself never does."""
+        """Operand in a matrix's place; C itself never is one."""
         return "dC" if letter == "C" else letter
 
 
@@ -86,16 +104,16 @@ DEFAULT_PANEL = 256
 
 @dataclass(frozen=True, slots=True)
 class Matmul:
-    """C_mn = A_mk B_kn and, in training, dA = dC B^T and dB = A^T dC; or the same with A or B stored transposed.
+    """C_mn = A_mk B_kn and, in training, dA = dC B^T and dB = A^T dC; A or B may be stored transposed.
 
     Parameters
     ----------
-    m, k, n : lengths of the dimensions: of C (m, n) and of the one that is summed over (k)
-    dtype : of all five matrices
+    m, k, n : lengths of the dimensions: C is m × n, k is contracted
+    dtype : element type of all matrices
     passes : `forward` (C) or `training` (C, dA, dB)
-    gathered : whether what a forward pass gathered is kept for the gradients or gathered again
-    panel : columns of A and rows of B that SUMMA broadcasts at once; of m, or n, where A, or B, is stored transposed
-    transposed : which operand is stored transposed: A as k x m, C = A^T B; or B as n x k, C = A B^T
+    gathered : whether gathered operands are kept for the gradients or gathered again
+    panel : width of a SUMMA panel in elements of the contracted dimension
+    transposed : operand that is stored transposed: A as k x m, C = A^T B; or B as n x k, C = A B^T
 
     >>> Matmul(4, 3, 2).flops
     48
@@ -127,7 +145,7 @@ class Matmul:
 
     @property
     def form(self) -> Form:
-        """How its matrices are stored and multiplied."""
+        """Storage and products of the matrices."""
         return FORMS[self.transposed]
 
     @property
@@ -135,7 +153,7 @@ class Matmul:
         return {"m": self.m, "k": self.k, "n": self.n}
 
     def shape(self, matrix: str) -> tuple[int, int]:
-        """Rows and columns of a matrix as it is stored, or of a gradient."""
+        """Rows and columns of a stored matrix or gradient."""
         rows, columns = self.form.shape(matrix)
         return self.sizes[rows], self.sizes[columns]
 
@@ -145,7 +163,7 @@ class Matmul:
 
     @property
     def flops(self) -> int:
-        """Floating-point operations of all products, one for a multiplication and one for an addition."""
+        """Flop of all products; a multiplication and an addition count one each."""
         return 2 * self.m * self.k * self.n * (3 if self.training else 1)
 
     @property
@@ -161,11 +179,11 @@ MOST_DIGITS = 12
 
 
 def parse_sizes(text: str) -> tuple[int, int, int]:
-    """`M,K,N` as three whole numbers.
+    """Returns the three integers of `M,K,N`.
 
     Raises
     ------
-    InputError : not three whole numbers from 1 of at most `MOST_DIGITS` digits
+    InputError : not three positive integers of at most `MOST_DIGITS` digits
     """
     words = [word.strip() for word in text.split(",")]
     if any(len(word) > MOST_DIGITS for word in words):
@@ -177,6 +195,6 @@ def parse_sizes(text: str) -> tuple[int, int, int]:
 
 
 def make_schedule(problem: Matmul, grid: Grid, name: str, tensors: dict[str, Tensor], program: Program) -> Schedule:
-    """The schedule of a matmul, one op after the other: overlap is a pass over it."""
+    """Returns the schedule of a matmul without overlap, which is a pass."""
     roles = (Role(in_sequence(program)),)
     return Schedule(name, problem.sizes, grid, problem.dtype, tensors, problem.inputs, problem.outputs, roles)

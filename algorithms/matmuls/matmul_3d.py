@@ -1,4 +1,4 @@
-"""Agarwal's 3D product in Bian's balanced storage: one evenly spread copy of each matrix.
+"""Agarwal's 3D algorithm with Bian's balanced storage: one evenly distributed copy of each matrix.
 
 Source: Agarwal et al., "A three-dimensional approach to parallel matrix
 multiplication", IBM J. Res. Dev. 39(5), 1995; Bian et al., "Maximizing
@@ -16,19 +16,19 @@ from quadrille.algorithms.schedule.schedule import Schedule, declare
 from quadrille.algorithms.schedule.tensors import Tensor
 
 CUT: dict[Dimension, Axis] = {"m": "z", "k": "y", "n": "x"}
-"""The axis that cuts a dimension."""
+"""Axis that cuts a dimension."""
 THIRD: dict[Letter, Axis] = {"A": "x", "B": "z", "C": "y"}
-"""The axis that cuts neither dimension of a matrix: over it the blocks are spread."""
+"""Axis that cuts neither dimension of a matrix and shards its blocks."""
 
 
 def matmul_3d(problem: Matmul, grid: Grid) -> Schedule:
-    """Ops of every rank for C_mn = A_mk @ B_kn, or A_km^T @ B_kn, or A_mk @ B_nk^T, on a z × y × x grid.
+    """Returns the schedule of C_mn = A_mk @ B_kn, A_km^T @ B_kn or A_mk @ B_nk^T on a z × y × x grid.
 
-    The (m/z, k/y) blocks of A are sharded over x, the (k/y, n/x) blocks of B
-    over z and the (m/z, n/x) blocks of C over y, each as it is stored: two by
-    rows, those of the form's second matrix (B, but C = A^T B) by contiguous
-    pieces, as weights are.  All three are gathered, or summed and scattered,
-    along their third axis.
+    The (m/z, k/y) blocks of A are sharded over x, the (k/y, n/x) blocks of B over z, and the (m/z, n/x) blocks of C
+    over y.  Two are
+    sharded by rows; the second matrix of the form (B, or C for A^T B) is sharded in contiguous ranges, like weights.
+    All three are
+    gathered, or reduce-scattered, along their third axis.
     """
     form, training = problem.form, problem.training
     names = ("A", "B", "C", "dC", "dA", "dB") if training else ("A", "B", "C")
@@ -38,13 +38,13 @@ def matmul_3d(problem: Matmul, grid: Grid) -> Schedule:
 
 
 def _whole(name: str, form: Form) -> Tensor:
-    """The block of a matrix that a product uses or makes."""
+    """Block of a matrix that a product reads or writes."""
     rows, columns = (Part(dimension, (CUT[dimension],)) for dimension in form.shape(name))
     return Tensor(f"{name} whole", rows, columns)
 
 
 def _stored(name: str, form: Form) -> Tensor:
-    """The block, spread over the third axis."""
+    """The block, sharded over the third axis."""
     whole, axis = replace(_whole(name, form), name=name), THIRD[ABOUT[name]]
     if ABOUT[name] == form.second:
         return replace(whole, sharded_over=axis)
@@ -57,7 +57,7 @@ def _gather(name: str, suffix: str = "", overlap: OverlapName | None = None) -> 
 
 
 def _multiply(product: Product, form: Form, overlap: OverlapName | None = None) -> Program:
-    """A product of gathered blocks, summed and scattered."""
+    """A product of gathered blocks, reduce-scattered."""
     of, whole, axis = form.factors(product), f"{product} whole", THIRD[ABOUT[product]]
     return (
         Gemm(name=f"multiply {product}", a=f"{of.left} whole", b=f"{of.right} whole", c=whole, layout=of.layout),

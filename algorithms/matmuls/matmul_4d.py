@@ -1,7 +1,9 @@
-"""AxoNN's 4D product: activations cut two ways and repeated, weights sharded over z.
+"""AxoNN's 4D algorithm: activations cut over two axes and replicated, weights sharded over z; Megatron's 1D
+algorithms are special cases.
 
-Source: Singh et al., "A 4D Hybrid Algorithm to Scale Parallel Training to
-Thousands of GPUs", arXiv 2305.13525.
+Source: Singh et al., "A 4D Hybrid Algorithm to Scale Parallel Training to Thousands of GPUs", arXiv 2305.13525; Shoeybi
+et al.,
+"Megatron-LM: Training Multi-Billion Parameter Language Models Using Model Parallelism", arXiv 1909.08053, section 3.
 """
 
 from quadrille.algorithms.matmuls.matmul import Matmul, make_schedule
@@ -14,10 +16,10 @@ from quadrille.algorithms.schedule.tensors import Tensor
 
 
 def matmul_4d(problem: Matmul, grid: Grid, name: str = "4d") -> Schedule:
-    """Ops of every rank for C_mn = A_mk @ B_kn on a data × z × y × x grid.
+    """Returns the schedule of C_mn = A_mk @ B_kn on a data × z × y × x grid.
 
-    m is cut over data, then z; k over y; n over x.  Each (k/y, n/x) block of B
-    is stored as z shards and gathered just before it is used.
+    data, then z, cuts m; y cuts k; x cuts n.  Each (k/y, n/x) block of B is stored as z shards and gathered just before
+    use.
     """
     rows, inner, columns = Part("m", ("data", "z")), Part("k", ("y",)), Part("n", ("x",))
     tensors = [
@@ -58,10 +60,10 @@ def _backward(problem: Matmul) -> Program:
 
 
 def column(problem: Matmul, grid: Grid) -> Schedule:
-    """A repeated, B and C cut over n: no communication forward, dA summed over x backward."""
+    """Column-parallel product: A replicated, B and C cut over n; dA is all-reduced over x in the backward pass."""
     return matmul_4d(problem, grid, "1d-column")
 
 
 def row(problem: Matmul, grid: Grid) -> Schedule:
-    """A and B cut over k, C summed over y: no communication backward."""
+    """Row-parallel product: A and B cut over k, C all-reduced over y; no communication in the backward pass."""
     return matmul_4d(problem, grid, "1d-row")

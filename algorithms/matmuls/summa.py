@@ -1,16 +1,18 @@
-"""SUMMA on a z × x mesh: panels are broadcast, or partial panels reduced; no block is transposed across the mesh.
+"""SUMMA on a z × x mesh, and 2.5D, SUMMA on several layers: panels are broadcast, or partial panels reduced.
 
 The three products share one panel dimension k, cut over x as columns and over z as rows:
 
-    NN   C_mn = A_mk B_kn      panels of A go along x, those of B along z
-    NT   C_mk = A_mn B_kn^T    panels of B go along z, those of C are summed along x
-    TN   C_kn = A_mk^T B_mn    panels of A go along x, those of C are summed along z
+    NN   C_mn = A_mk B_kn      panels of A are broadcast along x, those of B along z
+    NT   C_mk = A_mn B_kn^T    panels of B are broadcast along z, those of C are reduced along x
+    TN   C_kn = A_mk^T B_mn    panels of A are broadcast along x, those of C are reduced along z
 
-Each one's gradients are the other two (`matmul.py`).
+The gradients of each product are the two others (`matmul.py`).
 
-Source: van de Geijn, Watts, "SUMMA: Scalable Universal Matrix Multiplication
-Algorithm", Concurrency 9(4), 1997; the NN, NT, TN triple as in Xu et al.,
-"An Efficient 2D Method for Training Super-Large Deep Learning Models" (Optimus), arXiv 2104.05343.
+Source: van de Geijn, Watts, "SUMMA: Scalable Universal Matrix Multiplication Algorithm", Concurrency 9(4), 1997; the
+NN, NT, TN triple
+as in Xu et al., "An Efficient 2D Method for Training Super-Large Deep Learning Models" (Optimus), arXiv 2104.05343;
+Solomonik, Demmel,
+"Communication-optimal parallel 2.5D matrix multiplication and LU factorization algorithms", Euro-Par 2011.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -28,14 +30,14 @@ from quadrille.algorithms.schedule.tensors import Tensor
 
 @dataclass(frozen=True, slots=True)
 class MovedPanels:
-    """A matrix that moves panel by panel: broadcast by the panels' owners, or summed onto them.
+    """A matrix that moves panel by panel: broadcast by the panels' owners, or reduced onto them.
 
     Parameters
     ----------
-    op : the name of the broadcast or reduce
-    matrix : the whole block
-    window : the tensor that holds one panel
-    overlap : which overlap may release the op
+    op : name of the broadcast or reduce
+    matrix : tensor with the whole block
+    window : tensor that holds one panel
+    overlap : overlap that may release the op
     """
 
     op: str
@@ -55,7 +57,7 @@ class MovedPanels:
 
 
 def product_nn(panel: Panel, zero: str, multiply: str, a: MovedPanels, b: MovedPanels, c: str) -> Program:
-    """C = A B, k being summed over."""
+    """C = A B; k is contracted."""
     body: Program = (
         a.send(panel, "x"),
         b.send(panel, "z"),
@@ -65,7 +67,7 @@ def product_nn(panel: Panel, zero: str, multiply: str, a: MovedPanels, b: MovedP
 
 
 def product_nt(panel: Panel, multiply: str, a: str, b: MovedPanels, c: MovedPanels) -> Program:
-    """C = A B^T, k being the columns of C."""
+    """C = A B^T; k is the column dimension of C."""
     body: Program = (
         b.send(panel, "z"),
         Gemm(name=multiply, a=a, b=b.window, c=c.window, layout="NT"),
@@ -75,7 +77,7 @@ def product_nt(panel: Panel, multiply: str, a: str, b: MovedPanels, c: MovedPane
 
 
 def product_tn(panel: Panel, multiply: str, a: MovedPanels, b: str, c: MovedPanels) -> Program:
-    """C = A^T B, k being the rows of C."""
+    """C = A^T B; k is the row dimension of C."""
     body: Program = (
         a.send(panel, "x"),
         Gemm(name=multiply, a=a.window, b=b, c=c.window, layout="TN"),
@@ -85,11 +87,11 @@ def product_tn(panel: Panel, multiply: str, a: MovedPanels, b: str, c: MovedPane
 
 
 def summa(problem: Matmul, grid: Grid) -> Schedule:
-    """Ops of every rank for C_mn = A_mk @ B_kn, or A_km^T @ B_kn, or A_mk @ B_nk^T, panel by panel.
+    """Returns the schedule of C_mn = A_mk @ B_kn, A_km^T @ B_kn or A_mk @ B_nk^T, panel by panel.
 
-    Every matrix is cut over z (rows) and x (columns).  The panels are those of
-    the dimension that the form's first and second matrix share: k, or m (A^T B),
-    or n (A B^T).
+    z cuts the rows of every matrix, x the columns.  Panels run over the dimension that the first and second matrix of
+    the form share: k, or
+    m (A^T B), or n (A B^T).
     """
     form = problem.form
     panel = Panel(form.inner, problem.panel, ("x", "z"), loop="p")
@@ -99,30 +101,32 @@ def summa(problem: Matmul, grid: Grid) -> Schedule:
 
 
 def on_mesh(name: str, form: Form, held_at: tuple[Axis, int] | None = None) -> Tensor:
-    """A matrix on the mesh: rows over z, columns over x."""
+    """A matrix on the mesh: rows cut over z, columns over x."""
     rows, columns = form.shape(name)
     return Tensor(name, Part(rows, ("z",)), Part(columns, ("x",)), held_at=held_at)
 
 
 def panels_of(matrices: Iterable[Tensor], panel: Panel) -> list[Tensor]:
-    """The panels of those matrices that have the panels' dimension, broadcast or summed."""
+    """Panel tensors of the matrices that have the panel dimension."""
     window = Part(panel.dimension, panel=panel)
-    found = []
-    for one in matrices:
-        rows, columns = (window if part.dimension == panel.dimension else part for part in (one.rows, one.columns))
+    panels = []
+    for matrix in matrices:
+        rows, columns = (
+            window if part.dimension == panel.dimension else part for part in (matrix.rows, matrix.columns)
+        )
         if window in (rows, columns):
-            found.append(Tensor(f"{one.name} panel", rows, columns))
-    return found
+            panels.append(Tensor(f"{matrix.name} panel", rows, columns))
+    return panels
 
 
 def panelled(
     products: Iterable[Factors], panel: Panel, blocks: Mapping[str, str] | None = None, sent: Iterable[str] = ()
 ) -> Program:
-    """Products, one after the other, each panel by panel.
+    """Returns products one after the other, each panel by panel.
 
     Parameters
     ----------
-    blocks : the blocks of matrices, where they do not have the matrices' names
+    blocks : block tensors of matrices, where they have other names than the matrices
     sent : matrices whose panels were sent before
     """
     program: Program = ()
@@ -141,11 +145,11 @@ def _panelled(of: Factors, panel: Panel, blocks: Mapping[str, str], sent: Collec
         again = " again" if name in sent else ""
         return MovedPanels(f"send {name} panel{again}", block(name), f"{name} panel")
 
-    made, multiply = of.product, f"multiply {of.product}"
-    summed = MovedPanels(f"sum {made} panel", block(made), f"{made} panel")
+    product, multiply = of.product, f"multiply {of.product}"
+    summed = MovedPanels(f"sum {product} panel", block(product), f"{product} panel")
     match of.layout:
         case "NN":
-            return product_nn(panel, f"zero {made}", multiply, send(of.left), send(of.right), block(made))
+            return product_nn(panel, f"zero {product}", multiply, send(of.left), send(of.right), block(product))
         case "NT":
             return product_nt(panel, multiply, block(of.left), send(of.right), summed)
         case "TN":
@@ -157,17 +161,17 @@ FIRST_LAYER = (LAYER, 0)
 
 
 def matmul_25d(problem: Matmul, grid: Grid) -> Schedule:
-    """Ops of every rank for C_mn = A_mk @ B_kn on c layers of a q × q mesh.
+    """Returns the schedule of C_mn = A_mk @ B_kn on c layers of a q × q mesh.
 
-    One copy of every matrix lives on layer y=0.  A and B (and dC) are copied
-    to the other layers, each layer takes its run of the panels of k, and the
-    layers' results are summed over y onto layer 0.
+    Layer y=0 stores one copy of every matrix.  A and B (and dC) are copied to the other layers, each layer processes
+    its range of the
+    panels of k, and the results are reduced over y onto layer 0.
     """
     form, panel = problem.form, Panel("k", problem.panel, ("x", "z"), loop="p", shared_over=LAYER)
     inputs, outputs = problem.inputs, problem.outputs
     blocks = {name: f"{name} copy" for name in inputs} | {name: f"{name} layer" for name in outputs}
     stored = [on_mesh(name, form, FIRST_LAYER) for name in (*inputs, *outputs)]
-    in_layers = [replace(one, name=blocks[one.name], held_at=None) for one in stored]
+    in_layers = [replace(tensor, name=blocks[tensor.name], held_at=None) for tensor in stored]
     program = (*_copy("A"), *_copy("B"), *panelled([form.factors("C")], panel, blocks), *_sum("C"))
     if problem.training:
         program += (

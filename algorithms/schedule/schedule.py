@@ -11,7 +11,6 @@ from typing import TypeVar
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Axis, Grid
-from quadrille.algorithms.schedule.lane_table import lane_table
 from quadrille.algorithms.schedule.ops import Op
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.program import Program, is_concurrent, ops
@@ -39,6 +38,8 @@ class Role:
     def lines(self) -> list[str]:
         """Lines of the printed role: its ranks, and its program as a table."""
         last = "" if self.stop is None else self.stop - 1
+        from quadrille.algorithms.schedule.lane_table import lane_table
+
         return [*([f"role {self.axis}={self.start}..{last}"] if self.axis else []), *lane_table(self.program)]
 
 

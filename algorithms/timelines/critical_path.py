@@ -1,7 +1,7 @@
-"""The chain of spans that determines the end of a timeline.
+"""The critical path of a timeline: the chain of spans that determines its end.
 
-Turns of a loop that are said once are gone through one by one, but only where
-the chain goes: spans of other ranks and lanes are never told.
+Run-length encoded loop iterations are visited one by one, but only along the chain; spans of other ranks and lanes are
+not expanded.
 """
 
 from bisect import bisect_right
@@ -12,22 +12,21 @@ from math import floor
 from quadrille.algorithms.timelines.spans import ALONE, RepeatedIterations, Span
 
 Instance = tuple[int, str, int, int]
-"""Rank, op, index and group: what tells the spans of collectives apart."""
+"""Rank, op, index and group of a collective span."""
 
 
 def critical_path(spans: Sequence[Span], turns: Sequence[RepeatedIterations] = ()) -> tuple[Span, ...]:
-    """The chain of spans that determines the end, first to last.
+    """Returns the chain of spans that determines the end, first to last.
 
-    Going back from the span that ends last, each span is explained by the
-    member of its group that arrived last; else by the span before it on
-    its lane, if that ended after all it depends on was done; else by the
-    span of its rank that ended when it became ready. Of spans at the same
-    time the one of the lowest rank is taken, then by lane and op, so that the
-    order in which they are told does not matter.
+    Going back from the span that ends last, the predecessor of a span is the member of its group that arrived last;
+    otherwise the previous
+    span on its lane, if that ended after all its dependencies; otherwise the span of its rank that ended when it became
+    ready.  Ties are
+    broken by rank, then lane and op, so the order of the input does not matter.
 
     Parameters
     ----------
-    turns : those of which only the last is among the spans
+    turns : loop iterations of which only the last is among the spans
     """
     if not spans:
         return ()
@@ -52,17 +51,17 @@ def critical_path(spans: Sequence[Span], turns: Sequence[RepeatedIterations] = (
 
 
 def _name(span: Span) -> tuple[int, str, str, int]:
-    """What tells apart spans of the same time."""
+    """Key that distinguishes spans of the same time."""
     return span.rank, span.lane, span.op, span.group
 
 
 def _latest_first(span: Span) -> tuple[float, float, tuple[int, str, str, int]]:
-    """The order of what may have held up a span: the last to end first, the longest first."""
+    """Sort key of candidate predecessors: latest end first, then longest."""
     return -span.end, span.start, _name(span)
 
 
 class _Members:
-    """Who does a collective together, in every turn."""
+    """Members of each collective, in every iteration."""
 
     def __init__(self, spans: Iterable[Span], turns: Sequence[RepeatedIterations]) -> None:
         self._turns = turns
@@ -72,30 +71,30 @@ class _Members:
         self._last: dict[tuple[object, ...], Span] = {}
         for span in spans:
             if span.group != ALONE:
-                known = self._told.setdefault((span.rank, span.op, span.index, span.group), span)
-                if span.start > known.start:
+                latest = self._told.setdefault((span.rank, span.op, span.index, span.group), span)
+                if span.start > latest.start:
                     self._told[span.rank, span.op, span.index, span.group] = span
                 self._ranks[span.op, span.axis, span.group][span.rank] = None
-                for one, repeated in zip(turns, self._repeated, strict=True):
-                    if one.includes(span):
-                        repeated[span.rank, span.op, span.index % one.per_iteration[span.op], span.group] = span
+                for iterations, repeated in zip(turns, self._repeated, strict=True):
+                    if iterations.includes(span):
+                        repeated[span.rank, span.op, span.index % iterations.per_iteration[span.op], span.group] = span
 
     def last(self, span: Span) -> Span:
-        """The member of the span's group that started last; itself where it is alone."""
+        """Member of the span's group that started last; the span itself if it is alone."""
         if span.group == ALONE:
             return span
-        found = self._last.get(span.instance)
-        if found is None:
+        last_member = self._last.get(span.instance)
+        if last_member is None:
             every = (self._find(rank, span) for rank in sorted(self._ranks[span.op, span.axis, span.group]))
             together = [one for one in every if one is not None and one.axis == span.axis]
-            found = self._last[span.instance] = max(together, key=lambda one: one.start, default=span)
-        return found
+            last_member = self._last[span.instance] = max(together, key=lambda one: one.start, default=span)
+        return last_member
 
     def _find(self, rank: int, span: Span) -> Span | None:
-        """What a rank does of the same collective, from that of the last turn if it is not told."""
-        told = self._told.get((rank, span.op, span.index, span.group))
-        if told is not None:
-            return told
+        """Span of a rank in the same collective, derived from the last iteration if necessary."""
+        span_of_rank = self._told.get((rank, span.op, span.index, span.group))
+        if span_of_rank is not None:
+            return span_of_rank
         for turns, repeated in zip(self._turns, self._repeated, strict=True):
             each = turns.per_iteration.get(span.op, 1)
             later = repeated.get((rank, span.op, span.index % each, span.group))
@@ -105,33 +104,33 @@ class _Members:
 
 
 class _Ends:
-    """Spans by their end, to ask for the latest that ended by some time."""
+    """Spans by end time."""
 
     def __init__(self, spans: Iterable[Span], turns: Iterable[RepeatedIterations]) -> None:
         self._spans = sorted(spans, key=_latest_first, reverse=True)
         self._ends = [span.end for span in self._spans]
-        repeated = ((one, [span for span in self._spans if one.includes(span)]) for one in turns)
-        self._repeated = [_Repeated(last, one) for one, last in repeated if last]
+        repeated = ((iterations, [span for span in self._spans if iterations.includes(span)]) for iterations in turns)
+        self._repeated = [_Repeated(last, iterations) for iterations, last in repeated if last]
 
     def latest(self, time: float, used: set[Span]) -> Span | None:
+        """Latest span that ended by `time` and is not used."""
         place = bisect_right(self._ends, time) - 1
         while place >= 0 and self._spans[place] in used:
             place -= 1
-        found = self._spans[place] if place >= 0 else None
-        for one in self._repeated:
-            if one.first_end <= time and (found is None or one.last_end >= found.end):
-                earlier = next((span for span in one.down_from(time) if span not in used), None)
-                found = min((span for span in (found, earlier) if span is not None), key=_latest_first, default=None)
-        return found
+        latest = self._spans[place] if place >= 0 else None
+        for iterations in self._repeated:
+            if iterations.first_end <= time and (latest is None or iterations.last_end >= latest.end):
+                earlier = next((span for span in iterations.down_from(time) if span not in used), None)
+                latest = min((span for span in (latest, earlier) if span is not None), key=_latest_first, default=None)
+        return latest
 
 
 class _Repeated:
-    """Spans of a turn, in the turns before it.
+    """Spans of an iteration, in the iterations before it.
 
-    Time is cut in cells as long as a turn; a span ends in the cell of the last
-    turn, or later, and at the same place of an earlier cell in each turn before.
-    `first_end` and `last_end` are when the first and the last of them end, or a
-    little before and after.
+    Time is divided into cells of one iteration.  A span ends in the cell of the last iteration, or later, and at the
+    same position of an
+    earlier cell in each earlier iteration.  `first_end` and `last_end` bound the ends of all of them.
     """
 
     def __init__(self, last: Sequence[Span], turns: RepeatedIterations) -> None:
@@ -151,7 +150,7 @@ class _Repeated:
         return floor((time - self._turns.start) / self._turns.seconds)
 
     def down_from(self, time: float) -> Iterator[Span]:
-        """Those that end by `time`, the latest first."""
+        """Yields the spans that end by `time`, latest first."""
         seconds = self._turns.seconds
         cell = min(self._cell(time), self._last)
         place = bisect_right(self._places, time - cell * seconds)
@@ -163,8 +162,8 @@ class _Repeated:
 
 
 def _ends(spans: Iterable[Span], turns: Sequence[RepeatedIterations], by_lane: bool) -> dict[tuple[int, str], _Ends]:
-    """The spans of each rank, or of each of its lanes."""
-    found: dict[tuple[int, str], list[Span]] = defaultdict(list)
+    """Spans of each rank, or of each of its lanes."""
+    spans_by_key: dict[tuple[int, str], list[Span]] = defaultdict(list)
     for span in spans:
-        found[span.rank, span.lane if by_lane else ""].append(span)
-    return {key: _Ends(of_key, turns) for key, of_key in found.items()}
+        spans_by_key[span.rank, span.lane if by_lane else ""].append(span)
+    return {key: _Ends(of_key, turns) for key, of_key in spans_by_key.items()}

@@ -1,4 +1,4 @@
-"""Times of every op of a run, over its instances, repeats and ranks."""
+"""Times of every op of a run over instances, repeats and ranks, and its exposed communication."""
 
 from bisect import bisect_right
 from collections import defaultdict
@@ -14,22 +14,22 @@ from quadrille.algorithms.timelines.spans import COMPUTE, Span
 
 
 def exposed_seconds(spans: Sequence[Span]) -> list[float]:
-    """For each span of one rank, its seconds while the compute lane is idle; spans of that lane have none.
+    """Returns, for each span of one rank, its seconds while the compute lane is idle; spans of the compute lane have
+    none.
 
-    Where several run at once, the instant is charged to the one that arrived
-    first.  Waiting is counted apart and is not charged here.
+    If several spans run at once, the time counts for the one that arrived first.  Waiting is counted separately.
     """
     idle = _idle_clock([span for span in spans if span.lane == COMPUTE])
-    found = [0.0] * len(spans)
+    exposed = [0.0] * len(spans)
     covered = float("-inf")
     moving = [place for place, span in enumerate(spans) if span.lane != COMPUTE and span.seconds > 0]
     for place in sorted(moving, key=lambda place: (_arrived(spans[place]), place)):
         span = spans[place]
         begin = max(_arrived(span), covered)
         if span.end > begin:
-            found[place] = max(0.0, idle(span.end) - idle(begin))
+            exposed[place] = max(0.0, idle(span.end) - idle(begin))
             covered = span.end
-    return found
+    return exposed
 
 
 def _arrived(span: Span) -> float:
@@ -37,7 +37,7 @@ def _arrived(span: Span) -> float:
 
 
 def _idle_clock(computing: Sequence[Span]) -> Callable[[float], float]:
-    """A clock that stands still while the compute lane is busy: the time given less all busy time before it."""
+    """A clock that stops while the compute lane is busy: a time minus all busy time before it."""
     merged: list[list[float]] = []
     for span in sorted(computing, key=lambda span: span.start):
         if merged and span.start <= merged[-1][1]:
@@ -56,7 +56,7 @@ def _idle_clock(computing: Sequence[Span]) -> Callable[[float], float]:
 
 
 class SpansOfRanks(Protocol):
-    """What is read of a timeline (`timeline.py`, which asks for times itself)."""
+    """What is read of a timeline (`timeline.py`, which computes op times itself)."""
 
     @property
     def spans(self) -> tuple[Span, ...]: ...
@@ -68,13 +68,13 @@ class SpansOfRanks(Protocol):
     def copies(self) -> Mapping[int, int] | None: ...
 
     def weighted_spans(self) -> dict[int, list[tuple[Span, int]]]:
-        """The spans of each rank by start, and how many each counts for."""
+        """Spans of each rank by start, each with its multiplicity."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class OpTimes:
-    """One op over all its instances: sums over instances, medians over repeats, means over all ranks [s]."""
+    """One op over all instances: sums over instances, medians over repeats, means over all ranks [s]."""
 
     name: str
     kind: str
@@ -87,15 +87,11 @@ class OpTimes:
 
 
 def op_times(*timelines: SpansOfRanks) -> dict[str, OpTimes]:
-    """Times of every op over one or more repeats of a run, by name, in the order of first start.
+    """Returns the times of every op over one or more repeats of a run, by name, in the order of first start.
 
-    Of each rank the instances are summed, then the median taken over the
-    repeats, then the mean over all ranks; a rank that does not do the op counts
-    as 0, so that times of ops add up.
-
-    Raises
-    ------
-    InputError : no timeline, or repeats on different numbers of ranks
+    Instances are summed for each rank, then the median over repeats is taken, then the mean over all ranks.  A rank
+    without the op counts as
+    0, so that times of ops add up.
     """
     if len({timeline.ranks for timeline in timelines}) != 1:
         ranks = ", ".join(str(timeline.ranks) for timeline in timelines) or "none"
@@ -126,16 +122,16 @@ class _Sums:
 
 
 def _sums(timeline: SpansOfRanks) -> dict[str, dict[int, _Sums]]:
-    """By op and rank."""
-    found: dict[str, dict[int, _Sums]] = defaultdict(lambda: defaultdict(_Sums))
-    for rank, told in timeline.weighted_spans().items():
-        for (span, count), exposed in zip(told, exposed_seconds([span for span, _ in told]), strict=True):
-            total = found[span.op][rank]
+    """Sums by op and rank."""
+    totals: dict[str, dict[int, _Sums]] = defaultdict(lambda: defaultdict(_Sums))
+    for rank, weighted in timeline.weighted_spans().items():
+        for (span, count), exposed in zip(weighted, exposed_seconds([span for span, _ in weighted]), strict=True):
+            total = totals[span.op][rank]
             total.count += count
             total.seconds += count * span.seconds
             total.waiting += count * span.waiting_seconds
             total.exposed += count * exposed
-    return found
+    return totals
 
 
 def _mean(

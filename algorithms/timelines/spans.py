@@ -1,15 +1,15 @@
-"""A span is one instance of one op on one rank, with the moments that tell waiting from work.
+"""Spans: one instance of one op on one rank, with the times that separate waiting from work.
 
-    ready     all that the op depends on is done
+    ready     all dependencies of the op have ended
     start     its lane takes it
     arrival   the last member of its group has started
-    end       it is done on this rank
+    end       it has ended on this rank
 
     start ── waiting ── arrival ── seconds ── end
 
-A rank may end before the last member has arrived (the root of a broadcast):
-its waiting then lasts until its end and its seconds are 0, so that the two
-always add up to end - start.
+A rank may end before the last member has arrived (the root of a broadcast).  Its waiting then lasts until its end and
+its seconds are 0,
+so the two always add up to end - start.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -30,10 +30,9 @@ UNPAIRED = ("send", "receive")
 class Span(msgspec.Struct, frozen=True, gc=False):
     """One instance of one op on one rank; times in seconds.
 
-    A struct, since a step has very many: one is made in less than a tenth of the time that a frozen dataclass takes.
-
-    `index` counts the instances of the op on this rank; `group` is the first
-    rank of the group that does it together, or ALONE.
+    A msgspec struct, since a step has very many spans: creation takes less than a tenth of the time of a frozen
+    dataclass.  `index` counts
+    the instances of the op on this rank.  `group` is the first rank of the op's group, or ALONE.
 
     >>> span = Span(0, "gather B", "all_gather", "z", ready=0.0, start=1.0, arrival=1.5, end=4.0, axis="z", group=0)
     >>> span.waiting_seconds, span.seconds
@@ -56,7 +55,7 @@ class Span(msgspec.Struct, frozen=True, gc=False):
     def of(
         cls, rank: int, op: Op, lane: str, index: int, axis: Axis | None, ready: float, start: float, end: float
     ) -> "Span":
-        """The span of an op of a schedule, its group not yet known."""
+        """The span of an op of a schedule, without its group."""
         return cls(rank, op.name, kind(op), lane, ready, start, start, end, axis, index)
 
     @property
@@ -69,7 +68,7 @@ class Span(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def instance(self) -> tuple[str, int, Axis | None, int]:
-        """What the spans of one collective on one group have in common."""
+        """Key that the spans of one collective on one group share."""
         return self.op, self.index, self.axis, self.group
 
     def moved(self, seconds: float, indices: int) -> "Span":
@@ -82,13 +81,13 @@ class Span(msgspec.Struct, frozen=True, gc=False):
         return Span(self.rank, self.op, self.kind, self.lane, ready, start, arrival, end, self.axis, index, self.group)
 
     def within(self, group: int) -> "Span":
-        """The span as one of a group."""
+        """The span as a member of a group."""
         times = self.ready, self.start, self.arrival, self.end
         return Span(self.rank, self.op, self.kind, self.lane, *times, self.axis, self.index, group)
 
 
 def with_groups(spans: Iterable[Span], grid: Grid) -> list[Span]:
-    """The spans, those along an axis with the group of their rank on `grid`, where none is given yet."""
+    """Returns the spans with their group on `grid`, where none is set."""
 
     def grouped(span: Span) -> Span:
         if span.axis is None or span.group != ALONE or span.kind in UNPAIRED:
@@ -99,7 +98,7 @@ def with_groups(spans: Iterable[Span], grid: Grid) -> list[Span]:
 
 
 def with_arrivals(spans: Iterable[Span]) -> list[Span]:
-    """The spans, each with the start of the last member of its group as arrival; alone, its own start.
+    """Returns the spans with the start of the last group member as arrival, or their own start if alone.
 
     >>> early = Span(0, "sum", "all_reduce", "y", ready=0, start=1, arrival=0, end=6, axis="y", group=0)
     >>> late = Span(1, "sum", "all_reduce", "y", ready=0, start=4, arrival=0, end=6, axis="y", group=0)
@@ -121,10 +120,10 @@ def with_arrivals(spans: Iterable[Span]) -> list[Span]:
 
 @dataclass(frozen=True, slots=True)
 class RepeatedIterations:
-    """Turns of a loop that are said once: the spans that begin in the `seconds` from `start` on stand for `times` more.
+    """Run-length encoded loop iterations: the spans that begin in the `seconds` from `start` on represent `times`
+    earlier iterations.
 
-    Each of those is `seconds` before the next one, and has indices that are
-    `per_iteration` lower, by op.
+    Each earlier iteration is `seconds` before the next and has indices that are lower by `per_iteration`, by op.
 
     >>> from quadrille.algorithms.timelines.timeline import Timeline
     >>> last = Span(0, "multiply", "gemm", "compute", ready=6, start=6, arrival=6, end=8, index=3)
@@ -139,38 +138,38 @@ class RepeatedIterations:
     per_iteration: Mapping[str, int]
 
     def includes(self, span: Span) -> bool:
-        """Whether a span is of the last turn."""
+        """Whether a span belongs to the last iteration."""
         return self.start <= span.start < self.start + self.seconds and span.op in self.per_iteration
 
     def earlier(self, span: Span, before: int) -> Span:
-        """The span of the last turn as it was so many turns before."""
+        """The span of the last iteration as it was `before` iterations earlier."""
         return span.moved(-before * self.seconds, -before * self.per_iteration[span.op])
 
     def earlier_spans(self, spans: Iterable[Span]) -> Iterator[Span]:
-        """The spans of all turns but the last, which is among `spans`."""
+        """Spans of all iterations but the last, which is among `spans`."""
         return (span for span, _ in self._told(self._last(spans), dict.fromkeys(range(self.times, 0, -1), 1)))
 
     def weighted_spans(self, spans: Iterable[Span]) -> Iterator[tuple[Span, int]]:
-        """The spans of a few of these turns, and how many turns each counts for: one in the midst for many.
+        """Spans of a few iterations with their multiplicity; one in the middle counts for many.
 
-        Some count for none, and are there because others reach over them.
+        Some have multiplicity 0 and are present because others overlap them.
         """
-        told = self._last(spans)
-        reach = 1 + ceil(max((span.end - span.start for span in told), default=0.0) / self.seconds)
+        last = self._last(spans)
+        reach = 1 + ceil(max((span.end - span.start for span in last), default=0.0) / self.seconds)
         if self.times <= 4 * reach + 1:
-            return self._told(told, dict.fromkeys(range(self.times, 0, -1), 1))
+            return self._told(last, dict.fromkeys(range(self.times, 0, -1), 1))
         first = self.times - reach
         counts = {before: int(before > first) for before in range(self.times, first - reach - 1, -1)}
         counts |= {before: int(before <= reach) for before in range(2 * reach, 0, -1)}
         counts[first] = self.times - 2 * reach
-        return self._told(told, counts)
+        return self._told(last, counts)
 
     def _last(self, spans: Iterable[Span]) -> list[Span]:
-        """The spans of the last turn."""
+        """Spans of the last iteration."""
         return [span for span in spans if self.includes(span)]
 
     def _told(self, last: Iterable[Span], counts: Mapping[int, int]) -> Iterator[tuple[Span, int]]:
-        """The spans of the turns that are so many turns before the last, each with its count."""
+        """Spans of the iterations that are `before` iterations earlier, each with its count."""
         for span in last:
             for before, count in counts.items():
                 yield self.earlier(span, before), count

@@ -1,4 +1,4 @@
-"""The timeline of one run, predicted or measured: one span per op, rank and instance."""
+"""The timeline of one run, predicted or measured: one span for each op, rank and instance."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -10,7 +10,6 @@ from msgspec import structs
 
 from quadrille.algorithms.provenance import Provenance
 from quadrille.algorithms.schedule.grid import Axis, Grid
-from quadrille.algorithms.timelines.critical_path import critical_path
 from quadrille.algorithms.timelines.op_times import OpTimes, exposed_seconds, op_times
 from quadrille.algorithms.timelines.spans import ALONE, UNPAIRED, RepeatedIterations, Span, with_arrivals, with_groups
 
@@ -21,10 +20,16 @@ Source = Literal["predicted", "measured"]
 class Timeline:
     """All spans of one run on `ranks` ranks.
 
-    `copies[r]` says that the spans of rank r stand for so many ranks that
-    behave alike, `members[r]` which ones; a rank not named stands for itself.
-    The group of such spans is the first rank that stands for one of its members.
-    `repeated` of loops that only repeat are said once, the last time that they come.
+    Parameters
+    ----------
+    spans : spans of the represented ranks
+    kind : predicted or measured
+    ranks : number of ranks
+    name : name of the run
+    copies : number of ranks that the spans of a rank represent; a missing rank represents itself
+    provenance : origin of a file
+    members : ranks that a rank represents; the group of such spans is the first rank that represents one of its members
+    repeated : run-length encoded loop iterations, of which the last is among the spans
 
     >>> a = Span(0, "multiply", "gemm", "compute", ready=0, start=0, arrival=0, end=3)
     >>> b = Span(0, "sum C", "all_reduce", "y", ready=3, start=3, arrival=3, end=5)
@@ -43,7 +48,7 @@ class Timeline:
     repeated: tuple[RepeatedIterations, ...] = ()
 
     def unrolled(self) -> "Timeline":
-        """The timeline with every turn of every loop."""
+        """The timeline with every iteration of every loop."""
         if not self.repeated:
             return self
         spans = [*self.spans, *(span for turns in self.repeated for span in turns.earlier_spans(self.spans))]
@@ -51,16 +56,18 @@ class Timeline:
         return replace(self, spans=tuple(ordered), repeated=())
 
     def weighted_spans(self) -> dict[int, list[tuple[Span, int]]]:
-        """The spans of each rank by start, and how many each counts for; a few of the turns that are said once."""
-        found: dict[int, list[tuple[Span, int]]] = defaultdict(list)
+        """Spans of each rank by start, each with its multiplicity; run-length encoded iterations are expanded in
+        part.
+        """
+        by_rank: dict[int, list[tuple[Span, int]]] = defaultdict(list)
         for span in self.spans:
-            found[span.rank].append((span, 1))
+            by_rank[span.rank].append((span, 1))
         for turns in self.repeated:
             for span, count in turns.weighted_spans(self.spans):
-                found[span.rank].append((span, count))
-        for told in found.values():
-            told.sort(key=lambda one: (one[0].start, one[0].end))
-        return found
+                by_rank[span.rank].append((span, count))
+        for weighted in by_rank.values():
+            weighted.sort(key=lambda one: (one[0].start, one[0].end))
+        return by_rank
 
     @classmethod
     def of_classes(
@@ -73,12 +80,12 @@ class Timeline:
         *,
         name: str = "",
     ) -> "Timeline":
-        """The timeline of ranks that stand for others.
+        """The timeline of ranks that represent others.
 
         Parameters
         ----------
-        members : the ranks that each of them stands for, itself included
-        group_of : the first rank that stands for a member of a rank's group along an axis
+        members : ranks that each rank represents, itself included
+        group_of : first rank that represents a member of a rank's group along an axis
         """
 
         def grouped(span: Span) -> Span:
@@ -90,11 +97,11 @@ class Timeline:
         return cls(tuple(with_arrivals(ordered)), kind, grid.size, name, copies, None, members)
 
     def expanded(self, grid: Grid, ranks: Iterable[int] | None = None) -> "Timeline":
-        """The timeline of these ranks, by default all, each for itself."""
+        """The timeline of these ranks, by default all, each on its own."""
         wanted = range(self.ranks) if ranks is None else sorted(set(ranks))
         if self.members is None:
             return self._of(wanted).unrolled()
-        stands = {rank: one for one, ranges in self.members.items() for rank in chain(*ranges)}
+        stands = {rank: representative for representative, ranges in self.members.items() for rank in chain(*ranges)}
         of_rank = _by_rank(self._of(stands[rank] for rank in wanted).unrolled().spans)
         spans = (
             structs.replace(span, rank=rank, group=ALONE) for rank in wanted for span in of_rank.get(stands[rank], ())
@@ -102,7 +109,7 @@ class Timeline:
         return replace(self, spans=tuple(with_groups(spans, grid)), copies=None, members=None, repeated=())
 
     def _of(self, ranks: Iterable[int]) -> "Timeline":
-        """The spans of these ranks alone."""
+        """The spans of these ranks only."""
         kept = set(ranks)
         return replace(self, spans=tuple(span for span in self.spans if span.rank in kept))
 
@@ -114,21 +121,23 @@ class Timeline:
 
     @property
     def start(self) -> float:
-        """When the first rank starts [s]."""
+        """Start of the first rank [s]."""
         return min((span.start for span in self.spans), default=0.0)
 
     @property
     def end(self) -> float:
-        """When the last rank ends [s]."""
+        """End of the last rank [s]."""
         return max((span.end for span in self.spans), default=0.0)
 
     @property
     def makespan(self) -> float:
-        """From the first rank's start to the last rank's end [s]."""
+        """Time from the first rank's start to the last rank's end [s]."""
         return self.end - self.start
 
     def critical_path(self) -> tuple[Span, ...]:
-        """The chain of spans that determines the end, first to last; turns that are said once stay so."""
+        """The chain of spans that determines the end, first to last; run-length encoded iterations stay encoded."""
+        from quadrille.algorithms.timelines.critical_path import critical_path
+
         return critical_path(self.spans, self.repeated)
 
     def op_times(self) -> dict[str, OpTimes]:
@@ -136,14 +145,18 @@ class Timeline:
         return op_times(self)
 
     def exposed(self) -> dict[int, float]:
-        """Communication not hidden behind computing, of each rank [s]."""
-        found = {}
-        for rank, told in self.weighted_spans().items():
-            exposed = exposed_seconds([span for span, _ in told])
-            found[rank] = sum(count * seconds for (_, count), seconds in zip(told, exposed, strict=True))
+        """Exposed communication of each rank [s]."""
+        exposed_by_rank = {}
+        for rank, weighted in self.weighted_spans().items():
+            exposed = exposed_seconds([span for span, _ in weighted])
+            exposed_by_rank[rank] = sum(count * seconds for (_, count), seconds in zip(weighted, exposed, strict=True))
         if self.members is None:
-            return found
-        return {rank: found.get(one, 0.0) for one, ranges in self.members.items() for rank in chain(*ranges)}
+            return exposed_by_rank
+        return {
+            rank: exposed_by_rank.get(representative, 0.0)
+            for representative, ranges in self.members.items()
+            for rank in chain(*ranges)
+        }
 
 
 def _by_rank(spans: Iterable[Span]) -> dict[int, list[Span]]:

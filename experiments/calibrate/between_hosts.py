@@ -1,7 +1,7 @@
-"""What is measured between hosts: steps of every pattern in chains, and the way from one host to another.
+"""Benchmarks between hosts: steps of every pattern in chains, and the path between two hosts.
 
-Sizes go up until a step takes long, since there seconds are proportional to bytes;
-a chain of slow steps has fewer of them.
+Message sizes grow until a step takes long, because from there on seconds are proportional to bytes. A chain of slow
+steps is shorter.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -13,10 +13,9 @@ from quadrille.runtime.carriers.message_options import MessageOptions
 from quadrille.runtime.host.world import ComputeHost
 from quadrille.runtime.measuring.all_pairs_rates import measure_all_pairs
 from quadrille.runtime.measuring.chained_transfers import LEAST_STEPS, STEPS, Overheads, Pattern
-from quadrille.runtime.measuring.idle_cores import measure_idle_cores
 from quadrille.runtime.measuring.links import LinkSpeed, measure_link_speed
 from quadrille.runtime.measuring.microbenchmarks import Bench, measured_on_first
-from quadrille.runtime.measuring.overlap_interference import OverlapCost, measure_overlap_cost
+from quadrille.runtime.measuring.overlap_interference import OverlapCost, measure_idle_cores, measure_overlap_cost
 from quadrille.runtime.measuring.points import FlowPoint, TransferPoint
 from quadrille.runtime.measuring.sizes import FULL, CalibrationSizes
 
@@ -26,28 +25,28 @@ if TYPE_CHECKING:
 LONG_STEP_SECONDS = 0.25
 """A step that is expected to take longer is not measured."""
 CHAIN_SECONDS = 2.0
-"""About how long a chain may last, unless of the fewest steps."""
+"""The approximate duration of a chain with more than the fewest steps."""
 DELAYED = 1.15
-"""A step that takes so many times as long as a smaller one, for each of its bytes, is measured again."""
+"""A step is measured again if it takes this many times as long per byte as a smaller step."""
 SLOWER, LARGE_BYTES = 1.06, 1 << 20
-"""A step of so many bytes or more that takes so many times as long as by another pattern is measured again."""
+"""A step of at least so many bytes is measured again if it takes this many times as long as with another pattern."""
 SECOND_LOOKS = 2
-"""How often, at most, something is measured again."""
+"""The most repetitions of a measurement."""
 ChainResult = tuple[TransferPoint, Overheads]
 Agree = Callable[[LinkSpeed, Sequence[FlowPoint]], bool]
-"""Whether links are as one message showed them, by what came of flows."""
+"""Whether the links have the rates that one message showed, judged by the all-pairs flows."""
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkMeasurements:
-    """Rows of steps, what ops cost beside them, the way between the first two hosts, and messages beside products.
+    """The measurements between hosts: steps and their overheads, the path between the first two, overlap costs.
 
     Parameters
     ----------
-    idle_core_seconds : how long a core that hosts share is idle before it takes a rank from another
-    flows : what hosts got of each other in rounds in which all send at once
-    chunk_bytes : into which messages were cut; 0 for whole steps
-    taken_seconds : how much later than its receiver who only sends hears that all was taken
+    idle_core_seconds : time for which a core stays idle before the kernel moves a rank to it
+    flows : all-pairs flows of rounds in which all hosts send at once
+    chunk_bytes : chunk size of messages; 0 for whole steps
+    taken_seconds : delay between the end of a receive and the end of its one-way send
     """
 
     transfers: list[TransferPoint]
@@ -61,10 +60,10 @@ class NetworkMeasurements:
 
 
 def ladder(bench: Bench, pattern: Pattern, sizes: Sequence[int]) -> Iterator[ChainResult]:
-    """Steps of a pattern of these sizes, up to those that take long.
+    """Steps of a pattern with growing sizes, until a step takes long.
 
-    A message takes no longer than its parts one after the other: where it does, something held it up, and it is
-    measured again.
+    A message takes no longer than its parts one after the other. If it does, something delayed it, and it is measured
+    again.
     """
     expected = 0.0
     for number, size in enumerate(sizes):
@@ -82,46 +81,47 @@ def ladder(bench: Bench, pattern: Pattern, sizes: Sequence[int]) -> Iterator[Cha
 
 
 def patterns(bench: Bench, sizes: Sequence[int]) -> list[ChainResult]:
-    """Steps of every pattern that so many ranks can take.
+    """Steps of every pattern that this number of ranks allows.
 
-    Where two ranks exchange, each sends and receives at once as in a shift.
+    With two ranks, an exchange is the same as a shift.
     """
     exchanging = bench.ranks > 2 and bench.ranks % 2 == 0
     names: tuple[Pattern, ...] = ("shift", "exchange", "one_way") if exchanging else ("shift", "one_way")
-    return [found for name in names for found in ladder(bench, name, sizes)]
+    return [step for name in names for step in ladder(bench, name, sizes)]
 
 
 def confirmed(bench: Bench, every: Sequence[ChainResult]) -> list[ChainResult]:
-    """Steps, those measured again that are slower than one of as many bytes by another pattern; the fastest counts.
+    """The steps, after measuring again those that are slower than another pattern's step of the same size.
 
-    What else runs on a machine may slow all steps for seconds; a pattern that is slow by itself is so again.
+    Other processes may slow all steps for seconds; a pattern that is slow by itself is slow again. The fastest value
+    counts.
     """
-    return [_confirmed(bench, one, every) for one in every]
+    return [_confirmed(bench, step, every) for step in every]
 
 
-def _confirmed(bench: Bench, one: ChainResult, every: Sequence[ChainResult]) -> ChainResult:
-    point, least = one[0], min(other.seconds for other, _ in every if other.bytes == one[0].bytes)
+def _confirmed(bench: Bench, step: ChainResult, every: Sequence[ChainResult]) -> ChainResult:
+    point, least = step[0], min(other_point.seconds for other_point, _ in every if other_point.bytes == step[0].bytes)
     for _ in range(SECOND_LOOKS):
-        if point.bytes < LARGE_BYTES or one[0].seconds <= SLOWER * least:
+        if point.bytes < LARGE_BYTES or step[0].seconds <= SLOWER * least:
             break
-        one = _faster(one, bench.transfer(point.pattern, point.bytes, _steps(point.seconds)))
-    return one
+        step = _faster(step, bench.transfer(point.pattern, point.bytes, _steps(point.seconds)))
+    return step
 
 
 def _taken(every: Sequence[TransferPoint]) -> float:
-    """How much later than its receiver a sender hears, where all hosts take part; 0 where that was not measured."""
+    """The delay of a sender's end where all hosts take part; 0 if it was not measured."""
     most = max(point.ranks for point in every)
-    found = [one.taken_seconds for one in every if one.ranks == most and one.taken_seconds is not None]
-    return median(found) if found else 0.0
+    delays = [point.taken_seconds for point in every if point.ranks == most and point.taken_seconds is not None]
+    return median(delays) if delays else 0.0
 
 
 def _steps(seconds: float) -> int:
-    """Of a chain whose steps take so long."""
+    """The number of steps of a chain whose steps take this long."""
     return max(LEAST_STEPS, min(STEPS, int(CHAIN_SECONDS / seconds)))
 
 
-def _faster(one: ChainResult, again: ChainResult) -> ChainResult:
-    return min(one, again, key=lambda found: found[0].seconds)
+def _faster(first: ChainResult, again: ChainResult) -> ChainResult:
+    return min(first, again, key=lambda step: step[0].seconds)
 
 
 def measure_flows(
@@ -132,9 +132,9 @@ def measure_flows(
     agree: Agree,
     sizes: CalibrationSizes = FULL,
 ) -> list[FlowPoint]:
-    """Flows of rounds of all hosts, and where links seem to be slower than others, of further rounds.
+    """The all-pairs flows, measured again while some links seem slower than others.
 
-    The most that a link is seen to carry counts: what else runs on a machine would have to slow it every time.
+    The highest rate seen on a link counts: another process would have to slow it every time.
     """
 
     def rounds(bench: Bench) -> list[FlowPoint]:
@@ -156,11 +156,12 @@ def measure_between(
     agree: Agree,
     sizes: CalibrationSizes = FULL,
 ) -> NetworkMeasurements:
-    """Between hosts: the first two, then all at once, one rank of each; messages go as they will in runs.
+    """All measurements between hosts: first between two, then between all, with one rank on each host.
 
     Parameters
     ----------
-    agree : whether links are as one message showed them
+    message_options : how messages are sent, as in runs
+    agree : whether the links have the rates that one message showed
     """
     firsts = [host.ranks[0] for host in hosts]
     rank = communicator.Get_rank()
@@ -171,7 +172,9 @@ def measure_between(
     def steps(bench: Bench) -> list[ChainResult]:
         return confirmed(bench, patterns(bench, sizes.transfer_bytes))
 
-    found = [one for count in counts for one in measured_on_first(by_host, count, steps, message_options, sizes)]
+    measured_steps = [
+        step for count in counts for step in measured_on_first(by_host, count, steps, message_options, sizes)
+    ]
     link = measured_on_first(by_host, len(hosts), lambda bench: measure_link_speed(bench.communicator, sizes))
     flows = measure_flows(by_host, len(hosts), link, message_options, agree, sizes)
     beside, idle = OverlapCost(), 0.0
@@ -183,7 +186,7 @@ def measure_between(
             lambda bench: measure_overlap_cost(bench.communicator, cores, rate, message_options, sizes),
         )
         idle = measure_idle_cores(by_host, cores, message_options, sizes)
-    points, overheads = [point for point, _ in found], [overheads for _, overheads in found]
+    points, overheads = [point for point, _ in measured_steps], [overheads for _, overheads in measured_steps]
     return NetworkMeasurements(
         points, overheads, link, beside, idle, flows, message_options.chunk_bytes, _taken(points)
     )

@@ -1,12 +1,12 @@
 """`quadrille calibrate`: microbenchmarks on the ranks of a launch, fitted into a machine file.
 
-Question: how fast are products, memory-bound work and messages here, alone and
-all at once?  It sees microbenchmarks only, never a whole algorithm.
+The question: how fast are products, memory-bound work and messages here, alone and all at once? Calibration sees
+microbenchmarks only, never a whole algorithm.
 
-Ranks are grouped by host.  On each host all ranks measure together, then one
-alone; between hosts, one rank of each takes part, of the first two and of all at once.
-Hosts of a laboratory share the cores of one machine: there the ranks of all of them
-compute as those of one host do.
+Ranks are grouped by host. On each host all ranks measure together, then one alone. Between hosts, one rank of each
+takes
+part: of the first two hosts, then of all. The hosts of an emulated network share the cores of one machine, so the ranks
+of all of them compute as those of one host.
 """
 
 import sys
@@ -46,36 +46,38 @@ def calibrate(
     Parameters
     ----------
     out : path of the machine file, or `-`
-    topology : the wiring of several hosts, as `family:key=value,…`; its link speeds may be left out
-    routing : the ways between them; shortest where nothing is said
-    quick : a third of the products, for a first look
-    blas : whose products are measured
+    topology : topology of several hosts, as `family:key=value,…`; its link speeds may be omitted
+    routing : routing rule; `shortest` by default
+    quick : whether to measure only a third of the products
+    blas : BLAS whose products are measured
+    sizes : sizes of the benchmarks
 
     Raises
     ------
-    InputError : before anything is measured: a path that cannot be written, a wiring that is not of these hosts, a
-        routing that it does not have, or a BLAS that is not here
+    InputError : before any measurement: a path that cannot be written, a topology of other hosts, a routing rule that
+        the
+        topology lacks, or a BLAS that is not installed
     """
     communicator = world.world()
     is_root = communicator.Get_rank() == 0
     if is_root and out != "-":
         files.check_writable(out)
     hosts = world.hosts(communicator)
-    wiring = parse_topology_option(topology, len(hosts)) if topology is not None else None
-    ways = parse_routing_option(routing, wiring, len(hosts))
-    agree = partial(links_agree, wiring or default_star(len(hosts)), ways)
-    multiplied_by = NumpyLibrary() if blas == NUMPY_BLAS else open_blas(blas, 1)
+    topology_option = parse_topology_option(topology, len(hosts)) if topology is not None else None
+    ways = parse_routing_option(routing, topology_option, len(hosts))
+    agree = partial(links_agree, topology_option or default_star(len(hosts)), ways)
+    library = NumpyLibrary() if blas == NUMPY_BLAS else open_blas(blas, 1)
     # nothing breaks between ranks of one host but a rank, and the launcher sees that
-    watcher = own_reporter() if hosts[0].sharing else None
-    with reporting(watcher, CollectiveWork("microbenchmarks")):
-        tried = tune_messages(communicator, hosts, sizes) if communicator.Get_size() > 1 else ()
-        message_options = communicator.bcast(with_best_chunks(tried, default_message_options(hosts[0])))
+    reporter = own_reporter() if hosts[0].sharing else None
+    with reporting(reporter, CollectiveWork("microbenchmarks")):
+        message_rows = tune_messages(communicator, hosts, sizes) if communicator.Get_size() > 1 else ()
+        message_options = communicator.bcast(with_best_chunks(message_rows, default_message_options(hosts[0])))
         measured = measure(communicator, hosts, message_options, agree=agree, quick=quick, blas=blas, sizes=sizes)
     if not is_root:
         return
-    machine = make_machine(_name(out), measured, hosts, wiring, ways)
-    made = provenance(list(command), blas=describe_blas(multiplied_by))
-    machine = msgspec.structs.replace(machine, messages=tried, provenance=made)
+    machine = make_machine(_name(out), measured, hosts, topology_option, ways)
+    origin = provenance(list(command), blas=describe_blas(library))
+    machine = msgspec.structs.replace(machine, messages=message_rows, provenance=origin)
     save_machine(machine, out)
     _report(machine, out)
 

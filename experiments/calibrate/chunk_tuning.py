@@ -1,12 +1,15 @@
-"""The delivery that is best beside local work: in which chunks messages go or whole, with a progress thread or without.
+"""Chunk tuning: which chunk size, and whether a progress thread, is fastest for communication beside products.
 
-A gather is under way while each rank multiplies, by the executor itself, by every delivery, round after round: of all
-ranks and, between hosts that have one each, several of pairs, whose exchanges show what chunks are for: those behind a
-first one may lock into a slow phase (`studies/laboratory_trials/exchanges.py`).  These are
-microbenchmarks of two kinds of ops; no algorithm is among them.  Deliveries are compared within rounds, since a
-machine with neighbours is half as fast for twenty seconds and then as it was.  The simpler one is taken unless
-another is faster by more than noise, and usual chunks unless others are by `CHUNKS_GAIN`: a thread that gains nothing
-is a nuisance.
+A gather is in progress while each rank multiplies; the executor runs it with every candidate of message options, round
+after round: a gather of all ranks and, between hosts with one rank each, several gathers of pairs. The exchanges of
+pairs
+show what chunks are for: the gathers after the first may lock into a slow phase
+(`studies/laboratory_trials/exchanges.py`). These are microbenchmarks of two kinds of ops and contain no algorithm.
+
+Candidates are compared within rounds, because a shared machine may be half as fast for twenty seconds. The simpler
+candidate is taken unless another one is faster by more than noise, and the default chunk size is kept unless another
+one
+is faster by `CHUNKS_GAIN`: a thread that gains nothing only does harm.
 """
 
 from collections.abc import Sequence
@@ -25,44 +28,43 @@ if TYPE_CHECKING:
 
 GATHERED_BYTES, PRODUCTS, ROUNDS = 4 << 20, 2, 5
 IN_A_ROW, PAIRS_BYTES = 3, 2 << 20
-"""Gathers of pairs."""
+"""Gathers of pairs in a row, and their size [B]."""
 OTHER_CHUNKS = (16 << 10, 256 << 10)
-"""Tried between hosts only: within one the cores copy, and the thread alone makes a difference."""
+"""Further chunk sizes, tried between hosts only: within a host the cores copy [B]."""
 NOISE = 0.05
-"""By which a delivery must be faster than a simpler one to be taken."""
+"""The share by which a candidate must be faster than a simpler one."""
 CHUNKS_GAIN = 0.15
-"""By which other chunks must be faster than the usual ones to be taken, where there are such.
+"""The share by which another chunk size must be faster than the default size, where there is a default.
 
-Runs that name no machine file go in the usual ones.
-
-Of 43 calibrations of laboratories five found others 5 to 11 % faster; of those three that were made again, on the same
-site, none did.
+Runs without a machine file use the default size. In 43 calibrations of emulated networks, five preferred another size
+by
+5 to 11 %; three of them were repeated on the same machine, and none preferred it again.
 """
 
 
-def deliveries(usual: MessageOptions, *, hosts: int, threads: bool) -> list[MessageOptions]:
-    """What is tried, the simpler ones first.
+def candidate_options(usual: MessageOptions, *, hosts: int, threads: bool) -> list[MessageOptions]:
+    """The candidates, simpler ones first.
 
-    >>> [(one.chunk_bytes, one.progress) for one in deliveries(MessageOptions(), hosts=1, threads=True)]
+    >>> [(o.chunk_bytes, o.progress) for o in candidate_options(MessageOptions(), hosts=1, threads=True)]
     [(0, 'none'), (0, 'thread'), (65136, 'none'), (65136, 'thread')]
-    >>> [(one.chunk_bytes, one.progress) for one in deliveries(MessageOptions(), hosts=2, threads=True)[4:]]
+    >>> [(o.chunk_bytes, o.progress) for o in candidate_options(MessageOptions(), hosts=2, threads=True)[4:]]
     [(16384, 'thread'), (262144, 'thread')]
 
     Parameters
     ----------
-    threads : whether the MPI library takes calls of two
+    threads : whether the MPI library allows calls from two threads
     """
     progresses: tuple[Progress, ...] = get_args(Progress) if threads else ("none",)
     others = OTHER_CHUNKS if hosts > 1 else ()
-    tried = [*product((0, CHUNK_BYTES), progresses), *((chunk, progresses[-1]) for chunk in others)]
-    return [MessageOptions(chunk, usual.poll_sleep_seconds, progress) for chunk, progress in tried]
+    candidates = [*product((0, CHUNK_BYTES), progresses), *((chunk, progresses[-1]) for chunk in others)]
+    return [MessageOptions(chunk, usual.poll_sleep_seconds, progress) for chunk, progress in candidates]
 
 
 def tune_messages(
     communicator: "Intracomm", hosts: Sequence[ComputeHost], sizes: CalibrationSizes = FULL
 ) -> tuple[MessagesRow, ...]:
-    """A row for each of them; all ranks call it, rank 0 gets the rows."""
-    from quadrille.runtime.measuring.core_share import own_cores
+    """One row for each candidate, at rank 0; a collective call."""
+    from quadrille.runtime.host.core_affinity import own_cores
     from quadrille.runtime.measuring.overlap_interference import median_seconds
 
     usual, ranks, threads = default_message_options(hosts[0]), communicator.Get_size(), own_cores(communicator)
@@ -85,8 +87,8 @@ def tune_messages(
             for members, gathers, gathered in kinds
         )
 
-    tried = deliveries(usual, hosts=len(hosts), threads=mpi_allows_threads())
-    rounds = [[seconds(message_options) for message_options in tried] for _ in range(ROUNDS)]
+    candidates = candidate_options(usual, hosts=len(hosts), threads=mpi_allows_threads())
+    rounds = [[seconds(message_options) for message_options in candidates] for _ in range(ROUNDS)]
     if communicator.Get_rank() > 0:
         return ()
     return tuple(
@@ -98,36 +100,36 @@ def tune_messages(
             threads=threads,
             seconds=typical,
         )
-        for message_options, typical in zip(tried, within_rounds(rounds), strict=True)
+        for message_options, typical in zip(candidates, within_rounds(rounds), strict=True)
     )
 
 
 def within_rounds(rounds: Sequence[Sequence[float]]) -> list[float]:
-    """Of each delivery typical seconds: its median share of what all of a round take, of the median round.
+    """The typical seconds of each candidate: its median share of a round's total, times the median total.
 
     >>> within_rounds([[1.0, 3.0], [2.0, 6.0], [1.0, 3.0]])
     [1.0, 3.0]
     """
-    whole = [sum(of_round) for of_round in rounds]
-    shares = [[one / total for one in of_round] for of_round, total in zip(rounds, whole, strict=True)]
-    return [median(whole) * median(of_one) for of_one in zip(*shares, strict=True)]
+    totals = [sum(of_round) for of_round in rounds]
+    shares = [[seconds / total for seconds in of_round] for of_round, total in zip(rounds, totals, strict=True)]
+    return [median(totals) * median(of_one) for of_one in zip(*shares, strict=True)]
 
 
 def with_best_chunks(rows: Sequence[MessagesRow], usual: MessageOptions) -> MessageOptions:
-    """The usual delivery with the chunks of the best row, if there is one.
+    """The default options with the chunk size of the best row, if there is one.
 
     >>> rows = [MessagesRow(chunk_bytes=size, progress="thread", seconds=1 + size / 2**20) for size in (16384, 65136)]
-    >>> [with_best_chunks(rows, MessageOptions(chunk_bytes=usual)).chunk_bytes for usual in (65136, 0)]
+    >>> [with_best_chunks(rows, MessageOptions(chunk_bytes=size)).chunk_bytes for size in (65136, 0)]
     [65136, 16384]
     """
-    found = best_row(rows, usual)
-    return usual if found is None else replace(usual, chunk_bytes=found.chunk_bytes)
+    best = best_row(rows, usual)
+    return usual if best is None else replace(usual, chunk_bytes=best.chunk_bytes)
 
 
 def best_row(rows: Sequence[MessagesRow], usual: MessageOptions) -> MessagesRow | None:
-    """The fastest one, or of those that differ by no more than noise the first; with the usual chunks where they do.
+    """The fastest row, or the first within noise of it; with the default chunk size unless that is much slower.
 
-    Chunks that make little difference to these gathers may make one elsewhere: where they are usual they stay.
+    Chunk sizes that hardly matter for these gathers may matter elsewhere, so the default size is kept.
 
     >>> whole = MessagesRow(chunk_bytes=0, progress="none", seconds=1.0)
     >>> thread = MessagesRow(chunk_bytes=0, progress="thread", seconds=0.97)

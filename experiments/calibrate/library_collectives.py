@@ -1,7 +1,8 @@
-"""The MPI library's collectives, measured: for every kind, shape of group and size, until a step takes long.
+"""Measurements of the MPI library's collectives: every kind, group shape and size, until a step takes long.
 
-A library takes another algorithm from some size on: a broadcast of 1 MiB to six hosts took 204 ms, of 4 MiB 389,
-a reduce-scatter of four 35 and 555.  Where seconds do not grow with bytes, sizes between two are measured, too.
+A library switches its algorithm at some size: a broadcast to six hosts took 204 ms for 1 MiB and 389 ms for 4 MiB, and
+a
+reduce-scatter of four 35 ms and 555 ms. Where seconds do not grow with bytes, sizes in between are measured, too.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,26 +19,28 @@ from quadrille.runtime.measuring.microbenchmarks import Bench
 from quadrille.runtime.measuring.points import CollectivePoint
 
 LONG_SECONDS = 0.3
-"""After a step that takes longer, larger ones are not measured."""
+"""After a step that takes longer, larger sizes are not measured."""
 SPENT_SECONDS = 0.5
-"""About how long all runs of a size may last."""
+"""The approximate duration of all runs of one size."""
 LEAST_RUNS, RUNS = 3, 4
-"""Of a size, at least where steps are long, and usually."""
+"""The fewest runs of a size, for long steps, and the usual number."""
 OUT_OF_PROPORTION, LEAST_PARTED_BYTES = 1.3, 1 << 16
-"""From so many bytes on, sizes between two are measured where seconds are so many times off from growing with bytes."""
+"""The factor by which seconds may differ from growing with bytes, and the smallest size at which sizes in between are
+measured.
+"""
 PARTINGS = 2
-"""How often a half is parted again."""
+"""How often an interval of sizes is halved."""
 Measure = Callable[[int, float], CollectivePoint]
-"""What a size takes, given about how long [s] that will be; 0 where it is not known."""
+"""Measures a size; the second argument is its expected time [s], or 0 if it is unknown."""
 
 
 def library_points(bench: Bench, sizes: Sequence[int]) -> Iterator[CollectivePoint]:
-    """The collectives of all ranks of a bench, in groups of every shape that grids have.
+    """The collectives of all ranks of a bench, in groups of every shape that a grid can have.
 
-    With roots only those of more than two: between two they are messages.
+    Collectives with roots are measured in groups of more than two members; between two they are plain messages.
     """
     for shape in group_shapes(bench.ranks):
-        for kind, calls in _ways(shape):
+        for kind, calls in _kinds_and_calls(shape):
             of_these = every_second(sizes) if calls == "vector" else sizes
             yield from ladder(partial(_measured, bench, kind, shape, calls), of_these)
 
@@ -50,7 +53,7 @@ def _measured(
 
 
 def ladder(measure: Measure, sizes: Sequence[int]) -> Iterator[CollectivePoint]:
-    """Points of these sizes up to one that takes long, and of sizes between two that are out of proportion."""
+    """Points of growing sizes until one takes long, and of sizes in between where seconds are out of proportion."""
     before: CollectivePoint | None = None
     for size in sizes:
         point = measure(size, before.seconds * size / before.bytes if before is not None else 0.0)
@@ -65,7 +68,7 @@ def ladder(measure: Measure, sizes: Sequence[int]) -> Iterator[CollectivePoint]:
 def _between(
     measure: Measure, low: CollectivePoint, high: CollectivePoint, partings: int = PARTINGS
 ) -> Iterator[CollectivePoint]:
-    """Points of sizes between two whose seconds do not grow as their bytes do: halves of halves, where these do not."""
+    """Points of sizes between two whose seconds do not grow as their bytes do, by repeated halving."""
     grown = low.seconds * high.bytes / low.bytes
     if not partings or low.bytes < LEAST_PARTED_BYTES or _alike(high.seconds, grown):
         return
@@ -78,14 +81,14 @@ def _between(
     yield from _between(measure, middle, high, partings - 1)
 
 
-def _alike(seconds: float, others: float) -> bool:
-    return 1 / OUT_OF_PROPORTION <= seconds / others <= OUT_OF_PROPORTION
+def _alike(seconds: float, expected: float) -> bool:
+    return 1 / OUT_OF_PROPORTION <= seconds / expected <= OUT_OF_PROPORTION
 
 
 def every_second(sizes: Sequence[int]) -> Sequence[int]:
-    """Those that MPI's vector calls are measured at: the largest among them, beyond twice which nothing is known.
+    """Every second size, for MPI's vector calls. The largest is included: beyond twice that size nothing is known.
 
-    On four hosts at 200 Mbit/s they take 25 s, and all sizes 34 s.
+    On four hosts at 200 Mbit/s these sizes take 25 s, and all sizes 34 s.
 
     >>> every_second((1, 2, 4, 8)), every_second((1, 4, 16))
     ((2, 8), (1, 16))
@@ -93,8 +96,8 @@ def every_second(sizes: Sequence[int]) -> Sequence[int]:
     return sizes[::-2][::-1]
 
 
-def _ways(shape: GroupShape) -> Iterator[tuple[CollectiveKind, Calls | None]]:
-    """What is measured in groups of a shape: kinds, and by which of MPI's calls where a kind has two."""
+def _kinds_and_calls(shape: GroupShape) -> Iterator[tuple[CollectiveKind, Calls | None]]:
+    """The measured kinds in groups of a shape, and the MPI calls of kinds that have two."""
     for kind in (*KINDS, *(ROOTED if shape.members > 2 else ())):
         yield from ((kind, calls) for calls in (get_args(Calls) if kind in VECTOR_CALL_KINDS else (None,)))
 

@@ -1,18 +1,21 @@
-"""Which links are slower than is said of them, by rounds in which every host sends to one other at once.
+"""Link saturation: which links are slower than declared, found from rounds in which every host sends to one other host.
 
-A link is *filled* in a round that it limits: by the rates that are said, max-min holds a flow of the round to it; and
-none of its flows was held by another link instead, which shows in that it carries less than in other rounds.  What it
-carried then over what is said of it is its share.  Where one of a host's cables is half as fast, its flows fill
-nothing else in their rounds, and the links that they share with others are filled in other rounds:
+A link is *saturated* in a round that it limits. Two conditions must hold: with the declared rates, max-min fairness
+limits a flow of the round by this link; and no other link limits its flows instead, which would show in a lower rate
+than
+in other rounds. The rate that the link then carries, divided by its declared rate, is its share. If one cable of a host
+is half as fast, its flows saturate nothing else in their rounds, and the links that they share with other flows are
+saturated in other rounds:
 
     star, host:1>switch:0 at a half     round 1  0→1 1   1→2 ½   2→0 1
                                         round 2  0→2 1   1→0 ½   2→1 1
 
-    most carried                        host:1>switch:0 ½, all others 1
+    highest rate                        host:1>switch:0 ½, all others 1
 
-A flow that is clearly slower than all links were that may hold it, by what is said, is held by one of its others: by
-those that carry as much as ever.  Links that only the same flows pass cannot be told apart: all of them are slow then,
-which predicts the same.
+If a flow is clearly slower than all links that may limit it by their declared rates, another of its links limits it:
+one
+that carries as much as ever. Links that only the same flows use cannot be told apart: all of them count as slow, which
+predicts the same.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,28 +33,30 @@ from quadrille.topologies.routes.paths import Paths
 from quadrille.topologies.routes.routing import Routes, Routing
 
 NOISE = 0.05
-"""By which a filled link may differ from most and still have their share.
+"""The share by which a saturated link may differ from most links and still count as equal.
 
-On a star of four hosts, a dumbbell of six and two leaves at 2:1, at 200 Mbit/s, no link was further off than 0.5 % in
-fifteen trials with four chunks under way; at 20 Mbit/s 1.6 %, of sixteen hosts on two cores, with three, 3 %.
+On a star of four hosts, a dumbbell of six and two leaves at 2:1, at 200 Mbit/s, no link was off by more than 0.5 % in
+fifteen trials with four chunks in flight. At 20 Mbit/s it was 1.6 %; with sixteen hosts on two cores and three chunks,
+3 %.
 """
 MOSTLY = 0.9
-"""Of what a link carried at most it carries more than this wherever it is what limits."""
+"""Where a link limits, it carries more than this share of its highest rate."""
 LEAST_RATE = 1.0
-"""A link that carries less has carried nothing [B/s]."""
+"""A link with a lower rate has carried nothing [B/s]."""
 TIE = 1e-6
-"""A link whose flows add up to its rate but for this is full."""
+"""The relative tolerance with which the flows of a full link add up to its rate."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinkSaturation:
-    """What rounds showed of the links between hosts.
+    """The result of the rounds for the links between hosts.
 
     Parameters
     ----------
-    relative : rate of each link over what most have of theirs, by what is said of it; 1 where the two agree within
-        noise, and where no round has filled it [links]
-    unfilled : links that no round has filled
+    relative : rate of each link divided by the rate of most links, both relative to the declared rates; 1 within noise,
+        and
+        for links that no round saturated [links]
+    unfilled : links that no round saturated
     """
 
     relative: Floats
@@ -63,12 +68,13 @@ class LinkSaturation:
 
 
 def link_saturation(net: Network, routing: Routing, flows: Sequence[FlowPoint], share: float) -> LinkSaturation:
-    """What rounds show of the links of this network.
+    """The saturation of the links of this network.
 
     Parameters
     ----------
-    share : of the rate that is said which one message showed: where most links carry clearly less when all are busy,
-        the cores limit them, and nothing is known of any
+    share : rate of one message divided by the declared rate. If most links carry clearly less when all are busy, the
+        cores
+        limit them, and nothing is known about any link
     """
     shares = dict(_shares(net, routing, flows))
     unfilled = tuple(number for number in range(net.link_count) if number not in shares and not net.failed[number])
@@ -78,37 +84,37 @@ def link_saturation(net: Network, routing: Routing, flows: Sequence[FlowPoint], 
     usual = median(shares.values())
     if usual < MOSTLY * share:
         return LinkSaturation(relative, tuple(sorted({*unfilled, *shares})))
-    for number, found in shares.items():
-        if abs(found / usual - 1) > NOISE:
-            relative[number] = found / usual
+    for number, link_share in shares.items():
+        if abs(link_share / usual - 1) > NOISE:
+            relative[number] = link_share / usual
     return LinkSaturation(relative, unfilled)
 
 
 def rate_between(net: Network, routing: Routing, filled: LinkSaturation | None = None) -> float:
-    """Rate of the slowest link between the first two hosts, by what is said and by what rounds showed [B/s]."""
+    """The rate of the slowest link between the first two hosts, declared or as the rounds showed [B/s]."""
     links = Routes(net, routing).between([0], [1]).links
     rates = net.bandwidths if filled is None else net.bandwidths * filled.relative
     return float(min(rates[links], default=inf))
 
 
 def _shares(net: Network, routing: Routing, flows: Sequence[FlowPoint]) -> Iterator[tuple[int, float]]:
-    """Filled links, and what each carried at most over what is said of it."""
+    """The saturated links, and the highest rate of each divided by its declared rate."""
     routes = Routes(net, routing)
-    every = [_Round.of(routes, list(points)) for _, points in groupby(flows, key=lambda point: point.round)]
-    most: Floats = np.max([one.carried for one in every], axis=0, initial=0.0)
-    for number in sorted({link for one in every for link in one.limiting(most)}):
+    rounds = [_Round.of(routes, list(points)) for _, points in groupby(flows, key=lambda point: point.round)]
+    most: Floats = np.max([measured_round.carried for measured_round in rounds], axis=0, initial=0.0)
+    for number in sorted({link for measured_round in rounds for link in measured_round.limiting(most)}):
         yield number, float(most[number] / net.bandwidths[number])
 
 
 @dataclass(frozen=True, slots=True)
 class _Round:
-    """A round's flows on links.
+    """The flows of a round on the links.
 
     Parameters
     ----------
-    paths : of its flows
-    carried : by each link [B/s]
-    full : which links are, by what is said of them [links]
+    paths : paths of its flows
+    carried : rate of each link [B/s]
+    full : links that are full by the declared rates [links]
     """
 
     paths: Paths
@@ -118,16 +124,16 @@ class _Round:
     @classmethod
     def of(cls, routes: Routes, points: Sequence[FlowPoint]) -> "_Round":
         paths = routes.between([point.sender for point in points], [point.receiver for point in points])
-        rates = [routes.net.bandwidths, _carried(paths, _said(routes.net, paths), routes.net)]
-        measured = _carried(paths, [point.bytes_per_second for point in points], routes.net)
+        rates = [routes.net.bandwidths, _link_rates(paths, _declared_rates(routes.net, paths), routes.net)]
+        measured = _link_rates(paths, [point.bytes_per_second for point in points], routes.net)
         return cls(paths, measured, (rates[1] >= rates[0] * (1 - TIE)) & (rates[1] > 0))
 
     def limiting(self, most: Floats) -> Iterator[int]:
-        """Links that limit a flow.
+        """The links that limit a flow.
 
         Parameters
         ----------
-        most : carried by each link in any round [B/s]
+        most : highest rate of each link in any round [B/s]
         """
         for flow in range(len(self.paths.latency)):
             links = self.paths.links[self.paths.offsets[flow] : self.paths.offsets[flow + 1]]
@@ -135,14 +141,14 @@ class _Round:
             yield from (busy[self.full[busy]] if self.full[busy].any() else busy).tolist()
 
 
-def _said(net: Network, paths: Paths) -> list[float]:
-    """Rate of each flow, by what is said of the links [B/s]."""
+def _declared_rates(net: Network, paths: Paths) -> list[float]:
+    """The rate of each flow with the declared rates of the links [B/s]."""
     demands = Demands(paths.offsets.tolist(), paths.links.tolist(), paths.shares.tolist())
     count = len(paths.latency)
     return solve(net.bandwidths.tolist(), demands, [1.0] * count, [inf] * count)
 
 
-def _carried(paths: Paths, rates: Sequence[float], net: Network) -> Floats:
-    """By each link, of flows at these rates [B/s]."""
+def _link_rates(paths: Paths, rates: Sequence[float], net: Network) -> Floats:
+    """The rate of each link, from flows with these rates [B/s]."""
     of_flow = np.repeat(np.asarray(rates), np.diff(paths.offsets))
     return np.bincount(paths.links, paths.shares * of_flow, net.link_count).astype(np.float64)

@@ -1,4 +1,4 @@
-"""A machine file's content, from what was measured: rows, what follows from them, how well the fit explains them."""
+"""A machine file from measurements: rows, derived numbers, and how well the fit explains the rows."""
 
 from collections.abc import Iterable, Sequence
 from statistics import median
@@ -36,15 +36,15 @@ def make_machine(
     topology: TopologyOption | None,
     routing: Routing,
 ) -> Machine:
-    """The machine file's content but its provenance: rows, what follows from them, and how well the fit explains them.
+    """The content of the machine file without its provenance.
 
     Parameters
     ----------
-    topology, routing : of several hosts, known to be theirs
+    topology, routing : topology option and routing rule of several hosts, checked to be theirs
     """
     host, shared = hosts[0], hosts[0].sharing > 0
     device = _device(measured)
-    wiring, library = _wiring(measured, hosts, topology, routing), tuple(map(library_row, measured.library))
+    wiring, library = _topology(measured, hosts, topology, routing), tuple(map(library_row, measured.library))
     between = measured.between
     filled = links_of(between, wiring, routing)
     fit = _fit(device, measured.local.disturbed)
@@ -73,7 +73,7 @@ def make_machine(
 
 
 def _device(measured: CalibrationMeasurements) -> Device:
-    """What a rank computes with: what was measured, and the best of it as its peaks."""
+    """The device: measured rows, and their best values as its peaks."""
     local = measured.local
     rows, memory = tuple(map(_gemm_row, local.gemm)), tuple(map(_memory_row, local.streams))
     largest = max(row.bytes for row in memory)
@@ -92,23 +92,23 @@ def _device(measured: CalibrationMeasurements) -> Device:
 
 
 def _shared_bandwidth(rows: Sequence[MemoryRow]) -> float:
-    """The most bytes a second that all ranks together were seen to touch in memory beyond the caches."""
+    """The highest memory bandwidth of all ranks together, beyond the caches [B/s]."""
     largest = max(row.bytes for row in rows)
-    found = [row for row in rows if row.bytes == largest]
-    return max(row.busy_ranks * touched(row.operation, 1) * row.bytes_per_second for row in found)
+    largest_rows = [row for row in rows if row.bytes == largest]
+    return max(row.busy_ranks * touched(row.operation, 1) * row.bytes_per_second for row in largest_rows)
 
 
-def _wiring(
+def _topology(
     measured: CalibrationMeasurements,
     hosts: Sequence[world.ComputeHost],
-    given: TopologyOption | None,
+    option: TopologyOption | None,
     routing: Routing,
 ) -> Arguments:
-    """One host, or the wiring given (a star if none is), with the speeds that were measured where it names none."""
-    if len(hosts) == 1 and given is None:
+    """The topology: one host, or the given topology (a star by default) with measured speeds where it names none."""
+    if len(hosts) == 1 and option is None:
         return {"family": "host", "cores": hosts[0].cores}
-    given = given if given is not None else default_star(len(hosts))
-    return topology_section(measured.between, given, routing)
+    option = option if option is not None else default_star(len(hosts))
+    return topology_section(measured.between, option, routing)
 
 
 def _fit(device: Device, disturbed: int) -> Fit:
@@ -171,7 +171,7 @@ def _kernel_row(point: KernelPoint) -> KernelRow:
 
 
 def _reference(rounds: Iterable[Times]) -> ReferenceKernels:
-    """The reference kernels through the calibration: the median of their calm half, as calm points are kept too."""
+    """The reference kernels: the median of the faster half, because undisturbed points are kept too."""
     gemm, copy, add = (sorted(times) for times in zip(*rounds, strict=True))
     calm = (len(gemm) + 1) // 2
     return ReferenceKernels(

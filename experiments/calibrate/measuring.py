@@ -27,13 +27,14 @@ if TYPE_CHECKING:
 DTYPES: tuple[DType, ...] = ("float64", "float32")
 LAYOUTS: tuple[GemmLayout, ...] = get_args(GemmLayout)
 MOST_FLOPS = {"float64": 3.2e9, "float32": 6.4e9}
+"""The most operations of a product per thread."""
 LATER_TRIES = 2
-"""Rounds at the end in which points that were disturbed at every try are measured again."""
+"""Rounds at the end in which disturbed points are measured again."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalMeasurements:
-    """What some ranks of one host measured together; `disturbed` tries were thrown away."""
+    """The measurements of some ranks of one host; `disturbed` counts the discarded tries."""
 
     gemm: list[GemmPoint]
     streams: list[StreamPoint]
@@ -44,12 +45,15 @@ class LocalMeasurements:
 
 @dataclass(frozen=True, slots=True)
 class CalibrationMeasurements:
-    """All rows of one calibration.
+    """All measurements of one calibration.
 
     Parameters
     ----------
-    together, alone : local work on as many ranks as a host has cores, and on one of them; None where these are one
-    host_transfers : steps between ranks of a host
+    together, alone : local work on as many ranks as a host has cores, and on one of them; None if these are the same
+    host_transfers : steps between the ranks of a host
+    between : measurements between hosts; None for one host
+    library : collectives of the MPI library
+    overheads : costs of ops beyond their work
     """
 
     together: LocalMeasurements
@@ -61,14 +65,14 @@ class CalibrationMeasurements:
 
     @property
     def local(self) -> LocalMeasurements:
-        """Local work in both settings; the reference kernels are those beside ranks that compute together."""
-        one, other = self.together, self.alone or LocalMeasurements([], [], [], [])
+        """The local measurements of both settings; the reference kernels are those of ranks that compute together."""
+        together, alone = self.together, self.alone or LocalMeasurements([], [], [], [])
         return LocalMeasurements(
-            gemm=one.gemm + other.gemm,
-            streams=one.streams + other.streams,
-            kernels=one.kernels + other.kernels,
-            reference=one.reference,
-            disturbed=one.disturbed + other.disturbed,
+            gemm=together.gemm + alone.gemm,
+            streams=together.streams + alone.streams,
+            kernels=together.kernels + alone.kernels,
+            reference=together.reference,
+            disturbed=together.disturbed + alone.disturbed,
         )
 
     @property
@@ -87,17 +91,18 @@ def measure(
     blas: str = NUMPY_BLAS,
     sizes: CalibrationSizes = FULL,
 ) -> CalibrationMeasurements:
-    """All microbenchmarks, in the same order on every rank.
+    """All microbenchmarks, in the same order on every rank; a collective call.
 
-    Local work is measured on as many ranks as a host has cores and on one
-    alone, steps between all ranks of a host and between two, then between hosts, and
-    the library's collectives of all ranks.
+    Local work is measured on as many ranks as a host has cores and on one alone. Steps are measured between all ranks
+    of a
+    host and between two, then between hosts. The library's collectives are measured with all ranks.
 
     Parameters
     ----------
     message_options : how messages go between hosts
-    agree : whether links between them are as one message showed them
-    blas : whose products they are, see `open_blas`
+    agree : whether the links between hosts have the rates that one message showed
+    blas : BLAS whose products are measured, see `open_blas`
+    sizes : sizes of the benchmarks
     """
     rank, is_root = communicator.Get_rank(), communicator.Get_rank() == 0
     host = next(host for host in hosts if rank in host.ranks)
@@ -134,11 +139,11 @@ def _local_work(
     blas: str,
     sizes: CalibrationSizes,
 ) -> tuple[LocalMeasurements, LocalMeasurements | None]:
-    """On as many ranks as the host has cores, and on one alone, where that is another number.
+    """Local work on as many ranks as the host has cores, and on one alone if that is another number.
 
     Parameters
     ----------
-    sharing : the ranks that share the cores with this one
+    sharing : ranks that share the cores with this one
     """
     products, is_root = sizes.products // 3 if quick else sizes.products, communicator.Get_rank() == 0
 
@@ -171,26 +176,26 @@ def _within_host(
 
 
 def _say(is_root: bool, text: str) -> None:
-    """What comes next, by the rank that speaks: each takes a while."""
+    """Print the next part of the calibration, at rank 0: each takes a while."""
     if is_root:
         print(f"calibrate: {text}", file=sys.stderr, flush=True)
 
 
 def _reference_alone(bench: Bench) -> LocalMeasurements:
-    """On one rank of a laboratory nothing but the reference kernels: its ranks compute together."""
+    """The reference kernels on one rank of an emulated network; its ranks compute together."""
     return LocalMeasurements([], [], [], bench.reference())
 
 
 def _products(bench: Bench, count: int, *, threads: int, say: bool) -> tuple[list[GemmPoint], list[Times]]:
     """Products of every dtype and layout, and the reference kernels beside each group of them."""
-    found, reference = [], bench.reference()
+    points, reference = [], bench.reference()
     for dtype in DTYPES:
         _say(say, f"{dtype} products, {bench.ranks} ranks x {threads} threads")
         for layout in LAYOUTS:
             for m, k, n in _shapes(bench.sizes, dtype, count, threads):
-                found.append(bench.gemm(GemmPoint(m, k, n, dtype, layout, threads, bench.ranks)))
+                points.append(bench.gemm(GemmPoint(m, k, n, dtype, layout, threads, bench.ranks)))
             reference += bench.reference(rounds=2)
-    return _measured_again(bench, found), reference
+    return _measured_again(bench, points), reference
 
 
 def _shapes(sizes: CalibrationSizes, dtype: DType, count: int, threads: int) -> Iterator[tuple[int, int, int]]:
@@ -203,7 +208,7 @@ def _shapes(sizes: CalibrationSizes, dtype: DType, count: int, threads: int) -> 
 
 
 def _measured_again(bench: Bench, points: list[GemmPoint]) -> list[GemmPoint]:
-    """The points, those that were disturbed at every try measured once more when all others are done."""
+    """The points, after measuring the disturbed ones again at the end."""
     for _ in range(LATER_TRIES):
         if not bench.may_retry():
             break
@@ -228,14 +233,14 @@ def _kernels(bench: Bench) -> list[KernelPoint]:
 
 
 def _transfers(bench: Bench) -> tuple[list[TransferPoint], list[Overheads]]:
-    """Steps of every pattern and size that so many ranks can take, and the overheads beside each."""
+    """Steps of every pattern and size, and the overheads beside each."""
     both = patterns(bench, bench.sizes.transfer_bytes)
     return [point for point, _ in both], [overheads for _, overheads in both]
 
 
-def _typical(found: Sequence[Overheads]) -> Overheads:
+def _typical(overheads: Sequence[Overheads]) -> Overheads:
     return Overheads(
-        median(one.issue_seconds for one in found),
-        median(one.compute_seconds for one in found),
-        median(one.alone_seconds for one in found),
+        median(sample.issue_seconds for sample in overheads),
+        median(sample.compute_seconds for sample in overheads),
+        median(sample.alone_seconds for sample in overheads),
     )

@@ -1,8 +1,8 @@
-"""Topology and network of a machine file, from what was measured between hosts.
+"""The topology and network sections of a machine file, from the measurements between hosts.
 
-Links have the rates that the user said, else that of a message from the first host to the second.  What is left of
-that for what ranks send is one share for all links (what headers of packets leave, where the hosts of a laboratory are
-behind token buckets), and where rounds showed some links to be slower than that, one by link.
+Links have the user's rates, or the rate of a message from the first host to the second. The share of that rate that
+remains for data is one number for all links (for example what packet headers leave), or one number per link if the
+rounds showed that some links are slower.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,20 +17,20 @@ from quadrille.experiments.calibrate.topology_option import FILE, TopologyOption
 from quadrille.runtime.laboratory.token_buckets import burst_bytes
 from quadrille.runtime.measuring.links import LinkSpeed
 from quadrille.runtime.measuring.points import FlowPoint, TransferPoint
-from quadrille.topologies.machines.machine import Network as NetworkSection
+from quadrille.topologies.machines.machine import NetworkCosts as NetworkSection
 from quadrille.topologies.machines.machine import Source
 from quadrille.topologies.network import Network
 from quadrille.topologies.routes.routing import Routes, Routing
 
 Arguments = dict[str, str | bool | int | float | list[str | int | float]]
 BANDWIDTH = "bandwidth_bytes_per_second"
-"""By what name a rate is told that was measured."""
+"""The name of a measured rate."""
 MOST_NAMED = 8
-"""Links in a line."""
+"""The most link names in a line."""
 
 
 def network_section(
-    found: NetworkMeasurements,
+    measurements: NetworkMeasurements,
     library: tuple[LibraryRow, ...],
     topology: Arguments,
     routing: Routing,
@@ -38,77 +38,74 @@ def network_section(
     *,
     shared: bool,
 ) -> NetworkSection:
-    """What a machine file says of it.
+    """The network section of the machine file.
 
     Parameters
     ----------
-    library : collectives of the MPI library
+    library : rows of the MPI library's collectives
     topology : family and arguments, with all rates
-    routing : by which the links between two hosts are found
-    filled : what rounds showed of the links
-    shared : whether hosts share a machine, whose kernel keeps the rates of their links
+    routing : routing rule between two hosts
+    filled : saturation of the links
+    shared : whether the hosts share a machine, whose kernel limits their links
     """
-    rows = tuple(map(transfer_row, found.transfers))
+    rows = tuple(map(transfer_row, measurements.transfers))
     if not shared:
         return NetworkSection(payload_share=payload_share(1.0, filled, topology), transfer=rows, library=library)
-    level = found.link.bytes_per_second / rate_between(network_of(topology), routing, filled)
+    level = measurements.link.bytes_per_second / rate_between(network_of(topology), routing, filled)
     return NetworkSection(
         payload_share=payload_share(min(1.0, level), filled, topology),
         buffered_sends=True,
-        chunk_bytes=found.chunk_bytes,
-        core_seconds_per_byte=found.beside.core_seconds_per_byte,
-        late_seconds=found.beside.late_seconds,
-        following_seconds=found.beside.following_seconds,
-        taken_seconds=found.taken_seconds,
-        burst_bytes=bursts(found.link.burst_bytes, topology, routing) if found.link.burst_bytes else None,
+        chunk_bytes=measurements.chunk_bytes,
+        core_seconds_per_byte=measurements.beside.core_seconds_per_byte,
+        late_seconds=measurements.beside.late_seconds,
+        following_seconds=measurements.beside.following_seconds,
+        taken_seconds=measurements.taken_seconds,
+        burst_bytes=bursts(measurements.link.burst_bytes, topology, routing) if measurements.link.burst_bytes else None,
         transfer=rows,
         library=library,
     )
 
 
-def topology_section(found: NetworkMeasurements | None, given: TopologyOption, routing: Routing) -> Arguments:
-    """Family and arguments, with the speeds of links that one message between hosts showed where none are named.
-
-    Of a file its name: it says the speeds of its links.
-    """
-    if found is None:
-        return _said(given)
-    told = _with_speeds(given, routing, found.link)
-    if BANDWIDTH in told.keys() - given[1].keys():  # the message may have gone by a link that is slower than others
-        net, filled = network_of(told), links_of(found, told, routing)
+def topology_section(measurements: NetworkMeasurements | None, option: TopologyOption, routing: Routing) -> Arguments:
+    """Family and arguments, with measured link speeds where none are named; a file by its name."""
+    if measurements is None:
+        return _as_given(option)
+    section = _with_speeds(option, routing, measurements.link)
+    if BANDWIDTH in section.keys() - option[1].keys():  # the message may have gone by a link that is slower than others
+        net, filled = network_of(section), links_of(measurements, section, routing)
         slower = rate_between(net, routing, filled) / rate_between(net, routing)
-        told[BANDWIDTH] = found.link.bytes_per_second / slower
-    return told
+        section[BANDWIDTH] = measurements.link.bytes_per_second / slower
+    return section
 
 
-def _with_speeds(given: TopologyOption, routing: Routing, link: LinkSpeed) -> Arguments:
-    """Family and arguments, with the speeds that one message showed where none are named; of a file its name."""
-    said = _said(given)
-    if given[0] == FILE:
+def _with_speeds(option: TopologyOption, routing: Routing, link: LinkSpeed) -> Arguments:
+    """Family and arguments with the speeds of one message where none are named; a file by its name."""
+    said = _as_given(option)
+    if option[0] == FILE:
         return said
-    latency = link.latency / float(Routes(network_without_speeds(given), routing).between([0], [1]).shares.sum())
+    latency = link.latency / float(Routes(network_without_speeds(option), routing).between([0], [1]).shares.sum())
     speeds = {BANDWIDTH: link.bytes_per_second, "latency_seconds": latency}
-    named = {name.partition("_")[0] for name in given[1]}
+    named = {name.partition("_")[0] for name in option[1]}
     unnamed = {name: speed for name, speed in speeds.items() if name.partition("_")[0] not in named}
     return said | unnamed
 
 
-def _said(given: TopologyOption) -> Arguments:
-    """Family and arguments as the user said them; of a file its name."""
-    family, arguments = given
+def _as_given(option: TopologyOption) -> Arguments:
+    """Family and arguments as the user gave them; a file by its name."""
+    family, arguments = option
     return dict(arguments) if family == FILE else {"family": family, **arguments}
 
 
-def links_agree(given: TopologyOption, routing: Routing, link: LinkSpeed, flows: Sequence[FlowPoint]) -> bool:
-    """Whether rounds showed no link to be slower or faster than most, by what is said of them."""
-    return _filled(link, flows, _with_speeds(given, routing, link), routing).agree
+def links_agree(option: TopologyOption, routing: Routing, link: LinkSpeed, flows: Sequence[FlowPoint]) -> bool:
+    """Whether the rounds showed no link slower or faster than most, relative to the declared rates."""
+    return _filled(link, flows, _with_speeds(option, routing, link), routing).agree
 
 
-def links_of(found: NetworkMeasurements | None, topology: Arguments, routing: Routing) -> LinkSaturation:
-    """What rounds showed of the links, in shares of these rates; that they agree, where nothing was measured."""
-    if found is None or not found.flows:
+def links_of(measurements: NetworkMeasurements | None, topology: Arguments, routing: Routing) -> LinkSaturation:
+    """The saturation of the links relative to the declared rates; equal shares if nothing was measured."""
+    if measurements is None or not measurements.flows:
         return LinkSaturation(np.ones(network_of(topology).link_count))
-    return _filled(found.link, found.flows, topology, routing)
+    return _filled(measurements.link, measurements.flows, topology, routing)
 
 
 def _filled(link: LinkSpeed, flows: Sequence[FlowPoint], topology: Arguments, routing: Routing) -> LinkSaturation:
@@ -117,11 +114,11 @@ def _filled(link: LinkSpeed, flows: Sequence[FlowPoint], topology: Arguments, ro
 
 
 def payload_share(level: float, filled: LinkSaturation, topology: Arguments) -> float | dict[str, float]:
-    """What links have of the rates that are said: of every link, or by link where some have another share.
+    """The share of the declared rate that remains for data: one number, or by link if the links differ.
 
     Parameters
     ----------
-    level : of most links
+    level : share of most links
     """
     if filled.agree:
         return level
@@ -130,26 +127,26 @@ def payload_share(level: float, filled: LinkSaturation, topology: Arguments) -> 
 
 
 def sources_of(filled: LinkSaturation, topology: Arguments) -> tuple[Source, ...]:
-    """Which links no round filled, in a line; nothing where there are none."""
+    """A source line with the links that no round saturated; empty if there are none."""
     if not filled.unfilled:
         return ()
     names = network_of(topology).link_names(filled.unfilled[:MOST_NAMED])
     more = len(filled.unfilled) - len(names)
-    told = ", ".join(names) + (f" and {more} more" if more else "")
-    return (Source("network.payload_share", told, "calibrate: no round filled these; the share of most others"),)
+    named_links = ", ".join(names) + (f" and {more} more" if more else "")
+    return (Source("network.payload_share", named_links, "calibrate: no round filled these; the share of most others"),)
 
 
 def warnings_of(filled: LinkSaturation, topology: Arguments) -> Iterator[str]:
-    """A line for each link that is slower or faster than is said of it."""
+    """A line for each link that is slower or faster than declared."""
     for name, relative in zip(_names(network_of(topology)), filled.relative.tolist(), strict=True):
         if relative != 1:
             yield f"link {name} carries {relative:.2f} times what most links do, by the rates that are said of them"
 
 
 def bursts(measured: float, topology: Arguments, routing: Routing) -> float | dict[str, float]:
-    """What each link lets through at once, as one between the first two hosts was seen to [B].
+    """The burst of each link, from the one measured between the first two hosts [B].
 
-    Links of a laboratory have buckets by their rates: where these differ, each is told.
+    The buckets of an emulated network depend on the rates; if the rates differ, each link has its own burst.
 
     >>> bursts(69e3, {"family": "star", "hosts": 2, "bandwidth": 25e6, "latency": 0.0}, Routing())
     69000.0
@@ -163,7 +160,7 @@ def bursts(measured: float, topology: Arguments, routing: Routing) -> float | di
 
 
 def network_of(topology: Arguments) -> Network:
-    """The network that a machine file says, with stand-ins for speeds that it does not."""
+    """The network that a machine file describes, with placeholders for missing speeds."""
     arguments = {name: value for name, value in topology.items() if name != "family"}
     return network_without_speeds(cast("TopologyOption", (topology.get("family", FILE), arguments)))
 

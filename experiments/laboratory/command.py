@@ -121,8 +121,8 @@ def show(*, json: str, command: Sequence[str]) -> None:
     entries = list(register.every())
     if json:
         shown = [_shown(entry) for entry in entries]
-        found = LaboratoryList(laboratories=shown, provenance=provenance(list(command)))
-        files.write_json(json, found, SCHEMA)
+        listing = LaboratoryList(laboratories=shown, provenance=provenance(list(command)))
+        files.write_json(json, listing, SCHEMA)
         return
     lines = [line for entry in entries for line in _described(entry)]
     print("\n".join(lines) if lines else "no laboratory is up")

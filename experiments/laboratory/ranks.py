@@ -16,7 +16,7 @@ from quadrille.runtime.laboratory.register import LaboratoryRecord
 from quadrille.runtime.launching.environment import THREAD_VARIABLES, usable_cores
 from quadrille.runtime.launching.launch import PROGRAM, launch, raise_for_status
 from quadrille.runtime.launching.mpirun import Mpi, loaded_mpi
-from quadrille.simulator.machine.network import spread_evenly
+from quadrille.simulator.machine.placement import spread_evenly
 
 if TYPE_CHECKING:
     from quadrille.experiments.measure.batch import Launched

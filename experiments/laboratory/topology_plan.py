@@ -157,7 +157,7 @@ class _PlanBuilder:
     def _out_of_hosts(self) -> Iterator[ForwardingRoute]:
         """Routes of the hosts: everything goes to the other end of their only cable."""
         for cable in self._cables:
-            for port, end in ((cable.one, cable.other), (cable.other, cable.one)):
+            for port, end in ((cable.near, cable.far), (cable.far, cable.near)):
                 if port.place in self._addresses:
                     for host, address in self._addresses.items():
                         if host != port.place:
@@ -166,9 +166,9 @@ class _PlanBuilder:
     def _into_hosts(self) -> Iterator[ForwardingRoute]:
         """Routes from the switch beside a host to the host."""
         for cable in self._cables:
-            if cable.other.place == _beside(cable.one.place):
-                address = self._addresses[cable.one.place]
-                yield ForwardingRoute(cable.other.place, address, "", cable.other.interface, cable.one.hardware)
+            if cable.far.place == _beside(cable.near.place):
+                address = self._addresses[cable.near.place]
+                yield ForwardingRoute(cable.far.place, address, "", cable.far.interface, cable.near.hardware)
 
     def _ways(self, routing: Routing) -> dict[tuple[int, int], list[int]]:
         """The links from each host to each other host, by host index."""

@@ -20,13 +20,12 @@ from quadrille.runtime.files.matrix_files import (
 )
 from quadrille.runtime.host.progress_reports import collective_work
 from quadrille.runtime.host.world import LAUNCH
-from quadrille.runtime.launching.launch_folder import note_partial_files
 from quadrille.runtime.operands.operands import Operands
-from quadrille.runtime.verifying.products import output_of_block
-from quadrille.runtime.verifying.verify import VERIFY_BYTES, Method, Verification, choose_method, combine, verify
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
+
+    from quadrille.runtime.verifying.verify import Method, Verification
 
 
 class MatmulJob:
@@ -37,13 +36,18 @@ class MatmulJob:
     communicator : all ranks, each of which makes one
     """
 
-    verify_bytes = VERIFY_BYTES
-
     def __init__(self, experiment: MatmulExperiment, options: RunOptions, communicator: "Intracomm") -> None:
         self._experiment, self._options = experiment, options
         self.schedule = experiment.schedule()
         self._communicator = communicator
         self.source: Operands
+
+    @property
+    def verify_bytes(self) -> int:
+        """Bytes that verification needs on this rank."""
+        from quadrille.runtime.verifying.verify import VERIFY_BYTES
+
+        return VERIFY_BYTES
 
     def open(self) -> None:
         """Opens what is read and looks whether all can be written (InputError)."""
@@ -52,7 +56,7 @@ class MatmulJob:
         self._writers = _writers(problem, self._options, self._communicator)
         check_writable(list(self._writers.values()))
 
-    def verified(self, execution: Execution, site: RankEnvironment) -> Verification:
+    def verified(self, execution: Execution, site: RankEnvironment) -> "Verification":
         """The verdict of all ranks, the same on each."""
         method = choose(self._options.verify_method, self._experiment, self.schedule)
         return _verified(self.schedule, execution, self.source, method, site)
@@ -71,10 +75,12 @@ class MatmulJob:
         return "; no matrix was written" if self._writers else ""
 
 
-def choose(asked: VerifyMethod, experiment: MatmulExperiment, schedule: Schedule) -> Method:
+def choose(asked: VerifyMethod, experiment: MatmulExperiment, schedule: Schedule) -> "Method":
     """How the result is checked: by the serial product where each rank's share of every product is small enough."""
     if asked != "auto":
         return asked
+    from quadrille.runtime.verifying.verify import choose_method
+
     problem = experiment.problem
     return choose_method(max(_multiplications(product, problem.form, schedule) for product in problem.outputs))
 
@@ -110,9 +116,12 @@ def _writers(problem: Matmul, options: RunOptions, communicator: "Intracomm") ->
 
 
 def _verified(
-    schedule: Schedule, execution: Execution, operands: Operands, method: Method, site: RankEnvironment
-) -> Verification:
+    schedule: Schedule, execution: Execution, operands: Operands, method: "Method", site: RankEnvironment
+) -> "Verification":
     """The verdict of all ranks, the same on each."""
+    from quadrille.runtime.verifying.products import output_of_block
+    from quadrille.runtime.verifying.verify import combine, verify
+
     rank = site.communicator.rank
     outputs = [
         output_of_block(
@@ -137,6 +146,8 @@ def _write_outputs(
         return
     rank = site.communicator.rank
     place = schedule.coordinates(rank)
+    from quadrille.runtime.launching.launch_folder import note_partial_files
+
     try:
         if site.is_root:
             note_partial_files(os.environ.get(LAUNCH), [writer.partial for writer in writers.values()])

@@ -1,9 +1,9 @@
 """The record of a run: what a schedule does in numbers, joined with how long it took."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from math import isfinite
-from statistics import mean, median
+from statistics import median
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -14,51 +14,24 @@ from quadrille.algorithms.formats.record import Messages, OpRecord, Provenance, 
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.timelines.op_times import op_times
 from quadrille.algorithms.timelines.timeline import Timeline
+from quadrille.experiments.measure.measured import KernelSeconds, Measured
 from quadrille.experiments.measure.overlap_obtained import Obtained, overlaps_obtained
 from quadrille.experiments.records.record_entries import amounts_of, named, op_record, what
-from quadrille.experiments.workloads.experiment import Experiment
-from quadrille.experiments.workloads.training_figures import Spent, figures_of
-from quadrille.runtime.carriers.message_options import WHOLE_MESSAGES, MessageOptions
-from quadrille.runtime.verifying.verify import Verification
-from quadrille.topologies.machines.machine import Machine
+from quadrille.experiments.workloads.matmul import MatmulExperiment
+from quadrille.runtime.carriers.message_options import MessageOptions
 
-KernelSeconds = tuple[float, float, float]
-"""Seconds of the reference kernels: gemm, copy, add."""
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """What came of a run, at rank 0.
-
-    Parameters
-    ----------
-    timelines : one a repeat
-    bytes_sent : counted, of every rank
-    reference : seconds of the reference kernels (gemm, copy, add) beside each repeat, means over ranks that time them
-    at_once : how many do, where hosts share cores; 0: all
-    losses : of every training step
-    beside : how much of each op that may run beside local work did, of 1
-    """
-
-    timelines: Sequence[Timeline]
-    bytes_sent: Mapping[int, int]
-    reference: Sequence[KernelSeconds]
-    at_once: int
-    verification: Verification | None
-    warmups: int
-    threads: int
-    backend: str
-    losses: tuple[float, ...] | None = None
-    message_options: MessageOptions = WHOLE_MESSAGES
-    beside: Mapping[str, float] = field(default_factory=dict)
+if TYPE_CHECKING:
+    from quadrille.experiments.workloads.experiment import Experiment
+    from quadrille.runtime.verifying.verify import Verification
+    from quadrille.topologies.machines.machine import Machine
 
 
 def measured_record(
-    experiment: Experiment,
+    experiment: "Experiment",
     schedule: Schedule,
     run: Measured,
     provenance: Provenance,
-    machine: Machine | None = None,
+    machine: "Machine | None" = None,
 ) -> Record:
     """The record of a run; its bytes are those that were counted.
 
@@ -70,7 +43,6 @@ def measured_record(
     over_repeats = percentiles(makespans)
     amounts = volumes(schedule, experiment.execution.choices)
     ops = _measured_ops(experiment, amounts, run.timelines)
-    spent = Spent(median(makespans), ops, machine, run.losses)
     return Record(
         kind="measured",
         **what(experiment, run.threads),
@@ -88,14 +60,24 @@ def measured_record(
         verified=None if run.verification is None else _verified(run.verification),
         provenance=provenance,
         messages=_messages(run.message_options, overlaps_obtained(ops, run.beside)),
-        **figures_of(experiment, schedule, spent),
+        **_training_figures(experiment, schedule, median(makespans), ops, machine, run.losses),
     )
 
 
-def typical(timelines: Sequence[Timeline]) -> Timeline:
-    """The timeline whose makespan is nearest to the median of all."""
-    middle = median(timeline.makespan for timeline in timelines)
-    return min(timelines, key=lambda timeline: abs(timeline.makespan - middle))
+def _training_figures(
+    experiment: "Experiment",
+    schedule: Schedule,
+    seconds: float,
+    ops: Sequence[OpRecord],
+    machine: "Machine | None",
+    losses: tuple[float, ...] | None,
+) -> dict[str, Any]:
+    """Fields of the record that only training steps have."""
+    if isinstance(experiment, MatmulExperiment):
+        return {}
+    from quadrille.experiments.workloads.training_figures import Spent, figures_of
+
+    return figures_of(experiment, schedule, Spent(seconds, ops, machine, losses))
 
 
 def _messages(message_options: MessageOptions, obtained: Sequence[Obtained]) -> Messages | UnsetType:
@@ -113,7 +95,7 @@ def _counted(bytes_sent: Mapping[int, int]) -> dict[str, int]:
     return {"bytes_sent_per_rank_max": max(bytes_sent.values()), "bytes_sent_total": sum(bytes_sent.values())}
 
 
-def _measured_ops(experiment: Experiment, amounts: Volumes, timelines: Sequence[Timeline]) -> tuple[OpRecord, ...]:
+def _measured_ops(experiment: "Experiment", amounts: Volumes, timelines: Sequence[Timeline]) -> tuple[OpRecord, ...]:
     """Every op over all repeats, and its seconds in each."""
     each = [op_times(timeline) for timeline in timelines]
     return tuple(
@@ -132,20 +114,7 @@ def _reference(beside: Sequence[KernelSeconds], at_once: int) -> Reference | Non
     return Reference(gemm, copy, add, at_once)
 
 
-def mean_over_ranks(by_rank: Sequence[Sequence[KernelSeconds]]) -> list[KernelSeconds]:
-    """Seconds of the reference kernels beside each repeat, from those of every rank that timed any.
-
-    >>> mean_over_ranks([[(1.0, 2.0, 3.0)], [(3.0, 2.0, 1.0)], []])
-    [(2.0, 2.0, 2.0)]
-    """
-    timed = [of_rank for of_rank in by_rank if of_rank]
-    return [
-        (mean(gemm), mean(copy), mean(add))
-        for gemm, copy, add in (zip(*of_ranks, strict=True) for of_ranks in zip(*timed, strict=True))
-    ]
-
-
-def _verified(verdict: Verification) -> Verified:
+def _verified(verdict: "Verification") -> Verified:
     return Verified(
         method=verdict.method,
         max_error=verdict.max_error if isfinite(verdict.max_error) else None,

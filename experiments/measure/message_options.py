@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.schedule import Schedule, all_ops, may_overlap
-from quadrille.experiments.calibrate.chunk_tuning import best_row
 from quadrille.experiments.workloads.run_options import RunOptions
 from quadrille.runtime.carriers.message_options import (
     WHOLE_MESSAGES,
@@ -46,7 +45,7 @@ def delivery_at(
     if options.backend != "numpy":
         return WHOLE_MESSAGES
     usual, chunk_bytes, progress = default_message_options(site.host), options.chunk_bytes, options.progress
-    found = best_row(_allowed(rows, options), usual)
+    found = _best_row(_allowed(rows, options), usual)
     if chunk_bytes is None:
         chunk_bytes = usual.chunk_bytes if found is None else found.chunk_bytes
     if progress is None:
@@ -79,3 +78,12 @@ def _allowed(rows: "Sequence[MessagesRow]", options: RunOptions) -> "list[Messag
 def _where_any(schedule: Schedule, progress: Progress) -> Progress:
     """That, where any communication may run beside local work."""
     return progress if any(may_overlap(schedule, op) for op in all_ops(schedule)) else "none"
+
+
+def _best_row(rows: "Sequence[MessagesRow]", usual: MessageOptions) -> "MessagesRow | None":
+    """The best of the rows, if there are any."""
+    if not rows:
+        return None
+    from quadrille.experiments.calibrate.chunk_tuning import best_row
+
+    return best_row(rows, usual)

@@ -12,10 +12,6 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.experiments.measure.message_options import delivery_at
 from quadrille.experiments.output.destinations import Destinations, check_apart
-from quadrille.experiments.predict.collectives_choice import NO_MACHINE, Chosen, with_choices, with_chosen
-from quadrille.experiments.predict.order_choice import NO_MACHINE as NO_MACHINE_FOR_ORDER
-from quadrille.experiments.predict.order_choice import ChosenOrder, as_it_is
-from quadrille.experiments.workloads.fitting_grids import check_ranks
 from quadrille.experiments.workloads.matmul import MatmulExperiment
 from quadrille.experiments.workloads.run_options import RunOptions
 from quadrille.runtime.carriers.message_options import MessageOptions
@@ -30,12 +26,14 @@ from quadrille.runtime.execution.results import Execution
 from quadrille.runtime.host.console import remark, remark_all, remark_if_long
 from quadrille.runtime.host.progress_reports import collective_work, local_work
 from quadrille.runtime.operands.sources import InputSource
-from quadrille.runtime.verifying.verify import Verification
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
 
+    from quadrille.experiments.predict.collectives_choice import Chosen
+    from quadrille.experiments.predict.order_choice import ChosenOrder
     from quadrille.experiments.workloads.experiment import Experiment
+    from quadrille.runtime.verifying.verify import Verification
     from quadrille.topologies.machines.machine import Machine
 
 Answered = TypeVar("Answered")
@@ -45,7 +43,10 @@ class Job(Protocol):
     """What a run reads, checks and writes, on one rank; all ranks have one and take every step together."""
 
     schedule: Schedule
-    verify_bytes: int
+
+    @property
+    def verify_bytes(self) -> int:
+        """Bytes that verification needs on this rank."""
 
     @property
     def source(self) -> InputSource:
@@ -54,7 +55,7 @@ class Job(Protocol):
     def open(self) -> None:
         """Opens what is read and looks whether all can be written (InputError)."""
 
-    def verified(self, execution: Execution, site: RankEnvironment) -> Verification:
+    def verified(self, execution: Execution, site: RankEnvironment) -> "Verification":
         """The verdict of all ranks, the same on each."""
 
     def write(self, execution: Execution, site: RankEnvironment) -> None:
@@ -85,8 +86,8 @@ class PreparedRun:
     job: Job
     message_options: MessageOptions
     machine: "Machine | None"
-    chosen: Sequence[Chosen]
-    order: ChosenOrder | None
+    chosen: "Sequence[Chosen]"
+    order: "ChosenOrder | None"
 
 
 def prepared_run(
@@ -104,7 +105,10 @@ def prepared_run(
     experiment.check_run(options)
     communicator = start_world()
     with local_work("preparations"):
-        check_ranks(experiment, communicator.size)
+        if communicator.size != experiment.grid.size:
+            from quadrille.experiments.workloads.fitting_grids import check_ranks
+
+            check_ranks(experiment, communicator.size)
         here = None
         if communicator.rank == 0:
             check_apart(options.written, destinations.read)
@@ -122,8 +126,10 @@ def prepared_run(
         if here is not None:
             remark_all(_differing_hosts(here, experiment, hosts))
         experiment = experiment.on_nodes(hosts)
-        chosen = list[Chosen]()
+        chosen: list[Chosen] = []
         if experiment.execution.choices.auto:
+            from quadrille.experiments.predict.collectives_choice import with_choices
+
             chosen = _chosen(experiment, job.schedule, options, hosts, site, here)
             experiment = with_choices(experiment, chosen)
         verify_bytes = job.verify_bytes if options.verify else 0
@@ -172,8 +178,9 @@ def _chosen_order(
     ----------
     machine : the machine to predict on, at rank 0
     """
+    from quadrille.experiments.predict.order_choice import NO_MACHINE, as_it_is
 
-    def ask() -> ChosenOrder:
+    def ask() -> "ChosenOrder":
         if machine is None:
             return as_it_is(experiment)
         from quadrille.experiments.predict.predict import order_on
@@ -182,7 +189,7 @@ def _chosen_order(
 
     order = _asked_of_first("choosing the order of ranks", ask, site)
     if site.is_root:
-        remark(order.line() if machine is not None else NO_MACHINE_FOR_ORDER)
+        remark(order.line() if machine is not None else NO_MACHINE)
     return order
 
 
@@ -193,15 +200,16 @@ def _chosen(
     nodes: Sequence[int],
     site: RankEnvironment,
     machine: "Machine | None",
-) -> list[Chosen]:
+) -> "list[Chosen]":
     """What rank 0 chooses for each op, and why; all ranks call it.
 
     Parameters
     ----------
     machine : the machine to predict on, at rank 0
     """
+    from quadrille.experiments.predict.collectives_choice import NO_MACHINE, with_chosen
 
-    def ask() -> list[Chosen]:
+    def ask() -> "list[Chosen]":
         return [] if machine is None else with_chosen(experiment, schedule, machine, nodes, options.backend)[1]
 
     choices = _asked_of_first("choosing collectives", ask, site)

@@ -7,21 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from quadrille.algorithms.errors import RunError
-from quadrille.algorithms.formats.record import Record
-from quadrille.algorithms.provenance import provenance
-from quadrille.experiments.measure.measured_record import (
-    KernelSeconds,
-    Measured,
-    mean_over_ranks,
-    measured_record,
-    typical,
-)
+from quadrille.experiments.measure.measured import KernelSeconds, Measured, mean_over_ranks, typical
 from quadrille.experiments.measure.prepared_run import PreparedRun, prepared_run
 from quadrille.experiments.output.destinations import Destinations
-from quadrille.experiments.predict.collectives_choice import told
-from quadrille.experiments.records.results import write_results
 from quadrille.experiments.workloads.run_options import RunOptions
-from quadrille.runtime.arrays.blas import describe_blas
 from quadrille.runtime.execution.execute import execute
 from quadrille.runtime.execution.rank_environment import open_carrier
 from quadrille.runtime.execution.results import Execution
@@ -29,6 +18,7 @@ from quadrille.runtime.host.console import remark_if_long
 from quadrille.runtime.host.progress_reports import collective_work, local_work, own_reporter
 
 if TYPE_CHECKING:
+    from quadrille.algorithms.formats.record import Record
     from quadrille.experiments.workloads.experiment import Experiment
     from quadrille.runtime.measuring.reference_kernels import ReferenceBenchmark
     from quadrille.topologies.machines.machine import Machine
@@ -63,6 +53,8 @@ def run(
         if not fault:
             job.write(execution, site)
         if site.is_root:
+            from quadrille.experiments.records.results import write_results
+
             write_results(destinations, _record(prepared, measured, command), typical(measured.timelines))
             if fault:
                 raise RunError(fault)
@@ -120,8 +112,12 @@ def _measure(prepared: PreparedRun) -> tuple[Measured, Execution]:
     return measured, execution
 
 
-def _record(prepared: PreparedRun, measured: Measured, command: Sequence[str]) -> Record:
+def _record(prepared: PreparedRun, measured: Measured, command: Sequence[str]) -> "Record":
     """The measured record, with what was chosen and why."""
+    from quadrille.algorithms.provenance import provenance
+    from quadrille.experiments.measure.measured_record import measured_record
+    from quadrille.runtime.arrays.blas import describe_blas
+
     made = measured_record(
         prepared.experiment,
         prepared.job.schedule,
@@ -129,7 +125,10 @@ def _record(prepared: PreparedRun, measured: Measured, command: Sequence[str]) -
         provenance(command, blas=describe_blas(prepared.site.library)),
         prepared.machine,
     )
-    made = told(made, prepared.chosen) if prepared.chosen else made
+    if prepared.chosen:
+        from quadrille.experiments.predict.collectives_choice import told
+
+        made = told(made, prepared.chosen)
     return prepared.order.told(made) if prepared.order is not None else made
 
 

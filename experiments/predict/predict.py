@@ -9,7 +9,6 @@ from quadrille.algorithms.provenance import provenance
 from quadrille.algorithms.timelines.timeline import Timeline
 from quadrille.algorithms.units import format_bytes, format_seconds
 from quadrille.experiments.output.destinations import Destinations, check_apart
-from quadrille.experiments.predict.collectives_choice import Chosen, told, with_chosen
 from quadrille.experiments.predict.prepared import Prepared, even_within, prepare
 from quadrille.experiments.records.results import write_results
 from quadrille.experiments.workloads.matmul import MatmulExperiment
@@ -20,6 +19,7 @@ from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.machines.what_if import in_chunks
 
 if TYPE_CHECKING:
+    from quadrille.experiments.predict.collectives_choice import Chosen
     from quadrille.experiments.predict.order_choice import ChosenOrder
     from quadrille.experiments.workloads.experiment import Experiment
     from quadrille.simulator.simulate import Shortcuts, Simulator
@@ -52,7 +52,7 @@ def predict(
     if granularity == "exact":
         experiment.execution.choices.check_schedulable()
     experiment.check_run(options)
-    if isinstance(experiment, MatmulExperiment) and not options.inputs:
+    if isinstance(experiment, MatmulExperiment) and options.operands == "integers" and not options.inputs:
         _check_generated(experiment, options)
     check_apart(options.written, destinations.read)
     destinations.check(options.files)
@@ -78,7 +78,7 @@ def predict(
 
 
 def _check_generated(experiment: MatmulExperiment, options: RunOptions) -> None:
-    """Refuse operands that `run` would refuse to generate."""
+    """Refuse integers that `run` would refuse to generate, because their sums are not exact."""
     from quadrille.runtime.files.matrix_files import open_operands
 
     problem = experiment.problem
@@ -137,6 +137,16 @@ def prediction_of(
     )
 
 
+def prediction_record(experiment: "Experiment", machine: Machine, *, granularity: AskedGranularity = "auto") -> Record:
+    """The predicted record of an experiment on a machine.
+
+    Parameters
+    ----------
+    granularity : exact, collective, or what takes no more than a few seconds
+    """
+    return prediction_of(experiment, machine, granularity=granularity)[0]
+
+
 def predicted(
     prepared: Prepared,
     command: Sequence[str] = (),
@@ -164,6 +174,8 @@ def predicted(
         experiment, schedule = prepared.experiment, prepared.simulated_schedule
         chosen: Sequence[Chosen] = ()
         if experiment.execution.choices.auto:
+            from quadrille.experiments.predict.collectives_choice import with_chosen
+
             experiment, chosen = with_chosen(experiment, schedule, prepared.machine, prepared.nodes, backend)
             prepared = replace(prepared, experiment=experiment)
         simulation = Simulator(
@@ -188,7 +200,11 @@ def predicted(
             backend=backend,
             even_within=even_within(prepared),
         )
-    return told(made, chosen) if chosen else made, prediction.timeline
+    if chosen:
+        from quadrille.experiments.predict.collectives_choice import told
+
+        made = told(made, chosen)
+    return made, prediction.timeline
 
 
 def _announce(simulation: "Simulator", experiment: "Experiment") -> None:

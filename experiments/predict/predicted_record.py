@@ -1,12 +1,15 @@
 """The record of a prediction: what a schedule does in numbers, joined with how long it is to take."""
 
+from collections.abc import Sequence
+from typing import Any
+
 from quadrille.algorithms.analysis.volumes import volumes
-from quadrille.algorithms.formats.record import Provenance, Record, Reference, Simulation
+from quadrille.algorithms.formats.record import OpRecord, Provenance, Record, Reference, Simulation
 from quadrille.experiments.predict.prepared import Prepared
 from quadrille.experiments.records.path_segments import stations
 from quadrille.experiments.records.record_entries import amounts_of, named, op_record, what
 from quadrille.experiments.workloads.fullest_device import FullestDevice
-from quadrille.experiments.workloads.training_figures import Spent, figures_of
+from quadrille.experiments.workloads.matmul import MatmulExperiment
 from quadrille.simulator.prediction import Prediction
 from quadrille.topologies.machines.machine import Machine
 
@@ -43,7 +46,6 @@ def predicted_record(
     amounts = volumes(schedule, experiment.execution.choices)
     low, high = prediction.uncertainty.around(least, most)
     ops = tuple(op_record(times, experiment, amounts, prediction) for times in prediction.op_times().values())
-    spent = Spent(makespan, ops, machine, device=prepared.device)
     return Record(
         kind="predicted",
         **what(experiment, prepared.threads),
@@ -59,8 +61,18 @@ def predicted_record(
         simulation=_simulation(prediction, even_within),
         reference=_calibrated(machine, experiment.grid.size, prepared.device),
         provenance=provenance,
-        **figures_of(experiment, schedule, spent),
+        **_training_figures(prepared, makespan, ops),
     )
+
+
+def _training_figures(prepared: Prepared, seconds: float, ops: Sequence[OpRecord]) -> dict[str, Any]:
+    """Fields of the record that only training steps have."""
+    if isinstance(prepared.experiment, MatmulExperiment):
+        return {}
+    from quadrille.experiments.workloads.training_figures import Spent, figures_of
+
+    spent = Spent(seconds, ops, prepared.machine, device=prepared.device)
+    return figures_of(prepared.experiment, prepared.schedule, spent)
 
 
 def _simulation(prediction: Prediction, even_within: float | None) -> Simulation:

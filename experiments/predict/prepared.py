@@ -2,14 +2,19 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from quadrille.algorithms.formats.record import Shards
 from quadrille.algorithms.schedule.schedule import Schedule
-from quadrille.experiments.workloads.experiment import Experiment
 from quadrille.experiments.workloads.fullest_device import FullestDevice, fullest_of, nodes_of_ranks
 from quadrille.simulator.machine.placement import RankPlacement, place_ranks
-from quadrille.simulator.symmetry.even_shards import EVEN_SHARDS_ABOVE, even_bound, with_even_shards
 from quadrille.topologies.machines.machine import Machine
+
+if TYPE_CHECKING:
+    from quadrille.experiments.workloads.experiment import Experiment
+
+EVEN_SHARDS_ABOVE = 4096
+"""Number of ranks above which shards are even by default."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +28,7 @@ class Prepared:
     placement : the GPU or host of each rank
     """
 
-    experiment: Experiment
+    experiment: "Experiment"
     machine: Machine
     schedule: Schedule
     placement: RankPlacement
@@ -52,10 +57,14 @@ class Prepared:
     @cached_property
     def simulated_schedule(self) -> Schedule:
         """The schedule that is simulated, with shards of mean size where these are asked for."""
-        return with_even_shards(self.schedule) if self.shards == "even" else self.schedule
+        if self.shards == "exact":
+            return self.schedule
+        from quadrille.simulator.symmetry.even_shards import with_even_shards
+
+        return with_even_shards(self.schedule)
 
 
-def prepare(experiment: Experiment, machine: Machine) -> Prepared:
+def prepare(experiment: "Experiment", machine: Machine) -> Prepared:
     """The experiment on a machine.
 
     Raises
@@ -73,4 +82,6 @@ def even_within(prepared: Prepared) -> float | None:
     """How far shards of mean size may move the makespan, relative to it; None where shards are as they are."""
     if prepared.shards == "exact":
         return None
+    from quadrille.simulator.symmetry.even_shards import even_bound
+
     return even_bound(prepared.schedule, prepared.experiment.execution.choices)

@@ -12,7 +12,7 @@ from quadrille.algorithms.units import format_bytes
 from quadrille.experiments.rank.bandwidths import Ring, known, simulated_bandwidth, table_of
 from quadrille.experiments.rank.candidates import Candidates, Ints, candidates
 from quadrille.experiments.rank.memory import peak_bytes_by_grid
-from quadrille.experiments.rank.question import Question
+from quadrille.experiments.rank.question import RankQuestion
 from quadrille.experiments.rank.sharing import Crew
 from quadrille.experiments.workloads.fullest_device import fullest_device
 
@@ -22,7 +22,7 @@ ALIKE = 9
 
 
 @dataclass(frozen=True, slots=True)
-class Ranked:
+class RankedGrids:
     """Candidates that fit, the fastest by the model first.
 
     Parameters
@@ -47,7 +47,7 @@ class Ranked:
         return len(self.seconds)
 
 
-def ranked(question: Question, crew: Crew) -> Ranked:
+def ranked(question: RankQuestion, crew: Crew) -> RankedGrids:
     """All candidates that fit, by the model.
 
     Raises
@@ -72,7 +72,7 @@ def ranked(question: Question, crew: Crew) -> Ranked:
     by_axis = _seconds(question, left, bandwidths)
     seconds = np.sum(list(by_axis.values()), axis=0)
     best = np.argsort(_rounded(seconds), kind="stable")
-    return Ranked(
+    return RankedGrids(
         left[best],
         seconds[best],
         {axis: of_axis[best] for axis, of_axis in by_axis.items()},
@@ -83,7 +83,7 @@ def ranked(question: Question, crew: Crew) -> Ranked:
     )
 
 
-def _needed(question: Question, every: Candidates) -> Ints:
+def _needed(question: RankQuestion, every: Candidates) -> Ints:
     """Bytes of the fullest rank of each candidate, from one schedule for all grids that have the same long axes."""
     long = np.stack([every.lengths[axis] > 1 for axis in MODELLED], axis=1)
     kinds, kind_of = np.unique(long, axis=0, return_inverse=True)
@@ -99,7 +99,7 @@ def _rings(strides: Ints, lengths: Ints) -> list[Ring]:
     return list(zip(strides.tolist(), lengths.tolist(), strict=True))
 
 
-def _seconds(question: Question, left: Candidates, bandwidths: dict[Axis, Floats]) -> dict[Axis, Floats]:
+def _seconds(question: RankQuestion, left: Candidates, bandwidths: dict[Axis, Floats]) -> dict[Axis, Floats]:
     """Of all layers, by axis; a group of one sends nothing."""
     rows = question.problem.batch * question.shape.sequence / left.lengths["data"]
     found = block_seconds(
@@ -117,7 +117,7 @@ def _rounded(seconds: Floats) -> Floats:
     return np.array([float(f"{one:.{ALIKE}e}") for one in seconds.tolist()])
 
 
-def _too_large(question: Question, every: Candidates, needed: Ints) -> str:
+def _too_large(question: RankQuestion, every: Candidates, needed: Ints) -> str:
     """Why none fits, the smallest need, and what would help."""
     least = int(np.argmin(needed))
     device, name = question.machine.device.memory_bytes, question.machine.name

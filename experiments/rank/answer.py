@@ -10,7 +10,7 @@ from quadrille.algorithms.provenance import provenance
 from quadrille.experiments.predict.training_step import TrainingStep
 from quadrille.experiments.rank.bandwidths import Ring
 from quadrille.experiments.rank.disagreements import Cause
-from quadrille.experiments.rank.question import Question
+from quadrille.experiments.rank.question import RankQuestion
 from quadrille.experiments.rank.step import granularity_of
 from quadrille.experiments.workloads.training import TrainingExperiment, gpt_workload
 from quadrille.experiments.workloads.training_figures import rates
@@ -41,7 +41,7 @@ def fastest_first(steps: Sequence[TrainingStep]) -> list[int]:
 
 
 def of_question(
-    question: Question, bandwidths: Mapping[Ring, float], why: Sequence[Cause], *, from_table: bool
+    question: RankQuestion, bandwidths: Mapping[Ring, float], why: Sequence[Cause], *, from_table: bool
 ) -> dict[str, Any]:
     """Fields of both answers: what was asked, the bandwidths of rings, and why the two orders differ.
 
@@ -69,7 +69,7 @@ def of_question(
 
 
 def of_step(
-    question: Question, experiment: TrainingExperiment, step: TrainingStep, *, place: int, modelled_seconds: float
+    question: RankQuestion, experiment: TrainingExperiment, step: TrainingStep, *, place: int, modelled_seconds: float
 ) -> dict[str, Any]:
     """Fields of whatever was simulated, a grid or a configuration.
 
@@ -95,7 +95,7 @@ def of_step(
     }
 
 
-def _options_of(question: Question) -> dict[str, str | int]:
+def _options_of(question: RankQuestion) -> dict[str, str | int]:
     """What was chosen, whatever the grid."""
     training, problem = question.training, question.problem
     return {

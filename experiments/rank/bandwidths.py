@@ -46,14 +46,14 @@ def known(rings: Iterable[Ring], table: NodeBandwidths | None) -> tuple[dict[Rin
 def simulated_bandwidth(machine: Machine, gpus: int) -> Callable[[Ring], float]:
     """What each of all rings of a kind gets while all of them run at once, as bus bandwidth [B/s]."""
     from quadrille.experiments.network.collective import predict_collective
-    from quadrille.experiments.network.question import Question
+    from quadrille.experiments.network.question import CollectiveQuestion
     from quadrille.simulator.machine.network import network_of
 
     net = network_of(machine)
 
     def found(ring: Ring) -> float:
         stride, length = ring
-        question = Question(
+        question = CollectiveQuestion(
             kind="all_reduce",
             bytes=LARGE_BYTES,
             gpus=gpus,

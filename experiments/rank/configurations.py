@@ -18,7 +18,7 @@ from quadrille.algorithms.training.gpt import Gpt, check_gpt
 from quadrille.algorithms.training.scheme import Scheme
 from quadrille.algorithms.training.schemes import find_scheme
 from quadrille.experiments.rank.candidates import Limits
-from quadrille.experiments.rank.question import Question
+from quadrille.experiments.rank.question import RankQuestion
 from quadrille.experiments.rank.turns import stages_of
 from quadrille.experiments.sweep.best_step import FORMS, WIDEST
 from quadrille.experiments.workloads.grids import divisors, factorisations
@@ -75,7 +75,7 @@ class LeftOut:
         return [f"{count} by {reason}: {self.examples[reason]}" for reason, count in self.counts.most_common()]
 
 
-def configurations(question: Question, space: Space) -> tuple[list[TrainingExperiment], LeftOut]:
+def configurations(question: RankQuestion, space: Space) -> tuple[list[TrainingExperiment], LeftOut]:
     """All configurations that can be, and why others are left out."""
     from quadrille.simulator.machine.network import network_of
 

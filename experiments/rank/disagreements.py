@@ -24,6 +24,8 @@ from quadrille.algorithms.units import format_seconds
 from quadrille.experiments.predict.training_step import TrainingStep
 from quadrille.experiments.rank.agreement import kendall_tau
 
+MOSTLY, IN_PART = 0.5, 0.2
+"""Kendall's tau of two orders that mostly agree, and of two that agree in part."""
 NOTEWORTHY = 0.05
 """Of tau."""
 ONE_ORDER = "one grid, or grids that all take as long: there is no order to compare"
@@ -92,7 +94,7 @@ def in_words(
         return [ONE_ORDER]
     lines = [_agreement(tau)]
     lines += [
-        f"{_what(cause, steps, choices, reached)}: with it the model's tau is {cause.tau:.2f}"
+        f"{_what(cause, steps, choices, reached)}: with it the model {_ranks_in_words(cause.tau)}"
         for cause in found
         if cause.tau is not None and cause.tau - tau >= NOTEWORTHY
     ]
@@ -108,16 +110,25 @@ def in_short(found: Sequence[Cause], tau: float | None) -> list[str]:
         return [ONE_ORDER]
     explains = [cause for cause in found if cause.tau is not None and cause.tau - tau >= NOTEWORTHY]
     return [_agreement(tau)] + [
-        f"{cause.name} is simulated otherwise ({_span(cause)}): with it the model's tau is {cause.tau:.2f}"
+        f"{cause.name} is simulated otherwise ({_span(cause)}): with it the model {_ranks_in_words(cause.tau)}"
         for cause in explains
+        if cause.tau is not None
     ]
 
 
 def _agreement(tau: float) -> str:
     if tau == 1:
         return "both orders are the same"
-    word = "mostly agree" if tau >= 0.5 else "agree in part" if tau >= 0.2 else "do not agree"
-    return f"the orders {word} (Kendall's tau {tau:.2f})"
+    word = "mostly agree" if tau >= MOSTLY else "agree in part" if tau >= IN_PART else "do not agree"
+    return f"the orders {word}"
+
+
+def _ranks_in_words(tau: float) -> str:
+    """How an order with this Kendall's tau compares with the simulation's."""
+    if tau == 1:
+        return "ranks as the simulation does"
+    degree = "mostly" if tau >= MOSTLY else "in part" if tau >= IN_PART else "hardly"
+    return f"ranks {degree} as the simulation does"
 
 
 def _what(cause: Cause, steps: Sequence[TrainingStep], choices: Choices, reached: Sequence[float]) -> str:

@@ -4,15 +4,16 @@ import msgspec
 
 from quadrille.algorithms.analysis.axonn import MODELLED, Form
 from quadrille.algorithms.formats.record import Granularity, Shards
+from quadrille.algorithms.formats.rows import Tabular
 from quadrille.algorithms.formats.workload import Workload
 from quadrille.algorithms.provenance import Provenance
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.experiments.predict.training_step import TrainingStep
 from quadrille.experiments.rank.agreement import kendall_tau
-from quadrille.experiments.rank.analytical import Ranked
+from quadrille.experiments.rank.analytical import RankedGrids
 from quadrille.experiments.rank.answer import CauseFound, RingSimulated, fastest_first, of_question, of_step
 from quadrille.experiments.rank.disagreements import causes, in_words
-from quadrille.experiments.rank.question import Question
+from quadrille.experiments.rank.question import RankQuestion
 from quadrille.experiments.rank.ranking_page import Columns, print_ranking, shown_lengths, shown_order
 
 
@@ -64,7 +65,7 @@ class SimulatedGrid(msgspec.Struct, frozen=True, kw_only=True):
     shards: Shards
 
 
-class RankAnswer(msgspec.Struct, frozen=True, kw_only=True):
+class RankAnswer(Tabular, msgspec.Struct, frozen=True, kw_only=True):
     """What `--json` writes; the file has the provenance too, stdout is the same in every run."""
 
     analytical: list[ModelledGrid]
@@ -83,8 +84,12 @@ class RankAnswer(msgspec.Struct, frozen=True, kw_only=True):
     why: list[str]
     provenance: Provenance | None = None
 
+    def rows(self) -> list[dict[str, object]]:
+        """A row for each of those that were simulated, the fastest first."""
+        return [msgspec.to_builtins(one) for one in self.simulated]
 
-def answer_of(question: Question, found: Ranked, steps: list[TrainingStep]) -> RankAnswer:
+
+def answer_of(question: RankQuestion, found: RankedGrids, steps: list[TrainingStep]) -> RankAnswer:
     """The answer; `steps` are of the first candidates, in their order."""
     modelled = [float(one) for one in found.seconds[: len(steps)]]
     tau = kendall_tau(modelled, [step.seconds for step in steps])
@@ -105,7 +110,7 @@ def _named(grid: Grid) -> tuple[dict[str, int], list[str]]:
     return {axis: grid.length(axis) for axis in MODELLED}, [axis for axis in grid.order if axis in MODELLED]
 
 
-def _modelled(found: Ranked, place: int) -> ModelledGrid:
+def _modelled(found: RankedGrids, place: int) -> ModelledGrid:
     lengths, order = _named(found.candidates.grid(place))
     return ModelledGrid(
         grid=lengths,
@@ -116,7 +121,7 @@ def _modelled(found: Ranked, place: int) -> ModelledGrid:
     )
 
 
-def _simulated(question: Question, found: Ranked, place: int, step: TrainingStep) -> SimulatedGrid:
+def _simulated(question: RankQuestion, found: RankedGrids, place: int, step: TrainingStep) -> SimulatedGrid:
     grid = found.candidates.grid(place)
     lengths, order = _named(grid)
     return SimulatedGrid(

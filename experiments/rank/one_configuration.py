@@ -18,7 +18,7 @@ from quadrille.algorithms.units import format_bytes
 from quadrille.experiments.predict.closed_form import Yardstick
 from quadrille.experiments.predict.training_step import TrainingStep, noticed, ran_step
 from quadrille.experiments.rank.bandwidths import Ring
-from quadrille.experiments.rank.question import Question
+from quadrille.experiments.rank.question import RankQuestion
 from quadrille.experiments.rank.turns import hops_of, loops_of, parts_of, sample, stages_of
 from quadrille.experiments.workloads.fullest_device import fullest_device
 from quadrille.experiments.workloads.training import TrainingExperiment
@@ -49,7 +49,7 @@ class Looker:
     rings : bandwidths that are not read off the links [B/s]
     """
 
-    def __init__(self, question: Question, rings: Mapping[Ring, float]) -> None:
+    def __init__(self, question: RankQuestion, rings: Mapping[Ring, float]) -> None:
         execution, dtype, gpus = question.training.execution, question.training.dtype, question.gpus
         self.machine, self._placed = question.machine, fullest_device(question.machine, gpus)
         self._yardstick = Yardstick(question.machine, dtype, gpus, execution.choices, execution.threads, rings)

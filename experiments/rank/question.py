@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from quadrille.algorithms.analysis.axonn import Form, Product, block_products
+from quadrille.algorithms.analysis.axonn import Form, ProductSizes, block_products
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.record import AskedGranularity
 from quadrille.algorithms.schedule.grid import Grid
@@ -15,7 +15,7 @@ from quadrille.topologies.machines.machine import Machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class RankQuestion:
     """A model to be trained on so many GPUs of a machine, and what is asked of its grids.
 
     Parameters
@@ -49,7 +49,7 @@ class Question:
         """Of a GPU in the dtype; None where the machine does not say."""
         return self.machine.device.peak_flops_per_second.get(self.training.dtype)
 
-    def products(self) -> tuple[Product, ...]:
+    def products(self) -> tuple[ProductSizes, ...]:
         """The products of a layer."""
         shape = self.shape
         return block_products(shape.hidden, self.form, qkv=shape.qkv, up=shape.up, down=shape.mlp)

@@ -12,7 +12,7 @@ from quadrille.experiments.rank.analytical import ranked
 from quadrille.experiments.rank.answer import write_answer
 from quadrille.experiments.rank.configurations import Space
 from quadrille.experiments.rank.grids_report import RankAnswer, SimulatedGrid, answer_of, print_answer
-from quadrille.experiments.rank.question import Question
+from quadrille.experiments.rank.question import RankQuestion
 from quadrille.experiments.rank.schemes import rank_schemes
 from quadrille.experiments.rank.schemes_report import SchemesAnswer, SimulatedConfiguration
 from quadrille.experiments.rank.schemes_report import print_answer as print_schemes
@@ -22,7 +22,7 @@ from quadrille.runtime.host.console import remark_all
 
 
 def rank(
-    question: Question,
+    question: RankQuestion,
     space: Space | None = None,
     *,
     destinations: Destinations | None = None,
@@ -44,22 +44,39 @@ def rank(
     to = destinations or Destinations()
     to.check()
     crew = assemble()
-    if space is not None:
-        configured = rank_schemes(question, space, crew)
-        if crew.is_root:
-            remark_all(_remarks(question))
-            write_answer(
-                configured, to.json, command, lambda: print_schemes(configured, again(configured.simulated[0]))
-            )
-        return configured
-    answer = _rank_grids(question, crew)
+    answer = _answered(question, space, crew)
     if crew.is_root:
         remark_all(_remarks(question))
-        write_answer(answer, to.json, command, lambda: print_answer(answer, again(answer.simulated[0])))
+        write_answer(answer, to.json, command, lambda: _print(answer, again(answer.simulated[0])))
     return answer
 
 
-def _rank_grids(question: Question, crew: Crew) -> RankAnswer:
+def ranking(question: RankQuestion, space: Space | None = None) -> RankAnswer | SchemesAnswer:
+    """The grids, or the configurations of schemes, ranked, the best of them simulated; nothing is printed.
+
+    Parameters
+    ----------
+    space : schemes, pipelines, ZeRO stages and microbatches that are tried; None for the grids of the 4D algorithm
+
+    Raises
+    ------
+    InputError : no grid that fits
+    """
+    return _answered(question, space, assemble())
+
+
+def _answered(question: RankQuestion, space: Space | None, crew: Crew) -> RankAnswer | SchemesAnswer:
+    return _rank_grids(question, crew) if space is None else rank_schemes(question, space, crew)
+
+
+def _print(answer: RankAnswer | SchemesAnswer, again: str) -> None:
+    if isinstance(answer, RankAnswer):
+        print_answer(answer, again)
+    else:
+        print_schemes(answer, again)
+
+
+def _rank_grids(question: RankQuestion, crew: Crew) -> RankAnswer:
     """All grids by the analytical model, and the best of them simulated."""
     found = ranked(question, crew)
     grids = [found.candidates.grid(place) for place in range(min(question.top, len(found)))]
@@ -70,7 +87,7 @@ def _rank_grids(question: Question, crew: Crew) -> RankAnswer:
     return answer_of(question, found, crew.share(simulated, range(len(grids)), "grids simulated"))
 
 
-def _remarks(question: Question) -> list[str]:
+def _remarks(question: RankQuestion) -> list[str]:
     """What a user should know beside the answer."""
     machine, dtype = question.machine, question.training.dtype
     differences, found = question.shape.differences, []

@@ -8,6 +8,7 @@ from quadrille.algorithms.formats.workload import Workload
 from quadrille.algorithms.units import format_bytes, format_bytes_per_second, format_seconds
 from quadrille.experiments.output.tables import UNKNOWN, percent, print_tables, table
 from quadrille.experiments.rank.answer import RingSimulated
+from quadrille.experiments.rank.disagreements import MOSTLY
 
 SHOWN_RINGS = 8
 
@@ -83,6 +84,18 @@ class Columns(Generic[S]):
         )
 
 
+def order_verdict(tau: float | None) -> str:
+    """Whether the analytical model and the simulation rank alike, and which of them decides.
+
+    >>> order_verdict(1.0), order_verdict(-0.333)
+    ('the quick model ranks them the same', 'the quick model ranks them differently; simulated times decide')
+    """
+    if tau == 1:
+        return "the quick model ranks them the same"
+    differently = "differently" if tau is None or tau < MOSTLY else "a little differently"
+    return f"the quick model ranks them {differently}; simulated times decide"
+
+
 def print_ranking(
     answer: Ranking[S], columns: Columns[S], looked_at: str, again: str, beside: Iterable[str] = ()
 ) -> None:
@@ -104,7 +117,7 @@ def print_ranking(
     places = sorted(enumerate(answer.simulated, 1), key=lambda one: one[1].analytical_place)
     rows = [columns.row(one, place) for place, one in places]
     print_tables(table("by the model and as simulated", columns.titles, rows, names=1 + len(columns.names)))
-    print(f"Kendall's tau of both orders: {UNKNOWN if answer.kendall_tau is None else f'{answer.kendall_tau:.3f}'}")
+    print(order_verdict(answer.kendall_tau))
     for line in answer.why:
         print(f"- {line}")
     for line in beside:

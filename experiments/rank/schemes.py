@@ -2,14 +2,14 @@
 
 from quadrille.experiments.predict.training_step import TrainingStep
 from quadrille.experiments.rank.configurations import Space
-from quadrille.experiments.rank.question import Question
+from quadrille.experiments.rank.question import RankQuestion
 from quadrille.experiments.rank.schemes_report import SchemesAnswer, answer_of
 from quadrille.experiments.rank.search import search
 from quadrille.experiments.rank.sharing import Crew
 from quadrille.experiments.rank.step import granularity_of
 
 
-def rank_schemes(question: Question, space: Space, crew: Crew) -> SchemesAnswer:
+def rank_schemes(question: RankQuestion, space: Space, crew: Crew) -> SchemesAnswer:
     """The answer: every configuration that was looked at, and the best of them simulated.
 
     Raises

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from quadrille.algorithms.formats.record import Granularity, Shards
+from quadrille.algorithms.formats.rows import Tabular
 from quadrille.algorithms.formats.workload import Workload
 from quadrille.algorithms.provenance import Provenance
 from quadrille.algorithms.schedule.grid import AXES
@@ -14,9 +15,9 @@ from quadrille.experiments.rank.agreement import kendall_tau
 from quadrille.experiments.rank.answer import CauseFound, RingSimulated, fastest_first, of_question, of_step
 from quadrille.experiments.rank.disagreements import causes_beside, in_short
 from quadrille.experiments.rank.one_configuration import Configuration
-from quadrille.experiments.rank.question import Question
+from quadrille.experiments.rank.question import RankQuestion
 from quadrille.experiments.rank.ranking_page import Columns, print_ranking, shown_lengths, shown_order
-from quadrille.experiments.rank.search import Found
+from quadrille.experiments.rank.search import RankedConfigurations
 
 MODEL = "closed form of local work and collectives, put together by the turns of the pipeline"
 
@@ -74,7 +75,7 @@ class Omitted(msgspec.Struct, frozen=True, kw_only=True):
     example: str
 
 
-class SchemesAnswer(msgspec.Struct, frozen=True, kw_only=True):
+class SchemesAnswer(Tabular, msgspec.Struct, frozen=True, kw_only=True):
     """What `--json` writes; the file has the provenance too, stdout is the same in every run."""
 
     analytical: list[ModelledConfiguration]
@@ -93,8 +94,12 @@ class SchemesAnswer(msgspec.Struct, frozen=True, kw_only=True):
     why: list[str]
     provenance: Provenance | None = None
 
+    def rows(self) -> list[dict[str, object]]:
+        """A row for each of those that were simulated, the fastest first."""
+        return [msgspec.to_builtins(one) for one in self.simulated]
 
-def answer_of(question: Question, found: Found, steps: list[TrainingStep]) -> SchemesAnswer:
+
+def answer_of(question: RankQuestion, found: RankedConfigurations, steps: list[TrainingStep]) -> SchemesAnswer:
     """The answer; `steps` are of the first configurations, in their order."""
     modelled = [one.step for one in found.best[: len(steps)]]
     tau = kendall_tau([step.seconds for step in modelled], [step.seconds for step in steps])
@@ -132,7 +137,7 @@ def _modelled(one: Configuration, step: TrainingStep) -> dict[str, Any]:
     }
 
 
-def _simulated(question: Question, one: Configuration, place: int, step: TrainingStep) -> SimulatedConfiguration:
+def _simulated(question: RankQuestion, one: Configuration, place: int, step: TrainingStep) -> SimulatedConfiguration:
     return SimulatedConfiguration(
         **_modelled(one, step),
         **of_step(question, one.experiment, step, place=place, modelled_seconds=one.step.seconds),

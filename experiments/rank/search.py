@@ -22,7 +22,7 @@ from quadrille.experiments.rank.bandwidths import Ring, known, simulated_bandwid
 from quadrille.experiments.rank.configurations import LeftOut, Space, configurations
 from quadrille.experiments.rank.estimate import estimated_seconds, least_bytes
 from quadrille.experiments.rank.one_configuration import Configuration, Looker, too_large
-from quadrille.experiments.rank.question import Question
+from quadrille.experiments.rank.question import RankQuestion
 from quadrille.experiments.rank.sharing import Crew
 from quadrille.experiments.workloads.fullest_device import fullest_device
 from quadrille.experiments.workloads.rank_orders import in_every_order
@@ -38,7 +38,7 @@ Alternatives = tuple[TrainingExperiment, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class RankedConfigurations:
     """Configurations by the closed form, the fastest first.
 
     Parameters
@@ -54,7 +54,7 @@ class Found:
     from_table: bool
 
 
-def search(question: Question, space: Space, crew: Crew) -> Found:
+def search(question: RankQuestion, space: Space, crew: Crew) -> RankedConfigurations:
     """The configurations that were looked at and fit.
 
     Raises
@@ -83,10 +83,10 @@ def search(question: Question, space: Space, crew: Crew) -> Found:
         )
         best = _in_order([*fastest, *best[question.top :]])
     measured = table_of(question.machine, question.gpus) is not None
-    return Found(tuple(best), looker, left_out, simulated, measured)
+    return RankedConfigurations(tuple(best), looker, left_out, simulated, measured)
 
 
-def _nothing_left(question: Question, left_out: LeftOut) -> str:
+def _nothing_left(question: RankQuestion, left_out: LeftOut) -> str:
     """Why no configuration is left, and what would help."""
     if not left_out.counts:
         return f"no grid of {question.gpus} GPUs has --min-model-parallel {question.limits.least_model_parallel}" + (
@@ -99,7 +99,7 @@ def _nothing_left(question: Question, left_out: LeftOut) -> str:
 
 
 def _that_may_fit(
-    question: Question, every: Sequence[TrainingExperiment], left_out: LeftOut
+    question: RankQuestion, every: Sequence[TrainingExperiment], left_out: LeftOut
 ) -> list[TrainingExperiment]:
     """Those whose weights and what belongs to them fit."""
     room = question.machine.device.memory_bytes / fullest_device(question.machine, question.gpus).ranks
@@ -113,7 +113,7 @@ def _that_may_fit(
     return found
 
 
-def _rings(question: Question, grids: Sequence[Grid], crew: Crew) -> tuple[dict[Ring, float], dict[Ring, float]]:
+def _rings(question: RankQuestion, grids: Sequence[Grid], crew: Crew) -> tuple[dict[Ring, float], dict[Ring, float]]:
     """Bandwidths of NCCL's rings on these grids, and those of them that were simulated; none of our own rings."""
     if question.training.execution.choices.carriage != "nccl":
         return {}, {}
@@ -124,7 +124,7 @@ def _rings(question: Question, grids: Sequence[Grid], crew: Crew) -> tuple[dict[
     return found | simulated, simulated
 
 
-def _by_estimate(question: Question, looker: Looker, every: Sequence[TrainingExperiment]) -> list[Alternatives]:
+def _by_estimate(question: RankQuestion, looker: Looker, every: Sequence[TrainingExperiment]) -> list[Alternatives]:
     """The configurations of a scheme, those that are likely to be fast first."""
     products, peak = question.products(), question.peak_flops_per_second
     grouped: dict[object, list[TrainingExperiment]] = defaultdict(list)

@@ -9,21 +9,21 @@ from quadrille.algorithms.formats import record
 from quadrille.algorithms.formats.record import MachineName, OpRecord
 from quadrille.algorithms.schedule.ops import CollectiveKind
 from quadrille.algorithms.timelines.op_times import OpTimes
-from quadrille.experiments.workloads.experiment import Experiment
-from quadrille.topologies.machines.machine import Machine
 
 if TYPE_CHECKING:  # a rank imports no simulator
+    from quadrille.experiments.workloads.experiment import Experiment
     from quadrille.simulator.simulate import Prediction
+    from quadrille.topologies.machines.machine import Machine
 
-NOTHING_SENT = OpVolume(0, 0, 0)
+NO_MESSAGES = OpVolume(0, 0, 0)
 
 
-def named(machine: Machine, placement_rule: str) -> MachineName:
+def named(machine: "Machine", placement_rule: str) -> MachineName:
     """What a record says of a machine."""
     return MachineName(machine.name, machine.sha256, machine.routing, machine.faults, placement_rule)
 
 
-def what(experiment: Experiment, threads: int) -> dict[str, Any]:
+def what(experiment: "Experiment", threads: int) -> dict[str, Any]:
     """What was computed and how: the same keys for both kinds."""
     grid = experiment.grid
     return {
@@ -38,7 +38,7 @@ def what(experiment: Experiment, threads: int) -> dict[str, Any]:
     }
 
 
-def amounts_of(experiment: Experiment, amounts: Volumes) -> dict[str, Any]:
+def amounts_of(experiment: "Experiment", amounts: Volumes) -> dict[str, Any]:
     """Of work, bytes and memory, as the schedule has them."""
     return {
         "flops_per_rank_max": amounts.flops_per_rank_max,
@@ -50,10 +50,10 @@ def amounts_of(experiment: Experiment, amounts: Volumes) -> dict[str, Any]:
 
 
 def op_record(
-    times: OpTimes, experiment: Experiment, amounts: Volumes, prediction: "Prediction | None" = None
+    times: OpTimes, experiment: "Experiment", amounts: Volumes, prediction: "Prediction | None" = None
 ) -> OpRecord:
     """One op: what it moves, and how long it took."""
-    moved = amounts.by_op.get(times.name, NOTHING_SENT)
+    moved = amounts.by_op.get(times.name, NO_MESSAGES)
     parts = prediction.parts.get(times.name, {}) if prediction is not None else {}
     return OpRecord(
         name=times.name,
@@ -72,7 +72,7 @@ def op_record(
     )
 
 
-def _label(times: OpTimes, experiment: Experiment, chosen: Mapping[str, str], carried: Name | None) -> str | None:
+def _label(times: OpTimes, experiment: "Experiment", chosen: Mapping[str, str], carried: Name | None) -> str | None:
     """The algorithm that carried out a collective; None for other ops and for groups of one, which move nothing."""
     if times.name in chosen:
         return chosen[times.name]

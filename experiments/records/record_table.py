@@ -5,31 +5,74 @@ from heapq import nlargest
 
 from quadrille.algorithms.formats.record import Messages, OpRecord, Record, Verified
 from quadrille.algorithms.units import format_bytes, format_seconds
+from quadrille.experiments.output.destinations import Detail
 from quadrille.experiments.workloads.training_lines import training_lines, workload_words
 
+HEADINGS = ("op", "what", "times", "seconds", "waiting", "exposed", "sent by a rank", "")
+SMALL_SHARE = 0.005
+"""Shares of the total below this one are not told."""
 OPS_SHOWN = 32
 """Most ops in the table that is printed; a transformer has hundreds."""
 
 
-def print_record(made: Record) -> None:
-    """Prints a record for a person: the total, then every op."""
-    heads = ("op", "what", "times", "seconds", "waiting", "exposed", "sent by a rank", "")
-    shown = shown_ops(made.ops)
-    rows = [
-        (
-            op.name,
-            _what(op),
-            str(op.count),
-            format_seconds(op.seconds),
-            format_seconds(op.waiting_seconds),
-            format_seconds(op.exposed_seconds),
-            format_bytes(op.bytes_sent_per_rank_max),
-            "extrapolated" if op.extrapolated else "",
-        )
-        for op in shown
-    ]
-    left = _left_out(made.ops, shown)
-    print("\n".join([_title(made), "", *_aligned([heads, *rows]), *left, "", *_closing_lines(made)]))
+def print_record(record: Record, detail: Detail = "table") -> None:
+    """Prints a record for a person: its verdict, then the ops that take longest, or all ops."""
+    lines = [_title(record), *verdict(record)]
+    if detail != "verdict":
+        ops = list(record.ops) if detail == "all" else shown_ops(record.ops)
+        rows = [_row(op) for op in ops]
+        lines += ["", *_aligned([HEADINGS, *rows]), *_left_out(record.ops, ops), "", *_closing_lines(record)]
+    elif record.verified is not None:
+        lines.append(_verdict(record.verified))
+    print("\n".join(lines))
+
+
+def _row(op: OpRecord) -> tuple[str, ...]:
+    """The cells of an op."""
+    return (
+        op.name,
+        _what(op),
+        str(op.count),
+        format_seconds(op.seconds),
+        format_seconds(op.waiting_seconds),
+        format_seconds(op.exposed_seconds),
+        format_bytes(op.bytes_sent_per_rank_max),
+        "extrapolated" if op.extrapolated else "",
+    )
+
+
+def verdict(record: Record) -> list[str]:
+    """The answer in one or two lines: the time, and the activity that takes most of it."""
+    total = f"total: {format_seconds(record.seconds)} ({_spread(record)})"
+    shares = _shares(record)
+    if not shares or not record.seconds:
+        return [total]
+    (most, share), *others = shares
+    words = "".join(f", {name} {100 * part:.3g} %" for name, part in others)
+    return [total, f"bound by {most} ({100 * share:.3g} %){words}"]
+
+
+def _shares(record: Record) -> list[tuple[str, float]]:
+    """The shares of the total that local work and exposed communication take on the mean rank, the largest first.
+
+    >>> from types import SimpleNamespace
+    >>> ops = (
+    ...     OpRecord(name="gather B", kind="all_gather", axis="z", seconds=3.0, exposed_seconds=3.0),
+    ...     OpRecord(name="multiply C", kind="gemm", seconds=1.0),
+    ... )
+    >>> _shares(SimpleNamespace(ops=ops, seconds=4.0))
+    [('communication over z', 0.75), ('products', 0.25)]
+    """
+    seconds: dict[str, float] = {}
+    for op in record.ops:
+        if op.axis:
+            name, spent = f"communication over {op.axis}", op.exposed_seconds
+        else:
+            name, spent = "products" if op.kind == "gemm" else "other local work", op.seconds
+        seconds[name] = seconds.get(name, 0.0) + spent
+    shares = [(name, spent / record.seconds) for name, spent in seconds.items() if record.seconds]
+    large = [(name, share) for name, share in shares if share >= SMALL_SHARE]
+    return sorted(large, key=lambda item: -item[1])
 
 
 def shown_ops(ops: Sequence[OpRecord]) -> list[OpRecord]:
@@ -45,7 +88,7 @@ def _left_out(ops: Sequence[OpRecord], shown: Sequence[OpRecord]) -> list[str]:
     if len(shown) == len(ops):
         return []
     seconds = sum(op.seconds for op in ops) - sum(op.seconds for op in shown)
-    return [f"and {len(ops) - len(shown)} more, {format_seconds(seconds)} together; --json has all"]
+    return [f"and {len(ops) - len(shown)} more, {format_seconds(seconds)} together; --verbose shows all"]
 
 
 def _what(op: OpRecord) -> str:
@@ -92,7 +135,6 @@ def _spread(made: Record) -> str:
 
 def _closing_lines(made: Record) -> list[str]:
     lines = [
-        f"total: {format_seconds(made.seconds)} ({_spread(made)})",
         f"sent: at most {format_bytes(made.bytes_sent_per_rank_max)} by a rank, {format_bytes(made.bytes_sent_total)} "
         f"by all; kept: at most {format_bytes(made.peak_bytes_per_rank_max)} on a rank",
     ]

@@ -2,11 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, get_args
 
 from quadrille.algorithms.collectives.choices import Choices, with_placement
 from quadrille.algorithms.formats.record import Shards
-from quadrille.algorithms.passes.overlap import OVERLAPS, overlap
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.ops import OverlapName
 from quadrille.algorithms.schedule.schedule import Schedule
@@ -39,7 +38,7 @@ class ExecutionOptions:
     @property
     def overlap_names(self) -> tuple[OverlapName, ...]:
         """The overlaps in the order in which records name them."""
-        return tuple(name for name in OVERLAPS if name in self.overlaps)
+        return tuple(name for name in get_args(OverlapName) if name in self.overlaps)
 
     @property
     def runs_beside(self) -> bool:
@@ -53,12 +52,15 @@ class ExecutionOptions:
 
     def applied(self, schedule: Schedule) -> Schedule:
         """The schedule with its overlaps, in its bands."""
-        overlapped = overlap(schedule, self.overlaps)
-        if self.bands == 1:
-            return overlapped
-        from quadrille.algorithms.passes.bands import in_bands
+        if self.overlaps:
+            from quadrille.algorithms.passes.overlap import overlap
 
-        return in_bands(overlapped, self.bands)
+            schedule = overlap(schedule, self.overlaps)
+        if self.bands != 1:
+            from quadrille.algorithms.passes.bands import in_bands
+
+            schedule = in_bands(schedule, self.bands)
+        return schedule
 
     def idle_bands(self, schedule: Schedule, where: str) -> list[str]:
         """A line if bands change nothing.

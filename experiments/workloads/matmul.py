@@ -4,12 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from quadrille.algorithms.analysis.bounds import lower_bound_words
 from quadrille.algorithms.analysis.validate import validate
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.record import Options
-from quadrille.algorithms.formats.workload import Matmul as MatmulSizes
-from quadrille.algorithms.formats.workload import Workload
+from quadrille.algorithms.formats.workload import MatmulSizes, Workload
 from quadrille.algorithms.matmuls.catalogue import Algorithm, AlgorithmName, find_algorithm, matmul_schedule
 from quadrille.algorithms.matmuls.matmul import Gathered, Matmul, Passes
 from quadrille.algorithms.schedule.grid import Grid
@@ -17,7 +15,6 @@ from quadrille.algorithms.schedule.ops import Communication
 from quadrille.algorithms.schedule.schedule import Schedule, all_ops
 from quadrille.algorithms.schedule.tensors import ITEM_BYTES, DType
 from quadrille.experiments.workloads.execution_options import ExecutionOptions
-from quadrille.experiments.workloads.fitting_grids import fitting
 
 if TYPE_CHECKING:
     from quadrille.experiments.workloads.run_options import RunOptions
@@ -88,6 +85,8 @@ class MatmulExperiment:
         problem = self.problem
         if problem.training or not self._algorithm.one_copy:
             return None
+        from quadrille.algorithms.analysis.bounds import lower_bound_words
+
         words = lower_bound_words(problem.m, problem.k, problem.n, self.grid.size)
         return max(0.0, words) * ITEM_BYTES[problem.dtype]
 
@@ -114,6 +113,8 @@ class MatmulExperiment:
 
     def fitting(self, ranks: int) -> str:
         """The grids of so many ranks that the algorithm runs on, in words."""
+        from quadrille.experiments.workloads.fitting_grids import fitting
+
         return fitting(self._algorithm, ranks)
 
     def remarks(self, schedule: Schedule) -> list[str]:

@@ -24,7 +24,6 @@ from quadrille.algorithms.training.adam import STEP
 from quadrille.algorithms.training.flops import flops_per_second_per_gpu
 from quadrille.algorithms.training.memory import largest_memory
 from quadrille.experiments.workloads.fullest_device import FullestDevice, fullest_device
-from quadrille.experiments.workloads.matmul import MatmulExperiment
 from quadrille.experiments.workloads.training import TrainingExperiment
 from quadrille.topologies.machines.machine import Machine
 
@@ -71,7 +70,7 @@ class Spent:
 
 
 @dataclass(frozen=True, slots=True)
-class Rates:
+class FlopRates:
     """Of one GPU, as the module says; the percentage is None where no peak is known."""
 
     model_flops_per_second_per_gpu: float
@@ -79,7 +78,7 @@ class Rates:
     percent_of_peak: float | None
 
 
-def rates(experiment: TrainingExperiment, seconds: float, machine: Machine | None) -> Rates:
+def rates(experiment: TrainingExperiment, seconds: float, machine: Machine | None) -> FlopRates:
     """The rates of a step.
 
     Parameters
@@ -89,7 +88,7 @@ def rates(experiment: TrainingExperiment, seconds: float, machine: Machine | Non
     counted, gpus = experiment.step_flops, experiment.grid.size
     model, hardware = (flops_per_second_per_gpu(one, seconds, gpus) for one in (counted.model, counted.hardware))
     peak = machine.device.peak_flops_per_second.get(experiment.dtype) if machine is not None else None
-    return Rates(model, hardware, 100 * hardware / peak if peak else None)
+    return FlopRates(model, hardware, 100 * hardware / peak if peak else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,10 +135,8 @@ def exposed_by_axis(experiment: "Experiment", every: Sequence[OpSeconds]) -> dic
     }
 
 
-def figures_of(experiment: "Experiment", schedule: Schedule, spent: Spent) -> dict[str, Any]:
-    """Fields of the record that only training steps have; none of a multiplication."""
-    if isinstance(experiment, MatmulExperiment):
-        return {}
+def figures_of(experiment: TrainingExperiment, schedule: Schedule, spent: Spent) -> dict[str, Any]:
+    """Fields of the record that only training steps have."""
     each = iterations(experiment, schedule, spent.seconds, spent.ops).seconds
     found = rates(experiment, each, spent.machine) if each else None
     kept = {str(kind): size for kind, size in largest_memory(schedule, experiment.execution.choices).items()}

@@ -2,15 +2,16 @@
 
 from collections.abc import Iterator
 from heapq import nlargest
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 from msgspec import UNSET
 
 from quadrille.algorithms.formats.record import PathPart, PathSegment, Record
-from quadrille.algorithms.formats.workload import Gpt, Workload
-from quadrille.algorithms.training.architecture import Architecture
-from quadrille.algorithms.training.model_files import NEEDED, OPTIONAL, TRAITS
+from quadrille.algorithms.formats.workload import GptSizes, Workload
 from quadrille.algorithms.units import format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from quadrille.algorithms.training.architecture import Architecture
 
 LOSSES_SHOWN = 12
 GIGA, TERA = 1e9, 1e12
@@ -75,16 +76,21 @@ def workload_flags(made: Record) -> list[str]:
     return words
 
 
-def _architecture(gpt: Gpt) -> Architecture:
+def _architecture(gpt: GptSizes) -> "Architecture":
+    from quadrille.algorithms.training.architecture import Architecture
+    from quadrille.algorithms.training.model_files import TRAITS
+
     return Architecture(**{name: getattr(gpt, name) for name in TRAITS})
 
 
-def sized_flag(gpt: Gpt) -> str:
+def sized_flag(gpt: GptSizes) -> str:
     """What `--gpt` takes for a model of these sizes.
 
-    >>> sized_flag(Gpt(2, 8, 4, 16, 32, 1, gated=True))
+    >>> sized_flag(GptSizes(2, 8, 4, 16, 32, 1, gated=True))
     'layers=2,hidden=8,heads=4,sequence=16,vocabulary=32,inner=0,gated=yes'
     """
+    from quadrille.algorithms.training.model_files import NEEDED, OPTIONAL
+
     sizes = {name: getattr(gpt, name) for name in (*NEEDED, *OPTIONAL)}
     return ",".join(f"{name}={_typed(value)}" for name, value in (sizes | _architecture(gpt).options).items())
 
@@ -102,7 +108,8 @@ def training_lines(made: Record) -> Iterator[str]:
         return
     if losses := made.losses or ():
         yield _losses(losses)
-    yield f"iteration: {format_seconds(made.seconds_per_iteration)}, {_rates(made)}"
+    yield f"iteration: {format_seconds(made.seconds_per_iteration)}, {_throughput(made)}"
+    yield from _utilisation(made)
     if exposed := made.exposed_seconds_by_axis or {}:
         words = ", ".join(f"{axis} {format_seconds(seconds)}" for axis, seconds in exposed.items())
         yield f"exposed communication of all steps: {words}"
@@ -148,17 +155,41 @@ def _losses(losses: tuple[float | None, ...]) -> str:
     return f"loss of each step: {', '.join(words)}"
 
 
-def _rates(made: Record) -> str:
-    """Model and hardware flop, by seconds and GPUs, and percent of the peak of the device."""
-    model, hardware = made.model_flops_per_second_per_gpu, made.hardware_flops_per_second_per_gpu
-    if not model or not hardware:
+def _throughput(record: Record) -> str:
+    """Tokens per second of a GPT, rows per second of an MLP, over all GPUs and per GPU."""
+    assert record.seconds_per_iteration is not UNSET
+    gpt, mlp = record.workload.gpt, record.workload.mlp
+    count = gpt.batch * gpt.sequence if gpt is not None else mlp.rows if mlp is not None else 0
+    if not count or not record.seconds_per_iteration:
         return "no rate"
-    words = f"{_rate(model)} per rank of the model, {_rate(hardware)} with what is made again"
-    if not made.percent_of_peak:
-        return words
-    peak = 100 * hardware / made.percent_of_peak
-    of_model = "" if model == hardware else f", {100 * model / peak:.3g} % by the model's flop"
-    return f"{words}, {made.percent_of_peak:.3g} % of peak{of_model} ({_rate(peak)} in {made.dtype})"
+    name = "tokens/s" if gpt is not None else "rows/s"
+    rate = count / record.seconds_per_iteration
+    return f"{_thousands(rate)} {name}, {_thousands(rate / record.ranks)} per GPU"
+
+
+def _thousands(number: float) -> str:
+    """A number with four digits, in full.
+
+    >>> _thousands(298612.3), _thousands(1.23456)
+    ('298,600', '1.235')
+    """
+    return f"{float(f'{number:.4g}'):,.0f}" if number >= 1000 else f"{number:.4g}"
+
+
+def _utilisation(record: Record) -> Iterator[str]:
+    """The MFU and the HFU, or FLOP/s alone where no peak is known, and the share of recomputation."""
+    model, hardware = record.model_flops_per_second_per_gpu, record.hardware_flops_per_second_per_gpu
+    if not model or not hardware:
+        return
+    again = f"; {100 * (1 - model / hardware):.3g} % of the work is recomputation" if hardware > model else ""
+    if not record.percent_of_peak:
+        yield f"rate of a GPU: {_rate(model)} of the model, {_rate(hardware)} of the hardware{again}"
+        return
+    peak = 100 * hardware / record.percent_of_peak
+    yield (
+        f"MFU {100 * model / peak:.3g} % ({_rate(model)} per GPU), HFU {record.percent_of_peak:.3g} % "
+        f"({_rate(hardware)} per GPU) of {_rate(peak)} in {record.dtype}{again}"
+    )
 
 
 def _rate(flops_per_second: float) -> str:

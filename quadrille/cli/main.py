@@ -18,8 +18,7 @@ from quadrille.algorithms.extras import missing_extra
 from quadrille.cli.app import app, laboratory_group, study, topology_group
 from quadrille.cli.commands import Area
 from quadrille.cli.root_rank import is_first
-from quadrille.runtime.host.console import remark
-from quadrille.runtime.launching.interruption import INTERRUPTED
+from quadrille.runtime.host.console import INTERRUPTED, remark
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm

@@ -14,8 +14,8 @@ from quadrille.cli.commands import argument, flag, switch
 from quadrille.cli.experiment_files import take_file, take_record
 
 if TYPE_CHECKING:
+    from quadrille.cli.words.flags import MatmulWords
     from quadrille.cli.words.machines import MachineWords
-    from quadrille.cli.words.matmul import MatmulWords
 
 
 Sizes = Annotated[str, flag("--matmul", "M,K,N", "Sizes of the multiplication C (M x N) = A (M x K) B (K x N).")]
@@ -305,6 +305,11 @@ SWITCHES = flags_of(
 GRANULARITY = flags_of(granularity=(Granularity, "auto"))
 """Whether a prediction may be a bounded approximation."""
 DESTINATIONS = flags_of(json=(Json, ""), trace=(Trace, ""), timeline=(TimelineFile, ""), ranks=(Ranks, ""))
+DETAIL = flags_of(
+    quiet=(Annotated[bool, switch("--quiet", "Print the verdict alone.")], False),
+    verbose=(Annotated[bool, switch("--verbose", "Print every op, however many there are.")], False),
+)
+"""How much of a record is printed."""
 
 
 def with_flags(*groups: Sequence[Parameter]) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -344,7 +349,7 @@ def typed(context: click.Context, given: Mapping[str, Any]) -> set[str]:
 
 def experiment_words(context: click.Context, given: Mapping[str, Any]) -> "MatmulWords":
     """The flags that name a multiplication or training steps; a dtype that was not typed is not known yet."""
-    from quadrille.cli.words.training import TrainingWords
+    from quadrille.cli.words.flags import TrainingWords
 
     known = {*TrainingWords.__dataclass_fields__} & {*given}
     chosen = {name: given[name] for name in known}

@@ -85,3 +85,19 @@ class ArrayLibrary(Protocol):
 
     def lane(self) -> "ArrayLibrary":
         """The same verbs on the same arrays, for the communication of one lane. Other work does not delay them."""
+
+
+def matrix_layout(matrix: Array) -> tuple[bool, int]:
+    """The layout of a matrix for BLAS: whether it is column-major, and its leading dimension [elements].
+
+    >>> import numpy as np
+    >>> a = np.zeros((3, 5))
+    >>> matrix_layout(a), matrix_layout(a.T), matrix_layout(a[:, 1:3]), matrix_layout(a[1:, :1])
+    ((False, 5), (True, 5), (False, 5), (False, 5))
+    """
+    rows, columns = matrix.shape
+    row_step, column_step = (stride // matrix.itemsize for stride in matrix.strides)
+    if column_step == 1 or columns == 1:
+        return False, max(row_step, columns) if rows > 1 else columns
+    assert row_step == 1 or rows == 1, f"no step of 1 in {matrix.strides}"
+    return True, max(column_step, rows)

@@ -23,9 +23,8 @@ from typing import Any
 import numpy as np
 
 from quadrille.algorithms.errors import InputError
-from quadrille.runtime.arrays.array_library import Array, ArrayLibrary
+from quadrille.runtime.arrays.array_library import Array, ArrayLibrary, matrix_layout
 from quadrille.runtime.arrays.numpy_library import NumpyLibrary
-from quadrille.runtime.arrays.strides import matrix_layout
 
 NUMPY_BLAS = "numpy"
 """The name of the BLAS with which NumPy was built."""

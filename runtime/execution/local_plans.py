@@ -11,7 +11,6 @@ from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.runtime.arrays.array_library import Array, ArrayLibrary
 from quadrille.runtime.execution.buffers import Buffers, of_dtype
-from quadrille.runtime.kernels.layer_kernels import KernelArguments, carry_out
 
 
 class LocalPlanner:
@@ -57,6 +56,8 @@ class LocalPlanner:
                 assert_never(op.function)
 
     def _kernel(self, op: Kernel, place: Coordinates) -> Callable[[], None]:
+        from quadrille.runtime.kernels.layer_kernels import KernelArguments, carry_out
+
         facts = SIGNATURES[op.function]
         into, updates, sources = (
             tuple(

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Literal, cast, get_args
 
 from quadrille.algorithms.analysis.storage import storage
 from quadrille.algorithms.collectives.choices import Choices
@@ -12,11 +12,10 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.schedule.tensors import DType
 from quadrille.algorithms.units import format_bytes
-from quadrille.runtime.arrays.array_library import ArrayLibrary
-from quadrille.runtime.arrays.arrays import find_array_library
+from quadrille.runtime.arrays.array_library import ArrayLibrary, Backend
 from quadrille.runtime.arrays.blas import NUMPY_BLAS, open_blas
+from quadrille.runtime.arrays.numpy_library import NumpyLibrary
 from quadrille.runtime.carriers.message_options import MessageOptions
-from quadrille.runtime.files.shared_files import writing_token
 from quadrille.runtime.host import world
 from quadrille.runtime.host.console import remark
 from quadrille.runtime.host.memory_available import bytes_available
@@ -104,6 +103,28 @@ def find_rank_environment(
     )
 
 
+def find_array_library(backend: str, dtype: DType, *, rank_on_host: int = 0) -> ArrayLibrary:
+    """The array library of that name, if it can multiply matrices of the dtype.
+
+    Parameters
+    ----------
+    rank_on_host : index of the rank on its host, which selects the GPU (`devices.device_number`)
+
+    Raises
+    ------
+    InputError : an unknown backend, a missing library or device, or a dtype that the library lacks
+    """
+    if backend == "cupy":
+        from quadrille.runtime.arrays.cupy_library import open_cupy
+
+        return open_cupy(dtype, rank_on_host)
+    if backend != "numpy":
+        raise InputError(f"backend {backend!r}: accepted are {', '.join(get_args(Backend))}")
+    if dtype not in ("float64", "float32"):
+        raise InputError(f"dtype {dtype!r}: numpy multiplies float64 and float32; float16 and bfloat16 need cupy")
+    return NumpyLibrary()
+
+
 def hosts_of_ranks(communicator: "Intracomm") -> list[int]:
     """The index of each rank's host, in rank order; a collective call."""
     number = {rank: index for index, host in enumerate(_hosts(communicator)) for rank in host.ranks}
@@ -117,6 +138,8 @@ def _hosts(communicator: "Intracomm") -> tuple[world.ComputeHost, ...]:
 
 def shared_token(communicator: "Intracomm") -> str:
     """The token of rank 0 for the files that all ranks are about to write together."""
+    from quadrille.runtime.files.shared_files import writing_token
+
     with collective_work("naming files"):
         token: str = communicator.bcast(writing_token())
     return token

@@ -47,3 +47,7 @@ def run_as_program(main: Callable[[], object]) -> None:
     except QuadrilleError as error:
         remark(str(error))
         sys.exit(error.exit_status)
+
+
+INTERRUPTED = 130
+"""Exit status after Ctrl-C, as shells give it; a launch gives it too."""

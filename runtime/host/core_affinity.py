@@ -1,4 +1,4 @@
-"""Core affinity of a rank, and short time slices for threads that must run as soon as they wake.
+"""The cores of a rank: affinity, BLAS threads, and short time slices for threads that must run as soon as they wake.
 
 The ranks of an emulated network share the cores of one machine. By default the kernel wakes three of four ranks on one
 core of two and leaves them there for the length of a product: a product of 50 ms takes 54 ms on evenly assigned cores
@@ -14,6 +14,15 @@ import platform
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from threadpoolctl import threadpool_limits
+
+from quadrille.runtime.host import world
+
+if TYPE_CHECKING:
+    from mpi4py.MPI import Intracomm
+
 
 SLICE_NANOSECONDS = 100_000
 """The shortest slice that Linux accepts."""
@@ -49,3 +58,13 @@ def request_short_slices(nanoseconds: int = SLICE_NANOSECONDS) -> bool:
         return False
     wanted = ATTRIBUTES.pack(ATTRIBUTES.size, os.SCHED_OTHER, 0, os.nice(0), 0, nanoseconds, 0, 0)
     return ctypes.CDLL(None).syscall(call, 0, wanted, 0) == 0  # type: ignore[no-any-return]
+
+
+def own_cores(communicator: "Intracomm") -> int:
+    """The cores of this rank if only the ranks of the communicator compute; a collective call."""
+    return world.host_of(communicator.Get_rank(), world.hosts(communicator)).cores_per_rank
+
+
+def on_own_cores(communicator: "Intracomm") -> threadpool_limits:
+    """A context in which products use this many threads; a collective call."""
+    return threadpool_limits(own_cores(communicator), user_api="blas")

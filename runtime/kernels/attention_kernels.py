@@ -20,9 +20,9 @@ from quadrille.runtime.kernels.kernel_arguments import KernelArguments
 KEY_AND_VALUE = 2
 
 
-def _lengths(given: KernelArguments) -> tuple[int, int, int]:
+def _lengths(args: KernelArguments) -> tuple[int, int, int]:
     """Tokens of a sequence, columns of a head, query heads of a group."""
-    scalars = given.scalars
+    scalars = args.scalars
     return int(scalars["sequence"]), int(scalars["head"]), int(scalars.get("group", 1))
 
 
@@ -37,12 +37,12 @@ def _rows(x: Array) -> Array:
     return x.transpose(0, 3, 1, 2, 4).reshape(batch * sequence, groups * heads * head)
 
 
-def _rotated(given: KernelArguments, x: Array, direction: int) -> Array:
+def _rotated(args: KernelArguments, x: Array, direction: int) -> Array:
     """Queries or keys rotated by the angles of their positions (or back); unchanged without rotary positions."""
-    base = given.scalars.get("rotary_base")
+    base = args.scalars.get("rotary_base")
     if base is None:
         return x
-    xp, half = given.xp, x.shape[4] // 2
+    xp, half = args.xp, x.shape[4] // 2
     waves = xp.exp(xp.arange(half) * (-log(base) / half))
     angles = xp.arange(x.shape[3])[:, None] * waves * direction
     cosine, sine = xp.cos(angles).astype(x.dtype), xp.sin(angles).astype(x.dtype)
@@ -50,12 +50,12 @@ def _rotated(given: KernelArguments, x: Array, direction: int) -> Array:
     return xp.concatenate([first * cosine - second * sine, second * cosine + first * sine], axis=4)
 
 
-def _queries_keys_values(given: KernelArguments) -> tuple[Array, Array, Array]:
+def _queries_keys_values(args: KernelArguments) -> tuple[Array, Array, Array]:
     """Rotated queries and keys, and values."""
-    sequence, head, group = _lengths(given)
-    x = _heads(given.sources[0], sequence, head, group + KEY_AND_VALUE)
+    sequence, head, group = _lengths(args)
+    x = _heads(args.sources[0], sequence, head, group + KEY_AND_VALUE)
     q, k, v = x[:, :, :group], x[:, :, group : group + 1], x[:, :, group + 1 :]
-    return _rotated(given, q, 1), _rotated(given, k, 1), v
+    return _rotated(args, q, 1), _rotated(args, k, 1), v
 
 
 def _transposed(x: Array) -> Array:
@@ -63,68 +63,68 @@ def _transposed(x: Array) -> Array:
     return x.transpose(0, 1, 2, 4, 3)
 
 
-def _scores(given: KernelArguments, q: Array, k: Array) -> Array:
+def _scores(args: KernelArguments, q: Array, k: Array) -> Array:
     """The scores q kᵀ / √head, with -∞ where a token would see later ones."""
     sequence, head = q.shape[3:]
-    scores = given.xp.matmul(q, _transposed(k)) / sqrt(head)
-    later = given.xp.triu(given.xp.ones((sequence, sequence), bool), 1)
-    return given.xp.where(later, -given.xp.inf, scores)
+    scores = args.xp.matmul(q, _transposed(k)) / sqrt(head)
+    later = args.xp.triu(args.xp.ones((sequence, sequence), bool), 1)
+    return args.xp.where(later, -args.xp.inf, scores)
 
 
-def _softmax(given: KernelArguments, v: Array, scores: Array) -> tuple[Array, Array]:
+def _softmax(args: KernelArguments, v: Array, scores: Array) -> tuple[Array, Array]:
     """The weights of every token and the logarithms of their row sums; writes weights · v."""
     largest = scores.max(axis=4, keepdims=True)
-    weights = given.xp.exp(scores - largest)
+    weights = args.xp.exp(scores - largest)
     total = weights.sum(axis=4, keepdims=True)
     weights = weights / total
-    given.into[0][...] = _rows(given.xp.matmul(weights, v))
-    return weights, largest + given.xp.log(total)
+    args.into[0][...] = _rows(args.xp.matmul(weights, v))
+    return weights, largest + args.xp.log(total)
 
 
-def attention(given: KernelArguments) -> None:
+def attention(args: KernelArguments) -> None:
     """softmax(q kᵀ / √head) v for every head; it stores the logarithms of the row sums."""
-    q, k, v = _queries_keys_values(given)
-    given.into[1][...] = _rows(_softmax(given, v, _scores(given, q, k))[1])
+    q, k, v = _queries_keys_values(args)
+    args.into[1][...] = _rows(_softmax(args, v, _scores(args, q, k))[1])
 
 
-def attention_keeping(given: KernelArguments) -> None:
+def attention_keeping(args: KernelArguments) -> None:
     """The same; the weights are kept."""
-    q, k, v = _queries_keys_values(given)
-    given.into[1][...] = _rows(_softmax(given, v, _scores(given, q, k))[0])
+    q, k, v = _queries_keys_values(args)
+    args.into[1][...] = _rows(_softmax(args, v, _scores(args, q, k))[0])
 
 
-def attention_gradient(given: KernelArguments) -> None:
+def attention_gradient(args: KernelArguments) -> None:
     """Gradients of q, k and v; the weights are recomputed from the stored logarithms."""
-    sequence, head, group = _lengths(given)
-    q, k, v = _queries_keys_values(given)
-    y, g = (_heads(array, sequence, head, group) for array in (given.sources[1], given.sources[3]))
-    kept = _heads(given.sources[2], sequence, 1, group)
-    weights = given.xp.exp(_scores(given, q, k) - kept)
-    _through_softmax(given, (q, k, v), weights, g, (g * y).sum(axis=4, keepdims=True))
+    sequence, head, group = _lengths(args)
+    q, k, v = _queries_keys_values(args)
+    y, g = (_heads(array, sequence, head, group) for array in (args.sources[1], args.sources[3]))
+    kept = _heads(args.sources[2], sequence, 1, group)
+    weights = args.xp.exp(_scores(args, q, k) - kept)
+    _through_softmax(args, (q, k, v), weights, g, (g * y).sum(axis=4, keepdims=True))
 
 
-def attention_keeping_gradient(given: KernelArguments) -> None:
+def attention_keeping_gradient(args: KernelArguments) -> None:
     """Gradients of q, k and v from the kept weights."""
-    sequence, head, group = _lengths(given)
-    weights, g = _heads(given.sources[1], sequence, sequence, group), _heads(given.sources[2], sequence, head, group)
-    _through_softmax(given, _queries_keys_values(given), weights, g, None)
+    sequence, head, group = _lengths(args)
+    weights, g = _heads(args.sources[1], sequence, sequence, group), _heads(args.sources[2], sequence, head, group)
+    _through_softmax(args, _queries_keys_values(args), weights, g, None)
 
 
 def _through_softmax(
-    given: KernelArguments, qkv: tuple[Array, Array, Array], weights: Array, g: Array, along: Array | None
+    args: KernelArguments, qkv: tuple[Array, Array, Array], weights: Array, g: Array, along: Array | None
 ) -> None:
     """Gradients from the weights. `along`: the row sums of weights times their gradients, if they are known."""
-    xp, (q, k, v) = given.xp, qkv
+    xp, (q, k, v) = args.xp, qkv
     towards_weights = xp.matmul(g, _transposed(v))
     if along is None:
         along = (weights * towards_weights).sum(axis=4, keepdims=True)
     towards_scores = weights * (towards_weights - along) / sqrt(q.shape[4])
     gradients = [
-        _rotated(given, xp.matmul(towards_scores, k), -1),
-        _rotated(given, _summed_over_group(xp.matmul(_transposed(towards_scores), q)), -1),
+        _rotated(args, xp.matmul(towards_scores, k), -1),
+        _rotated(args, _summed_over_group(xp.matmul(_transposed(towards_scores), q)), -1),
         _summed_over_group(xp.matmul(_transposed(weights), g)),
     ]
-    given.into[0][...] = _rows(xp.concatenate(gradients, axis=2))
+    args.into[0][...] = _rows(xp.concatenate(gradients, axis=2))
 
 
 def _summed_over_group(x: Array) -> Array:

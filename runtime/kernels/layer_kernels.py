@@ -30,37 +30,37 @@ PIECE = 1 << 14
 """Elements of a piece on the host: its temporaries stay in the cache and need no new pages of memory."""
 
 
-def carry_out(function: Function, given: KernelArguments) -> None:
+def carry_out(function: Function, args: KernelArguments) -> None:
     """Run the function on these arrays; on the host, elementwise functions run piece by piece."""
-    for piece in _pieces(given) if function in BY_ELEMENT and given.xp is np else (given,):
+    for piece in _pieces(args) if function in BY_ELEMENT and args.xp is np else (args,):
         _carry_out_in_float32(function, piece)
 
 
-def _carry_out_in_float32(function: Function, given: KernelArguments) -> None:
+def _carry_out_in_float32(function: Function, args: KernelArguments) -> None:
     """Run the function, in float32 where elements have 16 bits: their sums and exponentials would lose accuracy."""
-    short = [array for array in (*given.into, *given.updates, *given.sources) if array.dtype.itemsize == 2]
+    short = [array for array in (*args.into, *args.updates, *args.sources) if array.dtype.itemsize == 2]
     if not short:
-        KERNELS[function](given)
+        KERNELS[function](args)
         return
-    xp = given.xp
-    into = tuple(xp.empty(array.shape, xp.float32) if array.dtype.itemsize == 2 else array for array in given.into)
-    updates = tuple(_widened(xp, array) for array in given.updates)
-    sources = tuple(_widened(xp, array) for array in given.sources)
-    KERNELS[function](replace(given, into=into, updates=updates, sources=sources))
-    for kept, result in zip((*given.into, *given.updates), (*into, *updates), strict=True):
+    xp = args.xp
+    into = tuple(xp.empty(array.shape, xp.float32) if array.dtype.itemsize == 2 else array for array in args.into)
+    updates = tuple(_widened(xp, array) for array in args.updates)
+    sources = tuple(_widened(xp, array) for array in args.sources)
+    KERNELS[function](replace(args, into=into, updates=updates, sources=sources))
+    for kept, result in zip((*args.into, *args.updates), (*into, *updates), strict=True):
         if kept is not result:
             kept[...] = _narrowed(xp, result, kept.dtype)
 
 
-def _pieces(given: KernelArguments) -> Iterator[KernelArguments]:
+def _pieces(args: KernelArguments) -> Iterator[KernelArguments]:
     """The same work on a piece of every array at a time."""
-    size = (*given.into, *given.updates)[0].size
+    size = (*args.into, *args.updates)[0].size
     for start in range(0, size, PIECE):
         part = slice(start, start + PIECE)
         into, updates, sources = (
-            tuple(array[part] for array in arrays) for arrays in (given.into, given.updates, given.sources)
+            tuple(array[part] for array in arrays) for arrays in (args.into, args.updates, args.sources)
         )
-        yield replace(given, into=into, updates=updates, sources=sources)
+        yield replace(args, into=into, updates=updates, sources=sources)
 
 
 def _widened(xp: Any, array: Array) -> Array:
@@ -79,52 +79,52 @@ def _narrowed(xp: Any, array: Array, dtype: Any) -> Array:
     return array.astype(dtype)
 
 
-def _add_to(given: KernelArguments) -> None:
-    given.updates[0][...] += given.sources[0]
+def _add_to(args: KernelArguments) -> None:
+    args.updates[0][...] += args.sources[0]
 
 
-def _add_region(given: KernelArguments) -> None:
+def _add_region(args: KernelArguments) -> None:
     """Adds the region that a block shares with another block of the same matrix; on zeros, it cuts the region out."""
-    (source,), (update,) = given.sources, given.updates
-    shared = shared_rectangle(*given.blocks)
+    (source,), (update,) = args.sources, args.updates
+    shared = shared_rectangle(*args.blocks)
     here, there = (
         tuple(
             slice(first - start, stop - start)
             for (first, stop), (start, _) in ((shared.rows, b.rows), (shared.columns, b.columns))
         )
-        for b in (given.blocks[1], given.blocks[0])
+        for b in (args.blocks[1], args.blocks[0])
     )
     update[here] += source[there]
 
 
-def _cast(given: KernelArguments) -> None:
+def _cast(args: KernelArguments) -> None:
     """The same numbers in the output's dtype."""
-    given.into[0][...] = given.sources[0]
+    args.into[0][...] = args.sources[0]
 
 
-def _transpose(given: KernelArguments) -> None:
-    given.into[0][...] = given.sources[0].T
+def _transpose(args: KernelArguments) -> None:
+    args.into[0][...] = args.sources[0].T
 
 
-def _column_sums(given: KernelArguments) -> None:
-    given.xp.sum(given.sources[0], axis=0, out=given.into[0][0])
+def _column_sums(args: KernelArguments) -> None:
+    args.xp.sum(args.sources[0], axis=0, out=args.into[0][0])
 
 
 def _inner(xp: Any, x: Array) -> Array:
     return xp.tanh(GELU_SLOPE * (x + GELU_CUBE * x * x * x))
 
 
-def _gelu(given: KernelArguments) -> None:
+def _gelu(args: KernelArguments) -> None:
     """Y = x (1 + tanh(c (x + 0.044715 x³))) / 2."""
-    (x,) = given.sources
-    given.into[0][...] = 0.5 * x * (1 + _inner(given.xp, x))
+    (x,) = args.sources
+    args.into[0][...] = 0.5 * x * (1 + _inner(args.xp, x))
 
 
-def _gelu_gradient(given: KernelArguments) -> None:
-    x, g = given.sources
-    t = _inner(given.xp, x)
+def _gelu_gradient(args: KernelArguments) -> None:
+    x, g = args.sources
+    t = _inner(args.xp, x)
     slope = 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * GELU_SLOPE * (1 + 3 * GELU_CUBE * x * x)
-    given.into[0][...] = g * slope
+    args.into[0][...] = g * slope
 
 
 def _silu(xp: Any, x: Array) -> tuple[Array, Array]:
@@ -133,56 +133,56 @@ def _silu(xp: Any, x: Array) -> tuple[Array, Array]:
     return x * share, share
 
 
-def _swiglu(given: KernelArguments) -> None:
+def _swiglu(args: KernelArguments) -> None:
     """Y = silu(gate) · up; gate and up are neighbouring columns."""
-    (x,) = given.sources
-    given.into[0][...] = _silu(given.xp, x[:, 0::2])[0] * x[:, 1::2]
+    (x,) = args.sources
+    args.into[0][...] = _silu(args.xp, x[:, 0::2])[0] * x[:, 1::2]
 
 
-def _swiglu_gradient(given: KernelArguments) -> None:
+def _swiglu_gradient(args: KernelArguments) -> None:
     """Gradients of gate, g · up σ (1 + gate (1 - σ)), and of up, g · silu(gate)."""
-    x, g = given.sources
+    x, g = args.sources
     gate, up = x[:, 0::2], x[:, 1::2]
-    silu, share = _silu(given.xp, gate)
-    given.into[0][:, 0::2] = g * up * (share + silu * (1 - share))
-    given.into[0][:, 1::2] = g * silu
+    silu, share = _silu(args.xp, gate)
+    args.into[0][:, 0::2] = g * up * (share + silu * (1 - share))
+    args.into[0][:, 1::2] = g * silu
 
 
-def _square_error(given: KernelArguments) -> None:
+def _square_error(args: KernelArguments) -> None:
     """Gradient and sum of weight (y - t)² / 2."""
-    y, t = given.sources
-    weight = given.scalars["weight"]
+    y, t = args.sources
+    weight = args.scalars["weight"]
     difference = y - t
-    given.into[0][...] = difference * weight
-    given.into[1][...] = 0.5 * weight * (difference * difference).sum()
+    args.into[0][...] = difference * weight
+    args.into[1][...] = 0.5 * weight * (difference * difference).sum()
 
 
-def _square_sum(given: KernelArguments) -> None:
-    (g,) = given.sources
-    given.into[0][...] = (g * g).sum()
+def _square_sum(args: KernelArguments) -> None:
+    (g,) = args.sources
+    args.into[0][...] = (g * g).sum()
 
 
-def _clip(given: KernelArguments) -> None:
+def _clip(args: KernelArguments) -> None:
     """Scales a gradient so that the norm of all gradients, whose square is an input, is at most the limit."""
-    norm = given.xp.sqrt(given.sources[0])
-    given.updates[0][...] *= given.xp.minimum(1.0, given.scalars["limit"] / (norm + 1e-6))[0, 0]
+    norm = args.xp.sqrt(args.sources[0])
+    args.updates[0][...] *= args.xp.minimum(1.0, args.scalars["limit"] / (norm + 1e-6))[0, 0]
 
 
-def _adam(given: KernelArguments) -> None:
+def _adam(args: KernelArguments) -> None:
     """Adam with decoupled weight decay; `count` is the step, from 0."""
-    w, first, second = given.updates
-    (g,) = given.sources
-    rate, epsilon, decay = (given.scalars[name] for name in ("rate", "epsilon", "decay"))
-    beta1, beta2 = given.scalars["beta1"], given.scalars["beta2"]
+    w, first, second = args.updates
+    (g,) = args.sources
+    rate, epsilon, decay = (args.scalars[name] for name in ("rate", "epsilon", "decay"))
+    beta1, beta2 = args.scalars["beta1"], args.scalars["beta2"]
     first[...] = beta1 * first + (1 - beta1) * g
     second[...] = beta2 * second + (1 - beta2) * g * g
-    mean = first / (1 - beta1 ** (given.count + 1))
-    spread = second / (1 - beta2 ** (given.count + 1))
-    w[...] -= rate * (mean / (given.xp.sqrt(spread) + epsilon) + decay * w)
+    mean = first / (1 - beta1 ** (args.count + 1))
+    spread = second / (1 - beta2 ** (args.count + 1))
+    w[...] -= rate * (mean / (args.xp.sqrt(spread) + epsilon) + decay * w)
 
 
-def _add_bias(given: KernelArguments) -> None:
-    given.updates[0][...] += given.sources[0]
+def _add_bias(args: KernelArguments) -> None:
+    args.updates[0][...] += args.sources[0]
 
 
 KERNELS: dict[Function, Callable[[KernelArguments], None]] = {

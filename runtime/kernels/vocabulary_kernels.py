@@ -11,46 +11,46 @@ from quadrille.runtime.arrays.array_library import Array
 from quadrille.runtime.kernels.kernel_arguments import KernelArguments
 
 
-def _within(given: KernelArguments, tokens: Array, span: tuple[int, int]) -> tuple[Array, Array]:
+def _within(args: KernelArguments, tokens: Array, span: tuple[int, int]) -> tuple[Array, Array]:
     """Which tokens lie in a range of the vocabulary, and their index in it; index 0 for the others."""
     first, stop = span
     here = (tokens >= first) & (tokens < stop)
-    return here, given.xp.where(here, tokens - first, 0)
+    return here, args.xp.where(here, tokens - first, 0)
 
 
-def embed(given: KernelArguments) -> None:
+def embed(args: KernelArguments) -> None:
     """The table's row of each token; 0 for tokens whose rows are on other ranks."""
-    tokens, table = given.sources
-    here, index = _within(given, tokens[:, 0], given.blocks[1].rows)
+    tokens, table = args.sources
+    here, index = _within(args, tokens[:, 0], args.blocks[1].rows)
     if table.shape[0]:
-        given.into[0][...] = table[index] * here[:, None]
+        args.into[0][...] = table[index] * here[:, None]
     else:
-        given.into[0][...] = 0
+        args.into[0][...] = 0
 
 
-def embed_gradient(given: KernelArguments) -> None:
-    tokens, g = given.sources
-    (towards_table,) = given.updates
-    here, index = _within(given, tokens[:, 0], given.blocks[-1].rows)
+def embed_gradient(args: KernelArguments) -> None:
+    tokens, g = args.sources
+    (towards_table,) = args.updates
+    here, index = _within(args, tokens[:, 0], args.blocks[-1].rows)
     if towards_table.shape[0]:
-        given.xp.add.at(towards_table, index, given.xp.where(here[:, None], g, 0))
+        args.xp.add.at(towards_table, index, args.xp.where(here[:, None], g, 0))
 
 
-def _positions(given: KernelArguments, block: Block, sequence: int) -> Array:
+def _positions(args: KernelArguments, block: Block, sequence: int) -> Array:
     """The position in its sequence of each row of a block."""
-    return given.xp.arange(*block.rows) % sequence
+    return args.xp.arange(*block.rows) % sequence
 
 
-def add_positions(given: KernelArguments) -> None:
+def add_positions(args: KernelArguments) -> None:
     """Adds the row of each token's position."""
-    (table,) = given.sources
-    given.updates[0][...] += table[_positions(given, given.blocks[-1], table.shape[0])]
+    (table,) = args.sources
+    args.updates[0][...] += table[_positions(args, args.blocks[-1], table.shape[0])]
 
 
-def position_sums(given: KernelArguments) -> None:
+def position_sums(args: KernelArguments) -> None:
     """The sums over sequences; a block may begin and end within a sequence."""
-    (into,), (g,) = given.into, given.sources
-    first, stop = given.blocks[0].rows
+    (into,), (g,) = args.into, args.sources
+    first, stop = args.blocks[0].rows
     sequence = into.shape[0]
     into[...] = 0
     for start in range(first - first % sequence, stop, sequence):
@@ -58,31 +58,31 @@ def position_sums(given: KernelArguments) -> None:
         into[top - start : bottom - start] += g[top - first : bottom - first]
 
 
-def row_maxima(given: KernelArguments) -> None:
-    (x,) = given.sources
-    given.into[0][...] = x.max(axis=1, keepdims=True) if x.shape[1] else -given.xp.inf
+def row_maxima(args: KernelArguments) -> None:
+    (x,) = args.sources
+    args.into[0][...] = x.max(axis=1, keepdims=True) if x.shape[1] else -args.xp.inf
 
 
-def exponential_sums(given: KernelArguments) -> None:
+def exponential_sums(args: KernelArguments) -> None:
     """The row sums of exp(x - maximum), and x - maximum of the target if it lies in this rank's columns."""
-    x, maxima, targets = given.sources
+    x, maxima, targets = args.sources
     shifted = x - maxima
-    given.into[0][:, 0] = given.xp.exp(shifted).sum(axis=1)
-    here, index = _within(given, targets[:, 0], given.blocks[0].columns)
-    rows = given.xp.arange(x.shape[0])
-    given.into[0][:, 1] = shifted[rows, index] * here if x.shape[1] else 0
+    args.into[0][:, 0] = args.xp.exp(shifted).sum(axis=1)
+    here, index = _within(args, targets[:, 0], args.blocks[0].columns)
+    rows = args.xp.arange(x.shape[0])
+    args.into[0][:, 1] = shifted[rows, index] * here if x.shape[1] else 0
 
 
-def cross_entropy(given: KernelArguments) -> None:
+def cross_entropy(args: KernelArguments) -> None:
     """The gradient (softmax(x) - target) · weight, and the rows' part of the loss.
 
     The loss is weight · Σ (log Σ exp - x of target).
     """
-    x, maxima, sums, targets = given.sources
-    weight = given.scalars["weight"]
-    towards_x = given.into[0]
-    towards_x[...] = given.xp.exp(x - maxima) / sums[:, :1] * weight
-    here, index = _within(given, targets[:, 0], given.blocks[0].columns)
+    x, maxima, sums, targets = args.sources
+    weight = args.scalars["weight"]
+    towards_x = args.into[0]
+    towards_x[...] = args.xp.exp(x - maxima) / sums[:, :1] * weight
+    here, index = _within(args, targets[:, 0], args.blocks[0].columns)
     if x.shape[1]:
-        towards_x[given.xp.arange(x.shape[0]), index] -= here * towards_x.dtype.type(weight)
-    given.into[1][...] = weight * (given.xp.log(sums[:, 0]) - sums[:, 1]).sum()
+        towards_x[args.xp.arange(x.shape[0]), index] -= here * towards_x.dtype.type(weight)
+    args.into[1][...] = weight * (args.xp.log(sums[:, 0]) - sums[:, 1]).sum()

@@ -32,8 +32,8 @@ class Port:
 class VethPair:
     """A cable: a pair of virtual Ethernet interfaces."""
 
-    one: Port
-    other: Port
+    near: Port
+    far: Port
 
 
 @dataclass(frozen=True, slots=True)

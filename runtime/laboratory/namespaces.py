@@ -121,11 +121,11 @@ def _asked(request: str, made_by: str = "") -> Iterator[None]:
 def _connect(wiring: NamespacePlan, names: Mapping[str, str]) -> None:
     _set_up(wiring, names)
     sockets: dict[str, Any] = {place: socket_of(name) for place, name in names.items()}
-    ends = [pair for cable in wiring.cables for pair in ((cable.one, cable.other), (cable.other, cable.one))]
+    ends = [pair for cable in wiring.cables for pair in ((cable.near, cable.far), (cable.far, cable.near))]
     hosts = {address: host for host, address in wiring.addresses.items()}
     try:
         for cable in wiring.cables:
-            _lay(cable, sockets[cable.one.place], names[cable.other.place])
+            _lay(cable, sockets[cable.near.place], names[cable.far.place])
         for place, socket in sockets.items():
             socket.link("set", index=1, state="up")  # lo
             address = wiring.addresses.get(place)
@@ -151,10 +151,10 @@ def _set_up(wiring: NamespacePlan, names: Mapping[str, str]) -> None:
 
 
 def _lay(cable: VethPair, socket: Any, other_namespace: str) -> None:
-    one, other = cable.one, cable.other
-    end = {"ifname": other.interface, "address": other.hardware, "net_ns_fd": other_namespace}
-    with _asked(f"the cable from {one.place} to {other.place}", CABLES):
-        socket.link("add", ifname=one.interface, kind="veth", address=one.hardware, peer=end)
+    near, far = cable.near, cable.far
+    end = {"ifname": far.interface, "address": far.hardware, "net_ns_fd": other_namespace}
+    with _asked(f"the cable from {near.place} to {far.place}", CABLES):
+        socket.link("add", ifname=near.interface, kind="veth", address=near.hardware, peer=end)
 
 
 def socket_of(name: str) -> Any:

@@ -4,9 +4,9 @@ import re
 from collections.abc import Sequence
 
 from quadrille.algorithms.errors import InputError
+from quadrille.runtime.host.console import INTERRUPTED
 from quadrille.runtime.host.progress_reports import RankProgress
 from quadrille.runtime.launching.hang_detection import describe_position, describe_ranks
-from quadrille.runtime.launching.interruption import INTERRUPTED
 from quadrille.runtime.launching.launcher_output import Failure, LauncherOutput, signal_name
 from quadrille.runtime.launching.mpirun import Mpi
 from quadrille.runtime.launching.supervise import write_error

@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 
 from quadrille.algorithms.errors import InputError, RunError
+from quadrille.runtime.host.console import INTERRUPTED
 from quadrille.runtime.host.progress_reports import read_reports
 from quadrille.runtime.host.world import LABORATORY, LAUNCH
 from quadrille.runtime.launching.environment import (
@@ -27,7 +28,6 @@ from quadrille.runtime.launching.environment import (
 )
 from quadrille.runtime.launching.exit_status import exit_status
 from quadrille.runtime.launching.hang_detection import NetworkDiagnosis
-from quadrille.runtime.launching.interruption import INTERRUPTED
 from quadrille.runtime.launching.launch_folder import (
     folder_prefix,
     memory_folder,

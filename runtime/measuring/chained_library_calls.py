@@ -49,9 +49,9 @@ from quadrille.algorithms.timelines.spans import Span
 from quadrille.runtime.carriers.message_options import default_message_options
 from quadrille.runtime.carriers.mpi import MpiCarrier
 from quadrille.runtime.execution.execute import execute
+from quadrille.runtime.host.core_affinity import on_own_cores
 from quadrille.runtime.host.progress_reports import report_progress
 from quadrille.runtime.host.world import hosts
-from quadrille.runtime.measuring.core_share import on_own_cores
 from quadrille.runtime.measuring.sizes import FULL
 from quadrille.runtime.operands.operands import Operands
 

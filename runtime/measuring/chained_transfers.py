@@ -27,8 +27,8 @@ from quadrille.runtime.carriers.communicators import Staging
 from quadrille.runtime.carriers.message_options import WHOLE_MESSAGES, MessageOptions, default_message_options
 from quadrille.runtime.carriers.mpi import MpiCarrier
 from quadrille.runtime.execution.execute import execute
+from quadrille.runtime.host.core_affinity import on_own_cores
 from quadrille.runtime.host.world import hosts
-from quadrille.runtime.measuring.core_share import on_own_cores
 from quadrille.runtime.measuring.sizes import FULL
 from quadrille.runtime.operands.operands import Operands
 

@@ -21,9 +21,10 @@ from quadrille.algorithms.timelines.timeline import Timeline
 from quadrille.runtime.carriers.message_options import CHUNK_BYTES, MessageOptions
 from quadrille.runtime.carriers.mpi import MpiCarrier
 from quadrille.runtime.execution.execute import execute
+from quadrille.runtime.host.core_affinity import on_own_cores
 from quadrille.runtime.host.progress_reports import report_progress
 from quadrille.runtime.host.world import mpi_allows_threads
-from quadrille.runtime.measuring.core_share import on_own_cores
+from quadrille.runtime.measuring.microbenchmarks import Bench, measured_on_first
 from quadrille.runtime.measuring.sizes import FULL, CalibrationSizes
 from quadrille.runtime.operands.operands import Operands
 
@@ -243,3 +244,27 @@ class OverlapBenchmark:
             figure=row_seconds,
         )
         return self.communicator.bcast(median_at_root, root=0) / (ranks - 1)  # type: ignore[no-any-return]
+
+
+PRODUCTS = 1, 2, 3, 1, 2, 3
+"""Products in a row without a wait: 15 to 100 ms. In longer series the kernel moves ranks by itself."""
+
+
+def measure_idle_cores(
+    communicator: MPI.Intracomm, cores: int, message_options: MessageOptions, sizes: CalibrationSizes = FULL
+) -> float:
+    """The idle time [s]; 0 if there are no more ranks than cores, or one core. A collective call.
+
+    Parameters
+    ----------
+    message_options : how ranks wait for each other
+    """
+    if not 1 < cores < communicator.Get_size():
+        return 0.0
+
+    def seconds(bench: Bench) -> list[float]:
+        products = OverlapBenchmark(bench.communicator, message_options, sizes)
+        return [products.products_seconds(count) for count in PRODUCTS]
+
+    alone, oversubscribed = (measured_on_first(communicator, ranks, seconds) for ranks in (cores, cores + 1))
+    return max(0.0, median(2 * last - 3 * first for first, last in zip(alone, oversubscribed, strict=True)))

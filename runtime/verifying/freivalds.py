@@ -32,8 +32,17 @@ from quadrille.algorithms.matmuls.matmul import Product
 from quadrille.runtime.operands.generator import signs
 from quadrille.runtime.operands.operands import Operands
 from quadrille.runtime.operands.rectangles import Rectangle
-from quadrille.runtime.verifying.findings import ErrorFinding, relative_errors
-from quadrille.runtime.verifying.products import Array, Range, contracted_length, left_panel, right_panel, spans, tiles
+from quadrille.runtime.verifying.products import (
+    Array,
+    ErrorFinding,
+    Range,
+    contracted_length,
+    left_panel,
+    relative_errors,
+    right_panel,
+    spans,
+    tiles,
+)
 
 VECTORS = 8
 SPREAD = 9.2

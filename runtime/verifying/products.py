@@ -8,6 +8,7 @@ them. Tiles of a block and panels of the contracted dimension bound the memory o
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -91,3 +92,20 @@ def tiles(shape: tuple[int, int]) -> Iterator[tuple[Range, Range]]:
     for rows in spans(shape[0]):
         for columns in spans(shape[1]):
             yield rows, columns
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorFinding:
+    """The largest error, its position, and the tolerance below which a change of one entry could stay unseen."""
+
+    error: float = 0.0
+    place: str = ""
+    tolerance: float = 0.0
+
+
+def relative_errors(differences: Array, magnitudes: Array) -> Array:
+    """Each difference divided by its magnitude, with 0/0 = 0; infinite where an overflow makes it undefined."""
+    errors = np.zeros_like(differences)
+    np.divide(differences, magnitudes, out=errors, where=differences != 0)
+    errors[np.isnan(errors) | ~np.isfinite(magnitudes)] = inf
+    return errors

@@ -18,8 +18,16 @@ from numpy.typing import NDArray
 from quadrille.algorithms.matmuls.matmul import Product
 from quadrille.runtime.operands.operands import Operands
 from quadrille.runtime.operands.rectangles import Rectangle
-from quadrille.runtime.verifying.findings import ErrorFinding, relative_errors
-from quadrille.runtime.verifying.products import Array, contracted_length, left_panel, right_panel, spans, tiles
+from quadrille.runtime.verifying.products import (
+    Array,
+    ErrorFinding,
+    contracted_length,
+    left_panel,
+    relative_errors,
+    right_panel,
+    spans,
+    tiles,
+)
 
 
 def against_serial_product(

@@ -19,10 +19,9 @@ from typing import Literal
 from quadrille.algorithms.matmuls.matmul import Factors
 from quadrille.algorithms.schedule.tensors import DType
 from quadrille.runtime.operands.operands import Operands
-from quadrille.runtime.verifying.findings import ErrorFinding
 from quadrille.runtime.verifying.freivalds import VECTORS, against_random_signs
 from quadrille.runtime.verifying.impossible_entries import first_fault, first_fraction
-from quadrille.runtime.verifying.products import TILE, Output, factors_of
+from quadrille.runtime.verifying.products import TILE, ErrorFinding, Output, factors_of
 from quadrille.runtime.verifying.serial_product import against_serial_product
 
 Method = Literal["serial", "freivalds"]

@@ -238,7 +238,7 @@ class OpEnd:
     message: PendingMessage | None = None
     sends: bool = False
 
-    def known(self) -> bool:
+    def is_final(self) -> bool:
         """Whether the end times are final."""
         if self.message is not None and self.message.ends:
             self.times, self.message = self.message.ends[self.sends], None

@@ -58,9 +58,9 @@ class TimeParts:
         """The breakdown of some of the ranks."""
         return TimeParts(*(column[ranks] for column in self.columns()))
 
-    def put(self, ranks: Ints, other: "TimeParts") -> None:
+    def put(self, ranks: Ints, parts: "TimeParts") -> None:
         """Sets the breakdown of some of the ranks."""
-        for column, values in zip(self.columns(), other.columns(), strict=True):
+        for column, values in zip(self.columns(), parts.columns(), strict=True):
             column[ranks] = values
 
 
@@ -124,7 +124,7 @@ class Instance:
     Parameters
     ----------
     ranks : the ranks, rising
-    by, turns : the instance is `turns` times `by` seconds later than its times, on each of the ranks
+    by, iterations : the instance is `iterations` times `by` seconds later than its times, on each of the ranks
     """
 
     op: Op
@@ -136,7 +136,7 @@ class Instance:
     end: Floats
     time_parts: TimeParts
     by: Floats | None = None
-    turns: int = 0
+    iterations: int = 0
 
     @property
     def axis(self) -> Axis | None:
@@ -164,7 +164,7 @@ class Instance:
             self.end[at],
             self.time_parts.of_ranks(at),
             None if self.by is None else self.by[at],
-            self.turns,
+            self.iterations,
         )
 
     def split(self, begin: float, seconds: float, indices: int) -> Iterator["Instance"]:
@@ -183,7 +183,7 @@ class Instance:
                 end=shifted.end + seconds,
             )
 
-    def later(self, turns: int, by: Floats, per_iteration: int) -> "Instance":
+    def later(self, iterations: int, by: Floats, per_iteration: int) -> "Instance":
         """The instance so many iterations later; it shares the times of this instance.
 
         Parameters
@@ -191,11 +191,11 @@ class Instance:
         by : seconds of an iteration on each rank [s]
         per_iteration : instances of the op in an iteration
         """
-        return replace(self, index=self.index + turns * per_iteration, by=by, turns=turns)
+        return replace(self, index=self.index + iterations * per_iteration, by=by, iterations=iterations)
 
     def moved(self, at: Ints | int) -> Floats:
         """Seconds by which the instance is later than its times on some of the ranks."""
-        return np.zeros(1) if self.by is None else np.asarray(self.turns * self.by[at])
+        return np.zeros(1) if self.by is None else np.asarray(self.iterations * self.by[at])
 
     def spans(self, places: Ints, stride: int = 0, length: int = 1) -> Iterator[tuple[Span, TimeBreakdown]]:
         """The spans of the ranks at these indices, each with the breakdown of its time.

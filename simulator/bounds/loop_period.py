@@ -35,7 +35,7 @@ from quadrille.algorithms.schedule.program import Program, Repeat, ops
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.simulator.bounds.channels import HIGH, LOW, TYPICAL
 from quadrille.simulator.bounds.work import ScheduleWork
-from quadrille.simulator.loops.skipped_iterations import BEHIND, copy_counts
+from quadrille.simulator.loops.skipped_iterations import MIN_TAIL, copy_counts
 from quadrille.topologies.network import Floats
 
 SAME = 1e-12
@@ -95,12 +95,12 @@ class LoopPeriod:
         self._least: Floats = np.zeros(0)
         self._most: Floats = np.zeros(0)
         self._seconds: Floats | None = None
-        self._turns = 0
+        self._iterations = 0
 
     def begin(self) -> None:
         """Begins an iteration."""
         self._last, self._own = self._own, []
-        self._turns += 1
+        self._iterations += 1
 
     def note(self, ends: Floats) -> None:
         """Notes when an op of the iteration ends on all ranks [3, ranks]."""
@@ -141,7 +141,7 @@ class LoopPeriod:
 
     def _slack(self) -> float:
         """Relative difference that advances may have."""
-        return max(SAME, *(slack for turns, slack in SLACKS if self._large and self._turns > turns), 0.0)
+        return max(SAME, *(slack for iterations, slack in SLACKS if self._large and self._iterations > iterations), 0.0)
 
 
 class LoopPeriods:
@@ -181,7 +181,7 @@ class LoopPeriods:
         if not self._allowed or not self._repeats(entry) or _longest_inside(entry, place) > count:
             return 1 << 62
         buffer_counts = (copies for copies in self._slots.get(entry.loop, ()) if copies < count // 2)
-        return max([BEHIND, *buffer_counts])
+        return max([MIN_TAIL, *buffer_counts])
 
     def _repeats(self, entry: Repeat) -> bool:
         """Whether the loop's index makes no difference to what an iteration does."""

@@ -17,7 +17,7 @@ from quadrille.algorithms.schedule.ops import kind, lane
 from quadrille.algorithms.timelines.op_times import OpTimes
 from quadrille.algorithms.timelines.spans import COMPUTE, RepeatedIterations
 from quadrille.simulator.bounds.instances import Instance
-from quadrille.simulator.loops.restore import quiet
+from quadrille.simulator.loops.restore import quietest_time
 from quadrille.topologies.network import Floats
 
 REMEMBERED = 256
@@ -77,7 +77,7 @@ class ExposedTime:
                 continue
             for number, start, end in self.compute_ops:
                 repeats = min(times, int(float((open_ops.end - start).max()) / float(seconds.min())))
-                for shift in (seconds * turn for turn in range(1, repeats + 1) if number > last):
+                for shift in (seconds * iteration for iteration in range(1, repeats + 1) if number > last):
                     open_ops.exposed -= _common(open_ops.begin, open_ops.end, start + shift, end + shift)
 
     def shift(self, seconds: Floats, first: int) -> None:
@@ -253,8 +253,8 @@ class OpTotals:
         else:
             seconds_of_ranks = [(instance, _of(seconds, instance.ranks)) for instance in last_iteration]
             self.instances += [
-                instance.later(turn, by, per_iteration[instance.op.name])
-                for turn in range(1, times + 1)
+                instance.later(iteration, by, per_iteration[instance.op.name])
+                for iteration in range(1, times + 1)
                 for instance, by in seconds_of_ranks
             ]
 
@@ -272,7 +272,7 @@ class OpTotals:
         """
         starts = np.concatenate([instance.start for instance in self.instances[first:]])
         end = min(float(instance.start.min()) for instance in last)
-        begin = quiet(starts, end - seconds, end)
+        begin = quietest_time(starts, end - seconds, end)
         self.instances[first:] = [
             moved
             for instance in self.instances[first:]

@@ -16,7 +16,7 @@ from quadrille.simulator.bounds.bounds import BoundsResult
 from quadrille.simulator.bounds.instances import Instance, places_of
 from quadrille.simulator.machine.placement import RankPlacement
 from quadrille.simulator.prediction import Bound, Extent, Prediction, TimeBreakdowns, mean_parts
-from quadrille.simulator.ranks.lanes import OpInstance as Key
+from quadrille.simulator.ranks.time_breakdown import OpInstance as Key
 from quadrille.simulator.ranks.time_breakdown import TimeBreakdown
 from quadrille.simulator.uncertainty import uncertainty
 from quadrille.topologies.machines.machine import Machine
@@ -99,7 +99,7 @@ def _on_path(
         for span, time_parts in _spans(instances, np.array(sorted(new_ranks)), grid):
             spans.append(span)
             spent[span.rank, span.op, span.index] = time_parts
-        path = Timeline(tuple(closed(spans, result.tally.repeats)), "predicted", grid.size).critical_path()
+        path = Timeline(tuple(without_repeats(spans, result.tally.repeats)), "predicted", grid.size).critical_path()
         latest_members = {_last(groups[span.op, span.index], span, grid) for span in path if span.group != ALONE}
         new_ranks = latest_members - ranks
         if not new_ranks or len(ranks) + len(new_ranks) > most:
@@ -113,21 +113,21 @@ def _instances(times: Mapping[str, OpTimes]) -> int:
     return max(1, sum(times_of_op.count for times_of_op in times.values()))
 
 
-def closed(spans: Iterable[Span], turns: Sequence[RepeatedIterations]) -> Iterator[Span]:
+def without_repeats(spans: Iterable[Span], repeats: Sequence[RepeatedIterations]) -> Iterator[Span]:
     """The spans without the time of repeated iterations; the critical path goes through the same ranks either way."""
     for span in spans:
-        skipped = sum(repeated.times * repeated.seconds for repeated in turns if span.start >= repeated.start)
+        skipped = sum(repeated.times * repeated.seconds for repeated in repeats if span.start >= repeated.start)
         yield span.moved(-skipped, 0) if skipped else span
 
 
 def _encoded_instances(
-    spans: Iterable[Span], turns: Sequence[RepeatedIterations]
+    spans: Iterable[Span], repeats: Sequence[RepeatedIterations]
 ) -> dict[tuple[int, str], list[tuple[int, int]]]:
     """The first instance and the number of instances in repeated iterations, by rank and op."""
     instances: dict[tuple[int, str], list[tuple[int, int]]] = {}
     ordered = sorted(spans, key=lambda span: span.start)
     starts = [span.start for span in ordered]
-    for repeated in turns:
+    for repeated in repeats:
         first: dict[tuple[int, str], int] = {}
         for span in ordered[
             bisect_left(starts, repeated.start) : bisect_left(starts, repeated.start + repeated.seconds)

@@ -18,7 +18,7 @@ from quadrille.simulator.bounds.channels import HIGH, LOW, TYPICAL, RatedChannel
 from quadrille.simulator.bounds.concurrency import Concurrency
 from quadrille.simulator.machine.compute_model import ComputeModel, Estimate
 from quadrille.simulator.machine.placement import RankPlacement
-from quadrille.simulator.machine.transfer_seconds import TransferSeconds, TransferTable
+from quadrille.simulator.machine.seconds_by_size import TransferSeconds, TransferTable
 from quadrille.simulator.ranks.local_work import estimated
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.network import Floats

@@ -138,7 +138,7 @@ class BoundsWalk:
         ended = {name: deque([OpEnd(0, lane=name, times=nothing)], LOOKAHEAD + 1) for name in names}
         counts = dict.fromkeys((op.name for op in all_ops(self._schedule)), 0)
         position = _WalkPosition(group, Dependencies(self._schedule), ended, {}, counts)
-        for op, moment in self._through(self._schedule.program(group.place), group.place, position):
+        for op, moment in self._program_ops(self._schedule.program(group.place), group.place, position):
             position.number += 1
             end, lane_ends = OpEnd(position.number, op.name, lane(op)), ended[lane(op)]
             needs = last_of_lanes(position.dependencies.enter(op, moment, end))
@@ -146,7 +146,7 @@ class BoundsWalk:
                 position.issued[lane(op)] = lane_ends[0]
             awaited = last_of_lanes((*needs, lane_ends[-1], *position.issued.values()))
             for end_awaited in awaited:
-                while not end_awaited.known():
+                while not end_awaited.is_final():
                     yield end_awaited.name
             ready = latest(nothing[TYPICAL], (need.times[TYPICAL] for need in needs))
             start = latest(nothing, (end_awaited.times for end_awaited in awaited))
@@ -155,12 +155,12 @@ class BoundsWalk:
             if isinstance(op, Send | Receive):
                 end.message, end.sends = self._communication.post(op, moment, group, start), isinstance(op, Send)
             elif isinstance(op, Communication):
-                meeting = self._communication.join(op, counts[op.name], group, start)
-                while not self._communication.complete(op, moment, meeting, group):
+                pending = self._communication.join(op, counts[op.name], group, start)
+                while not self._communication.complete(op, moment, pending, group):
                     yield op.name
-                end.times, arrival = meeting.ends[:, group.at], meeting.arrival[group.at]
-                time_parts = meeting.time_parts if group.is_all else meeting.time_parts.of_ranks(group.ranks)
-                self._communication.discard(op, counts[op.name], meeting)
+                end.times, arrival = pending.ends[:, group.at], pending.arrival[group.at]
+                time_parts = pending.time_parts if group.is_all else pending.time_parts.of_ranks(group.ranks)
+                self._communication.discard(op, counts[op.name], pending)
             else:
                 end.times, time_parts = self._compute(op, moment, group, start)
             lane_ends.append(end)
@@ -172,14 +172,14 @@ class BoundsWalk:
             counts[op.name] += 1
             self._report(position)
         for end_awaited in (end for end, _, _ in tuple(position.unreported)):
-            while not end_awaited.known():
+            while not end_awaited.is_final():
                 yield end_awaited.name
         self._report(position)
 
     def _report(self, position: _WalkPosition) -> None:
         """Adds instances whose end is known to the totals, in program order."""
         group = position.own
-        while position.unreported and position.unreported[0][0].known():
+        while position.unreported and position.unreported[0][0].is_final():
             end, instance, message = position.unreported.popleft()
             if message is not None and message.ready is not None:
                 instance = replace(
@@ -190,7 +190,7 @@ class BoundsWalk:
             self._tally.note(instance, group.number)
             self.ends[:, group.at] = np.maximum(self.ends[:, group.at], end.times)
 
-    def _through(
+    def _program_ops(
         self, program: Program, place: Coordinates, position: _WalkPosition
     ) -> Iterator[tuple[Op, Coordinates]]:
         """The ops in program order, without iterations that are skipped."""
@@ -198,9 +198,9 @@ class BoundsWalk:
             if not isinstance(entry, Repeat):
                 yield entry, place
                 continue
-            yield from self._turns(entry, place, position)
+            yield from self._loop_ops(entry, place, position)
 
-    def _turns(self, entry: Repeat, place: Coordinates, position: _WalkPosition) -> Iterator[tuple[Op, Coordinates]]:
+    def _loop_ops(self, entry: Repeat, place: Coordinates, position: _WalkPosition) -> Iterator[tuple[Op, Coordinates]]:
         """The ops of a loop, without skipped iterations; inner loops of a watched iteration are walked in full."""
         indices, index, first = entry.indices(place), 0, (position.number, len(self._tally.instances))
         last = 0 if position.periods else len(indices) - self._loops.tail(entry, place)
@@ -211,7 +211,7 @@ class BoundsWalk:
             if may_repeat:
                 period.begin()
                 position.periods.append(period)
-            yield from self._through(entry.body, place.during(entry.loop, indices[index]), position)
+            yield from self._program_ops(entry.body, place.during(entry.loop, indices[index]), position)
             index += 1
             if snapshot is not None:
                 position.periods.pop()

@@ -18,7 +18,7 @@ brings the operand. The cost of a step beside its route is the job's `latency`.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,7 @@ from quadrille.simulator.collectives.programs import (
 from quadrille.simulator.collectives.run import Causes, RoutedFlows, causes_of, run
 from quadrille.simulator.symmetry.fold import Folding, fold, quotient, unfolded
 from quadrille.simulator.symmetry.partition import Columns, Flows, firsts
+from quadrille.topologies.routes.paths import Paths
 
 
 def shapes(programs: MemberPrograms) -> Ints:
@@ -82,19 +83,6 @@ def _shape_hashes(rows: list[NDArray[np.generic]], programs: MemberPrograms) -> 
     running = np.concatenate([np.zeros(1, np.uint64), np.cumsum(mixed, dtype=np.uint64)])
     hashes: NDArray[np.uint64] = running[programs.offsets[1:]] - running[programs.offsets[:-1]]
     return hashes
-
-
-class Paths(Protocol):
-    """Routes of flows: links offsets[f] .. offsets[f + 1] - 1, what a byte takes of each, and latency [s]."""
-
-    @property
-    def offsets(self) -> Ints: ...
-    @property
-    def links(self) -> Ints: ...
-    @property
-    def shares(self) -> Floats: ...
-    @property
-    def latency(self) -> Floats: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,29 +169,29 @@ def simulate_collective(
     Deadlock : the programs do not fit each other
     """
     programs = programs_of(jobs, shards)
-    moves = _moves(programs, jobs, capacities, route, places)
+    routed = _routed_flows(programs, jobs, capacities, route, places)
     columns: dict[str, NDArray[np.generic]] = {_program_name(programs): shapes(programs)}
     columns |= {name: values[programs.rank] for name, values in (rank_columns or {}).items()}
-    folding = _folding(columns, moves.flows, capacities, options, programs, link_name)
-    simulated, routed, capacity = programs, moves, capacities
+    folding = _folding(columns, routed.flows, capacities, options, programs, link_name)
+    simulated, flows, capacity = programs, routed, capacities
     if folding.folded:
-        representatives = quotient(folding, moves.flows)
+        representatives = quotient(folding, routed.flows)
         simulated = class_programs(
             programs, representatives.rank_of, representatives.flow_of, folding.flows, folding.ranks
         )
-        routed = RoutedFlows(
+        flows = RoutedFlows(
             representatives.flows,
-            moves.latency[representatives.flow_of],
-            moves.caps[representatives.flow_of],
-            moves.alone[representatives.flow_of],
+            routed.latency[representatives.flow_of],
+            routed.caps[representatives.flow_of],
+            routed.alone[representatives.flow_of],
         )
         capacity = capacities[representatives.link_of]
-    run_result = run(simulated, routed, capacity, fold_time=options.fold_time, local=options.local)
+    run_result = run(simulated, flows, capacity, fold_time=options.fold_time, local=options.local)
     ends = _by_rank(programs.rank, run_result.ends[folding.ranks])
     busy = np.zeros(len(capacities))
     crossed = folding.links >= 0
     busy[crossed] = run_result.busy[folding.links[crossed] if folding.folded else crossed]
-    carried = programs.flow_bytes()[moves.flows.entry_flows()] * moves.flows.shares
+    carried = programs.flow_bytes()[routed.flows.entry_flows()] * routed.flows.shares
     return CollectiveResult(
         seconds=float(run_result.ends.max(initial=0.0)),
         ends=ends,
@@ -215,10 +203,10 @@ def simulate_collective(
         rounds=folding.rounds,
         folded=folding.folded,
         why_not=folding.why_not,
-        link_bytes=np.bincount(moves.flows.links, carried, minlength=len(capacities)).astype(np.float64),
+        link_bytes=np.bincount(routed.flows.links, carried, minlength=len(capacities)).astype(np.float64),
         busy_seconds=busy,
         error_seconds=run_result.error_seconds,
-        causes=causes_of(simulated, routed, capacity, run_result, folding.ranks, fold_time=options.fold_time)
+        causes=causes_of(simulated, flows, capacity, run_result, folding.ranks, fold_time=options.fold_time)
         if options.causes
         else None,
     )
@@ -229,7 +217,7 @@ def _program_name(programs: MemberPrograms) -> str:
     return "its program" if programs.pieces is None else "the sizes of its pieces"
 
 
-def _moves(
+def _routed_flows(
     programs: MemberPrograms,
     jobs: Sequence[CollectiveJob],
     capacities: Floats,

@@ -132,7 +132,7 @@ def _set_speed(w: WalkState, f: int, speed: float) -> None:
 def _enter(w: WalkState, i: int) -> None:
     """Member i begins the step at which it stands, or the next step in which something moves."""
     while w.run[i] < w.offsets[i + 1]:
-        run = w.run[i] + w.turn[i]
+        run = w.run[i] + w.phase[i]
         send, receive = w.send[run], w.receive[run]
         size = w.sent_bytes[run]
         if w.numbers[EVEN] == 0:
@@ -190,10 +190,10 @@ def _arrive(w: WalkState, i: int) -> None:
 def _advance(w: WalkState, i: int) -> None:
     """Member i advances to its next step."""
     run = w.run[i]
-    if w.cycle[run] == 2 and w.turn[i] == 0:
-        w.turn[i] = 1
+    if w.cycle[run] == 2 and w.phase[i] == 0:
+        w.phase[i] = 1
         return
-    w.turn[i] = 0
+    w.phase[i] = 0
     w.k[i] += 1
     if w.k[i] == w.count[run]:
         w.run[i] = run + w.cycle[run]

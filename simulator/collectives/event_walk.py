@@ -137,7 +137,7 @@ def _walk(
     members, count = programs.members, programs.flows
     columns = {name: getattr(programs, name) for name in PROGRAM_COLUMNS}
     sizes = _piece_columns(programs.pieces)
-    saved = {f"saved_{name}": _whole(members) for name in ("run", "turn", "k", "pending")}
+    saved = {f"saved_{name}": _whole(members) for name in ("run", "phase", "k", "pending")}
     return WalkState(
         **columns,
         **sizes,
@@ -146,7 +146,7 @@ def _walk(
         entry_offsets=flows.offsets,
         entry_links=flows.links,
         run=programs.offsets[:-1].copy(),
-        turn=_whole(members),
+        phase=_whole(members),
         k=_whole(members),
         pending=_whole(members),
         ends=np.zeros(members),
@@ -230,7 +230,7 @@ def _stuck(w: WalkState, programs: MemberPrograms) -> str:
     waiting = [i for i in range(programs.members) if w.run[i] < programs.offsets[i + 1]]
     waits = []
     for i in waiting[:NAMED]:
-        run = int(w.run[i] + w.turn[i])
+        run = int(w.run[i] + w.phase[i])
         for flow, side in ((int(programs.send[run]), "send to"), (int(programs.receive[run]), "receive from")):
             if flow < 0 or w.status[flow] == IDLE:
                 continue
@@ -245,4 +245,4 @@ def _stuck(w: WalkState, programs: MemberPrograms) -> str:
 def _step(w: WalkState, programs: MemberPrograms, i: int) -> int:
     """The number of the step, from 0, at which a member stands."""
     first, run = int(programs.offsets[i]), int(w.run[i])
-    return int(programs.count[first:run].sum() + w.k[i] * programs.cycle[run] + w.turn[i])
+    return int(programs.count[first:run].sum() + w.k[i] * programs.cycle[run] + w.phase[i])

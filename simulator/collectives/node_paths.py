@@ -126,7 +126,7 @@ class _Search:
                 path = _path(width, first, last, least)
                 if path is not None:
                     score = (narrowest, near, least, sum(width[a][b] for a, b in pairwise(path)))
-                    best, chosen = max((best, chosen), (score, path), key=lambda one: one[0])
+                    best, chosen = max((best, chosen), (score, path), key=lambda scored: scored[0])
                     break
         return chosen
 

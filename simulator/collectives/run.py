@@ -59,7 +59,7 @@ class CollectiveRun:
 
 def run(
     programs: MemberPrograms,
-    moves: RoutedFlows,
+    routed: RoutedFlows,
     capacities: Floats,
     *,
     contended: bool | None = None,
@@ -73,23 +73,23 @@ def run(
     contended : whether flows slow each other; None to find out, False for every flow at its best rate
     fold_time, local : shortcuts that do not change the result
     """
-    can_contend = contends(moves.flows, moves.alone, capacities) if contended is None else contended
+    can_contend = contends(routed.flows, routed.alone, capacities) if contended is None else contended
     common_sections = None if can_contend else sections(programs)
     if common_sections is not None:
-        swept = sweep(programs, common_sections, moves.latency, moves.alone, fold_time=fold_time)
-        moving = np.divide(programs.flow_bytes(), moves.alone)
+        swept = sweep(programs, common_sections, routed.latency, routed.alone, fold_time=fold_time)
+        moving = np.divide(programs.flow_bytes(), routed.alone)
         busy = np.zeros(len(capacities))
-        np.maximum.at(busy, moves.flows.links, moving[moves.flows.entry_flows()])
+        np.maximum.at(busy, routed.flows.links, moving[routed.flows.entry_flows()])
         return CollectiveRun(
             "sweep", swept.ends, busy, swept.steps * programs.members, swept.error_seconds, can_contend
         )
     walked = walk_from_events(
         programs,
-        moves.flows,
+        routed.flows,
         capacities,
-        moves.latency,
-        moves.caps,
-        alone=moves.alone,
+        routed.latency,
+        routed.caps,
+        alone=routed.alone,
         contended=can_contend,
         fold_time=fold_time,
         local=local,
@@ -171,7 +171,7 @@ class Causes:
 
 def causes_of(
     programs: MemberPrograms,
-    moves: RoutedFlows,
+    routed: RoutedFlows,
     capacities: Floats,
     finished: CollectiveRun,
     members: Ints,
@@ -187,9 +187,9 @@ def causes_of(
     """
     alone, latent = finished.ends, np.zeros_like(finished.ends)
     if finished.contended:
-        alone = np.minimum(finished.ends, run(programs, moves, capacities, contended=False, fold_time=fold_time).ends)
-    if moves.latency.any():
-        instant = replace(moves, alone=np.full_like(moves.alone, np.inf))
+        alone = np.minimum(finished.ends, run(programs, routed, capacities, contended=False, fold_time=fold_time).ends)
+    if routed.latency.any():
+        instant = replace(routed, alone=np.full_like(routed.alone, np.inf))
         latent = np.minimum(alone, run(programs, instant, capacities, contended=False, fold_time=fold_time).ends)
     last = [float(ends.max(initial=0.0)) for ends in (latent, alone, finished.ends)]
     mean = [float(ends[members].mean()) if len(members) else 0.0 for ends in (latent, alone, finished.ends)]

@@ -52,7 +52,7 @@ class WalkState(NamedTuple):
     sent … element_bytes : sizes of pieces by run, where they are not even
     sender, receiver, latency, alone : by flow; `alone` is its best rate [B/s]
     entry_offsets, entry_links : links of each flow
-    run, turn, k, pending : of each member: its run, which of two alternating runs, the step in it, and the number of
+    run, phase, k, pending : of each member: its run, which of two alternating runs, the step in it, and the number of
         transfers for which it waits
     ends : when a member ended
     status, left, since, speed, due : of each flow: bytes left at `since`, rate, and time of its next event
@@ -89,7 +89,7 @@ class WalkState(NamedTuple):
     entry_offsets: Array
     entry_links: Array
     run: Array
-    turn: Array
+    phase: Array
     k: Array
     pending: Array
     ends: Array
@@ -106,7 +106,7 @@ class WalkState(NamedTuple):
     changed: Array
     batch: Array
     saved_run: Array
-    saved_turn: Array
+    saved_phase: Array
     saved_k: Array
     saved_pending: Array
     saved_status: Array
@@ -138,7 +138,7 @@ def _save(w: WalkState) -> None:
     w.numbers[SAVED] = 1
     w.reals[SAVED_CLOCK] = w.reals[CLOCK]
     for i in range(len(w.run)):
-        w.saved_run[i], w.saved_turn[i], w.saved_k[i], w.saved_pending[i] = w.run[i], w.turn[i], w.k[i], w.pending[i]
+        w.saved_run[i], w.saved_phase[i], w.saved_k[i], w.saved_pending[i] = w.run[i], w.phase[i], w.k[i], w.pending[i]
     for f in range(len(w.status)):
         w.saved_status[f] = w.status[f]
         w.saved_ahead[f] = w.due[f] - w.reals[CLOCK]
@@ -162,7 +162,7 @@ def _repeats(w: WalkState) -> bool:
     tolerance = SAME * (now - w.reals[SAVED_CLOCK]) + ROUNDING * now
     deviation = 0.0
     for i in range(len(w.run)):
-        if w.pending[i] != w.saved_pending[i] or w.run[i] != w.saved_run[i] or w.turn[i] != w.saved_turn[i]:
+        if w.pending[i] != w.saved_pending[i] or w.run[i] != w.saved_run[i] or w.phase[i] != w.saved_phase[i]:
             return False
     for f in range(len(w.status)):
         if w.status[f] != w.saved_status[f]:

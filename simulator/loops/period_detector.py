@@ -1,12 +1,11 @@
-"""Gaps that are decided while the simulation runs.
+"""Decides, while the simulation runs, which loop iterations are skipped.
 
-Every turn of a stretch is simulated until those so far are in rhythm on all ranks.  Then the
-turns that no rank has entered are left out, but for a few at the end of the stretch (`skipped_iterations.py`).
-A stretch that finds no rhythm is simply never shortened, so nothing is simulated twice.
+Every iteration of a range of equal iterations is simulated until the iterations so far are periodic on
+all ranks.  Then the iterations that no rank has begun are skipped, except a few at the end of the range
+(`skipped_iterations.py`).  A range without a period is never shortened, so nothing is simulated twice.
 
-What is decided here is a guess, from when the ops of whole turns began and ended.  Whether it
-was right is told by `period_window` from the spans of the whole simulation (`turns.py`); if not, the
-stretch is simulated as a whole in another attempt.
+The decision is a guess, from the times of the ops of whole iterations.  `restore.period_window` checks it
+with the spans of the whole simulation; if it was wrong, the range is simulated completely in another attempt.
 """
 
 from collections import defaultdict
@@ -14,77 +13,85 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from quadrille.algorithms.schedule.ops import Op
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.program import Program, Repeat
-from quadrille.simulator.loops.restore import PERIODS, WINDOW, Times, near
-from quadrille.simulator.loops.skipped_iterations import Iteration, IterationRange, SkippedIterations, shortest
+from quadrille.simulator.loops.skipped_iterations import Iteration, IterationRange, SkippedIterations, most_skipped
 from quadrille.simulator.symmetry.signatures import LoopPosition, iteration_prefix, loop_position
 
-REMEMBERED = 64
-"""Turns that are looked back on."""
-
+PERIODS = (1, 2, 3, 4, 6, 8, 10, 12)
+"""Lengths of periods that are tried [iterations]."""
+WINDOW = 3
+"""Periods that the window of equal iterations must last."""
+SAME = 1e-12
+"""Relative difference up to which periods are equal."""
+ROUNDINGS = 16
+"""Rounding errors of a clock within one op, in units in the last place."""
+MAX_COMPARED = 64
+"""Iterations that are compared with each other."""
 PATIENCE = 6
-"""Times as many turns as a stretch needs at least, after which one that is in no rhythm is not waited for."""
+"""A range without a period is given up after this many times the iterations that it needs at least."""
+NO_PERIOD = "iterations of loops that were expected to be periodic are not"
 
-NO_RHYTHM = "turns of loops that were thought to repeat do not"
-
-Ended = tuple[int, str, int, float, float, float]
-"""Rank, op, instance, ready, start and end."""
+Times = NDArray[np.float64]
+"""Ready, start and end of each op of each rank in each iteration [iterations, ops, 3]."""
+OpTimes = tuple[int, str, int, float, float, float]
+"""Rank, op, index, ready, start and end of one op."""
 
 
 class BudgetExceeded(Exception):  # noqa: N818
-    """A simulation that would take too long, and need not be made; why, in words."""
+    """The simulation would take too long, and a bound will do; the message says why."""
 
 
 @dataclass(slots=True)
-class _Turns:
-    """What is known of the turns of a stretch so far; of those that have ended on all ranks, their times.
+class _RangeProgress:
+    """Progress of a range of equal iterations, and the op times of iterations that ended on all ranks.
 
     Parameters
     ----------
-    ranks : how many go through it
-    entered : the last turn that any of them has entered
-    passed, handed, ended : by turn, how many ranks were handed all its ops, how many ops all ranks were handed, and
-        those that have ended
-    following : the first turn that has not ended on all ranks
-    settled : whether it is decided what is left out, if anything
+    ranks : number of ranks that run the range
+    begun : the last iteration that any rank has begun
+    ranks_done, issued, ended : by iteration: number of ranks to which all ops were issued; number of ops issued on all
+        ranks; ops that have ended
+    next_iteration : the first iteration that has not ended on all ranks
+    settled : whether it is decided which iterations are skipped, if any
     """
 
-    stretch: IterationRange
+    iterations: IterationRange
     ranks: int
-    following: int
-    entered: int = -1
-    passed: dict[int, int] = field(default_factory=lambda: defaultdict(int))
-    handed: dict[int, int] = field(default_factory=lambda: defaultdict(int))
-    ended: dict[int, list[Ended]] = field(default_factory=lambda: defaultdict(list))
+    next_iteration: int
+    begun: int = -1
+    ranks_done: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    issued: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    ended: dict[int, list[OpTimes]] = field(default_factory=lambda: defaultdict(list))
     times: list[Times] = field(default_factory=list)
-    gap: SkippedIterations | None = None
+    skipped: SkippedIterations | None = None
     settled: bool = False
 
-    def completed(self) -> bool:
-        """Whether another turn has ended on all ranks; its times are added to the others."""
-        turn = self.following
-        if not self.handed[turn] or self.passed[turn] < self.ranks or len(self.ended[turn]) < self.handed[turn]:
+    def take_iteration(self) -> bool:
+        """Whether the next iteration has ended on all ranks; if so, its times are added."""
+        number = self.next_iteration
+        issued = self.issued[number]
+        if not issued or self.ranks_done[number] < self.ranks or len(self.ended[number]) < issued:
             return False
-        done = sorted(self.ended.pop(turn))
-        times = np.array([one[3:] for one in done])
+        times = np.array([op_times[3:] for op_times in sorted(self.ended.pop(number))])
         if self.times and len(self.times[-1]) != len(times):
             self.times.clear()
-        self.times = [*self.times[1 - REMEMBERED :], times]
-        self.following += 1
+        self.times = [*self.times[1 - MAX_COMPARED :], times]
+        self.next_iteration += 1
         return True
 
 
 class PeriodDetector:
-    """Walks the programs of all simulated ranks, and decides what is left out of them.
+    """Walks the programs of all simulated ranks and decides which iterations are skipped.
 
     Parameters
     ----------
-    iteration_ranges : that may be shortened
-    ranks_with : how many of the simulated ranks have a loop
-    patient : whether turns that find no rhythm may go on to their end
+    iteration_ranges : ranges that may be shortened
+    ranks_with : number of simulated ranks that have a loop
+    patient : whether ranges without a period are simulated to their end
     """
 
     def __init__(
@@ -95,132 +102,161 @@ class PeriodDetector:
         patient: bool = True,
     ) -> None:
         self._patient = patient
-        self._turns: dict[LoopPosition, list[_Turns]] = defaultdict(list)
-        for one in iteration_ranges:
-            self._turns[one.loop].append(_Turns(one, ranks_with(one.loop), one.first))
-        self._under_way: dict[LoopPosition | None, int] = defaultdict(int)
+        self._ranges: dict[LoopPosition, list[_RangeProgress]] = defaultdict(list)
+        for iterations in iteration_ranges:
+            progress = _RangeProgress(iterations, ranks_with(iterations.loop), iterations.first)
+            self._ranges[iterations.loop].append(progress)
+        self._running: dict[LoopPosition | None, int] = defaultdict(int)
         self._last_end: dict[LoopPosition | None, float] = defaultdict(float)
 
     @property
-    def gaps(self) -> list[SkippedIterations]:
-        """What is left out."""
-        return [one.gap for found in self._turns.values() for one in found if one.gap is not None]
+    def skipped(self) -> list[SkippedIterations]:
+        """The skipped iterations so far."""
+        return [progress.skipped for ranges in self._ranges.values() for progress in ranges if progress.skipped]
 
     # Programs
 
     def walk(self, program: Program, place: Coordinates) -> Iterator[tuple[Op, Coordinates, Iteration | None]]:
-        """Ops of one rank in program order, each with its moment; turns that are left out are passed over.
+        """Ops of one rank in program order with their coordinates; skipped iterations are left out.
 
-        With each op comes its turn of the loop that has a stretch, counted without those that are left out; None
-        where no loop around it has one.
+        Each op comes with its iteration of the loop that has a range, numbered without skipped iterations; None if
+        no loop around the op has a range.
         """
         return self._walk(program, place, "", None, None)
 
     def _walk(
-        self, program: Program, place: Coordinates, within: str, turn: Iteration | None, of: _Turns | None
+        self,
+        program: Program,
+        place: Coordinates,
+        within: str,
+        iteration: Iteration | None,
+        outer: _RangeProgress | None,
     ) -> Iterator[tuple[Op, Coordinates, Iteration | None]]:
         for at, entry in enumerate(program):
             if not isinstance(entry, Repeat):
-                if of is not None and turn is not None:
-                    of.handed[turn[1]] += 1
-                yield entry, place, turn
+                if outer is not None and iteration is not None:
+                    outer.issued[iteration[1]] += 1
+                yield entry, place, iteration
                 continue
-            loop = loop_position(program, at, within) if self._turns else ""
+            loop = loop_position(program, at, within) if self._ranges else ""
             for position, index in enumerate(entry.indices(place)):
-                inner, own, number = iteration_prefix(loop, position), self._at(loop, position), position
-                if own is not None and own.gap is not None:
-                    if own.gap.left_out <= position < own.gap.stop:
+                inner, own, number = iteration_prefix(loop, position), self._range_of(loop, position), position
+                if own is not None and own.skipped is not None:
+                    if own.skipped.skip_start <= position < own.skipped.skip_stop:
                         continue
-                    number -= own.gap.count if position >= own.gap.stop else 0
+                    number -= own.skipped.count if position >= own.skipped.skip_stop else 0
                 if own is not None:
-                    own.entered = max(own.entered, position)
-                known = (loop, number) if loop in self._turns else turn
-                yield from self._walk(entry.body, place.during(entry.loop, index), inner, known, own or of)
+                    own.begun = max(own.begun, position)
+                around = (loop, number) if loop in self._ranges else iteration
+                yield from self._walk(entry.body, place.during(entry.loop, index), inner, around, own or outer)
                 if own is not None:
-                    own.passed[number] += 1
+                    own.ranks_done[number] += 1
 
-    def _at(self, loop: LoopPosition, position: int) -> _Turns | None:
-        """The stretch that a turn is in."""
-        found = (one for one in self._turns.get(loop, ()) if one.stretch.first <= position < one.stretch.last)
-        return next(found, None)
+    def _range_of(self, loop: LoopPosition, position: int) -> _RangeProgress | None:
+        """The range that an iteration is in."""
+        for progress in self._ranges.get(loop, ()):
+            if progress.iterations.first <= position < progress.iterations.stop:
+                return progress
+        return None
 
     # Ops
 
-    def began(self, turn: Iteration | None) -> None:
-        """An op of that turn begins on a rank."""
-        self._under_way[turn[0] if turn is not None else None] += 1
+    def op_began(self, iteration: Iteration | None) -> None:
+        """An op of that iteration begins on a rank."""
+        self._running[iteration[0] if iteration is not None else None] += 1
 
-    def ended(self, turn: Iteration | None, done: Ended) -> None:
-        """It has ended.
+    def op_ended(self, iteration: Iteration | None, op_times: OpTimes) -> None:
+        """An op of that iteration has ended.
 
         Raises
         ------
-        BudgetExceeded : many turns have, and those that are left are not worth the wait
+        BudgetExceeded : no period after many iterations, and many iterations are left
         """
-        loop = turn[0] if turn is not None else None
-        self._under_way[loop] -= 1
-        self._last_end[loop] = done[-1]
-        if turn is None:
+        loop = iteration[0] if iteration is not None else None
+        self._running[loop] -= 1
+        self._last_end[loop] = op_times[-1]
+        if iteration is None:
             return
-        own = self._at(*turn)
+        own = self._range_of(*iteration)
         if own is not None and not own.settled:
-            own.ended[turn[1]].append(done)
-            while own.completed():
+            own.ended[iteration[1]].append(op_times)
+            while own.take_iteration():
                 self._decide(own)
-                self._wait(own)
+                self._check_budget(own)
 
-    def _wait(self, own: _Turns) -> None:
-        """Ends a simulation in which as much would be left out as in a rhythm, if there were one."""
-        stretch, turns = own.stretch, own.following - own.stretch.first
-        if self._patient or own.settled or turns < PATIENCE * (shortest(stretch).left_out - stretch.first):
+    def _check_budget(self, own: _RangeProgress) -> None:
+        """End a simulation whose range should be periodic by now and is not."""
+        iterations, done = own.iterations, own.next_iteration - own.iterations.first
+        needed = most_skipped(iterations).skip_start - iterations.first
+        if self._patient or own.settled or done < PATIENCE * needed:
             return
-        if stretch.last - own.following > turns:
-            raise BudgetExceeded(NO_RHYTHM)
+        if iterations.stop - own.next_iteration > done:
+            raise BudgetExceeded(NO_PERIOD)
 
-    def _decide(self, own: _Turns) -> None:
-        """Leaves turns out if those that have ended are in rhythm, and nothing else is under way."""
-        stretch, first_out = own.stretch, own.entered + 1
-        if stretch.last - stretch.behind - first_out <= 0:
+    def _decide(self, own: _RangeProgress) -> None:
+        """Skip iterations if the iterations so far are periodic and nothing else is running."""
+        iterations, skip_start = own.iterations, own.begun + 1
+        skip_stop = iterations.stop - iterations.tail
+        if skip_stop - skip_start <= 0:
             own.settled = True
             return
-        loop = stretch.loop
-        if any(count for other, count in self._under_way.items() if other != loop):
+        loop = iterations.loop
+        if any(count for other_loop, count in self._running.items() if other_loop != loop):
             return
-        since = max((end for other, end in self._last_end.items() if other != loop), default=0.0)
+        since = max((end for other_loop, end in self._last_end.items() if other_loop != loop), default=0.0)
         for period in PERIODS:
-            count = (stretch.last - stretch.behind - first_out) // period * period
-            ahead = first_out - own.following + stretch.behind - 1
-            if count and _in_rhythm(own.times, period, since, ahead, own.ranks):
-                stop = stretch.last - stretch.behind
-                own.gap = SkippedIterations(loop, stretch.first, stop - count, stop, stretch.last)
+            count = (skip_stop - skip_start) // period * period
+            ahead = skip_start - own.next_iteration + iterations.tail - 1
+            if count and _is_periodic(own.times, period, since, ahead, own.ranks):
+                own.skipped = SkippedIterations(loop, iterations.first, skip_stop - count, skip_stop, iterations.stop)
                 own.settled = True
                 return
 
 
-def _in_rhythm(turns: Sequence[Times], period: int, since: float, ahead: int, ranks: int) -> bool:
-    """Whether turns repeat after `period` of them for long enough since then.
+def _is_periodic(iterations: Sequence[Times], period: int, since: float, ahead: int, ranks: int) -> bool:
+    """Whether the last iterations repeat with this period, for long enough after `since`.
 
     Parameters
     ----------
-    turns : the last ones, each with ready, start and end of all its ops
-    ahead : further turns that will be simulated before the last one
-    ranks : that go through them
+    iterations : op times of the last iterations
+    period : iterations
+    since : end of everything else [s]
+    ahead : further iterations that will be simulated before the last one
+    ranks : number of ranks that run the iterations
     """
-    if len(turns) <= period:
+    if len(iterations) <= period:
         return False
-    times = np.stack(turns)
+    times = np.stack(iterations)
     seconds = float(np.median(times[-1] - times[-1 - period]))
-    close = near(times, period, seconds, len(times), ranks)
+    close = repeats_after(times, period, seconds, len(times), ranks)
     if seconds <= 0 or not close[-1]:
         return False
-    alike = len(close) if close.all() else int(close[::-1].argmin())
-    begin = max(float(times[len(close) - alike, :, 2].max()), since)
+    equal = len(close) if close.all() else int(close[::-1].argmin())
+    begin = max(float(times[len(close) - equal, :, 2].max()), since)
     end = float(times[-1, :, 1].min()) + ahead * seconds / period
     return end - begin >= WINDOW * seconds * (1 + 1e-9)
 
 
+def repeats_after(times: Times, period: int, seconds: float, before: int, ranks: int) -> NDArray[np.bool_]:
+    """Whether each iteration equals the iteration `period` iterations before, `seconds` later.
+
+    Each end of an op may round the rank's clock by a unit in the last place.  The ops of many layers may all round
+    it in the same direction, which adds up to more than `SAME` in long iterations.
+
+    Parameters
+    ----------
+    before : number of iterations before the skipped ones; in later iterations, ready times do not count
+    ranks : number of ranks that have ops in an iteration
+    """
+    off = np.abs(times[period:] - times[:-period] - seconds)
+    off[max(0, before - period) :, :, 0] = 0.0
+    roundings = ROUNDINGS + period * times.shape[1] / ranks
+    slack = SAME * seconds + roundings * np.finfo(float).eps * times.max()
+    return np.asarray(off.max(axis=(1, 2)) <= slack)
+
+
 def iteration_count(program: Program, place: Coordinates, loop: LoopPosition) -> int:
-    """How many turns the loop has on a rank that follows the program; 0 where it has no such loop.
+    """Number of iterations of a loop on a rank that runs the program; 0 if it has no such loop.
 
     >>> from quadrille.algorithms.schedule.grid import Grid
     >>> inner = Repeat("j", 3, ())
@@ -228,13 +264,13 @@ def iteration_count(program: Program, place: Coordinates, loop: LoopPosition) ->
     3
     """
     outer, _, rest = loop.partition("/")
-    name, _, turn = outer.partition("[")
+    name, _, outer_number = outer.partition("[")
     for at, entry in enumerate(program):
         if isinstance(entry, Repeat) and loop_position(program, at) == name:
             indices = list(entry.indices(place))
             if not rest:
                 return len(indices)
-            number = int(turn.rstrip("]"))
+            number = int(outer_number.rstrip("]"))
             if number < len(indices):
                 return iteration_count(entry.body, place.during(entry.loop, indices[number]), rest)
     return 0

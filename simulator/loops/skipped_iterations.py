@@ -1,11 +1,11 @@
-"""Stretches of equal turns of a loop, of which some may be left out.
+"""Ranges of equal loop iterations, of which some need not be simulated.
 
-Of a stretch the first turns are simulated until they are in rhythm (`period_detector.py`), and the
-last ones.  Between them turns are left out, so that an op behind the gap may look for a copy
-of a tensor that a turn in the gap would have written.  Whether that shows is seen from the
-turns behind it, which must go on in the rhythm of those before it (`turns.py`): as many as
-there are copies that take turns, after which all of them were written by turns that are there.
-What follows the loop finds the copies of its last turns in any case.
+The first iterations of a range are simulated until they are periodic (`period_detector.py`), and
+the last ones are simulated too.  The iterations between are skipped, so an op after them may look
+for a copy of a tensor that a skipped iteration would have written.  The iterations after the skipped
+ones show whether that matters: they must continue the period (`restore.py`).  They are at least as
+many as there are copies of a tensor, so later iterations read copies that simulated iterations wrote.
+Ops after the loop read copies that the last iterations wrote.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,111 +20,111 @@ from quadrille.algorithms.schedule.program import Program, Repeat
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.simulator.symmetry.signatures import LoopPosition, iteration_prefix, loop_position, outer_loops
 
-LEAST = 4
-"""Turns of a stretch that are simulated before the gap, at least."""
-BEHIND = 2
-"""Turns behind the gap at least."""
-WORTH = 2
-"""Stretches of so many times the turns that are simulated at least may be shortened."""
+MIN_HEAD = 4
+"""Smallest number of iterations that are simulated before skipped ones."""
+MIN_TAIL = 2
+"""Smallest number of iterations that are simulated after skipped ones."""
+MIN_RATIO = 2
+"""A range is shortened if it has at least this many times the iterations that must be simulated."""
 
 Iteration = tuple[LoopPosition, int]
-"""Where a loop stands, and the how manieth turn of those that are simulated."""
+"""The position of a loop in the program, and the index of an iteration among the simulated ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class SkippedIterations:
-    """A stretch of equal turns, of which some are left out.
+    """Iterations of a loop that are not simulated, within a range of equal iterations.
 
     Parameters
     ----------
-    loop : where it stands, see `signatures.py`
-    first, left_out, stop, last : turns first .. left_out - 1 and stop .. last - 1 are simulated, left_out .. stop - 1
-        are not
+    loop : position of the loop in the program, see `signatures.py`
+    first, skip_start, skip_stop, stop : iterations first .. skip_start - 1 and skip_stop .. stop - 1 are simulated,
+        skip_start .. skip_stop - 1 are not
     """
 
     loop: LoopPosition
     first: int
-    left_out: int
+    skip_start: int
+    skip_stop: int
     stop: int
-    last: int
 
     @property
     def count(self) -> int:
-        """Turns that are left out."""
-        return self.stop - self.left_out
+        """Number of skipped iterations."""
+        return self.skip_stop - self.skip_start
 
     @property
     def simulated(self) -> int:
-        """Turns that are not."""
-        return self.last - self.first - self.count
+        """Number of simulated iterations of the range."""
+        return self.stop - self.first - self.count
 
 
 @dataclass(frozen=True, slots=True)
 class IterationRange:
-    """Equal turns of a loop, long enough that some of them may be left out.
+    """Equal iterations of a loop, enough that some of them may be skipped.
 
     Parameters
     ----------
-    loop : where it stands, see `signatures.py`
-    first, last : turns first .. last - 1 are equal
-    behind : turns at the end that are simulated in any case
+    loop : position of the loop in the program, see `signatures.py`
+    first, stop : iterations first .. stop - 1 are equal
+    tail : number of iterations at the end that are always simulated
     """
 
     loop: LoopPosition
     first: int
-    last: int
-    behind: int
+    stop: int
+    tail: int
 
 
 def iteration_ranges(
-    turns: Mapping[LoopPosition, Sequence[int]], slots: Mapping[str, Sequence[int]] | None = None
+    iterations: Mapping[LoopPosition, Sequence[int]], copies: Mapping[str, Sequence[int]] | None = None
 ) -> list[IterationRange]:
-    """The stretches that are worth shortening, of the outermost loops that have some.
+    """Ranges that are worth shortening, of the outermost loops that have any.
 
     >>> iteration_ranges({"i#0": [7] * 50 + [8] * 4, "i#0[0]/j#0": [9] * 99})
-    [Stretch(loop='i#0', first=0, last=50, behind=2)]
+    [IterationRange(loop='i#0', first=0, stop=50, tail=2)]
 
     Parameters
     ----------
-    turns : what is done in each turn, by loop, the outer ones first
-    slots : by the name of a loop's index, how many copies of tensors it tells apart, see `copy_counts`
+    iterations : signature of each iteration of each loop, outer loops first
+    copies : numbers of tensor copies by the name of a loop's index, see `copy_counts`
     """
-    found: list[IterationRange] = []
-    long: set[LoopPosition] = set()
-    for loop, done in turns.items():
+    ranges: list[IterationRange] = []
+    shortened: set[LoopPosition] = set()
+    for loop, signatures in iterations.items():
         first = 0
-        if not long.isdisjoint(outer_loops(loop)):
+        if not shortened.isdisjoint(outer_loops(loop)):
             continue
-        copies = (slots or {}).get(_name(loop), ())
-        for _, alike in groupby(done):
-            last = first + len(list(alike))
-            behind = max([BEHIND, *(count for count in copies if count < (last - first) // WORTH)])
-            if last - first >= WORTH * (LEAST + behind):
-                found.append(IterationRange(loop, first, last, behind))
-                long.add(loop)
-            first = last
-    return found
+        loop_copies = (copies or {}).get(_name(loop), ())
+        for _, equal in groupby(signatures):
+            stop = first + len(list(equal))
+            tail = max([MIN_TAIL, *(count for count in loop_copies if count < (stop - first) // MIN_RATIO)])
+            if stop - first >= MIN_RATIO * (MIN_HEAD + tail):
+                ranges.append(IterationRange(loop, first, stop, tail))
+                shortened.add(loop)
+            first = stop
+    return ranges
 
 
-def shortest(stretch: IterationRange) -> SkippedIterations:
-    """What is left out of a stretch that falls into a rhythm at once, a multiple of two turns.
+def most_skipped(iterations: IterationRange) -> SkippedIterations:
+    """The skipped iterations of a range that is periodic at once, a multiple of two.
 
-    Where copies tell apart turns that are under way together, as microbatches of a pipeline, some ranks have entered
-    as many turns when others end the first.
+    If copies distinguish iterations that run at the same time, such as microbatches of a pipeline, some ranks
+    have begun as many iterations when others end the first.
 
-    >>> shortest(IterationRange("i#0", 0, 50, 2))
-    Gap(loop='i#0', first=0, left_out=4, stop=48, last=50)
-    >>> shortest(IterationRange("i#0", 0, 50, 8)).simulated
+    >>> most_skipped(IterationRange("i#0", 0, 50, 2))
+    SkippedIterations(loop='i#0', first=0, skip_start=4, skip_stop=48, stop=50)
+    >>> most_skipped(IterationRange("i#0", 0, 50, 8)).simulated
     18
     """
-    apart = stretch.behind - BEHIND
-    count = max(0, stretch.last - stretch.first - LEAST - apart - stretch.behind) // 2 * 2
-    stop = stretch.last - stretch.behind
-    return SkippedIterations(stretch.loop, stretch.first, stop - count, stop, stretch.last)
+    in_flight = iterations.tail - MIN_TAIL
+    count = max(0, iterations.stop - iterations.first - MIN_HEAD - in_flight - iterations.tail) // 2 * 2
+    skip_stop = iterations.stop - iterations.tail
+    return SkippedIterations(iterations.loop, iterations.first, skip_stop - count, skip_stop, iterations.stop)
 
 
 def _name(loop: LoopPosition) -> str:
-    """The name of a loop's index.
+    """Name of a loop's index.
 
     >>> _name("i#0[3]/j#1")
     'j'
@@ -133,22 +133,23 @@ def _name(loop: LoopPosition) -> str:
 
 
 def copy_counts(schedule: Schedule) -> dict[str, list[int]]:
-    """By the name of a loop's index, the numbers of copies that it, or an index that begins at it, tells apart."""
-    loops = [one for role in schedule.roles for one in _repeats(role.program)]
-    begun: dict[str, set[str]] = {one.loop: {one.loop} for one in loops}
-    for _ in begun:  # as often as indices can follow from one another
-        for one in loops:
-            for name in variables(one.first) & begun.keys():
-                begun[name] |= begun[one.loop]
-    copies = {one for tensor in schedule.tensors.values() for one in tensor.copies}
+    """Numbers of tensor copies that a loop index, or an index derived from it, distinguishes, by name of the index."""
+    loops = [loop for role in schedule.roles for loop in _repeats(role.program)]
+    derived: dict[str, set[str]] = {loop.loop: {loop.loop} for loop in loops}
+    for _ in derived:  # as often as indices can derive from one another
+        for loop in loops:
+            for name in variables(loop.first) & derived.keys():
+                derived[name] |= derived[loop.loop]
+    copies = {entry for tensor in schedule.tensors.values() for entry in tensor.copies}
     counts = {
-        loop: {count for name, one in copies if name == loop for count in _counts(one, schedule.grid)} for loop in begun
+        index: {value for name, count in copies if name == index for value in _counts(count, schedule.grid)}
+        for index in derived
     }
-    return {loop: sorted(set[int]().union(*(counts[name] for name in names))) for loop, names in begun.items()}
+    return {index: sorted(set[int]().union(*(counts[name] for name in names))) for index, names in derived.items()}
 
 
 def _counts(count: IntExpression, grid: Grid) -> Iterator[int]:
-    """The values that a number of copies has on the stages of a pipeline, as far as they tell it."""
+    """Values of a number of copies on the stages of a pipeline, if it depends on the stage only."""
     if isinstance(count, int):
         yield count
         return
@@ -165,40 +166,40 @@ def _repeats(program: Program) -> Iterable[Repeat]:
 
 
 def walk_skipping(
-    program: Program, place: Coordinates, gaps: Sequence[SkippedIterations]
+    program: Program, place: Coordinates, skipped_ranges: Sequence[SkippedIterations]
 ) -> Iterator[tuple[Op, Coordinates, Iteration | None]]:
-    """Ops of one rank in program order, each with its moment; turns that are left out are passed over.
+    """Ops of one rank in program order with their coordinates; skipped iterations are left out.
 
-    With each op comes its turn of the loop that has a gap, counted without those that are left out; None where no
-    loop around it has one.
+    Each op comes with its iteration of the loop that has skipped iterations, numbered without them; None if no
+    loop around the op has any.
     """
     by_loop: dict[LoopPosition, list[SkippedIterations]] = {}
-    for gap in gaps:
-        by_loop.setdefault(gap.loop, []).append(gap)
+    for skipped in skipped_ranges:
+        by_loop.setdefault(skipped.loop, []).append(skipped)
     return _walk(program, place, by_loop, "", None)
 
 
 def _walk(
     program: Program,
     place: Coordinates,
-    gaps: Mapping[LoopPosition, Sequence[SkippedIterations]],
+    skipped_ranges: Mapping[LoopPosition, Sequence[SkippedIterations]],
     within: str,
-    turn: Iteration | None,
+    iteration: Iteration | None,
 ) -> Iterator[tuple[Op, Coordinates, Iteration | None]]:
     for at, entry in enumerate(program):
         if not isinstance(entry, Repeat):
-            yield entry, place, turn
+            yield entry, place, iteration
             continue
-        loop = loop_position(program, at, within) if gaps else ""
-        out = gaps.get(loop, ())
+        loop = loop_position(program, at, within) if skipped_ranges else ""
+        of_loop = skipped_ranges.get(loop, ())
         for position, index in enumerate(entry.indices(place)):
-            if any(gap.left_out <= position < gap.stop for gap in out):
+            if any(skipped.skip_start <= position < skipped.skip_stop for skipped in of_loop):
                 continue
-            behind = sum(gap.count for gap in out if gap.stop <= position < gap.last)
+            before = sum(skipped.count for skipped in of_loop if skipped.skip_stop <= position < skipped.stop)
             yield from _walk(
                 entry.body,
                 place.during(entry.loop, index),
-                gaps,
-                iteration_prefix(loop, position) if gaps else "",
-                (loop, position - behind) if out else turn,
+                skipped_ranges,
+                iteration_prefix(loop, position) if skipped_ranges else "",
+                (loop, position - before) if of_loop else iteration,
             )

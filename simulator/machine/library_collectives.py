@@ -1,12 +1,12 @@
-"""How long the MPI library's collectives take, where the machine file has them measured.
+"""Seconds of the MPI library's collectives, if the machine file has them measured.
 
-A member's time counts from when the last member of its group has come.  Two times were measured: of the first
-collective of a run, and of one that follows another, whose members may be out of step
-(`runtime/measuring/chained_library_calls.py`).  What it is made of is not known, so it takes nothing of links or cores;
-groups of the same shape that run at the same time, as those along an axis do, were measured so.
+A member's time counts from when the last member of its group has arrived.  Two times were measured: of the first
+collective of a run, and of a collective that follows another, whose members may be out of step
+(`runtime/measuring/chained_library_calls.py`).  The library's steps are unknown, so its collectives take no links or
+cores here.  Groups of equal shape that communicate at the same time, as along an axis, were measured so.
 
-Broadcasts and reductions are measured by roots that turn, a step's share of a round, and so
-they are predicted: a member that has sent goes on.  Between two they are messages.
+Broadcasts and reductions are measured with rotating roots, as a step's share of a round, and are predicted so: a
+member that has sent goes on.  Between two ranks they are messages.
 """
 
 from collections.abc import Sequence
@@ -23,37 +23,43 @@ from quadrille.simulator.machine.seconds_by_size import SecondsBySize
 from quadrille.topologies.machines.machine import Machine
 
 MEASURED, IDENTIFIED = "(measured)", "(one message)"
-"""What a prediction says behind the word for the library."""
+"""What a prediction's label says after the library's name."""
 ONE_MESSAGE = tuple((kind, 2) for kind in ROOTED)
-"""Kinds and groups that leave a library nothing to choose: what they share links with is known then."""
+"""Kinds and group sizes that leave a library no choice, so its use of links is known."""
 
 
 @dataclass(frozen=True, slots=True)
 class LibraryTime:
-    """How long a member is in a collective, from when the last one has come.
+    """Seconds of a member in a collective, from when the last member has arrived.
 
     Parameters
     ----------
-    extrapolated : whether that is beyond what was measured
-    told : of what it was measured, for a record
+    extrapolated : whether the collective is beyond what was measured
+    label : what was measured, for a record
     """
 
     seconds: float
     extrapolated: bool
-    told: str
+    label: str
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Seconds by size, whether groups lay as these do and went by the same calls, and what a record says of it."""
+    """Seconds by size of groups of a kind.
+
+    Parameters
+    ----------
+    exact : whether the measured groups have the same layout and use the same calls
+    label : what was measured, for a record
+    """
 
     by_size: SecondsBySize
-    alike: bool
-    told: str
+    exact: bool
+    label: str
 
 
 class LibraryTimes:
-    """Those of one grid on one machine."""
+    """Seconds of the library's collectives on one grid and machine."""
 
     def __init__(self, machine: Machine, grid: Grid, placement: RankPlacement) -> None:
         part = machine.host if placement.used_places == 1 else machine.network
@@ -63,7 +69,7 @@ class LibraryTimes:
         self._curves: dict[tuple[CollectiveKind, int, int, Calls | None, int, bool], Curve | None] = {}
 
     def is_one_message(self, op: Collective) -> bool:
-        """Whether what the library does is known; said of machines only whose library was looked at."""
+        """Whether the library's steps are known; only for machines whose library was measured."""
         return bool(self._rows) and self._groups(op) in ONE_MESSAGE
 
     def are_known(self, op: Collective) -> bool:
@@ -84,34 +90,34 @@ class LibraryTimes:
     def seconds(
         self, op: Collective, moved: Traffic, calls: Calls | None, member: int, *, first: bool
     ) -> LibraryTime | None:
-        """What it takes a member; None where nothing is known of its like.
+        """Seconds of a member; None if no such collective was measured.
 
-        Beyond what was measured are larger buffers, groups whose members lie further apart or closer, other numbers of
-        ranks in all, and calls of MPI that were not measured, which are taken to last as the other ones.
+        Extrapolated are larger buffers, groups whose members have another stride, other numbers of ranks, and MPI calls
+        that were not measured, which are assumed to take as long as the measured calls.
 
         Parameters
         ----------
-        calls : MPI's by which it goes, of a kind that has two
-        first : whether it is the first of the run
+        calls : MPI calls that the collective uses, if its kind has two
+        first : whether it is the first collective of the run
         """
-        found = self._curve(op, calls, member, first=first)
-        if found is None:
+        curve = self._curve(op, calls, member, first=first)
+        if curve is None:
             return None
         size = moved.edges[-1] * moved.item_bytes
-        return LibraryTime(found.by_size.seconds(size), not (found.alike and found.by_size.covers(size)), found.told)
+        return LibraryTime(curve.by_size.seconds(size), not (curve.exact and curve.by_size.covers(size)), curve.label)
 
     def _groups(self, op: Collective) -> tuple[CollectiveKind, int]:
-        """Its kind, and how many members its groups have."""
+        """Its kind, and the size of its groups."""
         return collective_kind(op), self._grid.length(op.axis)
 
     def _rows_of(self, op: Collective) -> list[LibraryRow]:
-        """What was measured of groups of its kind and size."""
+        """Measured rows of groups of its kind and size."""
         groups = self._groups(op)
         return [row for row in self._rows if (row.kind, row.ranks) == groups]
 
     def _curve(self, op: Collective, calls: Calls | None, member: int, *, first: bool) -> Curve | None:
         kinds, shape = self.kinds_of_members(op), (*self._groups(op), self._grid.stride(op.axis))
-        member = kinds.index(kinds[member]) if kinds else 0  # one for all that end together
+        member = kinds.index(kinds[member]) if kinds else 0  # members that end together share one curve
         key = (*shape, calls, member, first)
         if key not in self._curves:
             self._curves[key] = curve_of(
@@ -131,34 +137,32 @@ def curve_of(
     member: int,
     first: bool = True,
 ) -> Curve | None:
-    """Seconds by size in groups of so many members that lie most like these.
-
-    None where no group had so many.
+    """Seconds by size in the measured groups of this size that are most similar; None if no group has this size.
 
     Parameters
     ----------
-    calls : MPI's, of a kind that has two; where only the other ones were measured, these stand for them
-    member : whose seconds they are, by its coordinate
-    first : of a run; else of those that follow, where they were measured
+    calls : MPI calls of a kind that has two; if only the other calls were measured, they are used
+    member : coordinate of the member
+    first : whether the collective is the first of a run; else it follows another, if that was measured
     """
-    known = [row for row in rows if (row.kind, row.ranks) == (kind, members)]
-    if not known:
+    of_size = [row for row in rows if (row.kind, row.ranks) == (kind, members)]
+    if not of_size:
         return None
-    of_calls = [row for row in known if row.called == calls]
-    found, told = (of_calls, MEASURED) if of_calls else (known, f"(as {known[0].called} calls)")
-    nearest = min((abs(row.of - of), abs(row.apart - apart)) for row in found)
+    of_calls = [row for row in of_size if row.called == calls]
+    chosen, label = (of_calls, MEASURED) if of_calls else (of_size, f"(as {of_size[0].called} calls)")
+    nearest = min((abs(row.of - of), abs(row.apart - apart)) for row in chosen)
     points = (
         (row.bytes, seconds_of(row, member, first=first))
-        for row in found
+        for row in chosen
         if (abs(row.of - of), abs(row.apart - apart)) == nearest
     )
-    return Curve(SecondsBySize.of(points), bool(of_calls) and nearest == (0, 0), told)
+    return Curve(SecondsBySize.of(points), bool(of_calls) and nearest == (0, 0), label)
 
 
 def seconds_of(row: LibraryRow, member: int, *, first: bool) -> float:
-    """Seconds of a member of the first collective of a run, or of one that follows, as far as that was measured.
+    """Seconds of a member of the first collective of a run, or of a following one if it was measured.
 
-    Of those that follow the mean end is known; whoever was ahead of it in the first is taken to be so again.
+    For following collectives the mean end is known; a member is assumed to be ahead of it as in the first.
     """
     if first or row.following is None:
         return row.seconds * row.shares[member]

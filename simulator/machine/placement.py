@@ -1,12 +1,14 @@
-"""Where the ranks of a run live, and what that means for their speed."""
+"""Rank placement: the host or GPU of each rank, and the cores, speed and neighbours that follow from it."""
 
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 
-from quadrille.algorithms.schedule.grid import Grid
-from quadrille.simulator.machine.network import bursts_of, cores_of_places, homes, network_of, speeds_of
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.schedule.grid import AXES, Grid
+from quadrille.simulator.machine.network import bursts_of, cores_of_places, network_of, place_number, speeds_of
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.network import Floats, Ints, Network
 
@@ -17,7 +19,7 @@ class RankPlacement:
 
     Parameters
     ----------
-    net : the network of the machine, faults included
+    net : network of the machine, with its faults
     of_rank : place of each rank
     """
 
@@ -27,7 +29,7 @@ class RankPlacement:
 
     @cached_property
     def _ranks_at(self) -> Ints:
-        """How many ranks live at each place."""
+        """Number of ranks at each place."""
         return np.bincount(self.of_rank, minlength=self.net.endpoint_count)
 
     @cached_property
@@ -47,70 +49,70 @@ class RankPlacement:
 
     @property
     def hosts_share_cores(self) -> bool:
-        """Whether all places are hosts on one machine, whose cores and memory they share."""
+        """Whether all hosts are emulated on one machine and share its cores and memory."""
         host = self.machine.host
         return host is not None and host.shared_by_hosts and self.net.endpoints[0] != "gpu"
 
     @property
     def pinned_evenly(self) -> bool:
-        """Whether each rank keeps to one core of those that hosts share, as ranks do where cores go round evenly."""
+        """Whether each rank is pinned to one of the shared cores, with equally many ranks on each core."""
         return self.hosts_share_cores and len(self.of_rank) % self.cores(0) == 0
 
     @property
-    def uneven(self) -> bool:
-        """Whether ranks share the cores of all hosts and cannot be dealt out to them."""
+    def oversubscribed(self) -> bool:
+        """Whether there are more ranks than shared cores, and no even pinning."""
         return self.hosts_share_cores and not self.pinned_evenly and len(self.of_rank) > self.cores(0)
 
     @cached_property
     def core_of_rank(self) -> Ints:
-        """The core that each rank keeps to, where these are dealt out; 0 where all share all of them."""
+        """Core to which each rank is pinned; 0 if ranks are not pinned."""
         return np.arange(len(self.of_rank)) % (self.cores(0) if self.pinned_evenly else 1)
 
     @property
-    def _alike_by_core(self) -> Ints:
-        """What ranks have in common that may be alike: a core; nothing where ranks change cores, each at its time."""
-        return np.arange(len(self.of_rank)) if self.uneven else self.core_of_rank
+    def _core_key(self) -> Ints:
+        """Key that equal ranks have in common: the core; the rank itself if ranks move between cores."""
+        return np.arange(len(self.of_rank)) if self.oversubscribed else self.core_of_rank
 
     def neighbours(self, rank: int) -> int:
-        """Ranks that live where this one does, itself included."""
+        """Number of ranks at this rank's place, itself included."""
         return int(self._ranks_at[self.of_rank[rank]])
 
     def sharing(self, rank: int) -> int:
-        """Ranks that share cores with this one, itself included."""
+        """Number of ranks that share cores with this rank, itself included."""
         return len(self.of_rank) if self.hosts_share_cores else self.neighbours(rank)
 
     def threads(self, rank: int) -> int:
-        """BLAS threads of a rank unless told otherwise: its share of the cores."""
+        """BLAS threads of a rank by default: its share of the cores."""
         return max(1, self.cores(self.place(rank)) // self.sharing(rank))
 
     def speed(self, rank: int) -> float:
-        """Share of its speed that a rank computes with."""
+        """Fraction of the device's speed at which a rank computes."""
         return float(self._speeds[self.of_rank[rank]])
 
     @cached_property
     def bursts(self) -> Floats:
-        """What each link lets through at once after an idle time [links] [B]; empty where none has a token bucket."""
+        """Bytes that each link carries at once after an idle time [links] [B]; empty if no link has a token bucket."""
         return bursts_of(self.machine, self.net)
 
     @cached_property
     def used_places(self) -> int:
-        """Places where ranks live."""
+        """Number of places with ranks."""
         return int(np.count_nonzero(self._ranks_at))
 
     @cached_property
     def rank_on_fullest_place(self) -> int:
-        """A rank at a place where most ranks live."""
+        """A rank at a place with the most ranks."""
         return int(np.argmax(self._ranks_at[self.of_rank]))
 
     @property
     def shared(self) -> bool:
-        """Whether any two ranks share a place."""
+        """Whether two ranks share a place."""
         return self.used_places < len(self.of_rank)
 
     def columns(self) -> dict[str, Floats]:
-        """What tells ranks apart by where they live: an attribute of each."""
+        """Attributes of each rank's place that distinguish ranks."""
         return {
-            "core": self._alike_by_core.astype(np.float64),
+            "core": self._core_key.astype(np.float64),
             "speed": self._speeds[self.of_rank],
             "ranks that share its place": self._ranks_at[self.of_rank].astype(np.float64),
             "cores": self._cores[self.of_rank].astype(np.float64),
@@ -118,11 +120,122 @@ class RankPlacement:
 
 
 def place_ranks(machine: Machine, ranks: int, placement: str = "packed", grid: Grid | None = None) -> RankPlacement:
-    """Where the ranks of a run live on a machine.
+    """Place the ranks of a run on a machine.
 
     Raises
     ------
-    InputError : more ranks than GPUs, a placement or a fault that does not fit
+    InputError : more ranks than GPUs; a placement rule or a fault that does not fit
     """
     net = network_of(machine)
-    return RankPlacement(machine, net, homes(machine, net, ranks, placement, grid))
+    return RankPlacement(machine, net, place_of_each_rank(machine, net, ranks, placement, grid))
+
+
+def place_of_each_rank(
+    machine: Machine, net: Network, ranks: int, rule: str = "packed", grid: Grid | None = None
+) -> Ints:
+    """Compute place of each rank of a run on a machine.
+
+    The machine file says how many ranks each GPU or host has; the default is one for each GPU and one for each core.
+    Hosts take more ranks if there are more ranks than that.
+
+    Raises
+    ------
+    InputError : more ranks than GPUs, a placement rule that does not fit
+    """
+    ranks_each = machine.host.ranks if machine.host is not None else None
+    if machine.host is not None and machine.host.shared_by_hosts and rule == "packed":
+        return spread_evenly(ranks, net.endpoint_count)
+    if net.endpoints[0] != "gpu":
+        on_each = ranks_each or int(cores_of_places(machine, net)[0])
+        return placed(net, ranks, max(on_each, -(-ranks // net.endpoint_count)), rule, grid)
+    on_each = ranks_each or 1
+    if ranks > net.endpoint_count * on_each:
+        most = "one rank" if on_each == 1 else f"{on_each} ranks"
+        raise InputError(f"{ranks} ranks: {machine.name} has {net.endpoint_count} GPUs; at most {most} a GPU")
+    return placed(net, ranks, on_each, rule, grid)
+
+
+def spread_evenly(ranks: int, places: int) -> Ints:
+    """Place of each rank in order, with one rank more at the first places, as a laboratory starts its ranks.
+
+    >>> spread_evenly(6, 4).tolist()
+    [0, 0, 1, 1, 2, 3]
+    """
+    each, more = divmod(ranks, places)
+    return np.repeat(np.arange(places), np.where(np.arange(places) < more, each + 1, each))
+
+
+def placed(net: Network, ranks: int, per_place: int, rule: str = "packed", grid: Grid | None = None) -> Ints:
+    """Compute place of each rank, by a placement rule.
+
+    Parameters
+    ----------
+    per_place : number of ranks at each place before the next place is used
+    rule : `packed`, in order; `scattered`, round robin over the nodes that packing would use; `axes:z,x`, packed in
+        the order of these axes, the first fastest; else a file with one place on each line
+    grid : grid of the ranks, for `axes:`
+
+    Raises
+    ------
+    InputError : more ranks than places, a rule or file that does not fit
+    """
+    if ranks > net.endpoint_count * per_place:
+        each = "one rank" if per_place == 1 else f"{per_place} ranks"
+        kind = {"gpu": "GPUs", "host": "hosts"}.get(net.endpoints[0], net.endpoints[0])
+        raise InputError(f"{ranks} ranks: {net.name} has {net.endpoint_count} {kind}; at most {each} on each")
+    slots = np.arange(ranks)
+    if rule == "packed":
+        return slots // per_place
+    if rule == "scattered":
+        per_node = net.per_node * per_place
+        used = np.arange(min(-(-ranks // per_node) * per_node, net.endpoint_count * per_place))
+        return used[np.argsort(used % per_node, kind="stable")][:ranks] // per_place
+    if rule.startswith("axes:"):
+        return _by_axes(rule, ranks, grid) // per_place
+    return _from_file(rule, net, ranks, per_place)
+
+
+def _by_axes(rule: str, ranks: int, grid: Grid | None) -> Ints:
+    words = rule.removeprefix("axes:").split(",")
+    if grid is None or len(set(words)) != len(words) or not set(words) <= set(AXES):
+        raise InputError(
+            f"placement {rule!r}: after axes: stand some of {', '.join(AXES)}, each once, the fastest first"
+        )
+    order = [*words, *(axis for axis in grid.order if axis not in words)]
+    stride, slots = 1, np.zeros(ranks, dtype=np.int64)
+    coordinates = _coordinates(grid)
+    for axis in order:
+        slots += coordinates[axis] * stride
+        stride *= grid.length(axis)  # type: ignore[arg-type]
+    return slots
+
+
+def _coordinates(grid: Grid) -> dict[str, Ints]:
+    """Coordinate of every rank along each axis."""
+    rest = np.arange(grid.size)
+    places: dict[str, Ints] = {}
+    for axis in grid.order:
+        rest, places[axis] = np.divmod(rest, grid.length(axis))
+    return places
+
+
+def _from_file(path: str, net: Network, ranks: int, per_place: int) -> Ints:
+    if "/" not in path and not Path(path).suffix:
+        raise InputError(
+            f"placement {path!r}: accepted are packed, scattered, axes:AXIS,… and a file with one place a line"
+        )
+    try:
+        lines = Path(path).read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"placement {path}: cannot be read: {error}") from None
+    names = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+    if len(names) != ranks:
+        raise InputError(f"placement {path}: has {len(names)} places; {ranks} ranks need one a line each")
+    places = np.array([place_number(net, name, f"placement {path}:") for name in names], dtype=np.int64)
+    counts = np.bincount(places)
+    if counts.max() > per_place:
+        fullest = int(counts.argmax())
+        raise InputError(
+            f"placement {path}: {net.endpoints[0]}:{fullest} is given to {counts[fullest]} ranks; at most {per_place} each"
+        )
+    return places

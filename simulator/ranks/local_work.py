@@ -1,4 +1,4 @@
-"""What the ranks' own work takes: seconds, threads and memory bandwidth."""
+"""Local work of ranks: seconds, threads and memory bandwidth of compute ops, copies and additions."""
 
 from dataclasses import dataclass
 
@@ -11,13 +11,20 @@ from quadrille.simulator.machine.compute_model import ComputeModel, Estimate, to
 from quadrille.simulator.ranks.resource_demands import ResourceDemands
 from quadrille.topologies.machines.machine import Machine
 
-KEPT = 1 << 16
-"""Kinds of work whose seconds are kept."""
+MAX_CACHED = 1 << 16
+"""Largest number of cached costs."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostWork:
-    """Local work: `seconds` of so many threads that touch so much memory, where nothing else is under way."""
+    """Local work of a rank with nothing else under way.
+
+    Parameters
+    ----------
+    extrapolated : whether the work is larger than what was measured
+    threads : cores that the work uses
+    bytes_per_second : memory that the work reads and writes [B/s]
+    """
 
     seconds: float
     extrapolated: bool
@@ -26,7 +33,7 @@ class HostWork:
 
 
 class LocalWork:
-    """The local work of the ranks of a run.
+    """Costs of the local work of all ranks.
 
     Parameters
     ----------
@@ -38,59 +45,59 @@ class LocalWork:
         machine: Machine,
         dtype: DType,
         op_plans: OpPlans,
-        wiring: ResourceDemands,
+        demands: ResourceDemands,
         threads: int | None,
     ) -> None:
         self._machine, self._dtype, self._threads = machine, dtype, threads
-        self._duties, self._wiring = op_plans, wiring
+        self._op_plans, self._demands = op_plans, demands
         self._models: dict[tuple[int, int, float], ComputeModel] = {}
-        self._of_rank: dict[int, ComputeModel] = {}
+        self._rank_models: dict[int, ComputeModel] = {}
         self._ops: dict[tuple[int, int, Kind], tuple[float, bool, float]] = {}
 
     def model(self, rank: int) -> ComputeModel:
-        """The compute model of a rank: ranks with as many neighbours and threads, and of one speed, share one."""
-        if rank not in self._of_rank:
-            wiring = self._wiring
-            busy = min(wiring.sharing(rank), wiring.cores_of(wiring.home(rank)))
-            key = (self._threads or wiring.threads(rank), busy, wiring.speed(rank))
+        """Compute model of a rank, shared by ranks with as many neighbours and threads and the same speed."""
+        if rank not in self._rank_models:
+            demands = self._demands
+            busy = min(demands.sharing(rank), demands.cores_of(demands.place(rank)))
+            key = (self._threads or demands.threads(rank), busy, demands.speed(rank))
             if key not in self._models:
                 threads, busy, speed = key
                 self._models[key] = ComputeModel(self._machine, self._dtype, threads, busy, speed)
-            self._of_rank[rank] = self._models[key]
-        return self._of_rank[rank]
+            self._rank_models[rank] = self._models[key]
+        return self._rank_models[rank]
 
     def of_op(self, rank: int, op: Compute, place: Coordinates) -> HostWork:
-        """An op of the compute lane."""
+        """Work of an op of the compute lane."""
         model = self.model(rank)
-        key = (id(model), id(op), self._duties.kind(op, place))
-        found = self._ops.get(key)
-        if found is None:
-            if len(self._ops) >= KEPT:
+        key = (id(model), id(op), self._op_plans.kind(op, place))
+        cost = self._ops.get(key)
+        if cost is None:
+            if len(self._ops) >= MAX_CACHED:
                 self._ops.clear()
-            sizes = self._duties.local(op, place)
-            found = self._ops[key] = estimated(model, op, sizes, self._machine.device.overhead_seconds)
-        seconds, extrapolated, rate = found
-        cores = self._wiring.cores_of(self._wiring.home(rank))
-        threads = min(self._threads or self._wiring.threads(rank), cores)
+            sizes = self._op_plans.local(op, place)
+            cost = self._ops[key] = estimated(model, op, sizes, self._machine.device.overhead_seconds)
+        seconds, extrapolated, rate = cost
+        cores = self._demands.cores_of(self._demands.place(rank))
+        threads = min(self._threads or self._demands.threads(rank), cores)
         return HostWork(seconds, extrapolated, float(threads), rate)
 
     def of_bytes(self, rank: int, operation: str, size: int) -> HostWork:
-        """A copy or an addition within a communication op, on one core."""
+        """Work of a copy or an addition within a communication op, on one core."""
         model = self.model(rank)
-        found = model.memory(operation, size)
-        extrapolated = found.extrapolated and model.measured(operation)
-        rate = touched(operation, size) / found.seconds
-        return HostWork(found.seconds, extrapolated, 1.0, rate)
+        cost = model.memory(operation, size)
+        extrapolated = cost.extrapolated and model.measured(operation)
+        rate = touched(operation, size) / cost.seconds
+        return HostWork(cost.seconds, extrapolated, 1.0, rate)
 
 
 def estimated(
     model: ComputeModel, op: Compute, sizes: LocalSizes, overhead_seconds: float
 ) -> tuple[float, bool, float]:
-    """Seconds of an op of the compute lane, whether they are extrapolated, and the bytes of memory touched a second.
+    """Seconds of an op of the compute lane, whether they are extrapolated, and memory traffic [B/s].
 
     Parameters
     ----------
-    overhead_seconds : of work that is no product
+    overhead_seconds : overhead of an op that is not a product [s]
     """
     if isinstance(op, Gemm):
         assert sizes.product is not None

@@ -1,133 +1,144 @@
-"""What ranks send to each other in the engine: wires, and messages on them."""
+"""Messages between ranks as flows of the engine, and the wires that match sends with receives."""
 
 from collections.abc import Hashable
+from typing import NamedTuple
 
 from quadrille.algorithms.analysis.op_plans import PlanStep
+from quadrille.simulator.engine.builder import ProgramStage
 from quadrille.simulator.engine.engine import FlowEngine
 from quadrille.simulator.ranks.resource_demands import ResourceDemands
 from quadrille.simulator.ranks.resources import Channel
-from quadrille.topologies.machines.machine import Machine, Network
+from quadrille.topologies.machines.machine import Machine, NetworkCosts
 
-Sent = tuple[int, int]
-"""A wire, and a flow of the engine that goes over it."""
+Message = tuple[int, int]
+"""A wire, and a flow of the engine that is a message on it."""
+
+
+class TaggedStage(NamedTuple):
+    """A stage of a program, with the step of the op and its number; None for local work."""
+
+    stage: ProgramStage
+    step: PlanStep | None = None
+    number: int = 0
 
 
 class RankMessages:
     """The messages of all ranks, each made when it is first needed.
 
-    On a machine whose senders do not wait for their receivers, messages are `buffered`: they go ahead of who
-    receives them, and who has to wait for one pays its latency.
+    If the machine's messages are eager, they leave before their receives are posted, and a rank that waits for one
+    pays its latency.
     """
 
-    def __init__(self, machine: Machine, wiring: ResourceDemands, engine: FlowEngine) -> None:
-        self._wiring, self._engine = wiring, engine
-        network = machine.network or Network()
-        self.buffered, self.chunk_bytes = network.buffered_sends, network.chunk_bytes
-        self._taken_seconds = network.taken_seconds
+    def __init__(self, machine: Machine, demands: ResourceDemands, engine: FlowEngine) -> None:
+        self._demands, self._engine = demands, engine
+        network = machine.network or NetworkCosts()
+        self.eager, self.chunk_bytes = network.buffered_sends, network.chunk_bytes
+        self._ack_delay = network.taken_seconds
         self._wires: dict[tuple[Channel, bool], int] = {}
-        self._sent: dict[tuple[int, float, str, int], int] = {}
-        self._meetings: dict[Channel, Sent] = {}
-        self._to_itself: dict[tuple[int, str, float], Sent] = {}
-        self._words: dict[tuple[str, Hashable], Sent] = {}
-        self._hearing: dict[tuple[int, str, float], int] = {}
+        self._flows: dict[tuple[int, float, str, int], int] = {}
+        self._rendezvous: dict[Channel, Message] = {}
+        self._self_messages: dict[tuple[int, str, float], Message] = {}
+        self._signals: dict[tuple[str, Hashable], Message] = {}
+        self._ack_waits: dict[tuple[int, str, float], int] = {}
 
-    def sent(
-        self, lane: str, sender: int, receiver: int, step: PlanStep, chunks: int = 1, *, buffered: bool = False
-    ) -> Sent:
-        """What a rank sends to another in a step, in so many equal chunks: one of them.
+    def message(
+        self, lane: str, sender: int, receiver: int, step: PlanStep, chunks: int = 1, *, eager: bool = False
+    ) -> Message:
+        """One chunk of the message that a rank sends to another in a step.
 
-        A buffered one down a chain is as fast as a message of its size: it was held up where the chain begins, and
-        finds buckets that have filled meanwhile.  In a ring all links were measured at once, by whole steps.
+        A chunk down a chain moves at the rate of a message of the chunk's size: it was limited where the chain begins,
+        and token buckets have filled meanwhile.  Rings were measured with whole steps on all links at once.
 
         Parameters
         ----------
-        buffered : whether it goes before anybody receives it
+        chunks : number of equal chunks of the message
+        eager : whether the message is sent before its receive is posted
         """
-        wire, channel = self._wire(lane, sender, receiver, buffered=buffered)
+        wire, channel = self._wire(lane, sender, receiver, eager=eager)
         key = wire, step.sent, step.pattern, chunks
-        if key not in self._sent:
-            cost = self._wiring.transfer_on(channel, step.sent, step.pattern)
-            sized = step.sent / chunks if buffered and step.is_of_chain else step.sent
-            self._sent[key] = self._engine.flow(
-                cost.work / chunks,
-                cost.demands,
-                weight=cost.weight,
-                cap=self._wiring.transfer_on(channel, sized, step.pattern).cap,
-                latency=0.0 if buffered else cost.latency,
-                alone=cost.alone / chunks,
-                extrapolated=cost.extrapolated,
+        if key not in self._flows:
+            demand = self._demands.transfer_on(channel, step.sent, step.pattern)
+            cap_bytes = step.sent / chunks if eager and step.is_of_chain else step.sent
+            self._flows[key] = self._engine.flow(
+                demand.work / chunks,
+                demand.demands,
+                weight=demand.weight,
+                cap=self._demands.transfer_on(channel, cap_bytes, step.pattern).cap,
+                latency=0.0 if eager else demand.latency,
+                alone=demand.alone / chunks,
+                extrapolated=demand.extrapolated,
             )
-        return wire, self._sent[key]
+        return wire, self._flows[key]
 
-    def wire(self, lane: str, sender: int, receiver: int, *, buffered: bool = False) -> int:
-        """What carries the messages of a lane from a rank to another."""
-        return self._wire(lane, sender, receiver, buffered=buffered)[0]
+    def wire(self, lane: str, sender: int, receiver: int, *, eager: bool = False) -> int:
+        """The wire for the messages of a lane from a rank to another."""
+        return self._wire(lane, sender, receiver, eager=eager)[0]
 
     def latency(self, lane: str, sender: int, receiver: int, step: PlanStep, *, is_first: bool) -> float:
-        """Seconds before what is buffered is there, beyond those that it is on links.
+        """Seconds until an eager message is received, beyond the time on its links.
 
-        The first step of an op finds members as their products have left them, the next ones find them waiting; so
-        does every step of a chain, and was measured so.
+        The first step of an op finds members as their computing left them; later steps find them waiting, which is
+        faster.  Every step of a chain counts as a first step, as it was measured.
         """
-        channel = self._wiring.channel(lane, sender, receiver)
-        latency = self._wiring.transfer_on(channel, step.sent, step.pattern).latency
-        return latency if is_first or step.is_of_chain else min(latency, self._wiring.following_seconds)
+        channel = self._demands.channel(lane, sender, receiver)
+        latency = self._demands.transfer_on(channel, step.sent, step.pattern).latency
+        return latency if is_first or step.is_of_chain else min(latency, self._demands.back_to_back_latency)
 
     def extrapolated(self, lane: str, sender: int, receiver: int, step: PlanStep) -> bool:
-        """Whether what a rank sends to another in a step is larger than what was measured."""
-        return self._wiring.transfer_on(
-            self._wiring.channel(lane, sender, receiver), step.sent, step.pattern
+        """Whether the message of a step is larger than what was measured."""
+        return self._demands.transfer_on(
+            self._demands.channel(lane, sender, receiver), step.sent, step.pattern
         ).extrapolated
 
-    def taken_seconds(self, sender: int, receiver: int) -> float:
-        """How much later than its receiver who only sent hears that all was taken; between hosts that was measured.
+    def ack_delay(self, sender: int, receiver: int) -> float:
+        """Seconds until the sender of a chain learns that its receiver has everything; measured between hosts.
 
-        In a ring every member sends and receives at once, and its seconds are those of both.
+        In a ring every member sends and receives at once, and its measured seconds contain both.
         """
-        return self._taken_seconds if self._wiring.home(sender) != self._wiring.home(receiver) else 0.0
+        return self._ack_delay if self._demands.place(sender) != self._demands.place(receiver) else 0.0
 
-    def told(self, rank: int, lane: str) -> Sent:
-        """On what a rank tells the postman of a lane that one more chunk may go, and what it says."""
-        return self._said("told", (rank, lane))
+    def chunk_released(self, rank: int, lane: str) -> Message:
+        """The signal by which a rank tells its lane's send queue that one more chunk may go."""
+        return self._signal("released", (rank, lane))
 
-    def taken(self, rank: int, lane: str) -> Sent:
-        """On what the postman of a lane tells its rank that all it was given has been taken, and what it says."""
-        return self._said("taken", (rank, lane))
+    def all_delivered(self, rank: int, lane: str) -> Message:
+        """The signal by which a lane's send queue tells its rank that everything was delivered."""
+        return self._signal("delivered", (rank, lane))
 
-    def hearing(self, rank: int, lane: str, seconds: float) -> int:
-        """What the postman of a lane waits for while the receiver of its last message hears of that."""
+    def ack_wait(self, rank: int, lane: str, seconds: float) -> int:
+        """The flow that delays a send queue until the receiver of its last message knows that it is complete."""
         key = rank, lane, seconds
-        if key not in self._hearing:
-            self._hearing[key] = self._engine.flow(0.0, {}, cap=1.0, latency=seconds)
-        return self._hearing[key]
+        if key not in self._ack_waits:
+            self._ack_waits[key] = self._engine.flow(0.0, {}, cap=1.0, latency=seconds)
+        return self._ack_waits[key]
 
-    def greeting(self, lane: str, sender: int, receiver: int) -> Sent:
-        """On what a receiver tells a sender that it has come to receive, and what it says."""
-        return self._said("greeting", self._wiring.channel(lane, sender, receiver))
+    def ready_to_receive(self, lane: str, sender: int, receiver: int) -> Message:
+        """The signal by which a receiver tells a sender that it is ready to receive."""
+        return self._signal("ready", self._demands.channel(lane, sender, receiver))
 
-    def _said(self, what: str, key: Hashable) -> Sent:
-        """A wire of words that take no time, and that nobody has to wait for before he goes on."""
-        if (what, key) not in self._words:
-            self._words[what, key] = self._engine.wire(eager=True), self._engine.flow(0.0, {}, cap=1.0)
-        return self._words[what, key]
+    def _signal(self, kind: str, key: Hashable) -> Message:
+        """A wire and a flow for signals that take no time and that their sender does not wait for."""
+        if (kind, key) not in self._signals:
+            self._signals[kind, key] = self._engine.wire(eager=True), self._engine.flow(0.0, {}, cap=1.0)
+        return self._signals[kind, key]
 
-    def meeting(self, lane: str, sender: int, receiver: int) -> Sent:
-        """What only says that both are there: it takes no time, and both wait for it."""
-        channel = self._wiring.channel(lane, sender, receiver)
-        if channel not in self._meetings:
-            self._meetings[channel] = self._engine.wire(), self._engine.flow(0.0, {}, cap=1.0)
-        return self._meetings[channel]
+    def rendezvous(self, lane: str, sender: int, receiver: int) -> Message:
+        """A message that takes no time, for which both ends wait."""
+        channel = self._demands.channel(lane, sender, receiver)
+        if channel not in self._rendezvous:
+            self._rendezvous[channel] = self._engine.wire(), self._engine.flow(0.0, {}, cap=1.0)
+        return self._rendezvous[channel]
 
-    def to_itself(self, rank: int, lane: str, seconds: float, *, extrapolated: bool) -> Sent:
-        """What a rank hears of itself after so many seconds, which count as transfer."""
+    def self_message(self, rank: int, lane: str, seconds: float, *, extrapolated: bool) -> Message:
+        """A message of a rank to itself, which takes so many seconds and counts as transfer."""
         key = rank, lane, seconds
-        if key not in self._to_itself:
+        if key not in self._self_messages:
             flow = self._engine.flow(seconds, {}, cap=1.0, alone=seconds, extrapolated=extrapolated)
-            self._to_itself[key] = self._engine.wire(), flow
-        return self._to_itself[key]
+            self._self_messages[key] = self._engine.wire(), flow
+        return self._self_messages[key]
 
-    def _wire(self, lane: str, sender: int, receiver: int, *, buffered: bool) -> tuple[int, Channel]:
-        channel = self._wiring.channel(lane, sender, receiver)
-        if (channel, buffered) not in self._wires:
-            self._wires[channel, buffered] = self._engine.wire(eager=buffered)
-        return self._wires[channel, buffered], channel
+    def _wire(self, lane: str, sender: int, receiver: int, *, eager: bool) -> tuple[int, Channel]:
+        channel = self._demands.channel(lane, sender, receiver)
+        if (channel, eager) not in self._wires:
+            self._wires[channel, eager] = self._engine.wire(eager=eager)
+        return self._wires[channel, eager], channel

@@ -1,11 +1,11 @@
-"""Ranks on cores that they cannot be dealt out to evenly: who computes beside whom, and when an idle core helps.
+"""Oversubscribed cores: which core each rank computes on, when ranks cannot be pinned to cores evenly.
 
-A rank computes on the core that it computed on last; if it slept since, somebody else computes there, and
-another core is idle, on that one.  Ranks on one core share it.  A core that has been idle for
-`host.idle_core_seconds` takes one from the core with most.  So of three ranks on two cores that begin products
-at once two end after twice the time that it takes alone where that is short, and after one and a half times and
-a little where it is long: measured 2.0 times 2.3 and 5.8 ms, 1.6 to 1.8 times 8 to 64 ms (Linux 6.18, 2026-11-23,
-products of one size by `1d-column` on x=3 of three hosts).
+A rank computes on the core of its last computation.  If it slept since then, another rank computes there, and
+some core is idle, it takes the idle core.  Ranks on one core share it.  A core that has been idle for
+`host.idle_core_seconds` takes a rank from the fullest core.  So of three ranks on two cores that begin equal
+products at once, two end after twice the time of a lone product if the product is short, and after about one and
+a half times if it is long.  Measured: 2.0 times for 2.3 and 5.8 ms, 1.6 to 1.8 times for 8 to 64 ms (Linux 6.18,
+2026-11-23, `1d-column` on x=3 of three hosts).
 
 Source: Lozi et al., "The Linux scheduler: a decade of wasted cores", EuroSys 2016, section 2.
 """
@@ -20,15 +20,15 @@ from quadrille.simulator.engine.engine import Alarm, FlowEngine
 from quadrille.simulator.machine.placement import RankPlacement
 
 AWAKE_ISSUES = 2.0
-"""A rank that computes again after so many times what passes between two ops has not slept."""
+"""A rank that computes again within this many times the issue delay has not slept."""
 
 
 class OversubscribedCores:
-    """Who computes on which core.
+    """Assigns computing ranks to cores.
 
     Parameters
     ----------
-    placement : of ranks that cannot be dealt out to cores evenly
+    placement : placement of ranks that cannot be pinned to cores evenly
     """
 
     def __init__(self, env: simpy.Environment, engine: FlowEngine, placement: RankPlacement) -> None:
@@ -41,34 +41,34 @@ class OversubscribedCores:
         self._ended = [-inf] * len(placement.of_rank)
         self._idle_since: list[float | None] = [-inf] * len(self._computing)
         self._core_of = [rank % len(self._computing) for rank in range(len(placement.of_rank))]
-        self._paces = [
+        self._throttles = [
             engine.add_throttle(1.0, f"pace of rank {rank} on its core") for rank in range(len(placement.of_rank))
         ]
 
-    def pace(self, rank: int) -> int:
-        """How fast a rank computes, beside others on its core."""
-        return self._paces[rank]
+    def throttle(self, rank: int) -> int:
+        """Throttle of a rank's computing: its share of its core."""
+        return self._throttles[rank]
 
     def begin(self, rank: int) -> None:
-        """A rank computes from now on."""
+        """A rank begins to compute."""
         core = self._core_of[rank]
         slept = self._env.now - self._ended[rank] > self._awake_seconds
         if slept and self._computing[core]:
-            core = next((other for other, ranks in enumerate(self._computing) if not ranks), core)
-        self._put(rank, core)
+            core = next((idle for idle, ranks in enumerate(self._computing) if not ranks), core)
+        self._place(rank, core)
 
     def end(self, rank: int) -> None:
-        """A rank does not compute any more."""
+        """A rank stops computing."""
         core = self._core_of[rank]
         self._computing[core].remove(rank)
         self._ended[rank] = self._env.now
-        self._share_out(core)
+        self._share_core(core)
         if not self._computing[core]:
             self._idle_since[core] = self._env.now
-            self._look_out()
+            self._schedule_help()
 
-    def _look_out(self) -> None:
-        """Where several compute on one core, others that have been idle for long enough will help."""
+    def _schedule_help(self) -> None:
+        """If several ranks compute on one core, cores that have been idle for long enough will take one."""
         if max(map(len, self._computing)) < 2:
             return
         for core, since in enumerate(self._idle_since):
@@ -77,21 +77,21 @@ class OversubscribedCores:
                 Alarm(self._env, partial(self._help, core, since), NORMAL, left)
 
     def _help(self, core: int, since: float) -> None:
-        """A core that is idle since then takes a rank from the most crowded one."""
-        crowded = max(self._computing, key=len)
-        if self._idle_since[core] == since and len(crowded) > 1:
-            rank = crowded.pop()
-            self._share_out(self._core_of[rank])
-            self._put(rank, core)
+        """A core that is idle since then takes a rank from the fullest core."""
+        fullest = max(self._computing, key=len)
+        if self._idle_since[core] == since and len(fullest) > 1:
+            rank = fullest.pop()
+            self._share_core(self._core_of[rank])
+            self._place(rank, core)
 
-    def _put(self, rank: int, core: int) -> None:
+    def _place(self, rank: int, core: int) -> None:
         self._core_of[rank] = core
         self._computing[core].append(rank)
         self._idle_since[core] = None
-        self._share_out(core)
-        self._look_out()
+        self._share_core(core)
+        self._schedule_help()
 
-    def _share_out(self, core: int) -> None:
-        """Ranks on a core have even shares of it."""
+    def _share_core(self, core: int) -> None:
+        """Ranks on a core have equal shares of it."""
         for rank in self._computing[core]:
-            self._engine.set_throttle(self._paces[rank], 1.0 / len(self._computing[core]))
+            self._engine.set_throttle(self._throttles[rank], 1.0 / len(self._computing[core]))

@@ -1,9 +1,8 @@
-"""What local work and transfers take of which resources, for ranks one by one or for classes of them.
+"""Resources of transfers and local work, for every single rank or for classes of equal ranks.
 
-*Apart*: every rank, place and link is itself.  *Together*: the ranks, flows and
-links of one class are one (`classes.py`); where n flows of a class cross each
-link of a class, a transfer of the one that stands for them takes n times its
-share of the one link that stands for those.
+With `PerRankResources` every rank, place and link is itself.  With `PerClassResources` the ranks, flows and links
+of one class are one (`symmetry/classes.py`): if n flows of a class cross each link of a class, the flow that stands
+for the flows takes n times its share of the link that stands for the links.
 """
 
 from dataclasses import dataclass
@@ -19,13 +18,20 @@ from quadrille.topologies.network import Ints
 from quadrille.topologies.routes.routing import Routes
 
 Channel = tuple[str, int, int] | int
-"""What carries messages in order: a lane from one rank to another, or the class of such flows."""
-ROUTES_KEPT = 1 << 16
+"""Messages in order: a lane, sender and receiver, or the class of such flows."""
+MAX_CACHED_ROUTES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
-    """What a byte on a channel takes of which resources, the latency [s], and the rate that it has alone [B/s]."""
+class RouteDemand:
+    """Demands of a byte on a channel.
+
+    Parameters
+    ----------
+    demands : units of each resource for each byte
+    latency : latency of the route [s]
+    alone : rate with nothing else under way [B/s]
+    """
 
     demands: dict[int, float]
     latency: float
@@ -33,22 +39,22 @@ class Share:
 
 
 class Resources(Protocol):
-    """How transfers and local work of ranks meet."""
+    """Maps transfers and local work of ranks to resources of the engine."""
 
     def channel(self, lane: str, sender: int, receiver: int) -> Channel:
-        """The channel from a rank to another, or that of its class."""
+        """The channel from a rank to another, or the channel of its class."""
         ...
 
     def ends(self, channel: Channel) -> tuple[int, int]:
         """A sender and receiver that use the channel."""
         ...
 
-    def route(self, channel: Channel) -> Share:
-        """What a byte on the channel takes of the network."""
+    def route(self, channel: Channel) -> RouteDemand:
+        """Demands of a byte on the channel."""
         ...
 
-    def at_home(self, rank: int, kind: str, channel: Channel | None = None) -> tuple[int, float]:
-        """The cores or memory where a rank lives, and how often work counts on them.
+    def host_resource(self, rank: int, kind: str, channel: Channel | None = None) -> tuple[int, float]:
+        """The cores or memory of a rank's place, and the factor by which work counts on them.
 
         The work is the rank's own, or a transfer on a channel within its place.
         """
@@ -56,21 +62,21 @@ class Resources(Protocol):
 
 
 class PerRankResources:
-    """Every rank by itself; routes that are not known are looked up when they are used.
+    """Resources of every single rank; unknown routes are computed when they are used.
 
     Parameters
     ----------
-    known : of as many flows as somebody has asked for already: in one go that takes far less time
+    known : paths of flows that were computed before, which is much faster than one by one
     """
 
     def __init__(
         self, placement: RankPlacement, routes: Routes, engine: FlowEngine, known: "FlowPaths | None" = None
     ) -> None:
-        self._homes = placement
+        self._placement = placement
         self._routes = routes
         self._known = known
         self._numbers = EngineResources(placement, engine)
-        self._between = lru_cache(ROUTES_KEPT)(self._routed)
+        self._between = lru_cache(MAX_CACHED_ROUTES)(self._routed)
 
     def channel(self, lane: str, sender: int, receiver: int) -> Channel:
         return lane, sender, receiver
@@ -80,16 +86,16 @@ class PerRankResources:
         _, sender, receiver = channel
         return sender, receiver
 
-    def route(self, channel: Channel) -> Share:
+    def route(self, channel: Channel) -> RouteDemand:
         sender, receiver = self.ends(channel)
-        return self._between(self._homes.place(sender), self._homes.place(receiver))
+        return self._between(self._placement.place(sender), self._placement.place(receiver))
 
-    def _routed(self, source: int, target: int) -> Share:
+    def _routed(self, source: int, target: int) -> RouteDemand:
         flow = self._flows.get((source, target))
         paths = self._routes.between([source], [target]) if flow is None or self._known is None else self._known.paths
         first, last = paths.offsets[flow or 0 : (flow or 0) + 2].tolist()
         taken = list(zip(paths.links[first:last].tolist(), paths.shares[first:last].tolist(), strict=True))
-        return Share(
+        return RouteDemand(
             {self._numbers.entered(link): share for link, share in taken},
             float(paths.latency[flow or 0]),
             min(self._numbers.capacity(link) / share for link, share in taken),
@@ -97,13 +103,13 @@ class PerRankResources:
 
     @cached_property
     def _flows(self) -> dict[tuple[int, int], int]:
-        """A flow between two places, by these."""
+        """Index of a known flow, by its two places."""
         if self._known is None:
             return {}
-        ends = (self._homes.of_rank[rank].tolist() for rank in (self._known.sender, self._known.receiver))
+        ends = (self._placement.of_rank[rank].tolist() for rank in (self._known.sender, self._known.receiver))
         return {pair: flow for flow, pair in enumerate(zip(*ends, strict=True))}
 
-    def at_home(self, rank: int, kind: str, channel: Channel | None = None) -> tuple[int, float]:
+    def host_resource(self, rank: int, kind: str, channel: Channel | None = None) -> tuple[int, float]:
         return self._numbers.entered(self._numbers.at(kind, rank)), 1.0
 
 
@@ -112,10 +118,10 @@ class PerClassResources:
 
     def __init__(self, classes: SymmetryClasses, placement: RankPlacement, engine: FlowEngine) -> None:
         self._classes = classes
-        self._homes = placement
+        self._placement = placement
         self._numbers = EngineResources(placement, engine)
         self._shares: dict[int, dict[int, float]] = {}
-        self._share = lru_cache(ROUTES_KEPT)(self._routed)
+        self._share = lru_cache(MAX_CACHED_ROUTES)(self._routed)
 
     def channel(self, lane: str, sender: int, receiver: int) -> Channel:
         return self._classes.channels[lane, sender, receiver]
@@ -125,44 +131,44 @@ class PerClassResources:
         flow = self._classes.quotient.flow_of[channel]
         return int(self._classes.flows.sender[flow]), int(self._classes.flows.receiver[flow])
 
-    def route(self, channel: Channel) -> Share:
+    def route(self, channel: Channel) -> RouteDemand:
         assert isinstance(channel, int)
         return self._share(channel)
 
-    def _routed(self, channel: int) -> Share:
+    def _routed(self, channel: int) -> RouteDemand:
         flow, paths = self._classes.quotient.flow_of[channel], self._classes.paths
         first, last = paths.offsets[flow : flow + 2].tolist()
         taken = zip(paths.links[first:last].tolist(), paths.shares[first:last].tolist(), strict=True)
-        return Share(
+        return RouteDemand(
             {self._numbers.entered(link): share for link, share in self._taken(channel).items()},
             float(paths.latency[flow]),
             min(self._numbers.capacity(link) / share for link, share in taken),
         )
 
     def _taken(self, flow_class: int) -> dict[int, float]:
-        """What a unit of a class of flows takes of the links that stand for their classes."""
+        """Units that a flow class takes of the links that stand for their classes."""
         if flow_class not in self._shares:
-            small = self._classes.quotient
-            first, last = small.flows.offsets[flow_class : flow_class + 2].tolist()
-            links = small.link_of[small.flows.links[first:last]].tolist()
-            self._shares[flow_class] = dict(zip(links, small.flows.shares[first:last].tolist(), strict=True))
+            quotient = self._classes.quotient
+            first, last = quotient.flows.offsets[flow_class : flow_class + 2].tolist()
+            links = quotient.link_of[quotient.flows.links[first:last]].tolist()
+            self._shares[flow_class] = dict(zip(links, quotient.flows.shares[first:last].tolist(), strict=True))
         return self._shares[flow_class]
 
-    def at_home(self, rank: int, kind: str, channel: Channel | None = None) -> tuple[int, float]:
-        own = self._classes.own
+    def host_resource(self, rank: int, kind: str, channel: Channel | None = None) -> tuple[int, float]:
+        channel_of_rank = self._classes.own
         number = self._numbers.at(kind, rank)
-        if self._homes.hosts_share_cores:
+        if self._placement.hosts_share_cores:
             return self._numbers.entered(number), float(self._members(rank, channel))
-        if not own:
+        if not channel_of_rank:
             return self._numbers.entered(number), 1.0
-        flow_class = own[rank] if channel is None else channel
+        flow_class = channel_of_rank[rank] if channel is None else channel
         assert isinstance(flow_class, int)
-        folding, small = self._classes.folding, self._classes.quotient
-        stands = int(small.link_of[folding.links[number]])
+        folding, quotient = self._classes.folding, self._classes.quotient
+        stands = int(quotient.link_of[folding.links[number]])
         return self._numbers.entered(stands), self._taken(flow_class)[stands]
 
     def _members(self, rank: int, channel: Channel | None) -> int:
-        """How many ranks, or channels, this one stands for: a resource that all share sees each of them."""
+        """Number of ranks, or channels, that a rank or channel stands for: a resource that all share serves each."""
         folding = self._classes.folding
         if channel is None:
             return int(self._classes.counts[folding.ranks[rank]])

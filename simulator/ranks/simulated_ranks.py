@@ -1,4 +1,4 @@
-"""The ranks of a run as a population: who is simulated, and whom each of them stands for."""
+"""The ranks that are simulated: all ranks, or one rank for each class of ranks that behave alike."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,20 +25,20 @@ from quadrille.simulator.symmetry.patterns import EndKinds, patterns
 from quadrille.simulator.symmetry.signatures import LoopPosition
 from quadrille.topologies.routes.routing import Routes
 
-NOT_ASKED = "folding is switched off"
-TOO_MANY = "ranks talk to too many others to list all channels"
+FOLDING_OFF = "folding is switched off"
+TOO_MANY_CHANNELS = "ranks talk to too many others to list all channels"
 
 
 @dataclass(frozen=True, eq=False)
 class SimulatedRanks:
-    """Who is simulated.
+    """The ranks that are simulated, and the ranks that they stand for.
 
     Parameters
     ----------
-    classes : of ranks that behave alike; None where every rank is simulated
-    known : the paths that were found where none behave alike
-    why_not : what keeps ranks apart then, in words
-    turns : what all ranks do in each turn of each loop, see `Patterns`
+    classes : classes of ranks that behave alike; None if every rank is simulated
+    known : paths that were computed although no ranks behave alike
+    why_not : why every rank is simulated; empty if ranks are folded
+    iterations : signature of each iteration of each loop, see `Patterns`
     """
 
     schedule: Schedule
@@ -46,11 +46,11 @@ class SimulatedRanks:
     routes: Routes
     classes: SymmetryClasses | None = None
     why_not: str = ""
-    turns: Mapping[LoopPosition, Sequence[int]] = field(default_factory=dict)
+    iterations: Mapping[LoopPosition, Sequence[int]] = field(default_factory=dict)
     known: FlowPaths | None = None
 
-    def wiring(self, engine: FlowEngine) -> ResourceDemands:
-        """What the simulated ranks take of the resources of an engine."""
+    def demands(self, engine: FlowEngine) -> ResourceDemands:
+        """Resource demands of the simulated ranks on an engine."""
         resources: Resources
         if self.classes is None:
             resources = PerRankResources(self.placement, self.routes, engine, self.known)
@@ -76,7 +76,7 @@ class SimulatedRanks:
         return dict(zip(self.simulated, self.classes.counts.tolist(), strict=True))
 
     def count(self, rank: int) -> int:
-        """How many ranks a simulated one stands for."""
+        """Number of ranks that a simulated rank stands for."""
         return self._counts.get(rank, 1)
 
     def stands_for(self, rank: int) -> int:
@@ -86,20 +86,20 @@ class SimulatedRanks:
         return int(self.classes.quotient.rank_of[self.classes.folding.ranks[rank]])
 
     def group(self, rank: int, axis: Axis) -> Sequence[int]:
-        """Ranks of the group of a rank along an axis, by their coordinate."""
+        """Ranks of a rank's group along an axis, by their coordinate."""
         length, stride = self.grid.length(axis), self.grid.stride(axis)
         first = rank - self.grid.coordinate(rank, axis) * stride
         return range(first, first + length * stride, stride)
 
     def timeline(self, spans: Iterable[Span]) -> Timeline:
-        """The timeline of those who were simulated."""
+        """Timeline of the simulated ranks."""
         grid, name = self.grid, self.schedule.name
         if self.classes is None:
             return Timeline.of_spans(spans, "predicted", grid, name=name)
         ranks, first = self.classes.folding.ranks, self.classes.quotient.rank_of
         order = np.argsort(ranks, kind="stable")
-        of_class = np.split(order, np.cumsum(self.classes.counts)[:-1])
-        members = {rank: strides(found) for rank, found in zip(self.simulated, of_class, strict=True)}
+        members_of_class = np.split(order, np.cumsum(self.classes.counts)[:-1])
+        members = {rank: strides(ranks) for rank, ranks in zip(self.simulated, members_of_class, strict=True)}
 
         @lru_cache(None)
         def group_of(rank: int, axis: Axis) -> int:
@@ -110,11 +110,13 @@ class SimulatedRanks:
     def loads(
         self, engine: FlowEngine, loads: Sequence[tuple[float, float]], makespan: float, most: int
     ) -> tuple[LinkLoad, ...]:
-        """The resources that are used most, the most used first; of those of one class, one.
+        """The most used resources, the most used first; one resource for each class.
 
         Parameters
         ----------
         loads : units served and seconds of use of each resource
+        makespan : end of the simulation [s]
+        most : largest number of resources
         """
         used = {
             resource: units / (engine.resource_capacity(resource) * makespan)
@@ -122,70 +124,74 @@ class SimulatedRanks:
             if units and makespan
         }
         least = min(nlargest(most, used.values()), default=0.0)
-        found = [
+        link_loads = [
             LinkLoad(engine.resource_name(resource), *loads[resource], utilisation)
             for resource, utilisation in used.items()
             if utilisation >= least
         ]
-        return tuple(sorted(found, key=lambda load: (-load.utilisation, load.link))[:most])
+        return tuple(sorted(link_loads, key=lambda load: (-load.utilisation, load.link))[:most])
 
     def class_counts(self) -> tuple[int, int, int]:
-        """Classes of ranks, flows and links; where every rank is simulated, ranks, 0 and 0."""
+        """Numbers of classes of ranks, flows and links; if every rank is simulated, the number of ranks, 0 and 0."""
         if self.classes is None:
             return self.grid.size, 0, 0
-        small = self.classes.quotient
-        return len(small.rank_of), len(small.flow_of), len(small.link_of)
+        quotient = self.classes.quotient
+        return len(quotient.rank_of), len(quotient.flow_of), len(quotient.link_of)
 
 
 def choose_ranks(
-    schedule: Schedule, choices: Choices, placement: RankPlacement, *, fold: bool = True, turns: bool = True
+    schedule: Schedule, choices: Choices, placement: RankPlacement, *, fold: bool = True, iterations: bool = True
 ) -> SimulatedRanks:
-    """Who must be simulated.
+    """Choose the ranks to simulate.
 
     Parameters
     ----------
     fold : whether ranks that behave alike may be simulated as one
-    turns : whether it is to be known what ranks do in each turn of a loop
+    iterations : whether the signatures of loop iterations are needed
 
     Raises
     ------
-    InputError : two ranks that no way through the network joins
+    InputError : two ranks without a path through the network
     """
     routes = routes_of(placement.machine, placement.net)
-    alone = SimulatedRanks(schedule, placement, routes)
-    if not (fold or turns):
-        return replace(alone, why_not=NOT_ASKED)
-    found = patterns(schedule, choices, _kinds_of_members(schedule, choices, placement))
-    if found is None:
-        return replace(alone, why_not=TOO_MANY)
+    every_rank = SimulatedRanks(schedule, placement, routes)
+    if not (fold or iterations):
+        return replace(every_rank, why_not=FOLDING_OFF)
+    rank_patterns = patterns(schedule, choices, _end_kinds(schedule, choices, placement))
+    if rank_patterns is None:
+        return replace(every_rank, why_not=TOO_MANY_CHANNELS)
     if not fold or schedule.grid.size == 1:
-        known = flow_paths(found, placement, routes) if len(found.sender) else None
-        return replace(alone, why_not="" if fold else NOT_ASKED, turns=found.iterations, known=known)
-    classes = classes_of(found, placement, routes)
+        known = flow_paths(rank_patterns, placement, routes) if len(rank_patterns.sender) else None
+        return replace(
+            every_rank, why_not="" if fold else FOLDING_OFF, iterations=rank_patterns.iterations, known=known
+        )
+    classes = classes_of(rank_patterns, placement, routes)
     if classes.folding.folded:
-        return replace(alone, classes=classes, turns=found.iterations)
-    return replace(alone, why_not=classes.folding.why_not, turns=found.iterations, known=classes.all_paths)
+        return replace(every_rank, classes=classes, iterations=rank_patterns.iterations)
+    return replace(
+        every_rank, why_not=classes.folding.why_not, iterations=rank_patterns.iterations, known=classes.all_paths
+    )
 
 
-def _kinds_of_members(schedule: Schedule, choices: Choices, placement: RankPlacement) -> EndKinds:
-    """Which members of a collective end together: by the library as it was measured, else all that do the same."""
+def _end_kinds(schedule: Schedule, choices: Choices, placement: RankPlacement) -> EndKinds:
+    """Which members of a collective end together: as measured for the library's, else members that do the same."""
     library = LibraryTimes(placement.machine, schedule.grid, placement)
     return lambda op: library.kinds_of_members(op) if choices.by_library(op) else ()
 
 
 def strides(ranks: Ints) -> tuple[range, ...]:
-    """Ranks in rising order as ranges.
+    """Ranges of rising ranks.
 
     >>> strides(np.array([0, 4, 8, 9, 10, 20]))
     (range(0, 9, 4), range(9, 11), range(20, 21))
     """
-    found, numbers = [], ranks.tolist()
+    ranges, numbers = [], ranks.tolist()
     start = 0
     while start < len(numbers):
         step = numbers[start + 1] - numbers[start] if start + 1 < len(numbers) else 1
         stop = start + 1
         while stop < len(numbers) and numbers[stop] - numbers[stop - 1] == step:
             stop += 1
-        found.append(range(numbers[start], numbers[stop - 1] + 1, step if stop > start + 1 else 1))
+        ranges.append(range(numbers[start], numbers[stop - 1] + 1, step if stop > start + 1 else 1))
         start = stop
-    return tuple(found)
+    return tuple(ranges)

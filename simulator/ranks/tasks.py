@@ -1,4 +1,4 @@
-"""The ops of one rank on their way to its lanes, and what is known of each."""
+"""Tasks: the op instances of one rank, and the queues from which the rank's lanes take them."""
 
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
@@ -12,25 +12,33 @@ from quadrille.simulator.loops.skipped_iterations import Iteration
 from quadrille.simulator.ranks.time_breakdown import TimeBreakdown
 
 LOOKAHEAD = 64
-"""Ops that a lane may be behind another: what is kept does not grow with the schedule."""
+"""Largest number of tasks queued for a lane, so that memory does not grow with the schedule."""
 
 Process = Generator[simpy.Event, object, None]
 
 
 @dataclass(eq=False, slots=True)
 class LaneTask:
-    """One instance of an op on one rank."""
+    """One instance of an op on one rank.
+
+    Parameters
+    ----------
+    index : index among the instances of the op on the rank
+    iteration : iteration of the loop with skipped iterations, None outside such loops
+    needs : tasks that must end before
+    ready, start, end : when its needs have ended, when it starts, when it ends [s]
+    """
 
     op: Op
     place: Coordinates
     index: int
-    turn: Iteration | None
+    iteration: Iteration | None
     needs: list["LaneTask"] = field(default_factory=list)
     ready: float = 0.0
     start: float = 0.0
     end: float = 0.0
     ended: bool = False
-    spent: TimeBreakdown = field(default_factory=TimeBreakdown)
+    breakdown: TimeBreakdown = field(default_factory=TimeBreakdown)
     _awaited: simpy.Event | None = None
 
     def wait(self, env: simpy.Environment) -> simpy.Event:
@@ -40,7 +48,7 @@ class LaneTask:
         return self._awaited
 
     def finish(self, now: float) -> None:
-        """It has ended; whoever waits for it goes on."""
+        """Record the task's end; tasks that wait for it go on."""
         self.end, self.ended = now, True
         if self._awaited is not None:
             self._awaited.succeed()
@@ -49,8 +57,8 @@ class LaneTask:
 class ProgramFeed:
     """Hands the tasks of one rank to its lanes, each in program order.
 
-    The program is walked when a lane has nothing left; what it finds for other
-    lanes is put by for them.  A lane starves while another is too far behind.
+    The program is walked when a lane's queue is empty; tasks of other lanes are queued.  A lane waits while
+    another lane's queue is full.
 
     Parameters
     ----------
@@ -62,38 +70,39 @@ class ProgramFeed:
         self._env = env
         self._program = program
         self._queues: dict[str, deque[LaneTask]] = {name: deque() for name in lanes}
-        self._next: LaneTask | None = None  # found, but its lane is full
-        self._starving: dict[str, simpy.Event] = {}
+        self._next: LaneTask | None = None  # waits for a place in the queue of its lane
+        self._waiting: dict[str, simpy.Event] = {}
 
     def take(self, name: str) -> Generator[simpy.Event, object, LaneTask | None]:
         """The next task of a lane; None at the end of the program."""
         queue = self._queues[name]
         if not queue:
-            self._starving[name] = fed = self._env.event()
-            self._walk()
-            yield fed
+            self._waiting[name] = ready = self._env.event()
+            self._fill_queues()
+            yield ready
         if not queue:
             return None
         task = queue.popleft()
-        if self._starving and len(queue) == LOOKAHEAD - 1:
-            self._walk()
+        if self._waiting and len(queue) == LOOKAHEAD - 1:
+            self._fill_queues()
         return task
 
-    def _walk(self) -> None:
-        """Put tasks by until no lane starves, or the next one's lane is full; at the end none starves any longer."""
-        while self._starving:
+    def _fill_queues(self) -> None:
+        """Walk the program until no lane waits or the next task's lane is full; at its end, wake all lanes."""
+        while self._waiting:
             self._next = self._next or next(self._program, None)
             if self._next is None:
-                for name in list(self._starving):
-                    self._feed(name)
+                for name in list(self._waiting):
+                    self._wake(name)
                 return
             name = lane(self._next.op)
             if len(self._queues[name]) >= LOOKAHEAD:
                 return
             self._queues[name].append(self._next)
             self._next = None
-            self._feed(name)
+            self._wake(name)
 
-    def _feed(self, name: str) -> None:
-        if name in self._starving:
-            self._starving.pop(name).succeed()
+    def _wake(self, name: str) -> None:
+        """Wake a lane that waits for a task."""
+        if name in self._waiting:
+            self._waiting.pop(name).succeed()

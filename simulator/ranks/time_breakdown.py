@@ -1,19 +1,24 @@
-"""What the seconds of one rank's op went into."""
+"""Time breakdown of an op on a rank: the seconds by cause."""
 
 from dataclasses import dataclass, field
 
 from quadrille.algorithms.formats.record import PathPart
 from quadrille.simulator.engine.engine import MemberSeconds
 
+OpInstance = tuple[int, str, int]
+"""Rank, name of the op, and index among the instances of the op on the rank."""
+
 
 @dataclass(slots=True)
 class TimeBreakdown:
-    """Seconds of one rank's op, by what they went into.
+    """Seconds of one op on one rank, by cause.
 
-    `latency` and `compute` are those of its steps and of its local work, as far
-    as they are not transfer.  `path` tells of each step the story of the
-    transfer that ended last: waiting for its other end, latency, the time that
-    it takes alone (bandwidth), and what sharing added (contention).
+    Parameters
+    ----------
+    latency, compute : latencies and local work of all steps, as far as they do not overlap transfers [s]
+    extrapolated : whether anything was larger than what was measured
+    path : seconds by cause of the path through the op: of each step the transfer that ended last, with the wait
+        for its other end, its latency, the time that it takes alone (bandwidth), and what sharing adds (contention)
     """
 
     latency: float = 0.0
@@ -22,17 +27,19 @@ class TimeBreakdown:
     path: dict[PathPart, float] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, told: MemberSeconds) -> "TimeBreakdown":
-        """As a member of the engine tells."""
+    def of(cls, seconds: MemberSeconds) -> "TimeBreakdown":
+        """The breakdown of a program that a member of the engine has run."""
         path: tuple[tuple[PathPart, float], ...] = (
-            ("waiting", told.waiting),
-            ("latency", told.path_latency),
-            ("bandwidth", told.bandwidth),
-            ("compute", told.computing),
-            ("contention", told.contention),
+            ("waiting", seconds.waiting),
+            ("latency", seconds.path_latency),
+            ("bandwidth", seconds.bandwidth),
+            ("compute", seconds.computing),
+            ("contention", seconds.contention),
         )
-        return cls(told.latency, told.compute, told.extrapolated, {part: seconds for part, seconds in path if seconds})
+        nonzero = {part: part_seconds for part, part_seconds in path if part_seconds}
+        return cls(seconds.latency, seconds.compute, seconds.extrapolated, nonzero)
 
     def on_path(self, part: PathPart, seconds: float) -> None:
+        """Add seconds of a cause to the path."""
         if seconds:
             self.path[part] = self.path.get(part, 0.0) + seconds

@@ -133,10 +133,10 @@ class SymmetryClasses:
         return np.bincount(self.folding.ranks)
 
 
-def classes_of(found: Patterns, placement: RankPlacement, routes: Routes) -> SymmetryClasses:
+def classes_of(patterns: Patterns, placement: RankPlacement, routes: Routes) -> SymmetryClasses:
     """The classes of a simulation; they may be used only if `folding.folded`."""
     ranks, net = len(placement.of_rank), placement.net
-    sender, receiver, label = found.sender, found.receiver, found.label
+    sender, receiver, label = patterns.sender, patterns.receiver, patterns.label
     if placement.shared or not len(sender):
         ranks_of_all = np.arange(ranks)
         sender, receiver = np.concatenate([sender, ranks_of_all]), np.concatenate([receiver, ranks_of_all])
@@ -154,7 +154,7 @@ def classes_of(found: Patterns, placement: RankPlacement, routes: Routes) -> Sym
         paths.shares,
         {"label": label, "latency": paths.latency, "within": within.astype(np.int64)},
     )
-    columns = {**placement.columns(), "what it computes and sends": found.labels}
+    columns = {**placement.columns(), "what it computes and sends": patterns.labels}
     folding = fold(
         columns, flows, {"bandwidth": bandwidths, "burst": bursts}, link_name=ResourceNumbers(placement).name
     )
@@ -164,13 +164,13 @@ def classes_of(found: Patterns, placement: RankPlacement, routes: Routes) -> Sym
         )
     representatives = quotient(folding, flows)
     return SymmetryClasses(
-        folding, representatives, paths, flows, *_channels(found, folding, representatives, shared=placement.shared)
+        folding, representatives, paths, flows, *_channels(patterns, folding, representatives, shared=placement.shared)
     )
 
 
-def flow_paths(found: Patterns, placement: RankPlacement, routes: Routes) -> FlowPaths:
+def flow_paths(patterns: Patterns, placement: RankPlacement, routes: Routes) -> FlowPaths:
     """The paths of all flows of a simulation."""
-    return FlowPaths(found.sender, found.receiver, _paths(found.sender, found.receiver, placement, routes))
+    return FlowPaths(patterns.sender, patterns.receiver, _paths(patterns.sender, patterns.receiver, placement, routes))
 
 
 def _paths(sender: Ints, receiver: Ints, placement: RankPlacement, routes: Routes) -> Paths:
@@ -196,16 +196,16 @@ def _paths(sender: Ints, receiver: Ints, placement: RankPlacement, routes: Route
 
 
 def _channels(
-    found: Patterns, folding: Folding, representatives: QuotientGraph, *, shared: bool
+    patterns: Patterns, folding: Folding, representatives: QuotientGraph, *, shared: bool
 ) -> tuple[dict[tuple[str, int, int], int], dict[int, int]]:
     """The classes of the flows of representatives, and of their work at their own place."""
     represents = np.zeros(len(folding.ranks), dtype=bool)
     represents[representatives.rank_of] = True
-    listed = np.flatnonzero(represents[found.sender] | represents[found.receiver])
-    lanes = [found.lanes[lane] for lane in found.lane[listed].tolist()]
-    ends = zip(lanes, found.sender[listed].tolist(), found.receiver[listed].tolist(), strict=True)
+    listed = np.flatnonzero(represents[patterns.sender] | represents[patterns.receiver])
+    lanes = [patterns.lanes[lane] for lane in patterns.lane[listed].tolist()]
+    ends = zip(lanes, patterns.sender[listed].tolist(), patterns.receiver[listed].tolist(), strict=True)
     channels = dict(zip(ends, folding.flows[listed].tolist(), strict=True))
     if not shared:
         return channels, {}
-    count = len(found.sender)
+    count = len(patterns.sender)
     return channels, {int(rank): int(folding.flows[count + rank]) for rank in representatives.rank_of}

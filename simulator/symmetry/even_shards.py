@@ -54,8 +54,6 @@ from quadrille.algorithms.schedule.tensors import Tensor
 
 CONTENTION = 2
 """Factor on the bound without contention, because links are shared."""
-EVEN_SHARDS_ABOVE = 4096
-"""Number of ranks above which shards are even by default."""
 
 
 def with_even_shards(schedule: Schedule) -> Schedule:

@@ -55,7 +55,7 @@ def main() -> None:
 
 
 def _set_buckets(wiring: NamespacePlan, entry: LaboratoryRecord, bucket: int) -> None:
-    for port in (end for cable in wiring.cables for end in (cable.one, cable.other)):
+    for port in (end for cable in wiring.cables for end in (cable.near, cable.far)):
         with namespaces.socket_of(entry.namespaces[port.place]) as kernel:
             (index,) = kernel.link_lookup(ifname=port.interface)
             queues.limit(kernel, index, port.rate, bucket)

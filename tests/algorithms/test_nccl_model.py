@@ -5,10 +5,14 @@ from math import inf
 
 import pytest
 
-from quadrille.algorithms.collectives.nccl import Communicator, choose, communicator, plan, predicted_seconds
-from quadrille.algorithms.collectives.nccl.communicator import channels_between, channels_inside
-from quadrille.algorithms.collectives.nccl.costs import SERVED, bandwidth, latency
-from quadrille.algorithms.collectives.nccl.plan import used_channels
+from quadrille.algorithms.collectives.nccl.communicator import (
+    NcclGroup,
+    channels_between,
+    channels_inside,
+    communicator,
+)
+from quadrille.algorithms.collectives.nccl.costs import SERVED, bandwidth, latency, predicted_seconds
+from quadrille.algorithms.collectives.nccl.plan import choose, plan, used_channels
 from quadrille.algorithms.collectives.nccl.tables import (
     ALGORITHMS,
     CORRECTED_SIZES,
@@ -184,7 +188,7 @@ def test_what_nccl_has_not_is_refused_with_what_it_has():
 
 
 def test_ll128_is_left_out_where_stores_may_be_torn():
-    torn = Communicator(
+    torn = NcclGroup(
         ranks=8,
         nodes=1,
         channels=12,
@@ -218,7 +222,7 @@ def test_a_group_that_cannot_be_is_refused(change, message):
         "generation": "ampere",
     }
     with pytest.raises(InputError, match=message):
-        Communicator(**{**group, **change})
+        NcclGroup(**{**group, **change})
 
 
 def test_small_buffers_keep_few_channels_busy():

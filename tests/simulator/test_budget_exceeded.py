@@ -9,6 +9,7 @@ from quadrille.algorithms.schedule.grid import parse_grid
 from quadrille.algorithms.training.gpt import Gpt, gpt_schedule
 from quadrille.algorithms.training.scheme_4d import Scheme4D
 from quadrille.simulator import simulate
+from quadrille.simulator.loops import restore
 from quadrille.simulator.ranks.lanes import OP_WALL_SECONDS, TOO_LONG, LaneSimulation
 from quadrille.simulator.simulate import Shortcuts, Simulator
 from quadrille.topologies.find_machine import find_machine
@@ -33,7 +34,7 @@ def simulation(schedule, granularity):
 
 def test_what_takes_too_long_is_given_up_for_a_bound_around_the_exact_answer(schedule, monkeypatch):
     exact = simulation(schedule, "exact").run()
-    monkeypatch.setattr(simulate, "GIVEN_UP_SECONDS", 50 * OP_WALL_SECONDS)
+    monkeypatch.setattr(simulate, "MAX_WALL_SECONDS", 50 * OP_WALL_SECONDS)
     one = simulation(schedule, "auto")
     assert one.granularity == "exact"
     found = one.run()
@@ -52,15 +53,15 @@ def test_tries_that_came_before_count(monkeypatch):
             super().__init__(*arguments, most_wall_seconds=most_wall_seconds, **shortcuts)
 
     monkeypatch.setattr(simulate, "LaneSimulation", Noted)
-    monkeypatch.setattr(simulate, "period_window", lambda *_: None)
+    monkeypatch.setattr(restore, "period_window", lambda *_: None)
     simulation(summa, "auto").run()
     most, then = left
-    assert most == simulate.GIVEN_UP_SECONDS and then <= most - 10 * OP_WALL_SECONDS
+    assert most == simulate.MAX_WALL_SECONDS and then <= most - 10 * OP_WALL_SECONDS
 
 
 def test_what_was_asked_to_be_exact_is_never_given_up(schedule, monkeypatch):
     usual = simulation(schedule, "auto").run()
-    monkeypatch.setattr(simulate, "GIVEN_UP_SECONDS", 0.0)
+    monkeypatch.setattr(simulate, "MAX_WALL_SECONDS", 0.0)
     asked = simulation(schedule, "exact").run()
     assert asked.bound is None
     assert asked.timeline.makespan == usual.timeline.makespan

@@ -424,8 +424,7 @@ def crossed_sends():
     return program_of(Grid(x=2), tensors, roles=roles, m=3)
 
 
-def test_both_interpreters_name_the_ranks_and_ops_of_a_deadlock_at_once():
-    begin = time.monotonic()
+def test_both_interpreters_name_the_ranks_and_ops_of_a_deadlock():
     with pytest.raises(Deadlock) as predicted:
         simulate(crossed_sends(), star(2))
     assert str(predicted.value) == (
@@ -434,7 +433,6 @@ def test_both_interpreters_name_the_ranks_and_ops_of_a_deadlock_at_once():
     )
     with pytest.raises(Deadlock, match="rank 0 in 'hand over', rank 1 in 'hand back'"):
         execute(crossed_sends(), {}, InProcess(2))
-    assert time.monotonic() - begin < 5
 
 
 def test_a_send_without_a_receive_is_a_deadlock_of_that_rank_alone():

@@ -3,18 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from quadrille.topologies.families.dragonfly import add_dragonfly, dragonfly
-from quadrille.topologies.families.dragonfly_plus import add_dragonfly_plus, dragonfly_plus
-from quadrille.topologies.families.dumbbell import add_dumbbell, dumbbell
-from quadrille.topologies.families.fat_tree import add_fat_tree, fat_tree
-from quadrille.topologies.families.full import add_full, full
-from quadrille.topologies.families.host import host
-from quadrille.topologies.families.leaf_spine import add_leaf_spine, leaf_spine
-from quadrille.topologies.families.rail_optimised import add_rail_optimised, rail_optimised
-from quadrille.topologies.families.ring import add_ring, ring
-from quadrille.topologies.families.star import add_star, star
-from quadrille.topologies.families.torus import add_mesh, add_torus, mesh, torus
-from quadrille.topologies.families.tree import add_tree, tree
+from quadrille.topologies.lazy_table import LazyTable
 from quadrille.topologies.network import Network
 from quadrille.topologies.structured_paths import PathSet
 
@@ -33,18 +22,98 @@ class Family:
     join: Callable[..., PathSet] | None = None
 
 
-EVERY = {
-    "host": Family(host),
-    "star": Family(star, add_star),
-    "leaf-spine": Family(leaf_spine, add_leaf_spine),
-    "dumbbell": Family(dumbbell, add_dumbbell),
-    "fat-tree": Family(fat_tree, add_fat_tree),
-    "tree": Family(tree, add_tree),
-    "dragonfly": Family(dragonfly, add_dragonfly),
-    "dragonfly+": Family(dragonfly_plus, add_dragonfly_plus),
-    "torus": Family(torus, add_torus),
-    "mesh": Family(mesh, add_mesh),
-    "rail-optimised": Family(rail_optimised, add_rail_optimised),
-    "ring": Family(ring, add_ring),
-    "full": Family(full, add_full),
-}
+def _host() -> Family:
+    from quadrille.topologies.families.host import host
+
+    return Family(host)
+
+
+def _star() -> Family:
+    from quadrille.topologies.families.star import add_star, star
+
+    return Family(star, add_star)
+
+
+def _leaf_spine() -> Family:
+    from quadrille.topologies.families.leaf_spine import add_leaf_spine, leaf_spine
+
+    return Family(leaf_spine, add_leaf_spine)
+
+
+def _dumbbell() -> Family:
+    from quadrille.topologies.families.dumbbell import add_dumbbell, dumbbell
+
+    return Family(dumbbell, add_dumbbell)
+
+
+def _fat_tree() -> Family:
+    from quadrille.topologies.families.fat_tree import add_fat_tree, fat_tree
+
+    return Family(fat_tree, add_fat_tree)
+
+
+def _tree() -> Family:
+    from quadrille.topologies.families.tree import add_tree, tree
+
+    return Family(tree, add_tree)
+
+
+def _dragonfly() -> Family:
+    from quadrille.topologies.families.dragonfly import add_dragonfly, dragonfly
+
+    return Family(dragonfly, add_dragonfly)
+
+
+def _dragonfly_plus() -> Family:
+    from quadrille.topologies.families.dragonfly_plus import add_dragonfly_plus, dragonfly_plus
+
+    return Family(dragonfly_plus, add_dragonfly_plus)
+
+
+def _torus() -> Family:
+    from quadrille.topologies.families.torus import add_torus, torus
+
+    return Family(torus, add_torus)
+
+
+def _mesh() -> Family:
+    from quadrille.topologies.families.torus import add_mesh, mesh
+
+    return Family(mesh, add_mesh)
+
+
+def _rail_optimised() -> Family:
+    from quadrille.topologies.families.rail_optimised import add_rail_optimised, rail_optimised
+
+    return Family(rail_optimised, add_rail_optimised)
+
+
+def _ring() -> Family:
+    from quadrille.topologies.families.ring import add_ring, ring
+
+    return Family(ring, add_ring)
+
+
+def _full() -> Family:
+    from quadrille.topologies.families.full import add_full, full
+
+    return Family(full, add_full)
+
+
+EVERY = LazyTable(
+    {
+        "host": _host,
+        "star": _star,
+        "leaf-spine": _leaf_spine,
+        "dumbbell": _dumbbell,
+        "fat-tree": _fat_tree,
+        "tree": _tree,
+        "dragonfly": _dragonfly,
+        "dragonfly+": _dragonfly_plus,
+        "torus": _torus,
+        "mesh": _mesh,
+        "rail-optimised": _rail_optimised,
+        "ring": _ring,
+        "full": _full,
+    }
+)

@@ -11,7 +11,7 @@ is one direction of a cable, and where the graph is not `directed` a cable, both
 directions.  Edges of the same ends have a `key` each, or none if not `multigraph`.
 An edge that is `failed` carries nothing, whatever its bandwidth; one that is
 `unshared` holds no flow back.  The compute endpoints
-are the graph's attribute `places` = [kind, count], by default all GPUs, or all
+are the graph's attribute `endpoints` = [kind, count], by default all GPUs, or all
 hosts where there are no GPUs; `per_node` of them, in order, share a node.
 Where `family` and `arguments` build these very nodes and links, whatever their
 rates, the family's paths hold; else paths are searched.  A network whose paths its

@@ -143,9 +143,11 @@ def places_of(path: str, graph: Mapping[str, Any], nodes: Mapping[str, int]) -> 
     kind = "gpu" if "gpu" in kinds else "host"
     given = graph.get("places", [kind, kinds.count(kind)])
     if not (isinstance(given, list) and len(given) == 2 and is_count(given[1])):
-        raise InputError(f"{path}: places={given!r:.60} must be [kind, count], with at least one compute place")
+        raise InputError(f"{path}: endpoints={given!r:.60} must be [kind, count], with at least one compute place")
     if given[0] not in ("gpu", "host"):
-        raise InputError(f"{path}: places={given!r} must be GPUs or hosts: ['gpu', {given[1]}] or ['host', {given[1]}]")
+        raise InputError(
+            f"{path}: endpoints={given!r} must be GPUs or hosts: ['gpu', {given[1]}] or ['host', {given[1]}]"
+        )
     for index in range(min(given[1], len(nodes) + 1)):
         if f"{given[0]}:{index}" not in nodes:
             raise InputError(f"{path}: place {given[0]}:{index} of {given[1]} is not among the nodes")

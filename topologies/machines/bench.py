@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 from quadrille.topologies.fabrics import Fabric
-from quadrille.topologies.families.leaf_spine import add_leaf_spine
 from quadrille.topologies.machines.named_machine import NamedMachine, NodesToConnect, Wiring
 from quadrille.topologies.nodes.gpu_node import nvswitch_node
 from quadrille.topologies.nodes.gpus import H100_SXM
@@ -31,6 +30,8 @@ def leaves(uplink_bandwidth: float) -> Wiring:
     """Leaves of four nodes, each with one cable of this bandwidth to the one spine."""
 
     def wiring(site: NodesToConnect) -> Fabric:
+        from quadrille.topologies.families.leaf_spine import add_leaf_spine
+
         kind = site.kind
         return lambda builder, endpoints: add_leaf_spine(
             builder,

@@ -1,8 +1,6 @@
 """How the nodes of named machines are wired: families of networks, with their sizes from the number of nodes."""
 
 from quadrille.topologies.fabrics import Fabric
-from quadrille.topologies.families.star import add_star
-from quadrille.topologies.families.tree import add_tree
 from quadrille.topologies.machines.named_machine import NodesToConnect, Wiring
 from quadrille.topologies.quantity import Quantity
 
@@ -20,6 +18,8 @@ SPRAYED = (
 
 def one_switch(site: NodesToConnect) -> Fabric:
     """All NICs on one switch that blocks nothing."""
+    from quadrille.topologies.families.star import add_star
+
     kind = site.kind
     return lambda builder, endpoints: add_star(
         builder, endpoints, bandwidth=kind.nic_bandwidth, latency=kind.nic_latency
@@ -38,6 +38,8 @@ def sprayed_tree(nodes: tuple[int, ...], latency: float, oversubscription: tuple
     """
 
     def wiring(site: NodesToConnect) -> Fabric:
+        from quadrille.topologies.families.tree import add_tree
+
         kind = site.kind
         under = [count * kind.network_ports for count in nodes]
         if site.unit > 1:

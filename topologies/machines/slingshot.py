@@ -29,8 +29,6 @@ detours.
 from dataclasses import dataclass
 
 from quadrille.topologies.fabrics import Fabric
-from quadrille.topologies.families.dragonfly import add_dragonfly
-from quadrille.topologies.families.tree import add_tree
 from quadrille.topologies.machines.named_machine import OVERHEAD, NamedMachine, NodesToConnect
 from quadrille.topologies.nodes.amd import FRONTIER, OLCF
 from quadrille.topologies.nodes.meshed import CSCS, GH200_QUAD, NERSC, PERLMUTTER
@@ -82,6 +80,8 @@ class Dragonfly:
 
     def cables(self, site: NodesToConnect) -> Fabric:
         """Every two groups joined by a cable of the bandwidth of all between them."""
+        from quadrille.topologies.families.dragonfly import add_dragonfly
+
         kind, (_, built) = site.kind, self._sizes(site)
         return lambda builder, endpoints: add_dragonfly(
             builder,
@@ -98,6 +98,8 @@ class Dragonfly:
 
     def balanced(self, site: NodesToConnect) -> Fabric:
         """Every group joined to a core by what adaptive routing reaches with its cables."""
+        from quadrille.topologies.families.tree import add_tree
+
         filled, built = self._sizes(site)
         if built == 1:
             return self.cables(site)

@@ -20,21 +20,21 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, assert_never, get_args
+from typing import TYPE_CHECKING, Literal, assert_never, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from quadrille.algorithms.errors import InputError
 from quadrille.topologies.network import Floats, Ints, Network
-from quadrille.topologies.routes.adaptive import AdaptiveChoices
-from quadrille.topologies.routes.balanced import balanced
-from quadrille.topologies.routes.grouped import GroupedPaths
-from quadrille.topologies.routes.hashing import hashed
 from quadrille.topologies.routes.paths import Paths, joined, put_rows
-from quadrille.topologies.routes.search import SearchedPaths
-from quadrille.topologies.routes.spraying import MAX_LISTED_PATHS, Spraying
 from quadrille.topologies.structured_paths import PathSet, detours
+
+if TYPE_CHECKING:
+    from quadrille.topologies.routes.adaptive import AdaptiveChoices
+    from quadrille.topologies.routes.grouped import GroupedPaths
+    from quadrille.topologies.routes.search import SearchedPaths
+    from quadrille.topologies.routes.spraying import Spraying
 
 Rule = Literal["shortest", "minimal", "spray", "ecmp", "valiant", "adaptive", "balanced"]
 SEEDED = ("ecmp", "valiant", "adaptive")
@@ -93,7 +93,9 @@ class Routes:
         self.routing = routing
 
     @cached_property
-    def _search(self) -> SearchedPaths:
+    def _search(self) -> "SearchedPaths":
+        from quadrille.topologies.routes.search import SearchedPaths
+
         return SearchedPaths(self.net)
 
     def between(self, sources: "Ints | list[int]", targets: "Ints | list[int]") -> Paths:
@@ -136,6 +138,8 @@ class Routes:
     def _chosen(self, paths: PathSet, sources: Ints, targets: Ints) -> Ints:
         if self.routing.rule == "ecmp":
             counts = paths.counts(sources, targets)
+            from quadrille.topologies.routes.hashing import hashed
+
             return (hashed(sources, targets, self.routing.seed) % counts.astype(np.uint64)).astype(np.int64)
         return paths.default(sources, targets)
 
@@ -149,6 +153,8 @@ class Routes:
         if paths is not self._search:
             self._search.check_reachable(sources[broken], targets[broken])
         tried, more = 1, 1
+        from quadrille.topologies.routes.spraying import MAX_LISTED_PATHS
+
         while tried < MAX_LISTED_PATHS and len(again := broken[counts[broken] > tried]):
             # The next few of each pair at once, of which the first that is whole is taken.
             following = (chosen[again, None] + np.arange(tried, tried + more)) % counts[again, None]
@@ -214,21 +220,27 @@ class Routes:
 
     def _drawn(self, sources: Ints, targets: Ints, draw: int) -> Ints:
         """Negative numbers that stand for random detours."""
+        from quadrille.topologies.routes.hashing import hashed
+
         drawn = hashed(sources, targets, self.routing.seed + (draw << 32)) >> np.uint64(1)
         return ~drawn.astype(np.int64)
 
     @cached_property
-    def _choices(self) -> AdaptiveChoices:
+    def _choices(self) -> "AdaptiveChoices":
         """What adaptive routing has decided so far."""
+        from quadrille.topologies.routes.adaptive import AdaptiveChoices
+
         return AdaptiveChoices(self.net.endpoint_count, self._grouped().global_links, self.net.bandwidths)
 
-    def _grouped(self) -> GroupedPaths:
+    def _grouped(self) -> "GroupedPaths":
         """The detours of a topology with groups.
 
         Raises
         ------
         InputError : one without
         """
+        from quadrille.topologies.routes.grouped import GroupedPaths
+
         known = None if self.net.paths is None else detours(self.net.paths)
         if not isinstance(known, GroupedPaths) or not known.has_groups:
             raise InputError(
@@ -247,11 +259,15 @@ class Routes:
     def _balanced(self, sources: Ints, targets: Ints) -> Paths:
         known, paths = self._grouped(), self.net.paths
         assert paths is not None
+        from quadrille.topologies.routes.balanced import balanced
+
         found = balanced(self.net, paths, known, sources, targets, self._shortest)
         return Paths(*found.ordered(), found.latency)
 
     @cached_property
-    def _spraying(self) -> Spraying:
+    def _spraying(self) -> "Spraying":
+        from quadrille.topologies.routes.spraying import Spraying
+
         return Spraying(self.net, lambda: self._search)
 
     def _sprayed(self, sources: Ints, targets: Ints) -> Paths:

@@ -1,14 +1,15 @@
-"""What NCCL knows of a group: its nodes, and the channels that a search through their links has found.
+"""NCCL's view of a group: its nodes, and the channels found by NCCL's search through their links.
 
-A channel enters a node by one card and leaves it by the same, over every GPU;
-all channels have one speed, which is tried from a list, from the fastest on:
+A channel enters and leaves a node through one network card and visits every GPU.  All channels have one speed, taken
+from a list
+that is tried from the fastest:
 
     4 cards of 25 GB/s    24 GB/s: 4 channels      inside 4 x 24, between 4 x 24
-    for trees             inside as fast as the links have it, up to twice that
+    for trees             inside as fast as the links allow, up to twice that
 
-Source: NVIDIA, NCCL 2.28, src/graph/search.cc (ncclTopoCompute,
-ncclTopoDupChannels) and src/graph/connect.cc (channels are doubled after the
-search).
+Source: NVIDIA, NCCL 2.28, src/graph/search.cc (ncclTopoCompute, ncclTopoDupChannels) and src/graph/connect.cc (channels
+are doubled
+after the search).
 """
 
 from collections.abc import Sequence
@@ -34,24 +35,27 @@ from quadrille.algorithms.collectives.nccl.tables import (
 from quadrille.algorithms.errors import InputError
 
 ALONE = 5e12
-"""What NCCL counts for a GPU's way to itself, where it has no neighbour in its node (LOC_BW) [B/s]."""
+"""Bandwidth that NCCL assumes for a GPU without a neighbour in its node (LOC_BW) [B/s]."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Communicator:
-    """What NCCL knows of a group when it chooses.
+class NcclGroup:
+    """What NCCL knows of a group when it chooses an algorithm.
 
     Parameters
     ----------
-    ranks, nodes : of the group; nodes have as many ranks each, or nearly
-    channels : rings, or trees, that the search through a node has found; NCCL doubles them
-    intra_bandwidth : of one channel inside a node; where there are several nodes, of a tree's [B/s]
-    inter_bandwidth : of one channel between nodes, and of a ring's inside each of several [B/s]
-    network_latency : of the network card, beside what the tables have [s]
-    nvls_channels : channels that use the switch's sums, one for each GPU of a node that is the only one; 0 where there
-        is no NVLink switch that sums
-    nvls_bandwidth : of one of them, inside a node [B/s]
-    ll128 : whether stores of 128 B arrive whole, which takes NVLink and cards close to the GPUs
+    ranks, nodes : numbers of ranks and nodes; all nodes have nearly the same number of ranks
+    channels : rings or trees found by the search through a node; NCCL doubles them
+    intra_bandwidth : bandwidth of one channel inside a node; of a tree channel if there are several nodes [B/s]
+    inter_bandwidth : bandwidth of one channel between nodes, and of a ring channel inside each of several nodes [B/s]
+    generation : GPU generation
+    intra_kind : hardware between the GPUs of a node
+    cpu : CPU vendor of the hosts
+    network_latency : latency of the network card, beyond the tables [s]
+    nvls_channels : channels that use in-switch sums, one for each GPU of a single node; 0 without an NVLink switch that
+        sums
+    nvls_bandwidth : bandwidth of one of them inside a node [B/s]
+    ll128 : whether 128-byte stores arrive whole, which takes NVLink and nearby cards
     """
 
     ranks: int
@@ -88,49 +92,49 @@ class Communicator:
 
     @property
     def ring_bandwidth(self) -> float:
-        """Of all rings together: they have one speed all the way around [B/s]."""
+        """Bandwidth of all rings together; a ring has one speed all the way around [B/s]."""
         return self.channels * (self.intra_bandwidth if self.nodes == 1 else self.inter_bandwidth)
 
     @property
     def tree_bandwidth(self) -> float:
-        """Of all trees together: a node of two has one neighbour, so what it does inside counts [B/s]."""
+        """Bandwidth of all trees together; with two nodes the speed inside counts [B/s]."""
         return self.channels * (self.intra_bandwidth if self.nodes <= 2 else self.inter_bandwidth)
 
     def by_nodes(self, row: Triple) -> float:
-        """A row of a table for one node, two and more [B/s]."""
+        """Entry of a table row for one node, two nodes or more [B/s]."""
         return row[min(self.nodes, 3) - 1] * GB
 
 
 def channels_inside(generation: Generation, bandwidth: float) -> tuple[int, float]:
-    """Channels in a node whose GPUs have `bandwidth` in all, and the speed of each [B/s].
+    """Number of channels in a node whose GPUs have `bandwidth` in all, and the speed of each [B/s].
 
     >>> channels_inside("ampere", 12 * 20e9), channels_inside("hopper", 18 * 20.6e9)
     ((12, 20000000000.0), (12, 30000000000.0))
     """
     speeds = [speed * GB for speed in CHANNEL_SPEEDS[generation]]
-    found = _most([(int(bandwidth / speed), speed) for speed in speeds])
-    return _split(generation, *found) if found else (1, bandwidth)
+    channels = _most([(int(bandwidth / speed), speed) for speed in speeds])
+    return _split(generation, *channels) if channels else (1, bandwidth)
 
 
 def channels_between(generation: Generation, cards: int, rate: float, inside: float) -> tuple[int, float]:
-    """Channels through nodes with so many cards of this rate, and the speed of each [B/s].
+    """Number of channels through nodes with `cards` cards of `rate`, and the speed of each [B/s].
 
     >>> channels_between("ampere", 4, 25e9, 240e9), channels_between("hopper", 1, 50e9, 370e9)
     ((4, 24000000000.0), (2, 24000000000.0))
 
     Parameters
     ----------
-    inside : of each GPU's links [B/s]
+    inside : bandwidth of each GPU's links [B/s]
     """
     speeds = [speed * GB for speed in CHANNEL_SPEEDS_ACROSS[generation]]
-    found = _most([(int(min(cards * int(rate / speed), inside / speed)), speed) for speed in speeds])
-    return _split(generation, *found) if found else (1, min(rate, inside))
+    channels = _most([(int(min(cards * int(rate / speed), inside / speed)), speed) for speed in speeds])
+    return _split(generation, *channels) if channels else (1, min(rate, inside))
 
 
-def _most(found: Sequence[tuple[int, float]]) -> tuple[int, float] | None:
-    """Of channels and speeds from the fastest on, those that carry the most: slower ones only if they carry more."""
+def _most(candidates: Sequence[tuple[int, float]]) -> tuple[int, float] | None:
+    """Returns the channels with the largest total speed, from the fastest; slower channels only if they carry more."""
     best: tuple[int, float] | None = None
-    for channels, speed in found:
+    for channels, speed in candidates:
         if best is not None and speed <= SLOWEST_TRIED * best[1]:
             break
         count = min(channels, MOST_CHANNELS // 2)
@@ -140,7 +144,7 @@ def _most(found: Sequence[tuple[int, float]]) -> tuple[int, float] | None:
 
 
 def _split(generation: Generation, channels: int, speed: float) -> tuple[int, float]:
-    """Fast channels as two of half the speed each: one block of threads does not fill them."""
+    """Splits fast channels into two of half the speed each, since one thread block does not saturate them."""
     many = generation in ("hopper", "blackwell") and channels > DOUBLED_WHERE_FEW
     if speed < DOUBLED_FROM * GB * (2 if many else 1) or 2 * channels > MOST_CHANNELS // 2:
         return channels, speed
@@ -148,7 +152,7 @@ def _split(generation: Generation, channels: int, speed: float) -> tuple[int, fl
 
 
 def _tree_inside(generation: Generation, channels: int, between: float, inside: float) -> float:
-    """The speed inside of as many tree channels, raised step by step while the links have it [B/s]."""
+    """Speed inside a node of tree channels, raised stepwise while the links allow it [B/s]."""
     speed = between
     for wanted in reversed(CHANNEL_SPEEDS_ACROSS[generation]):
         if wanted * GB > speed:
@@ -159,7 +163,7 @@ def _tree_inside(generation: Generation, channels: int, between: float, inside: 
 
 
 def _head(generation: Generation, heads: int, inside: float) -> float:
-    """The speed of each channel that uses the switch's sums, where every GPU heads one; 0 for too many [B/s].
+    """Speed of each channel with in-switch sums if every GPU heads one; 0 for too many [B/s].
 
     >>> _head("hopper", 8, 370.8e9), _head("hopper", 2, 370.8e9)
     (40000000000.0, 60000000000.0)
@@ -177,15 +181,15 @@ def communicator(
     card_bandwidth: float = 0.0,
     cpu: Cpu = "intel",
     nvls: bool = False,
-) -> Communicator:
-    """A group on nodes of one kind.
+) -> NcclGroup:
+    """Returns a group on identical nodes.
 
     Parameters
     ----------
-    nvlinks : from each GPU to the others of its node; 0 where it is alone there
+    nvlinks : NVLinks from each GPU to the others of its node; 0 for a single GPU
     cards : network cards of a node
-    card_bandwidth : of one card [B/s]
-    nvls : the switch sums
+    card_bandwidth : bandwidth of one card [B/s]
+    nvls : whether the NVLink switch sums
     """
     bandwidth = nvlinks * NVLINK[generation] * GB if nvlinks else ALONE
     if nodes > 1:
@@ -194,7 +198,7 @@ def communicator(
     else:
         channels, intra = channels_inside(generation, bandwidth)
         inter, head = intra, _head(generation, ranks, bandwidth)
-    return Communicator(
+    return NcclGroup(
         ranks=ranks,
         nodes=nodes,
         channels=channels,

@@ -1,24 +1,23 @@
-"""NCCL's model of itself: how long it thinks that a collective takes.
+"""NCCL's own performance model of a collective.
 
 Every algorithm and protocol has a latency and a bandwidth,
 
     t = latency + bytes / bandwidth
 
-made from the constants of `tables.py`, the number of steps, and the channels
-(parallel rings or trees, each run by one block of threads).  `bytes` is the
-whole buffer, as everywhere in this house.
+computed from the constants of `tables.py`, the number of steps, and the channels (parallel rings or trees, each run by
+one thread
+block).  `bytes` is the whole buffer.
 
-Left out: sums in the network (CollNet), the smaller number of threads on links
-slower than PCIe 3, and the 15 % that a tree loses where both its ways into a
-node share a card.
+Not modelled: in-network sums (CollNet), the lower thread count on links slower than PCIe 3, and the 15 % that a tree
+loses if both
+its links into a node share a card.
 
-Source: NVIDIA, NCCL 2.28, src/graph/tuning.cc, ncclTopoTuneModel and
-ncclTopoGetAlgoTime.
+Source: NVIDIA, NCCL 2.28, src/graph/tuning.cc, ncclTopoTuneModel and ncclTopoGetAlgoTime.
 """
 
 from math import inf
 
-from quadrille.algorithms.collectives.nccl.communicator import Communicator
+from quadrille.algorithms.collectives.nccl.communicator import NcclGroup
 from quadrille.algorithms.collectives.nccl.tables import (
     ALGORITHMS,
     BASE_LATENCY,
@@ -58,15 +57,15 @@ SERVED: dict[CollectiveKind, tuple[Algorithm, ...]] = {
     "all_to_all": (),
     "barrier": (),
 }
-"""The algorithms that NCCL has for each kind, in the order in which ties are broken."""
+"""NCCL's algorithms for each kind of collective, in tie-breaking order."""
 NVLS_ARITY = 32
 """Ranks of a node beyond which all-gather and reduce-scatter do not use the switch (NCCL_MAX_NVLS_ARITY)."""
 
 
 def predicted_seconds(
-    kind: CollectiveKind, size_bytes: float, group: Communicator, algorithm: Algorithm, protocol: Protocol
+    kind: CollectiveKind, size_bytes: float, group: NcclGroup, algorithm: Algorithm, protocol: Protocol
 ) -> float:
-    """The time that NCCL predicts for itself; inf where it has no such algorithm here."""
+    """Time that NCCL predicts; inf if NCCL has no such algorithm for this group."""
     if group.ranks == 1:
         return 0.0
     speed = bandwidth(kind, group, algorithm, protocol)
@@ -78,7 +77,7 @@ def predicted_seconds(
 
 
 def ring_steps(kind: CollectiveKind, ranks: int) -> int:
-    """Steps of a ring; a broadcast goes once around."""
+    """Steps of a ring; a broadcast goes around once."""
     match kind:
         case "all_reduce":
             return 2 * (ranks - 1)
@@ -88,8 +87,8 @@ def ring_steps(kind: CollectiveKind, ranks: int) -> int:
             return ranks
 
 
-def bandwidth(kind: CollectiveKind, group: Communicator, algorithm: Algorithm, protocol: Protocol) -> float:
-    """Bytes of the buffer per second, latencies apart; 0 where NCCL has no such thing here."""
+def bandwidth(kind: CollectiveKind, group: NcclGroup, algorithm: Algorithm, protocol: Protocol) -> float:
+    """Buffer bytes per second, without latencies; 0 if NCCL has no such algorithm for this group."""
     if algorithm not in SERVED[kind] or protocol not in ALGORITHMS[algorithm]:
         return 0.0
     if protocol == "LL128" and not group.ll128:
@@ -105,13 +104,13 @@ def bandwidth(kind: CollectiveKind, group: Communicator, algorithm: Algorithm, p
             return PAT_EFFICIENCY * group.ring_bandwidth if group.nodes == group.ranks else 0.0
 
 
-def low_latency_most(group: Communicator) -> float:
+def low_latency_most(group: NcclGroup) -> float:
     row = group.generation if group.nodes == 1 else "ampere" if group.cpu == "amd" else "volta"
     return group.by_nodes(LL_MOST[row])
 
 
-def _ring_bandwidth(group: Communicator, protocol: Protocol) -> float:
-    """What the links carry [B/s of data]."""
+def _ring_bandwidth(group: NcclGroup, protocol: Protocol) -> float:
+    """Data bandwidth of the links [B/s]."""
     carried = group.ring_bandwidth * RING_EFFICIENCY[protocol]
     match protocol:
         case "LL":
@@ -122,7 +121,7 @@ def _ring_bandwidth(group: Communicator, protocol: Protocol) -> float:
             return carried
 
 
-def _tree_bandwidth(group: Communicator, protocol: Protocol) -> float:
+def _tree_bandwidth(group: NcclGroup, protocol: Protocol) -> float:
     whole = min(group.tree_bandwidth * TREE_EFFICIENCY, group.channels * group.by_nodes(TREE_MOST[group.generation]))
     match protocol:
         case "LL":
@@ -134,8 +133,8 @@ def _tree_bandwidth(group: Communicator, protocol: Protocol) -> float:
             return whole
 
 
-def _nvls_bandwidth(kind: CollectiveKind, group: Communicator, algorithm: Algorithm) -> float:
-    """Sums in the switch of a node, and trees between nodes where there are several."""
+def _nvls_bandwidth(kind: CollectiveKind, group: NcclGroup, algorithm: Algorithm) -> float:
+    """Bandwidth of in-switch sums in a node, and of trees between several nodes."""
     channels, per_node = group.nvls_channels, group.ranks_per_node
     alone = group.nodes == 1
     if channels < 2 or alone != (algorithm == "nvls") or (kind != "all_reduce" and not alone):
@@ -153,9 +152,9 @@ def _nvls_bandwidth(kind: CollectiveKind, group: Communicator, algorithm: Algori
 
 
 def latency(
-    kind: CollectiveKind, group: Communicator, algorithm: Algorithm, protocol: Protocol, size_bytes: float
+    kind: CollectiveKind, group: NcclGroup, algorithm: Algorithm, protocol: Protocol, size_bytes: float
 ) -> float:
-    """What NCCL counts beside the bandwidth [s]."""
+    """NCCL's latency term [s]."""
     base, inside, between = step_latencies(group, algorithm, protocol)
     match algorithm:
         case "ring":
@@ -174,8 +173,8 @@ def latency(
             return base + halvings(group.nodes) * between * PAT_LOG_SHARE + group.ranks * PAT_PER_RANK * US
 
 
-def step_latencies(group: Communicator, algorithm: Algorithm, protocol: Protocol) -> tuple[float, float, float]:
-    """Before the first step, of a step inside a node, and of one between nodes [s]."""
+def step_latencies(group: NcclGroup, algorithm: Algorithm, protocol: Protocol) -> tuple[float, float, float]:
+    """Latencies before the first step, of a step inside a node, and of a step between nodes [s]."""
     p = PROTOCOLS.index(protocol)
     inside = STEP_LATENCY[group.intra_kind][algorithm][p]
     exposed: Algorithm = "tree" if group.ranks_per_node == 1 else algorithm  # one GPU to a node hides nothing
@@ -186,9 +185,7 @@ def step_latencies(group: Communicator, algorithm: Algorithm, protocol: Protocol
     return BASE_LATENCY[algorithm][p] * US, inside * US, between * US + flushed * group.network_latency
 
 
-def _ring_latency(
-    kind: CollectiveKind, group: Communicator, protocol: Protocol, inside: float, between: float
-) -> float:
+def _ring_latency(kind: CollectiveKind, group: NcclGroup, protocol: Protocol, inside: float, between: float) -> float:
     steps = ring_steps(kind, group.ranks)
     if kind in ("broadcast", "reduce"):
         return _pipeline_latency(group, protocol)
@@ -196,14 +193,14 @@ def _ring_latency(
     return (steps - crossing) * inside + crossing * between
 
 
-def _pipeline_latency(group: Communicator, protocol: Protocol) -> float:
-    """A broadcast is a pipeline of chunks: NCCL counts one step of it."""
+def _pipeline_latency(group: NcclGroup, protocol: Protocol) -> float:
+    """Latency of a pipelined broadcast, for which NCCL counts one step."""
     hardware: Hardware = group.intra_kind if group.nodes == 1 else "net"
     return STEP_LATENCY[hardware]["ring"][PROTOCOLS.index(protocol)] * US
 
 
-def _plateau(kind: CollectiveKind, group: Communicator, protocol: Protocol, size_bytes: float) -> float:
-    """How much longer a ring's steps are between its latency and its bandwidth."""
+def _plateau(kind: CollectiveKind, group: NcclGroup, protocol: Protocol, size_bytes: float) -> float:
+    """Factor by which ring steps are longer between the latency and the bandwidth regime."""
     enough = size_bytes // (group.channels_in_all * group.ranks) >= PLATEAU_BYTES
     affected = kind == "all_reduce" and protocol == "Simple" and group.nodes > 1
     return PLATEAU[group.generation] if affected and enough else 1.0
@@ -215,5 +212,5 @@ def _tree_correction(size_bytes: float, protocol: Protocol) -> float:
 
 
 def halvings(number: int) -> int:
-    """How often a number may be halved before it is below 2: greatest s with 2**s <= number."""
+    """Largest s with 2**s <= number."""
     return max(number, 1).bit_length() - 1

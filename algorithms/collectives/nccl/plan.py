@@ -1,17 +1,17 @@
-"""NCCL's choice in the terms of a flow simulation.
+"""NCCL's choice of algorithm, protocol and channels, as input of a flow simulation.
 
-The tuner says what NCCL does; how long that takes on a given network is the
-simulator's part.
+NCCL takes the algorithm and protocol with the least predicted time, on as many channels as have enough data.  The tuner
+says what
+NCCL does; the simulator computes how long that takes on a given network.
 
-Source: NVIDIA, NCCL 2.28, src/enqueue.cc, calcCollChunking, and the constants
-of `tables.py`.
+Source: NVIDIA, NCCL 2.28, src/enqueue.cc, topoGetAlgoInfo and calcCollChunking, and the constants of `tables.py`.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil, inf
 
-from quadrille.algorithms.collectives.nccl.communicator import Communicator
+from quadrille.algorithms.collectives.nccl.communicator import NcclGroup
 from quadrille.algorithms.collectives.nccl.costs import (
     SERVED,
     halvings,
@@ -49,12 +49,12 @@ NEEDS: dict[Algorithm, str] = {
     "nvls_tree": "nvls_tree takes all-reduce on several nodes whose NVSwitches sum, from Hopper on",
     "pat": "pat takes one GPU a node, on several nodes",
 }
-"""What an algorithm that is not always there takes."""
+"""Requirements of algorithms that are not always available."""
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """An algorithm and protocol with the channels that it would use and the time that NCCL predicts for it [s]."""
+class NcclChoice:
+    """Algorithm, protocol, channels, and the time that NCCL predicts [s]."""
 
     algorithm: Algorithm
     protocol: Protocol
@@ -69,41 +69,45 @@ class Choice:
 def choose(
     kind: CollectiveKind,
     size_bytes: float,
-    group: Communicator,
+    group: NcclGroup,
     *,
     algorithm: Algorithm | None = None,
     protocol: Protocol | None = None,
-) -> Choice:
-    """What NCCL would take: the least predicted time, held to an algorithm or a protocol where one is given.
+) -> NcclChoice:
+    """Returns NCCL's choice: the least predicted time, restricted to an algorithm or protocol if given.
 
     Raises
     ------
     InputError : NCCL has nothing of the kind for this group
     """
     candidates = [
-        Choice(one, two, used_channels(size_bytes, group, one, two), seconds)
-        for one, two in _allowed(kind, algorithm, protocol)
-        if (seconds := predicted_seconds(kind, size_bytes, group, one, two)) < inf
+        NcclChoice(choice, two, used_channels(size_bytes, group, choice, two), seconds)
+        for choice, two in _allowed(kind, algorithm, protocol)
+        if (seconds := predicted_seconds(kind, size_bytes, group, choice, two)) < inf
     ]
     if not candidates:
         raise InputError(_missing(kind, size_bytes, group, algorithm, protocol))
-    return min(candidates, key=lambda one: one.seconds)
+    return min(candidates, key=lambda choice: choice.seconds)
 
 
 def _missing(
     kind: CollectiveKind,
     size_bytes: float,
-    group: Communicator,
+    group: NcclGroup,
     algorithm: Algorithm | None,
     protocol: Protocol | None,
 ) -> str:
-    """What NCCL has not for a group, what it has instead, and what the missing would take."""
+    """Message: what NCCL lacks for a group, what it has instead, and what the missing algorithm requires."""
     held = " ".join(word for word in (algorithm, protocol) if word) or "any algorithm"
     nodes = f"{group.nodes} node{'s' if group.nodes != 1 else ''}"
     there = [
-        f"{one} ({', '.join(protocols)})"
-        for one in SERVED[kind]
-        if (protocols := [two for two in ALGORITHMS[one] if predicted_seconds(kind, size_bytes, group, one, two) < inf])
+        f"{candidate} ({', '.join(protocols)})"
+        for candidate in SERVED[kind]
+        if (
+            protocols := [
+                two for two in ALGORITHMS[candidate] if predicted_seconds(kind, size_bytes, group, candidate, two) < inf
+            ]
+        )
     ]
     said = f"NCCL has no {kind} by {held} for {group.ranks} {group.generation} GPUs on {nodes}"
     instead = f"; there it has {', '.join(there)}" if there else "; it has none at all"
@@ -113,14 +117,14 @@ def _missing(
 def _allowed(
     kind: CollectiveKind, algorithm: Algorithm | None, protocol: Protocol | None
 ) -> Iterator[tuple[Algorithm, Protocol]]:
-    for one in SERVED[kind]:
-        for two in ALGORITHMS[one]:
-            if algorithm in (None, one) and protocol in (None, two):
-                yield one, two
+    for candidate in SERVED[kind]:
+        for two in ALGORITHMS[candidate]:
+            if algorithm in (None, candidate) and protocol in (None, two):
+                yield candidate, two
 
 
-def used_channels(size_bytes: float, group: Communicator, algorithm: Algorithm, protocol: Protocol) -> int:
-    """Channels that have enough to do: fewer for small buffers."""
+def used_channels(size_bytes: float, group: NcclGroup, algorithm: Algorithm, protocol: Protocol) -> int:
+    """Channels with enough data; fewer for small buffers."""
     if algorithm in ("nvls", "nvls_tree"):
         return group.nvls_channels
     per_thread = BYTES_PER_THREAD[protocol] * (group.ranks if (algorithm, protocol) == ("ring", "LL") else 1)
@@ -130,26 +134,27 @@ def used_channels(size_bytes: float, group: Communicator, algorithm: Algorithm, 
 
 @dataclass(frozen=True, slots=True)
 class NcclPlan:
-    """NCCL's choice in the terms of a flow simulation.
+    """NCCL's choice as input of a flow simulation.
 
-    The buffer is split over `channels`; each is a ring, or a tree, of its own.
-    Sums in the switch (nvls) have no steps between GPUs: every link carries
-    1 + 1/n buffers each way, for a GPU's summands go up once and every sum comes
-    down once, and of each part one GPU fetches the sum and hands it back.
-    Latencies are NCCL's for a whole hop, so they stand in place of those of the
-    links, not beside them.
+    The buffer is split over `channels`; each is a ring or tree of its own.  In-switch sums (nvls) have no steps between
+    GPUs: every link
+    carries 1 + 1/n buffers in each direction, as each GPU's summands go up once, every sum comes down once, and one GPU
+    fetches and
+    returns each part of the sum.  NCCL's latencies cover a whole hop, so they replace those of the links.
 
     Parameters
     ----------
+    algorithm, protocol, channels : the choice
     wire_factor : bytes on a link for each byte of data
-    channel_rate : most that one channel carries [B/s of data]; inf where only the links bind it
-    base_latency : before the first step [s]
-    step_latency_intra, step_latency_inter : of one hop inside a node and between nodes [s]
-    mean_step_latency : what each step of the ring takes if all take the same, the plateau included [s].  A ring's
-        slowest hop does not hold up every step, for `STEPS` chunks are buffered: simulate with this one
-    steps : of a ring, or up and down a tree
-    chunk_bytes : of data, in which a channel of a pipeline goes [B]
-    seconds : what NCCL itself predicts
+    channel_rate : largest data rate of one channel; inf if only the links limit it [B/s]
+    base_latency : latency before the first step [s]
+    step_latency_intra, step_latency_inter : latency of one hop inside a node and between nodes [s]
+    mean_step_latency : mean time of a ring step, plateau included [s]; `STEPS` chunks are buffered, so the slowest hop
+        does not delay
+        every step: simulate with this value
+    steps : steps of a ring, or up and down a tree
+    chunk_bytes : data in one chunk of a pipelined channel [B]
+    seconds : NCCL's own prediction [s]
     """
 
     algorithm: Algorithm
@@ -167,12 +172,12 @@ class NcclPlan:
 
     @property
     def label(self) -> str:
-        """What a record calls it."""
-        return str(Choice(self.algorithm, self.protocol, self.channels, self.seconds))
+        """Name of the plan in records."""
+        return str(NcclChoice(self.algorithm, self.protocol, self.channels, self.seconds))
 
 
-def plan(kind: CollectiveKind, size_bytes: float, group: Communicator, choice: Choice) -> NcclPlan:
-    """The choice, ready to be simulated."""
+def plan(kind: CollectiveKind, size_bytes: float, group: NcclGroup, choice: NcclChoice) -> NcclPlan:
+    """Returns the plan of a choice."""
     base, inside, between = step_latencies(group, choice.algorithm, choice.protocol)
     steps = _steps(kind, group, choice.algorithm)
     whole = latency(kind, group, choice.algorithm, choice.protocol, size_bytes)
@@ -192,7 +197,7 @@ def plan(kind: CollectiveKind, size_bytes: float, group: Communicator, choice: C
     )
 
 
-def _steps(kind: CollectiveKind, group: Communicator, algorithm: Algorithm) -> int:
+def _steps(kind: CollectiveKind, group: NcclGroup, algorithm: Algorithm) -> int:
     match algorithm:
         case "ring":
             return max(1, ring_steps(kind, group.ranks))
@@ -206,7 +211,7 @@ def _steps(kind: CollectiveKind, group: Communicator, algorithm: Algorithm) -> i
             return max(1, (group.ranks - 1).bit_length())
 
 
-def _wire_factor(group: Communicator, choice: Choice) -> float:
+def _wire_factor(group: NcclGroup, choice: NcclChoice) -> float:
     match choice.algorithm:
         case "ring":
             return 1 / RING_EFFICIENCY[choice.protocol]
@@ -219,8 +224,8 @@ def _wire_factor(group: Communicator, choice: Choice) -> float:
             return 1 / PAT_EFFICIENCY
 
 
-def _channel_rate(group: Communicator, choice: Choice) -> float:
-    """NCCL's limits are for the channels of the search, half of those that run."""
+def _channel_rate(group: NcclGroup, choice: NcclChoice) -> float:
+    """Largest rate of a channel; NCCL's limits are for the channels of the search, half of those that run."""
     share = group.channels / group.channels_in_all
     match choice.algorithm, choice.protocol:
         case (("ring" | "tree"), "LL"):
@@ -237,8 +242,8 @@ def _channel_rate(group: Communicator, choice: Choice) -> float:
             return inf
 
 
-def _chunk_bytes(size_bytes: float, group: Communicator, choice: Choice) -> float:
-    """A slot of the buffer; trees by LL128 halve it until there are enough chunks to fill the pipeline."""
+def _chunk_bytes(size_bytes: float, group: NcclGroup, choice: NcclChoice) -> float:
+    """Size of a buffer slot; LL128 trees halve it until enough chunks fill the pipeline."""
     slot = BUFFER_BYTES[choice.protocol] / STEPS
     if (choice.algorithm, choice.protocol) == ("tree", "LL128"):
         depth = 1 + halvings(group.nodes) + 0.1 * group.ranks_per_node

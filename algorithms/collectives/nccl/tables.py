@@ -1,10 +1,12 @@
-"""NCCL's tuning constants, as its sources print them and in their units: `US` and `GB` make SI units of them.
+"""NCCL's tuning constants, as printed in its sources and in its units; `US` and `GB` convert them to SI.
 
-Source: NVIDIA, NCCL 2.28 and later, src/graph/tuning.cc (from 2.30 on
-src/tuning/cost_model.cc): `ncclTunerConstantsDefaults`, `nvlsEfficiency`,
-`treeCorrectionFactor`; src/include/device.h and comm.h: threads, steps and
-buffers; src/graph/topo.h: NVLink bandwidths; src/graph/search.cc: speeds of
-channels.  They are measured by NVIDIA on its machines, not by us.
+NVIDIA measured them on its machines.
+
+Source: NVIDIA, NCCL 2.28 and later, src/graph/tuning.cc (from 2.30 on src/tuning/cost_model.cc):
+`ncclTunerConstantsDefaults`,
+`nvlsEfficiency`, `treeCorrectionFactor`; src/include/device.h and comm.h: threads, steps and buffers; src/graph/topo.h:
+NVLink
+bandwidths; src/graph/search.cc: channel speeds.
 """
 
 from typing import Final, Literal, get_args
@@ -28,7 +30,7 @@ ALGORITHMS: Final[dict[Algorithm, tuple[Protocol, ...]]] = {
     "nvls_tree": ("Simple",),
     "pat": ("Simple",),
 }
-"""The protocols that each algorithm is there for."""
+"""Protocols of each algorithm."""
 
 BASE_LATENCY: Final[dict[Algorithm, Triple]] = {
     "tree": (6.8, 14.0, 8.4),
@@ -37,7 +39,7 @@ BASE_LATENCY: Final[dict[Algorithm, Triple]] = {
     "nvls_tree": (0, 0, 0),
     "pat": (8.0, 8.0, 8.0),
 }
-"""What a collective takes before its first step, by protocol [us]."""
+"""Latency before the first step, by protocol [us]."""
 
 STEP_LATENCY: Final[dict[Hardware, dict[Algorithm, Triple]]] = {
     "nvlink": {
@@ -62,7 +64,7 @@ STEP_LATENCY: Final[dict[Hardware, dict[Algorithm, Triple]]] = {
         "pat": (0, 0, 14),
     },
 }
-"""One step over each kind of hardware, by protocol [us]."""
+"""Latency of one step over each kind of hardware, by protocol [us]."""
 
 LL_MOST: Final[dict[Generation, Triple]] = {
     "volta": (39.0, 39.0, 20.4),
@@ -70,8 +72,9 @@ LL_MOST: Final[dict[Generation, Triple]] = {
     "hopper": (141.0, 45.0, 35.0),
     "blackwell": (282.0, 90.0, 70.0),
 }
-"""Most that LL carries in all, by nodes [GB/s]; on several nodes the host's CPU picks the row (Intel volta's, AMD
-ampere's)."""
+"""Largest LL bandwidth in all, by nodes [GB/s]; on several nodes the CPU selects the row (Intel: volta, AMD:
+ampere).
+"""
 
 RING_LL128_MOST: Final[dict[Generation, Triple]] = {
     "volta": (20.0, 20.0, 20.0),
@@ -79,7 +82,7 @@ RING_LL128_MOST: Final[dict[Generation, Triple]] = {
     "hopper": (36.7, 36.7, 36.7),
     "blackwell": (40.0, 40.0, 40.0),
 }
-"""Most that a channel of a ring carries by LL128, by nodes [GB/s]."""
+"""Largest LL128 bandwidth of a ring channel, by nodes [GB/s]."""
 
 TREE_LL128_MOST: Final[dict[Generation, Triple]] = {
     "volta": (20.0, 20.0, 20.0),
@@ -99,11 +102,11 @@ NVLS_TREE_MOST: Final[dict[Generation, Triple]] = {
     "hopper": (0.0, 57.7, 45.5),
     "blackwell": (0.0, 96.0, 80.0),
 }
-"""Most that a channel of a tree carries, by LL128, at all, and with NVLS inside the nodes, by nodes [GB/s]."""
+"""Largest bandwidths of a tree channel, by nodes [GB/s]: LL128, all protocols, and with NVLS inside the nodes."""
 
 NVLS_EFFICIENCY: Final[dict[Generation, float]] = {"volta": 0.0, "ampere": 0.0, "hopper": 0.85, "blackwell": 0.74}
 RING_EFFICIENCY: Final[dict[Protocol, float]] = {"LL": 0.5, "LL128": 0.92, "Simple": 1.0}
-"""Data in what a protocol puts on the wire: LL sends a flag with every 4 bytes, LL128 one with every 120."""
+"""Share of data in the bytes of a protocol: LL sends a flag with every 4 bytes, LL128 with every 120."""
 
 TREE_EFFICIENCY = 0.92
 TREE_LL = 1 / 3.8
@@ -114,36 +117,36 @@ TREE_CORRECTION: Final[dict[Protocol, tuple[float, ...]]] = {
     "LL128": (1, 1, 1, 1, 1, 0.9, 0.8, 0.8, 0.8, 0.7, *[0.6] * 6, 0.8, 0.9, 0.9, 0.9, 0.9, 1, 1, 1),
     "Simple": (*[0.9] * 7, 0.8, 0.7, 0.6, 0.6, *[0.5] * 4, 0.6, 0.7, 0.8, 0.7, 0.7, 0.8, 0.9, 0.9, 0.9),
 }
-"""Of a tree's bandwidth, what is left at 64 B, 128 B, …"""
+"""Factor on a tree's bandwidth at 64 B, 128 B, …."""
 CORRECTED_SIZES = 23
-"""Sizes beyond 64 B 2**23 are not corrected, though the table has one entry more."""
+"""Sizes from 64 B · 2**23 on are not corrected, although the table has one entry more."""
 
 PLATEAU: Final[dict[Generation, float]] = {"volta": 1.9, "ampere": 1.4, "hopper": 1.4, "blackwell": 1.4}
-"""How much longer the steps of a ring across nodes take by Simple, from 64 B a rank and channel on."""
+"""Factor on the steps of an inter-node ring with Simple, from 64 B for each rank and channel on."""
 PLATEAU_BYTES = 64
 NETWORK_OVERHEAD: Final[dict[Cpu, float]] = {"intel": 1.0, "amd": 2.0, "other": 1.0}
-"""Least time of a ring's step across nodes, for the host posts it; three times that by Simple [us]."""
+"""Least time of an inter-node ring step that the host posts; three times that with Simple [us]."""
 PAT_LOG_SHARE = 1 / 3.5
 PAT_PER_RANK = 2.8
-"""What PAT takes beside its logarithm of steps, for each rank [us]."""
+"""Time of PAT beyond its logarithmic steps, for each rank [us]."""
 
 MOST_THREADS: Final[dict[Protocol, int]] = {"LL": 512, "LL128": 640, "Simple": 512}
 BYTES_PER_THREAD: Final[dict[Protocol, int]] = {"LL": 8, "LL128": 8, "Simple": 64}
-"""Channels are left out until each of their threads has as many bytes to do; a ring's LL counts them per rank."""
+"""Bytes that each thread of a channel needs before NCCL adds channels; a ring's LL counts them for each rank."""
 MOST_CHANNELS = 64
-"""MAXCHANNELS of device.h; the search may find half as many, for they are doubled."""
+"""MAXCHANNELS of device.h; the search finds at most half of them, since they are doubled."""
 STEPS = 8
-"""Chunks that a channel keeps on the way (NCCL_STEPS)."""
+"""Chunks in flight on a channel (NCCL_STEPS)."""
 BUFFER_BYTES: Final[dict[Protocol, int]] = {
     "LL": 8 * 512 * STEPS * 16,
     "LL128": 120 * 640 * STEPS * 8,
     "Simple": 1 << 22,
 }
-"""What a channel keeps for each neighbour, `STEPS` chunks of it [B]."""
+"""Buffer of a channel for each neighbour, `STEPS` chunks [B]."""
 DATA_IN_BUFFER: Final[dict[Protocol, float]] = {"LL": 0.5, "LL128": 120 / 128, "Simple": 1.0}
 
 NVLINK: Final[dict[Generation, float]] = {"volta": 20.0, "ampere": 20.0, "hopper": 20.6, "blackwell": 40.1}
-"""What NCCL counts for one NVLink, each way [GB/s]."""
+"""NCCL's bandwidth of one NVLink in each direction [GB/s]."""
 _OLD_SPEEDS = (40, 30, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3)
 CHANNEL_SPEEDS: Final[dict[Generation, tuple[float, ...]]] = {
     "volta": _OLD_SPEEDS,
@@ -151,7 +154,7 @@ CHANNEL_SPEEDS: Final[dict[Generation, tuple[float, ...]]] = {
     "hopper": (60, 50, 40, 30, 24, 20, 15, 12, 11, 6, 3),
     "blackwell": (90, 80, 70, 60, 50, 45, 40, 30, 24, 20, 19, 18),
 }
-"""The speeds at which NCCL looks for channels inside a node [GB/s]."""
+"""Speeds that NCCL tries for channels inside a node [GB/s]."""
 _OLD_SPEEDS_ACROSS = (48, 30, 28, 24, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3, 2.4, 1.2, 0.24, 0.12)
 _SM90_SPEEDS_ACROSS = (48, 45, 42, 40, 30, 24, 22, 20, 17.5, 15, 12, 6, 3, 2.4, 1.2, 0.24, 0.12)
 CHANNEL_SPEEDS_ACROSS: Final[dict[Generation, tuple[float, ...]]] = {
@@ -160,11 +163,11 @@ CHANNEL_SPEEDS_ACROSS: Final[dict[Generation, tuple[float, ...]]] = {
     "hopper": _SM90_SPEEDS_ACROSS,
     "blackwell": (96, 48, 45.1, *_SM90_SPEEDS_ACROSS[2:]),
 }
-"""The same where channels leave the node."""
+"""Speeds that NCCL tries for channels that leave the node [GB/s]."""
 SLOWEST_TRIED = 0.49
-"""Once channels are found, slower ones are tried down to this share of their speed."""
+"""Slower channels are tried down to this share of the speed already reached."""
 DOUBLED_FROM = 25.0
-"""Channels at least as fast are split in two [GB/s]; from hopper on, more than four of them only from twice that."""
+"""Channels at least this fast are split in two [GB/s]; from hopper on, more than four only from twice that."""
 DOUBLED_WHERE_FEW = 4
 TREES_FASTER_INSIDE = 2.0
-"""As many times the speed between nodes a tree's channels may have inside."""
+"""Largest ratio of a tree channel's speed inside a node to its speed between nodes."""

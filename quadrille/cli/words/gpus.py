@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import DEFAULT_ORDER, Axis, Grid, parse_grid
+from quadrille.cli.words.flags import MatmulWords
 from quadrille.cli.words.machines import MachineWords
-from quadrille.cli.words.matmul import MatmulWords
 from quadrille.cli.words.numbers import whole_number
 
 FOLLOWS = "*"

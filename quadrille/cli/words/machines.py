@@ -2,14 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-import msgspec
+from quadrille.cli.words.flags import MatmulWords, TrainingWords
 
-from quadrille.cli.words.matmul import MatmulWords
-from quadrille.cli.words.training import TrainingWords
-from quadrille.topologies.find_machine import is_file_name
-from quadrille.topologies.machines.machine import Machine
-from quadrille.topologies.machines.what_if import with_faults
+if TYPE_CHECKING:
+    from quadrille.topologies.machines.machine import Machine
 
 TOPOLOGY_FILES = (".json", ".xml")
 
@@ -45,11 +43,15 @@ class MachineWords:
         >>> [MachineWords(machine=text).files for text in ("host.toml", "net.json", "alps", "star:hosts=4")]
         [{'--machine': 'host.toml'}, {'--machine': 'net.json'}, {}, {}]
         """
+        if not self.machine:
+            return {}
+        from quadrille.topologies.find_machine import is_file_name
+
         is_file = is_file_name(self.machine) or self.machine.endswith(TOPOLOGY_FILES)
         return {"--machine": self.machine} if is_file else {}
 
 
-def chosen_machine(words: MachineWords, gpus: int | None = None, *, topology_suffices: bool = False) -> Machine:
+def chosen_machine(words: MachineWords, gpus: int | None = None, *, topology_suffices: bool = False) -> "Machine":
     """The machine that the words name, with its faults, and its routing in full.
 
     >>> chosen_machine(MachineWords(machine="perlmutter", slow=["gpu:3=0.8"]), gpus=8).faults.slow
@@ -67,7 +69,10 @@ def chosen_machine(words: MachineWords, gpus: int | None = None, *, topology_suf
     ------
     InputError : an unknown name, a file that holds no machine, a setting, routing or fault that does not fit
     """
+    import msgspec
+
     from quadrille.topologies.find_machine import find_machine, find_machine_or_topology
+    from quadrille.topologies.machines.what_if import with_faults
     from quadrille.topologies.routes.routing import parse_routing
 
     find = find_machine_or_topology if topology_suffices else find_machine

@@ -1,6 +1,5 @@
 """The words that name a multiplication, and the experiment that they come to."""
 
-from dataclasses import dataclass
 from typing import cast, get_args
 
 from quadrille.algorithms.collectives.choices import parse_choices
@@ -8,36 +7,13 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.record import Shards
 from quadrille.algorithms.matmuls.catalogue import find_algorithm
 from quadrille.algorithms.matmuls.matmul import Gathered, Matmul, Passes, Transposed, parse_sizes
-from quadrille.algorithms.passes.overlap import parse_overlap
 from quadrille.algorithms.schedule.grid import DEFAULT_ORDER, Axis, parse_grid, parse_order
+from quadrille.algorithms.schedule.ops import OverlapName
 from quadrille.algorithms.schedule.tensors import DType
+from quadrille.cli.words.flags import AUTO, MatmulWords
 from quadrille.cli.words.numbers import one_of, whole_number
 from quadrille.experiments.workloads.execution_options import ExecutionOptions
 from quadrille.experiments.workloads.matmul import MatmulExperiment
-
-AUTO = "auto"
-"""The order of ranks that is chosen for a machine."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MatmulWords:
-    """The words that name a multiplication, as they were typed; the defaults are those of the command line."""
-
-    matmul: str = ""
-    algorithm: str = "4d"
-    grid: str = "x=1"
-    order: str = "x,y,z,data"
-    dtype: str = "float32"
-    passes: str = "forward"
-    gathered: str = "again"
-    panel: str = "256"
-    transposed: str = "none"
-    overlap: str = "none"
-    bands: str = "1"
-    collectives: str = "own"
-    threads: str = ""
-    placement: str = "packed"
-    shards: str = ""
 
 
 def parse_matmul(words: MatmulWords) -> MatmulExperiment:
@@ -61,7 +37,7 @@ def parse_matmul(words: MatmulWords) -> MatmulExperiment:
 def parse_execution(words: MatmulWords) -> ExecutionOptions:
     """The execution options that the words name."""
     return ExecutionOptions(
-        overlaps=parse_overlap(words.overlap),
+        overlaps=_overlaps(words.overlap),
         choices=parse_choices(words.collectives),
         threads=whole_number(words.threads, "--threads") if words.threads else None,
         placement=words.placement,
@@ -69,6 +45,15 @@ def parse_execution(words: MatmulWords) -> ExecutionOptions:
         bands=whole_number(words.bands, "--bands"),
         any_order=words.order == AUTO,
     )
+
+
+def _overlaps(text: str) -> frozenset[OverlapName]:
+    """The overlaps that are named."""
+    if text == "none":
+        return frozenset()
+    from quadrille.algorithms.passes.overlap import parse_overlap
+
+    return parse_overlap(text)
 
 
 def parse_rank_order(text: str) -> tuple[Axis, ...]:

@@ -10,14 +10,15 @@ from quadrille.algorithms.matmuls.matmul import Operand, Product
 from quadrille.algorithms.units import parse_bytes
 from quadrille.cli.words.numbers import one_of, whole_number
 from quadrille.experiments.workloads.run_options import RunOptions, VerifyMethod
-from quadrille.runtime.arrays.array_library import Backend
-from quadrille.runtime.carriers.message_options import Progress
-from quadrille.runtime.operands.generator import Kind
 
 if TYPE_CHECKING:
+    from quadrille.runtime.arrays.array_library import Backend
+    from quadrille.runtime.carriers.message_options import Progress
     from quadrille.runtime.execution.rank_environment import CarrierName
+    from quadrille.runtime.operands.generator import Kind
 
-CARRIERS = ("auto", "mpi", "nccl")
+BACKENDS, CARRIERS = ("numpy", "cupy"), ("auto", "mpi", "nccl")
+PROGRESSES, KINDS = ("auto", "none", "thread"), ("uniform", "integers")
 NAMED_BY_FILE = ("gpt", "gemm_layouts", "placement")
 """Flags that take a name or a rule, or a file instead: one with a folder or an ending."""
 
@@ -57,13 +58,13 @@ def parse_run(words: RunWords) -> RunOptions:
     InputError : naming the flag, its value and what would be accepted
     """
     return RunOptions(
-        backend=cast(Backend, one_of(words.backend, "backend", get_args(Backend))),
+        backend=cast("Backend", one_of(words.backend, "backend", BACKENDS)),
         blas=words.blas,
         carrier=cast("CarrierName", one_of(words.carrier, "carrier", CARRIERS)),
         chunk_bytes=_chunk_bytes(words.chunk),
         progress=_progress(words.progress),
         seed=whole_number(words.seed, "--seed", least=0),
-        operands=cast(Kind, one_of(words.operands, "operands", get_args(Kind))),
+        operands=cast("Kind", one_of(words.operands, "operands", KINDS)),
         inputs={matrix: path for matrix, path in words.inputs.items() if path},
         outputs={product: path for product, path in words.outputs.items() if path},
         warmups=whole_number(words.warmups, "--warmups", least=0),
@@ -75,10 +76,10 @@ def parse_run(words: RunWords) -> RunOptions:
     )
 
 
-def _progress(text: str) -> Progress | None:
+def _progress(text: str) -> "Progress | None":
     """What advances communication beside local work; None where the host decides."""
-    word = one_of(text, "progress", ("auto", *get_args(Progress)))
-    return None if word == "auto" else cast(Progress, word)
+    word = one_of(text, "progress", PROGRESSES)
+    return None if word == "auto" else cast("Progress", word)
 
 
 def _chunk_bytes(text: str) -> int | None:
@@ -98,7 +99,7 @@ def _chunk_bytes(text: str) -> int | None:
 def files_read(words: object) -> dict[str, str]:
     """The files that the words of an experiment or a collective name, by flag, which results must not overwrite.
 
-    >>> from quadrille.cli.words.training import TrainingWords
+    >>> from quadrille.cli.words.flags import TrainingWords
     >>> files_read(TrainingWords(gpt="shapes/mine.json", gemm_layouts="host.toml", placement="axes:z,x"))
     {'--gpt': 'shapes/mine.json', '--gemm-layouts': 'host.toml'}
     """

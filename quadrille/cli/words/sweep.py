@@ -5,10 +5,10 @@ from dataclasses import asdict, replace
 
 from quadrille.algorithms.errors import QuadrilleError
 from quadrille.cli.words.collectives import parse_question
-from quadrille.cli.words.experiment import experiment_of, own_words
+from quadrille.cli.words.experiment import experiment_of
+from quadrille.cli.words.flags import MatmulWords, own_words
 from quadrille.cli.words.gpus import following
 from quadrille.cli.words.machines import with_default_dtype
-from quadrille.cli.words.matmul import MatmulWords
 from quadrille.cli.words.network_machines import collective_machine
 from quadrille.cli.words.numbers import whole_number
 from quadrille.cli.words.runs import files_read

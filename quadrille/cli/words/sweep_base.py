@@ -6,10 +6,10 @@ from typing import Any
 
 from quadrille.algorithms.errors import InputError
 from quadrille.cli.words.collectives import CollectiveWords
+from quadrille.cli.words.flags import TrainingWords
 from quadrille.cli.words.machines import MachineWords
 from quadrille.cli.words.numbers import whole_number
 from quadrille.cli.words.sweep_points import COLLECTIVE_FLAG_KEYS, FLAG_KEYS, SWITCH, SweepWords
-from quadrille.cli.words.training import TrainingWords
 from quadrille.experiments.sweep.varied import KIND
 
 MATMULS_OWN = tuple(name for name in (*FLAG_KEYS, "best_grid", "top") if name not in COLLECTIVE_FLAG_KEYS)

@@ -11,12 +11,12 @@ from dataclasses import fields, replace
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import parse_grid
 from quadrille.cli.words.collectives import CollectiveWords, parse_kind, parse_question
-from quadrille.cli.words.experiment import KINDS, experiment_of
+from quadrille.cli.words.experiment import experiment_of
+from quadrille.cli.words.flags import AUTO, KINDS, MatmulWords, TrainingWords
 from quadrille.cli.words.gpus import FOLLOWS
-from quadrille.cli.words.matmul import AUTO, MatmulWords, parse_problem
+from quadrille.cli.words.matmul import parse_problem
 from quadrille.cli.words.numbers import whole_number
 from quadrille.cli.words.sweep_points import COLLECTIVE_FLAG_KEYS, FAULTS, FLAG_KEYS, NONE, SweepWords, points
-from quadrille.cli.words.training import TrainingWords
 from quadrille.experiments.sweep.varied import KIND, Varied
 from quadrille.simulator.machine.network import network_of, speeds_of
 

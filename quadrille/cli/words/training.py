@@ -1,6 +1,6 @@
 """The words that name training steps, and the experiment that they come to."""
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from math import isfinite
 from typing import Any, get_args
 
@@ -15,39 +15,12 @@ from quadrille.algorithms.training.model_files import find_shape
 from quadrille.algorithms.training.models import ModelShape
 from quadrille.algorithms.training.recompute import find_recompute
 from quadrille.algorithms.training.schemes import find_scheme
-from quadrille.cli.words.matmul import MatmulWords, parse_execution, parse_rank_order
+from quadrille.cli.words.flags import OF_MATMULS, TrainingWords
+from quadrille.cli.words.matmul import parse_execution, parse_rank_order
 from quadrille.cli.words.numbers import one_of, whole_number
-from quadrille.experiments.workloads.gemm_times import WRITTEN
 from quadrille.experiments.workloads.training import OF_GPTS, TrainingExperiment
 
-OF_MATMULS = {"matmul": "", "algorithm": "4d", "passes": "forward", "panel": "256", "transposed": "none"}
-"""MatmulWords that name a multiplication alone, and their defaults."""
 MOST_WIDTHS = 10_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingWords(MatmulWords):
-    """The words that name training steps, as they were typed; the defaults are those of the command line.
-
-    Without a dtype it is float32, but for a GPT predicted on a machine that
-    gives a speed for bfloat16: there mixed precision is what is trained with.
-    """
-
-    mlp: str = ""
-    gpt: str = ""
-    batch: str = ""
-    scheme: str = "4d"
-    sequence_parallel: bool = False
-    zero: str = "0"
-    micro_batch: str = ""
-    interleave: str = "1"
-    recompute: str = "selective"
-    gradient_bytes: str = "4"
-    steps: str = "1"
-    learning_rate: str = ""
-    clip: str = "0"
-    keep_first: str = "0"
-    gemm_layouts: str = WRITTEN
 
 
 def parse_training(words: TrainingWords) -> TrainingExperiment:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from quadrille.algorithms.collectives.nccl import NcclPlan, choose, plan
+from quadrille.algorithms.collectives.nccl.plan import NcclPlan, choose, plan
 from quadrille.algorithms.collectives.nccl.tables import Algorithm, Protocol
 from quadrille.algorithms.schedule.ops import CollectiveKind
 from quadrille.simulator.collectives.collective import CollectiveResult, SimulationOptions

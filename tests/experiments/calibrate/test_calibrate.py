@@ -11,7 +11,8 @@ import simpy
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.record import load_record
 from quadrille.algorithms.schedule.ops import VECTOR_CALL_KINDS
-from quadrille.cli.words.matmul import MatmulWords, parse_matmul
+from quadrille.cli.words.flags import MatmulWords
+from quadrille.cli.words.matmul import parse_matmul
 from quadrille.experiments.calibrate.between_hosts import NetworkMeasurements, confirmed, ladder
 from quadrille.experiments.calibrate.measured_machine import LARGE_RESIDUAL, make_machine
 from quadrille.experiments.calibrate.measuring import (
@@ -256,7 +257,7 @@ def test_the_wiring_is_a_star_unless_it_is_given_and_its_speeds_are_measured_unl
 def test_multiplications_between_two_hosts_are_predicted(wired, name):
     machine = find_machine(str(wired[name]))
     wiring = ResourceDemands(machine, 2, FlowEngine(simpy.Environment()))
-    assert (wiring.home(0), wiring.home(1)) == (0, 1)
+    assert (wiring.place(0), wiring.place(1)) == (0, 1)
     for grid in ("z=2", "x=2", "y=2"):
         record, _ = prediction_of(parse_matmul(replace(TRAINING, grid=grid)), machine)
         assert record.seconds > 0

@@ -16,7 +16,7 @@ from quadrille.runtime.laboratory.register import LaboratoryRecord
 from quadrille.runtime.launching.mpirun import Mpi
 from quadrille.topologies.build import build, parse_topology
 from quadrille.topologies.files import node_link
-from quadrille.topologies.machines.machine import Network, save_machine
+from quadrille.topologies.machines.machine import NetworkCosts, save_machine
 from quadrille.topologies.routes.routing import Routes, parse_routing
 from tests.support.toy_machines import star
 
@@ -41,9 +41,9 @@ def links_walked(made, source, target):
     there = {
         end.hardware: other
         for cable in made.cables
-        for end, other in ((cable.one, cable.other), (cable.other, cable.one))
+        for end, other in ((cable.near, cable.far), (cable.far, cable.near))
     }
-    ports = {(end.place, end.interface): end for cable in made.cables for end in (cable.one, cable.other)}
+    ports = {(end.place, end.interface): end for cable in made.cables for end in (cable.near, cable.far)}
     place, taken = source, []
     while place != target:
         found = [
@@ -93,7 +93,7 @@ def test_packets_take_the_links_that_the_simulator_takes(text, routing):
 def test_every_host_has_one_interface_and_every_link_its_rate(text):
     net = network(text)
     made = wiring(net)
-    ends = [end for cable in made.cables for end in (cable.one, cable.other)]
+    ends = [end for cable in made.cables for end in (cable.near, cable.far)]
     for host in made.hosts:
         assert [end.interface for end in ends if end.place == host] == [HOST_INTERFACE]
     assert sorted(end.rate for end in ends if end.rate) == sorted(net.bandwidths.tolist())
@@ -104,7 +104,7 @@ def test_every_host_has_one_interface_and_every_link_its_rate(text):
 def test_each_direction_has_the_rate_of_its_link():
     net = network("star:hosts=2")
     uneven = net.with_bandwidths(np.array([1e6, 2e6, 3e6, 4e6]))
-    rates = {(c.one.place, c.one.rate, c.other.place, c.other.rate) for c in wiring(uneven).cables}
+    rates = {(c.near.place, c.near.rate, c.far.place, c.far.rate) for c in wiring(uneven).cables}
     by_link = {
         (name.split(">")[0], rate) for name, rate in zip(uneven.link_names(range(4)), [1e6, 2e6, 3e6, 4e6], strict=True)
     }
@@ -161,7 +161,9 @@ def test_of_a_machine_file_links_have_the_rates_before_headers_and_messages_go_i
     monkeypatch.setattr(namespaces, "check_allowed", lambda: None)
     wired = {"family": "tree", "down": [2, 2], "up": "1x2", "bandwidth_bytes_per_second": [25e6, 50e6],
              "latency_seconds": 1e-5}  # fmt: skip
-    machine = msgspec.structs.replace(star(4), topology=wired, routing="ecmp:3", network=Network(payload_share=0.9))
+    machine = msgspec.structs.replace(
+        star(4), topology=wired, routing="ecmp:3", network=NetworkCosts(payload_share=0.9)
+    )
     save_machine(machine, tmp_path / "lab.toml")
     found = laboratory_of(str(tmp_path / "lab.toml"), rate, name="x")
     times = 10e6 / 25e6 if rate else 1.0

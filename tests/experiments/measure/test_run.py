@@ -21,13 +21,14 @@ from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.training.mlp import Mlp, mlp_schedule
 from quadrille.algorithms.training.scheme_4d import Scheme4D
-from quadrille.cli.words.machines import MachineWords
-from quadrille.cli.words.matmul import MatmulWords, parse_matmul
+from quadrille.cli.words.flags import MatmulWords
+from quadrille.cli.words.machines import MachineWords, chosen_machine
+from quadrille.cli.words.matmul import parse_matmul
 from quadrille.cli.words.runs import RunWords, parse_run
 from quadrille.experiments.measure.matmul_job import choose
-from quadrille.experiments.measure.measured_record import mean_over_ranks
+from quadrille.experiments.measure.measured import mean_over_ranks
 from quadrille.experiments.measure.run import KernelsBesideRuns
-from quadrille.experiments.predict.predict import fitting_machine
+from quadrille.experiments.predict.prepared import prepare
 from quadrille.experiments.workloads.fitting_grids import check_ranks, fitting_grids
 from quadrille.runtime.arrays.cupy_library import CupyLibrary
 from quadrille.runtime.arrays.numpy_library import NumpyLibrary
@@ -192,11 +193,9 @@ def test_a_run_in_chunks_beside_a_thread_is_verified_sends_the_same_and_says_how
 
 
 def test_a_machine_too_small_for_the_ranks_is_refused_by_a_run_too():
-    few = ["--machine", "perlmutter", "--set", "topology.gpus=2"]
+    machine = chosen_machine(MachineWords(machine="perlmutter", settings=["topology.gpus=2"]))
     with pytest.raises(InputError, match="4 ranks: perlmutter has 2 GPUs"):
-        fitting_machine(
-            MachineWords(machine=few[1], settings=few[3:]), parse_matmul(MatmulWords(matmul=SIZES, grid="x=4"))
-        )
+        prepare(parse_matmul(MatmulWords(matmul=SIZES, grid="x=4")), machine)
 
 
 @mpi

@@ -8,8 +8,8 @@ import pytest
 
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.cli.words.experiment import experiment_of
-from quadrille.cli.words.matmul import MatmulWords, parse_matmul
-from quadrille.cli.words.training import TrainingWords
+from quadrille.cli.words.flags import MatmulWords, TrainingWords
+from quadrille.cli.words.matmul import parse_matmul
 from quadrille.experiments.predict.predict import order_on, prediction_of
 from quadrille.experiments.workloads.rank_orders import ORDERS, in_every_order
 from quadrille.topologies.machines.machine import save_machine

@@ -11,10 +11,11 @@ import pytest
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import parse_grid
+from quadrille.cli.words.flags import TrainingWords
 from quadrille.cli.words.machines import MachineWords
 from quadrille.cli.words.sweep import point_of, predicted
 from quadrille.cli.words.sweep_points import SweepWords, machine_of
-from quadrille.cli.words.training import TrainingWords, parse_training
+from quadrille.cli.words.training import parse_training
 from quadrille.experiments.predict.depths import depths_of
 from quadrille.experiments.predict.training_step import simulated_step
 from quadrille.experiments.sweep.answers import predicted_at

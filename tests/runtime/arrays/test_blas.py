@@ -64,7 +64,7 @@ def test_a_library_without_products_is_refused():
 
 
 def test_a_library_whose_products_are_wrong_is_refused(monkeypatch):
-    monkeypatch.setattr(blas, "AS_IT_LIES", blas.TRANSPOSED)
+    monkeypatch.setattr(blas, "NOT_TRANSPOSED", blas.TRANSPOSED)
     with pytest.raises(InputError, match="product of 2 x 3 by 3 x 4 is wrong"):
         BlasLibrary(OWN)
 

@@ -1,4 +1,3 @@
-import time
 import weakref
 from dataclasses import replace
 
@@ -67,10 +66,8 @@ A = np.arange(16.0).reshape(4, 4)
 
 
 def deadlock(schedule, collectives="own:ring", chunk_bytes=0):
-    begin = time.perf_counter()
     with pytest.raises(Deadlock) as found:
         run(schedule, {"A": A}, collectives, chunk_bytes=chunk_bytes)
-    assert time.perf_counter() - begin < 5
     assert found.value.exit_status == 1
     assert "\n" not in str(found.value)
     return str(found.value)

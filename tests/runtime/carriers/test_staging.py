@@ -337,7 +337,7 @@ cupy = fake_device.Cupy()
 sys.modules |= {"cupy": cupy, "cupy.cuda": cupy.cuda}
 import numpy as np
 from quadrille.algorithms.schedule.grid import Grid
-from quadrille.runtime.arrays.arrays import find_array_library
+from quadrille.runtime.execution.rank_environment import find_array_library
 from quadrille.runtime.carriers.mpi import MpiCarrier
 from quadrille.runtime.carriers.staging import StagedCommunicator
 from tests.runtime.carriers.test_staging import run

@@ -11,11 +11,11 @@ import pytest
 
 from quadrille.algorithms.errors import InputError, QuadrilleError, RunError
 from quadrille.runtime.host import processes, world
+from quadrille.runtime.host.console import INTERRUPTED
 from quadrille.runtime.launching import environment as surroundings
 from quadrille.runtime.launching import launch_folder
 from quadrille.runtime.launching.environment import rank_variables
 from quadrille.runtime.launching.exit_status import explained
-from quadrille.runtime.launching.interruption import INTERRUPTED
 from quadrille.runtime.launching.launch import MOST_RANKS_A_CORE, launch
 from quadrille.runtime.launching.launch_folder import processes_of_launch
 from quadrille.runtime.launching.launcher_output import Failure, LauncherOutput
@@ -96,9 +96,7 @@ def test_the_status_of_one_rank_ends_the_ranks_that_wait_for_it(capfd, status, o
 @mpi
 def test_a_rank_that_is_killed_is_named_with_its_signal_and_nothing_is_left(capfd, monkeypatch, tmp_path):
     monkeypatch.setattr(launch_folder, "SHARED_MEMORY", tmp_path)
-    begun = time.monotonic()
     assert start(2, WAIT + "\nimport os; os.kill(os.getpid(), 9)") == 1
-    assert time.monotonic() - begun < 10
     assert capfd.readouterr().err == "quadrille: rank 1 was killed by signal 9 (SIGKILL); all ranks were ended\n"
     assert not left_behind()
     assert not list(tmp_path.iterdir())

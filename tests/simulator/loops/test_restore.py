@@ -17,15 +17,15 @@ from quadrille.algorithms.schedule.program import Repeat, in_sequence
 from quadrille.algorithms.schedule.schedule import Role
 from quadrille.algorithms.schedule.tensors import Tensor
 from quadrille.algorithms.timelines.spans import Span
-from quadrille.simulator.loops import period_detector as watch_module
-from quadrille.simulator.loops.period_detector import BudgetExceeded, PeriodDetector, iteration_count
-from quadrille.simulator.loops.restore import SAME, period_window
+from quadrille.simulator.loops import period_detector
+from quadrille.simulator.loops.period_detector import SAME, BudgetExceeded, PeriodDetector, iteration_count
+from quadrille.simulator.loops.restore import period_window
 from quadrille.simulator.loops.skipped_iterations import (
     IterationRange,
     SkippedIterations,
     copy_counts,
     iteration_ranges,
-    shortest,
+    most_skipped,
     walk_skipping,
 )
 from quadrille.simulator.simulate import Shortcuts, simulate
@@ -57,7 +57,7 @@ def scheduled(algorithm, grid, sizes, passes, panel=4, transposed="none"):
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("collectives", ["own", "own:doubling"])
 @pytest.mark.parametrize("case", LONG, ids=str)
-def test_the_answer_is_that_of_every_turn(case, collectives, machine):
+def test_the_answer_is_that_of_every_iteration(case, collectives, machine):
     schedule = scheduled(*case)
     given_ = schedule, MACHINES[machine](schedule.grid.size)
     choices = parse_choices(collectives)
@@ -70,7 +70,7 @@ def test_the_answer_is_that_of_every_turn(case, collectives, machine):
 
 
 @pytest.mark.parametrize("case", LONG[:2], ids=str)
-def test_most_turns_of_a_long_loop_are_not_simulated(case):
+def test_most_iterations_of_a_long_loop_are_not_simulated(case):
     schedule = scheduled(*case)
     short, long = (simulate(schedule, star(schedule.grid.size), shortcuts=s) for s in (Shortcuts(), EVERY_TURN))
     assert short.extent.iterations_skipped >= 48
@@ -96,7 +96,7 @@ def test_the_answer_is_the_same_for_panels_of_any_width(z, x, long, panel, trans
     check_same_spans(simulate(*given_), simulate(*given_, shortcuts=EVERY_TURN))
 
 
-def test_a_timeline_of_many_ranks_says_turns_once_and_unrolls_them_when_asked(tmp_path):
+def test_a_timeline_of_many_ranks_says_iterations_once_and_unrolls_them_when_asked(tmp_path):
     buffer = Tensor("S", Part("m"), Part("m"))
     body = (Pointwise(name="clear", function="zero", into="S"), AllReduce(name="sum", axis="x", buffer="S"))
     role = Role((Repeat("i", 60, body), Barrier(name="meet", axis="x")))
@@ -192,7 +192,7 @@ NESTED = {
 @pytest.mark.parametrize("fold", [True, False])
 @pytest.mark.parametrize("machine", ["star", "leaves", "a slow host"])
 @pytest.mark.parametrize("case", NESTED)
-def test_the_answer_is_that_of_every_turn_in_nested_loops_and_roles(case, machine, fold):
+def test_the_answer_is_that_of_every_iteration_in_nested_loops_and_roles(case, machine, fold):
     schedule, skipped = NESTED[case]
     given_ = schedule, MACHINES[machine](schedule.grid.size)
     short = simulate(*given_, shortcuts=Shortcuts(fold=fold))
@@ -207,10 +207,10 @@ def test_the_answer_is_that_of_every_turn_in_nested_loops_and_roles(case, machin
 def test_only_long_stretches_are_shortened_and_by_a_multiple_of_two_turns():
     assert iteration_ranges({"i#0": [1] * 11 + [2] * 41}) == [IterationRange("i#0", 11, 52, 2)]
     assert iteration_ranges({"i#0": [1] * 40}, {"i": [2, 5, 40]}) == [IterationRange("i#0", 0, 40, 5)]
-    assert shortest(IterationRange("i#0", 11, 52, 2)) == SkippedIterations("i#0", 11, 16, 50, 52)
+    assert most_skipped(IterationRange("i#0", 11, 52, 2)) == SkippedIterations("i#0", 11, 16, 50, 52)
 
 
-def test_as_many_turns_are_simulated_behind_a_gap_as_there_are_copies_that_take_turns():
+def test_as_many_iterations_are_simulated_behind_a_gap_as_there_are_copies_that_take_turns():
     tensors = [
         Tensor("S", Part("m"), Part("m"), copies=(("j", 3), ("i", 60))),
         Tensor("T", Part("m"), Part("m"), copies=(("j", Affine("pipeline", -1, 4)),)),
@@ -223,7 +223,7 @@ def test_as_many_turns_are_simulated_behind_a_gap_as_there_are_copies_that_take_
     assert iteration_ranges({"i#0": [1] * 60}, found) == [IterationRange("i#0", 0, 60, 4)]
 
 
-def test_turns_that_are_left_out_are_passed_over():
+def test_iterations_that_are_skipped_are_passed_over():
     schedule = scheduled("summa", "z=1,x=2", (4, 80, 4), "forward")
     place = schedule.coordinates(0)
     program = schedule.program(place)
@@ -255,9 +255,9 @@ def spans_of(turns, ranks=1, drift=0.0):
     return found, [("i#0", span.index) for span in found]
 
 
-def test_a_rhythm_is_found_where_all_turns_are_alike():
+def test_a_period_is_found_where_all_iterations_are_alike():
     found = period_window(SkippedIterations("i#0", 0, 6, 54, 56), *spans_of(8))
-    assert (found.seconds, found.turns, found.times) == (pytest.approx(1.0), 1, 48)
+    assert (found.seconds, found.iterations, found.periods) == (pytest.approx(1.0), 1, 48)
 
 
 def of_many_ops(turns, ops, seconds, slower=0.0):
@@ -271,26 +271,26 @@ def of_many_ops(turns, ops, seconds, slower=0.0):
     return found, [("i#0", span.index) for span in found]
 
 
-def test_a_turn_of_many_ops_is_the_same_though_each_is_rounded_to_a_clock_that_grows():
-    gap, ops, seconds = SkippedIterations("i#0", 0, 6, 54, 56), 1000, 3.1e-6
+def test_an_iteration_of_many_ops_is_the_same_though_each_is_rounded_to_a_clock_that_grows():
+    skipped, ops, seconds = SkippedIterations("i#0", 0, 6, 54, 56), 1000, 3.1e-6
     clocks = np.array([span.end for span in of_many_ops(8, ops, seconds)[0]]).reshape(8, ops)
     assert np.ptp(np.diff(clocks[:, -1])) > 2 * SAME * ops * seconds  # rounded otherwise above 2 s than below
-    assert period_window(gap, *of_many_ops(8, ops, seconds)).turns == 1
-    assert period_window(gap, *of_many_ops(8, ops, seconds, slower=1e-9)) is None
+    assert period_window(skipped, *of_many_ops(8, ops, seconds)).iterations == 1
+    assert period_window(skipped, *of_many_ops(8, ops, seconds, slower=1e-9)) is None
 
 
-def test_ranks_that_drift_apart_for_longer_than_the_window_have_no_rhythm():
+def test_ranks_that_drift_apart_for_longer_than_the_window_have_no_period():
     assert period_window(SkippedIterations("i#0", 0, 6, 54, 56), *spans_of(8, ranks=2, drift=1.0)) is not None
     assert period_window(SkippedIterations("i#0", 0, 6, 54, 56), *spans_of(8, ranks=8, drift=1.0)) is None
 
 
-def test_something_else_under_way_breaks_the_rhythm():
+def test_something_else_running_breaks_the_period():
     spans, turns = spans_of(8)
     other = Span(0, "else", "all_reduce", "z", 2.0, 2.0, 2.0, 7.0)
     assert period_window(SkippedIterations("i#0", 0, 6, 54, 56), [*spans, other], [*turns, None]) is None
 
 
-def test_the_rhythm_is_looked_for_where_nothing_else_is_under_way():
+def test_the_period_is_looked_for_where_nothing_else_is_running():
     spans, turns = spans_of(9)
     others = [Span(0, "else", "all_reduce", "z", *times) for times in ((0.0, 0.0, 0.0, 2.5), (6.5, 6.5, 6.5, 7.0))]
     found = period_window(SkippedIterations("i#0", 0, 7, 54, 56), [*spans, *others], [*turns, None, None])
@@ -298,7 +298,7 @@ def test_the_rhythm_is_looked_for_where_nothing_else_is_under_way():
     assert found.begin <= found.cut <= found.end
 
 
-def test_a_turn_that_is_slower_breaks_the_rhythm():
+def test_an_iteration_that_is_slower_breaks_the_period():
     spans, turns = spans_of(8)
     spans[4] = Span(0, "op", "gemm", "compute", 4.0, 4.0, 0.0, 4.5, index=4)
     assert period_window(SkippedIterations("i#0", 0, 6, 54, 56), spans, turns) is None
@@ -307,63 +307,63 @@ def test_a_turn_that_is_slower_breaks_the_rhythm():
 # Gaps that are decided while the simulation runs
 
 
-def watched(watch, turns, seconds, *, ranks=1):
+def watched(detector, turns, seconds, *, ranks=1):
     """Walks a loop of one op, the op of each turn as long as `seconds` says; the turns that were walked."""
     clear = Pointwise(name="clear", function="zero", into="S")
     program, place = (
         (Repeat("i", turns, (clear,)),),
         scheduled("summa", "z=1,x=2", (4, 80, 4), "forward").coordinates(0),
     )
-    walks, now, walked = [watch.walk(program, place) for _ in range(ranks)], 0.0, []
+    walks, now, walked = [detector.walk(program, place) for _ in range(ranks)], 0.0, []
     for number in range(turns):
         for rank, walk in enumerate(walks):
             found = next(walk, None)
             if found is None:
                 return walked
             _, moment, turn = found
-            watch.began(turn)
-            watch.ended(turn, (rank, "clear", number, now, now, now + seconds(number)))
+            detector.op_began(turn)
+            detector.op_ended(turn, (rank, "clear", number, now, now, now + seconds(number)))
         walked.append(moment.indices["i"])
         now += seconds(number)
     return walked
 
 
-def test_turns_are_left_out_as_soon_as_those_so_far_are_in_rhythm():
-    watch = PeriodDetector([IterationRange("i#0", 0, 60, 2)], lambda _: 1)
-    walked = watched(watch, 60, lambda number: 1.0 if number > 9 else 2.0 + number)
-    (gap,) = watch.gaps
-    assert walked == [*range(gap.left_out), *range(gap.stop, 60)]
-    assert 12 <= gap.left_out <= 15
-    assert (gap.stop, gap.last) == (58, 60)
+def test_iterations_are_skipped_as_soon_as_those_so_far_are_periodic():
+    detector = PeriodDetector([IterationRange("i#0", 0, 60, 2)], lambda _: 1)
+    walked = watched(detector, 60, lambda number: 1.0 if number > 9 else 2.0 + number)
+    (skipped,) = detector.skipped
+    assert walked == [*range(skipped.skip_start), *range(skipped.skip_stop, 60)]
+    assert 12 <= skipped.skip_start <= 15
+    assert (skipped.skip_stop, skipped.stop) == (58, 60)
 
 
-def test_turns_without_a_rhythm_are_all_walked():
-    watch = PeriodDetector([IterationRange("i#0", 0, 60, 2)], lambda _: 1)
-    assert watched(watch, 60, lambda number: 1.0 + 1e-6 * number**2) == list(range(60))
-    assert watch.gaps == []
+def test_iterations_without_a_period_are_all_walked():
+    detector = PeriodDetector([IterationRange("i#0", 0, 60, 2)], lambda _: 1)
+    assert watched(detector, 60, lambda number: 1.0 + 1e-6 * number**2) == list(range(60))
+    assert detector.skipped == []
 
 
-def test_turns_that_find_no_rhythm_for_long_are_given_up_where_nobody_waits_for_them():
-    watch = PeriodDetector([IterationRange("i#0", 0, 60, 2)], lambda _: 1, patient=False)
+def test_iterations_that_find_no_period_for_long_are_given_up_where_nobody_waits_for_them():
+    detector = PeriodDetector([IterationRange("i#0", 0, 60, 2)], lambda _: 1, patient=False)
     with pytest.raises(BudgetExceeded):
-        watched(watch, 60, lambda number: 1.0 + 1e-6 * number**2)
+        watched(detector, 60, lambda number: 1.0 + 1e-6 * number**2)
     hasty = PeriodDetector([IterationRange("i#0", 0, 60, 2)], lambda _: 1, patient=False)
     assert len(watched(hasty, 60, lambda _: 1.0)) < 20
     short = PeriodDetector([IterationRange("i#0", 0, 40, 2)], lambda _: 1, patient=False)
     assert watched(short, 40, lambda number: 1.0 + 1e-6 * number**2) == list(range(40))
 
 
-def test_nothing_is_left_out_while_something_else_is_under_way():
-    watch = PeriodDetector([IterationRange("i#0", 0, 60, 2)], lambda _: 1)
-    watch.began(None)
-    assert watched(watch, 60, lambda _: 1.0) == list(range(60))
+def test_nothing_is_skipped_while_something_else_is_running():
+    detector = PeriodDetector([IterationRange("i#0", 0, 60, 2)], lambda _: 1)
+    detector.op_began(None)
+    assert watched(detector, 60, lambda _: 1.0) == list(range(60))
 
 
-def test_turns_count_once_they_have_ended_on_all_ranks():
-    watch = PeriodDetector([IterationRange("i#0", 0, 60, 2)], lambda _: 3)
-    assert watched(watch, 60, lambda _: 1.0, ranks=2) == list(range(60))
-    watch = PeriodDetector([IterationRange("i#0", 0, 60, 2)], lambda _: 2)
-    assert len(watched(watch, 60, lambda _: 1.0, ranks=2)) < 20
+def test_iterations_count_once_they_have_ended_on_all_ranks():
+    detector = PeriodDetector([IterationRange("i#0", 0, 60, 2)], lambda _: 3)
+    assert watched(detector, 60, lambda _: 1.0, ranks=2) == list(range(60))
+    detector = PeriodDetector([IterationRange("i#0", 0, 60, 2)], lambda _: 2)
+    assert len(watched(detector, 60, lambda _: 1.0, ranks=2)) < 20
 
 
 def test_a_rank_has_the_loops_of_its_own_program():
@@ -386,7 +386,7 @@ def test_a_wrong_guess_costs_another_attempt_and_changes_no_answer(monkeypatch):
         guesses.append(None)
         return True
 
-    monkeypatch.setattr(watch_module, "_in_rhythm", always)
+    monkeypatch.setattr(period_detector, "_is_periodic", always)
     guessed = simulate(*given_)
     assert guesses
     assert guessed.extent.iterations_skipped == 0

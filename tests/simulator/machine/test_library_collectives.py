@@ -16,9 +16,9 @@ from quadrille.algorithms.schedule.program import Repeat
 from quadrille.algorithms.schedule.schedule import Role, Schedule, declare
 from quadrille.algorithms.schedule.tensors import Tensor
 from quadrille.simulator.machine.library_collectives import IDENTIFIED, MEASURED, curve_of
-from quadrille.simulator.simulate import EVERYTHING, Shortcuts, simulate
-from quadrille.simulator.uncertainty import NOTHING_SENT, Uncertainty
-from quadrille.topologies.machines.machine import Network
+from quadrille.simulator.simulate import ALL_SHORTCUTS, Shortcuts, simulate
+from quadrille.simulator.uncertainty import NO_MESSAGES, Uncertainty
+from quadrille.topologies.machines.machine import NetworkCosts
 from tests.support.toy_laboratories import laboratory, with_messages
 from tests.support.toy_machines import star
 
@@ -36,7 +36,7 @@ def machine(*rows):
     return msgspec.structs.replace(found, network=msgspec.structs.replace(found.network, library=rows))
 
 
-def predicted(found, choices, shortcuts=EVERYTHING, size=512):
+def predicted(found, choices, shortcuts=ALL_SHORTCUTS, size=512):
     schedule = matmul_schedule(Matmul(size, size, size, dtype="float32"), "4d", Grid(z=4))
     return simulate(schedule, found, choices=choices, shortcuts=shortcuts)
 
@@ -71,7 +71,7 @@ def test_the_first_is_that_of_the_first_turn_of_a_loop():
     program = Repeat("t", 3, (gather, Pointwise(name="write", function="zero", into="part")))
     sizes = {"e": GATHERED // 4, "one": 1}
     schedule = Schedule("gathers", sizes, Grid(z=4), "float32", tensors, ("part",), ("whole",), (Role((program,)),))
-    for shortcuts in (EVERYTHING, Shortcuts(fold=False, fold_time=False)):
+    for shortcuts in (ALL_SHORTCUTS, Shortcuts(fold=False, fold_time=False)):
         said = simulate(schedule, machine(one), choices=parse_choices("library"), shortcuts=shortcuts)
         assert said.timeline.makespan == pytest.approx(0.25 + 2 * 0.5, rel=1e-2)
 
@@ -118,7 +118,7 @@ def scattered_then_gathered(shortcuts):
     return simulate(schedule, members_apart(), choices=parse_choices("library"), shortcuts=shortcuts)
 
 
-@pytest.mark.parametrize("shortcuts", [EVERYTHING, Shortcuts(fold=False), Shortcuts(fold_time=False)])
+@pytest.mark.parametrize("shortcuts", [ALL_SHORTCUTS, Shortcuts(fold=False), Shortcuts(fold_time=False)])
 def test_whoever_is_ahead_waits_for_the_last_member_in_what_comes_next(shortcuts):
     said = scattered_then_gathered(shortcuts)
     spans = {(span.op, span.rank, span.index): span for span in said.timeline.expanded(THREE_BY_TWO).spans}
@@ -131,7 +131,7 @@ def test_whoever_is_ahead_waits_for_the_last_member_in_what_comes_next(shortcuts
 
 
 def test_ranks_that_are_the_same_members_are_folded_and_no_others():
-    assert scattered_then_gathered(EVERYTHING).extent.rank_classes == 3
+    assert scattered_then_gathered(ALL_SHORTCUTS).extent.rank_classes == 3
 
 
 def test_what_was_not_measured_goes_as_a_ring_and_so_do_our_own():
@@ -218,7 +218,7 @@ def test_collectives_whose_roots_turn_take_one_after_the_other_what_a_round_s_st
 
 def apart_from_laboratories(*rows):
     """Four hosts of a star, by links as fast as a laboratory's, with the library's collectives as measured."""
-    return msgspec.structs.replace(star(4, bandwidth=1e9, memory=1e10), network=Network(library=rows))
+    return msgspec.structs.replace(star(4, bandwidth=1e9, memory=1e10), network=NetworkCosts(library=rows))
 
 
 @pytest.mark.parametrize("asked", ["collective", "auto"])
@@ -253,6 +253,6 @@ def test_messages_make_a_prediction_uncertain_where_any_are_sent_and_also_those_
     assert library.uncertainty.more > own.uncertainty.more
     alone = matmul_schedule(Matmul(512, 512, 512, dtype="float32"), "4d", Grid())
     nothing = simulate(alone, found)
-    assert nothing.uncertainty == Uncertainty(0, pytest.approx(NOTHING_SENT.late / nothing.timeline.makespan)), (
+    assert nothing.uncertainty == Uncertainty(0, pytest.approx(NO_MESSAGES.late / nothing.timeline.makespan)), (
         "late at most"
     )

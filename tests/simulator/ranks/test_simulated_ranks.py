@@ -181,8 +181,8 @@ def test_ranks_of_one_colour_do_the_same_with_the_same_sizes():
         tuple(tensor.block(schedule.coordinates(rank)).shape for tensor in schedule.tensors.values())
         for rank in range(schedule.grid.size)
     ]
-    for colour in np.unique(found.colours):
-        assert len({blocks[rank] for rank in np.flatnonzero(found.colours == colour)}) == 1
+    for colour in np.unique(found.labels):
+        assert len({blocks[rank] for rank in np.flatnonzero(found.labels == colour)}) == 1
 
 
 @pytest.mark.parametrize(("algorithm", "grid", "overlaps"), CASES)

@@ -88,7 +88,7 @@ def test_a_timeline_of_too_many_spans_says_once_what_it_is_told_for_all(monkeypa
     schedule = scheduled("z=2,x=2", layers=12)
     given = schedule, find_machine("perlmutter")
     whole = simulate(*given)
-    monkeypatch.setattr(quadrille.simulator.simulate, "SPANS_EXPANDED", len(whole.timeline.spans) - 1)
+    monkeypatch.setattr(quadrille.simulator.simulate, "MAX_SPANS_EXPANDED", len(whole.timeline.spans) - 1)
     short = simulate(*given)
     assert len(short.timeline.spans) < len(whole.timeline.spans)
     assert short.timeline.expanded(schedule.grid).spans == whole.timeline.spans

@@ -118,7 +118,10 @@ def test_more_ranks_run_every_algorithm_that_has_a_grid_of_them(ranks, left_out)
 
 
 def test_a_program_that_fails_is_timed_and_said_to_have_failed(capfd):
-    well, badly = bench._timed(["-c", "import studies; print('done')"]), bench._timed(["-c", "raise SystemExit(3)"])
+    well, badly = (
+        bench._timed(["-c", "import quadrille.studies; print('done')"]),
+        bench._timed(["-c", "raise SystemExit(3)"]),
+    )
     assert (well.ok, badly.ok) == (True, False) and well.seconds > 0
     assert capfd.readouterr() == ("", "done\n")
     assert bench._time_row("tests", badly, "600 s", "all")[1] == "0 s, FAILED"
@@ -129,9 +132,11 @@ def test_the_tests_are_timed_last_or_left_out(monkeypatch, tmp_path, tests):
     timed = []
     for name in ("executor_overhead", "host_fidelity", "_products", "_pairs", "_order"):
         monkeypatch.setattr(bench, name, lambda *_, **__: [])
+    monkeypatch.setattr(bench, "_start_up", lambda _: 1.0)
     monkeypatch.setattr(bench, "_error_over_bound", lambda _: 0.0)
     monkeypatch.setattr(bench, "_products", lambda *_: [Pair(record(), record())])
-    monkeypatch.setattr(bench, "_timed", lambda words: timed.append(words[-1]) or bench.WallTime(1.0, True))
+    monkeypatch.setattr(bench, "_timed", lambda words: timed.append(words) or bench.WallTime(1.0, True))
     found = bench._figures("host.toml", None, tmp_path, None, tests=tests)
-    assert timed == [str(tmp_path / "main-job"), "-q"][: 1 + tests]
+    assert [words[1] for words in timed] == ["-m", "pytest"][: 1 + tests]
+    assert timed[0][-1] == str(tmp_path / "main-job")
     assert (found.tests is not None) == tests
