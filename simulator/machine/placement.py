@@ -236,6 +236,7 @@ def _from_file(path: str, net: Network, ranks: int, per_place: int) -> Ints:
     if counts.max() > per_place:
         fullest = int(counts.argmax())
         raise InputError(
-            f"placement {path}: {net.endpoints[0]}:{fullest} is given to {counts[fullest]} ranks; at most {per_place} each"
+            f"placement {path}: {net.endpoints[0]}:{fullest} is given to {counts[fullest]} ranks; "
+            f"at most {per_place} each"
         )
     return places
