@@ -231,8 +231,9 @@ def _bound_in_words(made: Record) -> list[str]:
     low, high = format_seconds(how.bound_low_seconds), format_seconds(how.bound_high_seconds)
     if made.options.collectives.startswith("nccl"):
         return [
-            f"collective granularity: {how.not_folded_reason}; {low} with ops of different axes apart, {high} with "
-            "those that may be under way together one after the other; --granularity exact predicts rings of single ranks"
+            f"collective granularity: {how.not_folded_reason}; {low} with ops of different axes apart, "
+            f"{high} with those that may be under way together one after the other; --granularity exact predicts "
+            "rings of single ranks"
         ]
     reason = f" ({how.not_folded_reason})" if how.not_folded_reason else ""
     return [

@@ -11,7 +11,7 @@ configurations are looked at first, and no scheme is compared by it.
 
 from collections.abc import Mapping, Sequence
 
-from quadrille.algorithms.analysis.axonn import MODELLED, Product, block_seconds
+from quadrille.algorithms.analysis.axonn import MODELLED, ProductSizes, block_seconds
 from quadrille.algorithms.schedule.grid import Axis
 from quadrille.algorithms.schedule.tensors import ITEM_BYTES
 from quadrille.algorithms.training.gpt import Gpt
@@ -37,7 +37,7 @@ def least_bytes(one: TrainingExperiment, shape: ModelShape) -> float:
 def estimated_seconds(
     one: TrainingExperiment,
     shape: ModelShape,
-    products: Sequence[Product],
+    products: Sequence[ProductSizes],
     bandwidths: Mapping[Axis, float],
     peak_flops_per_second: float | None,
 ) -> float:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from quadrille.algorithms.analysis.axonn import Form, Product, block_products
+from quadrille.algorithms.analysis.axonn import Form, ProductSizes, block_products
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.record import AskedGranularity
 from quadrille.algorithms.schedule.grid import Grid
@@ -49,7 +49,7 @@ class RankQuestion:
         """Of a GPU in the dtype; None where the machine does not say."""
         return self.machine.device.peak_flops_per_second.get(self.training.dtype)
 
-    def products(self) -> tuple[Product, ...]:
+    def products(self) -> tuple[ProductSizes, ...]:
         """The products of a layer."""
         shape = self.shape
         return block_products(shape.hidden, self.form, qkv=shape.qkv, up=shape.up, down=shape.mlp)

@@ -54,7 +54,7 @@ SIMULATION = ("simulate", "--matmul", "64,64,64", "--grid", "z=2", "--machine", 
 DTYPES: tuple[DType, ...] = ("float32", "float64")
 
 
-class Order(msgspec.Struct, frozen=True):
+class OrderFound(msgspec.Struct, frozen=True):
     """The measured seconds of the predicted fastest, over those of the measured fastest, less one."""
 
     predicted_fastest: str
@@ -76,7 +76,7 @@ class Figures(msgspec.Struct, frozen=True):
     largest_error_over_bound: float
     runs_with_other_bytes: int
     integers_bit_for_bit: bool
-    order: Order
+    order: OrderFound
     overhead: Overhead
     fidelity: HostFidelity
     help_seconds: float
@@ -228,11 +228,11 @@ def _other_bytes(pair: Pair) -> bool:
     )
 
 
-def _order(pairs: Sequence[Pair]) -> Order:
+def _order(pairs: Sequence[Pair]) -> OrderFound:
     chosen = min(pairs, key=lambda pair: pair.predicted.seconds)
     fastest = min(pairs, key=lambda pair: pair.measured.seconds)
     loss = chosen.measured.seconds / fastest.measured.seconds - 1
-    return Order(_name(chosen.measured), _name(fastest.measured), loss)
+    return OrderFound(_name(chosen.measured), _name(fastest.measured), loss)
 
 
 def _name(made: Record) -> str:

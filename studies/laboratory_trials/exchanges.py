@@ -92,7 +92,7 @@ class Remedy:
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
+class ExchangeSteps:
     """Seconds of the steps with one remedy, and how busy the cores were in each turn."""
 
     seconds: list[float] = field(default_factory=list)
@@ -165,9 +165,9 @@ def measure_collectives(setting: str, rate: float) -> None:
                 sys.stdout.flush()
 
 
-def _measured_steps(entry: LaboratoryRecord) -> dict[Remedy, Steps]:
+def _measured_steps(entry: LaboratoryRecord) -> dict[Remedy, ExchangeSteps]:
     """Of every remedy, some in each turn; those with one setting in one launch."""
-    found = {remedy: Steps() for setting in SETTINGS for remedy in remedies(setting)}
+    found = {remedy: ExchangeSteps() for setting in SETTINGS for remedy in remedies(setting)}
     for _ in range(TURNS):
         for setting in SETTINGS:
             seconds, busy = _turn(entry, setting)

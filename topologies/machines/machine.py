@@ -138,7 +138,7 @@ class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     library: tuple[LibraryRow, ...] = ()
 
 
-class Network(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class NetworkCosts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The cost of a message between two hosts, and the properties of links beyond their rates.
 
     Parameters
@@ -270,7 +270,7 @@ class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     topology: dict[str, Argument]
     device: Device
     host: Host | None = None
-    network: Network | None = None
+    network: NetworkCosts | None = None
     emulation: Emulation | None = None
     routing: str = "shortest"
     faults: Faults | None = None
@@ -303,7 +303,7 @@ class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         content.pop("messages", None)
         for part, defaults in LATER.items():
             for name, value in defaults.items():
-                if content[part] and content[part].get(name) == value:
+                if content[part] and name in content[part] and content[part][name] == value:
                     del content[part][name]
         return hashlib.sha256(msgspec.json.encode(content, order="sorted")).hexdigest()
 
