@@ -13,7 +13,7 @@ from quadrille.topologies.routes.search import Hops
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-MOST_NODES = 600
+MAX_NODES = 600
 NAMED_NODES = 48
 """Nodes of a row up to which each has its number."""
 WIDEST, THINNEST = 4.0, 0.4
@@ -27,9 +27,9 @@ def check_drawable(net: Network) -> None:
     ------
     InputError : naming both numbers of nodes
     """
-    if net.node_count > MOST_NODES:
+    if net.node_count > MAX_NODES:
         raise InputError(
-            f"--plot: {net.name} has {net.node_count} nodes; at most {MOST_NODES} are drawn, "
+            f"--plot: {net.name} has {net.node_count} nodes; at most {MAX_NODES} are drawn, "
             "and fewer --gpus show as much"
         )
 
@@ -39,16 +39,16 @@ def positions(net: Network) -> Floats:
 
     A kind of node that is as far as another gets a row of its own.
     """
-    hops = Hops(net).nearest(net.place_nodes())
+    hops = Hops(net).nearest(net.endpoint_nodes())
     hops = np.where(hops < 0, net.node_count, hops)
     first_hops = {kind: int(hops[first : first + count].min()) for kind, (first, count) in net.kinds.items() if count}
     rows = sorted(first_hops, key=lambda kind: (first_hops[kind], list(net.kinds).index(kind)))
-    found = np.zeros((net.node_count, 2))
+    places = np.zeros((net.node_count, 2))
     for row, kind in enumerate(rows):
         first, count = net.kinds[kind]
-        found[first : first + count, 0] = (np.arange(count) + 0.5) / count
-        found[first : first + count, 1] = row
-    return found
+        places[first : first + count, 0] = (np.arange(count) + 0.5) / count
+        places[first : first + count, 1] = row
+    return places
 
 
 def draw_network(net: Network, path: str | Path) -> None:
@@ -84,11 +84,11 @@ def _draw_links(axis: "Axes", net: Network, where: Floats) -> None:
         ends[pair] = ends.get(pair, 0.0) + float(net.bandwidths[link])
     most = max(ends.values(), default=1.0) or 1.0
     for pair, bandwidth in ends.items():
-        one, other = sorted(pair)
-        level = where[one, 1] == where[other, 1]
+        source, target = sorted(pair)
+        level = where[source, 1] == where[target, 1]
         line = FancyArrowPatch(
-            tuple(where[one]),
-            tuple(where[other]),
+            tuple(where[source]),
+            tuple(where[target]),
             arrowstyle="-",
             connectionstyle=f"arc3,rad={0.25 if level else 0.0}",
             linewidth=max(THINNEST, WIDEST * (bandwidth / most) ** 0.5),

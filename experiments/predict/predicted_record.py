@@ -37,7 +37,7 @@ def predicted_record(
 
     Parameters
     ----------
-    backend : of the runs it is to be compared with; a prediction has no arrays
+    backend : backend of the runs that the prediction is compared with; a prediction has no arrays
     even_within : where all shards were given the mean size, how far off that puts the makespan at most, relative
     """
     experiment, machine, schedule = prepared.experiment, prepared.machine, prepared.schedule

@@ -1,4 +1,4 @@
-"""What `quadrille rank` is asked: a model, a number of GPUs of a machine, and which grids are tried."""
+"""The question of `quadrille rank`: a model, a number of GPUs of a machine, and the grids to try."""
 
 from dataclasses import dataclass, replace
 
@@ -16,14 +16,14 @@ from quadrille.topologies.machines.machine import Machine
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankQuestion:
-    """A model to be trained on so many GPUs of a machine, and what is asked of its grids.
+    """A model that is trained on a number of GPUs of a machine, and the grids to try.
 
     Parameters
     ----------
-    training : one step of the model, whatever the grid
-    top : grids that are simulated
-    form : of the analytical model
-    granularity : of simulations; `auto` is that of collectives, unless ops overlap
+    training : one training step of the model; its grid is replaced
+    top : number of grids that are simulated
+    form : form of the analytical model
+    granularity : granularity of simulations; `auto` is collective, unless ops overlap
     """
 
     training: TrainingExperiment
@@ -46,7 +46,7 @@ class RankQuestion:
 
     @property
     def peak_flops_per_second(self) -> float | None:
-        """Of a GPU in the dtype; None where the machine does not say."""
+        """Peak rate of a GPU in the dtype [flop/s]; None if the machine has no rate for it."""
         return self.machine.device.peak_flops_per_second.get(self.training.dtype)
 
     def products(self) -> tuple[ProductSizes, ...]:
@@ -59,7 +59,7 @@ class RankQuestion:
         return replace(self.training, grid=grid)
 
     def schedule(self, grid: Grid) -> Schedule:
-        """The step's schedule on a grid, with the overlaps asked for, not checked."""
+        """The step's schedule on a grid, with the requested overlaps, not checked."""
         return self.experiment(grid).applied_schedule()
 
 
@@ -68,11 +68,11 @@ def check_gpus(machine: Machine, gpus: int) -> None:
 
     Raises
     ------
-    InputError : such a machine
+    InputError : the machine has no GPUs, or too few
     """
     from quadrille.simulator.machine.network import network_of
 
-    kind, count = network_of(machine).places
+    kind, count = network_of(machine).endpoints
     if kind != "gpu":
         raise InputError(f"machine {machine.name} computes on {kind}s: rank asks about machines of GPUs")
     if gpus > count:

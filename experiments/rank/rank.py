@@ -1,7 +1,7 @@
 """`quadrille rank`: every grid of a number of GPUs by the analytical model, the best of them simulated.
 
-Started by `quadrille launch`, the ranks share the simulations; the first one
-speaks, and says the same whatever their number.
+Started by `quadrille launch`, the ranks share the simulations.  Only the first rank
+prints, and its output does not depend on the number of ranks.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,17 +29,17 @@ def rank(
     command: Sequence[str] = (),
     again: Callable[[SimulatedGrid | SimulatedConfiguration], str] = lambda _: "",
 ) -> RankAnswer | SchemesAnswer:
-    """Ranks the grids, or the configurations of schemes, and on the first rank writes or prints what came out.
+    """Ranks the grids, or the configurations of schemes, and writes or prints the answer on the first rank.
 
     Parameters
     ----------
     space : schemes, pipelines, ZeRO stages and microbatches that are tried; None for the grids of the 4D algorithm
     command : the words of the command line, for provenance
-    again : gives the command that simulates the fastest, which is printed
+    again : returns the command that simulates the fastest grid or configuration, which is printed
 
     Raises
     ------
-    InputError : a file that cannot be written; no grid that fits
+    InputError : a file cannot be written, or no grid fits in memory
     """
     to = destinations or Destinations()
     to.check()
@@ -60,7 +60,7 @@ def ranking(question: RankQuestion, space: Space | None = None) -> RankAnswer | 
 
     Raises
     ------
-    InputError : no grid that fits
+    InputError : no grid fits in memory
     """
     return _answered(question, space, assemble())
 
@@ -78,22 +78,22 @@ def _print(answer: RankAnswer | SchemesAnswer, again: str) -> None:
 
 def _rank_grids(question: RankQuestion, crew: Crew) -> RankAnswer:
     """All grids by the analytical model, and the best of them simulated."""
-    found = ranked(question, crew)
-    grids = [found.candidates.grid(place) for place in range(min(question.top, len(found)))]
+    ranking = ranked(question, crew)
+    grids = [ranking.candidates.grid(place) for place in range(min(question.top, len(ranking)))]
 
     def simulated(place: int) -> TrainingStep:
         return simulated_step(question, grids[place])
 
-    return answer_of(question, found, crew.share(simulated, range(len(grids)), "grids simulated"))
+    return answer_of(question, ranking, crew.share(simulated, range(len(grids)), "grids simulated"))
 
 
 def _remarks(question: RankQuestion) -> list[str]:
-    """What a user should know beside the answer."""
+    """Remarks that a user should know besides the answer."""
     machine, dtype = question.machine, question.training.dtype
-    differences, found = question.shape.differences, []
+    differences, remarks = question.shape.differences, []
     if differences:
-        found.append(f"{question.shape.name} is simulated otherwise: {'; '.join(differences)}")
+        remarks.append(f"{question.shape.name} is simulated differently: {'; '.join(differences)}")
     if dtype not in machine.device.peak_flops_per_second:
-        known = ", ".join(machine.device.peak_flops_per_second)
-        found.append(f"{machine.name} gives no speed for {dtype}, only for {known}")
-    return found
+        dtypes = ", ".join(machine.device.peak_flops_per_second)
+        remarks.append(f"{machine.name} gives no speed for {dtype}, only for {dtypes}")
+    return remarks

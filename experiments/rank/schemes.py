@@ -10,16 +10,16 @@ from quadrille.experiments.rank.step import granularity_of
 
 
 def rank_schemes(question: RankQuestion, space: Space, crew: Crew) -> SchemesAnswer:
-    """The answer: every configuration that was looked at, and the best of them simulated.
+    """The answer: every configuration that was evaluated, and the best of them simulated.
 
     Raises
     ------
-    InputError : no configuration that fits
+    InputError : no configuration fits in memory
     """
-    found = search(question, space, crew)
-    best = found.best[: question.top]
+    ranking = search(question, space, crew)
+    best = ranking.best[: question.top]
 
     def simulated(place: int) -> TrainingStep:
-        return found.looker.simulated(best[place].experiment, granularity_of(question))
+        return ranking.evaluator.simulated(best[place].experiment, granularity_of(question))
 
-    return answer_of(question, found, crew.share(simulated, range(len(best)), "configurations simulated"))
+    return answer_of(question, ranking, crew.share(simulated, range(len(best)), "configurations simulated"))

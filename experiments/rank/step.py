@@ -1,4 +1,4 @@
-"""One candidate simulated: a training step on its grid, at the granularity that suits it.
+"""Simulates one candidate: a training step on its grid, at a suitable granularity.
 
 Where ops do not overlap, walking collectives as wholes gives what the exact
 simulation gives, but for groups that meet on links at different times (80B on
@@ -18,7 +18,7 @@ from quadrille.experiments.predict.training_step import simulated_step as simula
 from quadrille.experiments.rank.question import RankQuestion
 
 MANY_GPUS = 2048
-"""GPUs above which grids are not simulated exactly: one would take a minute and more."""
+"""GPUs above which grids are not simulated exactly, because a grid would take more than a minute."""
 
 
 def simulated_step(question: RankQuestion, grid: Grid) -> TrainingStep:
@@ -30,7 +30,7 @@ def simulated_step(question: RankQuestion, grid: Grid) -> TrainingStep:
 
 
 def granularity_of(question: RankQuestion) -> Granularity:
-    """At which the grids of a question are simulated."""
+    """Granularity at which the grids of a question are simulated."""
     if question.granularity != "auto":
         return question.granularity
     if question.training.execution.choices.carriage == "nccl" or not question.training.execution.overlaps:
