@@ -59,11 +59,11 @@ def drift(calibrated: Reference | None, beside: Reference | None, predicted_ops:
     calibrated, beside : kernel times; not comparable if different numbers of ranks timed the kernels at once
     """
     before, after = calibrated or Reference(), beside or Reference()
-    if before.at_once != after.at_once:
+    if before.concurrent_ranks != after.concurrent_ranks:
         return Drift()
     gemm = _ratio(before.gemm_seconds, after.gemm_seconds)
     memory = _mean(_ratio(before.copy_seconds, after.copy_seconds), _ratio(before.add_seconds, after.add_seconds))
-    kernels = Drift(gemm, memory, 1.0 if before.at_once else memory)
+    kernels = Drift(gemm, memory, 1.0 if before.concurrent_ranks else memory)
     return msgspec.structs.replace(kernels, total=_weighted(kernels, list(predicted_ops)))
 
 

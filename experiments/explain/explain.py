@@ -13,6 +13,7 @@ import msgspec
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats import files
+from quadrille.algorithms.formats.record import SCHEMA as RECORD_SCHEMA
 from quadrille.algorithms.formats.record import PathPart, PathSegment, load_record
 from quadrille.algorithms.provenance import provenance
 from quadrille.algorithms.units import format_bytes
@@ -101,7 +102,7 @@ def explain_file(path: str) -> Explanation:
     if schema in EXPLAINED:
         return _explain_answer(files.read(path, Explained, schema), EXPLAINED[schema])
     if schema.startswith("quadrille/") and not schema.startswith("quadrille/record/"):
-        kinds = ", ".join(("quadrille/record/1", *EXPLAINED))
+        kinds = ", ".join((RECORD_SCHEMA, *EXPLAINED))
         raise InputError(f"{path} has the schema {schema!r:.60}: accepted are {kinds}")
     return explain_record(load_record(path))
 

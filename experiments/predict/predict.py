@@ -231,10 +231,11 @@ def _bound_in_words(record: Record) -> list[str]:
     low, high = format_seconds(how.bound_low_seconds), format_seconds(how.bound_high_seconds)
     if record.options.collectives.startswith("nccl"):
         return [
-            f"collective granularity: {how.why_not}; {low} with ops of different axes apart, {high} with those that "
-            "may be under way together one after the other; --granularity exact predicts rings of single ranks"
+            f"collective granularity: {how.not_folded_reason}; {low} with ops of different axes apart, "
+            f"{high} with those that may be under way together one after the other; --granularity exact predicts "
+            "rings of single ranks"
         ]
-    reason = f" ({how.why_not})" if how.why_not else ""
+    reason = f" ({how.not_folded_reason})" if how.not_folded_reason else ""
     return [
         f"collective granularity: {record.ranks} ranks are not simulated one by one{reason}; the exact simulation says "
         f"{low} to {high}; --granularity exact asks for it"
