@@ -30,7 +30,7 @@ PAGES = [ROOT / "README.md", *sorted(path for path in (ROOT / "docs").rglob("*.m
 BLOCK = re.compile(r"(?:^<!-- (not run|file): (.*?) -->\n+)?^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LEFT_OUT = "…"
 FILES = {
-    "host.toml": """schema = "quadrille/machine/1"
+    "host.toml": """schema = "quadrille/machine/2"
 name = "toy"
 [topology]
 family = "host"

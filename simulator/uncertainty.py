@@ -91,11 +91,11 @@ def uncertainty(
     messages : margins of the messages; None if the machine is known not to be an emulated network
     computing : mean seconds that a rank computes, copies and sums of messages included [s]
     """
-    fit, reference, host, network = machine.fit, machine.reference, machine.host, machine.network
+    fit, reference, network = machine.fit, machine.reference, machine.network
     residual = max(fit.residuals.values(), default=0.0) if fit is not None else 0.0
     noise = reference.gemm_spread if reference is not None else 0.0
     symmetric = hypot(1.645 * 1.48 * residual, noise)
-    in_laboratory = host is not None and host.shared_by_hosts and network is not None and network.transfer
+    in_laboratory = machine.emulated.shared_cores and network is not None and network.transfer
     if messages is None or not in_laboratory or makespan <= 0:
         return Uncertainty(symmetric, symmetric)
     symmetric *= min(1.0, computing / makespan)

@@ -26,6 +26,7 @@ import msgspec
 
 from quadrille.algorithms.errors import InputError, RunError
 from quadrille.algorithms.formats.field_errors import explain
+from quadrille.algorithms.formats.renamed_keys import Renames
 
 T = TypeVar("T")
 STDOUT = "-"
@@ -33,8 +34,12 @@ DEEP_KEY = re.compile(r"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\
 """A TOML key of more than 64 dotted words."""
 
 
-def read(path: str | Path, form: type[T], schema: str) -> T:
+def read(path: str | Path, form: type[T], schema: str, older: Mapping[str, Renames] | None = None) -> T:
     """Returns the value of type `form` in the file at `path` under `schema`.
+
+    Parameters
+    ----------
+    older : schemas of older versions that are accepted too, each with its renamed keys
 
     Raises
     ------
@@ -42,7 +47,10 @@ def read(path: str | Path, form: type[T], schema: str) -> T:
     """
     where = f"{schema.split('/')[1]} file {path}"
     raw = _parse(_content(Path(path), where), where, json=Path(path).suffix == ".json")
-    _check_schema(raw.pop("schema", None), schema, where)
+    named = raw.pop("schema", None)
+    if older is not None and named in older:
+        return _convert(older[named].upgraded(raw), form, where)
+    _check_schema(named, schema, where)
     return _convert(raw, form, where)
 
 

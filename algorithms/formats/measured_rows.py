@@ -112,13 +112,13 @@ class LibraryRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     ----------
     kind : kind of collective
     ranks : members of a group
-    apart : distance in ranks between two neighbours of a group
-    of : ranks of all groups together
+    stride : distance in ranks between two neighbours of a group
+    world_size : ranks of all groups together
     bytes : size of the whole buffer
     calls : `regular` (`MPI_Allgather`) or `vector` (`MPI_Allgatherv`), for a kind that has both; a row without it was
         measured by the vector calls
     seconds : time from the arrival of the last member to the end of the receivers
-    following_seconds : the same time of a collective that follows another, whose members are out of step
+    back_to_back_seconds : the same time of a collective that follows another, whose members are out of step
     member_shares : time of each member as a share of the last member's time, where members always end apart
     spread : relative spread of the repeats
 
@@ -130,12 +130,12 @@ class LibraryRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     kind: CollectiveKind
     ranks: Annotated[int, Meta(ge=2)]
-    apart: Count
-    of: Annotated[int, Meta(ge=2)]
+    stride: Count
+    world_size: Annotated[int, Meta(ge=2)]
     bytes: Count
     calls: Calls | UnsetType = UNSET
     seconds: Seconds
-    following_seconds: Seconds | UnsetType = UNSET
+    back_to_back_seconds: Seconds | UnsetType = UNSET
     member_shares: tuple[Share, ...] | UnsetType = UNSET
     spread: Spread = 0.0
 
@@ -152,19 +152,19 @@ class LibraryRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @property
     def called(self) -> Calls | None:
-        """MPI's calls by which it was measured; None of a kind that has one alone."""
+        """MPI calls that were measured; None for a kind with one call only."""
         if self.kind not in VECTOR_CALL_KINDS:
             return None
         return "vector" if self.calls is UNSET else self.calls
 
     @property
     def following(self) -> float | None:
-        """Seconds of one that follows another, where they were measured."""
-        return None if self.following_seconds is UNSET else self.following_seconds
+        """Seconds of a collective that follows another, or None if they were not measured."""
+        return None if self.back_to_back_seconds is UNSET else self.back_to_back_seconds
 
     @property
     def shares(self) -> tuple[float, ...]:
-        """What each member takes of the last one's seconds, by its coordinate."""
+        """Time of each member as a share of the last member's, by its coordinate."""
         return (1.0,) * self.ranks if self.member_shares is UNSET else self.member_shares
 
 

@@ -17,6 +17,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from quadrille.algorithms.formats import files
 from quadrille.algorithms.formats.measured_rows import Faults
+from quadrille.algorithms.formats.renamed_keys import Renames
 from quadrille.algorithms.formats.rows import Tabular
 from quadrille.algorithms.formats.workload import Count, Size, Workload
 from quadrille.algorithms.provenance import Provenance, provenance
@@ -25,7 +26,13 @@ from quadrille.algorithms.units import format_seconds
 
 __all__ = ["Provenance", "Record", "load_record", "provenance", "save_record"]
 
-SCHEMA = "quadrille/record/1"
+SCHEMA = "quadrille/record/2"
+OLDER = {
+    "quadrille/record/1": Renames(
+        {"simulation.why_not": "simulation.not_folded_reason", "reference.at_once": "reference.concurrent_ranks"}
+    )
+}
+"""Older schemas, with the keys that were renamed since."""
 
 Seconds = Annotated[float, Meta(ge=0)]
 PositiveSeconds = Annotated[float, Meta(gt=0)]
@@ -148,13 +155,13 @@ class Reference(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     Parameters
     ----------
     gemm_seconds, copy_seconds, add_seconds : time of a small matrix product, copy and addition, for each repeat
-    at_once : ranks that timed the kernels together, where hosts share cores; 0 for all ranks of a host
+    concurrent_ranks : ranks that timed the kernels together, where hosts share cores; 0 for all ranks of a host
     """
 
     gemm_seconds: tuple[PositiveSeconds, ...] = ()
     copy_seconds: tuple[PositiveSeconds, ...] = ()
     add_seconds: tuple[PositiveSeconds, ...] = ()
-    at_once: Count = 0
+    concurrent_ranks: Count = 0
 
 
 class Verified(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -262,7 +269,7 @@ class Simulation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     Parameters
     ----------
     folded : whether equivalent ranks were simulated once
-    why_not : the reason why ranks were not folded
+    not_folded_reason : the reason why ranks were not folded
     rank_classes, flow_classes, link_classes : equivalence classes of ranks, flows and links
     events : state changes that were simulated
     iterations_skipped : loop iterations that repeat earlier ones and were skipped
@@ -275,7 +282,7 @@ class Simulation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     """
 
     folded: bool
-    why_not: str = ""
+    not_folded_reason: str = ""
     rank_classes: Count
     flow_classes: Count = 0
     link_classes: Count = 0
@@ -402,7 +409,7 @@ class Record(Tabular, msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
 
 def load_record(path: str | Path) -> Record:
     """The record in the file at `path`; InputError names the first fault of a file that holds none."""
-    return files.read(path, Record, SCHEMA)
+    return files.read(path, Record, SCHEMA, OLDER)
 
 
 def save_record(record: Record, path: str | Path) -> None:

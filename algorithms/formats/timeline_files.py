@@ -7,12 +7,23 @@ import msgspec
 from msgspec import Meta
 
 from quadrille.algorithms.formats import files
+from quadrille.algorithms.formats.renamed_keys import Renames
 from quadrille.algorithms.provenance import Provenance
 from quadrille.algorithms.schedule.grid import Axis
 from quadrille.algorithms.timelines.spans import RepeatedIterations, Span
 from quadrille.algorithms.timelines.timeline import Source, Timeline
 
-SCHEMA = "quadrille/timeline/1"
+SCHEMA = "quadrille/timeline/2"
+OLDER = {
+    "quadrille/timeline/1": Renames(
+        {
+            "turns[].turn_seconds": "turns[].iteration_seconds",
+            "turns[].per_turn": "turns[].per_iteration",
+            "turns": "repeated",
+        }
+    )
+}
+"""Older schemas, with the keys that were renamed since."""
 
 Count = Annotated[int, Meta(ge=0)]
 
@@ -58,13 +69,13 @@ class _Members(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ranges: list[Stride]
 
 
-class _Turns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _Repeated(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Run-length encoded loop iterations."""
 
     start_seconds: float
-    turn_seconds: Annotated[float, Meta(gt=0)]
+    iteration_seconds: Annotated[float, Meta(gt=0)]
     times: Annotated[int, Meta(gt=0)]
-    per_turn: dict[str, Annotated[int, Meta(gt=0)]]
+    per_iteration: dict[str, Annotated[int, Meta(gt=0)]]
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -73,7 +84,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     name: str = ""
     copies: list[tuple[Count, Annotated[int, Meta(gt=0)]]] = []
     members: list[_Members] = []
-    turns: list[_Turns] = []
+    repeated: list[_Repeated] = []
     ops: list[_Op]
     spans: _Columns
     provenance: Provenance | None = None
@@ -91,7 +102,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 def load_timeline(path: str | Path) -> Timeline:
     """Returns the timeline in the file at `path`; InputError names the first fault."""
-    file = files.read(path, _File, SCHEMA)
+    file = files.read(path, _File, SCHEMA, OLDER)
     columns = file.spans
     spans = tuple(
         Span(rank, op.name, op.kind, op.lane, ready, start, arrival, end, op.axis, index, group)
@@ -109,8 +120,10 @@ def load_timeline(path: str | Path) -> Timeline:
     )
     members = {represented.rank: tuple(range(*ends) for ends in represented.ranges) for represented in file.members}
     turns = tuple(
-        RepeatedIterations(represented.start_seconds, represented.turn_seconds, represented.times, represented.per_turn)
-        for represented in file.turns
+        RepeatedIterations(
+            represented.start_seconds, represented.iteration_seconds, represented.times, represented.per_iteration
+        )
+        for represented in file.repeated
     )
     return Timeline(
         spans, file.kind, file.ranks, file.name, dict(file.copies) or None, file.provenance, members or None, turns
@@ -141,9 +154,9 @@ def save_timeline(timeline: Timeline, path: str | Path) -> None:
             _Members(rank, [(represented.start, represented.stop, represented.step) for represented in ranges])
             for rank, ranges in sorted((timeline.members or {}).items())
         ],
-        turns=[
-            _Turns(represented.start, represented.seconds, represented.times, dict(represented.per_iteration))
-            for represented in timeline.repeated
+        repeated=[
+            _Repeated(iterations.start, iterations.seconds, iterations.times, dict(iterations.per_iteration))
+            for iterations in timeline.repeated
         ],
         ops=[_Op(*op) for op in ops],
         spans=columns,

@@ -107,12 +107,12 @@ def library_row(point: CollectivePoint) -> LibraryRow:
     return LibraryRow(
         kind=point.kind,
         ranks=shape.members,
-        apart=shape.apart,
-        of=shape.ranks,
+        stride=shape.apart,
+        world_size=shape.ranks,
         bytes=point.bytes,
         calls=UNSET if point.calls is None else point.calls,
         seconds=point.seconds,
-        following_seconds=UNSET if point.following_seconds is None else point.following_seconds,
+        back_to_back_seconds=UNSET if point.following_seconds is None else point.following_seconds,
         member_shares=point.member_shares or UNSET,
         spread=point.spread,
     )

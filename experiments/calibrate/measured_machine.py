@@ -11,6 +11,7 @@ from quadrille.experiments.calibrate.library_collectives import library_row
 from quadrille.experiments.calibrate.measuring import DTYPES, LAYOUTS, CalibrationMeasurements
 from quadrille.experiments.calibrate.sections import (
     Arguments,
+    emulation_section,
     links_of,
     network_section,
     sources_of,
@@ -55,16 +56,15 @@ def make_machine(
         device=device,
         host=Host(
             cores=host.cores,
-            shared_by_hosts=shared,
-            idle_core_seconds=between.idle_core_seconds if between is not None else 0.0,
             ranks=max(len(one.ranks) for one in hosts) if len(hosts) > 1 and not shared else None,
             memory_bytes_per_second=_shared_bandwidth(device.memory),
             issue_seconds=measured.overheads.issue_seconds,
-            alone_seconds=measured.overheads.alone_seconds,
+            single_rank_op_seconds=measured.overheads.alone_seconds,
             transfer=tuple(transfer_row(point) for point in measured.host_transfers),
             library=library if between is None else (),
         ),
         network=None if between is None else network_section(between, library, wiring, routing, filled, shared=shared),
+        emulation=emulation_section(between, wiring, routing) if shared else None,
         reference=_reference(measured.together.reference),
         reference_alone=_reference(measured.reference_alone),
         fit=msgspec.structs.replace(fit, warnings=(*fit.warnings, *warnings_of(filled, wiring))),

@@ -17,8 +17,8 @@ from quadrille.experiments.calibrate.topology_option import FILE, TopologyOption
 from quadrille.runtime.laboratory.token_buckets import burst_bytes
 from quadrille.runtime.measuring.links import LinkSpeed
 from quadrille.runtime.measuring.points import FlowPoint, TransferPoint
+from quadrille.topologies.machines.machine import Emulation, Source
 from quadrille.topologies.machines.machine import NetworkCosts as NetworkSection
-from quadrille.topologies.machines.machine import Source
 from quadrille.topologies.network import Network
 from quadrille.topologies.routes.routing import Routes, Routing
 
@@ -54,15 +54,26 @@ def network_section(
     level = measurements.link.bytes_per_second / rate_between(network_of(topology), routing, filled)
     return NetworkSection(
         payload_share=payload_share(min(1.0, level), filled, topology),
-        buffered_sends=True,
-        chunk_bytes=measurements.chunk_bytes,
-        core_seconds_per_byte=measurements.beside.core_seconds_per_byte,
-        late_seconds=measurements.beside.late_seconds,
-        following_seconds=measurements.beside.following_seconds,
-        taken_seconds=measurements.taken_seconds,
-        burst_bytes=bursts(measurements.link.burst_bytes, topology, routing) if measurements.link.burst_bytes else None,
         transfer=rows,
         library=library,
+    )
+
+
+def emulation_section(measurements: NetworkMeasurements | None, topology: Arguments, routing: Routing) -> Emulation:
+    """The emulation section of the machine file of hosts that share a machine."""
+    if measurements is None:
+        return Emulation(shared_cores=True)
+    burst = measurements.link.burst_bytes
+    return Emulation(
+        shared_cores=True,
+        idle_core_seconds=measurements.idle_core_seconds,
+        core_seconds_per_byte=measurements.beside.core_seconds_per_byte,
+        wakeup_delay_seconds=measurements.beside.late_seconds,
+        back_to_back_latency_seconds=measurements.beside.following_seconds,
+        sender_ack_delay_seconds=measurements.taken_seconds,
+        eager=True,
+        chunk_bytes=measurements.chunk_bytes,
+        burst_bytes=bursts(burst, topology, routing) if burst else None,
     )
 
 

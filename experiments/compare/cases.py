@@ -1,4 +1,4 @@
-"""Many cases: the records of two folders paired by problem, each pair compared, and the errors over all of them."""
+"""Compares the records of two folders, paired by problem, and summarises the errors over all pairs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,13 +19,13 @@ CASES_SCHEMA = "quadrille/comparisons/1"
 
 
 class ComparisonSummary(ErrorSizes, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Errors of the makespan over all cases, raw and with the drift removed where that is known."""
+    """Errors of the makespan over all cases, raw and with the drift removed, if the drift is known."""
 
     drift_removed: ErrorSizes | None = None
 
 
 class Cases(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Two folders of records: a comparison for each pair, and what found no partner."""
+    """Two folders of records: a comparison for each pair, and remarks on files without a partner."""
 
     comparisons: tuple[Comparison, ...]
     summary: ComparisonSummary
@@ -35,46 +35,55 @@ class Cases(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class RecordFile:
-    """A record and where it stands."""
+    """A record and the path of its file."""
 
     path: Path
     record: Record
 
 
 def compare_folders(predicted: Path, measured: Path) -> Cases:
-    """The comparisons of all records of two folders that are about the same problem, whatever their files' names.
+    """The comparisons of all records of two folders that have the same problem; file names do not matter.
 
     Several records of one problem are paired in the order of their names; a
-    single one is compared with each of the other side.
+    single record is compared with each record of the other folder.
 
     Raises
     ------
-    InputError : a broken record in a folder, or no pair at all
+    InputError : a folder has a broken record, or there is no pair
     """
-    one, other = _load_folder(predicted, "predicted"), _load_folder(measured, "measured")
-    pairs = _pair(one.records, other.records)
+    predicted_folder, measured_folder = _load_folder(predicted, "predicted"), _load_folder(measured, "measured")
+    pairs = _pair(predicted_folder.records, measured_folder.records)
     if not pairs:
         raise InputError(
-            f"{predicted} has {len(one.records)} predicted and {measured} {len(other.records)} measured records,"
-            " no two of one problem: at least one pair is needed"
+            f"{predicted} has {len(predicted_folder.records)} predicted and "
+            f"{measured} {len(measured_folder.records)} measured records, "
+            "no two of one problem: at least one pair is needed"
         )
     comparisons = tuple(_compare_pair(*pair) for pair in pairs)
     paired = {str(file.path) for pair in pairs for file in pair}
-    alone = [f"{file.path} has no partner" for file in (*one.records, *other.records) if str(file.path) not in paired]
+    alone = [
+        f"{file.path} has no partner"
+        for file in (*predicted_folder.records, *measured_folder.records)
+        if str(file.path) not in paired
+    ]
     same = predicted.resolve() == measured.resolve()
-    left_out = one.foreign if same else (*one.foreign, *one.others, *other.foreign, *other.others)
+    left_out = (
+        predicted_folder.foreign
+        if same
+        else (*predicted_folder.foreign, *predicted_folder.others, *measured_folder.foreign, *measured_folder.others)
+    )
     return Cases(comparisons, summarise(comparisons), (*left_out, *alone))
 
 
 def summarise(comparisons: Sequence[Comparison]) -> ComparisonSummary:
     """Median, 90th percentile and worst of the sizes of the makespan's errors."""
-    raw, removed = raw_and_drift_removed([one.seconds for one in comparisons])
+    raw, removed = raw_and_drift_removed([comparison.seconds for comparison in comparisons])
     return ComparisonSummary(**msgspec.structs.asdict(raw), drift_removed=removed)
 
 
 @dataclass(frozen=True, slots=True)
 class _Folder:
-    """The records of one kind in a folder, and remarks on what was left out: records of the other kind, other files."""
+    """The records of one kind in a folder, and remarks on omitted files: records of the other kind, other files."""
 
     records: tuple[RecordFile, ...]
     others: tuple[str, ...]
@@ -93,7 +102,7 @@ def _load_folder(folder: Path, kind: Kind) -> _Folder:
 
 
 def _is_another_file(path: Path) -> bool:
-    """Whether this is another file of Quadrille, or a trace, as they may lie among records."""
+    """Whether this is another file of Quadrille, or a trace, which may be in the same folder as records."""
     try:
         raw = msgspec.json.decode(path.read_bytes())
     except (OSError, msgspec.DecodeError):
@@ -105,10 +114,10 @@ def _is_another_file(path: Path) -> bool:
 
 
 def _pair(predicted: Sequence[RecordFile], measured: Sequence[RecordFile]) -> list[tuple[RecordFile, RecordFile]]:
-    one, other = _by_problem(predicted), _by_problem(measured)
+    predicted_files, measured_files = _by_problem(predicted), _by_problem(measured)
     pairs: list[tuple[RecordFile, RecordFile]] = []
-    for key, files_of_problem in one.items():
-        partners = other.get(key, [])
+    for key, files_of_problem in predicted_files.items():
+        partners = measured_files.get(key, [])
         if len(files_of_problem) == 1 or len(partners) == 1:
             pairs += [(file, partner) for file in files_of_problem for partner in partners]
         else:
@@ -117,10 +126,10 @@ def _pair(predicted: Sequence[RecordFile], measured: Sequence[RecordFile]) -> li
 
 
 def _by_problem(records: Sequence[RecordFile]) -> dict[bytes, list[RecordFile]]:
-    found: dict[bytes, list[RecordFile]] = {}
+    by_problem: dict[bytes, list[RecordFile]] = {}
     for file in records:
-        found.setdefault(same_problem_key(file.record), []).append(file)
-    return found
+        by_problem.setdefault(same_problem_key(file.record), []).append(file)
+    return by_problem
 
 
 def _compare_pair(predicted: RecordFile, measured: RecordFile) -> Comparison:

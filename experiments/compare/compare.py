@@ -34,7 +34,7 @@ def compare(
     timelines: tuple[str, str] | None = None,
     command: Sequence[str] = (),
 ) -> None:
-    """Prints the comparison of two records, or of two folders of records, and writes what else is asked for.
+    """Prints the comparison of two records or two folders of records, and writes the requested files.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ def compare(
 
     Raises
     ------
-    InputError : records that cannot be read or compared, a path that cannot be written
+    InputError : records cannot be read or compared, or a path cannot be written
     """
     inputs = {"PREDICTED": predicted, "MEASURED": measured}
     inputs |= dict(zip(("PREDICTED's timeline", "MEASURED's timeline"), timelines or (), strict=False))
@@ -68,16 +68,16 @@ def compare(
 
 def compare_files(predicted: str | Path, measured: str | Path) -> Comparison:
     """The comparison of two record files."""
-    one, other = load_record(predicted), load_record(measured)
-    compared = compare_records(one, other)
+    predicted_record, measured_record = load_record(predicted), load_record(measured)
+    compared = compare_records(predicted_record, measured_record)
     return msgspec.structs.replace(compared, files=FileNames(str(predicted), str(measured)))
 
 
 def _report_files(
-    predicted: str, measured: str, to: Destinations, named: tuple[str, str] | None, made: Provenance
+    predicted: str, measured: str, to: Destinations, named: tuple[str, str] | None, origin: Provenance
 ) -> None:
-    """One comparison, to the files asked for and, unless one of them is stdout, as tables."""
-    compared = msgspec.structs.replace(compare_files(predicted, measured), provenance=made)
+    """Writes one comparison to the requested files, and prints its tables unless a file is stdout."""
+    compared = msgspec.structs.replace(compare_files(predicted, measured), provenance=origin)
     if to.plot or to.trace:
         timelines = timelines_of(predicted, measured, named, compared.problem.ranks)
         if to.trace:
@@ -91,9 +91,9 @@ def _report_files(
     remark_all(compared.remarks)
 
 
-def _report_folders(predicted: Path, measured: Path, to: Destinations, made: Provenance) -> None:
-    """All comparisons of two folders, likewise."""
-    compared = msgspec.structs.replace(compare_folders(predicted, measured), provenance=made)
+def _report_folders(predicted: Path, measured: Path, to: Destinations, origin: Provenance) -> None:
+    """Writes all comparisons of two folders to the requested files, and prints them unless a file is stdout."""
+    compared = msgspec.structs.replace(compare_folders(predicted, measured), provenance=origin)
     if to.plot:
         figures.draw_cases(compared.comparisons, to.plot, title="makespans, predicted against measured")
     if to.json:
@@ -101,8 +101,8 @@ def _report_folders(predicted: Path, measured: Path, to: Destinations, made: Pro
     if not to.to_stdout:
         print_tables(*cases_tables(compared))
     remark_all(compared.remarks)
-    for one in compared.comparisons:
-        remark_all(f"{label(one.problem)}: {line}" for line in one.remarks)
+    for comparison in compared.comparisons:
+        remark_all(f"{label(comparison.problem)}: {line}" for line in comparison.remarks)
 
 
 def _draw(compared: Comparison, figure: str, timelines: tuple[Timeline, Timeline] | None) -> None:
@@ -119,7 +119,7 @@ def _trace(compared: Comparison, path: str, timelines: tuple[Timeline, Timeline]
 
     Raises
     ------
-    InputError : there are none
+    InputError : there are no timelines
     """
     if timelines is None:
         assert compared.files is not None
@@ -127,5 +127,5 @@ def _trace(compared: Comparison, path: str, timelines: tuple[Timeline, Timeline]
         raise InputError(
             f"--trace {path}: there are no timelines {names}: make them by --timeline, or name them by --timelines"
         )
-    named = [replace(one, name=f"{one.kind} {compared.problem.algorithm}") for one in timelines]
+    named = [replace(timeline, name=f"{timeline.kind} {compared.problem.algorithm}") for timeline in timelines]
     write_chrome_trace(path, named, compared.provenance)

@@ -1,4 +1,4 @@
-"""What a comparison says: one problem, predicted and measured, in total, by kind of op and by op."""
+"""The result of a comparison: one problem, predicted and measured, in total, by kind of op and by op."""
 
 import msgspec
 
@@ -20,7 +20,7 @@ class Both(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Times(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Seconds on both sides and their errors; null where not known.
+    """Seconds on both sides and their errors; null if not known.
 
     `spread` is that of the measurement over its repeats (`quadrille.algorithms.formats.percentiles`).
     """
@@ -58,7 +58,7 @@ class KindComparison(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
 
 class Noise(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What the repeats of the measurement say about its errors.
+    """The noise of the measurement over its repeats, and whether the error lies within it.
 
     `within_noise`: the predicted seconds lie between the 5th and the 95th
     percentile of the repeats; null with a single repeat, which shows no noise.
@@ -79,7 +79,7 @@ class Noise(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 
 class FileNames(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which records were compared."""
+    """The files of the compared records."""
 
     predicted: str
     measured: str

@@ -12,11 +12,11 @@ COLUMNS = ("", "predicted", "measured", "error", "drift removed", "spread")
 
 def comparison_tables(compared: Comparison) -> list[Group]:
     """Errors in total, by kind and by op; the causes of the difference; the noise."""
-    waiting = [one.waiting_seconds for one in compared.kinds]
+    waiting = [kind.waiting_seconds for kind in compared.kinds]
     waited = (sum(both.predicted for both in waiting), sum(both.measured for both in waiting))
-    kinds = [("kind", *_times_row(_kind_name(one), one.seconds)) for one in compared.kinds]
+    kinds = [("kind", *_times_row(_kind_name(kind), kind.seconds)) for kind in compared.kinds]
     kinds.append(("", "waiting", *map(milliseconds, waited), UNKNOWN, UNKNOWN, UNKNOWN))
-    ops = [("op", *_times_row(_op_name(one), one.seconds)) for one in compared.ops]
+    ops = [("op", *_times_row(_op_name(op), op.seconds)) for op in compared.ops]
     total = [("total", *_times_row("", compared.seconds))]
     return [
         table(label(compared.problem), ("", *COLUMNS), total, kinds, ops, names=2),
@@ -27,7 +27,7 @@ def comparison_tables(compared: Comparison) -> list[Group]:
 
 def cases_tables(compared: Cases) -> list[Group]:
     """One line a case, and the errors over all of them."""
-    rows = [_times_row(label(one.problem), one.seconds) for one in compared.comparisons]
+    rows = [_times_row(label(comparison.problem), comparison.seconds) for comparison in compared.comparisons]
     summary = compared.summary
     errors = [("raw", *map(percent_size, (summary.median, summary.p90, summary.worst)))]
     if summary.drift_removed is not None:
@@ -80,8 +80,8 @@ def _attribution_table(compared: Comparison) -> Group:
 def _noise_table(compared: Comparison) -> Group:
     noise, factors = compared.noise, compared.drift
     named = ["gemm", "memory", *(["messages"] if factors.messages != factors.memory else []), "total"]
-    known = {name: getattr(factors, name) for name in named}
-    drifts = ", ".join(f"{name} {percent(factor - 1)}" for name, factor in known.items() if factor is not None)
+    factor_of = {name: getattr(factors, name) for name in named}
+    drifts = ", ".join(f"{name} {percent(factor - 1)}" for name, factor in factor_of.items() if factor is not None)
     rows = [
         ("measured", _range(noise.median_seconds, noise.low_seconds, noise.high_seconds, noise.repeats)),
         (

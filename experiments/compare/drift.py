@@ -25,13 +25,14 @@ from quadrille.experiments.compare.attribution import ON_COMPUTE_LANE, charged_s
 
 
 class Drift(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Factors on predicted seconds; null where not known.
+    """Factors on predicted seconds; null if not known.
 
     Parameters
     ----------
-    gemm, memory : of GEMMs, and of what moves memory
-    messages : of communication: as what moves memory, but 1 in a laboratory
-    total : of the makespan
+    gemm : factor of GEMMs
+    memory : factor of ops that move memory
+    messages : factor of communication: the factor of memory, but 1 in a laboratory
+    total : factor of the makespan
     """
 
     gemm: float | None = None
@@ -49,20 +50,20 @@ def drift(calibrated: Reference | None, beside: Reference | None, predicted_ops:
 
     >>> before, after = Reference((1.0,), (2.0,), (2.0,)), Reference((1.1, 1.1), (2.0, 2.2), (2.1, 2.1))
     >>> ops = [OpRecord(name="multiply", kind="gemm", seconds=3.0)]
-    >>> found = drift(before, after, ops)
-    >>> round(found.gemm, 6), round(found.memory, 6), round(found.total, 6)
+    >>> factors = drift(before, after, ops)
+    >>> round(factors.gemm, 6), round(factors.memory, 6), round(factors.total, 6)
     (1.1, 1.05, 1.1)
 
     Parameters
     ----------
-    calibrated, beside : not comparable where another number of ranks timed the kernels at once
+    calibrated, beside : kernel times; not comparable if different numbers of ranks timed the kernels at once
     """
     before, after = calibrated or Reference(), beside or Reference()
-    if before.at_once != after.at_once:
+    if before.concurrent_ranks != after.concurrent_ranks:
         return Drift()
     gemm = _ratio(before.gemm_seconds, after.gemm_seconds)
     memory = _mean(_ratio(before.copy_seconds, after.copy_seconds), _ratio(before.add_seconds, after.add_seconds))
-    kernels = Drift(gemm, memory, 1.0 if before.at_once else memory)
+    kernels = Drift(gemm, memory, 1.0 if before.concurrent_ranks else memory)
     return msgspec.structs.replace(kernels, total=_weighted(kernels, list(predicted_ops)))
 
 
@@ -78,9 +79,9 @@ def _ratio(before: tuple[float, ...], after: tuple[float, ...]) -> float | None:
 
 
 def _mean(*factors: float | None) -> float | None:
-    """The geometric mean of those that are known."""
-    known = [factor for factor in factors if factor is not None]
-    return prod(known) ** (1 / len(known)) if known else None
+    """The geometric mean of the known factors."""
+    values = [factor for factor in factors if factor is not None]
+    return prod(values) ** (1 / len(values)) if values else None
 
 
 def _weighted(kernels: Drift, ops: list[OpRecord]) -> float | None:

@@ -17,7 +17,7 @@ class ErrorSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 class Erring(Protocol):
-    """A case with its relative errors, raw and with the machine's drift removed; None where there is none."""
+    """A case with its relative errors, raw and with the machine's drift removed; None if the error is not known."""
 
     @property
     def relative_error(self) -> float | None: ...
@@ -26,14 +26,14 @@ class Erring(Protocol):
 
 
 def raw_and_drift_removed(cases: Sequence[Erring]) -> tuple[ErrorSizes, ErrorSizes | None]:
-    """The sizes of the errors of some cases, and without the drift where that is known."""
-    raw = error_sizes(one.relative_error for one in cases)
+    """Sizes of the errors of all cases, raw and with the drift removed; None if no drift is known."""
+    raw = error_sizes(case.relative_error for case in cases)
     assert raw is not None, "what was measured takes time"
-    return raw, error_sizes(one.relative_error_drift_removed for one in cases)
+    return raw, error_sizes(case.relative_error_drift_removed for case in cases)
 
 
 def error_sizes(errors: Iterable[float | None]) -> ErrorSizes | None:
-    """Of relative errors; None is no error, and where there is none at all nothing is known.
+    """The sizes of relative errors; None entries are ignored, and the result is None if there is no error.
 
     >>> error_sizes([0.25, None, -0.5, 1.0])
     ErrorSizes(cases=3, median=0.5, p90=0.9, worst=1.0)

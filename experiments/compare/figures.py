@@ -79,8 +79,8 @@ def draw_cases(comparisons: Sequence[Comparison], path: str | Path, *, title: st
     """Writes the figure of many cases: measured against predicted time, with the line of no error and 10 % about it."""
     figure = _figure(6, 6)
     axis = figure.subplots()
-    measured = [1000 * one.seconds.measured for one in comparisons]
-    predicted = [1000 * one.seconds.predicted for one in comparisons]
+    measured = [1000 * case.seconds.measured for case in comparisons]
+    predicted = [1000 * case.seconds.predicted for case in comparisons]
     axis.plot(measured, predicted, "o", color=PREDICTED_COLOUR, markersize=4, label="cases")
     ends = (min(measured, default=1) / 2, max(measured, default=1) * 2)
     axis.plot(ends, ends, color="black", linewidth=0.8, label="no error")
@@ -100,8 +100,8 @@ def _figure(width: float, height: float) -> "Figure":
 
 def _lanes(timeline: Timeline) -> list[Lane]:
     """Rank and lane of each row, of the ranks shown; the compute lane first."""
-    found = {(span.rank, span.lane) for span in timeline.spans if span.rank < MOST_RANKS}
-    return sorted(found, key=lambda lane: (lane[0], lane[1] != COMPUTE, lane[1]))
+    shown = {(span.rank, span.lane) for span in timeline.spans if span.rank < MOST_RANKS}
+    return sorted(shown, key=lambda lane: (lane[0], lane[1] != COMPUTE, lane[1]))
 
 
 def _draw_lanes(axis: "Axes", timeline: Timeline, lanes: Sequence[Lane]) -> None:
@@ -109,10 +109,10 @@ def _draw_lanes(axis: "Axes", timeline: Timeline, lanes: Sequence[Lane]) -> None
     bars: dict[tuple[int, str], list[tuple[float, float]]] = defaultdict(list)
     for span in timeline.spans:
         if (span.rank, span.lane) in rows:
-            for kind, start, seconds in _pieces(span, timeline.start):
+            for kind, start, seconds in _bars(span, timeline.start):
                 bars[rows[span.rank, span.lane], kind].append((1000 * start, 1000 * seconds))
-    for (row, kind), pieces in bars.items():
-        axis.broken_barh(pieces, (row - 0.4, 0.8), facecolors=_colour(kind), edgecolors="white", linewidth=0.2)
+    for (row, kind), intervals in bars.items():
+        axis.broken_barh(intervals, (row - 0.4, 0.8), facecolors=_colour(kind), edgecolors="white", linewidth=0.2)
     axis.set_yticks(range(len(lanes)), [_row_name(timeline, lane) for lane in lanes], fontsize=7)
     axis.set_ylim(max(1, len(lanes)) - 0.5, -0.5)
     left_out = f", ranks 0 to {MOST_RANKS - 1} of {timeline.ranks}" if timeline.ranks > MOST_RANKS else ""
@@ -120,7 +120,7 @@ def _draw_lanes(axis: "Axes", timeline: Timeline, lanes: Sequence[Lane]) -> None
     axis.axvline(1000 * timeline.makespan, color="black", linewidth=0.8, linestyle=":")
 
 
-def _pieces(span: Span, origin: float) -> Iterator[tuple[str, float, float]]:
+def _bars(span: Span, origin: float) -> Iterator[tuple[str, float, float]]:
     """Kind, start and seconds of what a span shows: its waiting, then its work."""
     if span.waiting_seconds > 0:
         yield WAITING, span.start - origin, span.waiting_seconds

@@ -1,4 +1,4 @@
-"""What a record is about, and whether two records are about the same."""
+"""The problem of a record, and whether two records have the same problem."""
 
 from collections.abc import Iterator, Mapping
 
@@ -21,11 +21,11 @@ USUAL = {
     "clip": 0.0,
     "gradient_bytes": 4,
 }
-"""Options that go without saying."""
+"""Usual values of options, which labels omit."""
 
 
 class Problem(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What both records are about."""
+    """The problem of both records."""
 
     workload: Workload
     dtype: str
@@ -39,7 +39,7 @@ class Problem(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 def problem(record: Record) -> Problem:
-    """What the record is about, written in one way: every axis of the grid named, `own` by its full name."""
+    """The problem of the record in a normal form: all axes of the grid, and the full name of `own`."""
     options = record.options
     collectives = "own:ring" if options.collectives == "own" else options.collectives
     return Problem(
@@ -56,15 +56,15 @@ def problem(record: Record) -> Problem:
 
 
 def same_problem_key(record: Record) -> bytes:
-    """Equal for records of the same problem and for no others."""
+    """A key that is equal for records of the same problem only."""
     return msgspec.json.encode(problem(record), order="sorted")
 
 
 def label(problem: Problem) -> str:
     """The problem in one line.
 
-    >>> from quadrille.algorithms.formats.workload import Matmul
-    >>> label(Problem(workload=Workload(Matmul(2, 3, 5)), dtype="float64", passes="forward", algorithm="4d",
+    >>> from quadrille.algorithms.formats.workload import MatmulSizes
+    >>> label(Problem(workload=Workload(MatmulSizes(2, 3, 5)), dtype="float64", passes="forward", algorithm="4d",
     ...     grid={"data": 1, "z": 2, "y": 1, "x": 1}, order=("x", "y", "z", "data"), ranks=2, options=Options(),
     ...     backend="numpy"))
     '4d, matmul m=2 k=3 n=5, float64 forward, grid z=2 (2 ranks), own:ring'
@@ -78,7 +78,7 @@ def label(problem: Problem) -> str:
 
 
 def _more(options: Options) -> Iterator[str]:
-    """The other options, but for usual ones.
+    """The other options in words, without usual values.
 
     >>> list(_more(Options(bands=4, sequence_parallel=True, zero=1, threads=1, steps=1)))
     ['bands 4', 'sequence parallel', 'zero 1']
@@ -92,17 +92,17 @@ def _more(options: Options) -> Iterator[str]:
 
 
 def check_same_problem(predicted: Record, measured: Record) -> None:
-    """Nothing, for two records of one problem.
+    """Refuse two records of different problems.
 
     Raises
     ------
-    InputError : they are of different problems; all that differs, in one message
+    InputError : the problems differ; the message lists all differences
     """
-    one, other = _fields(predicted), _fields(measured)
+    predicted_fields, measured_fields = _fields(predicted), _fields(measured)
     different = [
-        f"{name} {one.get(name, 'none')} predicted, {other.get(name, 'none')} measured"
-        for name in {**one, **other}
-        if one.get(name) != other.get(name)
+        f"{name} {predicted_fields.get(name, 'none')} predicted, {measured_fields.get(name, 'none')} measured"
+        for name in {**predicted_fields, **measured_fields}
+        if predicted_fields.get(name) != measured_fields.get(name)
     ]
     different += _different_algorithms(predicted, measured)
     if different:
@@ -119,14 +119,14 @@ def _different_algorithms(predicted: Record, measured: Record) -> list[str]:
     measured_ops = {op.name: op.algorithm for op in measured.ops}
     names = ((op.name, op.algorithm, measured_ops.get(op.name)) for op in predicted.ops)
     return [
-        f"algorithm of {name!r} {one} predicted, {other} measured"
-        for name, one, other in names
-        if one and other and _known(one) != _known(other)
+        f"algorithm of {name!r} {predicted_name} predicted, {measured_name} measured"
+        for name, predicted_name, measured_name in names
+        if predicted_name and measured_name and _known(predicted_name) != _known(measured_name)
     ]
 
 
 def _known(algorithm: str) -> str:
-    """The algorithm as far as a measurement knows it: not how the library's was predicted.
+    """The algorithm's name without the way its prediction was made, which a measurement lacks.
 
     >>> _known("library (measured)") == _known("library (as ring)"), _known("ring"), _known("library:vector (as ring)")
     (True, 'ring', 'library:vector')

@@ -1,4 +1,4 @@
-"""A predicted record held against a measured one: errors in total, by kind of op and by op.
+"""Compares a predicted record with a measured record: errors in total, by kind of op and by op.
 
     relative error = predicted / measured - 1
 
@@ -25,31 +25,31 @@ def compare_records(predicted: Record, measured: Record) -> Comparison:
 
     Raises
     ------
-    InputError : two of the same kind, in the wrong order, of different problems, or a measurement of no time
+    InputError : two records of one kind, in the wrong order or of different problems, or a measured time of 0
     """
     _check_kinds(predicted, measured)
     check_same_problem(predicted, measured)
     if measured.seconds <= 0:
         raise InputError(f"seconds = {measured.seconds} in the measured record: a time above 0 is needed")
     pairs = _pairs(predicted.ops, measured.ops)
-    found = drift(predicted.reference, measured.reference, predicted.ops)
+    drifts = drift(predicted.reference, measured.reference, predicted.ops)
     spread = _makespans(measured).spread if measured.repeats > 1 else None
-    seconds = _times(predicted.seconds, measured.seconds, found.total, spread)
+    seconds = _times(predicted.seconds, measured.seconds, drifts.total, spread)
     return Comparison(
         problem=problem(predicted),
         seconds=seconds,
-        kinds=tuple(_compare_kinds(pairs, found)),
-        ops=tuple(_compare_op(*pair, found) for pair in pairs),
+        kinds=tuple(_compare_kinds(pairs, drifts)),
+        ops=tuple(_compare_op(*pair, drifts) for pair in pairs),
         attribution_seconds=attribute(predicted.seconds - measured.seconds, pairs),
         noise=_noise(predicted, measured, seconds),
-        drift=found,
+        drift=drifts,
         bytes_sent_total=Both(predicted.bytes_sent_total, measured.bytes_sent_total),
-        remarks=tuple(_remarks(predicted, measured, found)),
+        remarks=tuple(_remarks(predicted, measured, drifts)),
     )
 
 
 def relative_error(predicted: float | None, measured: float) -> float | None:
-    """What was predicted over what was measured, less 1; none where nothing was predicted or no time measured.
+    """Predicted seconds / measured seconds - 1; None if nothing was predicted or the measured time is 0.
 
     >>> relative_error(1.5, 2.0), relative_error(0.5, 0.0)
     (-0.25, None)
@@ -66,10 +66,13 @@ def _check_kinds(predicted: Record, measured: Record) -> None:
 
 
 def _pairs(predicted: Sequence[OpRecord], measured: Sequence[OpRecord]) -> list[OpPair]:
-    """Each op of either side with its like on the other, which took no time where it is missing."""
-    one, other = _by_name(predicted, "predicted"), _by_name(measured, "measured")
-    names = [*one, *(name for name in other if name not in one)]
-    return [(one.get(name) or _absent(other[name]), other.get(name) or _absent(one[name])) for name in names]
+    """Each op as predicted and as measured; an op that one record lacks has count 0 and 0 seconds there."""
+    predicted_ops, measured_ops = _by_name(predicted, "predicted"), _by_name(measured, "measured")
+    names = [*predicted_ops, *(name for name in measured_ops if name not in predicted_ops)]
+    return [
+        (predicted_ops.get(name) or _absent(measured_ops[name]), measured_ops.get(name) or _absent(predicted_ops[name]))
+        for name in names
+    ]
 
 
 def _by_name(ops: Sequence[OpRecord], kind: str) -> dict[str, OpRecord]:
@@ -81,7 +84,7 @@ def _by_name(ops: Sequence[OpRecord], kind: str) -> dict[str, OpRecord]:
 
 
 def _absent(op: OpRecord) -> OpRecord:
-    """The op of the other side, not done here."""
+    """A record of the same op with count 0 and 0 seconds."""
     return OpRecord(name=op.name, kind=op.kind, axis=op.axis, algorithm=op.algorithm, count=0, seconds=0.0)
 
 
@@ -97,8 +100,8 @@ def _times(predicted: float, measured: float, factor: float | None, spread: floa
     )
 
 
-def _compare_op(predicted: OpRecord, measured: OpRecord, found: Drift) -> OpComparison:
-    factor = op_drift(found, predicted.kind)
+def _compare_op(predicted: OpRecord, measured: OpRecord, drifts: Drift) -> OpComparison:
+    factor = op_drift(drifts, predicted.kind)
     return OpComparison(
         name=predicted.name,
         kind=predicted.kind,
@@ -112,16 +115,19 @@ def _compare_op(predicted: OpRecord, measured: OpRecord, found: Drift) -> OpComp
     )
 
 
-def _compare_kinds(pairs: Iterable[OpPair], found: Drift) -> list[KindComparison]:
+def _compare_kinds(pairs: Iterable[OpPair], drifts: Drift) -> list[KindComparison]:
     kinds: dict[str, list[OpPair]] = {}
     for pair in pairs:
         kinds.setdefault(pair[0].kind, []).append(pair)
-    return [_compare_kind(kind, members, op_drift(found, kind)) for kind, members in kinds.items()]
+    return [_compare_kind(kind, members, op_drift(drifts, kind)) for kind, members in kinds.items()]
 
 
 def _compare_kind(kind: str, members: Sequence[OpPair], factor: float | None) -> KindComparison:
     def both(quantity: Callable[[OpRecord], float]) -> Both:
-        return Both(sum(quantity(one) for one, _ in members), sum(quantity(other) for _, other in members))
+        return Both(
+            sum(quantity(predicted_op) for predicted_op, _ in members),
+            sum(quantity(measured_op) for _, measured_op in members),
+        )
 
     seconds = both(lambda op: op.seconds)
     return KindComparison(
@@ -134,7 +140,7 @@ def _compare_kind(kind: str, members: Sequence[OpPair], factor: float | None) ->
 
 
 def _summed(ops: Sequence[OpRecord]) -> list[float]:
-    """Seconds of all these ops together, repeat by repeat; none unless every op was recorded in the same repeats."""
+    """Sum of the seconds of the ops in each repeat; empty if ops have different numbers of repeats."""
     counts = {len(op.seconds_of_repeats) for op in ops if op.count}
     if len(counts) != 1:
         return []
@@ -142,29 +148,29 @@ def _summed(ops: Sequence[OpRecord]) -> list[float]:
 
 
 def _spread(seconds: Sequence[float]) -> float | None:
-    """Over the repeats; one repeat has none, nor has an op that took no time."""
-    found = percentiles(seconds) if len(seconds) > 1 else None
-    return found.spread if found is not None and found.median > 0 else None
+    """Spread over the repeats; None for a single repeat and for an op that took no time."""
+    repeats = percentiles(seconds) if len(seconds) > 1 else None
+    return repeats.spread if repeats is not None and repeats.median > 0 else None
 
 
 def _makespans(measured: Record) -> Percentiles:
-    """Of the whole run [s], from its repeats or, where they are not kept, from the percentiles in the record."""
+    """Percentiles of the makespan [s], from the repeats, or from the record if it has no repeats."""
     if measured.seconds_of_repeats:
         return percentiles(measured.seconds_of_repeats)
     return Percentiles(measured.seconds_low, measured.seconds, measured.seconds_high)
 
 
 def _noise(predicted: Record, measured: Record, seconds: Times) -> Noise:
-    found = _makespans(measured)
+    makespans = _makespans(measured)
 
     def within(time: float | None) -> bool | None:
-        return None if time is None or measured.repeats < 2 else found.low <= time <= found.high
+        return None if time is None or measured.repeats < 2 else makespans.low <= time <= makespans.high
 
     return Noise(
         repeats=measured.repeats,
-        median_seconds=found.median,
-        low_seconds=found.low,
-        high_seconds=found.high,
+        median_seconds=makespans.median,
+        low_seconds=makespans.low,
+        high_seconds=makespans.high,
         spread=seconds.spread,
         within_noise=within(seconds.predicted),
         within_noise_drift_removed=within(seconds.predicted_drift_removed),
@@ -174,10 +180,13 @@ def _noise(predicted: Record, measured: Record, seconds: Times) -> Noise:
     )
 
 
-def _remarks(predicted: Record, measured: Record, found: Drift) -> Iterable[str]:
+def _remarks(predicted: Record, measured: Record, drifts: Drift) -> Iterable[str]:
     """What a reader should know before trusting the errors."""
-    one, other = ([op.name for op in record.ops] for record in (predicted, measured))
-    for names, others, kind in ((one, other, "predicted"), (other, one, "measured")):
+    predicted_names, measured_names = ([op.name for op in record.ops] for record in (predicted, measured))
+    for names, others, kind in (
+        (predicted_names, measured_names, "predicted"),
+        (measured_names, predicted_names, "measured"),
+    ):
         alone = [name for name in names if name not in others]
         if alone:
             yield f"only in the {kind} record: {', '.join(alone)}"
@@ -188,7 +197,7 @@ def _remarks(predicted: Record, measured: Record, found: Drift) -> Iterable[str]
         yield "the measured run did not verify"
     if measured.repeats < 2:
         yield "a single repeat: the noise of the measurement is not known"
-    if found.total is None:
+    if drifts.total is None:
         yield "the drift of the machine is not known: both records need their reference kernels"
     if _all_own(measured) and predicted.bytes_sent_total != measured.bytes_sent_total:
         yield f"bytes sent: {predicted.bytes_sent_total} predicted, {measured.bytes_sent_total} counted"
@@ -196,12 +205,20 @@ def _remarks(predicted: Record, measured: Record, found: Drift) -> Iterable[str]
 
 
 def _all_own(measured: Record) -> bool:
-    """Whether all collectives were ours, so that bytes were counted."""
-    by_op = [one.chosen for one in (measured.collectives or {}).values()]
+    """Whether all collectives were our own, so that their bytes were counted."""
+    by_op = [collective.chosen for collective in (measured.collectives or {}).values()]
     return all(name.startswith(("own", "auto")) for name in (measured.options.collectives, *by_op))
 
 
 def _machine_remark(predicted: Record, measured: Record) -> Iterable[str]:
-    one, other = predicted.machine, measured.machine
-    if one and other and one.sha256 and other.sha256 and one.sha256 != other.sha256:
-        yield f"predicted for the machine {one.name} ({one.sha256[:8]}), measured on {other.name} ({other.sha256[:8]})"
+    predicted_machine, measured_machine = predicted.machine, measured.machine
+    if (
+        predicted_machine
+        and measured_machine
+        and predicted_machine.sha256
+        and measured_machine.sha256
+        and predicted_machine.sha256 != measured_machine.sha256
+    ):
+        measured_on = f"{measured_machine.name} ({measured_machine.sha256[:8]})"
+        predicted_for = f"{predicted_machine.name} ({predicted_machine.sha256[:8]})"
+        yield f"predicted for the machine {predicted_for}, measured on {measured_on}"

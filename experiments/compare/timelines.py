@@ -1,4 +1,4 @@
-"""The timelines of two records: beside them, or where they are named."""
+"""The timelines of two records: named files, or files next to the records."""
 
 from pathlib import Path
 
@@ -14,12 +14,12 @@ TIMELINE_ENDING = ".timeline.json"
 def timelines_of(
     predicted: str, measured: str, named: tuple[str, str] | None, ranks: int
 ) -> tuple[Timeline, Timeline] | None:
-    """Both timelines, from the files named or from those beside the records; none unless both are there."""
+    """Both timelines, from the named files or from files next to the records; None unless both exist."""
     beside = (timeline_beside(predicted), timeline_beside(measured))
     if named is None and not all(Path(path).is_file() for path in beside):
         return None
-    one, other = named or beside
-    return _load_timeline(one, "predicted", ranks), _load_timeline(other, "measured", ranks)
+    predicted_path, measured_path = named or beside
+    return _load_timeline(predicted_path, "predicted", ranks), _load_timeline(measured_path, "measured", ranks)
 
 
 def timeline_beside(record: str) -> str:

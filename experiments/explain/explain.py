@@ -13,6 +13,7 @@ import msgspec
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats import files
+from quadrille.algorithms.formats.record import SCHEMA as RECORD_SCHEMA
 from quadrille.algorithms.formats.record import PathPart, PathSegment, load_record
 from quadrille.algorithms.provenance import provenance
 from quadrille.algorithms.units import format_bytes
@@ -78,14 +79,14 @@ def explain(path: str, *, json: str = "", command: Sequence[str] = ()) -> Explan
     InputError : a file that cannot be read or explained, a path that cannot be written
     """
     Destinations(json=json).check({"FILE": path})
-    found = msgspec.structs.replace(explain_file(path), file=path, provenance=provenance(command))
+    explanation = msgspec.structs.replace(explain_file(path), file=path, provenance=provenance(command))
     if json:
-        files.write_json(json, found, SCHEMA)
+        files.write_json(json, explanation, SCHEMA)
     if json != files.STDOUT:
-        print_tables(*explanation_tables(found))
-        for line in (*found.summary, *found.lacking):
+        print_tables(*explanation_tables(explanation))
+        for line in (*explanation.summary, *explanation.lacking):
             print(line)
-    return found
+    return explanation
 
 
 def explain_file(path: str) -> Explanation:
@@ -101,7 +102,7 @@ def explain_file(path: str) -> Explanation:
     if schema in EXPLAINED:
         return _explain_answer(files.read(path, Explained, schema), EXPLAINED[schema])
     if schema.startswith("quadrille/") and not schema.startswith("quadrille/record/"):
-        kinds = ", ".join(("quadrille/record/1", *EXPLAINED))
+        kinds = ", ".join((RECORD_SCHEMA, *EXPLAINED))
         raise InputError(f"{path} has the schema {schema!r:.60}: accepted are {kinds}")
     return explain_record(load_record(path))
 
@@ -120,21 +121,21 @@ def _schema(path: str) -> str:
         return ""
 
 
-def _explain_answer(answer: Explained, what: str) -> Explanation:
+def _explain_answer(answer: Explained, label: str) -> Explanation:
     """Where the time of traffic goes that belongs to no schedule: its links say it."""
     seconds = answer.seconds if answer.seconds is not None else answer.makespan_s
     if seconds is None:
-        raise InputError(f"{what} file: neither seconds nor makespan_s; one of them is needed")
-    most = nlargest(LINKS_KEPT, answer.links or answer.bottlenecks, key=lambda one: one.utilisation)
-    links = tuple(ExplainedLink(one.link, one.bytes, one.utilisation, one.busy_s, one.alike) for one in most)
+        raise InputError(f"{label} file: neither seconds nor makespan_s; one of them is needed")
+    most = nlargest(LINKS_KEPT, answer.links or answer.bottlenecks, key=lambda link: link.utilisation)
+    links = tuple(ExplainedLink(link.link, link.bytes, link.utilisation, link.busy_s, link.alike) for link in most)
     parts, mean = answer.seconds_by_part or {}, answer.mean_seconds_by_part or {}
     lacking = [] if links else ["no link carries anything"]
     if links and not parts:
         lacking.append(
-            f"this file, an older one, does not say what its time is made of; quadrille {what} writes it anew"
+            f"this file, an older one, does not say what its time is made of; quadrille {label} writes it anew"
         )
     return Explanation(
-        what=what,
+        what=label,
         seconds=seconds,
         path_seconds_by_part=parts,
         mean_seconds_by_part=mean,
@@ -145,54 +146,54 @@ def _explain_answer(answer: Explained, what: str) -> Explanation:
     )
 
 
-def explanation_tables(found: Explanation) -> "list[Group]":
+def explanation_tables(explanation: Explanation) -> "list[Group]":
     """Parts on both views, the critical path by op and in order, the links."""
-    made = [_parts_table(found)] if found.path_seconds_by_part or found.mean_seconds_by_part else []
-    if found.critical_path:
-        ops = by_op(found.critical_path)
-        made.append(_path_table("critical path, by op", ops, found.seconds))
-        if len(ops) != len(found.critical_path):
-            shown = found.critical_path[:STATIONS_SHOWN]
-            more = len(found.critical_path) - len(shown)
+    tables = [_parts_table(explanation)] if explanation.path_seconds_by_part or explanation.mean_seconds_by_part else []
+    if explanation.critical_path:
+        ops = by_op(explanation.critical_path)
+        tables.append(_path_table("critical path, by op", ops, explanation.seconds))
+        if len(ops) != len(explanation.critical_path):
+            shown = explanation.critical_path[:STATIONS_SHOWN]
+            more = len(explanation.critical_path) - len(shown)
             title = "critical path, in order" + (
                 f", the first {len(shown)} of {more + len(shown)} stretches" if more else ""
             )
-            made.append(_path_table(title, shown, found.seconds))
-    if found.flows:
-        made.append(_flows_table(found.flows))
-    if found.links:
-        made.append(_links_table(found.links))
-    return made
+            tables.append(_path_table(title, shown, explanation.seconds))
+    if explanation.flows:
+        tables.append(_flows_table(explanation.flows))
+    if explanation.links:
+        tables.append(_links_table(explanation.links))
+    return tables
 
 
-def _parts_table(found: Explanation) -> "Group":
-    path = {str(part): seconds for part, seconds in found.path_seconds_by_part.items()}
-    mean = {str(part): seconds for part, seconds in found.mean_seconds_by_part.items()}
+def _parts_table(explanation: Explanation) -> "Group":
+    path = {str(part): seconds for part, seconds in explanation.path_seconds_by_part.items()}
+    mean = {str(part): seconds for part, seconds in explanation.mean_seconds_by_part.items()}
     rows = []
     for part in dict.fromkeys((*path, *mean)):
         cells = [part]
         for view in (path, mean):
             if view:
-                known = part in view
-                cells += [milliseconds(view[part]), _share(view[part], found.seconds)] if known else ["", ""]
+                has_part = part in view
+                cells += [milliseconds(view[part]), _share(view[part], explanation.seconds)] if has_part else ["", ""]
         rows.append(cells)
-    whole, usual = VIEWS.get(found.what, ("critical path", "mean rank"))
+    whole, usual = VIEWS.get(explanation.what, ("critical path", "mean rank"))
     columns = ["", *([whole, ""] if path else []), *([usual, ""] if mean else [])]
-    return table(f"{found.what}: {milliseconds(found.seconds)}", columns, rows)
+    return table(f"{explanation.what}: {milliseconds(explanation.seconds)}", columns, rows)
 
 
 def _path_table(title: str, path: Sequence[PathSegment], seconds: float) -> "Group":
-    parts = [part for part in PARTS if any(one.seconds_by_part.get(part) for one in path)]
+    parts = [part for part in PARTS if any(segment.seconds_by_part.get(part) for segment in path)]
     rows = [
         (
-            one.op,
-            "" if one.rank is None else str(one.rank),
-            str(one.count),
-            milliseconds(one.seconds),
-            _share(one.seconds, seconds),
-            *(milliseconds(one.seconds_by_part.get(part, 0.0)) for part in parts),
+            segment.op,
+            "" if segment.rank is None else str(segment.rank),
+            str(segment.count),
+            milliseconds(segment.seconds),
+            _share(segment.seconds, seconds),
+            *(milliseconds(segment.seconds_by_part.get(part, 0.0)) for part in parts),
         )
-        for one in path
+        for segment in path
     ]
     return table(title, ("op", "rank", "times", "time", "", *parts), rows)
 
@@ -200,14 +201,14 @@ def _path_table(title: str, path: Sequence[PathSegment], seconds: float) -> "Gro
 def _flows_table(flows: Sequence[LateFlow]) -> "Group":
     rows = [
         (
-            str(one.row),
-            f"{one.source} > {one.destination}",
-            format_bytes(one.bytes),
-            milliseconds(one.finish_s - one.start_s),
-            *(milliseconds(one.seconds_by_part.get(part)) for part in ("latency", "bandwidth", "contention")),
-            ", ".join(f"{by.link} ({percent(by.utilisation, signed=False)})" for by in one.held_by),
+            str(flow.row),
+            f"{flow.source} > {flow.destination}",
+            format_bytes(flow.bytes),
+            milliseconds(flow.finish_s - flow.start_s),
+            *(milliseconds(flow.seconds_by_part.get(part)) for part in ("latency", "bandwidth", "contention")),
+            ", ".join(f"{by.link} ({percent(by.utilisation, signed=False)})" for by in flow.held_by),
         )
-        for one in flows
+        for flow in flows
     ]
     columns = ("row", "from > to", "bytes", "takes", "latency", "bandwidth", "contention", "links it took, used to")
     return table("flows that ended last", columns, rows, names=2)
@@ -221,11 +222,11 @@ def _links_table(links: Sequence[ExplainedLink]) -> "Group":
     """Bytes are shown of links only: cores and memory of a host count other things."""
     rows = [
         (
-            one.link + (f" and {one.alike - 1} more" if one.alike > 1 else ""),
-            format_bytes(one.bytes) if is_link(one.link) else UNKNOWN,
-            milliseconds(one.busy_s),
-            percent(one.utilisation, signed=False),
+            link.link + (f" and {link.alike - 1} more" if link.alike > 1 else ""),
+            format_bytes(link.bytes) if is_link(link.link) else UNKNOWN,
+            milliseconds(link.busy_s),
+            percent(link.utilisation, signed=False),
         )
-        for one in links
+        for link in links
     ]
     return table("links and other shared resources", ("", "carried", "in use", "used"), rows)

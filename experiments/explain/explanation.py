@@ -51,12 +51,12 @@ class Explanation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
     Parameters
     ----------
-    what : of which kind the file is: a predicted or measured record, a collective, flows
-    path_seconds_by_part : of the critical path; adds up to `seconds` where it is known, else empty
-    mean_seconds_by_part : of the mean rank; adds up to `seconds`; `other` is below 0 where charged times overlap
-    flows : of traffic, those that ended last
+    what : kind of the file: a predicted or measured record, a collective, flows
+    path_seconds_by_part : time of the critical path [s], whose sum is `seconds`; empty if the path is not known
+    mean_seconds_by_part : time of the mean rank [s], whose sum is `seconds`; `other` < 0 if charged times overlap
+    flows : the flows of a traffic file that ended last
     summary : the same in a sentence or two
-    lacking : what the file does not say, and how to make one that does
+    lacking : information that the file lacks, and how to make a file that has it
     """
 
     file: str = ""
@@ -72,20 +72,20 @@ class Explanation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     provenance: Provenance | None = None
 
 
-def explain_record(made: Record) -> Explanation:
+def explain_record(record: Record) -> Explanation:
     """Where the time of a recorded run goes."""
-    path = by_part(made.critical_path) if made.critical_path else {}
-    links = tuple(ExplainedLink(one.link, one.bytes, one.utilisation, one.busy_s) for one in made.links)
-    mean = mean_by_part(made.ops, made.seconds, predicted=made.kind == "predicted")
+    path = by_part(record.critical_path) if record.critical_path else {}
+    links = tuple(ExplainedLink(link.link, link.bytes, link.utilisation, link.busy_s) for link in record.links)
+    mean = mean_by_part(record.ops, record.seconds, predicted=record.kind == "predicted")
     return Explanation(
-        what=f"{made.kind} record",
-        seconds=made.seconds,
+        what=f"{record.kind} record",
+        seconds=record.seconds,
         path_seconds_by_part=path,
-        critical_path=made.critical_path,
+        critical_path=record.critical_path,
         mean_seconds_by_part=mean,
         links=links,
-        summary=tuple(summary(made.seconds, path or mean, made.critical_path, links)),
-        lacking=tuple(_lacking(made)),
+        summary=tuple(summary(record.seconds, path or mean, record.critical_path, links)),
+        lacking=tuple(_lacking(record)),
     )
 
 
@@ -104,7 +104,7 @@ def mean_by_part(ops: Iterable[OpRecord], makespan: float, *, predicted: bool) -
     >>> mean_by_part([gather], 5.0, predicted=True)
     {'compute': 0.0, 'latency': 0.5, 'bandwidth': 0.5, 'contention': 1.0, 'waiting': 0.0, 'other': 3.0}
     """
-    found: dict[MeanPart, float] = dict.fromkeys(
+    seconds_by_part: dict[MeanPart, float] = dict.fromkeys(
         ("compute", "latency", "bandwidth", "contention", "waiting", "other")
         if predicted
         else ("compute", "transfer", "waiting", "other"),
@@ -114,20 +114,20 @@ def mean_by_part(ops: Iterable[OpRecord], makespan: float, *, predicted: bool) -
     for op in ops:
         seconds = charged_seconds(op)
         charged += seconds + charged_waiting(op)
-        found["waiting"] += charged_waiting(op)
+        seconds_by_part["waiting"] += charged_waiting(op)
         if not predicted:
-            found["compute" if op.kind in COMPUTING else "transfer"] += seconds
+            seconds_by_part["compute" if op.kind in COMPUTING else "transfer"] += seconds
             continue
         contended = min(seconds, seconds * op.contention_seconds / op.seconds) if op.seconds else 0.0
         for cause, share in shares(op).items():
             if cause == "transfer":
-                found["bandwidth"] += share * seconds - contended
-                found["contention"] += contended
+                seconds_by_part["bandwidth"] += share * seconds - contended
+                seconds_by_part["contention"] += contended
             else:
-                found[cause] += share * seconds
+                seconds_by_part[cause] += share * seconds
     idle = makespan - charged
-    found["other"] += idle if abs(idle) > ROUNDING * makespan else 0.0
-    return found
+    seconds_by_part["other"] += idle if abs(idle) > ROUNDING * makespan else 0.0
+    return seconds_by_part
 
 
 def summary(
@@ -151,7 +151,7 @@ def summary(
         amount = "most of the time is" if share > 0.5 else "the largest part of the time is"
         where = _where(largest, path)
         yield f"{amount} {largest}: {format_seconds(most)} of {format_seconds(seconds)} ({100 * share:.0f} %){where}"
-    first = next((one for one in links if is_link(one.link)), None)
+    first = next((link for link in links if is_link(link.link)), None)
     if first is not None:
         others = f" (and {first.alike - 1} more like it)" if first.alike > 1 else ""
         verdict = "it holds the run back" if first.utilisation >= FULL else "no link is full"
@@ -162,13 +162,13 @@ def summary(
 
 def held(flows: Iterable[LateFlow]) -> Iterable[str]:
     """What held up flows, a sentence for each."""
-    for one in flows:
-        took = one.finish_s - one.start_s
-        if not one.held_by or took <= 0:
+    for flow in flows:
+        took = flow.finish_s - flow.start_s
+        if not flow.held_by or took <= 0:
             continue
-        by, lost = one.held_by[0], one.seconds_by_part.get("contention", 0.0)
+        by, lost = flow.held_by[0], flow.seconds_by_part.get("contention", 0.0)
         yield (
-            f"row {one.row}, {one.source} > {one.destination}, ends last: sharing takes {100 * lost / took:.0f} % "
+            f"row {flow.row}, {flow.source} > {flow.destination}, ends last: sharing takes {100 * lost / took:.0f} % "
             f"of its {format_seconds(took)}, most on {by.link}, used to {100 * by.utilisation:.0f} % meanwhile"
         )
 
@@ -185,25 +185,25 @@ def is_link(name: str) -> bool:
 def _where(part: str, path: Iterable[PathSegment]) -> str:
     """The op in which most of a part lies."""
     by_op: dict[str, float] = {}
-    for one in path:
-        seconds = {str(name): amount for name, amount in one.seconds_by_part.items()}.get(part, 0.0)
-        by_op[one.op] = by_op.get(one.op, 0.0) + seconds
+    for segment in path:
+        seconds = {str(name): amount for name, amount in segment.seconds_by_part.items()}.get(part, 0.0)
+        by_op[segment.op] = by_op.get(segment.op, 0.0) + seconds
     op = max(by_op, key=lambda name: by_op[name], default=None)
     return f", most of it in {op!r}" if op is not None and by_op[op] > 0 else ""
 
 
-def _lacking(made: Record) -> Iterable[str]:
+def _lacking(record: Record) -> Iterable[str]:
     """What a record does not say, and the command that makes one that does."""
-    missing = [what for what, there in (("links", made.links), ("critical path", made.critical_path)) if not there]
-    if not missing or (made.ranks == 1 and missing == ["links"]):
+    missing = [noun for noun, there in (("links", record.links), ("critical path", record.critical_path)) if not there]
+    if not missing or (record.ranks == 1 and missing == ["links"]):
         return
-    if made.kind == "measured":
-        yield f"a measured record knows no {' and no '.join(missing)}; the prediction does: {predicting(made)}"
+    if record.kind == "measured":
+        yield f"a measured record knows no {' and no '.join(missing)}; the prediction does: {predicting(record)}"
     else:
-        yield f"this record, an older one, has no {' and no '.join(missing)}; make it again: {predicting(made)}"
+        yield f"this record, an older one, has no {' and no '.join(missing)}; make it again: {predicting(record)}"
 
 
-def predicting(made: Record) -> str:
+def predicting(record: Record) -> str:
     """The command that predicts a recorded run.
 
     >>> from pathlib import Path
@@ -232,15 +232,15 @@ def predicting(made: Record) -> str:
     ... )
     'quadrille simulate --matmul 64,32,16 --algorithm 4d --grid z=2,x=2 --machine … --json …'
     """
-    words = ["quadrille simulate", *workload_flags(made)]
-    words.append("--grid " + (",".join(f"{axis}={n}" for axis, n in made.grid.items() if n > 1) or "x=1"))
-    if made.order != tuple(axis for axis in DEFAULT_ORDER if axis in made.grid):
-        words.append(f"--order {','.join(made.order)}")
-    usual = {"dtype": "float32", "passes": "forward"} if made.workload.matmul is not None else {"dtype": ""}
-    words += [f"--{flag} {getattr(made, flag)}" for flag, word in usual.items() if getattr(made, flag) != word]
-    options = made.options
+    words = ["quadrille simulate", *workload_flags(record)]
+    words.append("--grid " + (",".join(f"{axis}={n}" for axis, n in record.grid.items() if n > 1) or "x=1"))
+    if record.order != tuple(axis for axis in DEFAULT_ORDER if axis in record.grid):
+        words.append(f"--order {','.join(record.order)}")
+    usual = {"dtype": "float32", "passes": "forward"} if record.workload.matmul is not None else {"dtype": ""}
+    words += [f"--{flag} {getattr(record, flag)}" for flag, word in usual.items() if getattr(record, flag) != word]
+    options = record.options
     words += [f"--gathered {options.gathered}"] if options.gathered != "again" else []
     words += [f"--overlap {','.join(options.overlap)}"] if options.overlap else []
     words += [f"--panel {options.panel}"] if options.panel is not None else []
     words += [f"--collectives {options.collectives}"] if options.collectives != "own:ring" else []
-    return " ".join([*words, f"--machine {made.machine.name if made.machine else '…'} --json …"])
+    return " ".join([*words, f"--machine {record.machine.name if record.machine else '…'} --json …"])

@@ -140,11 +140,11 @@ def _chosen(question: CollectiveQuestion, sharing: int, machine: Machine, net: N
     ----------
     sharing : consecutive members of a group that share a node
     """
-    ways = different(OWN, lambda one: lowered_for(replace(question, choices=one), sharing)[0])
+    ways = different(OWN, lambda choices: lowered_for(replace(question, choices=choices), sharing)[0])
     sets = ways if question.channels == 1 else [Choices("own", "ring")]
-    tried = [predict_collective(replace(question, choices=one), machine, net=net) for one in sets]
-    best, *others = sorted(tried, key=lambda one: comparable(one.seconds))
-    longer = ", ".join(f"{one.question.choices} {format_seconds(one.seconds)}" for one in others)
+    tried = [predict_collective(replace(question, choices=choices), machine, net=net) for choices in sets]
+    best, *others = sorted(tried, key=lambda choices: comparable(choices.seconds))
+    longer = ", ".join(f"{choices.question.choices} {format_seconds(choices.seconds)}" for choices in others)
     return replace(best, why=f"{best.why}; others take longer: {longer}") if longer else best
 
 

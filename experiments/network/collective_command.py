@@ -49,9 +49,9 @@ class CollectiveAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     Parameters
     ----------
-    classes : of ranks; each stands for all that behave alike
+    classes : number of rank classes; the ranks of a class behave alike
     shards_bound : how far off `seconds` may be, relative, because pieces have the mean size
-    protocol : of NCCL, else null
+    protocol : protocol of NCCL; null for other libraries
     channels : rings or trees at once: those that NCCL takes, or those of our own
     different_ways : how many of the channels go over different links; the others go along with them
     seconds_by_part, mean_seconds_by_part : what the time is made of, until the last rank has ended and on the mean
@@ -141,7 +141,7 @@ def collective(
 # To answers
 
 
-def _answer(predicted: CollectivePrediction, wall: float, made: Provenance) -> CollectiveAnswer:
+def _answer(predicted: CollectivePrediction, wall: float, origin: Provenance) -> CollectiveAnswer:
     question = predicted.question
     return CollectiveAnswer(
         kind=question.kind,
@@ -168,7 +168,7 @@ def _answer(predicted: CollectivePrediction, wall: float, made: Provenance) -> C
         seconds_by_part=predicted.seconds_by_part,
         mean_seconds_by_part=predicted.mean_seconds_by_part,
         bottlenecks=[
-            LinkUse(one.link, one.alike, one.bytes, one.utilisation, one.busy_s) for one in predicted.bottlenecks
+            LinkUse(link.link, link.alike, link.bytes, link.utilisation, link.busy_s) for link in predicted.bottlenecks
         ],
         method=predicted.method,
         events=predicted.events,
@@ -181,7 +181,7 @@ def _answer(predicted: CollectivePrediction, wall: float, made: Provenance) -> C
         error_seconds=predicted.error_seconds,
         wall_seconds=wall,
         peak_memory_bytes=1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
-        provenance=made,
+        provenance=origin,
     )
 
 
@@ -225,13 +225,13 @@ def _print(answer: CollectiveAnswer) -> None:
     if answer.bottlenecks:
         rows = [
             (
-                one.link,
-                f"{one.alike:,}",
-                format_bytes(one.bytes),
-                format_seconds(one.busy_s),
-                percent(one.utilisation, signed=False),
+                link.link,
+                f"{link.alike:,}",
+                format_bytes(link.bytes),
+                format_seconds(link.busy_s),
+                percent(link.utilisation, signed=False),
             )
-            for one in answer.bottlenecks
+            for link in answer.bottlenecks
         ]
         print()
         print_tables(table("busiest links", ("link", "alike", "bytes of each", "in use", "use of the time"), rows))

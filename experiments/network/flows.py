@@ -115,10 +115,10 @@ def flows(
     machine = machine_for(rows.largest + 1)
     net = network_of(machine)
     check_destinations(rows, net.endpoint_count, net.endpoints[0], traffic)
-    found = _ended(rows, machine, net, weights, local=local)
-    if not found.finite:
+    ended = _ended(rows, machine, net, weights, local=local)
+    if not ended.finite:
         raise InputError(f"{traffic}: the flows are too large: they do not end within a finite number of seconds")
-    answer = _answer(found, rows, machine, net, weights, begin, command)
+    answer = _answer(ended, rows, machine, net, weights, begin, command)
     if to.json:
         files.write_json(to.json, answer, SCHEMA)
     if to.json != files.STDOUT:
@@ -164,7 +164,7 @@ def _ended(rows: TrafficRows, machine: Machine, net: Network, weights: Weights, 
 
 
 def _answer(
-    found: _Ended,
+    ended: _Ended,
     rows: TrafficRows,
     machine: Machine,
     net: Network,
@@ -173,19 +173,19 @@ def _answer(
     command: Sequence[str],
 ) -> FlowsAnswer:
     """What is written; `begin` is when the work did."""
-    ran = flows_ran(net, rows, found.paths, found.flows.finish)
+    ran = flows_ran(net, rows, ended.paths, ended.flows.finish)
     return FlowsAnswer(
         machine=OnMachine(machine.name, machine.sha256, net.endpoint_count),
         routing=machine.routing,
         weights=weights,
-        finish_s=(found.first + found.flows.finish).tolist(),
-        makespan_s=found.makespan,
+        finish_s=(ended.first + ended.flows.finish).tolist(),
+        makespan_s=ended.makespan,
         seconds_by_part=parts_of_last(ran),
         mean_seconds_by_part=parts_of_mean(ran),
         last=late_flows(ran),
-        links=_loads(net, found.flows.carried, found.flows.busy, found.makespan),
-        events=found.flows.events,
-        wall_seconds=time.perf_counter() - begin - found.loading,
+        links=_loads(net, ended.flows.carried, ended.flows.busy, ended.makespan),
+        events=ended.flows.events,
+        wall_seconds=time.perf_counter() - begin - ended.loading,
         peak_memory_bytes=1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
         provenance=provenance(command),
     )
@@ -222,15 +222,15 @@ def _print(answer: FlowsAnswer, rows: TrafficRows) -> None:
     """The makespan, the last rows to end, and the busiest links."""
     slow = [
         (
-            str(one.row),
-            f"{one.source} > {one.destination}",
-            format_bytes(one.bytes),
-            format_seconds(one.start_s),
-            format_seconds(one.finish_s),
-            format_seconds(one.seconds_by_part["contention"]),
-            _held(one),
+            str(flow.row),
+            f"{flow.source} > {flow.destination}",
+            format_bytes(flow.bytes),
+            format_seconds(flow.start_s),
+            format_seconds(flow.finish_s),
+            format_seconds(flow.seconds_by_part["contention"]),
+            _held(flow),
         )
-        for one in answer.last
+        for flow in answer.last
     ]
     busy = sorted(answer.links, key=lambda load: -load.utilisation)[:SHOWN]
     loads = [

@@ -57,7 +57,7 @@ class SimulatedFlows:
     Parameters
     ----------
     owner : the flow of each entry of the paths
-    starts, begins, finish : of each flow, when it is handed to the network, takes bandwidth, and has ended
+    starts, begins, finish : times at which each flow is handed to the network, takes bandwidth, and has ended [s]
     alone : how long its bytes take over the narrowest link of its route where nothing else runs
     """
 

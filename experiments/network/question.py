@@ -31,12 +31,12 @@ class CollectiveQuestion:
 
     Parameters
     ----------
-    bytes : of the whole buffer: what a rank holds after an all-gather, or before a reduce-scatter or all-reduce
+    bytes : size of the whole buffer: of a rank after an all-gather, or before a reduce-scatter or all-reduce [B]
     group, stride : ranks of a group, and how far apart neighbours are
     channels : rings of our own laid on different links, each with its part of the buffer; 0 for as many as pay;
         `own:ring` in rank order is 1
     shards : None for exact sizes up to 4,096 ranks a group
-    item_bytes : of an element, for exact sizes
+    item_bytes : size of an element, for exact shards [B]
     root : number within the group
     """
 

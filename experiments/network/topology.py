@@ -41,7 +41,7 @@ def show(
     Parameters
     ----------
     topology : a named machine, `family:key=value,…`, a topology file (.json, .xml) or a machine file (.toml)
-    gpus : of a named machine, how many are modelled
+    gpus : number of GPUs of a named machine that are modelled
     json : where the network goes as node-link JSON; `-` is stdout, which then has nothing else
     figure : where its picture goes
 
@@ -59,8 +59,8 @@ def show(
     if json != files.STDOUT:
         print("\n".join(described(net)))
     if json:
-        made = msgspec.to_builtins(provenance(command or ["quadrille", "topology", "show", topology]))
-        files.write_text(json, node_link.dumps(net, made))
+        origin = msgspec.to_builtins(provenance(command or ["quadrille", "topology", "show", topology]))
+        files.write_text(json, node_link.dumps(net, origin))
     if figure:
         draw_network(net, figure)
 
@@ -115,10 +115,10 @@ def described(net: Network) -> Iterator[str]:
     if isinstance(net.paths, ListedPaths):
         yield "  routes           as the file lists them: no diameter or bisection"
     else:
-        found = measures(net)
-        yield f"  diameter         {_figure(found.diameter, f'{found.diameter.value:g} links')}"
-        yield f"  bisection        {_figure(found.bisection, format_bytes_per_second(found.bisection.value))}"
-        yield f"  oversubscription {_figure(found.oversubscription, f'{found.oversubscription.value:.4g}')}"
+        measured = measures(net)
+        yield f"  diameter         {_figure(measured.diameter, f'{measured.diameter.value:g} links')}"
+        yield f"  bisection        {_figure(measured.bisection, format_bytes_per_second(measured.bisection.value))}"
+        yield f"  oversubscription {_figure(measured.oversubscription, f'{measured.oversubscription.value:.4g}')}"
     yield f"  latency          {_latency(net)}"
     yield ""
     yield from sketch(net)
@@ -145,8 +145,10 @@ def _latency(net: Network) -> str:
         targets = np.concatenate([np.arange(PAIRS // 2) % count, draw.integers(0, count, PAIRS // 2)])
         said = f"{len(sources)} pairs"
     different = sources != targets
-    found = Routes(net).between(sources[different], targets[different]).latency
-    return f"{format_seconds(float(found.min()))} to {format_seconds(float(found.max()))} ({said}, shortest ways)"
+    latencies = Routes(net).between(sources[different], targets[different]).latency
+    return (
+        f"{format_seconds(float(latencies.min()))} to {format_seconds(float(latencies.max()))} ({said}, shortest ways)"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,12 +173,12 @@ def bundles(net: Network) -> Iterator[Bundle]:
     order = {kind: place for place, kind in enumerate(reversed(levels(net)))}
     kinds = list(net.kinds)
     starts = np.array([first for first, _ in net.kinds.values()])
-    one = np.searchsorted(starts, net.sources, side="right") - 1
-    other = np.searchsorted(starts, net.targets, side="right") - 1
-    for pair in np.unique(one * len(kinds) + other).tolist():
+    source_kinds = np.searchsorted(starts, net.sources, side="right") - 1
+    target_kinds = np.searchsorted(starts, net.targets, side="right") - 1
+    for pair in np.unique(source_kinds * len(kinds) + target_kinds).tolist():
         lower, upper = kinds[pair // len(kinds)], kinds[pair % len(kinds)]
         if order[lower] <= order[upper]:
-            yield Bundle(lower, upper, np.flatnonzero(one * len(kinds) + other == pair))
+            yield Bundle(lower, upper, np.flatnonzero(source_kinds * len(kinds) + target_kinds == pair))
 
 
 def sketch(net: Network) -> Iterator[str]:
@@ -188,17 +190,17 @@ def sketch(net: Network) -> Iterator[str]:
         │       3 from host, each 25 GB/s, 1 us
       host    3
     """
-    found = list(bundles(net))
+    joins = list(bundles(net))
     width = max(map(len, net.kinds))
     order = levels(net)
     for place, kind in enumerate(order):
         yield f"  {kind:{width}}  {net.kinds[kind][1]}"
         bar = "│" if place + 1 < len(order) else " "
-        among = [one for one in found if one.lower == one.upper == kind]
-        for one in among:
-            yield f"    {bar} {'':{width}}{len(one.links) // 2} among {kind}, {_cable(net, one)}"
-        for one in (one for one in found if one.upper == kind != one.lower):
-            yield f"    {bar} {'':{width}}{len(one.links)} from {one.lower}, {_cable(net, one)}"
+        among = [bundle for bundle in joins if bundle.lower == bundle.upper == kind]
+        for bundle in among:
+            yield f"    {bar} {'':{width}}{len(bundle.links) // 2} among {kind}, {_cable(net, bundle)}"
+        for bundle in (join for join in joins if join.upper == kind != join.lower):
+            yield f"    {bar} {'':{width}}{len(bundle.links)} from {bundle.lower}, {_cable(net, bundle)}"
 
 
 def _cable(net: Network, bundle: Bundle) -> str:

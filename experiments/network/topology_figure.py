@@ -43,12 +43,12 @@ def positions(net: Network) -> Floats:
     hops = np.where(hops < 0, net.node_count, hops)
     first_hops = {kind: int(hops[first : first + count].min()) for kind, (first, count) in net.kinds.items() if count}
     rows = sorted(first_hops, key=lambda kind: (first_hops[kind], list(net.kinds).index(kind)))
-    found = np.zeros((net.node_count, 2))
+    places = np.zeros((net.node_count, 2))
     for row, kind in enumerate(rows):
         first, count = net.kinds[kind]
-        found[first : first + count, 0] = (np.arange(count) + 0.5) / count
-        found[first : first + count, 1] = row
-    return found
+        places[first : first + count, 0] = (np.arange(count) + 0.5) / count
+        places[first : first + count, 1] = row
+    return places
 
 
 def draw_network(net: Network, path: str | Path) -> None:
@@ -84,11 +84,11 @@ def _draw_links(axis: "Axes", net: Network, where: Floats) -> None:
         ends[pair] = ends.get(pair, 0.0) + float(net.bandwidths[link])
     most = max(ends.values(), default=1.0) or 1.0
     for pair, bandwidth in ends.items():
-        one, other = sorted(pair)
-        level = where[one, 1] == where[other, 1]
+        source, target = sorted(pair)
+        level = where[source, 1] == where[target, 1]
         line = FancyArrowPatch(
-            tuple(where[one]),
-            tuple(where[other]),
+            tuple(where[source]),
+            tuple(where[target]),
             arrowstyle="-",
             connectionstyle=f"arc3,rad={0.25 if level else 0.0}",
             linewidth=max(THINNEST, WIDEST * (bandwidth / most) ** 0.5),

@@ -141,12 +141,12 @@ def _first_fault(lines: list[str], columns: tuple[str, ...], path: str) -> Input
 
 def _reason(name: str, cell: str) -> str:
     """Why a cell cannot be; empty where it can."""
-    what = {"bytes": "bytes", "start_s": "seconds"}.get(name)
-    accepted = f"a finite number of {what} from 0 is accepted" if what else "a whole number from 0 is accepted"
+    quantity = {"bytes": "bytes", "start_s": "seconds"}.get(name)
+    accepted = f"a finite number of {quantity} from 0 is accepted" if quantity else "a whole number from 0 is accepted"
     try:
         value = float(cell)
     except ValueError:
         return accepted
     if not isfinite(value) or value < 0 or "_" in cell:
         return accepted
-    return "" if what or (value == int(value) and value < 2**53) else accepted
+    return "" if quantity or (value == int(value) and value < 2**53) else accepted

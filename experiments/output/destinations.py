@@ -55,9 +55,9 @@ class Destinations:
         InputError : a path that cannot be written, or is named twice
         """
         named = ("json", "trace", "timeline", "csv", "plot")
-        given = {f"--{name}": path for name in named if (path := getattr(self, name))}
-        check_apart(given, {**(others or {}), **self.read})
-        for flag, path in given.items():
+        destinations = {f"--{name}": path for name in named if (path := getattr(self, name))}
+        check_apart(destinations, {**(others or {}), **self.read})
+        for flag, path in destinations.items():
             try:
                 _check_figure(path) if flag == "--plot" else files.check_writable(path)
             except InputError as error:
@@ -105,10 +105,10 @@ def make_folder(path: str | Path) -> Path:
     return folder
 
 
-def same_file(one: str, other: str) -> bool:
+def same_file(first: str, second: str) -> bool:
     """Whether two paths lead to one file, links followed; stdout is one, too.
 
     >>> same_file("c.npy", "./c.npy"), same_file("a.npy", "c.npy")
     (True, False)
     """
-    return os.path.realpath(one) == os.path.realpath(other)
+    return os.path.realpath(first) == os.path.realpath(second)

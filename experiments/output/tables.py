@@ -22,14 +22,14 @@ def table(title: str, columns: Sequence[str], *sections: Iterable[Row], names: i
       multiply   31 ms
       sum C       5 ms
     """
-    made = Table(box=box.SIMPLE_HEAD, show_header=any(columns))
+    grid = Table(box=box.SIMPLE_HEAD, show_header=any(columns))
     for place, column in enumerate(columns):
-        made.add_column(Text(column), justify="left" if place < names else "right", no_wrap=place >= names)
+        grid.add_column(Text(column), justify="left" if place < names else "right", no_wrap=place >= names)
     for section in sections:
         for row in section:
-            made.add_row(*(Text(cell) for cell in row))
-        made.add_section()
-    return Group(Text(title, style="bold"), made) if title else Group(made)
+            grid.add_row(*(Text(cell) for cell in row))
+        grid.add_section()
+    return Group(Text(title, style="bold"), grid) if title else Group(grid)
 
 
 def print_tables(*tables: Group) -> None:
@@ -38,7 +38,7 @@ def print_tables(*tables: Group) -> None:
     if console.is_terminal:
         console.print(*tables, sep="\n")
         return
-    width = max((_width(console, one) for one in tables), default=80)
+    width = max((_width(console, group) for group in tables), default=80)
     plain = Console(file=sys.stdout, highlight=False, width=max(80, width))
     with plain.capture() as captured:
         plain.print(*tables, sep="\n")
@@ -75,5 +75,5 @@ def milliseconds(seconds: float | None) -> str:
     return f"{value:.{digits}f} ms"
 
 
-def _width(console: Console, one: Group) -> int:
-    return Measurement.get(console, console.options.update_width(10_000), one).maximum
+def _width(console: Console, group: Group) -> int:
+    return Measurement.get(console, console.options.update_width(10_000), group).maximum

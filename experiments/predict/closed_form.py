@@ -165,7 +165,7 @@ class Yardstick:
         `full` says that the chain of a pipelined op is still full from the instance before.
         """
         members, algorithm = grid.length(op.axis), moved.lowered.algorithm
-        piece = moved.item_bytes * max((stop - start for start, stop in _pieces(moved)), default=0)
+        piece = moved.item_bytes * max((stop - start for start, stop in _shard_ranges(moved)), default=0)
         if algorithm not in ("ring", "pipelined"):
             return self._by_steps(op, moved, grid)
         link = self.ring_link(grid, op.axis, piece)
@@ -215,6 +215,6 @@ class Yardstick:
         return self._machine.device.overhead_seconds + link.seconds(size)
 
 
-def _pieces(moved: Traffic) -> Iterator[tuple[int, int]]:
+def _shard_ranges(moved: Traffic) -> Iterator[tuple[int, int]]:
     for edges in (moved.edges, moved.receive_edges):
         yield from pairwise(edges)

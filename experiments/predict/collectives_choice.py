@@ -54,8 +54,8 @@ class Asked:
 
     Parameters
     ----------
-    names : of the ops
-    size_bytes, elements : of the whole buffer, in the first turn of the first rank that has the op
+    names : names of the ops
+    size_bytes, elements : size of the whole buffer, in the first iteration of the first rank that has the op
     in_equal_pieces : whether all members have as much of it
     """
 
@@ -125,16 +125,19 @@ def chosen_collectives(
     threads, placement : as of the schedule's own simulation
     with_library : whether the library may carry out what it is known to be fast at
     """
-    own = [with_placement(one, schedule.grid, nodes) for one in OWN]
-    found = []
+    own = [with_placement(choices, schedule.grid, nodes) for choices in OWN]
+    chosen = []
     for asked in questions(schedule):
         ways = candidates(own, asked)
-        tried = [TriedCollective(one, _seconds(schedule, asked, one, machine, threads, placement)[0]) for one in ways]
+        tried = [
+            TriedCollective(choices, _seconds(schedule, asked, choices, machine, threads, placement)[0])
+            for choices in ways
+        ]
         if with_library and _library_is_measured(machine):
             tried += _tried_by_library(schedule, asked, machine, threads, placement)
         if len(tried) > 1:
-            found.append(Chosen(asked, tuple(sorted(tried, key=lambda one: comparable(one.seconds)))))
-    return found
+            chosen.append(Chosen(asked, tuple(sorted(tried, key=lambda candidate: comparable(candidate.seconds)))))
+    return chosen
 
 
 def _tried_by_library(
@@ -144,10 +147,10 @@ def _tried_by_library(
     from quadrille.simulator.machine.library_collectives import MEASURED  # a rank that is told has no use for it
 
     both = asked.kind in VECTOR_CALL_KINDS and asked.in_equal_pieces
-    for one in LIBRARY.values() if both else (Choices("library"),):
-        seconds, label = _seconds(schedule, asked, one, machine, threads, placement)
-        if label == f"{one} {MEASURED}":
-            yield TriedCollective(one, seconds)
+    for choices in LIBRARY.values() if both else (Choices("library"),):
+        seconds, label = _seconds(schedule, asked, choices, machine, threads, placement)
+        if label == f"{choices} {MEASURED}":
+            yield TriedCollective(choices, seconds)
 
 
 def _library_is_measured(machine: Machine) -> bool:
@@ -162,11 +165,11 @@ def with_chosen(
 
     Parameters
     ----------
-    schedule : of the experiment, as it is simulated
-    backend : of the arrays: the library's times are known of arrays of the host
+    schedule : the simulated schedule of the experiment
+    backend : backend of the arrays: the library's times are known for arrays of the host only
     """
     execution = experiment.execution
-    found = chosen_collectives(
+    chosen = chosen_collectives(
         schedule,
         machine,
         nodes,
@@ -174,39 +177,39 @@ def with_chosen(
         placement=execution.placement,
         with_library=backend == "numpy",
     )
-    return with_choices(experiment, found), found
+    return with_choices(experiment, chosen), chosen
 
 
-def with_choices(experiment: Carried, found: Sequence[Chosen]) -> Carried:
-    """The experiment, going by what was chosen."""
-    chosen = tuple((name, one.ranked[0].choices) for one in found for name in one.asked.names)
+def with_choices(experiment: Carried, selected: Sequence[Chosen]) -> Carried:
+    """The experiment with the chosen collectives."""
+    chosen = tuple((name, choice.ranked[0].choices) for choice in selected for name in choice.asked.names)
     return replace(experiment, execution=replace(experiment.execution, choices=Choices(by_op=chosen)))
 
 
 def candidates(own: Sequence[Choices], asked: Asked) -> list[Choices]:
-    """Of our own sets and sizes of pieces those that carry out such an op differently."""
+    """Our own algorithms and chunk sizes that carry out the op in different steps."""
 
-    def lowered(one: Choices) -> Lowered:
+    def lowered(choices: Choices) -> Lowered:
         return lower(
             asked.kind,
-            one.algorithm(asked.kind),
+            choices.algorithm(asked.kind),
             asked.members,
             size_bytes=asked.size_bytes,
-            per_node=one.ranks_per_node(asked.axis),
+            per_node=choices.ranks_per_node(asked.axis),
             elements=asked.elements,
-            chunk_bytes=one.chunk_bytes,
+            chunk_bytes=choices.chunk_bytes,
         )
 
     return different(own, lowered)
 
 
 def different(own: Sequence[Choices], lowered: Callable[[Choices], Lowered]) -> list[Choices]:
-    """Of our own sets and sizes of pieces the first of those that come to the same steps."""
-    found: dict[tuple[str, int], Choices] = {}
-    for one in own:
-        carried = lowered(one)
-        found.setdefault((carried.algorithm, carried.steps), one)
-    return list(found.values())
+    """The algorithms and chunk sizes that differ in their steps; the first represents those with equal steps."""
+    by_steps: dict[tuple[str, int], Choices] = {}
+    for choices in own:
+        carried = lowered(choices)
+        by_steps.setdefault((carried.algorithm, carried.steps), choices)
+    return list(by_steps.values())
 
 
 def comparable(seconds: float) -> float:
@@ -218,9 +221,11 @@ def comparable(seconds: float) -> float:
     return float(f"{seconds:.6g}")
 
 
-def told(made: Record, found: Sequence[Chosen]) -> Record:
+def told(record: Record, chosen: Sequence[Chosen]) -> Record:
     """The record with what was chosen, and why."""
-    return msgspec.structs.replace(made, collectives={name: one.entry() for one in found for name in one.asked.names})
+    return msgspec.structs.replace(
+        record, collectives={name: choice.entry() for choice in chosen for name in choice.asked.names}
+    )
 
 
 # What is asked
@@ -228,19 +233,19 @@ def told(made: Record, found: Sequence[Chosen]) -> Record:
 
 def questions(schedule: Schedule) -> list[Asked]:
     """The collectives of a schedule, those that come to the same taken together."""
-    found: dict[object, Asked] = {}
+    questions: dict[object, Asked] = {}
     for place in _first_places(schedule):
         for op, moment, loops in _first_moments(schedule.program(place), place):
             moved = traffic(op, schedule, moment, Choices())
-            if moved is None or any(op.name in asked.names for asked in found.values()):
+            if moved is None or any(op.name in asked.names for asked in questions.values()):
                 continue
             kind, elements = collective_kind(op), moved.edges[-1]
             root = op.root if isinstance(op, Broadcast | Reduce) else None
             key = (kind, op.axis, moved.edges, moved.item_bytes, root, loops)
             members, size = moved.lowered.members, elements * moved.item_bytes
-            known = found.get(key) or Asked((), kind, op.axis, members, size, elements, are_equal(moved.edges))
-            found[key] = replace(known, names=(*known.names, op.name))
-    return list(found.values())
+            question = questions.get(key) or Asked((), kind, op.axis, members, size, elements, are_equal(moved.edges))
+            questions[key] = replace(question, names=(*question.names, op.name))
+    return list(questions.values())
 
 
 def _first_places(schedule: Schedule) -> Iterator[Coordinates]:

@@ -61,7 +61,7 @@ class AxisHopCosts:
         InputError : more ranks than the machine has GPUs
         """
         length = grid.length(axis)
-        return self.step_link(grid, axis, tuple((one + distance) % length for one in range(length)), size)
+        return self.step_link(grid, axis, tuple((coordinate + distance) % length for coordinate in range(length)), size)
 
     def step_link(self, grid: Grid, axis: Axis, peers: tuple[int, ...], size: int) -> AlphaBetaLink:
         """One step of `size` bytes in every group of the axis, in which member i sends to member `peers[i]`."""
@@ -70,8 +70,10 @@ class AxisHopCosts:
         key = (peers, stride, size)
         if key not in self._links:
             coordinates = [rank // stride % length for rank in range(self._ranks)]
-            hops = [(rank, rank + (peers[one] - one) * stride) for rank, one in enumerate(coordinates)]
-            exchange = all(peers[peer] == one for one, peer in enumerate(peers))
+            hops = [
+                (rank, rank + (peers[coordinate] - coordinate) * stride) for rank, coordinate in enumerate(coordinates)
+            ]
+            exchange = all(peers[peer] == coordinate for coordinate, peer in enumerate(peers))
             self._links[key] = self._slowest(hops, size, "exchange" if exchange else "shift")
         return self._links[key]
 
@@ -79,14 +81,20 @@ class AxisHopCosts:
         """The slowest of these hops while all of them send `size` bytes at once."""
         if self._linear and not self._homes.shared:
             return self._slowest_route(np.array(hops).reshape(-1, 2), size)
-        transfers = [self._wiring.transfer(one, other, size, pattern) for one, other in hops if one != other]
+        transfers = [
+            self._wiring.transfer(source, destination, size, pattern)
+            for source, destination in hops
+            if source != destination
+        ]
         loads: dict[int, float] = defaultdict(float)
         for cost in transfers:
             for resource, demand in cost.demands.items():
                 loads[resource] += demand * cost.work
 
         def moving(cost: TransferDemand) -> float:
-            busiest = max((loads[one] / self._engine.resource_capacity(one) for one in cost.demands), default=0.0)
+            busiest = max(
+                (loads[resource] / self._engine.resource_capacity(resource) for resource in cost.demands), default=0.0
+            )
             return max(busiest, cost.work / cost.cap)
 
         if not transfers:

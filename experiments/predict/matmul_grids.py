@@ -49,4 +49,4 @@ def rank_grids(
             schedule = overlap(matmul_schedule(problem, algorithm.name, grid), overlaps)
             peak_bytes = storage(schedule, schedule.coordinates(0), chosen).bytes
             ranked.append(RankedGrid(algorithm.name, grid, yardstick.closed_form(schedule), peak_bytes))
-    return sorted(ranked, key=lambda one: float(f"{one.closed_form.seconds:.9e}"))
+    return sorted(ranked, key=lambda grid: float(f"{grid.closed_form.seconds:.9e}"))

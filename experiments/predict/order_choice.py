@@ -60,13 +60,13 @@ class ChosenOrder:
         """The experiment with its ranks in the chosen order."""
         return _laid_out(experiment, self.ranked[0].grid)
 
-    def told(self, made: Record) -> Record:
+    def told(self, record: Record) -> Record:
         """The record with the choice and its reason, where there was a choice."""
         if len(self.ranked) == 1:
-            return made
+            return record
         first, second = self.ranked[:2]
         entry = Choice(str(first), first.seconds, str(second), second.seconds)
-        return msgspec.structs.replace(made, order_choice=entry)
+        return msgspec.structs.replace(record, order_choice=entry)
 
 
 def chosen_order(experiment: Carried, predicted_seconds: Callable[[Carried], float]) -> ChosenOrder:
@@ -75,7 +75,7 @@ def chosen_order(experiment: Carried, predicted_seconds: Callable[[Carried], flo
     if len(grids) == 1:
         return as_it_is(experiment)
     tried = [TriedOrder(grid, predicted_seconds(_laid_out(experiment, grid))) for grid in grids]
-    return ChosenOrder(tuple(sorted(tried, key=lambda one: comparable(one.seconds))))
+    return ChosenOrder(tuple(sorted(tried, key=lambda tried_order: comparable(tried_order.seconds))))
 
 
 def as_it_is(experiment: Carried) -> ChosenOrder:

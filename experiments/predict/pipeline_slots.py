@@ -31,7 +31,7 @@ Turn = tuple[str, int, int]
 
 @dataclass(frozen=True, slots=True)
 class TurnSeconds:
-    """Of one microbatch through each part of the layers, in the order of the layers, and of a message between two."""
+    """Seconds of a microbatch in each chunk of layers, in the order of the layers, and of a message between chunks."""
 
     forward: Sequence[float]
     backward: Sequence[float]

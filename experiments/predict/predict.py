@@ -63,7 +63,7 @@ def predict(
         experiment = order.laid_out(experiment)
         remark(order.line())
     prepared = prepare(experiment, machine)
-    made, timeline = predicted(
+    record, timeline = predicted(
         prepared,
         command,
         backend=options.backend,
@@ -72,9 +72,9 @@ def predict(
         wanted=destinations.ranks,
         announce=True,
     )
-    remark_all([*_bound_in_words(made), *experiment.remarks(prepared.schedule)])
-    remark_all(_remarks(prepared, made.peak_bytes_per_rank_max))
-    write_results(destinations, order.told(made) if order else made, timeline)
+    remark_all([*_bound_in_words(record), *experiment.remarks(prepared.schedule)])
+    remark_all(_remarks(prepared, record.peak_bytes_per_rank_max))
+    write_results(destinations, order.told(record) if order else record, timeline)
 
 
 def _check_generated(experiment: MatmulExperiment, options: RunOptions) -> None:
@@ -110,11 +110,11 @@ def order_on(
 
     def seconds(ordered: "Experiment") -> float:
         first = announce and not seen and not ordered.execution.choices.auto
-        made, _ = prediction_of(
+        record, _ = prediction_of(
             ordered, machine, backend=backend, shortcuts=shortcuts, granularity=granularity, announce=first
         )
-        seen.add(made.simulation.granularity if made.simulation is not None else "exact")
-        return made.seconds
+        seen.add(record.simulation.granularity if record.simulation is not None else "exact")
+        return record.seconds
 
     order = chosen_order(experiment, seconds)
     return order if len(seen) < 2 else order_on(experiment, machine, backend, "collective", shortcuts=shortcuts)
@@ -193,7 +193,7 @@ def predicted(
             _announce(simulation, experiment)
     prediction = simulation.run(wanted)
     with gc_paused():
-        made = predicted_record(
+        record = predicted_record(
             prepared,
             prediction,
             provenance=provenance(command),
@@ -203,8 +203,8 @@ def predicted(
     if chosen:
         from quadrille.experiments.predict.collectives_choice import told
 
-        made = told(made, chosen)
-    return made, prediction.timeline
+        record = told(record, chosen)
+    return record, prediction.timeline
 
 
 def _announce(simulation: "Simulator", experiment: "Experiment") -> None:
@@ -223,20 +223,21 @@ def _announce(simulation: "Simulator", experiment: "Experiment") -> None:
     )
 
 
-def _bound_in_words(made: Record) -> list[str]:
+def _bound_in_words(record: Record) -> list[str]:
     """That a prediction is not exact, why, and between which two the exact one lies."""
-    how = made.simulation
+    how = record.simulation
     if how is None or how.bound_low_seconds is None or how.bound_high_seconds is None:
         return []
     low, high = format_seconds(how.bound_low_seconds), format_seconds(how.bound_high_seconds)
-    if made.options.collectives.startswith("nccl"):
+    if record.options.collectives.startswith("nccl"):
         return [
-            f"collective granularity: {how.why_not}; {low} with ops of different axes apart, {high} with those that "
-            "may be under way together one after the other; --granularity exact predicts rings of single ranks"
+            f"collective granularity: {how.not_folded_reason}; {low} with ops of different axes apart, "
+            f"{high} with those that may be under way together one after the other; --granularity exact predicts "
+            "rings of single ranks"
         ]
-    reason = f" ({how.why_not})" if how.why_not else ""
+    reason = f" ({how.not_folded_reason})" if how.not_folded_reason else ""
     return [
-        f"collective granularity: {made.ranks} ranks are not simulated one by one{reason}; the exact simulation says "
+        f"collective granularity: {record.ranks} ranks are not simulated one by one{reason}; the exact simulation says "
         f"{low} to {high}; --granularity exact asks for it"
     ]
 

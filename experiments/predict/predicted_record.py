@@ -37,7 +37,7 @@ def predicted_record(
 
     Parameters
     ----------
-    backend : of the runs it is to be compared with; a prediction has no arrays
+    backend : backend of the runs that the prediction is compared with; a prediction has no arrays
     even_within : where all shards were given the mean size, how far off that puts the makespan at most, relative
     """
     experiment, machine, schedule = prepared.experiment, prepared.machine, prepared.schedule
@@ -79,7 +79,7 @@ def _simulation(prediction: Prediction, even_within: float | None) -> Simulation
     extent, bound = prediction.extent, prediction.bound
     return Simulation(
         folded=extent.folded,
-        why_not=extent.why_not,
+        not_folded_reason=extent.why_not,
         rank_classes=extent.rank_classes,
         flow_classes=extent.flow_classes,
         link_classes=extent.link_classes,
@@ -103,10 +103,10 @@ def _calibrated(machine: Machine, ranks: int, device: FullestDevice) -> Referenc
     cores, as many ranks as there are cores time them at once, however many run.
     """
     kernels = machine.reference if ranks > 1 else machine.reference_alone or machine.reference
-    sharing = machine.host is not None and machine.host.shared_by_hosts
+    sharing = machine.emulated.shared_cores
     timing = min(device.ranks, device.cores) if sharing else device.ranks
     calibrated = max((row.busy_ranks for row in machine.device.gemm), default=timing)
     if kernels is None or timing > device.cores or (ranks > 1 and timing != calibrated):
         return None
     seconds = (kernels.gemm_seconds,), (kernels.copy_seconds,), (kernels.add_seconds,)
-    return Reference(*seconds, at_once=timing if sharing else 0)
+    return Reference(*seconds, concurrent_ranks=timing if sharing else 0)

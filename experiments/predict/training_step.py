@@ -33,15 +33,15 @@ class TrainingStep:
 
     Parameters
     ----------
-    seconds : of an iteration, without what happens once before the first
+    seconds : time of an iteration [s], without the setup before the first iteration
     compute : the compute lane is busy
-    latency : of the steps of communication
+    latency : latency of the steps of communication [s]
     transfer : the rest of communication: bytes that move, and what is added up on the way
     hidden : communication that runs beside the compute lane
     waiting : all else: for the last member of a group, and between ops
     contention : seconds of transfer that sharing links adds
     exposed_by_axis : communication while the compute lane is idle
-    product_flops : of the products of the first rank
+    product_flops : operations of the matrix products of the first rank [flop]
     layers : the most that were simulated
     bounded : whether the simulation was one of whole collectives, which is not exact
     even : whether shards were given the mean size
@@ -110,12 +110,12 @@ def continued(few: TrainingStep, more: TrainingStep, layers: int) -> TrainingSte
     """The step of so many layers, straight on from those that were simulated; what would be exposed for less than no
     time is hidden.
 
-    >>> one, other = (
+    >>> few, more = (
     ...     TrainingStep(seconds=seconds, compute=seconds, transfer=0.0, exposed_by_axis={"x": seconds}, layers=layers)
     ...     for seconds, layers in ((1.0, 2), (1.75, 3))
     ... )
-    >>> found = continued(one, other, 12)
-    >>> found.seconds, found.compute, found.exposed_by_axis, found.layers
+    >>> step = continued(few, more, 12)
+    >>> step.seconds, step.compute, step.exposed_by_axis, step.layers
     (8.5, 8.5, {'x': 8.5}, 3)
     """
     depths = few.layers, more.layers
@@ -172,28 +172,28 @@ def ran_step(experiment: TrainingExperiment, machine: Machine, granularity: Aske
         granularity=granularity,
     )
     every = iterations(experiment, schedule, ran.timeline.makespan, ran.op_times().values())
-    latency = {one.name: ran.parts[one.name]["latency"] for one in every.ops if one.axis is not None}
+    latency = {op.name: ran.parts[op.name]["latency"] for op in every.ops if op.axis is not None}
     return SimulatedOps(schedule, every, latency, ran.contention, ran.bound is not None, even)
 
 
 def _simulated(experiment: TrainingExperiment, machine: Machine, granularity: AskedGranularity) -> TrainingStep:
     ran = ran_step(experiment, machine, granularity)
-    found = ran.every
-    moving = [one for one in found.ops if one.axis is not None]
-    compute = found.mean(one.seconds for one in found.ops if one.axis is None)
-    busy, exposed = found.mean(one.seconds for one in moving), found.mean(one.exposed_seconds for one in moving)
-    latency = found.mean(ran.latency[one.name] for one in moving)
+    every = ran.every
+    moving = [op for op in every.ops if op.axis is not None]
+    compute = every.mean(op.seconds for op in every.ops if op.axis is None)
+    busy, exposed = every.mean(op.seconds for op in moving), every.mean(op.exposed_seconds for op in moving)
+    latency = every.mean(ran.latency[op.name] for op in moving)
     hidden = noticed(busy - exposed, busy)
     return TrainingStep(
-        seconds=found.seconds,
+        seconds=every.seconds,
         compute=compute,
         latency=latency,
         transfer=busy - latency,
         hidden=hidden,
-        waiting=noticed(found.seconds - compute - busy + hidden, found.seconds),
-        contention=noticed(found.mean(ran.contention.get(one.name, 0.0) for one in moving), found.seconds),
-        exposed_by_axis={axis: one / found.steps for axis, one in exposed_by_axis(experiment, found.ops).items()},
-        product_flops=flops(ran.schedule, ran.schedule.coordinates(0)) / found.steps,
+        waiting=noticed(every.seconds - compute - busy + hidden, every.seconds),
+        contention=noticed(every.mean(ran.contention.get(op.name, 0.0) for op in moving), every.seconds),
+        exposed_by_axis={axis: op / every.steps for axis, op in exposed_by_axis(experiment, every.ops).items()},
+        product_flops=flops(ran.schedule, ran.schedule.coordinates(0)) / every.steps,
         layers=experiment.problem.layers,
         bounded=ran.bounded,
         even=ran.even,

@@ -51,25 +51,25 @@ def stations(timeline: Timeline, parts_of: Callable[[Span], Parts]) -> tuple[Pat
     parts_of : seconds of a span by part, which add up to those from its start to its end; empty if not known
     """
     stretches = list(_stretches(timeline, parts_of))
-    runs = [_joined(run) for _, run in groupby(stretches, key=lambda one: (one.op, one.rank))]
+    runs = [_joined(run) for _, run in groupby(stretches, key=lambda segment: (segment.op, segment.rank))]
     return tuple(runs if len(runs) <= MOST_STATIONS else by_op(runs))
 
 
 def by_op(path: Iterable[PathSegment]) -> list[PathSegment]:
     """The stretches of each op as one, in the order of the first; the rank is named where it is always the same."""
     ops: dict[str, list[PathSegment]] = {}
-    for one in path:
-        ops.setdefault(one.op, []).append(one)
+    for segment in path:
+        ops.setdefault(segment.op, []).append(segment)
     return [_joined(of_op) for of_op in ops.values()]
 
 
 def by_part(path: Iterable[PathSegment]) -> dict[PathPart, float]:
     """Seconds of the whole path by part, all parts named."""
-    found: dict[PathPart, float] = dict.fromkeys(PARTS, 0.0)
-    for one in path:
-        for part, seconds in one.seconds_by_part.items():
-            found[part] += seconds
-    return found
+    seconds_by_part: dict[PathPart, float] = dict.fromkeys(PARTS, 0.0)
+    for segment in path:
+        for part, seconds in segment.seconds_by_part.items():
+            seconds_by_part[part] += seconds
+    return seconds_by_part
 
 
 def _stretches(timeline: Timeline, parts_of: Callable[[Span], Parts]) -> Iterator[PathSegment]:
@@ -96,7 +96,7 @@ def _arrived_last(span: Span, following: Span) -> bool:
     return together and following.start < span.start
 
 
-def _parts_after(span: Span, now: float, known: Parts) -> dict[PathPart, float]:
+def _parts_after(span: Span, now: float, seconds_by_part: Parts) -> dict[PathPart, float]:
     """What the time from `now` to the end of a span is made of.
 
     A gap before its start is `other`.  Of a span that began before `now`, what
@@ -104,7 +104,7 @@ def _parts_after(span: Span, now: float, known: Parts) -> dict[PathPart, float]:
     because this rank had nothing to do, and what is left of it off all parts alike.
     """
     whole = span.end - span.start
-    parts = dict(known) or {"compute" if span.lane == COMPUTE else "bandwidth": whole}
+    parts = dict(seconds_by_part) or {"compute" if span.lane == COMPUTE else "bandwidth": whole}
     before = max(0.0, now - span.start)
     less = min(before, parts.get("waiting", 0.0))
     if less:
@@ -126,11 +126,11 @@ def _nonzero(parts: Parts) -> dict[PathPart, float]:
 def _joined(run: Iterable[PathSegment]) -> PathSegment:
     """Stretches of one op as one."""
     members = list(run)
-    ranks = {one.rank for one in members}
+    ranks = {segment.rank for segment in members}
     return PathSegment(
         op=members[0].op,
         rank=ranks.pop() if len(ranks) == 1 else None,
-        count=sum(one.count for one in members),
-        seconds=sum(one.seconds for one in members),
+        count=sum(segment.count for segment in members),
+        seconds=sum(segment.seconds for segment in members),
         seconds_by_part=_nonzero(by_part(members)),
     )

@@ -39,7 +39,7 @@ def what(experiment: "Experiment", threads: int) -> dict[str, Any]:
 
 
 def amounts_of(experiment: "Experiment", amounts: Volumes) -> dict[str, Any]:
-    """Of work, bytes and memory, as the schedule has them."""
+    """Entries of a record about work, bytes and memory, from the schedule."""
     return {
         "flops_per_rank_max": amounts.flops_per_rank_max,
         "bytes_sent_per_rank_max": amounts.sent_per_rank_max,

@@ -113,38 +113,39 @@ def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
     ]
 
 
-def _title(made: Record) -> str:
-    grid = ",".join(f"{axis}={length}" for axis, length in made.grid.items() if length > 1) or "x=1"
-    threads = f"{made.options.threads} thread{'s' if made.options.threads > 1 else ''} each"
+def _title(record: Record) -> str:
+    grid = ",".join(f"{axis}={length}" for axis, length in record.grid.items() if length > 1) or "x=1"
+    threads = f"{record.options.threads} thread{'s' if record.options.threads > 1 else ''} each"
     return (
-        f"{made.kind}: {made.algorithm}, {made.passes}, {workload_words(made.workload)} {made.dtype}, "
-        f"grid {grid}, {made.ranks} rank{'s' if made.ranks > 1 else ''}, {threads}"
+        f"{record.kind}: {record.algorithm}, {record.passes}, {workload_words(record.workload)} {record.dtype}, "
+        f"grid {grid}, {record.ranks} rank{'s' if record.ranks > 1 else ''}, {threads}"
     )
 
 
-def _spread(made: Record) -> str:
+def _spread(record: Record) -> str:
     """Low and high of a record, and what they are; a prediction from data sheets alone has none."""
-    bounded = made.simulation is not None and made.simulation.granularity == "collective"
-    if made.kind == "predicted" and made.seconds_low == made.seconds_high and not bounded:
+    bounded = record.simulation is not None and record.simulation.granularity == "collective"
+    if record.kind == "predicted" and record.seconds_low == record.seconds_high and not bounded:
         return "from data sheets: no interval is known"
-    what = f"5th to 95th percentile of {made.repeats} repeats" if made.kind == "measured" else "90 % interval"
-    if bounded and made.simulation is not None:
-        what = "collective granularity, " + ("exact is" if made.simulation.bound_proven else "as axes meet")
-    return f"{what}: {format_seconds(made.seconds_low)} to {format_seconds(made.seconds_high)}"
+    interval = f"5th to 95th percentile of {record.repeats} repeats" if record.kind == "measured" else "90 % interval"
+    if bounded and record.simulation is not None:
+        interval = "collective granularity, " + ("exact is" if record.simulation.bound_proven else "as axes meet")
+    return f"{interval}: {format_seconds(record.seconds_low)} to {format_seconds(record.seconds_high)}"
 
 
-def _closing_lines(made: Record) -> list[str]:
+def _closing_lines(record: Record) -> list[str]:
     lines = [
-        f"sent: at most {format_bytes(made.bytes_sent_per_rank_max)} by a rank, {format_bytes(made.bytes_sent_total)} "
-        f"by all; kept: at most {format_bytes(made.peak_bytes_per_rank_max)} on a rank",
+        f"sent: at most {format_bytes(record.bytes_sent_per_rank_max)} by a rank, "
+        f"{format_bytes(record.bytes_sent_total)} by all; "
+        f"kept: at most {format_bytes(record.peak_bytes_per_rank_max)} on a rank",
     ]
-    if made.bytes_lower_bound_per_rank is not None:
-        lines.append(f"some rank must send at least {format_bytes(made.bytes_lower_bound_per_rank)}")
-    lines += training_lines(made)
-    if isinstance(made.messages, Messages):
-        lines.append(messages_line(made.messages))
-    if made.verified is not None:
-        lines.append(_verdict(made.verified))
+    if record.bytes_lower_bound_per_rank is not None:
+        lines.append(f"some rank must send at least {format_bytes(record.bytes_lower_bound_per_rank)}")
+    lines += training_lines(record)
+    if isinstance(record.messages, Messages):
+        lines.append(messages_line(record.messages))
+    if record.verified is not None:
+        lines.append(_verdict(record.verified))
     return lines
 
 

@@ -1,8 +1,8 @@
-"""What a sweep predicts at one point: a point in, an answer out, or the reason why there is none.
+"""The prediction at one point of a sweep: an answer, or the reason why there is none.
 
-Of the best grid all grids of the number of ranks are ranked by the closed form
-of `quadrille.experiments.predict`, and of those that fit in memory the first few are
-simulated: the fastest of these is the answer.
+For the best grid, the closed form of `quadrille.experiments.predict` ranks all grids of
+the number of ranks.  The first few that fit in memory are simulated, and the fastest
+of these is the answer.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ from quadrille.experiments.workloads.training_figures import exposed_by_axis, it
 
 
 def predicted_at(point: SweepPoint) -> SweepAnswer:
-    """The prediction at a point; it gives a reason, and raises nothing, where the point cannot be.
+    """The prediction at a point; an impossible point gives a reason and raises nothing.
 
     >>> from quadrille.algorithms.matmuls.matmul import Matmul
     >>> from quadrille.topologies.find_machine import find_machine
@@ -65,34 +65,34 @@ def _best_grid(point: BestGrid) -> SweepAnswer:
 
     Raises
     ------
-    InputError : the algorithm has no grid of so many ranks, or none fits in memory
+    InputError : the algorithm has no grid of this number of ranks, or no grid fits in memory
     """
     from quadrille.experiments.predict.matmul_grids import rank_grids  # brings the simulator along
 
-    one, gpus, machine = point.experiment, point.gpus, point.machine
-    if not isinstance(one, MatmulExperiment):
+    experiment, gpus, machine = point.experiment, point.gpus, point.machine
+    if not isinstance(experiment, MatmulExperiment):
         from quadrille.experiments.sweep.best_step import best_step
 
         return best_step(point)
     # The order of `axes:` says which ranks share a device, not how many: any grid of so many ranks tells.
-    device = fullest_device(machine, gpus, one.execution.placement, Grid(x=gpus))
+    device = fullest_device(machine, gpus, experiment.execution.placement, Grid(x=gpus))
     ranked = rank_grids(
-        one.problem,
-        [find_algorithm(one.algorithm)],
+        experiment.problem,
+        [find_algorithm(experiment.algorithm)],
         gpus,
         machine,
-        choices=one.execution.choices,
-        overlaps=one.execution.overlaps,
-        order=one.grid.order,
-        threads=one.execution.threads,
+        choices=experiment.execution.choices,
+        overlaps=experiment.execution.overlaps,
+        order=experiment.grid.order,
+        threads=experiment.execution.threads,
     )
     if not ranked:
-        raise InputError(f"{one.algorithm} has no grid of {gpus} ranks")
+        raise InputError(f"{experiment.algorithm} has no grid of {gpus} ranks")
     fitting = [grid for grid in ranked if device.fits(machine, grid.peak_bytes)]
     if not fitting:
         least = device.ranks * min(grid.peak_bytes for grid in ranked)
         raise InputError(f"no grid fits: {format_bytes(least)} at least of {format_bytes(machine.device.memory_bytes)}")
-    tried = [prepare(replace(one, grid=grid.grid), machine) for grid in fitting[: point.top]]
+    tried = [prepare(replace(experiment, grid=grid.grid), machine) for grid in fitting[: point.top]]
     records = [(prepared, predicted(prepared)[0]) for prepared in tried]
     prepared, fastest = min(records, key=lambda pair: pair[1].seconds)
     return _answer(prepared, fastest, grids=len(ranked), simulated=len(tried))
@@ -100,29 +100,29 @@ def _best_grid(point: BestGrid) -> SweepAnswer:
 
 def _answer(
     prepared: Prepared,
-    made: Record,
+    record: Record,
     *,
     order_found: str | None = None,
     grids: int | None = None,
     simulated: int | None = None,
 ) -> SweepAnswer:
-    """What a sweep keeps of a record: of training, one iteration."""
+    """The answer of a sweep from a record; for training, of one iteration."""
     experiment, machine, device = prepared.experiment, prepared.machine, prepared.device
     trained: Trained | None = None
-    seconds, ops, steps = made.seconds, made.ops, 1
-    rate = experiment.flops / (made.ranks * seconds) if seconds else None
+    seconds, ops, steps = record.seconds, record.ops, 1
+    rate = experiment.flops / (record.ranks * seconds) if seconds else None
     if isinstance(experiment, TrainingExperiment):
-        found = iterations(experiment, experiment.unchecked_schedule(), made.seconds, made.ops)
-        seconds, ops, steps = found.seconds, found.ops, found.steps
-        exposed_of = {axis: one / steps for axis, one in exposed_by_axis(experiment, ops).items()}
+        iteration = iterations(experiment, experiment.unchecked_schedule(), record.seconds, record.ops)
+        seconds, ops, steps = iteration.seconds, iteration.ops, iteration.steps
+        exposed_of = {axis: seconds / steps for axis, seconds in exposed_by_axis(experiment, ops).items()}
         if seconds:
             trained = trained_at(experiment, machine, seconds, exposed_of, layers=experiment.problem.layers)
         rate = trained.model_flops_per_second_per_gpu if trained else None
     moving = [op for op in ops if op.kind not in ON_COMPUTE_LANE]
     exposed, waiting = sum(map(charged_seconds, moving)) / steps, sum(map(charged_waiting, moving)) / steps
     return SweepAnswer(
-        ranks=made.ranks,
-        grid_lengths=made.grid,
+        ranks=record.ranks,
+        grid_lengths=record.grid,
         order_found=order_found,
         seconds=seconds,
         compute_seconds=sum(op.seconds for op in ops if op.kind in ON_COMPUTE_LANE) / steps,
@@ -130,27 +130,27 @@ def _answer(
         waiting_seconds=waiting,
         communication_share=(exposed + waiting) / seconds if seconds else None,
         flops_per_second_per_gpu=rate,
-        bytes_sent_per_rank_max=made.bytes_sent_per_rank_max,
-        peak_bytes_per_rank_max=made.peak_bytes_per_rank_max,
-        fits=device.fits(machine, made.peak_bytes_per_rank_max),
-        extrapolated=any(op.extrapolated for op in made.ops),
+        bytes_sent_per_rank_max=record.bytes_sent_per_rank_max,
+        peak_bytes_per_rank_max=record.peak_bytes_per_rank_max,
+        fits=device.fits(machine, record.peak_bytes_per_rank_max),
+        extrapolated=any(op.extrapolated for op in record.ops),
         grids=grids,
         simulated=simulated,
         trained=trained,
-        remarks=tuple(_remarks(prepared, made)),
+        remarks=tuple(_remarks(prepared, record)),
     )
 
 
-def _remarks(prepared: Prepared, made: Record) -> Iterator[str]:
-    """What a user should know of a prediction that its numbers do not say."""
+def _remarks(prepared: Prepared, record: Record) -> Iterator[str]:
+    """Remarks on a prediction that its numbers do not show."""
     experiment, machine = prepared.experiment, prepared.machine
     yield from experiment.remarks(prepared.schedule)
     if oversubscribed := prepared.device.remark(machine):
         yield oversubscribed
-    dtype, known = experiment.dtype, machine.device.peak_flops_per_second
-    if dtype not in known:
-        yield f"{machine.name} gives no speed for {dtype}, only for {', '.join(known)}"
+    dtype, rates = experiment.dtype, machine.device.peak_flops_per_second
+    if dtype not in rates:
+        yield f"{machine.name} gives no speed for {dtype}, only for {', '.join(rates)}"
     if not machine.device.gemm:
         yield f"{machine.name} has no measured products: they are predicted from data sheets and public measurements"
-    elif any(op.extrapolated for op in made.ops):
+    elif any(op.extrapolated for op in record.ops):
         yield f"some ops lie outside what was measured on {machine.name}: they are extrapolated"

@@ -67,20 +67,20 @@ def best_step(point: BestGrid) -> SweepAnswer:
 
     Raises
     ------
-    InputError : a model or a machine that cannot be; no grid of the scheme's form on which the model fits
+    InputError : the model or the machine is not possible, or no grid of the scheme's form fits in memory
     """
     machine, scheme = point.machine, point.experiment.name
     assert isinstance(point.experiment, TrainingExperiment)
     ranked = ranked_steps(point.experiment, point.gpus, machine)
     simulated: list[tuple[TrainingStep, RankedStep]] = []
     left_out: list[str] = []
-    for one in ranked[: point.top]:
+    for candidate in ranked[: point.top]:
         try:
             with patience(point.most_seconds):
-                step = simulated_step(one.experiment, machine, depths=depths_of(one.experiment.execution))
-            simulated.append((step, one))
+                step = simulated_step(candidate.experiment, machine, depths=depths_of(candidate.experiment.execution))
+            simulated.append((step, candidate))
         except TooLong as error:
-            grid, closed = one.experiment.grid, format_seconds(one.closed_form_seconds)
+            grid, closed = candidate.experiment.grid, format_seconds(candidate.closed_form_seconds)
             left_out.append(f"{scheme} on {grid} is left out ({closed} by the closed form): {error}")
     if not simulated:
         raise InputError("; ".join(left_out))
@@ -102,7 +102,7 @@ def ranked_steps(experiment: TrainingExperiment, gpus: int, machine: Machine) ->
 
     Raises
     ------
-    InputError : none is left, with the reason
+    InputError : no grid is left; the message has the reason
     """
     execution = experiment.execution
     # The order of `axes:` says which ranks share a device, not how many: any grid of so many ranks tells.
@@ -116,7 +116,7 @@ def ranked_steps(experiment: TrainingExperiment, gpus: int, machine: Machine) ->
             break
         for grid in grids:
             try:
-                sized, peak_bytes = _fitting(replace(experiment, grid=grid), machine, device)
+                sized, peak_bytes = _with_largest_microbatch(replace(experiment, grid=grid), machine, device)
             except InputError as error:
                 reason = str(error)
                 continue
@@ -129,7 +129,7 @@ def ranked_steps(experiment: TrainingExperiment, gpus: int, machine: Machine) ->
         reason = f"no grid fits: {format_bytes(device.ranks * least)} at least of {format_bytes(held)}"
     if not ranked:
         raise InputError(reason)
-    return sorted(ranked, key=lambda one: float(f"{one.closed_form_seconds:.9e}"))
+    return sorted(ranked, key=lambda step: float(f"{step.closed_form_seconds:.9e}"))
 
 
 def step_grids(experiment: TrainingExperiment, gpus: int) -> Iterator[Grid]:
@@ -154,18 +154,20 @@ def step_grids(experiment: TrainingExperiment, gpus: int) -> Iterator[Grid]:
 
 
 def _by_width(grids: Iterable[Grid], machine: Machine) -> tuple[list[Grid], list[Grid]]:
-    """The grids whose x and y together span no more than a few nodes; the others, asked where none of these can be."""
+    """The grids whose x and y together span at most `WIDEST` nodes, and the other grids."""
     from quadrille.simulator.machine.network import network_of
 
     widest = WIDEST * network_of(machine).per_node
-    found: tuple[list[Grid], list[Grid]] = [], []
+    grids_by_width: tuple[list[Grid], list[Grid]] = [], []
     for grid in grids:
-        found[grid.x * grid.y > widest].append(grid)
-    return found
+        grids_by_width[grid.x * grid.y > widest].append(grid)
+    return grids_by_width
 
 
-def _fitting(experiment: TrainingExperiment, machine: Machine, device: FullestDevice) -> tuple[TrainingExperiment, int]:
-    """The experiment with the largest microbatch that fits, or the smallest, and what the fullest rank then keeps."""
+def _with_largest_microbatch(
+    experiment: TrainingExperiment, machine: Machine, device: FullestDevice
+) -> tuple[TrainingExperiment, int]:
+    """The experiment with the largest microbatch that fits, or the smallest, and the bytes of its fullest rank."""
     if not isinstance(experiment.problem, Gpt) or experiment.problem.micro_batch is not None:
         return experiment, experiment_peak_bytes(experiment)
     problem, cuts = experiment.problem, experiment.grid.data * experiment.grid.z
@@ -183,7 +185,7 @@ def _fitting(experiment: TrainingExperiment, machine: Machine, device: FullestDe
 
 
 def _closed_form(experiment: TrainingExperiment, yardstick: Yardstick) -> float:
-    """Seconds of a step, of whose layers a few are looked at."""
+    """Seconds of a step by the closed form, from a few of its layers."""
     if not isinstance(experiment.problem, Gpt) or experiment.problem.layers <= max(FEW):
         return yardstick.closed_form(experiment.unchecked_schedule()).seconds
     few, more = (yardstick.closed_form(of_layers(experiment, count).unchecked_schedule()).seconds for count in FEW)

@@ -1,4 +1,4 @@
-"""What a sweep keeps of the prediction of a collective."""
+"""The answer of a sweep from the prediction of a collective."""
 
 from quadrille.experiments.network.collective import predict_collective
 from quadrille.experiments.network.collective_command import remarks
@@ -18,26 +18,26 @@ def predicted_collective(point: OneCollective) -> SweepAnswer:
 
     Raises
     ------
-    InputError : a collective that cannot be on the machine
+    InputError : the collective is not possible on the machine
     """
     question, machine = point.question, point.machine
     net = network_of(machine)
-    made = predict_collective(question, machine, net=net)
-    busiest = made.bottlenecks[0] if made.bottlenecks else None
+    prediction = predict_collective(question, machine, net=net)
+    busiest = prediction.bottlenecks[0] if prediction.bottlenecks else None
     return SweepAnswer(
         ranks=question.gpus if question.concurrent == "all" else question.group,
-        seconds=made.seconds,
+        seconds=prediction.seconds,
         collective=Carried(
             group=question.group,
-            algorithm=made.algorithm,
-            algorithm_bandwidth=made.algorithm_bandwidth,
-            bus_bandwidth=made.bus_bandwidth,
-            seconds_by_part=made.seconds_by_part or {},
+            algorithm=prediction.algorithm,
+            algorithm_bandwidth=prediction.algorithm_bandwidth,
+            bus_bandwidth=prediction.bus_bandwidth,
+            seconds_by_part=prediction.seconds_by_part or {},
             bottleneck=busiest.link if busiest else "",
             bottleneck_utilisation=busiest.utilisation if busiest else None,
-            rank_classes=made.rank_classes,
-            flow_classes=made.flow_classes,
-            events=made.events,
+            rank_classes=prediction.rank_classes,
+            flow_classes=prediction.flow_classes,
+            events=prediction.events,
         ),
-        remarks=tuple(remarks(made, machine, net)),
+        remarks=tuple(remarks(prediction, machine, net)),
     )

@@ -25,26 +25,26 @@ Line = tuple[str, list[float], list[float]]
 """Label, then x and seconds of the points that have an answer."""
 
 
-def draw(found: Sweep, varied: Sequence[Varied], path: str) -> None:
+def draw(sweep: Sweep, varied: Sequence[Varied], path: str) -> None:
     """Writes the figure of seconds over the first numeric key; words stand in their order where none is numeric."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 5), layout="constrained")
     axis = figure.subplots()
-    across = next((one for one in varied if one.numbers is not None), varied[0])
-    lines = [line for line in lines_of(found.points, across) if line[1]]
+    across = next((key for key in varied if key.numbers is not None), varied[0])
+    lines = [line for line in lines_of(sweep.points, across) if line[1]]
     for place, (label, places, seconds) in enumerate(lines):
         style = STYLES[place // len(COLOURS) % len(STYLES)]
         named = label if label and place < MOST_NAMED else None
         axis.plot(places, seconds, color=COLOURS[place % len(COLOURS)], linestyle=style, marker="o", label=named)
-    _scale(axis, across, short_keys(found.varied)[across.key], [one for _, _, seconds in lines for one in seconds])
+    _scale(axis, across, short_keys(sweep.varied)[across.key], [value for _, _, seconds in lines for value in seconds])
     if any(label for label, _, _ in lines):
         beside = min(len(lines), 2 if max(len(label) for label, _, _ in lines) > LONG else 4)
         title = _more(len(lines))
         figure.legend(
             loc="outside lower center", ncols=beside, fontsize=7, frameon=False, title=title, title_fontsize=7
         )
-    axis.set_title(f"{len(found.points)} points, predicted", fontsize=9)
+    axis.set_title(f"{len(sweep.points)} points, predicted", fontsize=9)
     axis.grid(alpha=0.3)
     write_figure(figure, path)
 

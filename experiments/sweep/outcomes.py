@@ -1,4 +1,4 @@
-"""What a sweep found: an answer for every point, or the reason why there is none."""
+"""The result of a sweep: an answer for every point, or the reason why there is none."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated
@@ -20,11 +20,11 @@ Bytes = Annotated[int, Meta(ge=0)]
 
 
 class Carried(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What is kept of a collective besides its time; bandwidths in B/s.
+    """The result of a collective besides its time; bandwidths in B/s.
 
     Parameters
     ----------
-    seconds_by_part : what the time is made of (`quadrille.simulator.collectives.run`)
+    seconds_by_part : time by part (`quadrille.simulator.collectives.run`)
     bottleneck : the link used best, and how much of the time at full bandwidth that is
     """
 
@@ -47,12 +47,12 @@ class Carried(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 class Trained(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What is kept of a training step besides its time.
+    """The result of a training step besides its time.
 
     Parameters
     ----------
     micro_batch : sequences at once on each coordinate of data and z; all of them where it is null
-    order : of the axes in ranks, the fastest first
+    order : order of the axes in ranks, the fastest first
     closed_form_seconds : by which the grid was chosen among all
     exposed_seconds_by_axis : communication that nothing hides, of the mean rank
     layers_simulated : the others follow from these
@@ -72,20 +72,20 @@ class Trained(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 class SweepAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What was found at a point, or the reason why nothing was; seconds by part are of the mean rank.
+    """The answer at a point, or the reason why there is none; seconds by part are means over ranks.
 
     Parameters
     ----------
     order_found : the order of ranks, the fastest axis first, where `--order auto` looked for it
     seconds : the makespan; of training one iteration, as `seconds_per_iteration` of a record, and so are its parts
     exposed_seconds : communication while the rank's compute lane is idle
-    waiting_seconds : for the last member of a group to arrive, as far as nothing else is done meanwhile
-    communication_share : both together over the seconds
+    waiting_seconds : time waiting for the last member of a group, while nothing else runs
+    communication_share : (exposed seconds + waiting seconds) / seconds
     fits : whether the memory of a device, or of a host with all its ranks, is enough
     grids : how many grids were compared by their closed form, and `simulated` how many then were
-    reason : why the point cannot be, or was not reached
-    collective : what is known of a collective, where one was asked for
-    trained : what is known of a training step
+    reason : why the point is not possible, or was not reached
+    collective : result of a collective
+    trained : result of a training step
     """
 
     ranks: Count | None = None
@@ -119,7 +119,7 @@ class SweepAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 
 class SweepRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One point: the value of every key that was varied, what was found, and how much faster than the baseline."""
+    """One point: the value of every key that was varied, the answer, and the speed-up over the baseline."""
 
     point: dict[str, str]
     answer: SweepAnswer
@@ -131,7 +131,7 @@ class Sweep(Tabular, msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
     Parameters
     ----------
-    flags : what all points have in common, as typed
+    flags : flags that all points share, as typed
     varied : the values of every key
     baseline : place of the row that speed-ups compare with: the first that has an answer
     """
@@ -145,7 +145,7 @@ class Sweep(Tabular, msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
     @property
     def of_collectives(self) -> bool:
-        """Whether collectives were asked for."""
+        """Whether the points are collectives."""
         return KIND in self.flags or KIND in self.varied
 
     def rows(self) -> list[dict[str, object]]:
@@ -156,7 +156,7 @@ class Sweep(Tabular, msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         ]
 
 
-def rows_of(found: Sequence[tuple[Mapping[str, str], SweepAnswer]]) -> tuple[tuple[SweepRow, ...], int | None]:
+def rows_of(answers: Sequence[tuple[Mapping[str, str], SweepAnswer]]) -> tuple[tuple[SweepRow, ...], int | None]:
     """The rows with their speed-ups, and the place of the baseline.
 
     >>> answers = (SweepAnswer(reason="too few GPUs"), SweepAnswer(seconds=4), SweepAnswer(seconds=1))
@@ -164,12 +164,12 @@ def rows_of(found: Sequence[tuple[Mapping[str, str], SweepAnswer]]) -> tuple[tup
     >>> [row.speedup for row in rows], baseline
     ([None, 1.0, 4.0], 1)
     """
-    baseline = next((place for place, (_, answer) in enumerate(found) if answer.seconds), None)
-    base = found[baseline][1].seconds if baseline is not None else None
+    baseline = next((place for place, (_, answer) in enumerate(answers) if answer.seconds), None)
+    base = answers[baseline][1].seconds if baseline is not None else None
 
     def speedup(answer: SweepAnswer) -> float | None:
         return base / answer.seconds if base and answer.seconds else None
 
     return tuple(
-        SweepRow(point=dict(point), answer=answer, speedup=speedup(answer)) for point, answer in found
+        SweepRow(point=dict(point), answer=answer, speedup=speedup(answer)) for point, answer in answers
     ), baseline

@@ -1,4 +1,4 @@
-"""How what a sweep found is shown: table, CSV, JSON."""
+"""The output of a sweep: table, CSV, JSON."""
 
 import csv as comma_separated
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -46,54 +46,54 @@ CARRIED = (
     "events",
 )
 COLLECTIVE_RESULTS = ("ranks", "seconds", "speedup", *CARRIED, "reason")
-"""The same where collectives are asked for."""
+"""Columns of the CSV for collectives."""
 MOST_ROWS = 1000
 """Rows printed; files hold all."""
 MOST_REASONS = 12
 
 
-def sweep_table(found: Sweep) -> "Group":
+def sweep_table(sweep: Sweep) -> "Group":
     """A row for each point, the value of every key first; a number in brackets stands for one of `reasons`."""
-    if found.of_collectives:
-        return _collective_table(found)
-    keys = list(found.varied)
-    shown = _shown(found)
+    if sweep.of_collectives:
+        return _collective_table(sweep)
+    keys = list(sweep.varied)
+    shown = _shown(sweep)
     columns = [*short_keys(keys).values(), *shown]
     columns += ["time", "speed-up", "communication", "memory", ""]
-    numbers = {reason: number for number, reason in enumerate(reasons(found), 1)}
-    rows = [_cells(row, numbers, shown) for row in found.points[:MOST_ROWS]]
-    return table(_title(found), columns, rows, names=len(keys) + len(shown))
+    numbers = {reason: number for number, reason in enumerate(reasons(sweep), 1)}
+    rows = [_cells(row, numbers, shown) for row in sweep.points[:MOST_ROWS]]
+    return table(_title(sweep), columns, rows, names=len(keys) + len(shown))
 
 
-def _shown(found: Sweep) -> list[str]:
+def _shown(sweep: Sweep) -> list[str]:
     """Columns of what follows from the keys at each point, where it does."""
     told = {
-        "ranks": "gpus" not in found.varied,
-        "best grid": found.best_grid,
-        "grid": not found.best_grid and "gpus" in found.varied,
-        "order found": any(row.answer.order_found for row in found.points),
+        "ranks": "gpus" not in sweep.varied,
+        "best grid": sweep.best_grid,
+        "grid": not sweep.best_grid and "gpus" in sweep.varied,
+        "order found": any(row.answer.order_found for row in sweep.points),
     }
     return [name for name, is_told in told.items() if is_told]
 
 
-def _collective_table(found: Sweep) -> "Group":
-    """The same for collectives."""
-    keys = list(found.varied)
+def _collective_table(sweep: Sweep) -> "Group":
+    """The table of a sweep of collectives."""
+    keys = list(sweep.varied)
     counted = "gpus" not in keys
     columns = [*short_keys(keys).values(), *(["ranks"] if counted else []), "algorithm", "time", "speed-up"]
     columns += ["bus bandwidth", "latency", "contention", "busiest link", "used", ""]
-    numbers = {reason: number for number, reason in enumerate(reasons(found), 1)}
-    rows = [_collective_cells(row, numbers, counted=counted) for row in found.points[:MOST_ROWS]]
-    return table(_title(found), columns, rows, names=len(keys) + counted + 1)
+    numbers = {reason: number for number, reason in enumerate(reasons(sweep), 1)}
+    rows = [_collective_cells(row, numbers, counted=counted) for row in sweep.points[:MOST_ROWS]]
+    return table(_title(sweep), columns, rows, names=len(keys) + counted + 1)
 
 
-def reasons(found: Sweep) -> list[str]:
+def reasons(sweep: Sweep) -> list[str]:
     """Why points of the table have no answer, each once, in the order of the first."""
-    given = (row.answer.reason for row in found.points[:MOST_ROWS])
-    return list(dict.fromkeys(reason for reason in given if reason is not None))
+    texts = (row.answer.reason for row in sweep.points[:MOST_ROWS])
+    return list(dict.fromkeys(reason for reason in texts if reason is not None))
 
 
-def reason_lines(found: Sweep) -> Iterator[str]:
+def reason_lines(sweep: Sweep) -> Iterator[str]:
     """The reasons under their numbers in the table.
 
     >>> from quadrille.experiments.sweep.outcomes import rows_of
@@ -101,14 +101,14 @@ def reason_lines(found: Sweep) -> Iterator[str]:
     >>> list(reason_lines(Sweep(flags={}, varied={}, best_grid=False, points=rows)))
     ['[1] 8 ranks: too few GPUs']
     """
-    every = reasons(found)
+    every = reasons(sweep)
     yield from (f"[{number}] {reason}" for number, reason in enumerate(every[:MOST_REASONS], 1))
     if len(every) > MOST_REASONS:
         yield f"{len(every) - MOST_REASONS} more reasons: --csv FILE has them all"
 
 
 def short_keys(keys: Iterable[str]) -> dict[str, str]:
-    """What each key is called where there is little room: the end of its path, if no other has the same.
+    """A short name for each key: the end of its path, if no other key has the same end.
 
     >>> short_keys(["set:device.memory_bytes", "gpus", "set:topology.gpus"])
     {'set:device.memory_bytes': 'memory_bytes', 'gpus': 'gpus', 'set:topology.gpus': 'set:topology.gpus'}
@@ -117,11 +117,11 @@ def short_keys(keys: Iterable[str]) -> dict[str, str]:
     return {key: end if end == key or list(short.values()).count(end) == 1 else key for key, end in short.items()}
 
 
-def _title(found: Sweep) -> str:
-    count = len(found.points)
+def _title(sweep: Sweep) -> str:
+    count = len(sweep.points)
     text = f"{count} point{'s' if count > 1 else ''}, predicted"
-    if found.baseline is not None:
-        point = ", ".join(f"{key}={value}" for key, value in found.points[found.baseline].point.items())
+    if sweep.baseline is not None:
+        point = ", ".join(f"{key}={value}" for key, value in sweep.points[sweep.baseline].point.items())
         text += f"; speed-up over {point}"
     return text + (f"; the first {MOST_ROWS} rows" if count > MOST_ROWS else "")
 
@@ -166,13 +166,15 @@ def _note(answer: SweepAnswer, numbers: Mapping[str, int]) -> str:
     return "does not fit in memory" if answer.fits is False else ""
 
 
-def csv_text(found: Sweep) -> str:
+def csv_text(sweep: Sweep) -> str:
     """Every row as a line under the keys and the results; times in seconds, sizes in bytes."""
     text = StringIO()
     writer = comma_separated.writer(text, lineterminator="\n")
-    results = [one for one in COLLECTIVE_RESULTS if one not in found.varied] if found.of_collectives else RESULTS
-    writer.writerow([*found.varied, *results])
-    writer.writerows([*row.point.values(), *_values(row, results)] for row in found.points)
+    results = (
+        [column for column in COLLECTIVE_RESULTS if column not in sweep.varied] if sweep.of_collectives else RESULTS
+    )
+    writer.writerow([*sweep.varied, *results])
+    writer.writerows([*row.point.values(), *_values(row, results)] for row in sweep.points)
     return text.getvalue()
 
 
@@ -190,9 +192,9 @@ def _values(row: SweepRow, results: Sequence[str]) -> Iterator[object]:
             yield "" if value is None else value
 
 
-def write_files(found: Sweep, json: str, csv: str) -> None:
+def write_files(sweep: Sweep, json: str, csv: str) -> None:
     """Writes the rows as CSV and as JSON, where asked for, each whole or not at all."""
     if csv:
-        files.write_text(csv, csv_text(found))
+        files.write_text(csv, csv_text(sweep))
     if json:
-        files.write_json(json, found, SCHEMA)
+        files.write_json(json, sweep, SCHEMA)

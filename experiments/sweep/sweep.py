@@ -72,7 +72,7 @@ def sweep(
     to = destinations or Destinations()
     answers = [NOT_REACHED] * len(points)
     try:
-        for place, answer in with_progress(answered([one for _, one in points], question, jobs), len(points)):
+        for place, answer in with_progress(answered([point for _, point in points], question, jobs), len(points)):
             answers[place] = answer
     except BaseException:
         if any(answer.seconds is not None for answer in answers):
@@ -113,7 +113,7 @@ def answered(
     others = set(active_children())
     pool = ProcessPoolExecutor(min(jobs, len(asked)), initializer=_ignore_interrupts)
     try:
-        places = {pool.submit(question, one): place for place, one in enumerate(asked)}
+        places = {pool.submit(question, point): place for place, point in enumerate(asked)}
         for future in as_completed(places):
             yield places[future], future.result()
     except BrokenProcessPool:
@@ -131,10 +131,10 @@ def _ignore_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def with_progress(found: Iterable[tuple[int, SweepAnswer]], count: int) -> Iterator[tuple[int, SweepAnswer]]:
+def with_progress(answers: Iterable[tuple[int, SweepAnswer]], count: int) -> Iterator[tuple[int, SweepAnswer]]:
     """The same, with a line on stderr from time to time."""
     said, without = time.monotonic(), 0
-    for done, (place, answer) in enumerate(found, 1):
+    for done, (place, answer) in enumerate(answers, 1):
         yield place, answer
         without += answer.reason is not None
         if done < count and time.monotonic() - said >= QUIET_SECONDS:
@@ -176,7 +176,7 @@ def _swept(points: Sequence[tuple[dict[str, str], Point]], common: Common, answe
     rows, baseline = rows_of([(labels, answer) for (labels, _), answer in zip(points, answers, strict=True)])
     return Sweep(
         flags={flag: value for flag, value in common.flags.items() if value},
-        varied={one.key: one.values for one in common.varied},
+        varied={key.key: key.values for key in common.varied},
         best_grid=common.best_grid,
         points=rows,
         baseline=baseline,
@@ -184,9 +184,9 @@ def _swept(points: Sequence[tuple[dict[str, str], Point]], common: Common, answe
     )
 
 
-def _remarks(answers: Sequence[SweepAnswer], found: Sweep) -> Iterator[str]:
+def _remarks(answers: Sequence[SweepAnswer], sweep: Sweep) -> Iterator[str]:
     """What several points have in common, once."""
-    if found.baseline:
+    if sweep.baseline:
         yield "the first point cannot be; speed-ups compare with the first one that can"
     counts = Counter(said for answer in answers for said in answer.remarks)
     for said, count in counts.most_common(MOST_REMARKS):

@@ -1,4 +1,4 @@
-"""A training step at one point of a sweep: the grid that was asked for, simulated by a few of its layers."""
+"""A training step at one point of a sweep, on its own grid, simulated with a few of its layers."""
 
 from quadrille.algorithms.errors import InputError, QuadrilleError
 from quadrille.algorithms.schedule.grid import Axis
@@ -45,11 +45,11 @@ def answer_of(
     *,
     closed_form_seconds: float | None = None,
 ) -> SweepAnswer:
-    """What a sweep keeps of a simulated step.
+    """The answer of a sweep from a simulated step.
 
     Parameters
     ----------
-    peak_bytes : of the rank that needs most
+    peak_bytes : memory of the fullest rank [B]
     """
     gpus = experiment.grid.size
     placed = fullest_device(machine, gpus, experiment.execution.placement, experiment.grid)
@@ -88,22 +88,23 @@ def trained_at(
     bounded: bool = False,
     closed_form_seconds: float | None = None,
 ) -> Trained:
-    """What a sweep keeps of a training step alone.
+    """The training part of a sweep's answer.
 
     Parameters
     ----------
-    seconds, exposed_by_axis : of one iteration
-    layers : that were simulated
+    seconds : time of one iteration [s]
+    exposed_by_axis : exposed communication of one iteration [s]
+    layers : number of simulated layers
     """
-    found = rates(experiment, seconds, machine)
+    rated = rates(experiment, seconds, machine)
     return Trained(
         scheme=experiment.scheme.name,
         micro_batch=getattr(experiment.problem, "micro_batch", None),
         order=experiment.grid.order,
         closed_form_seconds=closed_form_seconds,
-        model_flops_per_second_per_gpu=found.model_flops_per_second_per_gpu,
-        hardware_flops_per_second_per_gpu=found.hardware_flops_per_second_per_gpu,
-        percent_of_peak=found.percent_of_peak,
+        model_flops_per_second_per_gpu=rated.model_flops_per_second_per_gpu,
+        hardware_flops_per_second_per_gpu=rated.hardware_flops_per_second_per_gpu,
+        percent_of_peak=rated.percent_of_peak,
         exposed_seconds_by_axis=exposed_by_axis,
         layers_simulated=layers,
         bounded=bounded,

@@ -85,7 +85,7 @@ class Asking:
     command: Sequence[str] = ()
 
     @classmethod
-    def keeping(cls, study: str, folder: Path, *, jobs: int = 1, most_seconds: int = 45) -> "Asking":
+    def into_folder(cls, study: str, folder: Path, *, jobs: int = 1, most_seconds: int = 45) -> "Asking":
         """As `make studies` asks: JSON of today and the figure into the folder of a study's results."""
         folder.mkdir(exist_ok=True)
         answer, figure = folder / f"{date.today()}.json", folder / "figure.png"
@@ -142,7 +142,9 @@ def asked_at(
     """The answers at all points, in their order; after Ctrl-C, those that were reached."""
     answers = [NOT_REACHED] * len(points)
     try:
-        for place, answer in with_progress(answered([one for _, one in points], question, jobs), len(points)):
+        for place, answer in with_progress(
+            answered([question_point for _, question_point in points], question, jobs), len(points)
+        ):
             answers[place] = answer
     except KeyboardInterrupt:
         remark("interrupted; the answer is of the points that were reached")
@@ -172,7 +174,7 @@ def on_grid(
 def conclude(
     study: str,
     flags: Mapping[str, str],
-    found: Iterable[tuple[dict[str, str], SweepAnswer]],
+    answers: Iterable[tuple[dict[str, str], SweepAnswer]],
     shown: Shown,
     asking: Asking,
 ) -> Findings:
@@ -182,30 +184,34 @@ def conclude(
     ------
     InputError : no point has an answer
     """
-    rows, baseline = rows_of(list(found))
+    rows, baseline = rows_of(list(answers))
     if baseline is None:
         raise InputError(f"{study}: none of the {len(rows)} points can be; the first: {rows[0].answer.reason}")
-    made = Findings(
+    findings = Findings(
         study=study, flags=dict(flags), rows=rows, answer=shown.answer(rows), provenance=provenance(asking.command)
     )
     if asking.json:
-        files.write_json(asking.json, made, SCHEMA)
+        files.write_json(asking.json, findings, SCHEMA)
     if asking.plot:
         from quadrille.experiments.output.pictures import write_figure
 
         write_figure(shown.figure(rows), asking.plot)
     if asking.json != files.STDOUT:
         print_tables(*shown.tables(rows))
-        print(fill(made.answer, WIDTH))
+        print(fill(findings.answer, WIDTH))
     remark_all(left_out(rows))
-    return made
+    return findings
 
 
 def left_out(rows: Sequence[SweepRow]) -> list[str]:
     """Which points have no answer or lack a candidate, and why; each reason once."""
     said: dict[str, list[str]] = {}
     for row in rows:
-        reasons = [row.answer.reason] if row.answer.reason else [one for one in row.answer.remarks if "left out" in one]
+        reasons = (
+            [row.answer.reason]
+            if row.answer.reason
+            else [remark for remark in row.answer.remarks if "left out" in remark]
+        )
         for reason in reasons:
             said.setdefault(reason, []).append(named(row.point))
     return [

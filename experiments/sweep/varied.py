@@ -30,7 +30,7 @@ class Varied:
         """
         number = parse_bytes if self.key == SIZE else float
         try:
-            found = tuple(float(number(value.removeprefix("x"))) for value in self.values)
+            numbers = tuple(float(number(value.removeprefix("x"))) for value in self.values)
         except (ValueError, InputError):
             return None
-        return found if all(map(isfinite, found)) else None
+        return numbers if all(map(isfinite, numbers)) else None

@@ -17,7 +17,7 @@ class Gridded(Protocol):
     @property
     def grid(self) -> Grid: ...
 
-    def fitting(self, ranks: int) -> str:
+    def grids_that_fit(self, ranks: int) -> str:
         """In words, what else could be given on so many ranks."""
 
 
@@ -33,23 +33,23 @@ def check_ranks(experiment: Gridded, ranks: int) -> None:
     size = experiment.grid.size
     raise InputError(
         f"ranks={ranks}, but the grid {experiment.grid} has {size}: start {size} ranks (quadrille launch -n {size} …) "
-        f"or give {experiment.fitting(ranks)}"
+        f"or give {experiment.grids_that_fit(ranks)}"
     )
 
 
-def fitting(algorithm: Algorithm, ranks: int) -> str:
+def grids_that_fit(algorithm: Algorithm, ranks: int) -> str:
     """In words, the grids of so many ranks that an algorithm runs on, the most even ones first.
 
     >>> from quadrille.algorithms.matmuls.catalogue import find_algorithm
-    >>> fitting(find_algorithm("3d"), 4)
+    >>> grids_that_fit(find_algorithm("3d"), 4)
     'a --grid of 4 for 3d: y=2,x=2; z=2,x=2; z=2,y=2; x=4; y=4; z=4'
-    >>> fitting(find_algorithm("cannon"), 6)
+    >>> grids_that_fit(find_algorithm("cannon"), 6)
     'another number of ranks: cannon has no grid of 6, it takes z=q,x=q'
     """
-    found = fitting_grids(algorithm, ranks)
-    if not found:
+    grids = fitting_grids(algorithm, ranks)
+    if not grids:
         return f"another number of ranks: {algorithm.name} has no grid of {ranks}, it takes z=q,x=q"
-    shown = "; ".join(map(str, found[:GRIDS_SHOWN])) + ("; …" if len(found) > GRIDS_SHOWN else "")
+    shown = "; ".join(map(str, grids[:GRIDS_SHOWN])) + ("; …" if len(grids) > GRIDS_SHOWN else "")
     return f"a --grid of {ranks} for {algorithm.name}: {shown}"
 
 

@@ -36,8 +36,10 @@ def divisors(number: int) -> list[int]:
     >>> divisors(12)
     [1, 2, 3, 4, 6, 12]
     """
-    low = [one for one in range(1, int(number**0.5) + 2) if one * one <= number and number % one == 0]
-    return low + [number // one for one in reversed(low) if one * one != number]
+    low = [
+        divisor for divisor in range(1, int(number**0.5) + 2) if divisor * divisor <= number and number % divisor == 0
+    ]
+    return low + [number // divisor for divisor in reversed(low) if divisor * divisor != number]
 
 
 def grids(ranks: int, algorithm: Algorithm, order: tuple[Axis, ...] = DEFAULT_ORDER) -> list[Grid]:
@@ -50,8 +52,8 @@ def grids(ranks: int, algorithm: Algorithm, order: tuple[Axis, ...] = DEFAULT_OR
     []
     """
     axes = [axis for axis in AXES if axis in algorithm.axes]
-    found = (Grid(**dict(zip(axes, lengths, strict=True)), order=order) for lengths in factorisations(ranks, len(axes)))
-    return [grid for grid in found if _runs(algorithm, grid)]
+    grids = (Grid(**dict(zip(axes, lengths, strict=True)), order=order) for lengths in factorisations(ranks, len(axes)))
+    return [grid for grid in grids if _runs(algorithm, grid)]
 
 
 def _runs(algorithm: Algorithm, grid: Grid) -> bool:

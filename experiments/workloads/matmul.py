@@ -111,11 +111,11 @@ class MatmulExperiment:
                 raise InputError(f"{flag} {path}: is for --mlp and --gpt; a multiplication has --a to --db")
         options.check_matrices(training=self.problem.training)
 
-    def fitting(self, ranks: int) -> str:
+    def grids_that_fit(self, ranks: int) -> str:
         """The grids of so many ranks that the algorithm runs on, in words."""
-        from quadrille.experiments.workloads.fitting_grids import fitting
+        from quadrille.experiments.workloads.fitting_grids import grids_that_fit
 
-        return fitting(self._algorithm, ranks)
+        return grids_that_fit(self._algorithm, ranks)
 
     def remarks(self, schedule: Schedule) -> list[str]:
         """A line for each option that changes nothing.

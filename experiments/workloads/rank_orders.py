@@ -12,7 +12,7 @@ from quadrille.algorithms.schedule.grid import DEFAULT_ORDER, Axis, Grid
 
 FASTEST_FIRST: tuple[Axis, ...] = tuple(axis for axis in DEFAULT_ORDER if axis != "pipeline")
 ORDERS: tuple[tuple[Axis, ...], ...] = tuple(permutations(FASTEST_FIRST))
-"""Of all axes but the pipeline's, which is always the slowest."""
+"""Rank orders of all axes except the pipeline's, which is always the slowest."""
 
 
 def distinct_orders(axes: Collection[Axis]) -> list[int]:

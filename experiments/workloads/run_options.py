@@ -28,7 +28,7 @@ class RunOptions:
     blas : library of products of host arrays: a name or a path
     chunk_bytes : bytes of a chunk of our own steps, 0 for whole steps; None where the host decides
     progress : what advances messages beside products; None where the host decides
-    seed, operands : of generated operands: the seed, and how elements are drawn
+    seed, operands : seed of generated operands, and distribution of their elements
     inputs, outputs : path of each matrix that is read from, or written to, a file
     warmups, repeats : runs before those that are measured, and runs that are
     save, load : paths of checkpoints; empty where there is none
@@ -97,8 +97,8 @@ class RunOptions:
             if path:
                 raise InputError(f"--{matrix.lower()} {path}: a forward pass has no {matrix}; give --passes training")
         for matrix, product, path in self._overwritten():
-            flag, other = f"--{matrix.lower()}", f"--{product.lower()}"
-            raise InputError(f"{flag} and {other} both name {path}: give each its own file")
+            flag, product_flag = f"--{matrix.lower()}", f"--{product.lower()}"
+            raise InputError(f"{flag} and {product_flag} both name {path}: give each its own file")
 
     def _overwritten(self) -> Iterator[tuple[Operand, Product, str]]:
         """Operands whose file a product would overwrite."""

@@ -130,7 +130,7 @@ class TrainingExperiment:
 
     @property
     def step_flops(self) -> StepFlops:
-        """Of the products of one step, over all ranks."""
+        """Operations of the matrix products of one step, over all ranks."""
         match self.problem:
             case Gpt() as gpt:
                 return step_flops(gpt.shape, gpt.batch, gpt.recompute)
@@ -139,7 +139,7 @@ class TrainingExperiment:
 
     @property
     def flops(self) -> int:
-        """Of the model's products, over all steps."""
+        """Operations of the model's matrix products, over all steps."""
         return self.step_flops.model * self.problem.steps
 
     @property
@@ -186,7 +186,7 @@ class TrainingExperiment:
             if path:
                 raise InputError(f"--{matrix.lower()} {path}: is for --matmul; a model has --load and --save")
 
-    def fitting(self, ranks: int) -> str:
+    def grids_that_fit(self, ranks: int) -> str:
         """In words, what else could be given on so many ranks."""
         axes = ", ".join(axis for axis in ("pipeline", "data", "z", "y", "x") if _takes(self.scheme, axis))
         return f"a --grid of {ranks} over the axes {axes}"

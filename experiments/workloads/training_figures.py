@@ -71,7 +71,7 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class FlopRates:
-    """Of one GPU, as the module says; the percentage is None where no peak is known."""
+    """Operations per second of a GPU, by the module's formulas; the percentage is None if no peak is known."""
 
     model_flops_per_second_per_gpu: float
     hardware_flops_per_second_per_gpu: float
@@ -83,10 +83,10 @@ def rates(experiment: TrainingExperiment, seconds: float, machine: Machine | Non
 
     Parameters
     ----------
-    seconds : of an iteration, more than 0
+    seconds : time of an iteration [s], more than 0
     """
     counted, gpus = experiment.step_flops, experiment.grid.size
-    model, hardware = (flops_per_second_per_gpu(one, seconds, gpus) for one in (counted.model, counted.hardware))
+    model, hardware = (flops_per_second_per_gpu(flops, seconds, gpus) for flops in (counted.model, counted.hardware))
     peak = machine.device.peak_flops_per_second.get(experiment.dtype) if machine is not None else None
     return FlopRates(model, hardware, 100 * hardware / peak if peak else None)
 
@@ -97,7 +97,7 @@ class Iterations(Generic[AnyOp]):
 
     Parameters
     ----------
-    seconds : of one of them, as the module says
+    seconds : time of an iteration [s], by the module's formula
     ops : those of the steps, all iterations together
     steps : how many
     """
@@ -138,15 +138,15 @@ def exposed_by_axis(experiment: "Experiment", every: Sequence[OpSeconds]) -> dic
 def figures_of(experiment: TrainingExperiment, schedule: Schedule, spent: Spent) -> dict[str, Any]:
     """Fields of the record that only training steps have."""
     each = iterations(experiment, schedule, spent.seconds, spent.ops).seconds
-    found = rates(experiment, each, spent.machine) if each else None
+    rated = rates(experiment, each, spent.machine) if each else None
     kept = {str(kind): size for kind, size in largest_memory(schedule, experiment.execution.choices).items()}
-    losses = () if spent.losses is None else tuple(one if isfinite(one) else None for one in spent.losses)
+    losses = () if spent.losses is None else tuple(loss if isfinite(loss) else None for loss in spent.losses)
     return {
         **({"losses": losses} if losses else {}),
         "seconds_per_iteration": each,
-        "model_flops_per_second_per_gpu": found.model_flops_per_second_per_gpu if found else None,
-        "hardware_flops_per_second_per_gpu": found.hardware_flops_per_second_per_gpu if found else None,
-        "percent_of_peak": found.percent_of_peak if found else None,
+        "model_flops_per_second_per_gpu": rated.model_flops_per_second_per_gpu if rated else None,
+        "hardware_flops_per_second_per_gpu": rated.hardware_flops_per_second_per_gpu if rated else None,
+        "percent_of_peak": rated.percent_of_peak if rated else None,
         "exposed_seconds_by_axis": exposed_by_axis(experiment, spent.ops),
         "memory_bytes_by_kind": kept,
         "fits": _fits(experiment, spent, sum(kept.values())),

@@ -55,19 +55,19 @@ def workload_words(workload: Workload) -> str:
     )
 
 
-def workload_flags(made: Record) -> list[str]:
+def workload_flags(record: Record) -> list[str]:
     """The flags that name what a record is of, and its algorithm or scheme."""
-    work, options = made.workload, made.options
+    work, options = record.workload, record.options
     if work.matmul is not None:
         sizes = work.matmul
         stored = [f"--transposed {sizes.transposed}"] if sizes.transposed else []
-        return [f"--matmul {sizes.m},{sizes.k},{sizes.n}", *stored, f"--algorithm {made.algorithm}"]
+        return [f"--matmul {sizes.m},{sizes.k},{sizes.n}", *stored, f"--algorithm {record.algorithm}"]
     if work.mlp is not None:
         words = [f"--mlp {','.join(map(str, work.mlp.widths))} --batch {work.mlp.rows}"]
     else:
         assert work.gpt is not None
         words = [f"--gpt {sized_flag(work.gpt)} --batch {work.gpt.batch}"]
-    words += [f"--scheme {made.algorithm}"]
+    words += [f"--scheme {record.algorithm}"]
     words += ["--sequence-parallel"] if options.sequence_parallel is True else []
     for name, usual in USUAL_OPTIONS.items():
         value = getattr(options, name)
@@ -102,25 +102,25 @@ def _typed(value: object) -> str:
     return f"{value:.17g}" if isinstance(value, float) else str(value)
 
 
-def training_lines(made: Record) -> Iterator[str]:
+def training_lines(record: Record) -> Iterator[str]:
     """What a record of training steps says beside the total; nothing of a multiplication."""
-    if made.seconds_per_iteration is UNSET:
+    if record.seconds_per_iteration is UNSET:
         return
-    if losses := made.losses or ():
+    if losses := record.losses or ():
         yield _losses(losses)
-    yield f"iteration: {format_seconds(made.seconds_per_iteration)}, {_throughput(made)}"
-    yield from _utilisation(made)
-    if exposed := made.exposed_seconds_by_axis or {}:
+    yield f"iteration: {format_seconds(record.seconds_per_iteration)}, {_throughput(record)}"
+    yield from _utilisation(record)
+    if exposed := record.exposed_seconds_by_axis or {}:
         words = ", ".join(f"{axis} {format_seconds(seconds)}" for axis, seconds in exposed.items())
         yield f"exposed communication of all steps: {words}"
-    if kinds := made.memory_bytes_by_kind or {}:
+    if kinds := record.memory_bytes_by_kind or {}:
         words = ", ".join(f"{kind} {format_bytes(size)}" for kind, size in kinds.items() if size)
         yield f"memory of a rank: {format_bytes(sum(kinds.values()))}: {words}"
-        if made.fits is False:
-            where = made.machine.name if made.machine is not None else "the machine"
+        if record.fits is False:
+            where = record.machine.name if record.machine is not None else "the machine"
             yield f"DOES NOT FIT: a device of {where} has less memory than {format_bytes(sum(kinds.values()))}"
-    if made.critical_path:
-        yield _critical_path(made.critical_path)
+    if record.critical_path:
+        yield _critical_path(record.critical_path)
 
 
 def _critical_path(path: tuple[PathSegment, ...]) -> str:
@@ -132,9 +132,9 @@ def _critical_path(path: tuple[PathSegment, ...]) -> str:
     """
     parts: dict[str, float] = {}
     ops: dict[str, float] = {}
-    for one in path:
-        ops[one.op] = ops.get(one.op, 0.0) + one.seconds
-        for part, seconds in one.seconds_by_part.items():
+    for segment in path:
+        ops[segment.op] = ops.get(segment.op, 0.0) + segment.seconds
+        for part, seconds in segment.seconds_by_part.items():
             parts[part] = parts.get(part, 0.0) + seconds
     whole = sum(ops.values())
     made_of = ", ".join(

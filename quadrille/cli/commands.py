@@ -104,9 +104,9 @@ class Command(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes the arguments, then the flags by panel."""
         words = [
-            (one.make_metavar(ctx), getattr(one, "text", ""))
-            for one in self.get_params(ctx)
-            if isinstance(one, click.Argument)
+            (parameter.make_metavar(ctx), getattr(parameter, "text", ""))
+            for parameter in self.get_params(ctx)
+            if isinstance(parameter, click.Argument)
         ]
         if words:
             with formatter.section("Arguments"):
@@ -119,12 +119,15 @@ class Command(click.Command):
 
 def _by_panel(parameters: Sequence[click.Parameter]) -> Iterator[tuple[str, list[click.Option]]]:
     """The options of each panel that has some, in the order of the panels."""
-    options = [one for one in parameters if isinstance(one, click.Option)]
-    panels = {one.name: panel_of(one.name or "") for one in options}
+    options = [parameter for parameter in parameters if isinstance(parameter, click.Option)]
+    panels = {parameter.name: panel_of(parameter.name or "") for parameter in options}
     titles = set(panels.values())
     for title in PANELS:
         if title in titles:
-            yield "Options" if len(titles) == 1 else title, [one for one in options if panels[one.name] == title]
+            yield (
+                "Options" if len(titles) == 1 else title,
+                [parameter for parameter in options if panels[parameter.name] == title],
+            )
 
 
 class Word(click.Argument):
@@ -190,6 +193,13 @@ class Group(click.Group):
             area.load()
         listed = [name for names in self.panels.values() for name in names if name in self.commands]
         return listed + [name for name in self.commands if name not in listed]
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """The status of the command; an interruption is an abort, for which click prints no empty line."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise click.Abort from None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

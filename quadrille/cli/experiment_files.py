@@ -131,8 +131,8 @@ def values_of_record(path: str, context: click.Context) -> dict[str, Any]:
         )
     inner = context.command.make_context(context.info_name or "", list(words), resilient_parsing=True)
     typed = {name for name in inner.params if _is_typed(inner, name)}
-    known = {parameter.name for parameter in context.command.params}
-    return {name: inner.params[name] for name in typed & known - {*DESTINATIONS}}
+    names = {parameter.name for parameter in context.command.params}
+    return {name: inner.params[name] for name in typed & names - {*DESTINATIONS}}
 
 
 def _is_typed(context: click.Context, name: str) -> bool:

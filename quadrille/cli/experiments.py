@@ -53,7 +53,7 @@ COUNTED = flags_of(gpus=(Gpus, ""))
 """How many GPUs the grid of one experiment has to fit."""
 
 
-def words_on_gpus(context: click.Context, given: dict[str, Any]) -> "MatmulWords":
+def words_on_gpus(context: click.Context, values: dict[str, Any]) -> "MatmulWords":
     """The words that name the experiment, with a grid that fits the GPUs; says which GPUs stay idle."""
     import os
 
@@ -61,10 +61,10 @@ def words_on_gpus(context: click.Context, given: dict[str, Any]) -> "MatmulWords
     from quadrille.cli.words.gpus import idle_gpus, on_gpus
     from quadrille.runtime.host.console import remark
 
-    on = machine_words(given)
-    grid_given = "grid" in typed(context, given)
-    words = on_gpus(experiment_words(context, given), given["gpus"], on.machine, grid_given=grid_given)
-    idle = idle_gpus(words, given["gpus"], on)
+    on = machine_words(values)
+    grid_given = "grid" in typed(context, values)
+    words = on_gpus(experiment_words(context, values), values["gpus"], on.machine, grid_given=grid_given)
+    idle = idle_gpus(words, values["gpus"], on)
     if idle and is_first(os.environ):
         remark(idle)
     return words
@@ -93,31 +93,31 @@ not changed by it; `run` checks the machine and names it in its record.
 """
 
 
-def run_options(given: dict[str, Any]) -> "RunOptions":
+def run_options(values: dict[str, Any]) -> "RunOptions":
     """The run options that the flags name."""
     from quadrille.cli.words.runs import RunWords, parse_run
 
-    inputs = {"A": given["a"], "B": given["b"], "dC": given["dc"]}
-    outputs = {"C": given["c"], "dA": given["da"], "dB": given["db"]}
-    return parse_run(RunWords(**taken(given, PLAN), inputs=inputs, outputs=outputs))  # type: ignore[arg-type]
+    inputs = {"A": values["a"], "B": values["b"], "dC": values["dc"]}
+    outputs = {"C": values["c"], "dA": values["da"], "dB": values["db"]}
+    return parse_run(RunWords(**taken(values, PLAN), inputs=inputs, outputs=outputs))  # type: ignore[arg-type]
 
 
-def destinations(given: dict[str, Any], words: "MatmulWords", ranks: int) -> "Destinations":
+def destinations(values: dict[str, Any], words: "MatmulWords", ranks: int) -> "Destinations":
     """The files that the flags name for results, beside those that are read."""
     from quadrille.algorithms.errors import InputError
     from quadrille.cli.words.runs import files_read, parse_ranks
     from quadrille.experiments.output.destinations import Destinations
 
-    paths = taken(given, DESTINATIONS)
+    paths = taken(values, DESTINATIONS)
     text = paths.pop("ranks")
     if text and not (paths["trace"] or paths["timeline"]):
         raise InputError(f"--ranks {text}: says what --trace or --timeline shows; give one of them")
     shown = parse_ranks(text, ranks) if text else ()
-    read = machine_words(given).files | files_read(words)
-    return Destinations(**paths, ranks=shown, read=read, detail=detail_of(given))
+    read = machine_words(values).files | files_read(words)
+    return Destinations(**paths, ranks=shown, read=read, detail=detail_of(values))
 
 
-def detail_of(given: dict[str, Any]) -> "Detail":
+def detail_of(values: dict[str, Any]) -> "Detail":
     """How much the flags ask to print.
 
     Raises
@@ -126,16 +126,16 @@ def detail_of(given: dict[str, Any]) -> "Detail":
     """
     from quadrille.algorithms.errors import InputError
 
-    if given["quiet"] and given["verbose"]:
+    if values["quiet"] and values["verbose"]:
         raise InputError("--quiet and --verbose: one of them is accepted")
-    return "verdict" if given["quiet"] else "all" if given["verbose"] else "table"
+    return "verdict" if values["quiet"] else "all" if values["verbose"] else "table"
 
 
 @app.command(
     "run", text="Measure a multiplication or training steps: as one rank, or as many under launch, mpirun or srun."
 )
 @with_flags(*EXPERIMENT_AND_RUN)
-def run(context: click.Context, **given: Any) -> None:
+def run(context: click.Context, **values: Any) -> None:
     """Measure the experiment."""
     import os
 
@@ -143,22 +143,22 @@ def run(context: click.Context, **given: Any) -> None:
     from quadrille.cli.words.experiment import experiment_of
     from quadrille.experiments.measure.run import run as measure
 
-    asked_granularity(given)
-    words = words_on_gpus(context, given)
+    asked_granularity(values)
+    words = words_on_gpus(context, values)
     experiment = experiment_of(words)
-    options = run_options(given)
-    written = destinations(given, words, experiment.grid.size)
+    options = run_options(values)
+    written = destinations(values, words, experiment.grid.size)
     machine = None
-    if machine_words(given).given and is_first(os.environ):
+    if machine_words(values).given and is_first(os.environ):
         from quadrille.cli.words.machines import chosen_machine
 
-        machine = chosen_machine(machine_words(given), experiment.grid.size)
+        machine = chosen_machine(machine_words(values), experiment.grid.size)
     measure(experiment, machine, options=options, destinations=written, command=context.obj)
 
 
 @app.command("simulate", text="Predict a multiplication or training steps on a machine.")
 @with_flags(*EXPERIMENT_AND_RUN)
-def simulate(context: click.Context, **given: Any) -> None:
+def simulate(context: click.Context, **values: Any) -> None:
     """Predict the experiment."""
     from quadrille.simulator.gc_paused import gc_paused
 
@@ -169,16 +169,16 @@ def simulate(context: click.Context, **given: Any) -> None:
         from quadrille.experiments.predict.predict import predict
         from quadrille.simulator.simulate import Shortcuts
 
-        granularity = asked_granularity(given)
-        on = machine_words(given)
-        words = with_default_dtype(words_on_gpus(context, given), on)
+        granularity = asked_granularity(values)
+        on = machine_words(values)
+        words = with_default_dtype(words_on_gpus(context, values), on)
         experiment = experiment_of(words)
-        options = run_options(given)
-        written = destinations(given, words, experiment.grid.size)
+        options = run_options(values)
+        written = destinations(values, words, experiment.grid.size)
         experiment.check_run(options)
         check_apart(options.written, written.read)
         machine = chosen_machine(on, experiment.grid.size)
-        off = {name.removeprefix("no_") for name, is_off in taken(given, SWITCHES).items() if is_off}
+        off = {name.removeprefix("no_") for name, is_off in taken(values, SWITCHES).items() if is_off}
         predict(
             experiment,
             machine,
@@ -190,22 +190,22 @@ def simulate(context: click.Context, **given: Any) -> None:
         )
 
 
-def asked_granularity(given: dict[str, Any]) -> "AskedGranularity":
+def asked_granularity(values: dict[str, Any]) -> "AskedGranularity":
     """The granularity that the flags name."""
     from quadrille.algorithms.formats.record import AskedGranularity
     from quadrille.cli.words.numbers import one_of
 
-    return cast("AskedGranularity", one_of(given["granularity"], "granularity", get_args(AskedGranularity)))
+    return cast("AskedGranularity", one_of(values["granularity"], "granularity", get_args(AskedGranularity)))
 
 
 @app.command()
 @with_flags(FROM_FILE, FROM_RECORD, COUNTED, EXPERIMENT, TRAINING)
-def schedule(context: click.Context, **given: Any) -> None:
+def schedule(context: click.Context, **values: Any) -> None:
     """Print a schedule: its tensors, then its lanes and ops."""
     from quadrille.algorithms.errors import InputError
     from quadrille.cli.words.experiment import experiment_of
 
-    experiment = experiment_of(words_on_gpus(context, given))
+    experiment = experiment_of(words_on_gpus(context, values))
     if experiment.execution.any_order:
         raise InputError("order 'auto': run and simulate find it for a --machine; name the axes, such as z,y,x,data")
     print(experiment.schedule())
@@ -233,7 +233,11 @@ def compare(
 
 SWEPT_COLLECTIVE = [
     *flags_of(collective=(Annotated[str, flag("--collective", "KIND", "Ask for a collective, as all-reduce.")], "")),
-    *(one for one in COLLECTIVE if one.name in ("bytes", "group", "stride", "concurrent", "channels", "root")),
+    *(
+        parameter
+        for parameter in COLLECTIVE
+        if parameter.name in ("bytes", "group", "stride", "concurrent", "channels", "root")
+    ),
 ]
 """What `collective` takes and a multiplication does not."""
 SWEEP = flags_of(
@@ -261,7 +265,7 @@ SWEEP = flags_of(
 
 @app.command()
 @with_flags(FROM_FILE, EXPERIMENT, TRAINING, CARRIED_OUT, SWEPT_COLLECTIVE, ON_MACHINE, SWEEP)
-def sweep(context: click.Context, **given: Any) -> None:
+def sweep(context: click.Context, **values: Any) -> None:
     """Predict a multiplication, training steps or a collective for every combination of the values of some flags.
 
     As: quadrille sweep --collective all-reduce --group 16 --concurrent all --machine h100-superpod
@@ -271,9 +275,9 @@ def sweep(context: click.Context, **given: Any) -> None:
     from quadrille.cli.words.sweep import sweep as sweep_points
     from quadrille.cli.words.sweep_base import base_of
 
-    base = base_of(given, machine_words(given), given["vary"], typed(context, given))
-    written = {name: given[name] for name in ("json", "csv", "plot")}
-    sweep_points(base, given["vary"], **written, jobs=whole_number(given["jobs"], "--jobs"), command=context.obj)
+    base = base_of(values, machine_words(values), values["vary"], typed(context, values))
+    written = {name: values[name] for name in ("json", "csv", "plot")}
+    sweep_points(base, values["vary"], **written, jobs=whole_number(values["jobs"], "--jobs"), command=context.obj)
 
 
 @app.command()

@@ -57,15 +57,15 @@ def topologies(
     from quadrille.algorithms.errors import InputError
     from quadrille.topologies.build import families
 
-    known = families()
-    if name and name not in known:
-        raise InputError(f"topology family {name!r:.40} is unknown; there are {', '.join(known)}")
+    family_of = families()
+    if name and name not in family_of:
+        raise InputError(f"topology family {name!r:.40} is unknown; there are {', '.join(family_of)}")
     if name:
-        family = known[name]
+        family = family_of[name]
         click.echo(f"{name}:{','.join(f'{argument}=…' for argument in family.needed)}")
         click.echo(f"more: {', '.join(family.optional)}\n\n{family.described}")
         return
-    for word, family in known.items():
+    for word, family in family_of.items():
         click.echo(f"{word:<16} {', '.join(family.needed) or '-'}")
 
 
@@ -134,7 +134,7 @@ def completion(
 
     from quadrille.algorithms.errors import InputError
 
-    known = get_completion_class(shell) if shell in SHELLS else None
-    if known is None:
+    completion = get_completion_class(shell) if shell in SHELLS else None
+    if completion is None:
         raise InputError(f"shell {shell!r:.40}: accepted are {', '.join(SHELLS)}")
-    sys.stdout.write(known(app, {}, "quadrille", "_QUADRILLE_COMPLETE").source())
+    sys.stdout.write(completion(app, {}, "quadrille", "_QUADRILLE_COMPLETE").source())

@@ -97,7 +97,7 @@ COLLECTIVE_SWITCHES = flags_of(
     ),
     ON_WIRING,
 )
-def flows(context: click.Context, **given: Any) -> None:
+def flows(context: click.Context, **values: Any) -> None:
     """Predict when many flows between GPUs, each of its own size and start, end on a machine."""
     from quadrille.cli.words.network_machines import flows_machine
     from quadrille.cli.words.numbers import one_of, whole_number
@@ -105,14 +105,14 @@ def flows(context: click.Context, **given: Any) -> None:
     from quadrille.experiments.network.flows import flows as simulate
     from quadrille.experiments.output.destinations import Destinations
 
-    count = whole_number(given["gpus"], "--gpus") if given["gpus"] else None
-    on = machine_words(given)
+    count = whole_number(values["gpus"], "--gpus") if values["gpus"] else None
+    on = machine_words(values)
     simulate(
-        given["traffic"],
+        values["traffic"],
         lambda needed: flows_machine(on, count, needed),
-        weights=cast(Weights, one_of(given["weights"], "weights", get_args(Weights))),
-        local=not given["no_local"],
-        destinations=Destinations(json=given["json"], read=on.files),
+        weights=cast(Weights, one_of(values["weights"], "weights", get_args(Weights))),
+        local=not values["no_local"],
+        destinations=Destinations(json=values["json"], read=on.files),
         command=context.obj,
     )
 
@@ -126,7 +126,7 @@ def collective_command() -> Callable[..., None]:
     )
 
     @with_flags([kind], COLLECTIVE, flags_of(json=(Json, "")), ON_WIRING, COLLECTIVE_SWITCHES)
-    def command(context: click.Context, **given: Any) -> None:
+    def command(context: click.Context, **values: Any) -> None:
         from quadrille.cli.words.collectives import CollectiveWords, parse_kind, parse_question
         from quadrille.cli.words.network_machines import collective_machine
         from quadrille.cli.words.runs import files_read
@@ -134,14 +134,14 @@ def collective_command() -> Callable[..., None]:
         from quadrille.experiments.output.destinations import Destinations
         from quadrille.simulator.collectives.collective import SimulationOptions
 
-        words, on = CollectiveWords(kind=given["kind"], **taken(given, COLLECTIVE)), machine_words(given)
-        off = {name.removeprefix("no_"): not value for name, value in taken(given, COLLECTIVE_SWITCHES).items()}
+        words, on = CollectiveWords(kind=values["kind"], **taken(values, COLLECTIVE)), machine_words(values)
+        off = {name.removeprefix("no_"): not value for name, value in taken(values, COLLECTIVE_SWITCHES).items()}
         no_memory = not off.pop("memory")
         options = SimulationOptions(causes=True, **off)
         parse_kind(words.kind)
         machine, net = collective_machine(on, words.gpus)
         question = parse_question(words, net.endpoint_count, options)
-        destinations = Destinations(json=given["json"], read=on.files | files_read(words))
+        destinations = Destinations(json=values["json"], read=on.files | files_read(words))
         predict(question, machine, no_memory=no_memory, destinations=destinations, command=context.obj)
 
     return command

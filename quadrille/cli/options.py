@@ -211,7 +211,7 @@ def flags_of(**defaults: tuple[object, object]) -> list[Parameter]:
 
 def by_default(group: Sequence[Parameter], **defaults: object) -> list[Parameter]:
     """The flags of a group, some of them with other defaults."""
-    return [one.replace(default=defaults.get(one.name, one.default)) for one in group]
+    return [parameter.replace(default=defaults.get(parameter.name, parameter.default)) for parameter in group]
 
 
 FROM_FILE = [
@@ -317,42 +317,42 @@ def with_flags(*groups: Sequence[Parameter]) -> Callable[[Callable[..., None]], 
 
     def declared(command: Callable[..., None]) -> Callable[..., None]:
         context = Parameter("context", Parameter.POSITIONAL_OR_KEYWORD, annotation=click.Context)
-        parameters = [context, *(one for group in groups for one in group)]
+        parameters = [context, *(parameter for group in groups for parameter in group)]
         command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-        command.__annotations__ = {one.name: one.annotation for one in parameters}
+        command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         return command
 
     return declared
 
 
-def taken(given: Mapping[str, Any], group: Sequence[Parameter]) -> dict[str, Any]:
+def taken(values: Mapping[str, Any], group: Sequence[Parameter]) -> dict[str, Any]:
     """The values given to the flags of a group."""
-    return {one.name: given[one.name] for one in group}
+    return {parameter.name: values[parameter.name] for parameter in group}
 
 
-def machine_words(given: Mapping[str, Any]) -> "MachineWords":
+def machine_words(flags: Mapping[str, Any]) -> "MachineWords":
     """The machine that the flags name, and what is different about it; nothing of a command that asks for none."""
     from quadrille.cli.words.machines import MachineWords
 
-    values = taken(given, [one for one in ON_MACHINE if one.name in given]).items()
+    values = taken(flags, [parameter for parameter in ON_MACHINE if parameter.name in flags]).items()
     on: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in values}
     return MachineWords(**on)
 
 
-def typed(context: click.Context, given: Mapping[str, Any]) -> set[str]:
+def typed(context: click.Context, values: Mapping[str, Any]) -> set[str]:
     """Names of the flags that stood on the command line, or in the file of an experiment."""
-    sources = {name: context.get_parameter_source(name) for name in given}
+    sources = {name: context.get_parameter_source(name) for name in values}
     return {
         name for name, source in sources.items() if source is not None and source.name in ("COMMANDLINE", "DEFAULT_MAP")
     }
 
 
-def experiment_words(context: click.Context, given: Mapping[str, Any]) -> "MatmulWords":
+def experiment_words(context: click.Context, values: Mapping[str, Any]) -> "MatmulWords":
     """The flags that name a multiplication or training steps; a dtype that was not typed is not known yet."""
     from quadrille.cli.words.flags import TrainingWords
 
-    known = {*TrainingWords.__dataclass_fields__} & {*given}
-    chosen = {name: given[name] for name in known}
-    if (given["mlp"] or given["gpt"]) and "dtype" not in typed(context, given):
+    names = {*TrainingWords.__dataclass_fields__} & {*values}
+    chosen = {name: values[name] for name in names}
+    if (values["mlp"] or values["gpt"]) and "dtype" not in typed(context, values):
         chosen["dtype"] = ""
     return TrainingWords(**chosen)

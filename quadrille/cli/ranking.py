@@ -79,7 +79,7 @@ RANKED = flags_of(
 
 @app.command("rank")
 @with_flags(FROM_FILE, RANKED, GRANULARITY, ON_MACHINE, flags_of(json=(Json, "")))
-def rank(context: click.Context, **given: Any) -> None:
+def rank(context: click.Context, **values: Any) -> None:
     """Rank all grids of a GPT by a communication model, simulate the best, and set both orders side by side.
 
     With --scheme, --pipeline, --zero, --micro-batch or --interleave, rank all of these by a closed form of the step.
@@ -91,11 +91,11 @@ def rank(context: click.Context, **given: Any) -> None:
     from quadrille.experiments.output.destinations import Destinations
     from quadrille.experiments.rank.rank import rank as rank_grids
 
-    words, on = RankWords(**taken(given, RANKED), **taken(given, GRANULARITY)), machine_words(given)
+    words, on = RankWords(**taken(values, RANKED), **taken(values, GRANULARITY)), machine_words(values)
     rank_grids(
         parse_question(words, on),
         parse_space(words) if words.of_schemes else None,
-        destinations=Destinations(json=given["json"], read=on.files | files_read(words)),
+        destinations=Destinations(json=values["json"], read=on.files | files_read(words)),
         command=context.obj,
         again=lambda best: command_of_fastest(words, on, best),
     )

@@ -199,27 +199,27 @@ def scaling_command(kind: str) -> Callable[..., None]:
     """The command of one kind of scaling study: both take the same flags."""
 
     @with_flags(by_default(ON_MACHINE, machine="perlmutter"), SCALED)
-    def command(context: click.Context, **given: Any) -> None:
+    def command(context: click.Context, **values: Any) -> None:
         from quadrille.algorithms.matmuls.matmul import parse_sizes
         from quadrille.cli.words.machines import chosen_machine
         from quadrille.cli.words.numbers import whole_number
         from quadrille.studies.scaling.question import asked
         from quadrille.studies.scaling.study import scaling
 
-        threads = given["threads"]
+        threads = values["threads"]
         question = asked(
             kind,
-            matmul=parse_sizes(given["matmul"]) if given["matmul"] else None,
-            gpus=[whole_number(word.strip(), "--gpus") for word in given["gpus"].split(",")],
-            top=whole_number(given["top"], "--top"),
-            overlaps=given["overlap"],
-            panel=whole_number(given["panel"], "--panel"),
-            transposed=given["transposed"],
+            matmul=parse_sizes(values["matmul"]) if values["matmul"] else None,
+            gpus=[whole_number(word.strip(), "--gpus") for word in values["gpus"].split(",")],
+            top=whole_number(values["top"], "--top"),
+            overlaps=values["overlap"],
+            panel=whole_number(values["panel"], "--panel"),
+            transposed=values["transposed"],
             threads=whole_number(threads, "--threads") if threads else None,
-            **{name: given[name] for name in ("algorithm", "passes", "dtype", "order", "gathered", "collectives")},
+            **{name: values[name] for name in ("algorithm", "passes", "dtype", "order", "gathered", "collectives")},
         )
-        written = {name: given[name] for name in ("json", "csv", "plot")}
-        on = machine_words(given)
+        written = {name: values[name] for name in ("json", "csv", "plot")}
+        on = machine_words(values)
         scaling(question, lambda count: chosen_machine(on, count), **written, read=on.files, command=context.obj)
 
     return command

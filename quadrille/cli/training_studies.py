@@ -29,18 +29,18 @@ ASKING = flags_of(
 """How a study of training steps is asked, besides its question."""
 
 
-def asking(context: click.Context, given: Mapping[str, Any]) -> "Asking":
+def asking(context: click.Context, values: Mapping[str, Any]) -> "Asking":
     """What the flags say of how a study is asked."""
     from quadrille.cli.words.numbers import whole_number
     from quadrille.experiments.sweep.training_study import Asking
 
     counts = {
-        name: whole_number(given[name], f"--{name.replace('_', '-')}") for name in ("top", "most_seconds", "jobs")
+        name: whole_number(values[name], f"--{name.replace('_', '-')}") for name in ("top", "most_seconds", "jobs")
     }
-    return Asking(**counts, json=given["json"], plot=given["plot"], command=context.obj)
+    return Asking(**counts, json=values["json"], plot=values["plot"], command=context.obj)
 
 
-def changed(usual: object, **given: str) -> dict[str, Any]:
+def changed(usual: object, **texts: str) -> dict[str, Any]:
     """What is asked otherwise than a study does by itself: lists are given with commas, numbers as such.
 
     >>> from quadrille.studies.which_scheme.study import QUICK
@@ -53,20 +53,20 @@ def changed(usual: object, **given: str) -> dict[str, Any]:
     """
     from quadrille.cli.words.numbers import whole_number
 
-    found: dict[str, Any] = {}
-    for name, text in given.items():
+    changes: dict[str, Any] = {}
+    for name, text in texts.items():
         own = getattr(usual, name)
         if not text:
             continue
         words = [word.strip() for word in text.split(",")]
         if isinstance(own, int):
-            found[name] = whole_number(text, f"--{name}")
+            changes[name] = whole_number(text, f"--{name}")
         elif isinstance(own, str):
-            found[name] = text
+            changes[name] = text
         else:
             numbers = bool(own) and isinstance(own[0], int)
-            found[name] = tuple(whole_number(word, f"--{name}") if numbers else word for word in words)
-    return found
+            changes[name] = tuple(whole_number(word, f"--{name}") if numbers else word for word in words)
+    return changes
 
 
 WHICH_SCHEME = flags_of(
@@ -81,12 +81,12 @@ WHICH_SCHEME = flags_of(
 
 @study.command("which-scheme")
 @with_flags(WHICH_SCHEME, by_default(ASKING, most_seconds="120"))
-def which_scheme(context: click.Context, **given: Any) -> None:
+def which_scheme(context: click.Context, **values: Any) -> None:
     """Is 1-D, 2-D, 3-D or 4D parallelism the fastest, on how many GPUs?"""
     from quadrille.studies.which_scheme import study as which
 
-    usual = which.QUICK if given["quick"] else which.ScaledProblem()
-    which.which_scheme(replace(usual, **changed(usual, **taken(given, WHICH_SCHEME))), asking(context, given))
+    usual = which.QUICK if values["quick"] else which.ScaledProblem()
+    which.which_scheme(replace(usual, **changed(usual, **taken(values, WHICH_SCHEME))), asking(context, values))
 
 
 OVERLAP_WORTH = flags_of(
@@ -100,12 +100,12 @@ OVERLAP_WORTH = flags_of(
 
 @study.command("overlap-worth")
 @with_flags(OVERLAP_WORTH, ASKING)
-def overlap_worth(context: click.Context, **given: Any) -> None:
+def overlap_worth(context: click.Context, **values: Any) -> None:
     """What is each overlap of communication with computing worth, and when is it worth nothing?"""
     from quadrille.studies.overlap_worth import study as worth
 
-    usual = worth.QUICK if given["quick"] else worth.Around()
-    worth.overlap_worth(replace(usual, **changed(usual, **taken(given, OVERLAP_WORTH))), asking(context, given))
+    usual = worth.QUICK if values["quick"] else worth.Around()
+    worth.overlap_worth(replace(usual, **changed(usual, **taken(values, OVERLAP_WORTH))), asking(context, values))
 
 
 WHICH_GRID = flags_of(
@@ -118,12 +118,12 @@ WHICH_GRID = flags_of(
 
 @study.command("which-grid")
 @with_flags(WHICH_GRID, by_default(ASKING, top="4"))
-def which_grid(context: click.Context, **given: Any) -> None:
+def which_grid(context: click.Context, **values: Any) -> None:
     """Which grid is the best on which machine, and why?"""
     from quadrille.studies.which_grid import study as which
 
-    usual = which.QUICK if given["quick"] else which.GridQuestion()
-    which.which_grid(replace(usual, **changed(usual, **taken(given, WHICH_GRID))), asking(context, given))
+    usual = which.QUICK if values["quick"] else which.GridQuestion()
+    which.which_grid(replace(usual, **changed(usual, **taken(values, WHICH_GRID))), asking(context, values))
 
 
 BETTER_NETWORK = flags_of(
@@ -139,9 +139,9 @@ BETTER_NETWORK = flags_of(
 
 @study.command("better-network")
 @with_flags(BETTER_NETWORK, ASKING)
-def better_network(context: click.Context, **given: Any) -> None:
+def better_network(context: click.Context, **values: Any) -> None:
     """What would a better network buy: twice the bandwidth, half the latency, an NVLink domain of 72?"""
     from quadrille.studies.better_network import study as better
 
-    usual = better.QUICK if given["quick"] else better.NetworkQuestion()
-    better.better_network(replace(usual, **changed(usual, **taken(given, BETTER_NETWORK))), asking(context, given))
+    usual = better.QUICK if values["quick"] else better.NetworkQuestion()
+    better.better_network(replace(usual, **changed(usual, **taken(values, BETTER_NETWORK))), asking(context, values))

@@ -161,7 +161,7 @@ class OpCosts:
         """Seconds that a communication op costs beside its steps; measured steps within a host include them."""
         host, device = self._machine.host, self._machine.device
         if host is not None:
-            return host.alone_seconds if alone else 0.0
+            return host.single_rank_op_seconds if alone else 0.0
         return 0.0 if alone else device.overhead_seconds
 
 

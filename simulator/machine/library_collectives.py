@@ -150,11 +150,11 @@ def curve_of(
         return None
     of_calls = [row for row in of_size if row.called == calls]
     chosen, label = (of_calls, MEASURED) if of_calls else (of_size, f"(as {of_size[0].called} calls)")
-    nearest = min((abs(row.of - of), abs(row.apart - apart)) for row in chosen)
+    nearest = min((abs(row.world_size - of), abs(row.stride - apart)) for row in chosen)
     points = (
         (row.bytes, seconds_of(row, member, first=first))
         for row in chosen
-        if (abs(row.of - of), abs(row.apart - apart)) == nearest
+        if (abs(row.world_size - of), abs(row.stride - apart)) == nearest
     )
     return Curve(SecondsBySize.of(points), bool(of_calls) and nearest == (0, 0), label)
 

@@ -78,7 +78,7 @@ def bursts_of(machine: Machine, net: Network) -> Floats:
     ------
     InputError : a link that does not exist
     """
-    value = machine.network.burst_bytes if machine.network is not None else None
+    value = machine.emulated.burst_bytes
     if value is None:
         return np.zeros(0)
     return _by_link(net, value, default=0.0)

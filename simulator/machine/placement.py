@@ -50,8 +50,7 @@ class RankPlacement:
     @property
     def hosts_share_cores(self) -> bool:
         """Whether all hosts are emulated on one machine and share its cores and memory."""
-        host = self.machine.host
-        return host is not None and host.shared_by_hosts and self.net.endpoints[0] != "gpu"
+        return self.machine.emulated.shared_cores and self.net.endpoints[0] != "gpu"
 
     @property
     def pinned_evenly(self) -> bool:
@@ -143,7 +142,7 @@ def place_of_each_rank(
     InputError : more ranks than GPUs, a placement rule that does not fit
     """
     ranks_each = machine.host.ranks if machine.host is not None else None
-    if machine.host is not None and machine.host.shared_by_hosts and rule == "packed":
+    if machine.emulated.shared_cores and rule == "packed":
         return spread_evenly(ranks, net.endpoint_count)
     if net.endpoints[0] != "gpu":
         on_each = ranks_each or int(cores_of_places(machine, net)[0])

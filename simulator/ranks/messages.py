@@ -8,7 +8,7 @@ from quadrille.simulator.engine.builder import ProgramStage
 from quadrille.simulator.engine.engine import FlowEngine
 from quadrille.simulator.ranks.resource_demands import ResourceDemands
 from quadrille.simulator.ranks.resources import Channel
-from quadrille.topologies.machines.machine import Machine, NetworkCosts
+from quadrille.topologies.machines.machine import Machine
 
 Message = tuple[int, int]
 """A wire, and a flow of the engine that is a message on it."""
@@ -31,9 +31,9 @@ class RankMessages:
 
     def __init__(self, machine: Machine, demands: ResourceDemands, engine: FlowEngine) -> None:
         self._demands, self._engine = demands, engine
-        network = machine.network or NetworkCosts()
-        self.eager, self.chunk_bytes = network.buffered_sends, network.chunk_bytes
-        self._ack_delay = network.taken_seconds
+        emulated = machine.emulated
+        self.eager, self.chunk_bytes = emulated.eager, emulated.chunk_bytes
+        self._ack_delay = emulated.sender_ack_delay_seconds
         self._wires: dict[tuple[Channel, bool], int] = {}
         self._flows: dict[tuple[int, float, str, int], int] = {}
         self._rendezvous: dict[Channel, Message] = {}

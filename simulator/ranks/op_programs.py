@@ -93,7 +93,7 @@ class OpPrograms:
         self._messages = RankMessages(machine, demands, engine)
         self._choices, self._library, self._cores = choices, library, cores
         self.labels: dict[str, str] = {}
-        self.wakeup_delay = machine.network.late_seconds if machine.network is not None else 0.0
+        self.wakeup_delay = machine.emulated.wakeup_delay_seconds
         self._comm_programs: dict[tuple[int, int, Kind, bool], CommProgram] = {}
         self._compute_programs: dict[tuple[int, int, Kind], int] = {}
         self._programs: dict[tuple[ProgramStage, ...], int] = {}
@@ -251,7 +251,7 @@ class OpPrograms:
         host, device = self._machine.host, self._machine.device
         alone = comm_plan.moved is None
         if host is not None:
-            return host.alone_seconds if alone else 0.0
+            return host.single_rank_op_seconds if alone else 0.0
         return 0.0 if alone else device.overhead_seconds
 
     def _bytes(self, rank: int, name: str, operation: str, size: int) -> int:

@@ -2,7 +2,7 @@
 
 A rank computes on the core of its last computation.  If it slept since then, another rank computes there, and
 some core is idle, it takes the idle core.  Ranks on one core share it.  A core that has been idle for
-`host.idle_core_seconds` takes a rank from the fullest core.  So of three ranks on two cores that begin equal
+`emulation.idle_core_seconds` takes a rank from the fullest core.  So of three ranks on two cores that begin equal
 products at once, two end after twice the time of a lone product if the product is short, and after about one and
 a half times if it is long.  Measured: 2.0 times for 2.3 and 5.8 ms, 1.6 to 1.8 times for 8 to 64 ms (Linux 6.18,
 2026-11-23, `1d-column` on x=3 of three hosts).
@@ -35,7 +35,7 @@ class OversubscribedCores:
         self._env, self._engine = env, engine
         host = placement.machine.host
         assert host is not None, "cores are those of a host"
-        self._idle_seconds = host.idle_core_seconds
+        self._idle_seconds = placement.machine.emulated.idle_core_seconds
         self._awake_seconds = AWAKE_ISSUES * host.issue_seconds
         self._computing: list[list[int]] = [[] for _ in range(placement.cores(0))]
         self._ended = [-inf] * len(placement.of_rank)

@@ -76,8 +76,7 @@ class ResourceDemands:
     @property
     def back_to_back_latency(self) -> float:
         """Latency of a step that directly follows another step; infinite if it is not known [s]."""
-        network = self._machine.network
-        seconds = network.following_seconds if network is not None else None
+        seconds = self._machine.emulated.back_to_back_latency_seconds
         return inf if seconds is None else seconds
 
     @property
@@ -159,13 +158,13 @@ class ResourceDemands:
 
     def _packet_work(self, channel: Channel) -> dict[int, float]:
         """Units of shared cores for each byte between hosts: half at the sender, half at the receiver."""
-        network = self._machine.network
-        if network is None or not network.core_seconds_per_byte or not self._placement.hosts_share_cores:
+        core_seconds = self._machine.emulated.core_seconds_per_byte
+        if not core_seconds or not self._placement.hosts_share_cores:
             return {}
         demands: dict[int, float] = defaultdict(float)
         for rank in self._resources.ends(channel):
             cores, count = self._resources.host_resource(rank, "cores", channel)
-            demands[cores] += network.core_seconds_per_byte * count / 2
+            demands[cores] += core_seconds * count / 2
         return demands
 
     @property

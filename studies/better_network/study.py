@@ -74,7 +74,7 @@ QUICK = NetworkQuestion(gpt="gpt3-1.3b", gpus=(16,))
 
 def main() -> None:
     """Ask about the default machine and keep the answer."""
-    better_network(NetworkQuestion(), Asking.keeping("better-network", RESULTS))
+    better_network(NetworkQuestion(), Asking.into_folder("better-network", RESULTS))
 
 
 def better_network(asked: NetworkQuestion, asking: Asking) -> Findings:

@@ -16,6 +16,7 @@ from quadrille.topologies.machines.machine import Machine, load_machine, save_ma
 if TYPE_CHECKING:
     from quadrille.runtime.arrays.cupy_library import CupyLibrary
     from quadrille.runtime.laboratory.laboratory import Laboratory
+    from quadrille.studies.gpu.calibration import Sizes
 
 SHARED_MEMORY = "shared memory"
 GPU = "GPU"
@@ -151,12 +152,17 @@ def _gpu() -> "CupyLibrary":
     return open_cupy("bfloat16", 0)
 
 
-def calibrated(site: TrialSite, launched: Launched, path: Path) -> Machine:
-    """The site's machine, from microbenchmarks alone, in a file of its own."""
-    if site.gpu:
-        from quadrille.studies.gpu.calibration import measure_device
+def calibrated(site: TrialSite, launched: Launched, path: Path, sizes: "Sizes | None" = None) -> Machine:
+    """The site's machine, from microbenchmarks alone, in a file of its own.
 
-        measured = measure_device(_gpu(), [site.ranks], provenance([]))
+    Parameters
+    ----------
+    sizes : sizes of the microbenchmarks of a GPU; None for the full ones
+    """
+    if site.gpu:
+        from quadrille.studies.gpu.calibration import FULL, measure_device
+
+        measured = measure_device(_gpu(), [site.ranks], provenance([]), sizes or FULL)
         save_machine(measured.machine(site.ranks), str(path))
         return load_machine(str(path))
     launched(f"calibration of {site.name}", site.ranks, ["calibrate", "--out", str(path)])

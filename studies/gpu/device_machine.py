@@ -56,7 +56,7 @@ def machine_of_device(
             ranks=ranks,
             transfer=tuple(transfers),
             issue_seconds=issue_seconds,
-            alone_seconds=alone_seconds,
+            single_rank_op_seconds=alone_seconds,
         ),
         provenance=provenance,
     )

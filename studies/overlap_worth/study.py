@@ -87,7 +87,7 @@ QUICK = Around(gpt="gpt3-1.3b", gpus=(8, 16), each=(1,), bandwidths=("x2",))
 
 def main() -> None:
     """Ask about the default case and keep the answer."""
-    overlap_worth(Around(), Asking.keeping("overlap-worth", RESULTS))
+    overlap_worth(Around(), Asking.into_folder("overlap-worth", RESULTS))
 
 
 def overlap_worth(around: Around, asking: Asking) -> Findings:

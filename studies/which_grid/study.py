@@ -66,7 +66,7 @@ QUICK = GridQuestion(machines=("perlmutter", "selene"), gpt="gpt3-1.3b", gpus=16
 
 def main() -> None:
     """Ask about the default machines and keep the answer."""
-    which_grid(GridQuestion(), Asking.keeping("which-grid", RESULTS))
+    which_grid(GridQuestion(), Asking.into_folder("which-grid", RESULTS))
 
 
 def which_grid(asked: GridQuestion, asking: Asking) -> Findings:

@@ -75,7 +75,7 @@ QUICK = ScaledProblem(gpt="gpt3-1.3b", gpus=(8, 16), batch=32)
 
 def main() -> None:
     """Ask about the default machine and keep the answer."""
-    which_scheme(ScaledProblem(), Asking.keeping("which-scheme", RESULTS, jobs=2, most_seconds=120))
+    which_scheme(ScaledProblem(), Asking.into_folder("which-scheme", RESULTS, jobs=2, most_seconds=120))
 
 
 def which_scheme(scaled: ScaledProblem, asking: Asking) -> Findings:

@@ -85,7 +85,7 @@ def test_a_layer_costs_what_its_rings_cost_without_latency(data, z, y, x):
     m, k, n = 840, 420, 1260
     grid = {"data": data, "z": z, "y": y, "x": x}
     rate = {"data": 1.0, "z": 2.0, "y": 3.0, "x": 5.0}
-    links = {axis: alpha_beta.Link(latency=0, bandwidth=rate[axis]) for axis in rate}
+    links = {axis: alpha_beta.AlphaBetaLink(latency=0, bandwidth=rate[axis]) for axis in rate}
     cost = layer_cost(m, k, n, grid, rate)
     shard = k * n / (x * y * z)
     assert cost.gather_weight == pytest.approx(alpha_beta.ring_all_gather(z, 2 * shard, links["z"]))

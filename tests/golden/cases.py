@@ -40,6 +40,7 @@ DROPPED = {  # keys wherever they stand, or behind a dot at the top
 SENTENCES = {
     "why",
     "why_not",
+    "not_folded_reason",
     "remarks",
     "reason",
     "approximation",

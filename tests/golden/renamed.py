@@ -9,5 +9,11 @@ applied one after the other.
 Renamed flags are edited in the command lines of experiments.toml, runs.toml and bad_inputs.toml.
 """
 
-RENAMED = {}
+RENAMED = {
+    "quadrille/machine/1": "quadrille/machine/2",
+    "quadrille/record/1": "quadrille/record/2",
+    "quadrille/timeline/1": "quadrille/timeline/2",
+    "simulation.why_not": "simulation.not_folded_reason",
+    "reference.at_once": "reference.concurrent_ranks",
+}
 ADDED = set()

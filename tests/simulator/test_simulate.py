@@ -48,7 +48,7 @@ from tests.support.toy_machines import (
     transfer_row,
 )
 
-HOP = alpha_beta.Link(latency=2 * LATENCY, bandwidth=BANDWIDTH)
+HOP = alpha_beta.AlphaBetaLink(latency=2 * LATENCY, bandwidth=BANDWIDTH)
 """A message between two hosts of a star: up one cable, down another."""
 
 ANY_GROUP = [

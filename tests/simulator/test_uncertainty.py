@@ -88,7 +88,7 @@ def test_what_makes_a_run_early_or_late_whatever_its_length_weighs_on_short_ones
 
 def test_what_was_found_in_laboratories_widens_intervals_of_laboratories_only():
     found = with_messages(laboratory(None))
-    apart = msgspec.structs.replace(found, host=msgspec.structs.replace(found.host, shared_by_hosts=False))
+    apart = msgspec.structs.replace(found, emulation=None)
     assert (
         uncertainty(apart, 1.0, OWN_MESSAGES) == uncertainty(laboratory(None), 1.0, OWN_MESSAGES) == Uncertainty(0, 0)
     )

@@ -6,7 +6,7 @@ a graph elsewhere.  The classes mirror the file; units stand in the names.
 
 import hashlib
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
@@ -29,9 +29,34 @@ from quadrille.algorithms.formats.measured_rows import (
     Spread,
     TransferRow,
 )
+from quadrille.algorithms.formats.renamed_keys import Renames
 from quadrille.algorithms.provenance import Provenance
 
-SCHEMA = "quadrille/machine/1"
+SCHEMA = "quadrille/machine/2"
+RENAMED = Renames(
+    {
+        "host.threads_default": None,
+        "host.alone_seconds": "host.single_rank_op_seconds",
+        "host.library[].apart": "host.library[].stride",
+        "host.library[].of": "host.library[].world_size",
+        "host.library[].following_seconds": "host.library[].back_to_back_seconds",
+        "network.library[].apart": "network.library[].stride",
+        "network.library[].of": "network.library[].world_size",
+        "network.library[].following_seconds": "network.library[].back_to_back_seconds",
+        "host.shared_by_hosts": "emulation.shared_cores",
+        "host.idle_core_seconds": "emulation.idle_core_seconds",
+        "network.core_seconds_per_byte": "emulation.core_seconds_per_byte",
+        "network.late_seconds": "emulation.wakeup_delay_seconds",
+        "network.following_seconds": "emulation.back_to_back_latency_seconds",
+        "network.taken_seconds": "emulation.sender_ack_delay_seconds",
+        "network.buffered_sends": "emulation.eager",
+        "network.chunk_bytes": "emulation.chunk_bytes",
+        "network.burst_bytes": "emulation.burst_bytes",
+    }
+)
+"""Keys of version 1."""
+OLDER = {"quadrille/machine/1": RENAMED}
+"""Older schemas, with the keys that were renamed since."""
 
 Bytes = Annotated[float, Meta(gt=0)]
 Slowdown = Annotated[float, Meta(ge=1)]
@@ -93,31 +118,22 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The resources that the ranks of one host share, and the cost of an op and of a message inside the host.
 
-    Hosts that are `shared_by_hosts` of one machine, as in an emulated network, share its cores and its memory
-    bandwidth, and ranks are spread evenly over the hosts.
-
     Parameters
     ----------
     cores : CPU cores of a host
-    shared_by_hosts : whether all hosts are one machine and share its cores
-    idle_core_seconds : idle time after which a core takes a rank from a core with several ranks
     ranks : ranks that one host takes before the next host is used; by default one for each core
     memory_bytes_per_second : memory bandwidth that all ranks of a host share
-    threads_default : ignored; older files have it
     issue_seconds : time between two ops of a rank
-    alone_seconds : time of a communication op in a group of one rank
+    single_rank_op_seconds : time of a communication op in a group of one rank
     transfer : measured point-to-point steps between ranks of one host
     library : measured collectives of the MPI library between ranks of one host
     """
 
     cores: Count
-    shared_by_hosts: bool = False
-    idle_core_seconds: Overhead = 0.0
     ranks: Count | None = None
     memory_bytes_per_second: Rate | None = None
-    threads_default: Count = 1
     issue_seconds: Overhead = 0.0
-    alone_seconds: Overhead = 0.0
+    single_rank_op_seconds: Overhead = 0.0
     transfer: tuple[TransferRow, ...] = ()
     library: tuple[LibraryRow, ...] = ()
 
@@ -129,29 +145,46 @@ class NetworkCosts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     ----------
     payload_share : share of a link's rate that carries payload, after packet headers; one number for every link, or a
         table by link, in which a link that is not named has 1
-    core_seconds_per_byte : CPU time of one byte from rank to rank, on the cores that all hosts share
-    late_seconds : delay until a computing rank notices that a message arrived, where ranks share cores
-    following_seconds : latency of a step that directly follows another step of the same op; the first step's latency
-        is that of the rows
-    taken_seconds : delay until the sender of a one-way message learns that its receiver has it
-    buffered_sends : whether messages leave before their receivers are ready (the eager protocol)
-    chunk_bytes : chunk size of such messages; 0 for whole steps
-    burst_bytes : bytes that an idle link lets through at once, where token buckets enforce its rate; one number for
-        every link, or a table by link
     transfer : measured point-to-point steps between ranks of two hosts
     library : measured collectives of the MPI library between ranks of several hosts
     """
 
     payload_share: Share | dict[str, Share] = 1.0
-    core_seconds_per_byte: Overhead = 0.0
-    late_seconds: Overhead = 0.0
-    following_seconds: Overhead | None = None
-    taken_seconds: Overhead = 0.0
-    buffered_sends: bool = False
-    chunk_bytes: Annotated[int, Meta(ge=0)] = CHUNK_BYTES_OF_OLD_FILES
-    burst_bytes: Bytes | dict[str, Bytes] | None = None
     transfer: tuple[TransferRow, ...] = ()
     library: tuple[LibraryRow, ...] = ()
+
+
+class Emulation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Properties of an emulated network, whose hosts are network namespaces of one machine.
+
+    Parameters
+    ----------
+    shared_cores : whether all hosts share the cores and the memory bandwidth of one machine; ranks are then spread
+        evenly over the hosts
+    idle_core_seconds : idle time after which a core takes a rank from a core with several ranks
+    core_seconds_per_byte : CPU time of one byte from rank to rank, on the shared cores
+    wakeup_delay_seconds : delay until a computing rank notices that a message arrived
+    back_to_back_latency_seconds : latency of a step that directly follows another step of the same op; the first
+        step's latency is that of the rows
+    sender_ack_delay_seconds : delay until the sender of a one-way message learns that its receiver has it
+    eager : whether messages leave before their receivers are ready (the eager protocol)
+    chunk_bytes : chunk size of such messages; 0 for whole steps
+    burst_bytes : bytes that an idle link lets through at once, where token buckets enforce its rate; one number for
+        every link, or a table by link
+    """
+
+    shared_cores: bool = False
+    idle_core_seconds: Overhead = 0.0
+    core_seconds_per_byte: Overhead = 0.0
+    wakeup_delay_seconds: Overhead = 0.0
+    back_to_back_latency_seconds: Overhead | None = None
+    sender_ack_delay_seconds: Overhead = 0.0
+    eager: bool = False
+    chunk_bytes: Annotated[int, Meta(ge=0)] = CHUNK_BYTES_OF_OLD_FILES
+    burst_bytes: Bytes | dict[str, Bytes] | None = None
+
+
+NOT_EMULATED = Emulation()
 
 
 class ReferenceKernels(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -209,6 +242,7 @@ class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     device : the compute device of one rank
     host : the resources that ranks of one host share
     network : properties of messages between hosts
+    emulation : properties of an emulated network, if it is one
     routing : the routing rule
     faults : failed links, slow links and slow devices
     reference : reference kernels beside calibration, on all ranks at once
@@ -237,6 +271,7 @@ class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     device: Device
     host: Host | None = None
     network: NetworkCosts | None = None
+    emulation: Emulation | None = None
     routing: str = "shortest"
     faults: Faults | None = None
     reference: ReferenceKernels | None = None
@@ -253,21 +288,51 @@ class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
             _check_argument(key, value)
 
     @property
+    def emulated(self) -> Emulation:
+        """Properties of the emulated network; the defaults for a real one."""
+        return self.emulation or NOT_EMULATED
+
+    @property
     def sha256(self) -> str:
-        """Hash of the content without provenance and deliveries tried: equal for machines that predict the same."""
+        """Hash of the content without provenance and message options; equal for machines that predict the same.
+
+        The hash is that of the keys of version 1, so that machines keep their hash.
+        """
         content = files.plain(msgspec.structs.replace(self, provenance=None))
-        content = files.plain(msgspec.convert(content, Machine))  # 1 and 1.0 are the same rate
+        content = _with_keys_of_version_1(files.plain(msgspec.convert(content, Machine)))  # 1 and 1.0 are the same rate
         content.pop("messages", None)
-        for part, usual in LATER.items():
-            for name, value in usual.items():
-                if content[part] and content[part].get(name) == value:
+        for part, defaults in LATER.items():
+            for name, value in defaults.items():
+                if content[part] and name in content[part] and content[part][name] == value:
                     del content[part][name]
         return hashlib.sha256(msgspec.json.encode(content, order="sorted")).hexdigest()
 
 
+def _with_keys_of_version_1(content: dict[str, Any]) -> dict[str, Any]:
+    """The content of a machine under the keys of version 1."""
+    emulation = content.pop("emulation")
+    old = RENAMED.downgraded(content if emulation is None else {**content, "emulation": emulation})
+    if old["host"] is not None:
+        old["host"]["threads_default"] = 1
+    lost = _without_table(old, emulation or {})
+    return old | ({"emulation": lost} if lost else {})
+
+
+def _without_table(old: dict[str, Any], emulation: dict[str, Any]) -> dict[str, Any]:
+    """Properties of an emulated network that version 1 has in a table that the machine lacks."""
+    defaults = files.plain(NOT_EMULATED)
+    return {
+        name: emulation[name]
+        for path, new in RENAMED.paths.items()
+        if new is not None and new.startswith("emulation.")
+        if (name := new.partition(".")[2]) in emulation
+        if old[path.partition(".")[0]] is None and emulation[name] != defaults[name]
+    }
+
+
 def load_machine(path: str | Path) -> Machine:
     """The machine in the file at `path`; InputError names the first fault of a file that holds none."""
-    return files.read(path, Machine, SCHEMA)
+    return files.read(path, Machine, SCHEMA, OLDER)
 
 
 def save_machine(machine: Machine, path: str | Path) -> None:

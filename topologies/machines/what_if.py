@@ -34,12 +34,12 @@ from quadrille.algorithms.schedule.kernels import ATTENTION_PRODUCTS
 from quadrille.topologies.machines.machine import Machine
 
 Change = Callable[[Any], Any]
-BETWEEN_HOSTS = {"transfer": ("pattern", "ranks"), "library": ("kind", "ranks", "apart", "of", "calls")}
+BETWEEN_HOSTS = {"transfer": ("pattern", "ranks"), "library": ("kind", "ranks", "stride", "world_size", "calls")}
 """Rows of the network, and what those that differ in size alone have in common."""
 OF_LINKS = ("bandwidth", "latency")
 """Quantities of a topology's links that rows of the network follow."""
-OTHER_LATENCIES = ("following_seconds", "taken_seconds")
-"""Of the network, beside its rows."""
+OTHER_LATENCIES = ("back_to_back_latency_seconds", "sender_ack_delay_seconds")
+"""Latencies of an emulated network beside the rows of the network."""
 ALIKE = 1e-9
 """Factors that differ less (relative) are one factor, rounded."""
 
@@ -123,10 +123,10 @@ def in_chunks(machine: Machine, chunk_bytes: int | None) -> Machine:
     ----------
     chunk_bytes : 0 for whole steps; None for what the machine says
     """
-    network = machine.network
-    if network is None or not network.buffered_sends or chunk_bytes is None:
+    emulation = machine.emulation
+    if emulation is None or not emulation.eager or chunk_bytes is None:
         return machine
-    return msgspec.structs.replace(machine, network=msgspec.structs.replace(network, chunk_bytes=chunk_bytes))
+    return msgspec.structs.replace(machine, emulation=msgspec.structs.replace(emulation, chunk_bytes=chunk_bytes))
 
 
 def _share(flag: str, word: str, example: str) -> tuple[str, float]:
@@ -270,8 +270,8 @@ def _take_network_along(before: dict[str, Any], after: dict[str, Any], settings:
             _follow(rows, BETWEEN_HOSTS[name], quantity, factor)
         if quantity == "latency":
             for name in OTHER_LATENCIES:
-                if after["network"].get(name):
-                    after["network"][name] *= factor
+                if (emulation := after.get("emulation")) and emulation.get(name):
+                    emulation[name] *= factor
 
 
 def _common_factor(old: dict[str, Any], new: dict[str, Any], quantity: str, rows: str) -> float:
@@ -328,7 +328,7 @@ def _factor(old: Any, new: Any) -> float | None:
 
 def _follow(rows: Sequence[dict[str, Any]], alike: tuple[str, ...], quantity: str, factor: float) -> None:
     """Changes the least seconds of rows that are alike with the latency, and what is beyond with the bandwidth."""
-    for name in ("seconds", "following_seconds"):
+    for name in ("seconds", "back_to_back_seconds"):
         told, least = [row for row in rows if name in row], dict[tuple[Any, ...], float]()
         for row in told:
             kind = tuple(row.get(key) for key in alike)

@@ -22,15 +22,15 @@ def experiment_of(words: MatmulWords) -> "Experiment":
     """
     if not isinstance(words, TrainingWords):
         return parse_matmul(words)
-    given = [kind for kind in KINDS if getattr(words, kind)]
-    if not given:
+    kinds = [kind for kind in KINDS if getattr(words, kind)]
+    if not kinds:
         raise InputError(
             "matmul is missing: --matmul M,K,N is needed, three whole numbers from 1, such as 512,512,512, "
             "or --mlp W0,W1,… or --gpt NAME with --batch"
         )
-    if len(given) > 1:
-        raise InputError(f"{' and '.join(f'--{kind}' for kind in given)}: one of them is accepted, not {len(given)}")
-    if given != ["matmul"]:
+    if len(kinds) > 1:
+        raise InputError(f"{' and '.join(f'--{kind}' for kind in kinds)}: one of them is accepted, not {len(kinds)}")
+    if kinds != ["matmul"]:
         from quadrille.cli.words.training import parse_training
 
         return parse_training(words)

@@ -70,5 +70,5 @@ def own_words(words: MatmulWords) -> dict[str, str]:
     """
     trains = bool(getattr(words, "mlp", "") or getattr(words, "gpt", ""))
     alien = (*OF_MATMULS,) if trains else ("mlp", "gpt", *OF_TRAINING)
-    given = {name: getattr(words, name) for name in words.__dataclass_fields__ if name not in alien}
-    return {name: ("yes" if value else "") if isinstance(value, bool) else value for name, value in given.items()}
+    values = {name: getattr(words, name) for name in words.__dataclass_fields__ if name not in alien}
+    return {name: ("yes" if value else "") if isinstance(value, bool) else value for name, value in values.items()}

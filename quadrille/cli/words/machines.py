@@ -76,12 +76,12 @@ def chosen_machine(words: MachineWords, gpus: int | None = None, *, topology_suf
     from quadrille.topologies.routes.routing import parse_routing
 
     find = find_machine_or_topology if topology_suffices else find_machine
-    found = find(words.machine, words.settings, gpus=gpus)
-    if words.routing and words.routing != "balanced" and found.topology.get("balanced"):
+    machine = find(words.machine, words.settings, gpus=gpus)
+    if words.routing and words.routing != "balanced" and machine.topology.get("balanced"):
         # A rule chooses among the cables between groups, which a balanced network has as one.
-        found = msgspec.structs.replace(found, topology={**found.topology, "balanced": False})
-    found = with_faults(found, fail=words.fail, degrade=words.degrade, slow=words.slow)
-    return msgspec.structs.replace(found, routing=str(parse_routing(words.routing or found.routing)))
+        machine = msgspec.structs.replace(machine, topology={**machine.topology, "balanced": False})
+    machine = with_faults(machine, fail=words.fail, degrade=words.degrade, slow=words.slow)
+    return msgspec.structs.replace(machine, routing=str(parse_routing(words.routing or machine.routing)))
 
 
 def with_default_dtype(words: MatmulWords, on: MachineWords) -> MatmulWords:

@@ -9,7 +9,7 @@ from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.machines.named import MACHINES
 from quadrille.topologies.network import Network
 
-ANY_SIZE = [one.name for one in BENCH]
+ANY_SIZE = [machine.name for machine in BENCH]
 """Machines that have as many GPUs as are needed."""
 
 

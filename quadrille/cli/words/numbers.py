@@ -28,8 +28,8 @@ def whole_number(text: str, flag: str, *, least: int = 1, most: int | None = Non
     """
     if len(text) > MOST_DIGITS:
         raise InputError(f"{flag} {text[:MOST_DIGITS]}… has {len(text)} digits: at most {MOST_DIGITS} are accepted")
-    found = parse_integer(text)
-    if found is None or found < least or (most is not None and found > most):
+    number = parse_integer(text)
+    if number is None or number < least or (most is not None and number > most):
         range_words = f"from {least}" if most is None else f"from {least} to {most}"
         raise InputError(f"{flag} {text!r}: a whole number {range_words} is accepted")
-    return found
+    return number

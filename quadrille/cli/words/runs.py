@@ -121,12 +121,12 @@ def parse_ranks(text: str, ranks: int) -> tuple[int, ...]:
     ------
     InputError : no such ranks
     """
-    found: set[int] = set()
+    shown: set[int] = set()
     for word in text.split(","):
         first, dash, last = word.strip().partition("-")
         last = last if dash else first
         whole = all(end.isascii() and end.isdigit() for end in (first, last))
         if not whole or not int(first) <= int(last) < ranks:
             raise InputError(f"--ranks {text}: {word.strip()!r} is no rank or range of ranks from 0 to {ranks - 1}")
-        found |= set(range(int(first), int(last) + 1))
-    return tuple(sorted(found))
+        shown |= set(range(int(first), int(last) + 1))
+    return tuple(sorted(shown))

@@ -92,10 +92,10 @@ def point_of(words: SweepWords) -> SweepPoint:
 def _files_read(base: SweepWords, varied: Sequence[Varied]) -> dict[str, str]:
     """The files that points read, by the flag or the value that names them."""
     read = _read_at(base)
-    for one in varied:
-        for value in one.values:
-            at_value = _read_at(base.given(one.key, value))
-            read |= {f"--vary {one.key}={value}": path for path in at_value.values() if path == value}
+    for key in varied:
+        for value in key.values:
+            at_value = _read_at(base.given(key.key, value))
+            read |= {f"--vary {key.key}={value}": path for path in at_value.values() if path == value}
     return read
 
 

@@ -16,7 +16,7 @@ MATMULS_OWN = tuple(name for name in (*FLAG_KEYS, "best_grid", "top") if name no
 COLLECTIVES_OWN = tuple(name for name in COLLECTIVE_FLAG_KEYS if name not in FLAG_KEYS)
 
 
-def base_of(given: Mapping[str, Any], on: MachineWords, vary: Sequence[str], typed: Collection[str]) -> SweepWords:
+def base_of(values: Mapping[str, Any], on: MachineWords, vary: Sequence[str], typed: Collection[str]) -> SweepWords:
     """What is asked at every point, but for what is varied.
 
     >>> flags = {"collective": "all-gather", "bytes": "1MiB", "dtype": "float32", "gpus": "8", "top": "3"}
@@ -25,7 +25,7 @@ def base_of(given: Mapping[str, Any], on: MachineWords, vary: Sequence[str], typ
 
     Parameters
     ----------
-    given : values of all flags
+    values : values of all flags
     typed : flags that do not have their defaults
 
     Raises
@@ -33,27 +33,31 @@ def base_of(given: Mapping[str, Any], on: MachineWords, vary: Sequence[str], typ
     InputError : flags of a multiplication and of a collective together
     """
     keys = [text.partition("=")[0].strip() for text in vary]
-    if given.get(KIND) or KIND in keys:
+    if values.get(KIND) or KIND in keys:
         if alien := [name for name in MATMULS_OWN if name in typed]:
             raise InputError(f"{_flag(alien[0])} is for multiplications, and a collective is asked for: leave one out")
-        own = {one.name: given[one.name] for one in fields(CollectiveWords) if one.name in typed and one.name != "gpus"}
-        return SweepWords(collective=CollectiveWords(kind=given.get(KIND, ""), **own), on=on, gpus=given["gpus"])
+        own = {
+            field.name: values[field.name]
+            for field in fields(CollectiveWords)
+            if field.name in typed and field.name != "gpus"
+        }
+        return SweepWords(collective=CollectiveWords(kind=values.get(KIND, ""), **own), on=on, gpus=values["gpus"])
     if alien := [name for name in COLLECTIVES_OWN if name in typed]:
         raise InputError(
             f"{_flag(alien[0])} is for collectives: give --collective KIND too, as --collective all-reduce"
         )
     return SweepWords(
-        flags=_flags(given, typed),
+        flags=_flags(values, typed),
         on=on,
-        gpus=given["gpus"],
-        best_grid=given["best_grid"],
-        top=whole_number(given["top"], "--top"),
+        gpus=values["gpus"],
+        best_grid=values["best_grid"],
+        top=whole_number(values["top"], "--top"),
     )
 
 
-def _flags(given: Mapping[str, Any], typed: Collection[str]) -> TrainingWords:
+def _flags(values: Mapping[str, Any], typed: Collection[str]) -> TrainingWords:
     """The flags of a multiplication or of training steps, which have no dtype unless it was typed."""
-    flags = TrainingWords(**{name: given[name] for name in (*FLAG_KEYS, SWITCH)})
+    flags = TrainingWords(**{name: values[name] for name in (*FLAG_KEYS, SWITCH)})
     trains = bool(flags.mlp or flags.gpt)
     return replace(flags, dtype="") if trains and "dtype" not in typed else flags
 

@@ -39,22 +39,22 @@ def check(base: SweepWords, varied: Sequence[Varied]) -> None:
     machines = _values_of(base.on.machine, "machine", varied)
     if machines == (base.on.machine,):
         base.machine(gpus if base.collective is not None else None)
-    for one in varied:
-        for value in one.values:
+    for varied_key in varied:
+        for value in varied_key.values:
             try:
-                _check_value(base, one.key, value, machines, gpus)
+                _check_value(base, varied_key.key, value, machines, gpus)
             except InputError as error:
-                raise InputError(f"--vary {one.key}={value}: {error}") from None
+                raise InputError(f"--vary {varied_key.key}={value}: {error}") from None
     if base.collective is None:
-        flags = [one for one in varied if one.key in FLAG_KEYS]
+        flags = [varied_key for varied_key in varied if varied_key.key in FLAG_KEYS]
         _check_flags(next(asked for _, asked in points(base, flags)).flags)
     else:
         _check_collective(base, base.collective, varied)
 
 
-def _values_of(given: str, key: str, varied: Sequence[Varied]) -> tuple[str, ...]:
+def _values_of(base_value: str, key: str, varied: Sequence[Varied]) -> tuple[str, ...]:
     """All values that a key has in the sweep."""
-    return next((one.values for one in varied if one.key == key), (given,))
+    return next((varied_key.values for varied_key in varied if varied_key.key == key), (base_value,))
 
 
 def _check_value(base: SweepWords, key: str, value: str, machines: Sequence[str], gpus: int | None) -> None:
@@ -69,9 +69,9 @@ def _check_value(base: SweepWords, key: str, value: str, machines: Sequence[str]
         refused = []
         for machine in (value,) if key == "machine" else machines:
             try:
-                found = base.given("machine", machine).given(key, value).machine(gpus)
+                changed = base.given("machine", machine).given(key, value).machine(gpus)
                 if key in FAULTS and value != NONE:
-                    speeds_of(found, network_of(found))
+                    speeds_of(changed, network_of(changed))
             except InputError as error:
                 refused.append(error)
             else:
@@ -94,12 +94,12 @@ def _check_flags(flags: MatmulWords) -> None:
 
 def _plain(base: SweepWords, key: str, value: str) -> TrainingWords:
     """Flags with which any value of a key can be, but for one that never can."""
-    given = {kind: getattr(base.flags, kind, "") for kind in KINDS} | ({key: value} if key in KINDS else {})
-    trained = next((kind for kind in KINDS if given[kind] and kind != "matmul"), None)
+    texts = {kind: getattr(base.flags, kind, "") for kind in KINDS} | ({key: value} if key in KINDS else {})
+    trained = next((kind for kind in KINDS if texts[kind] and kind != "matmul"), None)
     if trained is None or key == "matmul":
         return TrainingWords(matmul="1,1,1")
     flags = TrainingWords(batch="1")
-    return replace(flags, gpt=given[trained]) if trained == "gpt" else replace(flags, mlp=given[trained])
+    return replace(flags, gpt=texts[trained]) if trained == "gpt" else replace(flags, mlp=texts[trained])
 
 
 def _check_follows(base: SweepWords, varied: Sequence[Varied], *, counted: bool) -> None:

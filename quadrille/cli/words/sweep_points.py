@@ -99,8 +99,8 @@ class SweepWords:
 
 SWITCH = "sequence_parallel"
 """The only flag that is given or not, which no value varies."""
-FLAG_KEYS = tuple(one.name for one in fields(TrainingWords) if one.name != SWITCH)
-COLLECTIVE_FLAG_KEYS = (KIND, *(one.name for one in fields(CollectiveWords) if one.name not in ("kind", "gpus")))
+FLAG_KEYS = tuple(field.name for field in fields(TrainingWords) if field.name != SWITCH)
+COLLECTIVE_FLAG_KEYS = (KIND, *(field.name for field in fields(CollectiveWords) if field.name not in ("kind", "gpus")))
 MACHINE_KEYS = ("machine", "routing")
 KEYS = ("gpus", *FLAG_KEYS, *MACHINE_KEYS, *FAULTS)
 COLLECTIVE_KEYS = ("gpus", *COLLECTIVE_FLAG_KEYS, *MACHINE_KEYS, "fail", "degrade")
@@ -143,11 +143,11 @@ def parse_varied(texts: Sequence[str], keys: Sequence[str] = KEYS) -> tuple[Vari
     if not texts:
         raise InputError("vary is missing: --vary KEY=VALUE,VALUE,… is needed, as --vary gpus=64,256,1024")
     varied = tuple(parse_vary(text, keys) for text in texts)
-    given = [one.key for one in varied]
-    for place, key in enumerate(given):
-        if key in given[:place]:
+    varied_keys = [varied_key.key for varied_key in varied]
+    for place, key in enumerate(varied_keys):
+        if key in varied_keys[:place]:
             raise InputError(f"--vary {key} is given twice: put all its values into one")
-    count = prod(len(one.values) for one in varied)
+    count = prod(len(varied_key.values) for varied_key in varied)
     if count > MOST_POINTS:
         raise InputError(f"--vary: {count} points; a sweep takes at most {MOST_POINTS}, leave out some values")
     return varied
@@ -159,9 +159,9 @@ def points(base: SweepWords, varied: Sequence[Varied]) -> Iterator[tuple[dict[st
     >>> [point for point, _ in points(SweepWords(), [Varied("gpus", ("1", "2")), Varied("dtype", ("float32",))])]
     [{'gpus': '1', 'dtype': 'float32'}, {'gpus': '2', 'dtype': 'float32'}]
     """
-    for values in product(*(one.values for one in varied)):
+    for values in product(*(varied_key.values for varied_key in varied)):
         asked = base
-        point = {one.key: value for one, value in zip(varied, values, strict=True)}
+        point = {varied_key.key: value for varied_key, value in zip(varied, values, strict=True)}
         for key, value in point.items():
             asked = asked.given(key, value)
         yield point, asked

@@ -71,14 +71,14 @@ def _gpt(words: TrainingWords, shape: ModelShape) -> Gpt:
 
 
 def _mlp(words: TrainingWords) -> Mlp:
-    usual, known = TrainingWords(), {one.name for one in fields(Mlp)}
-    given = {name: getattr(words, name) for name in OF_GPTS if getattr(words, name) != getattr(usual, name)}
-    for name, value in given.items():
-        if name not in known:
+    usual, names = TrainingWords(), {field.name for field in fields(Mlp)}
+    values = {name: getattr(words, name) for name in OF_GPTS if getattr(words, name) != getattr(usual, name)}
+    for name, value in values.items():
+        if name not in names:
             raise InputError(f"{_flag(name)} {value}: is for --gpt; a stack of linear layers has no such choice")
     if words.keep_first != usual.keep_first:
         raise InputError(f"--keep-first {words.keep_first}: is for --gpt; --gathered keep keeps all of a stack's")
-    own = {name: whole_number(value, _flag(name)) for name, value in given.items()}
+    own = {name: whole_number(value, _flag(name)) for name, value in values.items()}
     texts = [word.strip() for word in words.mlp.split(",")]
     if len(texts) > MOST_WIDTHS:
         raise InputError(f"--mlp has {len(texts)} widths: at most {MOST_WIDTHS} are accepted")
@@ -115,9 +115,9 @@ def _number(text: str, flag: str, *, above: bool = False) -> float:
     InputError : none, or one below 0
     """
     try:
-        found = float(text)
+        number = float(text)
     except ValueError:
-        found = -1.0
-    if not isfinite(found) or found < 0 or (above and found == 0):
+        number = -1.0
+    if not isfinite(number) or number < 0 or (above and number == 0):
         raise InputError(f"{flag} {text!r}: a number {'above' if above else 'from'} 0 is accepted")
-    return found
+    return number

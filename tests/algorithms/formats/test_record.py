@@ -13,7 +13,7 @@ from quadrille.algorithms.formats import files
 from quadrille.algorithms.formats.record import Record, load_record, provenance, save_record
 
 EXAMPLE = json.loads("""
-{"schema": "quadrille/record/1", "kind": "predicted",
+{"schema": "quadrille/record/2", "kind": "predicted",
  "workload": {"matmul": {"m": 4096, "k": 4096, "n": 4096}}, "dtype": "float32", "passes": "forward",
  "algorithm": "4d", "grid": {"data": 1, "z": 2, "y": 2, "x": 2}, "order": ["x", "y", "z", "data"], "ranks": 8,
  "options": {"overlap": [], "gathered": "again", "collectives": "own:ring"}, "backend": "numpy",
@@ -106,10 +106,10 @@ def test_numbers_of_numpy_are_written_as_numbers(record, tmp_path):
         (changed("ops", 0, {"name": "a"}), ["ops[0].kind is missing"]),
         (changed("ops", 0, "seconds_by_part", {"magic": 1.0}), ["ops[0].seconds_by_part.magic", "compute", "latency"]),
         (changed("ops", 3), ["ops = 3", "array"]),
-        (changed("schema", "quadrille/record/2"), ["quadrille/record/2", "newer", "quadrille/record/1"]),
-        (changed("schema", "quadrille/machine/1"), ["quadrille/machine/1", "quadrille/record/1 is accepted"]),
-        (changed("schema", 7), ["7", "quadrille/record/1 is accepted"]),
-        ({}, ["names no schema", "quadrille/record/1"]),
+        (changed("schema", "quadrille/record/3"), ["quadrille/record/3", "newer", "quadrille/record/2"]),
+        (changed("schema", "quadrille/machine/1"), ["quadrille/machine/1", "quadrille/record/2 is accepted"]),
+        (changed("schema", 7), ["7", "quadrille/record/2 is accepted"]),
+        ({}, ["names no schema", "quadrille/record/2"]),
         ([1, 2], ["[1, 2]", "schema"]),
         ("", ["truncated"]),
         (json.dumps(EXAMPLE)[:700], ["truncated"]),
@@ -178,7 +178,7 @@ def test_a_write_through_a_link_keeps_the_link_and_the_permissions(record, tmp_p
 
 def test_a_dash_is_stdout_and_a_device_is_written_in_place(record, capsys):
     save_record(record, "-")
-    assert json.loads(capsys.readouterr().out)["schema"] == "quadrille/record/1"
+    assert json.loads(capsys.readouterr().out)["schema"] == "quadrille/record/2"
     save_record(record, "/dev/null")
     assert Path("/dev/null").is_char_device()
 

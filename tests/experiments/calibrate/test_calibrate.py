@@ -169,7 +169,7 @@ def test_steps_of_every_pattern_and_size_are_measured_within_the_host(two):
 @mpi
 def test_the_librarys_collectives_are_measured_by_kind_and_size_and_predicted_from_that(two):
     machine = load_machine(two)
-    assert {(row.ranks, row.apart, row.of) for row in machine.host.library} == {(2, 1, 2)}
+    assert {(row.ranks, row.stride, row.world_size) for row in machine.host.library} == {(2, 1, 2)}
     found = sorted((row.kind, row.bytes) for row in machine.host.library if row.called != "vector")
     assert found == sorted(product(KINDS, TRANSFERS))
     found = sorted((row.kind, row.bytes) for row in machine.host.library if row.called == "vector")
@@ -217,7 +217,7 @@ def test_one_rank_alone_calibrates_without_messages(tmp_path):
     assert {ranks for _, ranks in settings(machine)} == {1}
     assert (machine.host.transfer, machine.messages) == ((), ())
     assert machine.reference == machine.reference_alone
-    assert machine.host.alone_seconds >= 0
+    assert machine.host.single_rank_op_seconds >= 0
     assert prediction_of(parse_matmul(TRAINING), machine)[0].seconds > 0
     assert prediction_of(parse_matmul(replace(TRAINING, grid="z=2")), machine)[0].seconds > 0
 
@@ -364,11 +364,7 @@ def test_the_link_speed_of_hosts_is_that_of_messages_from_one_to_another():
     machine = make_machine("two", measured(), HOSTS, None, Routing())
     assert machine.topology["bandwidth_bytes_per_second"] == 24e6
     assert machine.topology["latency_seconds"] == pytest.approx(2.5e-5)  # of each of the two links on the way
-    assert (machine.network.payload_share, machine.network.burst_bytes, machine.host.shared_by_hosts) == (
-        1,
-        None,
-        False,
-    )
+    assert (machine.network.payload_share, machine.emulation) == (1, None)
 
 
 LEAVES = {"leaves": 2, "spines": 1, "hosts_per_leaf": 2}
@@ -381,14 +377,14 @@ def in_a_laboratory(text):
 
 def test_a_laboratory_has_the_rates_that_it_was_given_and_what_was_measured_of_them():
     machine = in_a_laboratory("leaf-spine:leaves=2,spines=1,hosts_per_leaf=2,bandwidth=25e6,uplink_bandwidth=50e6")
-    assert (machine.host.cores, machine.host.shared_by_hosts, machine.host.ranks) == (2, True, None)
-    assert machine.host.idle_core_seconds == 5e-3
+    assert (machine.host.cores, machine.emulation.shared_cores, machine.host.ranks) == (2, True, None)
+    assert machine.emulation.idle_core_seconds == 5e-3
     assert (machine.topology["bandwidth"], machine.topology["uplink_bandwidth"]) == (25e6, 50e6)
-    found = machine.network
-    assert (found.payload_share, found.burst_bytes) == (24 / 25, 7e4)
-    assert (found.core_seconds_per_byte, found.late_seconds, found.following_seconds) == (2e-9, 3e-3, 4e-4)
-    assert found.taken_seconds == 7e-4
-    assert len(found.transfer) == len(TRANSFERS)
+    emulated = machine.emulation
+    assert (machine.network.payload_share, emulated.burst_bytes) == (24 / 25, 7e4)
+    delays = emulated.wakeup_delay_seconds, emulated.back_to_back_latency_seconds, emulated.sender_ack_delay_seconds
+    assert (emulated.core_seconds_per_byte, *delays) == (2e-9, 3e-3, 4e-4, 7e-4)
+    assert len(machine.network.transfer) == len(TRANSFERS)
 
 
 def test_a_laboratory_of_a_topology_file_has_the_rates_in_it_and_its_machine_file_names_it(tmp_path):
@@ -441,7 +437,7 @@ def test_the_latency_of_a_message_is_that_of_the_links_on_one_of_its_ways():
 
 def test_links_whose_buckets_differ_are_told_one_by_one():
     machine = in_a_laboratory("leaf-spine:leaves=2,spines=1,hosts_per_leaf=2,bandwidth=25e6,uplink_bandwidth=140e6")
-    found = machine.network.burst_bytes
+    found = machine.emulation.burst_bytes
     assert len(found) == 12 and set(found.values()) == {7e4, 1.4e5}
     assert {name for name, burst in found.items() if burst == 1.4e5} == {
         f"{one}>{other}" for leaf in (0, 1) for one, other in [(f"leaf:{leaf}", "spine:0"), ("spine:0", f"leaf:{leaf}")]

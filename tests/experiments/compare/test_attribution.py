@@ -132,8 +132,8 @@ def test_the_memory_kernels_count_alike_for_all_that_is_no_gemm():
 
 def test_where_as_many_as_share_cores_time_the_kernels_links_keep_their_rates():
     found = drift(
-        Reference((1.0,), (1.0,), (1.0,), at_once=2),
-        Reference((1.5,), (2.0,), (2.0,), at_once=2),
+        Reference((1.0,), (1.0,), (1.0,), concurrent_ranks=2),
+        Reference((1.5,), (2.0,), (2.0,), concurrent_ranks=2),
         [gemm(1.0), gather(1.0)],
     )
     assert [op_drift(found, kind) for kind in ("gemm", "pointwise", "all_gather")] == [1.5, 2.0, 1.0]
@@ -141,7 +141,7 @@ def test_where_as_many_as_share_cores_time_the_kernels_links_keep_their_rates():
 
 
 def test_kernels_that_another_number_of_ranks_timed_at_once_show_no_drift():
-    found = drift(Reference((1.0,), (1.0,), (1.0,), at_once=2), Reference((3.0,), (3.0,), (3.0,)), [gemm(1.0)])
+    found = drift(Reference((1.0,), (1.0,), (1.0,), concurrent_ranks=2), Reference((3.0,), (3.0,), (3.0,)), [gemm(1.0)])
     assert found.gemm is None and found.total is None
 
 

@@ -282,8 +282,8 @@ def test_remarks_go_to_stderr(paths, capsys):
     [
         (None, "does not exist"),
         ('{"schema": "quadrille/record/1", "ki', "truncated"),
-        ('{"schema": "quadrille/record/2"}', "newer"),
-        ('{"schema": "quadrille/timeline/1"}', "quadrille/record/1 is accepted"),
+        ('{"schema": "quadrille/record/3"}', "newer"),
+        ('{"schema": "quadrille/timeline/1"}', "quadrille/record/2 is accepted"),
         ('{"other": 1}', "names no schema"),
     ],
 )

@@ -449,7 +449,7 @@ def test_the_command_explains_a_run_on_a_host(tmp_path, capsys):
         ('{"schema": "quadrille/record/1", ', "truncated or not JSON"),
         (
             '{"schema": "quadrille/timeline/1"}',
-            "accepted are quadrille/record/1, quadrille/collective/1, quadrille/flows/1",
+            "accepted are quadrille/record/2, quadrille/collective/1, quadrille/flows/1",
         ),
         ('{"schema": "quadrille/record/9"}', "newer than this Quadrille reads"),
         ('{"schema": "quadrille/flows/1", "links": []}', "neither seconds nor makespan_s"),

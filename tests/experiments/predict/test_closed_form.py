@@ -206,7 +206,7 @@ def test_a_reduction_is_a_part_of_every_step_that_reduces():
     schedule = matmul_schedule(Matmul(16, 16, 16, "float64"), "1d-row", Grid(y=4))
     closed = Yardstick(slow, "float64", 4, Choices()).closed_form(schedule).communication_seconds
     size = 16 * 16 * 8
-    hop = alpha_beta.Link(2 * LATENCY, BANDWIDTH)
+    hop = alpha_beta.AlphaBetaLink(2 * LATENCY, BANDWIDTH)
     assert closed == pytest.approx(alpha_beta.ring_all_reduce(4, size, hop) + 3 * 3 * size / 4 / 3e9)
 
 

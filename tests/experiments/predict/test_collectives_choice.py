@@ -100,7 +100,7 @@ def test_the_library_is_tried_only_where_its_time_is_known():
 
 def gathered(calls, seconds):
     """An all-gather of 1 MiB by MPI's library."""
-    return LibraryRow(kind="all_gather", ranks=4, apart=1, of=4, bytes=1 << 20, calls=calls, seconds=seconds)
+    return LibraryRow(kind="all_gather", ranks=4, stride=1, world_size=4, bytes=1 << 20, calls=calls, seconds=seconds)
 
 
 def ways_by_library(size, *rows):
@@ -121,7 +121,7 @@ def test_both_calls_of_the_library_are_tried_where_both_were_measured_and_pieces
 
 def test_a_broadcast_is_compared_by_what_turning_roots_were_measured_to_take():
     for seconds, is_best in ((1e-6, True), (1.0, False)):
-        row = LibraryRow(kind="broadcast", ranks=4, apart=1, of=4, bytes=1 << 20, seconds=seconds)
+        row = LibraryRow(kind="broadcast", ranks=4, stride=1, world_size=4, bytes=1 << 20, seconds=seconds)
         chosen, ways = chosen_for("broadcast", 4, 1 << 20, replaced(star(4), network=NetworkCosts(library=(row,))))
         assert (chosen == "library") == is_best and ways["library"] == pytest.approx(seconds, rel=0.01)
 

@@ -36,7 +36,7 @@ def test_what_would_take_long_is_bounded_and_says_why_nothing_folds(capsys, monk
     words = ["--grid", "z=40,x=6", "--machine", "frontier"]
     made, said = predicted(capsys, *SMALL, *words)
     assert made["simulation"]["granularity"] == "collective"
-    reason = made["simulation"]["why_not"]
+    reason = made["simulation"]["not_folded_reason"]
     assert reason and f"240 ranks are not simulated one by one ({reason})" in said
 
 

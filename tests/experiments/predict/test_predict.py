@@ -13,7 +13,7 @@ from quadrille.experiments.predict.predict import prediction_of
 from quadrille.experiments.records.record_table import print_record
 from quadrille.experiments.workloads.fullest_device import fullest_device
 from quadrille.topologies.find_machine import find_machine
-from quadrille.topologies.machines.machine import Host, NetworkCosts, ReferenceKernels, save_machine
+from quadrille.topologies.machines.machine import Emulation, Host, ReferenceKernels, save_machine
 from tests.support.quadrille import HOST, called
 from tests.support.toy_laboratories import laboratory
 
@@ -79,9 +79,9 @@ def test_the_flags_of_a_run_change_no_prediction_and_touch_no_file(capsys, tmp_p
 
 def test_a_prediction_is_of_the_chunks_that_are_asked_for(capsys, tmp_path):
     """In a laboratory, whose sends are buffered: a broadcast over a chain goes on chunk by chunk."""
-    network = NetworkCosts(buffered_sends=True)
+    lab = laboratory(None)
     path, record = tmp_path / "lab.toml", tmp_path / "predicted.json"
-    save_machine(replace(laboratory(None), network=network), path)
+    save_machine(replace(lab, emulation=replace(lab.emulation, eager=True)), path)
 
     def seconds(*words):
         product = ["--matmul", "512,512,512", "--grid", "x=4", "--algorithm", "summa", "--panel", "512"]
@@ -178,7 +178,7 @@ def test_a_prediction_and_its_timeline_have_one_makespan(capsys, tmp_path, machi
 
 def test_json_to_stdout_is_nothing_but_the_record(capsys, machine):
     ended = called(capsys, *WORDS, "--machine", machine, "--json", "-")
-    assert json.loads(ended.out)["schema"] == "quadrille/record/1"
+    assert json.loads(ended.out)["schema"] == "quadrille/record/2"
 
 
 def test_the_table_shows_every_op_and_the_total(capsys, tmp_path, machine):
@@ -271,9 +271,9 @@ def test_reference_kernels_are_kept_while_no_host_of_several_has_more_ranks_than
 def test_where_hosts_share_cores_as_many_ranks_time_reference_kernels_as_there_are_cores(ranks, at_once):
     wiring = {"family": "star", "hosts": ranks, **SPEEDS}
     hosts = replace(find_machine("perlmutter", gpus=1), topology=wiring, **HOST_OF_TWO)
-    hosts = replace(hosts, host=replace(hosts.host, shared_by_hosts=True))
+    hosts = replace(hosts, emulation=Emulation(shared_cores=True))
     reference = prediction_of(parse_matmul(MatmulWords(matmul="64,64,64", grid=f"x={ranks}")), hosts)[0].reference
-    assert reference.at_once == at_once
+    assert reference.concurrent_ranks == at_once
 
 
 def test_a_machine_whose_topology_is_a_file_is_crowded_where_its_hosts_are(tmp_path):

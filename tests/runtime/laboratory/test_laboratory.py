@@ -382,7 +382,7 @@ def test_ranks_reach_each_other_over_several_switches_and_ways(topology, hosts, 
     assert ran.returncode == 0, ran.stderr
     record = load_record(path)
     assert record.ranks == hosts and record.verified.ok
-    assert record.reference.at_once == min(hosts, len(os.sched_getaffinity(0)))
+    assert record.reference.concurrent_ranks == min(hosts, len(os.sched_getaffinity(0)))
 
 
 @pytest.mark.mpi
@@ -451,11 +451,11 @@ def test_a_calibration_in_a_laboratory_says_what_the_laboratory_is(tmp_path, mon
     with laboratory.standing(laboratory_of("star:hosts=2", "100mbit", name=f"c{os.getpid()}")) as entry:
         assert launch_in(entry, 2, ["calibrate", "--out", str(path)], program=("-m", "tests.support.calibrations")) == 0
     machine = load_machine(path)
-    assert machine.host.shared_by_hosts and machine.host.ranks is None
+    assert machine.emulation.shared_cores and machine.host.ranks is None
     assert (machine.topology["family"], machine.topology["bandwidth"]) == ("star", 12.5e6)
-    assert 0 < machine.network.payload_share <= 1 and machine.network.buffered_sends
+    assert 0 < machine.network.payload_share <= 1 and machine.emulation.eager
     assert {row.pattern for row in machine.network.transfer} == {"shift", "one_way"}
     assert {row.busy_ranks for row in machine.device.gemm} == {min(2, machine.host.cores)}
     predicted, _ = prediction_of(parse_matmul(MatmulWords(matmul="64,64,64", grid="z=2")), machine)
     assert predicted.seconds > 0
-    assert predicted.reference.at_once == min(2, machine.host.cores)
+    assert predicted.reference.concurrent_ranks == min(2, machine.host.cores)

@@ -28,7 +28,7 @@ GATHERED = 512 * 512 * 4
 
 def row(kind, ranks, apart, size, seconds, of=4, calls="regular"):
     calls = calls if kind in VECTOR_CALL_KINDS else UNSET
-    return LibraryRow(kind=kind, ranks=ranks, apart=apart, of=of, bytes=size, calls=calls, seconds=seconds)
+    return LibraryRow(kind=kind, ranks=ranks, stride=apart, world_size=of, bytes=size, calls=calls, seconds=seconds)
 
 
 def machine(*rows):
@@ -53,7 +53,7 @@ def test_a_collective_takes_what_it_was_measured_to_take_and_says_so():
 def test_those_that_follow_the_first_take_what_was_measured_of_such():
     """Of a training product on z=4 the library gathers B first, then scatters dB."""
     rows = [row(kind, 4, 1, GATHERED, 0.25) for kind in ("all_gather", "reduce_scatter")]
-    rows = [msgspec.structs.replace(one, following_seconds=0.5) for one in rows]
+    rows = [msgspec.structs.replace(one, back_to_back_seconds=0.5) for one in rows]
     schedule = matmul_schedule(Matmul(512, 512, 512, "float32", "training"), "4d", Grid(z=4))
     found = simulate(schedule, machine(*rows), choices=parse_choices("library")).op_times()
     assert found["gather B"].seconds == pytest.approx(0.25)
@@ -64,7 +64,7 @@ def test_those_that_follow_the_first_take_what_was_measured_of_such():
 
 def test_the_first_is_that_of_the_first_turn_of_a_loop():
     """Three gathers, turn after turn."""
-    one = msgspec.structs.replace(row("all_gather", 4, 1, GATHERED, 0.25), following_seconds=0.5)
+    one = msgspec.structs.replace(row("all_gather", 4, 1, GATHERED, 0.25), back_to_back_seconds=0.5)
     whole = Part("e")
     tensors = declare(Tensor("part", Part("e", ("z",)), Part("one")), Tensor("whole", whole, Part("one")))
     gather = AllGather(name="gather", axis="z", source="part", into="whole")
@@ -80,8 +80,8 @@ def test_the_first_is_that_of_the_first_turn_of_a_loop():
 def test_members_end_apart_the_last_or_the_mean_of_them_as_was_measured(first, ends):
     """At the size between two rows, of which one has no shares: there they end together."""
     rows = [
-        msgspec.structs.replace(row("all_reduce", 2, 1, 100, 4.0), following_seconds=6.0, member_shares=(0.5, 1.0)),
-        msgspec.structs.replace(row("all_reduce", 2, 1, 300, 8.0), following_seconds=8.0),
+        msgspec.structs.replace(row("all_reduce", 2, 1, 100, 4.0), back_to_back_seconds=6.0, member_shares=(0.5, 1.0)),
+        msgspec.structs.replace(row("all_reduce", 2, 1, 300, 8.0), back_to_back_seconds=8.0),
     ]
     found = [curve_of(rows, "all_reduce", 2, 1, of=4, member=member, first=first).by_size for member in (0, 1)]
     assert tuple(one.seconds(100) for one in found) == pytest.approx(ends)

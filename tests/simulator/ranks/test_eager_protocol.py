@@ -20,6 +20,7 @@ from quadrille.runtime.carriers.pipelined_steps import CHUNKS_BEFORE_READY
 from quadrille.runtime.measuring.overlap_interference import overlapped_gather
 from quadrille.simulator.ranks import eager_protocol
 from quadrille.simulator.simulate import Shortcuts, simulate
+from quadrille.topologies.machines.machine import NetworkCosts
 from tests.support.toy_laboratories import LEAF_SPINE, laboratory
 
 SIZE, RATE, LATENCY, TAKEN, LATE = 4 * 10**5, 25e6, 2e-5, 7e-4, 3e-3
@@ -27,20 +28,25 @@ AHEAD_BYTES = eager_protocol.CHUNKS_BEFORE_READY * CHUNK_BYTES
 
 
 def machine(
-    buffered, late_seconds=0.0, following_seconds=None, taken_seconds=0.0, rows=(), chunk_bytes=CHUNK_BYTES, **given
+    buffered,
+    wakeup_delay=0.0,
+    back_to_back_latency=None,
+    sender_ack_delay=0.0,
+    rows=(),
+    chunk_bytes=CHUNK_BYTES,
+    **given,
 ):
     found = laboratory(None, **given)
-    network = msgspec.structs.replace(
-        found.network,
-        buffered_sends=buffered,
+    emulation = msgspec.structs.replace(
+        found.emulation,
+        eager=buffered,
         chunk_bytes=chunk_bytes,
         core_seconds_per_byte=0.0,
-        late_seconds=late_seconds,
-        following_seconds=following_seconds,
-        taken_seconds=taken_seconds,
-        transfer=rows,
+        wakeup_delay_seconds=wakeup_delay,
+        back_to_back_latency_seconds=back_to_back_latency,
+        sender_ack_delay_seconds=sender_ack_delay,
     )
-    return msgspec.structs.replace(found, network=network)
+    return msgspec.structs.replace(found, network=NetworkCosts(transfer=rows), emulation=emulation)
 
 
 def late(elements, product=1024):
@@ -58,21 +64,21 @@ def late(elements, product=1024):
     return Schedule("late", sizes, Grid(x=2), "float64", tensors, ("sent", "A", "B"), ("room", "C"), roles)
 
 
-def ends(schedule, buffered, chunk_bytes=CHUNK_BYTES, taken_seconds=0.0):
-    on = machine(buffered, chunk_bytes=chunk_bytes, taken_seconds=taken_seconds)
+def ends(schedule, buffered, chunk_bytes=CHUNK_BYTES, sender_ack_delay=0.0):
+    on = machine(buffered, chunk_bytes=chunk_bytes, sender_ack_delay=sender_ack_delay)
     timeline = simulate(schedule, on).timeline
     return {(span.rank, span.op): span.end for span in timeline.spans}
 
 
 def test_a_message_goes_before_its_receiver_is_there_and_its_sender_waits_until_it_is_taken():
-    found = ends(late(SIZE // 8), buffered=True, taken_seconds=TAKEN)
+    found = ends(late(SIZE // 8), buffered=True, sender_ack_delay=TAKEN)
     assert found[1, "multiply"] > LATENCY + SIZE / RATE
     assert found[1, "message"] == found[1, "multiply"]
     assert found[0, "message"] == pytest.approx(found[1, "multiply"] + TAKEN)
 
 
 def test_whose_receiver_was_there_before_hears_as_much_later_than_that_one():
-    found = ends(late(SIZE // 8, product=64), buffered=True, taken_seconds=TAKEN)
+    found = ends(late(SIZE // 8, product=64), buffered=True, sender_ack_delay=TAKEN)
     assert found[1, "multiply"] < found[1, "message"]
     assert found[0, "message"] == pytest.approx(found[1, "message"] + TAKEN)
 
@@ -102,10 +108,10 @@ def test_who_receives_at_once_has_a_message_after_its_latency():
     assert found[1, "message"] == pytest.approx(LATENCY + SIZE / RATE, rel=1e-3)
 
 
-def gather_seconds(products, late_seconds):
+def gather_seconds(products, wakeup_delay):
     """Of a gather of one chunk from each of four hosts."""
     schedule = overlapped_gather(4, 4 * CHUNK_BYTES, products)
-    timeline = simulate(schedule, machine(True, late_seconds)).timeline
+    timeline = simulate(schedule, machine(True, wakeup_delay)).timeline
     (seconds,) = {round(span.seconds, 12) for span in timeline.spans if span.op == "gather"}
     return seconds
 
@@ -140,7 +146,7 @@ def test_only_the_first_step_of_an_op_finds_members_as_their_products_have_left_
     )
     schedule = overlapped_gather(4, 4 * 1024, 0)
     every, only_first = (
-        simulate(schedule, machine(True, following_seconds=known, rows=rows)).timeline.makespan
+        simulate(schedule, machine(True, back_to_back_latency=known, rows=rows)).timeline.makespan
         for known in (None, following)
     )
     assert every - only_first == pytest.approx(2 * (first - following), rel=1e-3)
@@ -172,7 +178,7 @@ def test_folding_changes_nothing_where_ranks_hear_late(gathered):
 def test_folding_changes_nothing_where_messages_are_buffered(algorithm, family):
     grid = Grid(z=2, x=2) if algorithm != "2.5d" else Grid(z=2, x=2, y=2)
     schedule = matmul_schedule(Matmul(512, 512, 512), algorithm, grid)
-    lab = machine(True, family=family, taken_seconds=TAKEN)  # 2.5d: two ranks on each host
+    lab = machine(True, family=family, sender_ack_delay=TAKEN)  # 2.5d: two ranks on each host
     every = [
         simulate(schedule, lab, shortcuts=shortcuts).timeline.makespan
         for shortcuts in (Shortcuts(), Shortcuts(fold=False), Shortcuts(fold=False, fold_time=False, local=False))
@@ -182,7 +188,7 @@ def test_folding_changes_nothing_where_messages_are_buffered(algorithm, family):
 
 def test_shifts_beside_the_librarys_collectives_are_our_own_steps():
     schedule = matmul_schedule(Matmul(512, 512, 512), "cannon", Grid(z=2, x=2))
-    lab = machine(True, taken_seconds=TAKEN)
+    lab = machine(True, sender_ack_delay=TAKEN)
     own, library = (
         simulate(schedule, lab, choices=parse_choices(word)).timeline.makespan for word in ("own", "library")
     )
@@ -190,7 +196,7 @@ def test_shifts_beside_the_librarys_collectives_are_our_own_steps():
 
 
 def test_a_sender_of_the_same_host_hears_at_once_that_all_was_taken():
-    on_one = machine(True, taken_seconds=TAKEN, family={"family": "star", "hosts": 1})
+    on_one = machine(True, sender_ack_delay=TAKEN, family={"family": "star", "hosts": 1})
     found = {(span.rank, span.op): span.end for span in simulate(late(SIZE // 8, product=64), on_one).timeline.spans}
     assert found[1, "multiply"] < found[1, "message"] == pytest.approx(found[0, "message"])
 
@@ -208,8 +214,8 @@ def test_down_a_chain_every_link_that_was_idle_adds_its_latency_only():
         TransferRow(pattern="one_way", ranks=2, bytes=some, seconds=latency + max(0.0, some - burst) / RATE)
         for some in (1, 1 << 16, 1 << 20, 1 << 22)
     )
-    lab = machine(True, rows=rows, following_seconds=1e-4)
-    lab = msgspec.structs.replace(lab, network=msgspec.structs.replace(lab.network, burst_bytes=burst))
+    lab = machine(True, rows=rows, back_to_back_latency=1e-4)
+    lab = msgspec.structs.replace(lab, emulation=msgspec.structs.replace(lab.emulation, burst_bytes=burst))
     found = [simulate(broadcast(size // 8, hosts), lab).timeline.makespan for hosts in (2, 3, 4)]
     assert found == pytest.approx([hops * latency + (size - burst) / RATE for hops in (1, 2, 3)], rel=0.01)
 

@@ -14,7 +14,7 @@ from quadrille.algorithms.schedule.tensors import Tensor
 from quadrille.experiments.workloads.fullest_device import fullest_device
 from quadrille.simulator.machine.placement import place_ranks, spread_evenly
 from quadrille.simulator.simulate import Shortcuts, simulate
-from quadrille.topologies.machines.machine import Machine, NetworkCosts, load_machine, save_machine
+from quadrille.topologies.machines.machine import Machine, load_machine, save_machine
 from tests.support.toy_laboratories import laboratory
 
 ALONE, TOGETHER = laboratory(None, cores=4), laboratory(None)
@@ -26,7 +26,7 @@ def seconds(machine, schedule=COLUMNS, **given):
 
 
 def own_cores(machine: Machine) -> Machine:
-    return msgspec.structs.replace(machine, host=msgspec.structs.replace(machine.host, shared_by_hosts=False))
+    return msgspec.structs.replace(machine, emulation=msgspec.structs.replace(machine.emulation, shared_cores=False))
 
 
 @pytest.mark.parametrize(("cores", "times"), [(1, 4.0), (2, 2.0), (3, 3 / 2), (4, 1.0)])
@@ -68,8 +68,9 @@ def test_a_core_helps_another_when_it_has_been_idle_for_a_while(fold, idle):
     """Three ranks on two cores; `idle` in products."""
     schedule = matmul_schedule(Matmul(1024, 1024, 1536), "1d-column", Grid(x=3))
     once = seconds(laboratory(None, cores=3), schedule, threads=1)
-    host = msgspec.structs.replace(TOGETHER.host, idle_core_seconds=idle * once)
-    found = seconds(msgspec.structs.replace(TOGETHER, host=host), schedule, threads=1, shortcuts=Shortcuts(fold=fold))
+    emulation = msgspec.structs.replace(TOGETHER.emulation, idle_core_seconds=idle * once)
+    helped = msgspec.structs.replace(TOGETHER, emulation=emulation)
+    found = seconds(helped, schedule, threads=1, shortcuts=Shortcuts(fold=fold))
     assert found == pytest.approx(once * min(2.0, 1.5 + idle / 2), rel=1e-3)
 
 
@@ -87,13 +88,16 @@ def on_three(ends, middle):
 def test_a_core_that_looks_between_two_products_of_others_helps_with_the_next():
     """It is idle for a product and half of what passes between two ops: then the others are about to begin again."""
     once, issue = seconds(ALONE, on_three(1, 0), threads=1), 1e-4
-    host = msgspec.structs.replace(TOGETHER.host, issue_seconds=issue, idle_core_seconds=once + issue / 2)
-    found = seconds(msgspec.structs.replace(TOGETHER, host=host), on_three(2, 1), threads=1)
+    host = msgspec.structs.replace(TOGETHER.host, issue_seconds=issue)
+    emulation = msgspec.structs.replace(TOGETHER.emulation, idle_core_seconds=once + issue / 2)
+    found = seconds(msgspec.structs.replace(TOGETHER, host=host, emulation=emulation), on_three(2, 1), threads=1)
     assert found == pytest.approx(3 * once + issue)
 
 
 def test_a_rank_that_slept_computes_where_a_core_is_idle_and_one_that_did_not_stays():
-    slow = msgspec.structs.replace(TOGETHER, host=msgspec.structs.replace(TOGETHER.host, idle_core_seconds=1e3))
+    slow = msgspec.structs.replace(
+        TOGETHER, emulation=msgspec.structs.replace(TOGETHER.emulation, idle_core_seconds=1e3)
+    )
     once = seconds(ALONE, on_three(2, 0), threads=1)
     assert seconds(slow, on_three(2, 0), threads=1) == pytest.approx(once), "the third woke beside an idle core"
     assert seconds(slow, on_three(2, 2), threads=1) == pytest.approx(2 * once), "it stays where it began"
@@ -132,8 +136,9 @@ def written_by_all(ranks=4):
 def test_hosts_that_share_cores_share_memory_too(of_all_hosts, times):
     """One rank writes as fast as a host's memory lets it; four do so one on each host."""
     rate = ALONE.device.memory_bytes_per_second
-    host = msgspec.structs.replace(ALONE.host, shared_by_hosts=of_all_hosts, ranks=1, memory_bytes_per_second=rate)
-    machine = msgspec.structs.replace(ALONE, host=host)
+    host = msgspec.structs.replace(ALONE.host, ranks=1, memory_bytes_per_second=rate)
+    emulation = msgspec.structs.replace(ALONE.emulation, shared_cores=of_all_hosts)
+    machine = msgspec.structs.replace(ALONE, host=host, emulation=emulation)
     once = seconds(machine, written_by_all(1))
     assert seconds(machine, written_by_all(4)) == pytest.approx(times * once)
 
@@ -141,10 +146,7 @@ def test_hosts_that_share_cores_share_memory_too(of_all_hosts, times):
 def test_what_carries_messages_takes_cores_from_products_and_goes_first():
     """Carrying that takes four cores' worth goes at half its speed on two."""
     schedule = matmul_schedule(Matmul(1024, 1024, 1024), "4d", Grid(x=2, z=2))
-    free, dear = (
-        seconds(msgspec.structs.replace(TOGETHER, network=NetworkCosts(core_seconds_per_byte=c)), schedule)
-        for c in (0.0, 4e-8)
-    )
+    free, dear = (seconds(laboratory(None, cost=c), schedule) for c in (0.0, 4e-8))
     gather = 1024 * 512 * 4 / 2 / 25e6  # float32
     assert dear - free == pytest.approx(gather * (4 * 25e6 * 4e-8 / 2 - 1), rel=1e-6)
 

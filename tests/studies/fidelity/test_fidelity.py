@@ -11,7 +11,6 @@ from quadrille.algorithms.passes.overlap import OVERLAPS
 from quadrille.experiments.predict.predict import prediction_of
 from quadrille.experiments.workloads.run_options import RunOptions
 from quadrille.runtime.laboratory import namespaces
-from quadrille.runtime.measuring import device_benchmarks
 from quadrille.studies.fidelity import kept, study
 from quadrille.studies.fidelity.judgement import Gain, Result, errors, gains, group, judged, order
 from quadrille.studies.fidelity.sites import TrialSite, asked_site, calibrated, check_sites, standing
@@ -101,13 +100,11 @@ def test_what_runs_on_a_gpu_is_large_and_says_so_in_its_command():
 
 
 def test_a_gpu_is_calibrated_by_its_microbenchmarks_with_as_many_ranks_as_share_it(cupy, monkeypatch, tmp_path):
-    monkeypatch.setattr(calibration, "PRODUCTS", ((8, 8, 8), (4, 16, 8)))
-    monkeypatch.setattr(calibration, "SIZES", (1 << 10, 1 << 12))
-    monkeypatch.setattr(device_benchmarks, "VALUES", 1 << 10)
     asked = []
-    rows = [transfer_row(8, 1e-3, ranks=4), transfer_row(1 << 20, 2e-3, ranks=4)]
-    monkeypatch.setattr(calibration, "_staged", lambda counts: (asked.extend(counts), (rows, {}))[1])
-    machine = calibrated(GPU_SITES[1], None, tmp_path / "machine.toml")
+    rows = (transfer_row(8, 1e-3, ranks=4), transfer_row(1 << 20, 2e-3, ranks=4))
+    staged = calibration.StagedSteps(rows)
+    monkeypatch.setattr(calibration, "measure_staged", lambda counts: (asked.extend(counts), staged)[1])
+    machine = calibrated(GPU_SITES[1], None, tmp_path / "machine.toml", calibration.TINY)
     assert asked == [4] and machine.name.startswith("Fake GPU")
     assert [row.ranks for row in machine.host.transfer] == [4, 4]
     first = matrix(GPU_SITES[1:])[0]

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.provenance import provenance
-from quadrille.topologies.machines.machine import Machine, load_machine, save_machine
-from tests.support.quadrille import HOST
+from quadrille.topologies.machines.machine import Emulation, Machine, load_machine, save_machine
+from tests.support.quadrille import HOST, ROOT
 
 EXAMPLE = """schema = "quadrille/machine/1"
 name = "two-hosts"
@@ -142,9 +142,9 @@ def test_the_hash_takes_equal_numbers_of_different_types_for_equal(machine):
         ('family = "leaf-spine"', "", ["topology", "family", "file"]),
         ('family = "leaf-spine"', 'family = "star"\nfile = "net.json"', ["topology", "either"]),
         ("\nranks = 2", "\nranks = 1", ["host.transfer[0].ranks = 1", ">= 2"]),
-        ("quadrille/machine/1", "quadrille/machine/12", ["newer", "up to quadrille/machine/1"]),
-        ("quadrille/machine/1", "quadrille/record/1", ["quadrille/record/1", "quadrille/machine/1 is accepted"]),
-        ("quadrille/machine/1", "quadrille/machine/x", ["quadrille/machine/1 is accepted"]),
+        ("quadrille/machine/1", "quadrille/machine/12", ["newer", "up to quadrille/machine/2"]),
+        ("quadrille/machine/1", "quadrille/record/1", ["quadrille/record/1", "quadrille/machine/2 is accepted"]),
+        ("quadrille/machine/1", "quadrille/machine/x", ["quadrille/machine/2 is accepted"]),
         ("[device]", "[device", ["host.toml is truncated or not TOML"]),
         ("[device]", "a." * 50_000 + "b = 1\n[device]", ["host.toml is nested too deeply"]),
         ("[device]", "[" + '"a" . ' * 64 + "b]\n[device]", ["host.toml is nested too deeply"]),
@@ -229,3 +229,41 @@ def test_shares_of_members_are_refused_of_kinds_with_a_root(tmp_path):
     rooted = LIBRARY.replace("all_gather", "reduce")
     with pytest.raises(InputError, match=r"member_shares: of a reduce every member is the root in turn"):
         machine_in(tmp_path, HOST + rooted + "member_shares = [0.5, 1.0]\n")
+
+
+HASHES = {
+    "studies/fidelity/results/2026-11-26/dumbbell.toml": "e6f264357f2b8b72",
+    "studies/fidelity/results/2026-11-26/leaf-spine-1to1.toml": "05347516e3d4b510",
+    "studies/fidelity/results/2026-11-26/leaf-spine-2to1.toml": "c45c25091beb0ba6",
+    "studies/fidelity/results/2026-11-26/shared-memory.toml": "fdbaa73b20335549",
+    "studies/fidelity/results/2026-11-26/star.toml": "626cae331e9f4a0b",
+    "tests/golden/machines/laboratory.toml": "c45c25091beb0ba6",
+    "tests/golden/machines/older-star.toml": "493e335a28906bda",
+    "tests/golden/machines/shared-memory.toml": "fdbaa73b20335549",
+    "tests/golden/machines/toy-host.toml": "206446084140538e",
+    "tests/golden/machines/toy-hosts.toml": "982cd29a4b1a9b69",
+}
+"""Hashes of committed machine files of version 1, as version 1 computed them."""
+
+
+@pytest.mark.parametrize("name", HASHES)
+def test_a_machine_file_of_version_1_keeps_its_hash_when_it_is_written_as_version_2(tmp_path, name):
+    machine = load_machine(ROOT / name)
+    assert machine.sha256.startswith(HASHES[name])
+    save_machine(machine, tmp_path / "again.toml")
+    assert (tmp_path / "again.toml").read_text().startswith('schema = "quadrille/machine/2"')
+    again = load_machine(tmp_path / "again.toml")
+    assert again == machine and again.sha256 == machine.sha256
+
+
+def test_keys_of_version_1_are_unknown_in_version_2(tmp_path):
+    path = tmp_path / "mixed.toml"
+    path.write_text(HOST.replace("machine/1", "machine/2").replace("[host]\n", "[host]\nthreads_default = 1\n"))
+    with pytest.raises(InputError, match=r"host\.threads_default is unknown"):
+        load_machine(path)
+
+
+def test_properties_of_an_emulated_network_are_part_of_the_hash_whatever_other_tables_there_are(tmp_path):
+    bare = msgspec.structs.replace(machine_in(tmp_path, HOST), host=None, network=None)
+    emulated = msgspec.structs.replace(bare, emulation=Emulation(shared_cores=True))
+    assert len({bare.sha256, emulated.sha256, msgspec.structs.replace(bare, emulation=Emulation()).sha256}) == 2

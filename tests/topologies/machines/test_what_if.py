@@ -3,7 +3,7 @@ import pytest
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.measured_rows import GemmRow, KernelRow, LibraryRow, MemoryRow, TransferRow
-from quadrille.topologies.machines.machine import Device, Host, Machine, NetworkCosts
+from quadrille.topologies.machines.machine import Device, Emulation, Host, Machine, NetworkCosts
 from quadrille.topologies.machines.what_if import apply, in_chunks
 
 
@@ -33,11 +33,11 @@ def test_no_settings_change_nothing(machine):
 
 
 def test_chunks_are_those_that_are_asked_for_where_messages_go_ahead(machine):
-    ahead = msgspec.structs.replace(machine, network=NetworkCosts(buffered_sends=True))
+    ahead = msgspec.structs.replace(machine, emulation=Emulation(eager=True))
     for size in (0, 4096):
-        assert in_chunks(ahead, size).network == NetworkCosts(buffered_sends=True, chunk_bytes=size)
+        assert in_chunks(ahead, size).emulation == Emulation(eager=True, chunk_bytes=size)
     assert in_chunks(ahead, None) == ahead
-    for waiting in (machine, msgspec.structs.replace(machine, network=NetworkCosts())):
+    for waiting in (machine, msgspec.structs.replace(machine, emulation=Emulation())):
         assert in_chunks(waiting, 4096) == waiting
 
 
@@ -93,7 +93,9 @@ def between_hosts(machine, **topology):
     network = NetworkCosts(
         transfer=tuple(TransferRow(pattern="shift", ranks=n, bytes=b, seconds=t) for n, b, t in seconds),
         library=tuple(
-            LibraryRow(kind="all_gather", ranks=n, apart=1, of=6, bytes=b, seconds=t, following_seconds=2 * t)
+            LibraryRow(
+                kind="all_gather", ranks=n, stride=1, world_size=6, bytes=b, seconds=t, back_to_back_seconds=2 * t
+            )
             for n, b, t in seconds
         ),
     )
@@ -116,12 +118,12 @@ def seconds_of(rows):
 def test_steps_and_the_librarys_collectives_between_hosts_follow_their_links(machine, setting, seconds):
     network = apply(between_hosts(machine, latency_seconds=1e-5), [setting]).network
     assert seconds_of(network.transfer) == seconds_of(network.library) == pytest.approx(seconds)
-    assert [row.following_seconds for row in network.library] == pytest.approx([2 * one for one in seconds])
+    assert [row.back_to_back_seconds for row in network.library] == pytest.approx([2 * one for one in seconds])
 
 
 def test_of_the_librarys_collectives_by_two_calls_each_has_a_latency_of_its_own(machine):
     library = tuple(
-        LibraryRow(kind="all_gather", ranks=3, apart=1, of=6, bytes=size, calls=calls, seconds=seconds)
+        LibraryRow(kind="all_gather", ranks=3, stride=1, world_size=6, bytes=size, calls=calls, seconds=seconds)
         for calls, size, seconds in (
             ("regular", 8, 1e-3),
             ("regular", 1 << 20, 9e-3),
@@ -138,20 +140,20 @@ def test_of_the_librarys_collectives_by_two_calls_each_has_a_latency_of_its_own(
 def test_the_latency_of_steps_that_follow_others_is_one_of_links_too(machine):
     measured = between_hosts(machine, latency_seconds=1e-5)
     measured = msgspec.structs.replace(
-        measured, network=msgspec.structs.replace(measured.network, following_seconds=4e-4, taken_seconds=7e-4)
+        measured, emulation=Emulation(back_to_back_latency_seconds=4e-4, sender_ack_delay_seconds=7e-4)
     )
     found = [
-        apply(measured, [f"topology.{quantity}=x3"]).network
+        apply(measured, [f"topology.{quantity}=x3"]).emulation
         for quantity in ("latency_seconds", "bandwidth_bytes_per_second")
     ]
-    assert [one.following_seconds for one in found] == pytest.approx([12e-4, 4e-4])
-    assert [one.taken_seconds for one in found] == pytest.approx([21e-4, 7e-4])
+    assert [one.back_to_back_latency_seconds for one in found] == pytest.approx([12e-4, 4e-4])
+    assert [one.sender_ack_delay_seconds for one in found] == pytest.approx([21e-4, 7e-4])
 
 
 def test_what_was_not_measured_of_latency_is_not_known_at_another_either(machine):
     measured = between_hosts(machine, latency_seconds=1e-5)
-    network = apply(measured, ["topology.latency_seconds=x3"]).network
-    assert (network.following_seconds, network.taken_seconds) == (None, 0.0)
+    emulated = apply(measured, ["topology.latency_seconds=x3"]).emulated
+    assert (emulated.back_to_back_latency_seconds, emulated.sender_ack_delay_seconds) == (None, 0.0)
 
 
 @pytest.mark.parametrize("key", ["bandwidth", "bandwidth_bytes_per_second"])
