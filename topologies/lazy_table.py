@@ -1,7 +1,9 @@
-"""A table whose values are imported when they are first asked for."""
+"""A table by name whose values are imported when they are first asked for."""
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from importlib import import_module
+from typing import Any, TypeVar
 
 Value = TypeVar("Value")
 
@@ -15,7 +17,7 @@ class LazyTable(Mapping[str, Value]):
 
     Parameters
     ----------
-    loaders : gives each value by its name
+    loaders : function that returns the value of each name
     """
 
     def __init__(self, loaders: Mapping[str, Callable[[], Value]]) -> None:
@@ -35,3 +37,36 @@ class LazyTable(Mapping[str, Value]):
 
     def __len__(self) -> int:
         return len(self._loaders)
+
+
+def imported(module: str, attribute: str) -> Callable[[], Any]:
+    """A loader that imports a module and returns one of its attributes.
+
+    >>> imported("math", "tau")()
+    6.283185307179586
+    """
+    return partial(_import, module, attribute)
+
+
+def named_values(package: str, modules: Mapping[str, Iterable[str]]) -> LazyTable[Any]:
+    """Values that have a `name`, by that name.
+
+    Parameters
+    ----------
+    modules : names of the values in each module of the package; the module `sites` lists its values in `SITES`
+    """
+    return LazyTable(
+        {
+            name: partial(_of_name, f"{package}.{module}", module.upper(), name)
+            for module, names in modules.items()
+            for name in names
+        }
+    )
+
+
+def _import(module: str, attribute: str) -> Any:
+    return getattr(import_module(module), attribute)
+
+
+def _of_name(module: str, attribute: str, name: str) -> Any:
+    return next(value for value in _import(module, attribute) if value.name == name)
