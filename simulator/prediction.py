@@ -5,9 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from quadrille.algorithms.formats.record import LinkLoad, PathPart
+from quadrille.algorithms.formats.rows import Tabular
 from quadrille.algorithms.timelines.op_times import OpTimes
 from quadrille.algorithms.timelines.spans import Span
 from quadrille.algorithms.timelines.timeline import Timeline
+from quadrille.algorithms.units import format_seconds
 from quadrille.simulator.ranks.time_breakdown import OpInstance, TimeBreakdown
 from quadrille.simulator.uncertainty import Uncertainty
 
@@ -79,7 +81,7 @@ class TimeBreakdowns:
 
 
 @dataclass(frozen=True, slots=True)
-class Prediction:
+class Prediction(Tabular):
     """The prediction of a schedule on a machine.
 
     Parameters
@@ -111,6 +113,21 @@ class Prediction:
     def op_times(self) -> Mapping[str, OpTimes]:
         """Times of every op over all ranks, by name, in the order of first start."""
         return self.timeline.op_times() if self.times is None else self.times
+
+    @property
+    def seconds(self) -> float:
+        """Time from the first rank's start to the last rank's end [s]."""
+        return self.timeline.makespan
+
+    def rows(self) -> list[dict[str, object]]:
+        """A row for each op; seconds are means over ranks."""
+        columns = ("name", "kind", "axis", "count", "seconds", "waiting_seconds", "exposed_seconds")
+        return [{column: getattr(op, column) for column in columns} for op in self.op_times().values()]
+
+    @property
+    def heading(self) -> str:
+        """The time on the ranks."""
+        return f"predicted on {self.timeline.ranks} ranks: {format_seconds(self.seconds)}"
 
     def parts_of(self, span: Span) -> Mapping[PathPart, float]:
         """Seconds by cause of a span, which add up to end - start."""

@@ -16,10 +16,10 @@ from quadrille.algorithms.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class AlphaBetaLink:
     """One hop: `latency` α [s] and `bandwidth` β [B/s].
 
-    >>> Link(latency=0.5, bandwidth=100e9).seconds(25e9)
+    >>> AlphaBetaLink(latency=0.5, bandwidth=100e9).seconds(25e9)
     0.75
     """
 
@@ -37,21 +37,21 @@ class Link:
         return self.latency + size / self.bandwidth
 
 
-def point_to_point(size: float, link: Link) -> float:
+def point_to_point(size: float, link: AlphaBetaLink) -> float:
     """Seconds until one message of `size` bytes has arrived: α + n / β.
 
-    >>> point_to_point(1e9, Link(latency=0, bandwidth=100e9))
+    >>> point_to_point(1e9, AlphaBetaLink(latency=0, bandwidth=100e9))
     0.01
     """
     return link.seconds(size)
 
 
-def ring_all_gather(ranks: int, shard_bytes: float, link: Link) -> float:
+def ring_all_gather(ranks: int, shard_bytes: float, link: AlphaBetaLink) -> float:
     """Seconds until every rank holds every rank's shard, in a ring of p - 1 steps.
 
         t = (p - 1) (α + n / β)
 
-    >>> ring_all_gather(4, 1e9, Link(latency=0, bandwidth=100e9))
+    >>> ring_all_gather(4, 1e9, AlphaBetaLink(latency=0, bandwidth=100e9))
     0.03
 
     Parameters
@@ -62,24 +62,24 @@ def ring_all_gather(ranks: int, shard_bytes: float, link: Link) -> float:
     return (ranks - 1) * link.seconds(shard_bytes)
 
 
-def doubling_all_gather(ranks: int, shard_bytes: float, link: Link) -> float:
+def doubling_all_gather(ranks: int, shard_bytes: float, link: AlphaBetaLink) -> float:
     """Seconds of the all-gather by recursive doubling; p is a power of two.
 
         t = log2(p) α + (p - 1) n / β
 
-    >>> doubling_all_gather(8, 1e9, Link(latency=1, bandwidth=1e9))
+    >>> doubling_all_gather(8, 1e9, AlphaBetaLink(latency=1, bandwidth=1e9))
     10.0
     """
     _check(ranks, shard_bytes)
     return _power_of_two(ranks, "doubling all-gather") * link.latency + (ranks - 1) * shard_bytes / link.bandwidth
 
 
-def ring_reduce_scatter(ranks: int, shard_bytes: float, link: Link) -> float:
+def ring_reduce_scatter(ranks: int, shard_bytes: float, link: AlphaBetaLink) -> float:
     """Seconds until every rank holds its shard of the sum: the reverse of the ring all-gather.
 
         t = (p - 1) (α + n / β)
 
-    >>> ring_reduce_scatter(4, 1e9, Link(latency=0, bandwidth=100e9))
+    >>> ring_reduce_scatter(4, 1e9, AlphaBetaLink(latency=0, bandwidth=100e9))
     0.03
 
     Parameters
@@ -89,24 +89,24 @@ def ring_reduce_scatter(ranks: int, shard_bytes: float, link: Link) -> float:
     return ring_all_gather(ranks, shard_bytes, link)
 
 
-def halving_reduce_scatter(ranks: int, shard_bytes: float, link: Link) -> float:
+def halving_reduce_scatter(ranks: int, shard_bytes: float, link: AlphaBetaLink) -> float:
     """Seconds of the reduce-scatter by recursive halving; p is a power of two.
 
         t = log2(p) α + (p - 1) n / β
 
-    >>> halving_reduce_scatter(8, 1e9, Link(latency=1, bandwidth=1e9))
+    >>> halving_reduce_scatter(8, 1e9, AlphaBetaLink(latency=1, bandwidth=1e9))
     10.0
     """
     _check(ranks, shard_bytes)
     return _power_of_two(ranks, "halving reduce-scatter") * link.latency + (ranks - 1) * shard_bytes / link.bandwidth
 
 
-def ring_all_reduce(ranks: int, block_bytes: float, link: Link) -> float:
+def ring_all_reduce(ranks: int, block_bytes: float, link: AlphaBetaLink) -> float:
     """Seconds until every rank holds the sum: ring reduce-scatter, then ring all-gather.
 
         t = 2 (p - 1) (α + n / (p β))
 
-    >>> ring_all_reduce(4, 1e9, Link(latency=0, bandwidth=100e9))
+    >>> ring_all_reduce(4, 1e9, AlphaBetaLink(latency=0, bandwidth=100e9))
     0.015
 
     Parameters
@@ -117,14 +117,14 @@ def ring_all_reduce(ranks: int, block_bytes: float, link: Link) -> float:
     return 2 * (ranks - 1) * link.seconds(block_bytes / ranks)
 
 
-def recursive_doubling_all_reduce(ranks: int, block_bytes: float, link: Link) -> float:
+def recursive_doubling_all_reduce(ranks: int, block_bytes: float, link: AlphaBetaLink) -> float:
     """Seconds of the all-reduce that exchanges whole blocks at distances 1, 2, 4, ….
 
         t = s (α + n / β),   s = log2(p), or floor(log2(p)) + 2 where p is no power of two
 
     (the ranks beyond the power of two hand their block in first and are given the sum last).
 
-    >>> [recursive_doubling_all_reduce(p, 1, Link(latency=1, bandwidth=1)) for p in (1, 2, 3, 8)]
+    >>> [recursive_doubling_all_reduce(p, 1, AlphaBetaLink(latency=1, bandwidth=1)) for p in (1, 2, 3, 8)]
     [0.0, 2.0, 6.0, 6.0]
     """
     _check(ranks, block_bytes)
@@ -134,12 +134,12 @@ def recursive_doubling_all_reduce(ranks: int, block_bytes: float, link: Link) ->
     return steps * float(link.seconds(block_bytes))
 
 
-def halving_doubling_all_reduce(ranks: int, block_bytes: float, link: Link) -> float:
+def halving_doubling_all_reduce(ranks: int, block_bytes: float, link: AlphaBetaLink) -> float:
     """Seconds of a halving reduce-scatter followed by a doubling all-gather; p is a power of two.
 
         t = 2 log2(p) α + 2 (p - 1)/p n / β
 
-    >>> halving_doubling_all_reduce(4, 4, Link(latency=1, bandwidth=1))
+    >>> halving_doubling_all_reduce(4, 4, AlphaBetaLink(latency=1, bandwidth=1))
     10.0
 
     Source: Rabenseifner, "Optimization of collective reduction operations", ICCS 2004.
@@ -148,33 +148,33 @@ def halving_doubling_all_reduce(ranks: int, block_bytes: float, link: Link) -> f
     return halving_reduce_scatter(ranks, shard_bytes, link) + doubling_all_gather(ranks, shard_bytes, link)
 
 
-def binomial_broadcast(ranks: int, block_bytes: float, link: Link) -> float:
+def binomial_broadcast(ranks: int, block_bytes: float, link: AlphaBetaLink) -> float:
     """Seconds until the last rank has the root's block; the number of holders doubles in each step.
 
         t = ceil(log2(p)) (α + n / β)
 
-    >>> [binomial_broadcast(p, 1, Link(latency=0, bandwidth=1)) for p in (1, 2, 5, 8)]
+    >>> [binomial_broadcast(p, 1, AlphaBetaLink(latency=0, bandwidth=1)) for p in (1, 2, 5, 8)]
     [0.0, 1.0, 3.0, 3.0]
     """
     _check(ranks, block_bytes)
     return (ranks - 1).bit_length() * float(link.seconds(block_bytes))
 
 
-def binomial_reduce(ranks: int, block_bytes: float, link: Link) -> float:
+def binomial_reduce(ranks: int, block_bytes: float, link: AlphaBetaLink) -> float:
     """Seconds until the root holds the sum: the reverse of the binomial broadcast.
 
-    >>> binomial_reduce(5, 1, Link(latency=0, bandwidth=1))
+    >>> binomial_reduce(5, 1, AlphaBetaLink(latency=0, bandwidth=1))
     3.0
     """
     return binomial_broadcast(ranks, block_bytes, link)
 
 
-def pipelined_broadcast(ranks: int, block_bytes: float, link: Link, *, chunks: int) -> float:
+def pipelined_broadcast(ranks: int, block_bytes: float, link: AlphaBetaLink, *, chunks: int) -> float:
     """Seconds until the last rank of a chain has the root's block, sent in c chunks.
 
         t = (p - 2 + c) (α + n / (c β))   for p >= 2
 
-    >>> pipelined_broadcast(4, 8, Link(latency=0, bandwidth=1), chunks=4)
+    >>> pipelined_broadcast(4, 8, AlphaBetaLink(latency=0, bandwidth=1), chunks=4)
     12.0
     """
     _check(ranks, block_bytes)
@@ -183,21 +183,21 @@ def pipelined_broadcast(ranks: int, block_bytes: float, link: Link, *, chunks: i
     return (ranks - 2 + chunks) * float(link.seconds(block_bytes / chunks)) if ranks > 1 else 0.0
 
 
-def pipelined_reduce(ranks: int, block_bytes: float, link: Link, *, chunks: int) -> float:
+def pipelined_reduce(ranks: int, block_bytes: float, link: AlphaBetaLink, *, chunks: int) -> float:
     """Seconds until the root of a chain holds the sum: the reverse of the pipelined broadcast.
 
-    >>> pipelined_reduce(4, 8, Link(latency=0, bandwidth=1), chunks=4)
+    >>> pipelined_reduce(4, 8, AlphaBetaLink(latency=0, bandwidth=1), chunks=4)
     12.0
     """
     return pipelined_broadcast(ranks, block_bytes, link, chunks=chunks)
 
 
-def pairwise_all_to_all(ranks: int, piece_bytes: float, link: Link) -> float:
+def pairwise_all_to_all(ranks: int, piece_bytes: float, link: AlphaBetaLink) -> float:
     """Seconds until every rank has a shard from every other rank; in step s rank r sends to r + s.
 
         t = (p - 1) (α + n / β)
 
-    >>> pairwise_all_to_all(4, 1, Link(latency=1, bandwidth=1))
+    >>> pairwise_all_to_all(4, 1, AlphaBetaLink(latency=1, bandwidth=1))
     6.0
 
     Parameters

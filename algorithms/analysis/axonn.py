@@ -193,7 +193,7 @@ MODELLED: tuple[Axis, ...] = ("data", "z", "y", "x")
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
+class ProductSizes:
     """A layer I_mk W_kn of a GPT block; x and y are exchanged in a transposed layer."""
 
     inputs: int
@@ -203,7 +203,7 @@ class Product:
 
 def block_products(
     hidden: int, form: Form = "exact", *, qkv: int = 0, up: int = 0, down: int = 0
-) -> tuple[Product, ...]:
+) -> tuple[ProductSizes, ...]:
     """Returns the products of a GPT block: QKV H -> 3H, attention output H -> H, MLP up H -> 4H, MLP down 4H -> H.
 
     The second and fourth are transposed.  The authors' script counts the fourth as H -> 4H with exchanged axes; the
@@ -217,16 +217,16 @@ def block_products(
     """
     inner = down or 4 * hidden
     return (
-        Product(hidden, qkv or 3 * hidden),
-        Product(hidden, hidden, transposed=True),
-        Product(hidden, up or 4 * hidden),
-        Product(*((inner, hidden) if form == "exact" else (hidden, inner)), transposed=True),
+        ProductSizes(hidden, qkv or 3 * hidden),
+        ProductSizes(hidden, hidden, transposed=True),
+        ProductSizes(hidden, up or 4 * hidden),
+        ProductSizes(*((inner, hidden) if form == "exact" else (hidden, inner)), transposed=True),
     )
 
 
 def block_seconds(
     rows: Seconds,
-    products: Sequence[Product],
+    products: Sequence[ProductSizes],
     lengths: Mapping[Axis, Any],
     bandwidths: Mapping[Axis, Any],
     *,
@@ -280,7 +280,7 @@ def gpt_block_seconds_of_authors(batch: int, sequence: int, hidden: int, grid: G
     return _one_grid(batch, sequence, block_products(hidden, "authors"), grid, node)
 
 
-def _one_grid(batch: int, sequence: int, products: Sequence[Product], grid: Grid, node: NodeBandwidths) -> float:
+def _one_grid(batch: int, sequence: int, products: Sequence[ProductSizes], grid: Grid, node: NodeBandwidths) -> float:
     rows = batch * sequence / grid.data
     lengths = {axis: grid.length(axis) for axis in MODELLED}
     return sum(block_seconds(rows, products, lengths, axis_bandwidths(grid, node)).values())

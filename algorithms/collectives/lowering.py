@@ -12,6 +12,7 @@ Flat algorithms are in `flat.py`, double binary trees in `trees.py`, node-aware 
 Source: Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", IJHPCA 19(1), 2005.
 """
 
+from functools import lru_cache
 from typing import get_args
 
 from quadrille.algorithms.collectives import flat
@@ -144,9 +145,12 @@ SETS: dict[str, dict[CollectiveKind, Name]] = {
 }
 CHUNK_BYTES = 1 << 20
 """Default chunk size of pipelined broadcasts and reduces [B]."""
+LOWERED_KEPT = 512
+"""Lowered collectives that are kept: one schedule asks for the same several times."""
 MOST_CHUNKS = 64
 
 
+@lru_cache(LOWERED_KEPT)
 def lower(
     kind: CollectiveKind,
     algorithm: Name,

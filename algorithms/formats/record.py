@@ -17,9 +17,11 @@ from msgspec import UNSET, Meta, UnsetType
 
 from quadrille.algorithms.formats import files
 from quadrille.algorithms.formats.measured_rows import Faults
+from quadrille.algorithms.formats.rows import Tabular
 from quadrille.algorithms.formats.workload import Count, Size, Workload
 from quadrille.algorithms.provenance import Provenance, provenance
 from quadrille.algorithms.schedule.grid import AXES, Axis
+from quadrille.algorithms.units import format_seconds
 
 __all__ = ["Provenance", "Record", "load_record", "provenance", "save_record"]
 
@@ -288,7 +290,7 @@ class Simulation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     approximation: str = ""
 
 
-class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Record(Tabular, msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One run of a workload, predicted by the simulator or measured by the runtime.
 
     Parameters
@@ -382,6 +384,20 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             raise ValueError(f"order = {','.join(self.order)}: each of {','.join(needed)} is needed once")
         if self.seconds_of_repeats and len(self.seconds_of_repeats) != self.repeats:
             raise ValueError(f"repeats = {self.repeats}: seconds_of_repeats has {len(self.seconds_of_repeats)}")
+
+    def rows(self) -> list[dict[str, object]]:
+        """A row for each op."""
+        columns = ("name", "kind", "axis", "algorithm", "count", "seconds", "waiting_seconds", "exposed_seconds")
+        return [
+            {column: getattr(op, column) for column in columns}
+            | {"bytes_sent_per_rank_max": op.bytes_sent_per_rank_max}
+            for op in self.ops
+        ]
+
+    @property
+    def heading(self) -> str:
+        """The kind, the algorithm, and the time."""
+        return f"{self.kind}: {self.algorithm} on {self.ranks} ranks, {format_seconds(self.seconds)}"
 
 
 def load_record(path: str | Path) -> Record:

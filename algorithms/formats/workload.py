@@ -9,7 +9,7 @@ Count = Annotated[int, Meta(ge=0)]
 Size = Annotated[int, Meta(gt=0)]
 
 
-class Matmul(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class MatmulSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The sizes of C_mn = A_mk @ B_kn.
 
     Parameters
@@ -24,7 +24,7 @@ class Matmul(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     transposed: Literal["a", "b"] | None = None
 
 
-class Mlp(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class MlpSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A stack of linear layers.
 
     Parameters
@@ -37,7 +37,7 @@ class Mlp(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rows: Size
 
 
-class Gpt(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class GptSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A transformer and its batch; keys after `batch` appear where they differ from the plain GPT.
 
     Parameters
@@ -84,9 +84,9 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     gpt : training steps of a transformer
     """
 
-    matmul: Matmul | None = None
-    mlp: Mlp | None = None
-    gpt: Gpt | None = None
+    matmul: MatmulSizes | None = None
+    mlp: MlpSizes | None = None
+    gpt: GptSizes | None = None
 
     def __post_init__(self) -> None:
         if sum(getattr(self, kind) is not None for kind in self.__struct_fields__) != 1:

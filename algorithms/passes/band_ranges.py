@@ -1,9 +1,13 @@
-"""Stretches of ops that are cut in bands together, and the order in which their bands are written.
+"""Bands of ops, and the order in which the bands of consecutive ops are written.
 
-The last band of a stretch that goes on from sums waits longest for its own, and behind it
-the wire has nothing to do until the next stretch has multiplied something.  So what needs
-nothing of that band comes before it: the first band of the next stretch, as in a pipeline's
-steady turns, and local work from further down, such as the update of a weight whose gradient is there:
+A band of rows of C = AB uses those rows of A.  A band of dW = HᵀdZ uses those rows of both and is added to the sum of
+earlier bands.  Other
+layer ops follow `kernels.row_bands`.
+
+The last band of a range that continues from a reduction waits longest, and after it the network idles until the next
+range has multiplied
+something.  So independent ops come before it: the first band of the next range, and local work from further down, such
+as a weight update:
 
     gelu, 2 of 3; multiply C, 2 of 3          sum C, 1 of 3
     multiply D, 1 of 3                        sum C, 2 of 3
@@ -36,14 +40,15 @@ from quadrille.algorithms.schedule.schedule import Schedule, all_ops
 from quadrille.algorithms.schedule.tensors import ITEM_BYTES
 
 LEAST_BYTES_ADDED = ITEM_BYTES["float32"]
-"""Bytes of an element from which a dW may be added up band by band: with fewer, every addition would round it much."""
+"""Least bytes of an element of dW for accumulation by band; fewer would round too much."""
 LEAST_ROWS_ADDED = 256
-"""Rows of a band, in the mean, from which it may.  An element of dW takes 2 flop for each row, and an addition of it
-moves 12 bytes: with 5 flop a byte, as cores have, 300 rows take ten times as long as the addition."""
+"""Least mean rows of a band for accumulation by band.  An element of dW takes 2 flop for each row, and its addition
+moves 12 bytes: at 5 flop/byte, as on CPU cores, 300 rows take ten times as long as the addition.
+"""
 
 
 class BandedOps:
-    """Ops of a schedule in so many bands; `tensors` are those of the schedule and the bands made so far."""
+    """The ops of a schedule in `count` bands; `tensors` are those of the schedule and the bands made so far."""
 
     def __init__(self, schedule: Schedule, count: int) -> None:
         self._schedule, self.count = schedule, count
@@ -53,21 +58,23 @@ class BandedOps:
         self._touched: dict[int, tuple[Op, set[str], set[str]]] = {}
 
     def cut_in(self, op: Op) -> tuple[str, ...]:
-        """The tensors of which a band of the op has a band; none where it cannot be cut."""
-        found = self._by_rows(op)
+        """Tensors of which a band of the op uses a band; empty if the op cannot be cut."""
+        names = self._by_rows(op)
         in_units = isinstance(op, Kernel) and op.function in ATTENTION_PRODUCTS
-        return found if all(self._can_be_cut(name, in_units) for name in found) else ()
+        return names if all(self._can_be_cut(name, in_units) for name in names) else ()
 
     def adds_ranks_up(self, op: Op) -> bool:
-        """Whether several ranks add something up, in bands."""
+        """Whether the op is an all-reduce of several ranks that can be cut."""
         return isinstance(op, AllReduce) and not is_single_rank(self._schedule, op.axis) and bool(self.cut_in(op))
 
     def is_local(self, op: Op) -> bool:
-        """Whether a rank does it by itself."""
+        """Whether one rank executes the op alone."""
         return not isinstance(op, Communication) or is_single_rank(self._schedule, op.axis)
 
     def band(self, op: Op, index: int) -> Iterator[Op]:
-        """A band of an op, its tensors declared; from the second on, what it has of a sum over rows is added."""
+        """Yields a band of an op and declares its tensors; from the second band on, contributions to sums over rows
+        are added.
+        """
         names = {name: self._declared(name, index) for name in self.cut_in(op)}
         of = f", {index + 1} of {self.count}"
         parts = {name: f"{name} of a band" for name in _tensors_with(op, "sum") if index}
@@ -80,21 +87,23 @@ class BandedOps:
             yield Kernel(name=f"add {name}{of}", function="add_to", updates=(name,), sources=(part,))
 
     def conflicts(self, op: Op, *others: Op) -> bool:
-        """Whether the op may not change places with one of the others: either writes what both touch."""
+        """Whether the op may not exchange places with another op, because either writes what both touch."""
         return Footprint(self, *others).conflicts(op)
 
     def go_together(self, op: Op, *others: Op) -> bool:
-        """Whether bands of an op may come between bands of the others: they share by rows what any writes."""
+        """Whether bands of an op may interleave with bands of others: they share what any of them writes by rows
+        only.
+        """
         return all(self._shared(op, other) <= self._in_both(self.cut_in(op), self.cut_in(other)) for other in others)
 
-    def _shared(self, op: Op, other: Op) -> set[str]:
-        """The buffers that both touch and either writes."""
+    def _shared(self, op: Op, second: Op) -> set[str]:
+        """Buffers that both ops touch and either writes."""
         read, written = self.touched(op)
-        read_there, written_there = self.touched(other)
+        read_there, written_there = self.touched(second)
         return (written & (read_there | written_there)) | (read & written_there)
 
     def touched(self, op: Op) -> tuple[set[str], set[str]]:
-        """The buffers that an op reads and those that it changes: a rank alone changes nothing that it has."""
+        """Buffers that an op reads, and those that it modifies; a rank alone modifies nothing that it has."""
         if id(op) not in self._touched:
             read, written = self._buffers(reads(op)), self._buffers(writes(op))
             alone_with_it = isinstance(op, Communication) and self.is_local(op)
@@ -106,11 +115,11 @@ class BandedOps:
         return self._buffers(names) & self._buffers(others)
 
     def _buffers(self, names: tuple[str, ...]) -> set[str]:
-        """Where tensors of these names are: views are where what they are views of is."""
+        """Buffers behind these tensors, views resolved."""
         return {self._views.get(name, name) for name in names}
 
     def _by_rows(self, op: Op) -> tuple[str, ...]:
-        """The tensors of which a band has rows, if they can be cut."""
+        """Tensors of which a band of the op uses rows."""
         match op:
             case Gemm(layout="TN"):
                 return (op.a, op.b) if op.a != op.b and self._may_be_added(op) else ()
@@ -126,12 +135,12 @@ class BandedOps:
                 return ()
 
     def _may_be_added(self, product: Gemm) -> bool:
-        """Whether dW may be added up band by band: it loses little by rounding, and additions take little time."""
+        """Whether dW may be accumulated by band: rounding is small and additions are cheap."""
         rounds_little = self._schedule.item_bytes(product.c) >= LEAST_BYTES_ADDED
         return rounds_little and self._fewest_rows(product.a) >= LEAST_ROWS_ADDED * self.count
 
     def _can_be_cut(self, name: str, in_units: bool) -> bool:
-        """Whether every rank has as many rows, or whole units of rows, as there are bands."""
+        """Whether every rank has at least as many rows, or whole units of rows, as there are bands."""
         tensor = self._schedule.tensors[name]
         rows = tensor.rows
         a_window_has_rows = name not in self._views and not tensor.shards and rows.panel is None and not rows.rotated_by
@@ -140,12 +149,12 @@ class BandedOps:
         return self._fewest_rows(name) >= self.count * (rows.unit if in_units else 1)
 
     def _fewest_rows(self, name: str) -> int:
-        """Rows of it on the last rank, whose parts are the shortest."""
+        """Rows on the last rank, whose parts are the shortest."""
         start, stop = self._schedule.tensors[name].rows.bounds(self._last_place)
         return stop - start
 
     def _declared(self, name: str, index: int) -> str:
-        """A band of a tensor, declared."""
+        """Declares a band of a tensor and returns its name."""
         whole, band = self.tensors[name], f"{name} [{index + 1} of {self.count}]"
         rows = replace(whole.rows, band=(index, self.count))
         self.tensors[band] = replace(whole, name=band, rows=rows, band_of=name)
@@ -153,7 +162,7 @@ class BandedOps:
 
 
 class Footprint:
-    """The buffers that some ops read and write."""
+    """Buffers that some ops read and write."""
 
     def __init__(self, bands: BandedOps, *passed: Op) -> None:
         self._bands = bands
@@ -168,18 +177,18 @@ class Footprint:
             self._written |= written
 
     def fills(self, op: Op) -> bool:
-        """Whether the op reads what they write."""
+        """Whether the op reads what these ops write."""
         read, _ = self._bands.touched(op)
         return not self._written.isdisjoint(read)
 
     def conflicts(self, op: Op) -> bool:
-        """Whether the op may not change places with one of them: either writes what both touch."""
+        """Whether the op may not exchange places with one of them."""
         _, written = self._bands.touched(op)
         return self.fills(op) or not (self._read | self._written).isdisjoint(written)
 
 
 def _tensors_with(op: Op, has: BandContent) -> tuple[str, ...]:
-    """The tensors of which a band of a kernel has rows, the whole, or a part of a sum."""
+    """Tensors of which a band of a kernel uses rows, the whole, or a part of a sum."""
     if not isinstance(op, Kernel) or not row_bands(op.function):
         return ()
     tensors = zip((*op.into, *op.updates, *op.sources), row_bands(op.function), strict=True)
@@ -187,7 +196,7 @@ def _tensors_with(op: Op, has: BandContent) -> tuple[str, ...]:
 
 
 LEAST_BANDS_AHEAD = 3
-"""Bands from which on the next stretch may begin early: the sum that it goes on from has a product beside it."""
+"""Least bands for an early start of the next range, so that the reduction it continues from overlaps a product."""
 
 
 @dataclass(slots=True)
@@ -196,10 +205,11 @@ class BandRange:
 
     Parameters
     ----------
-    goes_on_from : the sum whose bands it uses
-    before : what came later but uses nothing of this: gathers of weights, local work
-    aside : what comes behind them: local work that needs all rows, gathers into what they use
-    followed : whether what comes next uses the last sum row by row
+    goes_on_from : reduction whose bands the range uses
+    before : later ops that use nothing of the range: weight gathers, local work
+    ops : the ops of the range
+    aside : ops after the bands: local work that needs all rows, gathers for it
+    followed : whether the next range uses the last reduction row by row
     """
 
     goes_on_from: AllReduce | None = None
@@ -210,36 +220,36 @@ class BandRange:
 
     @property
     def body(self) -> list[Op]:
-        """What an op that comes before it has passed."""
+        """Ops that an op before the range has passed."""
         return [*self.ops, *self.aside]
 
     @property
     def sum(self) -> AllReduce | None:
-        """The sum that ends it, if one does."""
+        """The reduction that ends the range, or None."""
         last = self.ops[-1]
         return last if isinstance(last, AllReduce) else None
 
     @property
     def awaited(self) -> bool:
-        """Whether the sum that ends it is over before anything else begins."""
+        """Whether the final reduction ends before anything else begins."""
         return self.sum is not None and not (self.sum.concurrent or self.followed or self.aside)
 
     def band(self, bands: BandedOps, index: int) -> Iterator[Op]:
-        """One band of its ops."""
+        """Yields one band of the ops."""
         for op in self.ops:
             beside = bands.adds_ranks_up(op) and not (self.awaited and index == bands.count - 1)
             yield from bands.band(replace(op, concurrent=True) if isinstance(op, AllReduce) and beside else op, index)
 
 
 def may_come_before(op: Op, stretch: BandRange, bands: BandedOps) -> bool:
-    """Whether an op is local work or a gather that uses nothing of a stretch, nor passes another on its lane."""
+    """Whether an op is local work or a gather that uses nothing of a range, nor overtakes another op on its lane."""
     if not isinstance(op, Compute | AllGather) or bands.conflicts(op, *stretch.body):
         return False
     return isinstance(op, Compute) or lane(op) not in map(lane, stretch.body)
 
 
 def banded_program(parts: Sequence[Op | Repeat | BandRange], bands: BandedOps) -> Program:
-    """The parts of a program in order, stretches band by band."""
+    """Returns the parts of a program in order, band ranges band by band."""
     program: list[Op | Repeat] = []
     left = list(parts)
     begun: BandRange | None = None
@@ -261,7 +271,7 @@ def banded_program(parts: Sequence[Op | Repeat | BandRange], bands: BandedOps) -
         if part.goes_on_from is not None:
             meanwhile = _meanwhile(part, left, bands, in_flight)
             program += meanwhile
-            left = [one for one in left if not any(one is op for op in meanwhile)]
+            left = [remaining for remaining in left if not any(remaining is op for op in meanwhile)]
         program += [*part.band(bands, bands.count - 1), *part.aside]
     return tuple(program)
 
@@ -274,16 +284,17 @@ def _ops(part: Op | Repeat | BandRange) -> Iterator[Op]:
 
 
 def _released(part: Op | Repeat | BandRange, bands: BandedOps) -> Iterator[Op]:
-    """The communication that nothing waits for except what uses its results."""
+    """Yields the communication that only users of its results wait for."""
     for op in _ops(part):
         if isinstance(op, Communication) and not bands.is_local(op) and (op.concurrent or isinstance(part, BandRange)):
             yield op
 
 
 def _may_begin(following: BandRange, stretch: BandRange, bands: BandedOps) -> bool:
-    """Whether a stretch may begin before the last band of the one that it goes on from.
+    """Whether a range may begin before the last band of the range that it continues from.
 
-    Their sums are on different lanes: else its own would queue behind what the last band waits for.
+    Their reductions must be on different lanes; otherwise its own would queue behind the one that the last band waits
+    for.
     """
     before, between = stretch.goes_on_from, stretch.sum
     if before is None or between is None or following.goes_on_from is not between or lane(before) == lane(between):
@@ -298,8 +309,10 @@ def _may_begin(following: BandRange, stretch: BandRange, bands: BandedOps) -> bo
 def _meanwhile(
     stretch: BandRange, left: Sequence[Op | Repeat | BandRange], bands: BandedOps, in_flight: Footprint
 ) -> list[Op]:
-    """Local work up to the next loop that waits for nothing, and uses nothing of a stretch nor of what it passes."""
-    found: list[Op] = []
+    """Returns the local work up to the next loop that waits for nothing and uses nothing of the range nor of what it
+    overtakes.
+    """
+    work: list[Op] = []
     passed = Footprint(bands, *stretch.body)
     for part in left:
         if isinstance(part, Repeat):
@@ -307,5 +320,5 @@ def _meanwhile(
         if isinstance(part, BandRange) or not bands.is_local(part) or passed.conflicts(part) or in_flight.fills(part):
             passed.add(*_ops(part))
         else:
-            found.append(part)
-    return found
+            work.append(part)
+    return work

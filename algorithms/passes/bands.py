@@ -1,4 +1,4 @@
-"""Products in bands of rows: one band is summed while the next is multiplied, and goes on while others are summed.
+"""Band pipelining: products in bands of rows, so that one band is reduced while the next is multiplied.
 
     multiply C            multiply C, 1 of 2
     sum C                 sum C, 1 of 2          multiply C, 2 of 2
@@ -8,17 +8,18 @@
                                                  multiply D, 2 of 2
                           sum D, 2 of 2
 
-What follows a sum and goes row by row (biases, activations, attention of whole
-sequences, products, and dW, which is added up band by band) goes on in bands,
-until an op needs all rows; `band_ranges.py` says in which order.  Two halves of a batch do the same, each with its own
-gathers of weights (Singh, Sating, Bhatele, arXiv 2305.13525: overdecomposition;
-Wang et al., "Domino", arXiv 2409.15241: slices of rows).
+Row-wise ops after a reduction (biases, activations, attention of whole sequences, products, and dW, which is
+accumulated by band) continue in
+bands until an op needs all rows; `band_ranges.py` determines the order.  Two halves of a batch do the same, each with
+weight gathers of its
+own (Singh, Sating, Bhatele, arXiv 2305.13525: overdecomposition; Wang et al., "Domino", arXiv 2409.15241: slices of
+rows).
 
-A band is a window of rows of the buffers that are there: nothing is copied, but
-that each band of dW is added to it, and all ranks together send as many bytes as
-before.  This goes with any overlap.  The last bits of results may change: a
-product of fewer rows may be rounded otherwise, a ring of more than two adds other
-pieces in other orders, and dW is the sum of what the bands give, in their order.
+A band is a window of rows of the existing buffers.  Nothing is copied except that each band of dW is added to it, and
+the bytes sent do not
+change.  Bands combine with any overlap.  The last bits of results may change: shorter products may round differently,
+rings of more than two
+members add other pieces in other orders, and dW is the sum over bands in order.
 """
 
 from dataclasses import replace
@@ -32,7 +33,7 @@ from quadrille.algorithms.schedule.schedule import Schedule
 
 
 def in_bands(schedule: Schedule, count: int) -> Schedule:
-    """The schedule with products that are summed right after, their sums, and what goes on from them, in so many bands.
+    """Returns the schedule with products, the reductions that follow them, and dependent row-wise ops in `count` bands.
 
     Raises
     ------
@@ -54,17 +55,19 @@ def _cut(program: Program, bands: BandedOps) -> Program:
         if isinstance(entry, Repeat):
             cutter.keep(replace(entry, body=_cut(entry.body, bands)))
         else:
-            following = (one for one in program[position:] if not isinstance(one, AllGather))
+            following = (entry_after for entry_after in program[position:] if not isinstance(entry_after, AllGather))
             cutter.take(entry, next(following, None))
     return cutter.program()
 
 
 class _Cutter:
-    """Goes through one program, but not into its loops, and collects stretches of ops that are cut together.
+    """Collects the band ranges of one program, without descending into loops.
 
-    A stretch begins with a product whose sum comes next, or goes on from a sum; it ends with a sum, or where an op is
-    neither cut nor got out of the way.  Ops that change places share no buffer that either writes; on a lane they
-    stay in order, but for sums of what all rows give, which come late.  All ranks of a role do the same.
+    A band range starts with a product whose reduction follows, or continues from a reduction.  It ends with a
+    reduction, or where an op is neither
+    cut nor moved.  Ops that exchange places share no buffer that either writes.  Ops on a lane stay in order, except
+    for reductions of results of
+    all rows, which come late.  All ranks of a role do the same.
     """
 
     def __init__(self, bands: BandedOps) -> None:
@@ -76,11 +79,11 @@ class _Cutter:
         self._late: list[Op] = []  # sums of what all rows of a stretch give, and what uses them: the loss
 
     def take(self, op: Op, following: Op | Repeat | None) -> None:
-        """The next op.
+        """Adds the next op.
 
         Parameters
         ----------
-        following : what comes after it, but for gathers of weights
+        following : op after it, weight gathers skipped
         """
         goes_on = self._goes_on(op)
         if not goes_on and self._is_late(op):
@@ -99,7 +102,7 @@ class _Cutter:
             self.keep(op)
 
     def keep(self, entry: Op | Repeat) -> None:
-        """The next op or loop as it is."""
+        """Adds the next op or loop unchanged."""
         self._close()
         if isinstance(entry, Repeat):
             self._write_late()
@@ -108,31 +111,31 @@ class _Cutter:
             self._summed, self._in_flow = None, set()
 
     def program(self) -> Program:
-        """The program, cut."""
+        """The rewritten program."""
         self._write_late()
         return banded_program(self._parts, self._bands)
 
     def _goes_on(self, op: Op) -> bool:
-        """Whether the op uses, row by row, what comes band by band."""
+        """Whether the op uses, row by row, what is available band by band."""
         if self._in_flow.isdisjoint({*self._bands.cut_in(op)} & {*reads(op)}):
             return False
         there = self._open or BandRange()
         return self._bands.go_together(op, *there.ops) and not self._bands.conflicts(op, *there.aside)
 
     def _begins(self, op: Op, following: Op | Repeat | None) -> bool:
-        """Whether the op is a product whose rows are those of its first operand, and is summed next."""
+        """Whether the op is a product with the rows of its first operand whose reduction follows."""
         if not isinstance(op, Gemm) or op.layout == "TN" or not self._bands.cut_in(op):
             return False
         return isinstance(following, AllReduce) and following.buffer == op.c and self._bands.adds_ranks_up(following)
 
     def _is_late(self, op: Op) -> bool:
-        """Whether the op adds up what all rows of the open stretch give, or uses what does."""
+        """Whether the op reduces a result of all rows of the open range, or uses such a result."""
         if isinstance(op, AllReduce | Compute) and self._bands.conflicts(op, *self._late):
             return True
         return isinstance(op, AllReduce) and self._open is not None and self._bands.conflicts(op, *self._open.body)
 
     def _add(self, op: Op, goes_on: bool) -> None:
-        """Cut an op with the open stretch, or with a new one."""
+        """Adds an op to the open range, or to a new one."""
         if not goes_on:
             self._close()
             self._in_flow = set()
@@ -148,7 +151,7 @@ class _Cutter:
             self._summed, self._open, self._in_flow = self._open, None, {*writes(op)}
 
     def _close(self) -> None:
-        """End the open stretch without a sum: its ops are over when the next local work begins."""
+        """Ends the open range without a reduction."""
         if self._open is not None:
             self._open, self._summed, self._in_flow = None, None, set()
 
@@ -158,7 +161,7 @@ class _Cutter:
             self.keep(op)
 
     def _waits(self, op: Op) -> bool:
-        """Whether all bands of the last sum are there before the op ends."""
+        """Whether all bands of the last reduction are available before the op ends."""
         return self._summed is not None and (
             self._summed.awaited or not self._in_flow.isdisjoint((*reads(op), *writes(op)))
         )

@@ -1,20 +1,21 @@
-"""What uses a scattered gradient waits a turn: a layer's sums are added up while the next layer's are made.
+"""Deferred accumulation: scattered gradients are accumulated one iteration later, during the next layer's backward
+pass.
 
-Where gradients are accumulated (microbatches, mixed precision) each turn of the
-backward loop ends with ops that read what the scatters have left, and the compute
-lane would wait there for the last scatter.  So these ops are done in the next
-turn, just before the scatter that fills the same buffer again:
+With microbatches or mixed precision, each iteration of the backward loop ends with ops that read scattered gradients,
+and the compute lane
+would wait there for the last scatter.  These ops move to the next iteration, just before the scatter that fills the
+same buffer again:
 
     repeat layer, 3, backwards      repeat layer, 1, from 2:    multiply dW; scatter dW
       multiply dW                   repeat layer, 2, backwards
       scatter dW                      multiply dW
-      add dW to the sum               add dW of the layer before to its sum
+      add dW to the sum               add the previous layer's dW to its sum
                                       scatter dW
                                     add dW of layer 0 to its sum
 
-The first turn is written apart, and the last one's ops follow the loop.  There,
-and behind a scatter outside of a loop over layers, such ops go as far down as
-nothing else touches what they touch.
+The first iteration is peeled, and the ops of the last one follow the loop.  There, and after scatters outside of layer
+loops, such ops move
+down to the first op that uses the same tensors.
 """
 
 from dataclasses import dataclass, replace
@@ -29,13 +30,13 @@ from quadrille.algorithms.schedule.schedule import Schedule
 
 @dataclass(frozen=True, slots=True)
 class GradientUses:
-    """A scatter, and the ops of the same body that use its result and nothing else that the body makes.
+    """A scatter, and the ops of the same body that use its result and nothing else that the body writes.
 
     Parameters
     ----------
-    scatter : its position
-    early : positions of the uses that are done just before the next turn's scatter
-    late : of those that follow a further scatter (over data) and stay behind it
+    scatter : position of the scatter
+    early : positions of the uses moved just before the next iteration's scatter
+    late : positions of the uses after a further scatter (over data), which stay after it
     """
 
     scatter: int
@@ -44,7 +45,7 @@ class GradientUses:
 
 
 def defer_accumulation(schedule: Schedule, program: Program) -> Program:
-    """The program that uses scattered gradients later: in loops over layers a turn later."""
+    """Returns the program that uses scattered gradients later: one iteration later in layer loops."""
     program = _sunk(schedule, program)
     changed: list[Op | Repeat] = []
     for position, entry in enumerate(program):
@@ -62,7 +63,7 @@ def defer_accumulation(schedule: Schedule, program: Program) -> Program:
 
 
 def _sunk(schedule: Schedule, program: Program) -> Program:
-    """The program with the uses of its own scatters at its end, or as near as other ops let them."""
+    """Moves the uses of a program's own scatters as far to its end as other ops allow."""
     for position in reversed(range(len(program))):
         scatter = program[position]
         uses = _uses(program, position, scatter.into) if isinstance(scatter, ReduceScatter) else ()
@@ -75,32 +76,34 @@ def _sunk(schedule: Schedule, program: Program) -> Program:
 
 def _chains(schedule: Schedule, entry: Repeat) -> tuple[GradientUses, ...]:
     body = entry.body
-    found: list[GradientUses] = []
+    chains: list[GradientUses] = []
     for position, op in enumerate(body):
         if not isinstance(op, ReduceScatter) or not _scatters(schedule, op):
             continue
-        if any(position in (*chain.early, *chain.late) for chain in found):
+        if any(position in (*chain.early, *chain.late) for chain in chains):
             continue
         uses = _uses(body, position, op.into)
         again = [use for use in uses if _scatters(schedule, body[use])]
         early = tuple(use for use in uses if not again or use <= again[0])
         if any(isinstance(body[use], Compute) for use in early):
-            found.append(GradientUses(position, early, uses[len(early) :]))
-    return tuple(found)
+            chains.append(GradientUses(position, early, uses[len(early) :]))
+    return tuple(chains)
 
 
 def _scatters(schedule: Schedule, entry: Op | Repeat) -> bool:
-    """Whether it is a scatter of gradients that nothing waits for."""
+    """Whether an op is a released scatter of gradients."""
     return isinstance(entry, ReduceScatter) and entry.overlap == "ors" and not is_single_rank(schedule, entry.axis)
 
 
 def _uses(body: Program, scatter: int, into: str) -> tuple[int, ...]:
-    """Positions of the ops that use what a scatter leaves; none where they touch what other ops of the body do."""
-    made, uses = {into}, []
+    """Returns the positions of the ops that use a scatter's result, or none if they touch tensors of other ops of
+    the body.
+    """
+    derived, uses = {into}, []
     for position in range(scatter + 1, len(body)):
         entry = body[position]
-        if not isinstance(entry, Repeat) and made & {*reads(entry)}:
-            made |= {*writes(entry)}
+        if not isinstance(entry, Repeat) and derived & {*reads(entry)}:
+            derived |= {*writes(entry)}
             uses.append(position)
     touched = {name for position in uses for name in _touched(body[position])}
     others = [entry for position, entry in enumerate(body) if position not in (scatter, *uses)]
@@ -112,7 +115,7 @@ def _touched(entry: Op | Repeat) -> set[str]:
 
 
 def _a_turn_later(entry: Repeat, chains: tuple[GradientUses, ...]) -> tuple[Program, Program]:
-    """The loop, and the ops of its last turn that follow it."""
+    """Returns the loop, and the ops of its last iteration that follow it."""
     body, step = entry.body, -1 if entry.backwards else 1
     early = {chain.scatter: chain.early for chain in chains}
     late = {position for chain in chains for position in chain.late}
@@ -140,7 +143,7 @@ def _a_turn_later(entry: Repeat, chains: tuple[GradientUses, ...]) -> tuple[Prog
 
 
 def _down(uses: Program, program: Program) -> Program:
-    """The program with these ops in it, behind all entries up to the first that touches what they touch."""
+    """Inserts these ops into the program before the first entry that touches the same tensors."""
     touched = set[str]().union(*map(_touched, uses))
     for position, entry in enumerate(program):
         if touched & _touched(entry):

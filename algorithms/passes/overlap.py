@@ -1,18 +1,18 @@
-"""Overlap as a pass: ordering edges and the order inside lanes change, never which ops there are or their sizes.
+"""Overlap of communication with computation, as a pass over a schedule.
 
-    oar   the sum of dI is under way while dW is multiplied
-    ors   the scatter of dW is under way until its result is used, at the end of
-          the backward pass; where the group that sums dI has one rank, dW is
-          multiplied before dI
-    oag   the next weight is gathered while a product uses this one
-          (`reordering/prefetch.py`); for a product alone, what its gradients need
-          again is gathered while it is multiplied, into a second buffer;
-          panels are sent ahead (`prefetch.py`)
+A pass changes ordering edges and the order of ops in lanes; it never changes which ops exist or their sizes.
 
-No bit of a result changes: what is added to what, and in which order, is
-decided by the ops, and these stay.  With ors, a dW that a loop writes in every
-turn has two buffers, used in turn, and scatters have a lane of their own beside
-the gathers' (a second communicator), so that neither queues behind the other.
+    oar   overlapped all-reduce: dI is reduced while dW is multiplied
+    ors   overlapped reduce-scatter: dW is scattered until its result is used, at the end of the backward pass; where
+one rank
+          reduces dI, dW is multiplied before dI
+    oag   overlapped all-gather: the next weight is gathered while a product uses the current one (`prefetch.py`); for a
+single
+          product, what its gradients need is gathered during the product, into a second buffer; panels are sent ahead
+
+Results stay bitwise equal, since the ops determine what is added in which order.  With ors, a dW written in every
+iteration has two
+buffers, used alternately, and scatters have a lane (communicator) of their own beside the gathers.
 
 Source: the authors' code of AxoNN, as described by Singh et al., arXiv 2305.13525, section 4.
 """
@@ -45,7 +45,7 @@ OVERLAPS: tuple[OverlapName, ...] = get_args(OverlapName)
 
 
 def parse_overlap(text: str) -> frozenset[OverlapName]:
-    """The overlaps named in a list such as `oar,ors`; `none` is none of them.
+    """Returns the overlaps in a list such as `oar,ors`; `none` is the empty set.
 
     Raises
     ------
@@ -61,11 +61,11 @@ def parse_overlap(text: str) -> frozenset[OverlapName]:
 
 
 def overlap(schedule: Schedule, names: Iterable[OverlapName]) -> Schedule:
-    """The schedule with the communication that these overlaps name running beside the compute lane.
+    """Returns the schedule with the communication of these overlaps concurrent to the compute lane.
 
     Raises
     ------
-    InputError : the schedule has overlaps already
+    InputError : the schedule already has overlaps
     """
     chosen = frozenset(names)
     if not chosen:
@@ -92,7 +92,7 @@ def overlap(schedule: Schedule, names: Iterable[OverlapName]) -> Schedule:
 
 
 def without_edges(program: Program) -> Program:
-    """The program without the edges that are added anew at the end."""
+    """Returns the program without ordering edges, which are added again at the end."""
     return map_ops(program, lambda op: replace(op, after=()))
 
 
@@ -101,7 +101,7 @@ def _marked(op: Op | Repeat, *names: str) -> bool:
 
 
 def _weights_first(program: Program, schedule: Schedule) -> Program:
-    """The program with dW and its scatter before dI and its sum, in every layer whose dI is summed by one rank."""
+    """Returns the program with dW and its scatter before dI and its reduction, in layers whose dI one rank reduces."""
     changed = [
         replace(entry, body=_weights_first(entry.body, schedule)) if isinstance(entry, Repeat) else entry
         for entry in program
@@ -120,7 +120,7 @@ def _weights_first(program: Program, schedule: Schedule) -> Program:
 
 
 def _double_sources(program: Program, schedule: Schedule, tensors: dict[str, Tensor]) -> None:
-    """Two copies of every dW that is written again in the next turn of a loop, while its scatter is under way."""
+    """Gives two copies to every dW that the next iteration writes while its scatter is in flight."""
     for entry in program:
         if not isinstance(entry, Repeat):
             continue
@@ -133,14 +133,16 @@ def _double_sources(program: Program, schedule: Schedule, tensors: dict[str, Ten
 
 
 def _gathered_again(program: Program) -> list[AllGather]:
-    """The gathers that repeat one which is not marked: a product alone, whose gradients gather its operands again."""
+    """Returns the marked gathers that repeat an unmarked one: a single product, whose gradients gather its operands
+    again.
+    """
     gathers = [entry for entry in program if isinstance(entry, AllGather)]
     unmarked = {entry.source for entry in gathers if not _marked(entry, "oag")}
     return [entry for entry in gathers if _marked(entry, "oag") and entry.source in unmarked]
 
 
 def _gather_again_ahead(program: Program, gathers: list[AllGather], tensors: dict[str, Tensor]) -> Program:
-    """These gathers moved before the first product, each into a buffer of its own."""
+    """Moves these gathers before the first product, each into a buffer of its own."""
     for again in gathers:
         buffer = f"{again.into} ahead"
         tensors[buffer] = replace(tensors[again.into], name=buffer)
@@ -153,27 +155,27 @@ def _gather_again_ahead(program: Program, gathers: list[AllGather], tensors: dic
 
 
 def _reading(entry: Op | Repeat, old: str, new: str) -> Op | Repeat:
-    """The op with operand `old` replaced by `new`."""
+    """Returns the op with operand `old` replaced by `new`."""
     if not isinstance(entry, Gemm) or old not in reads(entry):
         return entry
     return replace(entry, a=new if entry.a == old else entry.a, b=new if entry.b == old else entry.b)
 
 
 def _second_lanes(schedule: Schedule, chosen: frozenset[OverlapName]) -> frozenset[Axis]:
-    """Axes on which gathers of weights would queue behind scatters that nothing waits for."""
-    found: set[Axis] = set()
+    """Returns the axes on which weight gathers would queue behind released scatters."""
+    axes: set[Axis] = set()
     for role in schedule.roles:
         busy: set[Axis] = set()
         for op in ops(role.program):
             if isinstance(op, ReduceScatter) and _marked(op, *chosen & {"ors"}):
                 busy.add(op.axis)
             if isinstance(op, AllGather) and _marked(op, "oag") and op.axis in busy:
-                found.add(op.axis)
-    return frozenset(axis for axis in found if not is_single_rank(schedule, axis))
+                axes.add(op.axis)
+    return frozenset(axis for axis in axes if not is_single_rank(schedule, axis))
 
 
 def _moved_to(program: Program, lanes: frozenset[Axis]) -> Program:
-    """The program with the scatters of dW on the second lane of these axes, a communicator of their own."""
+    """Moves the scatters of dW on these axes to the second lane, a communicator of their own."""
 
     def moved(op: Op) -> Op:
         second = isinstance(op, ReduceScatter) and _marked(op, "ors") and op.axis in lanes
@@ -183,7 +185,7 @@ def _moved_to(program: Program, lanes: frozenset[Axis]) -> Program:
 
 
 def _released(program: Program, chosen: frozenset[OverlapName]) -> Program:
-    """The chosen ops concurrent: nothing waits for them except what uses their results."""
+    """Marks the chosen ops concurrent: only ops that use their results wait for them."""
 
     def released(op: Op) -> Op:
         return replace(op, concurrent=True) if isinstance(op, Communication) and _marked(op, *chosen) else op

@@ -1,9 +1,8 @@
-"""One gather ahead: the next weight is on its way while a product uses this one.
+"""Prefetch: the next weight, or the next SUMMA panel, is on its way while a product uses the current one.
 
-Every marked gather moves up to just before the first reader of the marked gather
-before it, that one's *take*, so that at most two gathered weights are in use.
-Where the one before belongs to the turn before, the loop is rotated, and its last
-turn, written apart, starts what comes after the loop:
+Every marked gather moves up to just before the first reader of the previous marked gather, its *take*, so at most two
+gathered weights
+exist.  If the previous gather belongs to the previous iteration, the loop is rotated, and its last iteration is peeled:
 
     repeat layer, 3            gather W of layer 0
       gather W                 repeat layer, 2
@@ -12,13 +11,25 @@ turn, written apart, starts what comes after the loop:
                                repeat layer, 1, from 2
                                  use W
 
-Only loops over layers are rotated, not those over steps or microbatches; at the
-head of any other loop its first gather is started.  A
-gather never moves above an op that writes its source or touches the buffer that
-it fills: it starts right after that op instead.
+Only layer loops are rotated, not step or microbatch loops; the first gather of other loops starts at the head of the
+loop.  A gather never
+moves above an op that writes its source or uses the buffer that it fills.
 
-Source: the window of one layer is that of the authors' code of AxoNN, as
-described by Singh et al., arXiv 2305.13525, section 4.
+Panel loops are rotated likewise, with two copies of each window:
+
+    repeat p, panels             send panel 0
+      send panel p               repeat p, panels - 1
+      multiply                     send panel p + 1
+                                   multiply panel p
+                                 multiply the last panel
+
+Released reduces get two copies of their source, so that the next partial panel is multiplied during the reduction.  No
+op is added or
+resized, and the order of additions is unchanged.
+
+Source: the window of one layer is that of the authors' code of AxoNN, as described by Singh et al., arXiv 2305.13525,
+section 4; panels as
+in Xu et al. (Optimus), arXiv 2104.05343, with the two alternating buffers of the later ColossalAI code.
 """
 
 from collections.abc import Collection, Iterable
@@ -41,8 +52,9 @@ class PrefetchedBody:
 
     Parameters
     ----------
-    lead : those gathers, which whatever comes before is to start
-    rest : what the program was to start for what comes after it, and did not
+    program : the program
+    lead : the first gathers, which the code before the program starts
+    rest : gathers for the code after the program that the program did not start
     """
 
     program: Program
@@ -51,7 +63,7 @@ class PrefetchedBody:
 
 
 def prefetch(schedule: Schedule, program: Program) -> Program:
-    """The program with every marked gather started one take earlier."""
+    """Returns the program with every marked gather started one take earlier."""
     moved = _Ahead(schedule).move(program, ())
     return moved.lead + moved.program
 
@@ -64,7 +76,7 @@ class _Ahead:
         self._views = view_sources(schedule, tuple(all_ops(schedule)))
 
     def move(self, body: Program, following: Program) -> PrefetchedBody:
-        """A body whose last take starts `following`; seen from its end."""
+        """Returns a body whose last take starts `following`; the body is processed backwards."""
         takes = self._takes(body)
         seen: list[Op | Repeat] = []
         lead: Program = ()
@@ -77,7 +89,7 @@ class _Ahead:
                 program, lead, rest = self._loop(entry, lead, rest)
                 seen += reversed(program)
             else:
-                held = [one for one in lead + rest if self._meet(one, entry)]
+                held = [gather for gather in lead + rest if self._meet(gather, entry)]
                 lead, rest = _without(lead, held), _without(rest, held)
                 seen += [*reversed(held), entry]
                 if position in takes:
@@ -86,14 +98,14 @@ class _Ahead:
         return PrefetchedBody(tuple(reversed(seen)), lead, rest)
 
     def _loop(self, entry: Repeat, lead: Program, rest: Program) -> tuple[Program, Program, Program]:
-        """What becomes of a loop with gathers in it, and the lead and the rest that are to be started before it."""
-        entering = tuple(one for one in lead + rest if entry.loop not in self._depends(one))
+        """Returns a rewritten loop with gathers, and the lead and rest to start before it."""
+        entering = tuple(gather for gather in lead + rest if entry.loop not in self._depends(gather))
         behind = _without(lead + rest, entering)
         once = entry.count == 1
         if once or is_layer_loop(self._schedule, entry):
             last = self.move(entry.body, entering)
             if once:
-                mine = tuple(one for one in lead if one in last.rest)
+                mine = tuple(gather for gather in lead if gather in last.rest)
                 inside = (replace(entry, body=last.program), *behind)
                 return inside, _turn(entry, entry.first, last.lead) + mine, _without(last.rest, mine)
             steady = self.move(entry.body, _turn(entry, _next(entry), last.lead))
@@ -107,33 +119,33 @@ class _Ahead:
         return long and isinstance(entry, AllGather) and entry.overlap == "oag"
 
     def _takes(self, body: Program) -> set[int]:
-        """Positions of the first readers of what the body gathers."""
+        """Returns the positions of the first readers of what the body gathers."""
         open_: set[str] = set()
-        found: set[int] = set()
+        takes: set[int] = set()
         for position, entry in enumerate(body):
             if isinstance(entry, AllGather) and self._marked(entry):
                 open_.add(entry.into)
             elif not isinstance(entry, Repeat) and open_ & {*reads(entry)}:
                 open_ -= {*reads(entry)}
-                found.add(position)
-        return found
+                takes.add(position)
+        return takes
 
     def _meet(self, gather: Op | Repeat, entry: Op | Repeat) -> bool:
-        """Whether a gather must stay behind an entry: it writes the source, or touches the buffer that is filled."""
+        """Whether a gather must stay after an entry, which writes its source or uses the buffer that it fills."""
         op = _gather(gather)
         into, source = self._kept(op.into), self._kept(op.source)
-        for other in ops((entry,)):
-            written = {self._kept(name) for name in writes(other)}
-            if source in written or into in written | {self._kept(name) for name in reads(other)}:
+        for op_of_entry in ops((entry,)):
+            written = {self._kept(name) for name in writes(op_of_entry)}
+            if source in written or into in written | {self._kept(name) for name in reads(op_of_entry)}:
                 return True
         return False
 
     def _kept(self, name: str) -> str:
-        """The tensor with the buffer behind a name."""
+        """Returns the tensor that owns the buffer of a name."""
         return self._views.get(name, name)
 
     def _depends(self, entry: Op | Repeat) -> frozenset[str]:
-        """Loops and coordinates whose value says which gather it is."""
+        """Returns the loops and coordinates that identify the gather."""
         if isinstance(entry, Repeat):
             inside = frozenset[str]().union(*map(self._depends, entry.body))
             return variables(entry.first) | (inside - {entry.loop})
@@ -144,7 +156,7 @@ class _Ahead:
 
 
 def _gather(entry: Op | Repeat) -> AllGather:
-    """The gather in the turns that it is pinned to."""
+    """Returns the gather inside pinned iterations."""
     while isinstance(entry, Repeat):
         (entry,) = entry.body
     assert isinstance(entry, AllGather)
@@ -157,22 +169,22 @@ def _without(program: Program, others: Iterable[Op | Repeat]) -> Program:
 
 
 def _turn(entry: Repeat, index: IntExpression, program: Program) -> Program:
-    """Each entry of a program in one turn of a loop."""
-    return tuple(Repeat(entry.loop, 1, (one,), first=index) for one in program)
+    """Returns each entry of a program pinned to one iteration of a loop."""
+    return tuple(Repeat(entry.loop, 1, (pinned,), first=index) for pinned in program)
 
 
 def _next(entry: Repeat) -> IntExpression:
-    """Index of the turn after this one."""
+    """Index of the next iteration."""
     return Affine(entry.loop, offset=-1 if entry.backwards else 1)
 
 
 def _begin(entry: Repeat) -> IntExpression:
-    """Index of the first turn."""
+    """Index of the first iteration."""
     return sum_of(entry.first, _fewer(entry)) if entry.backwards else entry.first
 
 
 def _rotated(entry: Repeat, steady: PrefetchedBody, last: PrefetchedBody) -> Program:
-    """All turns but the last, and the last."""
+    """Returns all iterations but the last, and the last."""
     fewer = _fewer(entry)
     first, end = (sum_of(entry.first, 1), entry.first) if entry.backwards else (entry.first, sum_of(entry.first, fewer))
     return (
@@ -182,12 +194,12 @@ def _rotated(entry: Repeat, steady: PrefetchedBody, last: PrefetchedBody) -> Pro
 
 
 def _fewer(entry: Repeat) -> IntExpression:
-    """One turn less than a loop has."""
+    """One iteration less than the loop has."""
     return PanelCount(entry.count, offset=-1) if isinstance(entry.count, Panel) else sum_of(entry.count, -1)
 
 
 def double_buffered(program: Program, tensors: dict[str, Tensor], names: Collection[str]) -> Program:
-    """A program without edges, its loops over panels rotated; the second buffers are entered in `tensors`."""
+    """Returns a program with its panel loops rotated; the second buffers are added to `tensors`."""
     changed: list[Op | Repeat] = []
     for entry in program:
         if not isinstance(entry, Repeat):
@@ -205,7 +217,7 @@ def _marked(op: Op | Repeat, names: Collection[str]) -> bool:
 
 
 def _give_copies(entry: Repeat, tensors: dict[str, Tensor], names: Collection[str]) -> None:
-    """Two copies, over the loop, of what marked ops fill or take away."""
+    """Gives two copies, over the loop, to what marked ops fill or consume."""
     for op in entry.body:
         if _marked(op, names) and isinstance(op, Broadcast | Reduce):
             window = op.into if isinstance(op, Broadcast) else op.source
@@ -213,7 +225,7 @@ def _give_copies(entry: Repeat, tensors: dict[str, Tensor], names: Collection[st
 
 
 def _rotate_panels(entry: Repeat, panel: Panel, names: Collection[str]) -> Program:
-    """The loop with the broadcasts of each turn in the turn before."""
+    """Returns the loop with the broadcasts of each iteration in the previous iteration."""
     sent = tuple(takewhile(lambda op: isinstance(op, Broadcast) and _marked(op, names), entry.body))
     if not sent:
         return (entry,)

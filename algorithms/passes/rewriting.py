@@ -1,6 +1,6 @@
-"""Programs rewritten op by op, loops as they are: every op changed, some left out, tensors given other names.
+"""Rewriting of programs op by op: change every op, drop ops, rename tensors; and questions about loops.
 
-A loop with nothing left in it is gone, and so is an edge to an op that is.
+A loop that becomes empty is removed, and so are edges to removed ops.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ OPERANDS = frozenset({"a", "b", "c", "into", "source", "sources", "updates", "bu
 
 
 def map_ops(program: Program, change: Callable[[Op], Op]) -> Program:
-    """The program with every op changed.
+    """Returns the program with `change` applied to every op.
 
     >>> from quadrille.algorithms.schedule.ops import Pointwise
     >>> body = Repeat("layer", 2, (Pointwise(name="empty", function="zero", into="X"),))
@@ -31,7 +31,7 @@ def map_ops(program: Program, change: Callable[[Op], Op]) -> Program:
 
 
 def filter_ops(program: Program, stays: Callable[[Op], bool]) -> Program:
-    """The ops of a program that stay."""
+    """Returns the program with only the ops for which `stays` is true."""
     gone = {op.name for op in ops(program) if not stays(op)}
     return _without(program, stays, gone) if gone else program
 
@@ -48,7 +48,7 @@ def _without(program: Program, stays: Callable[[Op], bool], gone: set[str]) -> P
 
 
 def rename_tensors(program: Program, names: Mapping[str, str]) -> Program:
-    """The program with other tensors in the places of some.
+    """Returns the program with some tensors replaced by others.
 
     >>> from quadrille.algorithms.schedule.ops import Pointwise
     >>> rename_tensors((Pointwise(name="empty", function="zero", into="X"),), {"X": "Y"})[0].into
@@ -69,15 +69,17 @@ def rename_tensors(program: Program, names: Mapping[str, str]) -> Program:
 
 
 def is_layer_loop(schedule: Schedule, entry: Repeat) -> bool:
-    """Whether the turns of a loop use tensors of their own that it does not make: weights, what a layer kept."""
+    """Whether the iterations of a loop read tensors of their own that the loop does not write: weights or stored
+    activations.
+    """
     body = list(ops(entry.body))
-    made = {name for op in body for name in writes(op)}
-    used = {name for op in body for name in reads(op)} - made - {*schedule.inputs}
+    written = {name for op in body for name in writes(op)}
+    used = {name for op in body for name in reads(op)} - written - {*schedule.inputs}
     return any(entry.loop in dict(schedule.tensors[name].copies) for name in used)
 
 
 def least_iterations(schedule: Schedule, count: IntExpression | Panel) -> int:
-    """The fewest turns that a rank makes of a loop over layers; 1 where other loops decide."""
+    """Smallest number of iterations that a rank makes of a layer loop; 1 if other loops determine it."""
     if isinstance(count, int):
         return count
     if isinstance(count, Panel) or not variables(count) <= {"pipeline"}:
@@ -86,11 +88,11 @@ def least_iterations(schedule: Schedule, count: IntExpression | Panel) -> int:
     return min(evaluate(count, place.at("pipeline", stage)) for stage in range(schedule.grid.pipeline))
 
 
-def sum_of(one: IntExpression | Panel, other: IntExpression) -> IntExpression:
-    """The sum of two numbers; of two that are known, a number.
+def sum_of(left: IntExpression | Panel, right: IntExpression) -> IntExpression:
+    """Sum of two expressions; an integer if both are integers.
 
     >>> sum_of(3, -1)
     2
     """
-    assert not isinstance(one, Panel)
-    return one + other if isinstance(one, int) and isinstance(other, int) else Sum(one, other)
+    assert not isinstance(left, Panel)
+    return left + right if isinstance(left, int) and isinstance(right, int) else Sum(left, right)

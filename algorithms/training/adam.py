@@ -1,8 +1,10 @@
-"""The end of a training step: gradients summed over the ranks that share a parameter, clipped, and Adam.
+"""The end of a training step: gradient reductions over ranks that share a parameter, clipping by the global norm,
+and Adam.
 
-Source: Kingma, Ba, "Adam: a method for stochastic optimization", ICLR 2015;
-Loshchilov, Hutter, "Decoupled weight decay regularization", ICLR 2019; Pascanu,
-Mikolov, Bengio, "On the difficulty of training recurrent neural networks", ICML 2013 (clipping by the global norm).
+Source: Kingma, Ba, "Adam: a method for stochastic optimization", ICLR 2015; Loshchilov, Hutter, "Decoupled weight decay
+regularization", ICLR
+2019; Pascanu, Mikolov, Bengio, "On the difficulty of training recurrent neural networks", ICML 2013 (clipping by the
+global norm).
 """
 
 from collections.abc import Callable, Sequence
@@ -23,14 +25,15 @@ DEFAULT_RATE, DEFAULT_WIDTH = 1e-3, 128
 
 @dataclass(frozen=True, slots=True)
 class Adam:
-    """The optimizer's numbers.
+    """Hyperparameters of the optimizer.
 
     Parameters
     ----------
-    rate : of learning
-    beta1, beta2 : of the running means of gradients and of their squares
-    decay : of weights, beside the gradient
-    clip : the largest norm of all gradients together; 0 for none
+    rate : learning rate
+    beta1, beta2 : decay rates of the moments of the gradient
+    epsilon : term added to the denominator
+    decay : weight decay, decoupled from the gradient
+    clip : largest global gradient norm; 0 for no clipping
     """
 
     rate: float = DEFAULT_RATE
@@ -57,29 +60,32 @@ class Adam:
 
 
 def moment_names(parameter: str) -> tuple[str, str]:
-    """The running means that Adam keeps of a parameter's gradient and of its square."""
+    """Names of the two moments that Adam keeps of a parameter."""
     return f"mean of {parameter}", f"square of {parameter}"
 
 
 def moments(parameter: Parameter) -> tuple[Tensor, Tensor]:
-    """These means, laid out as the parameter."""
+    """The moments, distributed like the parameter."""
     first, second = moment_names(parameter.name)
     return replace(parameter.tensor, name=first), replace(parameter.tensor, name=second)
 
 
 def optimizer_tensors(parameters: Sequence[Parameter], adam: Adam, statistics: DType | None = None) -> list[Tensor]:
-    """Gradients, moments and, for clipping, the squares of norms, in the dtype of statistics."""
-    found: list[Tensor] = []
-    for one in parameters:
-        found += [replace(one.tensor, name=one.gradient, dtype=one.gradient_dtype), *moments(one)]
+    """Gradients, moments and, with clipping, squared norms, in the dtype of statistics."""
+    tensors: list[Tensor] = []
+    for parameter in parameters:
+        tensors += [
+            replace(parameter.tensor, name=parameter.gradient, dtype=parameter.gradient_dtype),
+            *moments(parameter),
+        ]
     if adam.clip:
         names = (NORM, SQUARE, *map(_squares, _cuts(parameters)))
-        found += [Tensor(name, ONE, ONE, dtype=statistics) for name in names]
-    return found
+        tensors += [Tensor(name, ONE, ONE, dtype=statistics) for name in names]
+    return tensors
 
 
 def zero_moments(parameters: Sequence[Parameter]) -> Program:
-    """Before the first step."""
+    """Ops before the first step."""
     return for_each_parameter(
         parameters,
         lambda one: [
@@ -96,13 +102,13 @@ def optimizer_step(
     counted: Sequence[Parameter] | None = None,
     across: Program = (),
 ) -> Program:
-    """Sums of gradients, clipping where it is asked for, and the update of every parameter.
+    """Gradient reductions, clipping if requested, and the update of every parameter.
 
     Parameters
     ----------
-    exchange : ops between the sums and the clipping: the shared table's gradient, between the ends of a pipeline
+    exchange : ops between reductions and clipping: the shared table's gradient, between the ends of a pipeline
     counted : parameters whose gradients this rank counts in the norm, where another stage counts some
-    across : ops that add the squares of the norm over all stages
+    across : ops that reduce the squared norm over all stages
     """
     sums = _in_loops(parameters, _sums)
     clipping: Program = ()
@@ -118,12 +124,16 @@ def for_each_parameter(parameters: Sequence[Parameter], work: Callable[[Paramete
 
 
 def _in_loops(parameters: Sequence[Parameter], work: Callable[[Sequence[Parameter]], list[Op]]) -> Program:
-    """The work of parameters that have as many copies, once for each copy."""
+    """The work of parameters with equal copies, once for each copy."""
     program: list[Op | Repeat] = []
-    loops = dict.fromkeys((one.tensor.copies, one.tensor.first_indices) for one in parameters)
+    loops = dict.fromkeys((parameter.tensor.copies, parameter.tensor.first_indices) for parameter in parameters)
     for copies, begins in loops:
-        alike = [one for one in parameters if (one.tensor.copies, one.tensor.first_indices) == (copies, begins)]
-        body: Program = tuple(work(alike))
+        group = [
+            parameter
+            for parameter in parameters
+            if (parameter.tensor.copies, parameter.tensor.first_indices) == (copies, begins)
+        ]
+        body: Program = tuple(work(group))
         for loop, count in reversed(copies):
             body = (Repeat(loop, count, body, first=dict(begins).get(loop, 0)),)
         program += body
@@ -131,31 +141,31 @@ def _in_loops(parameters: Sequence[Parameter], work: Callable[[Sequence[Paramete
 
 
 def _sums(parameters: Sequence[Parameter]) -> list[Op]:
-    """Sums of gradients.  Vectors that are summed alike go together in a bucket, as alone they cost latency only.
+    """Gradient reductions; vectors reduced over the same axes share a bucket, since alone they only cost latency.
 
     Source: Li et al., "PyTorch distributed: experiences on accelerating data parallel training", VLDB 2020, 3.2.1.
     """
     buckets: dict[tuple[object, ...], list[Parameter]] = {}
-    for one in parameters:
-        vector = ONE.dimension in (one.tensor.rows.dimension, one.tensor.columns.dimension)
-        alike = (one.summed_over, one.gradient_dtype, one.tensor.dtype, one.tensor.stages)
-        buckets.setdefault(alike if vector else (one.name,), []).append(one)
+    for parameter in parameters:
+        vector = ONE.dimension in (parameter.tensor.rows.dimension, parameter.tensor.columns.dimension)
+        key = (parameter.summed_over, parameter.gradient_dtype, parameter.tensor.dtype, parameter.tensor.stages)
+        buckets.setdefault(key if vector else (parameter.name,), []).append(parameter)
     return [_sum(bucket, axis) for bucket in buckets.values() for axis in bucket[0].summed_over]
 
 
 def _sum(bucket: Sequence[Parameter], axis: Axis) -> AllReduce:
-    first, *more = [one.gradient for one in bucket]
+    first, *more = [parameter.gradient for parameter in bucket]
     others = f" and {len(more)} more" if more else ""
     return AllReduce(name=f"sum {first}{others} over {axis}", axis=axis, buffer=first, more=tuple(more))
 
 
 def _cuts(parameters: Sequence[Parameter]) -> list[tuple[Axis, ...]]:
-    """The sets of axes that cut parameters; stages are added up at the end."""
-    return list(dict.fromkeys(_cut(one) for one in parameters))
+    """Sets of axes that cut parameters; stages are reduced at the end."""
+    return list(dict.fromkeys(_cut(parameter) for parameter in parameters))
 
 
-def _cut(one: Parameter) -> tuple[Axis, ...]:
-    return tuple(axis for axis in AXES if axis in one.tensor.cut_over and axis != "pipeline")
+def _cut(parameter: Parameter) -> tuple[Axis, ...]:
+    return tuple(axis for axis in AXES if axis in parameter.tensor.cut_over and axis != "pipeline")
 
 
 def _squares(axes: tuple[Axis, ...]) -> str:
@@ -163,9 +173,9 @@ def _squares(axes: tuple[Axis, ...]) -> str:
 
 
 def _norm(parameters: Sequence[Parameter]) -> Program:
-    """The square of the norm of all gradients: each element counts once, however many ranks hold it.
+    """Squared global norm of all gradients; each element counts once, however many ranks hold it.
 
-    Gradients that are cut over the same axes are added up before their sum over these axes is made.
+    Gradients that are cut over the same axes are added before the reduction over these axes.
     """
     program: Program = (Pointwise(name="zero norm", function="zero", into=NORM),)
     for axes in _cuts(parameters):
@@ -179,26 +189,33 @@ def _norm(parameters: Sequence[Parameter]) -> Program:
     return program
 
 
-def _square(one: Parameter) -> list[Op]:
+def _square(parameter: Parameter) -> list[Op]:
     return [
-        Kernel(name=f"square {one.gradient}", function="square_sum", into=(SQUARE,), sources=(one.gradient,)),
-        Kernel(name=f"count {one.gradient}", function="add_to", updates=(_squares(_cut(one)),), sources=(SQUARE,)),
+        Kernel(
+            name=f"square {parameter.gradient}", function="square_sum", into=(SQUARE,), sources=(parameter.gradient,)
+        ),
+        Kernel(
+            name=f"count {parameter.gradient}",
+            function="add_to",
+            updates=(_squares(_cut(parameter)),),
+            sources=(SQUARE,),
+        ),
     ]
 
 
-def _clip(one: Parameter, adam: Adam) -> Kernel:
+def _clip(parameter: Parameter, adam: Adam) -> Kernel:
     scalars = (("limit", adam.clip),)
-    name = f"clip {one.gradient}"
-    return Kernel(name=name, function="clip", updates=(one.gradient,), sources=(NORM,), scalars=scalars)
+    name = f"clip {parameter.gradient}"
+    return Kernel(name=name, function="clip", updates=(parameter.gradient,), sources=(NORM,), scalars=scalars)
 
 
-def _update(one: Parameter, adam: Adam) -> Kernel:
-    first, second = moments(one)
+def _update(parameter: Parameter, adam: Adam) -> Kernel:
+    first, second = moments(parameter)
     return Kernel(
-        name=f"update {one.name}",
+        name=f"update {parameter.name}",
         function="adam",
-        updates=(one.name, first.name, second.name),
-        sources=(one.gradient,),
+        updates=(parameter.name, first.name, second.name),
+        sources=(parameter.gradient,),
         scalars=adam.scalars,
         counter=STEP,
     )

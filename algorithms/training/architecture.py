@@ -1,15 +1,16 @@
-"""How a transformer is made: the plain GPT, and what Llama and others do otherwise.
+"""Transformer architectures: the plain GPT, and the variants of Llama and others.
 
-    plain GPT   LayerNorm, biases, GELU, a key head for each query head, learned positions, one table for both ends
-    Llama       RMSNorm, no biases, SwiGLU, a key head for each group of query heads, rotary positions, two tables
+    plain GPT   LayerNorm, biases, GELU, one key head for each query head, learned positions, one shared vocabulary
+table
+    Llama       RMSNorm, no biases, SwiGLU, grouped-query attention, rotary positions, two vocabulary tables
 
-Columns that belong together are units that no axis cuts: a group of attention
-heads is its query heads, one key head and one value head; a gated MLP has a
-gate and an up column beside each other for each of its inner columns.
+Columns that belong together are units that no axis cuts: a group of attention heads has its query heads, one key head
+and one value head; a
+gated MLP has a gate and an up column beside each other for each inner column.
 
-Source: Zhang, Sennrich, "Root Mean Square Layer Normalization", 2019; Shazeer,
-"GLU Variants Improve Transformer", 2020; Ainslie et al., "GQA", 2023; Su et al.,
-"RoFormer", 2021 (rotary positions); Touvron et al., "LLaMA", 2023 (all of them together).
+Source: Zhang, Sennrich, "Root Mean Square Layer Normalization", 2019; Shazeer, "GLU Variants Improve Transformer",
+2020; Ainslie et al.,
+"GQA", 2023; Su et al., "RoFormer", 2021 (rotary positions); Touvron et al., "LLaMA", 2023 (all of them together).
 """
 
 from dataclasses import asdict, dataclass
@@ -25,21 +26,21 @@ ROTARY_BASE = 10000.0
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """What differs from transformer to transformer, beside sizes.
+    """Architecture of a transformer, without its sizes.
 
     Parameters
     ----------
-    key_heads : heads of keys and values; 0 for as many as of queries
-    gated : whether the MLP is SwiGLU: silu(gate) · up instead of GELU of one product
-    norm : LayerNorm, or RMSNorm, which takes no mean and adds no β
-    biases : whether products have them
-    positions : a table that is learned, rotations of queries and keys in attention, or none
-    rotary_base : the longest wave of rotary positions is 2π times this [tokens], or a little shorter
-    shared_table : whether the embedding's table makes the logits too
+    key_heads : key and value heads; 0 for as many as query heads
+    gated : whether the MLP is SwiGLU, silu(gate) · up, instead of GELU
+    norm : LayerNorm (`layer`), or RMSNorm (`rms`), which subtracts no mean and adds no β
+    biases : whether products have biases
+    positions : learned table, rotations of queries and keys, or none
+    rotary_base : base of rotary positions; the longest wave is about 2π · base tokens
+    shared_table : whether the embedding table also makes the logits
 
     Raises
     ------
-    InputError : a number or a word that cannot be
+    InputError : an invalid number or word
     """
 
     key_heads: int = 0
@@ -61,7 +62,7 @@ class Architecture:
 
     @property
     def options(self) -> dict[str, object]:
-        """What is otherwise than in the plain GPT, by name.
+        """Fields that differ from the plain GPT, by name.
 
         >>> Architecture(gated=True, norm="rms").options
         {'gated': True, 'norm': 'rms'}
@@ -70,7 +71,7 @@ class Architecture:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The same, for a person.
+        """The same, in words.
 
         >>> ", ".join(LLAMA.words)
         'gated MLP, RMSNorm, no biases, rotary positions, two tables'
@@ -88,7 +89,7 @@ class Architecture:
         return tuple(words for words, differs in said.items() if differs)
 
     def key_value_heads(self, heads: int) -> int:
-        """Heads of keys and values beside so many of queries: groups of attention heads."""
+        """Key and value heads beside `heads` query heads."""
         return self.key_heads or heads
 
     def group(self, heads: int) -> int:
@@ -97,11 +98,11 @@ class Architecture:
 
     @property
     def up_columns(self) -> int:
-        """Columns of the MLP's first product for each of its inner ones."""
+        """Columns of the first MLP product for each inner column."""
         return 2 if self.gated else 1
 
     def refusal(self, hidden: int, heads: int) -> str:
-        """Why there is no such transformer of this hidden size and so many heads; empty where there is one."""
+        """Reason why this hidden size and number of heads are impossible; empty if they are possible."""
         if heads % self.key_value_heads(heads):
             return f"key_heads {self.key_heads}: must divide heads = {heads}"
         if self.positions == "rotary" and hidden // heads % 2:

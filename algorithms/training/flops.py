@@ -1,18 +1,18 @@
-"""Floating-point operations of a training step, by formula: those of the model, and those that hardware carries out.
+"""Floating-point operations of a training step, by formula: model flop (MFU) and hardware flop (HFU).
 
 For the plain GPT with B sequences of s tokens, L layers, hidden size h, vocabulary V:
 
     model      72 B s L h² (1 + s/(6 h) + V/(12 L h))
     hardware   96 B s L h² (1 + s/(6 h) + V/(16 L h))      with full recomputation
 
-Attention is counted as whole squares, causal or not, as in the sources; a
-schedule's own count (`volumes.py`) has half of them.  The optimizer and all
-that is not a product is left out, as usual.
+Attention counts as full squares, causal or not, as in the sources; a schedule's own count (`volumes.py`) has half of
+them.  The optimizer and
+everything other than matrix products is omitted, as usual.
 
-Source: Narayanan et al., "Efficient Large-Scale Language Model Training on GPU
-Clusters Using Megatron-LM", SC21, section 3 and appendix; Chowdhery et al.,
-"PaLM", 2022, appendix B (the two names); Korthikanti et al., arXiv 2205.05198,
-appendix A (selective recomputation).
+Source: Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM", SC21,
+section 3 and appendix;
+Chowdhery et al., "PaLM", 2022, appendix B (the two names); Korthikanti et al., arXiv 2205.05198, appendix A (selective
+recomputation).
 """
 
 from dataclasses import dataclass
@@ -23,29 +23,29 @@ from quadrille.algorithms.training.recompute import Recompute
 
 @dataclass(frozen=True, slots=True)
 class StepFlops:
-    """Of one training step over all GPUs: of the model, and with what is computed again."""
+    """Flop of one training step over all GPUs: of the model, and of the hardware, with recomputation."""
 
     model: int
     hardware: int
 
 
 def forward_flops(shape: ModelShape, batch: int) -> int:
-    """Of the products of one forward pass over `batch` sequences."""
+    """Flop of the products of one forward pass over `batch` sequences."""
     return shape.layers * layer_flops(shape, batch) + 2 * batch * shape.sequence * shape.table
 
 
 def layer_flops(shape: ModelShape, batch: int) -> int:
-    """Of the products of one layer's forward pass."""
+    """Flop of the products of one layer's forward pass."""
     return 2 * batch * shape.sequence * shape.products + square_flops(shape, batch)
 
 
 def square_flops(shape: ModelShape, batch: int) -> int:
-    """Of the two square products of one layer's attention, forward, the causal half not left out."""
+    """Flop of the two square products of one layer's attention in the forward pass, without causal halving."""
     return 4 * batch * shape.sequence**2 * shape.hidden
 
 
 def step_flops(shape: ModelShape, batch: int, recompute: Recompute = "none") -> StepFlops:
-    """Of a training step: a backward pass is two forward passes.
+    """Flop of a training step; a backward pass costs two forward passes.
 
     >>> shape = ModelShape("toy", layers=2, hidden=8, heads=2, sequence=4, vocabulary=16)
     >>> step_flops(shape, 3, "full")
@@ -63,7 +63,7 @@ def step_flops(shape: ModelShape, batch: int, recompute: Recompute = "none") -> 
 
 
 def flops_per_second_per_gpu(flops: float, seconds: float, gpus: int) -> float:
-    """What each GPU does of work that all share.
+    """Flop/s of each GPU for work shared by all GPUs.
 
     >>> flops_per_second_per_gpu(8e12, 2.0, 4)
     1000000000000.0

@@ -1,17 +1,15 @@
-"""The layout in which a product is issued: where one layout is slow, a transpose and another layout may be faster.
+"""Layout tuning: each product is issued in the fastest layout, with explicit transposes where necessary.
 
-A product C = P Q is written for its operands as they are stored: forward NN,
-dI = dO Wᵀ as NT, dW = Iᵀ dO as TN.  It may be issued in any of the three
-layouts, with explicit transposes of the operands that these want otherwise;
-and as C = (Qᵀ Pᵀ)ᵀ, with a transpose of the result.  The fastest way by given
-times is taken, those of the transposes included; every product of the same
-sizes and layout is issued the same way.
+A product C = P Q is written for its stored operands: forward NN, dI = dO Wᵀ as NT, dW = Iᵀ dO as TN.  It can be issued
+in any of the three
+layouts, with transposes of the operands that need them, and as C = (Qᵀ Pᵀ)ᵀ with a transpose of the result.  The
+fastest variant by given
+times, transposes included, is used for all products of equal sizes and layout.
 
-Sums inside a product may be made in another order then, so the last bits may
-differ from those of the schedule as it was.
+Sums inside a product may be ordered differently, so the last bits may differ.
 
-Source: the authors' code of AxoNN (Singh et al., arXiv 2502.08145) tries the
-same ways for each (operation, m, n, k).
+Source: the authors' code of AxoNN (Singh et al., arXiv 2502.08145) tries the same variants for each (operation, m, n,
+k).
 """
 
 from collections.abc import Callable, Iterator
@@ -29,17 +27,17 @@ from quadrille.algorithms.schedule.tensors import Tensor
 
 LAYOUTS: tuple[GemmLayout, ...] = get_args(GemmLayout)
 WANTED: dict[GemmLayout, tuple[bool, bool]] = {"NN": (False, False), "NT": (False, True), "TN": (True, False)}
-"""Whether the first and the second operand of a layout are stored transposed."""
+"""Whether the first and second operand of a layout are stored transposed."""
 
 
 @dataclass(frozen=True, slots=True)
 class GemmTimes:
-    """What ways are compared by.
+    """Times by which variants are compared.
 
     Parameters
     ----------
-    product : seconds of a product m x k by k x n in a layout, from (layout, m, k, n)
-    transposition : seconds of writing a matrix of so many rows and columns transposed
+    product : seconds of an m x k by k x n product, from (layout, m, k, n)
+    transposition : seconds of writing a rows × columns matrix transposed
     """
 
     product: Callable[[GemmLayout, int, int, int], float]
@@ -48,13 +46,13 @@ class GemmTimes:
 
 @dataclass(frozen=True, slots=True)
 class GemmVariant:
-    """A way to issue a product.
+    """A variant of issuing a product.
 
     Parameters
     ----------
-    layout : of the product that is issued
-    flipped : whether that is Qᵀ Pᵀ
-    first, second : whether P and Q are transposed before, as they are stored
+    layout : layout of the issued product
+    flipped : whether the issued product is Qᵀ Pᵀ
+    first, second : whether P and Q are transposed first
     """
 
     layout: GemmLayout
@@ -68,22 +66,22 @@ class GemmVariant:
 
 
 def gemm_variants(written: GemmLayout, *, accumulate: bool = False) -> Iterator[GemmVariant]:
-    """All ways to issue a product that is written in a layout; one that adds to its result is not flipped.
+    """Yields all variants of a product written in a layout; an accumulating product is not flipped.
 
     >>> variants = [one for one in gemm_variants("NT") if not one.first and not one.second]
     >>> [f"{one.layout}{' flipped' if one.flipped else ''}" for one in variants]
     ['NT', 'NT flipped']
     """
     stored = WANTED[written]
-    for layout in (written, *(other for other in LAYOUTS if other != written)):
+    for layout in (written, *(alternative for alternative in LAYOUTS if alternative != written)):
         for flipped in (False,) if accumulate else (False, True):
-            one, other = WANTED[layout]
-            wanted = (not other, not one) if flipped else (one, other)
+            one, alternative = WANTED[layout]
+            wanted = (not alternative, not one) if flipped else (one, alternative)
             yield GemmVariant(layout, flipped, wanted[0] != stored[0], wanted[1] != stored[1])
 
 
 def seconds(way: GemmVariant, m: int, k: int, n: int, times: GemmTimes) -> float:
-    """Of a product and its transposes."""
+    """Seconds of a product and its transposes."""
     total = times.product(way.layout, n, k, m) if way.flipped else times.product(way.layout, m, k, n)
     total += times.transposition(n, m) if way.flipped else 0.0
     total += times.transposition(m, k) if way.first else 0.0
@@ -91,11 +89,11 @@ def seconds(way: GemmVariant, m: int, k: int, n: int, times: GemmTimes) -> float
 
 
 def tune_layouts(schedule: Schedule, times: GemmTimes) -> Schedule:
-    """The schedule with every product issued in the way that takes least; sizes are those of a role's first rank.
+    """Returns the schedule with every product in its fastest variant, for the sizes of a role's first rank.
 
     Raises
     ------
-    InputError : the schedule has overlaps already, which are to be made afterwards
+    InputError : the schedule already has overlaps, which must follow
     """
     if schedule.overlap:
         raise InputError(f"schedule {schedule.name} already has overlaps: layouts are tuned before")
@@ -116,7 +114,7 @@ def _first_place(schedule: Schedule, role: Role) -> Coordinates:
 
 @dataclass(slots=True)
 class _Tuner:
-    """Rewrites products; `tensors` grow by what is transposed."""
+    """Rewrites products; transposed tensors are added to `tensors`."""
 
     schedule: Schedule
     times: GemmTimes
@@ -167,7 +165,7 @@ class _Tuner:
         return self.known[key]
 
     def _transposed(self, name: str) -> str:
-        """The tensor that holds another one transposed."""
-        tensor, other = self.schedule.tensors[name], f"{name} transposed"
-        self.tensors[other] = Tensor(other, tensor.columns, tensor.rows, dtype=tensor.dtype)
-        return other
+        """Returns the name of the tensor that holds another tensor transposed."""
+        tensor, transposed = self.schedule.tensors[name], f"{name} transposed"
+        self.tensors[transposed] = Tensor(transposed, tensor.columns, tensor.rows, dtype=tensor.dtype)
+        return transposed

@@ -1,14 +1,15 @@
-"""A GPT transformer trained on the cross entropy of the next token, under any scheme.
+"""Training steps of a GPT on the cross entropy of the next token, under any parallel scheme.
 
     X      = table[tokens] + positions
     layer:   N1 = norm(X)    QKV = N1 W + b      A = attention(QKV)    X2 = X + A W + b
              N2 = norm(X2)   U = N2 W + b        G = gelu(U)           X  = X2 + G W + b
     loss   = cross entropy of norm(X) tableᵀ
 
-Llama and others differ from this as their architecture says (`architecture.py`).
-QKV and the first product of the MLP are normal, the other two transposed, so a
-layer ends in the layout in which it began and one body stands for all.  Heads
-and whole sequences stay together: attention needs no communication.
+Llama and others differ as their architecture says (`architecture.py`).  QKV and the first MLP product are normal, the
+other two transposed, so
+a layer ends in the layout in which it begins, and one loop body serves all layers.  Heads and sequences are not cut, so
+attention needs no
+communication.
 """
 
 from dataclasses import dataclass, field, replace
@@ -41,22 +42,25 @@ MLP_FACTOR = 4
 
 @dataclass(frozen=True, slots=True)
 class Gpt:
-    """The problem.
+    """Training steps of a transformer.
 
     Parameters
     ----------
-    layers, hidden, heads : of the transformer
+    layers, hidden, heads : number of layers, hidden size, query heads
     sequence : tokens of a sequence
-    vocabulary : different tokens
-    batch : sequences of one step, over all data-parallel replicas
-    steps : of the optimizer, each on a batch of its own
+    vocabulary : size of the vocabulary
+    batch : global batch size in sequences
+    dtype : element type of activations and of the weights in products
+    steps : optimizer steps, each on a batch of its own
+    gathered : whether gathered weights are kept for the backward pass or gathered again
+    adam : optimizer
     micro_batch : sequences of a microbatch on each coordinate along data and z; None for one microbatch
-    interleave : chunks of layers of every pipeline stage
-    zero : 0 to 3, what is sharded over data beside what the scheme does (`zero.py`)
-    gradient_bytes : of gradients as they are added up and reduced, in 16-bit dtypes
-    recompute : which activations are made again in the backward pass instead of kept (`recompute.py`)
-    inner : width of the MLP; 0 for four times hidden
-    architecture : what differs from the plain GPT
+    interleave : layer chunks of every pipeline stage (virtual pipeline size)
+    zero : ZeRO stage 0 to 3 over data (`zero.py`)
+    gradient_bytes : bytes of an accumulated gradient element in 16-bit dtypes
+    recompute : activation recomputation (`recompute.py`)
+    inner : MLP width; 0 for four times hidden
+    architecture : differences from the plain GPT
     """
 
     layers: int
@@ -103,13 +107,13 @@ class Gpt:
 
     @property
     def shape(self) -> ModelShape:
-        """How large the model is, without a name."""
+        """Model shape, without a name."""
         sizes = (self.layers, self.hidden, self.heads, self.sequence, self.vocabulary, self.inner)
         return ModelShape("", *sizes, self.architecture)
 
     @property
     def tokens(self) -> int:
-        """Of a batch."""
+        """Tokens of a batch."""
         return self.batch * self.sequence
 
     @property
@@ -134,11 +138,11 @@ def gpt_of(shape: ModelShape, batch: int, **options: Any) -> Gpt:
 
 
 def check_gpt(problem: Gpt, grid: Grid, scheme: Scheme, rows: int) -> None:
-    """Refuse a grid over which the model does not divide.
+    """Raises InputError for a grid that does not divide the model.
 
     Parameters
     ----------
-    rows : sequences of a microbatch, over all ranks
+    rows : sequences of a microbatch over all ranks
 
     Raises
     ------
@@ -164,7 +168,7 @@ def check_gpt(problem: Gpt, grid: Grid, scheme: Scheme, rows: int) -> None:
 
 
 def gpt_schedule(problem: Gpt, grid: Grid, scheme: Scheme) -> Schedule:
-    """Ops of every rank for `steps` training steps."""
+    """Returns the schedule of `steps` training steps."""
     parts = microbatches(problem.batch, problem.micro_batch, grid)
     check_gpt(problem, grid, scheme, parts.rows)
     stages = Stages(grid.pipeline, problem.layers, parts.count, problem.interleave)
@@ -173,23 +177,23 @@ def gpt_schedule(problem: Gpt, grid: Grid, scheme: Scheme) -> Schedule:
     statistics = problem.precision.statistics
     tensors = [
         *(tensor for layer in step.layers for tensor in layer.tensors),
-        *(one.tensor for one in step.parameters),
+        *(parameter.tensor for parameter in step.parameters),
         *optimizer_tensors(step.parameters, problem.adam, statistics),
         *step.tensors(),
         *_stream(problem, scheme, stages),
         *_inputs(problem, scheme, stages, parts),
     ]
-    outputs = (LOSS, *(name for one in step.parameters for name in (one.name, one.gradient)))
+    outputs = (LOSS, *(name for parameter in step.parameters for name in (parameter.name, parameter.gradient)))
     return Schedule(
         f"gpt {scheme.name}",
         problem.sizes | {"batch": parts.rows},
         grid,
         problem.dtype,
-        declare(*(in_dtype_of_statistics(one, statistics) for one in tensors)),
+        declare(*(in_dtype_of_statistics(parameter, statistics) for parameter in tensors)),
         (TOKENS, TARGETS),
         outputs,
         step.roles(),
-        state=tuple(one.name for one in step.parameters),
+        state=tuple(parameter.name for parameter in step.parameters),
     )
 
 
@@ -218,7 +222,7 @@ def _pieces(problem: Gpt, scheme: Scheme, stages: Stages) -> ModelLayers:
 
 
 def _stream(problem: Gpt, scheme: Scheme, stages: Stages) -> list[Tensor]:
-    """The activation that goes through all layers, and its gradient: two of them where one is still on its way."""
+    """The activation that passes through all layers, and its gradient; two copies where one may still be in flight."""
     rows, hidden = Part("batch", unit=problem.sequence), Part("hidden")
     both: Copies = ((MICROBATCH, 2),) if stages.count > 1 else ()
     return [

@@ -1,12 +1,12 @@
-"""The programs of a GPT's training step, one for each kind of pipeline stage.
+"""Programs of a GPT training step, one for each kind of pipeline stage.
 
-    first stage    embedding, its layers                    sends X on, receives dX
-    between        its layers                               receives X, sends it on; dX the other way around
-    last stage     its layers, normalisation, loss          receives X, sends dX back
+    first stage    embedding, its layers                    sends X, receives dX
+    between        its layers                               receives and sends X and dX
+    last stage     its layers, normalisation, loss          receives X, sends dX
 
-Where both ends share the table of the vocabulary, each makes its share of the
-table's gradient, and they exchange them before the optimizer's step.  Without a
-pipeline all of it is one program.
+With a shared vocabulary table, the first and last stage each compute a share of its gradient and exchange them before
+the optimizer step.
+Without a pipeline, everything is one program.
 """
 
 from dataclasses import dataclass, replace
@@ -26,20 +26,20 @@ from quadrille.algorithms.training.vocabulary import TABLE
 from quadrille.algorithms.training.zero import ParameterSharding, shard_layer
 
 AROUND = 2
-"""Added to the lane of what goes from the last stage around to the first, or back: chunks only."""
+"""Added to the lane of transfers between the last and the first stage, which only interleaved chunks have."""
 OTHER_SHARE = f"d{TABLE} of the other end"
 ALWAYS = 1
 
 
 @dataclass(frozen=True, slots=True)
 class ModelLayers:
-    """A model's layers.
+    """Layers of a model.
 
     Parameters
     ----------
-    ends : the embedding, and what the table's gradient needs
-    block : the layer that stands for all
-    last, loss : the head
+    ends : embedding, and what the table's gradient needs
+    block : layer that represents all layers
+    last, loss : final normalisation and loss
     """
 
     ends: Layer
@@ -49,7 +49,7 @@ class ModelLayers:
 
 
 class GptStep:
-    """The step's programs and the tensors that they add to the layers'."""
+    """Programs of the step, and the tensors that they add to those of the layers."""
 
     def __init__(self, pieces: ModelLayers, stages: Stages, plan: ParameterSharding, steps: int, adam: Adam) -> None:
         self._stages, self._steps = stages, Steps(plan, steps, adam, stages.count > 1)
@@ -77,11 +77,11 @@ class GptStep:
         return [one for layer in self.layers for one in layer.parameters]
 
     def tensors(self) -> list[Tensor]:
-        """Those of the step itself."""
+        """Tensors of the step itself."""
         if not self._steps.piped:
             return []
         shared = self._tail.parameters
-        return [replace(one.tensor, name=OTHER_SHARE, dtype=one.gradient_dtype) for one in shared]
+        return [replace(parameter.tensor, name=OTHER_SHARE, dtype=parameter.gradient_dtype) for parameter in shared]
 
     def roles(self) -> tuple[Role, ...]:
         """A program for each kind of stage."""
@@ -100,7 +100,7 @@ class GptStep:
         return (*roles, Role(program, "pipeline", count - 1, count))
 
     def _alone(self) -> Program:
-        """The passes of all layers."""
+        """Forward and backward pass of all layers."""
         forward: Program = (Repeat(LAYER, 1, self._ends.forward), *self._layers_forward())
         return self._stages.interleaved(forward, (*self._head(), *self._layers_backward(), *self._ends.backward))
 
@@ -112,13 +112,13 @@ class GptStep:
         return (Repeat(LAYER, self._stages.length(), body, first=begin, backwards=True),)
 
     def _head(self) -> Program:
-        """Normalisation and loss, forward and backward, on the X behind the last layer."""
+        """Normalisation and loss, forward and backward, on the output of the last layer."""
         last, loss = self._last, self._loss
         body = (*last.forward, *loss.forward, *loss.backward, *last.backward)
         return (Repeat(LAYER, 1, body, first=self._stages.layers),)
 
     def _turns(self, kind: str) -> Program:
-        """The passes of one stage, in the order of its turns."""
+        """Forward and backward passes of one stage, in pipeline order."""
         chunks, around = self._stages.chunks, self._stages.chunks > 1
         first, last = kind == "first", kind == "last"
         embeds = _where_first() if around else ALWAYS
@@ -164,35 +164,35 @@ class GptStep:
         return (Send(name=name, axis="pipeline", lane=lane, to=_stage(-1), source="dX", concurrent=True),)
 
     def _exchange(self, stage: int) -> Program:
-        """Both ends' shares of a shared table's gradient, added up on both."""
+        """Exchange and addition of both ends' shares of a shared table's gradient."""
         if not self._tail.parameters:
             return ()
         last = self._stages.count - 1
-        gradient, other = f"d{TABLE}", last - stage
-        send = Send(name=f"send {gradient}", axis="pipeline", to=other, source=gradient)
-        receive = Receive(name=f"receive {gradient}", axis="pipeline", sender=other, into=OTHER_SHARE)
+        gradient, other_end = f"d{TABLE}", last - stage
+        send = Send(name=f"send {gradient}", axis="pipeline", to=other_end, source=gradient)
+        receive = Receive(name=f"receive {gradient}", axis="pipeline", sender=other_end, into=OTHER_SHARE)
         add = Kernel(name=f"add {OTHER_SHARE}", function="add_to", updates=(gradient,), sources=(OTHER_SHARE,))
         return (send, receive, add) if stage == 0 else (receive, send, add)
 
 
 def _begun(loss: Layer, ends: Layer) -> tuple[str, ...]:
-    """The gradients that the loss begins and the embedding adds to: those of a shared table."""
+    """Gradients that the loss initialises and the embedding adds to: those of a shared table."""
     left = {name for op in ops_of(loss.backward) for name in writes(op)}
     added = {name for op in ops_of(ends.backward) if isinstance(op, Kernel) for name in op.updates}
     return tuple(sorted(left & added))
 
 
 def _after(program: Program, begun: tuple[str, ...]) -> Program:
-    """What is done with these gradients when nothing is added to them any more."""
-    reading, found = set(begun), list[Op | Repeat]()
+    """Ops on these gradients after the last addition to them."""
+    reading, remaining = set(begun), list[Op | Repeat]()
     for entry in program:
         inside = list(ops_of(entry.body)) if isinstance(entry, Repeat) else [entry]
         if any(isinstance(op, Kernel) and set(op.updates) & set(begun) for op in inside):
-            found = []
+            remaining = []
         elif any(reading & set(reads(op)) for op in inside):
-            found.append(entry)
+            remaining.append(entry)
             reading |= {name for op in inside for name in writes(op)}
-    return tuple(found)
+    return tuple(remaining)
 
 
 def _only(count: IntExpression, body: Program) -> Program:

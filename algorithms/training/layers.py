@@ -1,4 +1,4 @@
-"""What a layer adds to a training step: tensors, parameters, and its two passes."""
+"""What a layer adds to a training step: tensors, parameters, and its forward and backward pass."""
 
 from dataclasses import dataclass
 
@@ -7,21 +7,21 @@ from quadrille.algorithms.schedule.program import Program
 from quadrille.algorithms.schedule.tensors import DType, Tensor
 
 LOSS = "loss"
-"""The tensor of every problem's loss, a copy for each step."""
+"""Tensor of the loss in every problem, one copy for each step."""
 Start = str
-"""How a parameter begins: `normal`, `zeros` or `ones`."""
+"""Initial values of a parameter: `normal`, `zeros` or `ones`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A tensor that is learned.
+    """A trainable tensor.
 
     Parameters
     ----------
-    tensor : the parameter as a rank stores it; its gradient and the optimizer's two moments are laid out alike
-    summed_over : axes over which its gradient is still a partial sum after the backward pass
-    start : how its elements begin
-    gradient_dtype : of its gradient, where it is not the schedule's
+    tensor : the parameter as a rank stores it; its gradient and moments are distributed alike
+    summed_over : axes over which its gradient is a partial sum after the backward pass
+    start : initial values
+    gradient_dtype : dtype of the gradient, if it differs from the schedule's
     """
 
     tensor: Tensor
@@ -40,10 +40,9 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """Both passes of a layer, and what they need beside the activations that go in and out.
+    """Forward and backward pass of a layer, and its tensors and parameters.
 
-    The backward pass finds the gradient of the layer's output and leaves that
-    of its input and those of its parameters.
+    The backward pass reads the gradient of the layer's output and writes those of its input and parameters.
     """
 
     tensors: tuple[Tensor, ...]

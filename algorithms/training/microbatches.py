@@ -1,14 +1,14 @@
-"""Microbatches: a batch taken in parts, one after the other, whose gradients are added up before the optimizer's step.
+"""Microbatches: a batch processed in parts, whose gradients are accumulated before the optimizer step.
 
     microbatches = batch / (micro-batch · data · z)
 
-`micro-batch` counts the sequences (rows, of an MLP) of one microbatch on the
-ranks of one coordinate along data and z, which cut the batch, as Megatron-LM
-counts them for each data-parallel replica.  Microbatch j is sequences
-j · micro-batch · data · z to the next of the batch, whatever the grid.
+`micro-batch` counts the sequences (MLP: rows) of one microbatch on the ranks of one coordinate along data and z, which
+cut the batch, as
+Megatron-LM counts them for each data-parallel replica.  Microbatch j consists of sequences j · micro-batch · data · z
+and following, on any grid.
 
-Source: Narayanan et al., "Efficient Large-Scale Language Model Training on GPU
-Clusters Using Megatron-LM", arXiv 2104.04473, section 2.2.
+Source: Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM", arXiv
+2104.04473, section 2.2.
 """
 
 from dataclasses import dataclass
@@ -21,12 +21,12 @@ MICROBATCH = "microbatch"
 
 @dataclass(frozen=True, slots=True)
 class Microbatches:
-    """How a batch is taken.
+    """Division of a batch.
 
     Parameters
     ----------
-    count : of microbatches
-    rows : sequences, or rows, of one of them over all ranks
+    count : number of microbatches
+    rows : sequences, or rows, of one microbatch over all ranks
     """
 
     count: int
@@ -34,19 +34,19 @@ class Microbatches:
 
     @property
     def copies(self) -> tuple[tuple[str, int], ...]:
-        """The loop that tells their inputs apart, where there is more than one."""
+        """Loop over the copies of the inputs, if there is more than one microbatch."""
         return ((MICROBATCH, self.count),) if self.count > 1 else ()
 
 
 def microbatches(batch: int, micro_batch: int | None, grid: Grid, name: str = "batch") -> Microbatches:
-    """The microbatches of a batch; without a size of theirs, one takes it all.
+    """Returns the microbatches of a batch; one for the whole batch if no size is given.
 
     >>> microbatches(24, 2, Grid(data=2, z=3))
     Microbatches(count=2, rows=12)
 
     Raises
     ------
-    InputError : a size below 1, or a batch that they do not fill
+    InputError : a size below 1, or a batch that is no multiple of it
     """
     if micro_batch is None:
         return Microbatches(1, batch)

@@ -1,9 +1,9 @@
-"""A stack of linear layers with GELU between them, trained on the mean squared error, under any scheme.
+"""Training steps of an MLP, linear layers with GELU between them, on the mean squared error, under any parallel scheme.
 
     Z_i = H_{i-1} W_i + b_i        H_i = gelu(Z_i)        H_0 = X
     loss = Σ (Z_last - T)² / (2 rows · last width)
 
-Layers alternate between normal and transposed, so that nothing is redistributed.
+Layers alternate between normal and transposed, so nothing is redistributed.
 """
 
 from dataclasses import dataclass, field, replace
@@ -33,16 +33,16 @@ INPUT, TARGET = "H0", "T"
 
 @dataclass(frozen=True, slots=True)
 class Mlp:
-    """The problem.
+    """Training steps of an MLP.
 
     Parameters
     ----------
-    widths : of the input and of every layer's output
-    rows : of one batch, over all data-parallel replicas
-    steps : of the optimizer, on the same batch
+    widths : widths of the input and of every layer's output
+    rows : rows of one global batch
+    steps : optimizer steps, all on the same batch
     micro_batch : rows of a microbatch on each coordinate along data and z; None for one microbatch
-    zero : 0 to 3, what is sharded over data beside what the scheme does (`zero.py`)
-    gradient_bytes : of gradients as they are added up and reduced, in 16-bit dtypes
+    zero : ZeRO stage 0 to 3 over data (`zero.py`)
+    gradient_bytes : bytes of an accumulated gradient element in 16-bit dtypes
 
     >>> Mlp((8, 16, 4), rows=32).flops
     28672
@@ -83,18 +83,18 @@ class Mlp:
 
     @property
     def flops(self) -> int:
-        """Of all products of a step; the gradient of the input is not needed."""
+        """Flop of all products of the steps; the gradient of the input is not computed."""
         pairs = [one * other for one, other in zip(self.widths, self.widths[1:], strict=False)]
         return 2 * self.rows * (3 * sum(pairs) - pairs[0]) * self.steps
 
 
 def orientation(layer: int) -> Orientation:
-    """Of layer `layer`, counted from 0."""
+    """Orientation of a layer, counted from 0."""
     return "transposed" if layer % 2 else "normal"
 
 
 def check_mlp(problem: Mlp, grid: Grid, scheme: Scheme, rows: int) -> None:
-    """Refuse a grid over which the problem does not divide; `rows` are those of a microbatch.
+    """Raises InputError for a grid that does not divide the problem; `rows` are those of a microbatch.
 
     Raises
     ------
@@ -112,7 +112,7 @@ def check_mlp(problem: Mlp, grid: Grid, scheme: Scheme, rows: int) -> None:
 
 
 def mlp_schedule(problem: Mlp, grid: Grid, scheme: Scheme) -> Schedule:
-    """Ops of every rank for `steps` training steps."""
+    """Returns the schedule of `steps` training steps."""
     parts = microbatches(problem.rows, problem.micro_batch, grid)
     check_mlp(problem, grid, scheme, parts.rows)
     stages = Stages(grid.pipeline, problem.layers, parts.count)
@@ -123,7 +123,7 @@ def mlp_schedule(problem: Mlp, grid: Grid, scheme: Scheme) -> Schedule:
     statistics = problem.precision.statistics
     tensors = [
         *(tensor for layer in (*step.layers, step.loss) for tensor in layer.tensors),
-        *(one.tensor for one in step.parameters),
+        *(parameter.tensor for parameter in step.parameters),
         *optimizer_tensors(step.parameters, problem.adam, statistics),
         *_activations(problem, scheme),
         *_inputs(problem, scheme, stages, parts),
@@ -133,11 +133,11 @@ def mlp_schedule(problem: Mlp, grid: Grid, scheme: Scheme) -> Schedule:
         problem.sizes | {"rows": parts.rows},
         grid,
         problem.dtype,
-        declare(*(in_dtype_of_statistics(one, statistics) for one in step.kept(tensors))),
+        declare(*(in_dtype_of_statistics(parameter, statistics) for parameter in step.kept(tensors))),
         (INPUT, TARGET),
-        (LOSS, *(name for one in step.parameters for name in (one.name, one.gradient))),
+        (LOSS, *(name for parameter in step.parameters for name in (parameter.name, parameter.gradient))),
         step.roles(),
-        state=tuple(one.name for one in step.parameters),
+        state=tuple(parameter.name for parameter in step.parameters),
     )
 
 
@@ -159,7 +159,7 @@ def _linear(problem: Mlp, layer: int) -> Linear:
 
 
 def layout_of(scheme: Scheme, layer: int) -> Layout:
-    """How the output of so many layers lies."""
+    """Layout of the output after `layer` layers."""
     return sides(scheme, orientation(layer))[0]
 
 
@@ -168,12 +168,12 @@ def _activation(scheme: Scheme, name: str, layer: int) -> Tensor:
 
 
 def _activations(problem: Mlp, scheme: Scheme) -> list[Tensor]:
-    """What GELU makes, and the gradients of all activations."""
+    """Outputs of GELU, and the gradients of all activations."""
     last = problem.layers
-    found = [_activation(scheme, f"dZ{layer}", layer) for layer in range(1, last + 1)]
+    tensors = [_activation(scheme, f"dZ{layer}", layer) for layer in range(1, last + 1)]
     for layer in range(1, last):
-        found += [_activation(scheme, f"H{layer}", layer), _activation(scheme, f"dH{layer}", layer)]
-    return found
+        tensors += [_activation(scheme, f"H{layer}", layer), _activation(scheme, f"dH{layer}", layer)]
+    return tensors
 
 
 def _inputs(problem: Mlp, scheme: Scheme, stages: Stages, parts: Microbatches) -> list[Tensor]:

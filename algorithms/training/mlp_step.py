@@ -1,7 +1,6 @@
-"""The programs of an MLP's training step: one of all layers, or one for each stage of a pipeline.
+"""Programs of an MLP training step: one of all layers, or one for each pipeline stage.
 
-A stage hands on what GELU makes of its last sum, H, and gets the gradient of
-that back.
+A stage sends the activation H after its last product, and receives the gradient of H.
 """
 
 from dataclasses import dataclass, replace
@@ -21,7 +20,7 @@ from quadrille.algorithms.training.zero import shard_layer
 
 @dataclass(frozen=True, slots=True)
 class StageLayers:
-    """The layers first + 1 .. last, which a stage has."""
+    """The layers first + 1 .. last of a stage."""
 
     stage: int
     first: int
@@ -29,7 +28,9 @@ class StageLayers:
 
 
 class MlpStep:
-    """The step's programs; `layers` are the products, `loss` goes forward only and leaves the gradient of the last."""
+    """Programs of the step; `layers` are the products, `loss` has a forward pass only and writes the gradient of the
+    last output.
+    """
 
     def __init__(self, layers: list[Layer], loss: Layer, stages: Stages, steps: Steps) -> None:
         self._stages, self._steps = stages, steps
@@ -54,7 +55,7 @@ class MlpStep:
 
     def _program(self, span: StageLayers) -> Program:
         own = self.layers[span.first : span.last]
-        parameters = [one for layer in own for one in layer.parameters]
+        parameters = [parameter for layer in own for parameter in layer.parameters]
         passes = self._stages.interleaved(self._forward(span), self._backward(span))
         return self._steps.program(parameters, passes, losses=span.last == len(self.layers))
 
@@ -96,7 +97,7 @@ class MlpStep:
         return (*program, send)
 
     def kept(self, tensors: list[Tensor]) -> list[Tensor]:
-        """The tensors, those of activations with a copy for each microbatch that is under way."""
+        """The tensors, activations with a copy for each microbatch in flight."""
         if not self._steps.piped:
             return tensors
         forward, backward = (
@@ -105,17 +106,17 @@ class MlpStep:
         )
         under_way, in_turn = self._stages.in_flight_copies, ((MICROBATCH, 2),)
 
-        def copies(one: Tensor) -> Copies:
-            activation = one.rows.dimension == "rows" and MICROBATCH not in dict(one.copies)
-            if activation and one.name in forward & backward:
-                return (*one.copies, *under_way)
-            return in_turn if activation and one.name.startswith("dH") else one.copies
+        def copies(tensor: Tensor) -> Copies:
+            activation = tensor.rows.dimension == "rows" and MICROBATCH not in dict(tensor.copies)
+            if activation and tensor.name in forward & backward:
+                return (*tensor.copies, *under_way)
+            return in_turn if activation and tensor.name.startswith("dH") else tensor.copies
 
-        return [replace(one, copies=copies(one)) for one in tensors]
+        return [replace(tensor, copies=copies(tensor)) for tensor in tensors]
 
 
 def _gelu_gradient(number: int) -> Kernel:
-    """Of the sum of a layer, from the gradient of what GELU made of it."""
+    """Gradient of a layer's sum, from the gradient of its GELU output."""
     return Kernel(
         name=f"L{number} gelu gradient",
         function="gelu_gradient",

@@ -1,8 +1,8 @@
-"""Shapes of transformers from a Hugging Face `config.json`, whose keys differ from kind to kind.
+"""Transformer shapes by name, by numbers, or from a Hugging Face `config.json`, whose keys differ by model type.
 
-Source: the configuration classes of the `transformers` library: GPT2Config,
-GPTNeoXConfig, LlamaConfig, MistralConfig, BloomConfig; BLOOM has no key for its sequence but
-`seq_length`, and a normalisation after the embedding.
+Source: the configuration classes of the `transformers` library: GPT2Config, GPTNeoXConfig, LlamaConfig, MistralConfig,
+BloomConfig; BLOOM's
+only key for its sequence is `seq_length`, and it normalises after the embedding.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ from quadrille.algorithms.units import parse_integer
 
 @dataclass(frozen=True, slots=True)
 class _Keys:
-    """Under which keys a kind of `config.json` has what a shape needs, the first one that is there."""
+    """Keys of a `config.json` for each field of a shape; the first present key counts."""
 
     layers: tuple[str, ...]
     hidden: tuple[str, ...]
@@ -61,82 +61,82 @@ SIZES = ("layers", "hidden", "heads", "sequence", "vocabulary", "inner")
 
 
 def from_config(path: str | Path) -> ModelShape:
-    """The shape in a Hugging Face `config.json` of a GPT-2, GPT-NeoX, Llama, Mistral or BLOOM.
+    """Returns the shape in a Hugging Face `config.json` of a GPT-2, GPT-NeoX, Llama, Mistral or BLOOM.
 
     Raises
     ------
-    InputError : a file that cannot be read, a kind that is not known, a key that is missing, heads of their own width
+    InputError : an unreadable file, an unknown model type, a missing key, or heads of another width than hidden / heads
     """
     try:
-        given = msgspec.json.decode(Path(path).read_bytes())
+        config = msgspec.json.decode(Path(path).read_bytes())
     except (OSError, msgspec.DecodeError) as error:
         raise InputError(f"model {path}: cannot be read: {error}") from None
-    kind = given.get("model_type") if isinstance(given, dict) else None
+    kind = config.get("model_type") if isinstance(config, dict) else None
     if not isinstance(kind, str) or kind not in _KINDS:
         raise InputError(f"model {path}: model_type {kind!r}: accepted are {', '.join(_KINDS)}")
     keys, architecture = _KINDS[kind]
-    sizes = {name: _number(given, getattr(keys, name), name, path) for name in SIZES}
-    shared = given.get("tie_word_embeddings", architecture.shared_table)
+    sizes = {name: _number(config, getattr(keys, name), name, path) for name in SIZES}
+    shared = config.get("tie_word_embeddings", architecture.shared_table)
     architecture = replace(
         architecture,
-        key_heads=_number(given, keys.key_heads, "key_heads", path),
-        rotary_base=_base(given, keys.rotary_base, path),
+        key_heads=_number(config, keys.key_heads, "key_heads", path),
+        rotary_base=_base(config, keys.rotary_base, path),
         shared_table=bool(shared),
     )
-    wide, usual = given.get("head_dim"), sizes["hidden"] // sizes["heads"]
+    wide, usual = config.get("head_dim"), sizes["hidden"] // sizes["heads"]
     if wide not in (None, usual):
         raise InputError(f"model {path}: head_dim = {wide!r}: hidden / heads = {usual} is accepted")
-    otherwise = tuple(_otherwise(kind, given, sizes["sequence"]))
+    otherwise = tuple(_otherwise(kind, config, sizes["sequence"]))
     return ModelShape(
         str(path), **sizes, architecture=architecture, embedding_norm=kind == "bloom", otherwise=otherwise
     )
 
 
-def _otherwise(kind: str, given: Mapping[str, object], sequence: int) -> Iterator[str]:
-    """What schedules carry out in another way than a model of this kind, in words."""
+def _otherwise(kind: str, config: Mapping[str, object], sequence: int) -> Iterator[str]:
+    """Yields what schedules do differently from a model of this type, in words."""
     match kind:
         case "bloom":
             yield "attention's scores have no ALiBi"
         case "gpt_neox":
-            if given.get("use_parallel_residual", True):
+            if config.get("use_parallel_residual", True):
                 yield "the MLP follows attention, not beside it"
-            if (share := given.get("rotary_pct", 0.25)) != 1:
+            if (share := config.get("rotary_pct", 0.25)) != 1:
                 yield f"all columns of a head are rotated, not a share of {share}"
         case "llama" | "mistral":
-            window = given.get("sliding_window")
-            if given.get("rope_scaling"):
+            window = config.get("sliding_window")
+            if config.get("rope_scaling"):
                 yield "rotary positions are not scaled"
             if isinstance(window, int) and window < sequence:
                 yield f"attention sees all tokens before each, not the last {window}"
-            if given.get("attention_bias") or given.get("mlp_bias"):
+            if config.get("attention_bias") or config.get("mlp_bias"):
                 yield "products have no biases"
-            if (gate := given.get("hidden_act", "silu")) != "silu":
+            if (gate := config.get("hidden_act", "silu")) != "silu":
                 yield f"the MLP's gate is silu, not {gate}"
         case _:
             pass
 
 
-def _base(given: Mapping[str, object], keys: tuple[str, ...], path: str | Path) -> float:
-    """The base of rotary positions, at the top or among the rotary parameters; the usual one where there is none.
+def _base(config: Mapping[str, object], keys: tuple[str, ...], path: str | Path) -> float:
+    """Base of rotary positions, at the top level or among the rotary parameters; the default if absent.
 
     Source: LlamaConfig: `rope_theta`, from version 5 on inside `rope_parameters`.
     """
-    nested = given.get("rope_parameters")
-    everywhere = {**(nested if isinstance(nested, dict) else {}), **given}
+    nested = config.get("rope_parameters")
+    everywhere = {**(nested if isinstance(nested, dict) else {}), **config}
     value = next((everywhere[key] for key in keys if everywhere.get(key) is not None), ROTARY_BASE)
     if isinstance(value, bool) or not isinstance(value, int | float) or value <= 1:
         raise InputError(f"model {path}: {keys[0]} = {value!r}: a number above 1 is needed")
     return float(value)
 
 
-def _number(given: Mapping[str, object], keys: tuple[str, ...], field: str, path: str | Path) -> int:
-    """The number under the first of the keys that the file has; 0 for one that has a default."""
-    found = next(((key, given[key]) for key in keys if given.get(key) is not None), None)
-    if found is None:
+def _number(config: Mapping[str, object], keys: tuple[str, ...], field: str, path: str | Path) -> int:
+    """Returns the number under the first present key; 0 for a field with a default."""
+    entry = next(((key, config[key]) for key in keys if config.get(key) is not None), None)
+    if entry is None:
         if field in WITH_DEFAULTS:
             return 0
         raise InputError(f"model {path}: {' or '.join(keys)} is missing, which says how long {field} is")
-    key, value = found
+    key, value = entry
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise InputError(f"model {path}: {key} = {value!r}: a whole number from 1 is needed")
     return value
@@ -150,14 +150,14 @@ YES_OR_NO = {"yes": True, "no": False}
 
 
 def find_shape(text: str) -> ModelShape:
-    """The shape that `text` names: a name, numbers by name, or a file that ends in `.json`.
+    """Returns the shape that `text` gives: a name, numbers by name, or a file that ends in `.json`.
 
     >>> find_shape("layers=2,hidden=8,heads=2,sequence=4,vocabulary=16").parameters
     1920
 
     Raises
     ------
-    InputError : an unknown name, a number that is missing or cannot be, a file that holds no known model
+    InputError : an unknown name, a missing or invalid number, a file without a known model
     """
     if text in SHAPES:
         return SHAPES[text]
@@ -173,23 +173,23 @@ def find_shape(text: str) -> ModelShape:
 
 
 def _by_numbers(text: str) -> ModelShape:
-    """Sizes and, beside them, an architecture by name or by what it has otherwise.
+    """Returns a shape from sizes and, beside them, an architecture by name or by its options.
 
     >>> llama = _by_numbers("layers=2,hidden=8,heads=4,sequence=4,vocabulary=16,architecture=llama,key_heads=2")
     >>> ", ".join(llama.architecture.words)
     '2 key heads, gated MLP, RMSNorm, no biases, rotary positions, two tables'
     """
-    given: dict[str, str] = {}
+    values: dict[str, str] = {}
     for item in text.split(","):
         name, _, value = (part.strip() for part in item.partition("="))
-        if name not in ACCEPTED or name in given:
+        if name not in ACCEPTED or name in values:
             raise InputError(f"model {text!r}: {name!r}: accepted, each once, are {', '.join(ACCEPTED)}")
-        given[name] = value
-    kind = given.get("architecture", "gpt")
+        values[name] = value
+    kind = values.get("architecture", "gpt")
     if kind not in ARCHITECTURES:
         raise InputError(f"model {text!r}: architecture={kind}: accepted are {', '.join(ARCHITECTURES)}")
-    sizes = {name: _size(text, name, value) for name, value in given.items() if name in NEEDED + OPTIONAL}
-    traits = {name: _trait(text, name, value) for name, value in given.items() if name in TRAITS}
+    sizes = {name: _size(text, name, value) for name, value in values.items() if name in NEEDED + OPTIONAL}
+    traits = {name: _trait(text, name, value) for name, value in values.items() if name in TRAITS}
     if missing := [name for name in NEEDED if name not in sizes]:
         raise InputError(f"model {text!r}: {missing[0]} is missing: needed are {', '.join(NEEDED)}")
     try:
@@ -200,13 +200,13 @@ def _by_numbers(text: str) -> ModelShape:
 
 
 def _size(text: str, name: str, value: str) -> int:
-    if not (found := parse_integer(value)):
+    if not (size := parse_integer(value)):
         raise InputError(f"model {text[:80]!r}: {name}={value[:20]}: a whole number from 1 is needed")
-    return found
+    return size
 
 
 def _trait(text: str, name: str, value: str) -> object:
-    """What an architecture has under a name, by the type that the plain one has there."""
+    """Value of an architecture option, parsed by the type of the plain GPT's value."""
     match getattr(PLAIN, name):
         case bool():
             if value not in YES_OR_NO:

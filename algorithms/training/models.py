@@ -1,17 +1,18 @@
-"""Shapes of transformers, and those that are known by name.
+"""Transformer shapes, and the named models.
 
-A shape says how large a model is, not how it is trained.  Schedules carry out
-every `Architecture`; where a model has what none of them knows (BLOOM's
-normalisation after the embedding, GPT-NeoX's parallel branches), its parameters
-are still counted exactly, and `differences` says in words what a schedule does otherwise.
+A shape is the size of a model, independent of training.  Schedules carry out every `Architecture`.  For other features
+(BLOOM's normalisation
+after the embedding, GPT-NeoX's parallel branches) the parameters are still counted exactly, and `differences` says what
+a schedule does
+differently.
 
-Source: `5b` to `640b`: Singh et al., "A 4D Hybrid Algorithm to Scale Parallel
-Training to Thousands of GPUs", arXiv 2305.13525 (640b: unverified); `gpt3-…`:
-Brown et al., "Language Models are Few-Shot Learners", 2020, table 2.1, where
-1.3b has 24 heads and 13b a hidden size of 5140, neither a multiple of the
-other: 16 heads and 5120 are taken; `llama…`: Touvron et al., arXiv 2302.13971
-and 2307.09288, and the published `config.json` files; "The Llama 3 Herd of
-Models", arXiv 2407.21783, table 3.
+Source: `5b` to `640b`: Singh et al., "A 4D Hybrid Algorithm to Scale Parallel Training to Thousands of GPUs", arXiv
+2305.13525 (640b:
+unverified); `gpt3-…`: Brown et al., "Language Models are Few-Shot Learners", 2020, table 2.1; its 24 heads for 1.3b and
+hidden size 5140 for
+13b do not divide, so 16 heads and 5120 are used; `llama…`: Touvron et al., arXiv 2302.13971 and 2307.09288, and the
+published `config.json`
+files; "The Llama 3 Herd of Models", arXiv 2407.21783, table 3.
 """
 
 from dataclasses import dataclass, replace
@@ -22,14 +23,18 @@ from quadrille.algorithms.training.architecture import LLAMA, PLAIN, Architectur
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """How large a transformer is.
+    """Size of a transformer.
 
     Parameters
     ----------
-    inner : width of the MLP; 0 for four times hidden
-    architecture : what differs from the plain GPT
+    name : name of the model
+    layers, hidden, heads : number of layers, hidden size, query heads
+    sequence : tokens of a sequence
+    vocabulary : size of the vocabulary
+    inner : MLP width; 0 for four times hidden
+    architecture : differences from the plain GPT
     embedding_norm : whether a normalisation follows the embedding (BLOOM)
-    otherwise : what a schedule does in another way than the model, in words
+    otherwise : what a schedule does differently from the model, in words
 
     >>> ModelShape("gpt2", 12, 768, 12, 1024, 50257).parameters
     124439808
@@ -66,7 +71,7 @@ class ModelShape:
 
     @property
     def up(self) -> int:
-        """Columns of the MLP's first product: gate and up together where it is gated."""
+        """Columns of the first MLP product; gate and up together if it is gated."""
         return self.architecture.up_columns * self.mlp
 
     @property
@@ -76,7 +81,7 @@ class ModelShape:
 
     @property
     def products(self) -> int:
-        """Elements of the weights of a layer's products."""
+        """Weight elements of a layer's products."""
         return self.hidden * (self.qkv + self.hidden + self.up + self.mlp)
 
     @property
@@ -86,12 +91,12 @@ class ModelShape:
 
     @property
     def table(self) -> int:
-        """Elements of one table of the vocabulary."""
+        """Elements of one vocabulary table."""
         return self.vocabulary * self.hidden
 
     @property
     def parameters(self) -> int:
-        """All that is learned: 12 L h² (1 + 13/(12 h) + (V + s)/(12 L h)) + 2 h for the plain GPT."""
+        """Number of parameters: 12 L h² (1 + 13/(12 h) + (V + s)/(12 L h)) + 2 h for the plain GPT."""
         tables = self.table * (1 if self.architecture.shared_table else 2)
         ends = tables + (self.sequence * self.hidden if self.architecture.positions == "learned" else 0)
         return self.layers * self.layer_parameters + ends + self._normalisation * (2 if self.embedding_norm else 1)
@@ -102,7 +107,7 @@ class ModelShape:
 
     @property
     def differences(self) -> tuple[str, ...]:
-        """What a schedule does otherwise than the model, in words; empty where nothing."""
+        """What a schedule does differently from the model, in words."""
         norm = ("no normalisation follows the embedding",) if self.embedding_norm else ()
         return (*norm, *self.otherwise)
 

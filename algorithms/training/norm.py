@@ -1,19 +1,19 @@
-"""Normalisation of rows that are cut over an axis: small sums make the moments whole.
+"""Normalisation of rows that an axis cuts: small reductions complete the moments.
 
-    LayerNorm   y = γ (x - mean) / √(variance + ε) + β      two sums of every row, both of x and of x²
-    RMSNorm     y = γ x / √(mean of x² + ε)                 one
+    LayerNorm   y = γ (x - mean) / √(variance + ε) + β      two sums of every row, of x and of x²
+    RMSNorm     y = γ x / √(mean of x² + ε)                 one sum
 
-LayerNorm's variance is the mean of the squares less the square of the mean, so that one
-sum over the axis is enough.  What rounding does to it grows with how far rows lie
-from zero: the relative error of the variance is some eps (1 + mean² / variance)
-of the dtype of statistics, float32 under 16-bit activations.  Rows that lie a
-hundred deviations from zero lose four digits, where a second pass over them, with
-a second sum over the axis, would lose two.
+LayerNorm's variance is the mean of the squares minus the square of the mean, so one reduction over the axis is enough.
+The relative rounding
+error of the variance is about eps (1 + mean² / variance) in the dtype of statistics, float32 for 16-bit activations.
+Rows a hundred standard
+deviations from zero lose four digits; a second pass with a second reduction would lose two.
 
-Source: Ba, Kiros, Hinton, "Layer Normalization", 2016; Zhang, Sennrich, "Root
-Mean Square Layer Normalization", 2019; sums of the elements
-and of their squares travel together, as in the later ColossalAI code; Chan, Golub, LeVeque, "Algorithms for computing
-the sample variance", The American Statistician 37(3), 1983 (the errors).
+Source: Ba, Kiros, Hinton, "Layer Normalization", 2016; Zhang, Sennrich, "Root Mean Square Layer Normalization", 2019;
+sums of elements and of
+squares in one message, as in the later ColossalAI code; Chan, Golub, LeVeque, "Algorithms for computing the sample
+variance", The American
+Statistician 37(3), 1983 (the errors).
 """
 
 from dataclasses import dataclass
@@ -32,12 +32,12 @@ EPSILON = 1e-5
 
 @dataclass(frozen=True, slots=True)
 class _Functions:
-    """What a kind of normalisation is made of.
+    """Kernels and parameters of a kind of normalisation.
 
     Parameters
     ----------
-    sums : columns of its moments, and of the sums that its gradient needs
-    vectors : how the parameters begin, by name
+    sums : columns of the moments, and of the sums that the gradient needs
+    vectors : parameters and their initial values, by name
     """
 
     sums: Part
@@ -73,16 +73,16 @@ FUNCTIONS: dict[NormKind, _Functions] = {
 
 @dataclass(frozen=True, slots=True)
 class Norm:
-    """One normalisation as the step names it.
+    """One normalisation.
 
     Parameters
     ----------
-    name : in front of the names of its ops
-    rows, columns : of the activation, not yet cut: it lies as the stream does
-    length : of the whole rows
-    source, into : the activations before and after
+    name : prefix of the names of its ops
+    rows, columns : dimensions of the activation, uncut; it has the stream's layout
+    length : length of the whole rows
+    source, into : activations before and after
     into_gradient, source_gradient : their gradients; what goes to the source is the normalisation's share alone
-    copies : of the parameters; `kept` of the activations that the backward pass needs
+    copies : copies of the parameters; `kept`: copies of activations that the backward pass needs
     kind : LayerNorm or RMSNorm
     """
 
@@ -104,7 +104,7 @@ class Norm:
 
 
 def normalisation(norm: Norm, scheme: Scheme) -> Layer:
-    """The ops of a normalisation; the gradients of γ and β are sums over rows."""
+    """The layer of a normalisation; the gradients of γ and β are sums over rows."""
     name, stream, functions = norm.name, scheme.stream, FUNCTIONS[norm.kind]
     vectors = [
         scheme.vector(f"{name} {vector}", norm.columns, stream, start, norm.copies)

@@ -1,21 +1,20 @@
-"""Layers cut over the pipeline axis: which stage has which, and in which order a stage takes its microbatches.
+"""Pipeline parallelism: the layers of each stage, and the 1F1B order of its microbatches.
 
-1F1B: a stage begins `ahead` microbatches, then takes one backward for every
-forward, then finishes those that are under way:
+1F1B: a stage runs `warmup` forward passes, then alternates one forward and one backward pass, then runs the remaining
+backward passes:
 
-    stage 0 of 3    F0 F1 F2 B0 F3 B1    B2 B3        ahead = stages - 1 - stage
+    stage 0 of 3    F0 F1 F2 B0 F3 B1    B2 B3        warmup = stages - 1 - stage
     stage 2         F0 B0 F1 B1 F2 B2 F3 B3
 
-Interleaved, a stage has several chunks of layers, every stages-th one, and
-takes turns of as many microbatches as there are stages, chunk after chunk; it
-begins (stages - 1 - stage) · 2 + (chunks - 1) · stages turns ahead.  What a
-forward turn leaves to its backward turn stands in one of ahead + 1 slots, shared
-by all chunks: when one is given up, the next forward turn takes it.
-`Stages.turns` alone decides the order: another scheduler is another such
-function.
+Interleaved 1F1B: a stage has several chunks of layers, every stages-th one.  It processes rounds of as many
+microbatches as there are stages,
+chunk after chunk, and starts with (stages - 1 - stage) · 2 + (chunks - 1) · stages warm-up slots.  Activations between
+a forward slot and its
+backward slot are in one of warmup + 1 buffers shared by all chunks; the next forward slot reuses a released buffer.
+`Stages.interleaved` alone determines the order.
 
-Source: Narayanan et al., "Efficient Large-Scale Language Model Training on GPU
-Clusters Using Megatron-LM", arXiv 2104.04473, section 2.2.
+Source: Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM", arXiv
+2104.04473, section 2.2.
 """
 
 from dataclasses import dataclass, replace
@@ -52,16 +51,16 @@ class Stages:
 
     Parameters
     ----------
-    count : of stages
-    layers, microbatches : of the model, and of a step
-    chunks : of layers that a stage has, interleaved with those of the others
+    count : number of stages
+    layers, microbatches : layers of the model, microbatches of a step
+    chunks : chunks of layers of a stage, interleaved with those of other stages
 
     >>> Stages(2, 4, 3).order(0)
     ['F0', 'F1', 'B0', 'F2', 'B1', 'B2']
 
     Raises
     ------
-    InputError : fewer layers than stages; chunks that do not come out even
+    InputError : fewer layers than stages; chunks that do not divide evenly
     """
 
     count: int
@@ -95,28 +94,28 @@ class Stages:
             )
 
     def at(self, stage: int) -> tuple[int, ...] | None:
-        """The stages that hold a tensor which one needs, counted from either end; None where there is only one."""
+        """Stages that hold a tensor of one stage, counted from either end; None without a pipeline."""
         return (stage % self.count,) if self.count > 1 else None
 
     @property
     def slot_count(self) -> int:
-        """Forward turns of a stage, and as many backward ones."""
+        """Number of forward slots of a stage, equal to the number of backward slots."""
         return self.microbatches * self.chunks
 
     @property
     def position(self) -> IntExpression:
-        """Which part of the layers a stage's chunk is."""
+        """Position of a stage's chunk among all chunks."""
         return STAGE if self.chunks == 1 else Sum(Affine(CHUNK, self.count), STAGE)
 
     @property
     def begin(self) -> IntExpression:
-        """The first layer of a stage, or of its chunk."""
+        """First layer of a stage, or of its chunk."""
         if self.count == 1:
             return 0
         return PartStart(self.layers, self.count * self.chunks, self.position)
 
     def length(self, plus: int = 0) -> IntExpression:
-        """How many layers that is."""
+        """Number of layers of a stage, or of its chunk, plus `plus`."""
         parts = self.count * self.chunks
         if self.layers % parts == 0:
             return self.layers // parts + plus
@@ -124,7 +123,7 @@ class Stages:
 
     @property
     def warmup(self) -> IntExpression:
-        """Forward turns that a stage begins before its first backward one."""
+        """Forward slots before the first backward slot, as an expression."""
         if self.chunks == 1:
             return Min(self.slot_count, Affine("pipeline", -1, self.count - 1))
         first = 2 * (self.count - 1) + (self.chunks - 1) * self.count
@@ -132,11 +131,11 @@ class Stages:
 
     @property
     def steady(self) -> IntExpression:
-        """Turns of one forward and one backward."""
+        """Number of slots with one forward and one backward pass."""
         return Sum(self.slot_count, _negative(self.warmup))
 
     def interleaved(self, forward: Program, backward: Program) -> Program:
-        """The passes of one microbatch through one chunk, in the order in which a stage takes them."""
+        """Forward and backward passes of one microbatch through one chunk, in the order of the stage."""
         if self.count == 1:
             both = (*forward, *backward)
             return both if self.microbatches == 1 else (Repeat(MICROBATCH, self.microbatches, both),)
@@ -152,7 +151,7 @@ class Stages:
         )
 
     def _at(self, body: Program, turn: IntExpression, *, backwards: bool = False) -> Program:
-        """A pass as the turn of that number takes it."""
+        """A pass in the slot of that number."""
         if self.chunks == 1:
             return (Repeat(MICROBATCH, 1, body, first=turn),)
         round_of, within = self.count * self.chunks, self.count
@@ -165,22 +164,22 @@ class Stages:
 
     @property
     def _slot(self) -> IntExpression:
-        """The slot of a microbatch in a chunk."""
+        """Activation buffer of a microbatch in a chunk."""
         runs = tuple(slots(self, stage) for stage in range(self.count))
         of_round = Sum(Affine(CHUNK, self.count), Modulo(Affine(MICROBATCH), self.count))
         return CyclicLookup(runs, (STAGE, of_round), FloorDivision(Affine(MICROBATCH), self.count))
 
     def order(self, stage: int) -> list[str]:
-        """The turns of a stage, each with its microbatch and, where there are several, its chunk."""
+        """Slots of a stage, each with its microbatch and, if there are several, its chunk."""
         ahead = self.warmup_of(stage)
         steady = self.slot_count - ahead
         forward = [self._name("F", turn) for turn in range(self.slot_count)]
         backward = [self._name("B", turn) for turn in range(self.slot_count)]
-        between = [one for pair in zip(forward[ahead:], backward, strict=False) for one in pair]
+        between = [slot for pair in zip(forward[ahead:], backward, strict=False) for slot in pair]
         return forward[:ahead] + between + backward[steady:]
 
     def warmup_of(self, stage: int) -> int:
-        """Forward turns that a stage begins before its first backward one."""
+        """Forward slots of a stage before its first backward slot."""
         later = self.count - 1 - stage
         wanted = later if self.chunks == 1 else 2 * later + (self.chunks - 1) * self.count
         return min(self.slot_count, wanted)
@@ -190,7 +189,7 @@ class Stages:
         return f"{letter}{microbatch}" if self.chunks == 1 else f"{letter}{microbatch}.{chunk}"
 
     def _of_turn(self, turn: int, *, backwards: bool) -> tuple[int, int]:
-        """Chunk and microbatch."""
+        """Chunk and microbatch of a slot."""
         if self.chunks == 1:
             return 0, turn
         rounds, rest = divmod(turn, self.count * self.chunks)
@@ -198,12 +197,12 @@ class Stages:
         return self.chunks - 1 - chunk if backwards else chunk, rounds * self.count + rest % self.count
 
     def in_flight(self, stage: int) -> int:
-        """Turns under way on a stage, at most: those that it begins ahead, and one."""
+        """Largest number of slots in flight on a stage: its warm-up slots and one more."""
         return min(self.slot_count, self.warmup_of(stage) + 1)
 
     @property
     def in_flight_copies(self) -> Copies:
-        """The loops that tell apart what is kept of microbatches that are under way."""
+        """Loops over the copies of activations of microbatches in flight."""
         if self.count == 1:
             return ()
         if self.chunks == 1:
@@ -211,21 +210,21 @@ class Stages:
         return ((SLOT, Lookup((tuple(self.in_flight(stage) for stage in range(self.count)),), (0, STAGE))),)
 
     def staged(self, layer: Layer, rows: str) -> Layer:
-        """The layer that stands for all, with copies for those of a stage; activations are tensors of these rows."""
+        """The layer with the copies of one stage; activations are tensors with these rows."""
         return replace(
             layer,
-            tensors=tuple(self.tensor(one, rows) for one in layer.tensors),
-            parameters=tuple(replace(one, tensor=self.tensor(one.tensor, rows)) for one in layer.parameters),
+            tensors=tuple(self.tensor(member, rows) for member in layer.tensors),
+            parameters=tuple(replace(member, tensor=self.tensor(member.tensor, rows)) for member in layer.parameters),
         )
 
     def tensor(self, tensor: Tensor, rows: str) -> Tensor:
-        """A tensor that every layer has, as a stage has it; activations once more for each microbatch under way."""
+        """A tensor of every layer, as a stage holds it; activations also have a copy for each microbatch in flight."""
         loops = dict(tensor.copies)
         if self.count == 1 or LAYER not in loops:
             return tensor
         more = loops[LAYER]
         assert isinstance(more, int)
-        inner = tuple(one for one in tensor.copies if one[0] != LAYER)
+        inner = tuple(loop_count for loop_count in tensor.copies if loop_count[0] != LAYER)
         of_layers = (LAYER, self.length(more - self.layers))
         if tensor.rows.dimension == rows:
             return replace(tensor, copies=(*inner, *self.in_flight_copies, of_layers))
@@ -234,11 +233,11 @@ class Stages:
 
 
 def slots(stages: Stages, stage: int) -> tuple[tuple[int, int, int], ...]:
-    """Of each turn of a round, the slots that it has in turn, round after round: first, begin and how many.
+    """Activation buffers of each slot of a round, cyclically from round to round: first, begin and number.
 
-    A turn of chunk c takes `ahead + 1 + stages · (chunks - 1 - 2 c)` turns until
-    it is through backward; the turn begun then takes its slot.  So slots go
-    around the turns of a round in cycles, and come back after whole rounds.
+    A slot of chunk c takes `warmup + 1 + stages · (chunks - 1 - 2 c)` slots until its backward pass ends; the slot that
+    begins then reuses its
+    buffer.  So buffers cycle through the slots of a round, and return after whole rounds.
 
     >>> slots(Stages(2, layers=4, microbatches=8, chunks=2), stage=0)
     ((0, 0, 5), (0, 2, 5), (0, 3, 5), (0, 4, 5))
@@ -247,10 +246,10 @@ def slots(stages: Stages, stage: int) -> tuple[tuple[int, int, int], ...]:
     if stages.slot_count <= ahead + 1:  # each has a slot of its own
         each = stages.slot_count // in_round
         return tuple((turn * each, 0, each) for turn in range(in_round))
-    found: dict[int, tuple[int, int, int]] = {}
+    cycles: dict[int, tuple[int, int, int]] = {}
     first = 0
     for begin in range(in_round):
-        if begin in found:
+        if begin in cycles:
             continue
         passed: dict[int, int] = {}
         turn = begin
@@ -258,9 +257,9 @@ def slots(stages: Stages, stage: int) -> tuple[tuple[int, int, int], ...]:
             passed[of_round] = turn // in_round
             turn += ahead + 1 + stages.count * (stages.chunks - 1 - 2 * (of_round // stages.count))
         length = turn // in_round
-        found |= {of_round: (first, -rounds % length, length) for of_round, rounds in passed.items()}
+        cycles |= {of_round: (first, -rounds % length, length) for of_round, rounds in passed.items()}
         first += length
-    return tuple(found[turn] for turn in range(in_round))
+    return tuple(cycles[turn] for turn in range(in_round))
 
 
 def _negative(value: IntExpression) -> IntExpression:

@@ -1,18 +1,18 @@
-"""Mixed precision: which numbers of a parameter are kept in which dtype.
+"""Mixed precision: the dtypes in which the numbers of a parameter are stored.
 
-Where the schedule's dtype has 16 bits, products use weights of 16 bits, and
-the optimizer keeps the weights themselves, its two moments and, by default, the
-gradient that is added up and reduced, in float32:
+With a 16-bit dtype, products read 16-bit weights.  The optimizer stores float32 master weights, two moments and, by
+default, the accumulated
+and reduced gradient:
 
     weights 2, gradient 4, optimizer 4 + 4 + 4      18 bytes a parameter
     with gradients of 2 bytes                       16
 
-The gradient of 2 bytes that the backward pass of a layer leaves is there for
-one layer at a time.  In float32 and float64 the weights are their own masters:
-weights, gradient and two moments, of one dtype.
+The 2-byte gradient that the backward pass of a layer writes exists for one layer at a time.  In float32 and float64,
+weights, gradient and
+moments have one dtype.
 
-Source: Micikevicius et al., "Mixed precision training", ICLR 2018; Rajbhandari
-et al., "ZeRO", arXiv 1910.02054, section 3.1 (16 bytes).
+Source: Micikevicius et al., "Mixed precision training", ICLR 2018; Rajbhandari et al., "ZeRO", arXiv 1910.02054,
+section 3.1 (16 bytes).
 """
 
 from dataclasses import dataclass, replace
@@ -25,12 +25,12 @@ GRADIENT_BYTES = (4, 2)
 
 @dataclass(frozen=True, slots=True)
 class Precision:
-    """What a parameter's numbers are.
+    """Dtypes of a parameter's numbers.
 
     Parameters
     ----------
-    dtype : of the schedule: of activations and of the weights that products use
-    gradient_bytes : of a gradient as it is added up and reduced, where the dtype has 16 bits
+    dtype : dtype of the schedule: of activations and of the weights in products
+    gradient_bytes : bytes of an accumulated gradient element, with a 16-bit dtype
 
     >>> Precision("bfloat16").master, Precision("bfloat16").gradient, Precision("bfloat16", 2).gradient
     ('float32', 'float32', None)
@@ -45,26 +45,26 @@ class Precision:
 
     @property
     def mixed(self) -> bool:
-        """Whether the optimizer has weights of its own."""
+        """Whether the optimizer stores master weights."""
         return ITEM_BYTES[self.dtype] == 2
 
     @property
     def master(self) -> DType | None:
-        """Dtype of the optimizer's weights and moments, where it is not the schedule's."""
+        """Dtype of master weights and moments, if it differs from the schedule's."""
         return "float32" if self.mixed else None
 
     @property
     def gradient(self) -> DType | None:
-        """Dtype of gradients as they are added up and reduced, where it is not the schedule's."""
+        """Dtype of accumulated and reduced gradients, if it differs from the schedule's."""
         return "float32" if self.mixed and self.gradient_bytes == 4 else None
 
     @property
     def statistics(self) -> DType | None:
-        """Dtype of sums over many elements (moments, the loss, norms), where it is not the schedule's."""
+        """Dtype of sums over many elements (moments, loss, norms), if it differs from the schedule's."""
         return "float32" if self.mixed else None
 
 
 def in_dtype_of_statistics(tensor: Tensor, dtype: DType | None) -> Tensor:
-    """The tensor; one of sums over many elements, one or two to a row, in the dtype of statistics."""
+    """Returns the tensor, with the dtype of statistics if it holds sums, one or two columns."""
     sums = tensor.dtype is None and tensor.columns.dimension in ("one", "two")
     return replace(tensor, dtype=dtype) if sums else tensor

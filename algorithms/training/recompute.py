@@ -1,19 +1,20 @@
-"""Activations made again in the backward pass instead of kept.
+"""Activation recomputation: activations recomputed in the backward pass instead of stored.
 
-    none        everything that the backward pass reads is kept, attention's weights too
-    selective   attention's weights are not kept: its gradient makes them again from
-                the logarithms of the row sums
-    full        only the input of each layer is kept; before its backward pass the
-                whole layer is run forward again
+    none        everything that the backward pass reads is stored, attention weights included (unfused attention)
+    selective   attention weights are not stored; the gradient kernel recomputes them from the logarithms of the row
+sums,
+                as FlashAttention does
+    full        only the input of each layer is stored; the whole layer runs forward again before its backward pass
 
-Full recomputation runs all ops of the layer again, as checkpointing does in the
-frameworks, the sum of the last product among them although nobody reads it: this
-is what published iteration times hold.  What the second run gathers serves the
-backward pass, so weights are gathered as often as without recomputation.
+Full recomputation runs all ops of the layer again, as the frameworks' checkpointing does, including the reduction of
+the last product, whose
+result is not read; published iteration times include it.  What the second forward pass gathers serves the backward
+pass, so weights are
+gathered as often as without recomputation.
 
-Source: Chen et al., "Training deep nets with sublinear memory cost", 2016
-(full); Korthikanti et al., "Reducing Activation Recomputation in Large
-Transformer Models", arXiv 2205.05198, section 5 (selective).
+Source: Chen et al., "Training deep nets with sublinear memory cost", 2016 (full); Korthikanti et al., "Reducing
+Activation Recomputation in
+Large Transformer Models", arXiv 2205.05198, section 5 (selective).
 """
 
 from dataclasses import replace
@@ -27,43 +28,43 @@ from quadrille.algorithms.training.layers import Layer
 
 Recompute = Literal["none", "selective", "full"]
 Fetch = AllGather | Broadcast
-"""What brings a rank what others hold."""
+"""Ops that bring a rank what others hold."""
 RECOMPUTES: tuple[Recompute, ...] = get_args(Recompute)
 
 
 def find_recompute(word: str) -> Recompute:
-    """What a word asks to be made again.
+    """Returns the recomputation that a word names.
 
     >>> find_recompute("full")
     'full'
 
     Raises
     ------
-    InputError : another word
+    InputError : an unknown word
     """
-    for known in RECOMPUTES:
-        if word == known:
-            return known
+    for accepted in RECOMPUTES:
+        if word == accepted:
+            return accepted
     raise InputError(f"recompute {word!r}: accepted are {', '.join(RECOMPUTES)}")
 
 
 def recomputed(layer: Layer, output: str) -> Layer:
-    """The layer with its forward pass, but for the op that writes `output`, again before its backward pass.
+    """Returns the layer with its forward pass, except for the op that writes `output`, repeated before its backward
+    pass.
 
-    Of the copies of its tensors those stay that parameters are gathered into
-    once for both passes; all else belongs to one layer at a time.
+    Copies of gathered parameters that serve both passes are kept; everything else exists for one layer at a time.
     """
-    parameters = {one.name for one in layer.parameters}
+    parameters = {tensor.name for tensor in layer.parameters}
     fetches = [op for op in layer.forward if isinstance(op, Fetch)]
     kept = {op.into for op in fetches if op.source in parameters and _has_copies(layer, op.into)}
     forward = filter_ops(layer.forward, lambda op: output not in writes(op) and not _fills(op, kept))
-    made = {op.into for op in forward if isinstance(op, Fetch)}
+    fetched = {op.into for op in forward if isinstance(op, Fetch)}
     return replace(
         layer,
-        tensors=tuple(one if one.name in kept else replace(one, copies=()) for one in layer.tensors),
+        tensors=tuple(tensor if tensor.name in kept else replace(tensor, copies=()) for tensor in layer.tensors),
         backward=(
             *map_ops(forward, lambda op: replace(op, name=f"again {op.name}")),
-            *filter_ops(layer.backward, lambda op: not _fills(op, made)),
+            *filter_ops(layer.backward, lambda op: not _fills(op, fetched)),
         ),
     )
 

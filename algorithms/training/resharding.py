@@ -1,13 +1,13 @@
-"""From one layout of an activation to another: gathers, local cuts and all-to-alls; nothing where they are the same.
+"""Resharding of an activation from one layout to another: gathers, local slices and all-to-alls; nothing if the
+layouts are equal.
 
-    1  rows are gathered over the axes that the two layouts do not share, the finest first
-    2  where the columns are cut over different axes: an all-to-all takes the
-       source's axis from the columns to the rows
-    3  rows are gathered over that axis too, unless the other layout cuts them over it next
-    4  each rank cuts its block out of what it holds
+    1  rows are gathered over the axes that the layouts do not share, innermost first
+    2  if different axes cut the columns, an all-to-all moves the source's axis from columns to rows
+    3  rows are gathered over that axis too, unless the target layout cuts them over it next
+    4  each rank slices its block out of what it holds
 
-A cut costs no communication and a gather costs what the scattered rows weigh,
-so this is what a model would pay for each redistribution that a scheme avoids.
+A slice costs no communication; a gather costs the bytes of the scattered rows.  This is the cost of each redistribution
+that a scheme avoids.
 """
 
 from dataclasses import dataclass, field, replace
@@ -20,19 +20,19 @@ from quadrille.algorithms.schedule.tensors import Tensor
 from quadrille.algorithms.training.scheme import Layout
 
 Cuts = tuple[tuple[Axis, bool], ...]
-"""Axes that cut rows, the outermost first, and whether through units."""
+"""Axes that cut rows, outermost first, and whether they cut through units."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resharding:
-    """Ops from one tensor to another, and the tensors that they write; without ops the two are one."""
+    """Ops from one tensor to another, and the tensors that they write; empty if both are the same."""
 
     tensors: tuple[Tensor, ...] = ()
     program: Program = ()
 
 
 def reshard(source: str, into: str, rows: Part, columns: Part, before: Layout, after: Layout) -> Resharding:
-    """Ops that take `source`, which lies as `before` says, to `into`, which lies as `after` says.
+    """Ops from `source`, in layout `before`, to `into`, in layout `after`.
 
     >>> rows, columns = Part("rows"), Part("hidden")
     >>> stream, inner = Layout(("data", "z"), "y"), Layout(("data", "z"), "x")
@@ -43,7 +43,7 @@ def reshard(source: str, into: str, rows: Part, columns: Part, before: Layout, a
 
     Parameters
     ----------
-    rows, columns : the dimensions, not yet cut
+    rows, columns : uncut dimensions
     """
     if before == after:
         return Resharding()
@@ -63,15 +63,15 @@ def _cuts(layout: Layout) -> Cuts:
     return tuple([(axis, False) for axis in layout.rows] + [(axis, True) for axis in layout.finer])
 
 
-def _shared(one: Cuts, other: Cuts) -> int:
-    """With how many cuts both begin."""
-    pairs = list(zip(one, other, strict=False))
+def _shared(first_cuts: Cuts, second_cuts: Cuts) -> int:
+    """Number of leading cuts that both layouts share."""
+    pairs = list(zip(first_cuts, second_cuts, strict=False))
     return next((i for i, (first, second) in enumerate(pairs) if first != second), len(pairs))
 
 
 @dataclass(slots=True)
 class _Way:
-    """How the activation lies by now, and what has been done."""
+    """Current layout of the activation, and the ops so far."""
 
     source: str
     rows: Part
@@ -82,7 +82,7 @@ class _Way:
     program: list[AllGather | AllToAll | Pointwise | Kernel] = field(default_factory=list)
 
     def gather(self, left: int) -> None:
-        """Whole rows over all but the first `left` axes."""
+        """Gathers rows over all but the first `left` axes."""
         while len(self.cuts) > left:
             axis, _ = self.cuts[-1]
             self.cuts = self.cuts[:-1]
@@ -91,7 +91,7 @@ class _Way:
             self.program.append(AllGather(name=name, axis=axis, source=held, into=self._next()))
 
     def exchange(self, *, through: bool) -> None:
-        """The axis that cuts columns cuts rows instead, through units or not."""
+        """Moves the axis that cuts columns to the rows, through units or not."""
         axis = self.columns_over
         assert axis is not None
         held = self._held
@@ -100,7 +100,7 @@ class _Way:
         self.program.append(AllToAll(name=name, axis=axis, source=held, into=self._next()))
 
     def cut(self, into: Tensor) -> None:
-        """The block of `into` that the rank holds by now, unless it is all of it: then it has the name of `into`."""
+        """Slices the block of `into` out of what the rank holds, or renames it if it is the whole."""
         if self.tensors and self._part() == (into.rows, into.columns):
             last = self.program[-1]
             assert isinstance(last, AllGather | AllToAll)
@@ -121,7 +121,7 @@ class _Way:
         return replace(self.rows, axes=axes, finer=finer), replace(self.columns, axes=over)
 
     def _next(self) -> str:
-        """A further tensor, which lies as the activation does by now."""
+        """Returns the name of a further tensor with the current layout."""
         name = f"{self.source} converted {len(self.tensors) + 1}"
         self.tensors.append(Tensor(name, *self._part()))
         return name

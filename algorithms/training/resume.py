@@ -1,8 +1,8 @@
-"""Training that goes on: the optimizer's moments are there at the start, and steps have numbers of their own.
+"""Resumed training: the optimizer's moments exist at the start, and steps keep their numbers.
 
-A pass over the schedule of a step: what is carried from one run to the next is
-its state, parameters and moments, and the number of the first step.  The loops
-and ops of the step itself do not change.
+A pass over the schedule of a step.  The state carried between runs is parameters, moments and the number of the first
+step.  The loops and ops
+of a step do not change.
 """
 
 from dataclasses import replace
@@ -17,47 +17,47 @@ from quadrille.algorithms.training.adam import moment_names as moment_names
 
 
 def training_state(schedule: Schedule) -> tuple[str, ...]:
-    """Tensors that hold all that one step leaves to the next: parameters, then their moments."""
-    moments = {name for one in schedule.state for name in moment_names(one)}
+    """Tensors that carry the state from one step to the next: parameters, then their moments."""
+    moments = {name for parameter in schedule.state for name in moment_names(parameter)}
     parameters = tuple(name for name in schedule.state if name not in moments)
-    return (*parameters, *(name for one in parameters for name in moment_names(one)))
+    return (*parameters, *(name for parameter in parameters for name in moment_names(parameter)))
 
 
 def resumed(schedule: Schedule, first_step: int) -> Schedule:
-    """The schedule of steps `first_step`, `first_step` + 1, …, which begins with parameters and moments."""
+    """The schedule of steps `first_step`, `first_step` + 1, …, which starts from parameters and moments."""
     moments = set(training_state(schedule)) - set(schedule.state)
     gone = _zeroed(schedule, moments)
     going_on = schedule.with_program(
         lambda program: _from(filter_ops(program, lambda op: op.name not in gone), first_step),
         state=training_state(schedule),
     )
-    return replace(going_on, tensors={name: _counted(one, first_step) for name, one in schedule.tensors.items()})
+    return replace(going_on, tensors={name: _counted(tensor, first_step) for name, tensor in schedule.tensors.items()})
 
 
 def with_state_outputs(schedule: Schedule) -> Schedule:
-    """The schedule with all that the next step needs among its outputs."""
+    """The schedule with the state of the next step among its outputs."""
     outputs = dict.fromkeys((*schedule.outputs, *training_state(schedule)))
     return replace(schedule, outputs=tuple(outputs))
 
 
 def _zeroed(schedule: Schedule, moments: set[str]) -> set[str]:
-    """The ops that empty the moments before the first step."""
-    found: set[str] = set()
+    """Ops that zero the moments before the first step."""
+    names: set[str] = set()
     for role in schedule.roles:
         for op in _ops_before_steps(role.program):
             if isinstance(op, Pointwise) and op.function == "zero" and op.into in moments:
-                found.add(op.name)
-    return found
+                names.add(op.name)
+    return names
 
 
 def _ops_before_steps(program: Program) -> list[Op]:
-    found: list[Op] = []
+    ops_before: list[Op] = []
     for entry in program:
         if isinstance(entry, Repeat):
-            found += [] if entry.loop == STEP else _ops_before_steps(entry.body)
+            ops_before += [] if entry.loop == STEP else _ops_before_steps(entry.body)
         else:
-            found.append(entry)
-    return found
+            ops_before.append(entry)
+    return ops_before
 
 
 def _from(program: Program, first_step: int) -> Program:
@@ -68,7 +68,7 @@ def _from(program: Program, first_step: int) -> Program:
 
 
 def _counted(tensor: Tensor, first_step: int) -> Tensor:
-    """Copies for steps are told apart by the numbers of the steps."""
+    """The tensor with its copies for steps numbered from the first step."""
     if STEP not in dict(tensor.copies) or not first_step:
         return tensor
     return replace(tensor, first_indices=(*tensor.first_indices, (STEP, first_step)))

@@ -1,9 +1,8 @@
-"""What a parallel scheme decides: how activations, weights and vectors lie, and the ops that follow from it.
+"""Interface of a parallel scheme: layouts of activations, weights and vectors, and the resulting ops.
 
-Between two products an activation lies in one of two layouts: `stream` before
-a normal product and after a transposed one, `inner` the other way around.  A
-scheme's products go from one to the other, so layers follow each other and
-nothing is redistributed.
+Between two products an activation has one of two layouts: `stream` before a normal and after a transposed product,
+`inner` the other way
+around.  A scheme's products convert one to the other, so layers follow each other without redistribution.
 """
 
 from dataclasses import dataclass, replace
@@ -24,13 +23,13 @@ ONE, TWO = Part("one"), Part("two")
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How an activation lies.
+    """Layout of an activation.
 
     Parameters
     ----------
     rows : axes that cut its rows, in whole units
-    columns : the axis that cuts its columns
-    finer : axes that cut its rows on, through units too
+    columns : axis that cuts its columns
+    finer : axes that cut its rows further, through units
     """
 
     rows: tuple[Axis, ...]
@@ -49,23 +48,23 @@ class Layout:
 
     @property
     def row_axes(self) -> tuple[Axis, ...]:
-        """All axes that cut rows, the finest first: over these a sum over rows is partial."""
+        """All axes that cut rows, innermost first; a sum over rows is partial over these."""
         return tuple(reversed(self.rows + self.finer))
 
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """One product O = I W + b as the step names it.
+    """One product O = I W + b.
 
     Parameters
     ----------
-    name : in front of the names of its ops
-    rows, inputs, outputs : the three dimensions, not yet cut
-    source, into : the activations I and O
+    name : prefix of the names of its ops
+    rows, inputs, outputs : the three uncut dimensions
+    source, into : activations I and O
     source_gradient, into_gradient : their gradients
-    orientation : normal from the stream's layout to the inner one, transposed back
-    copies : of the weights, where one program stands for several layers
-    first : whether nobody wants the gradient of I
+    orientation : `normal` from the stream layout to the inner layout, `transposed` back
+    copies : copies of the weights, where one program serves several layers
+    first : whether the gradient of I is not needed
     biased : whether there is a bias
     """
 
@@ -86,12 +85,12 @@ class Linear:
 
 @dataclass(frozen=True, slots=True)
 class Vector:
-    """A parameter of one row, as those ranks need it that hold the columns it belongs to.
+    """A one-row parameter, as the ranks that hold its columns use it.
 
     Parameters
     ----------
     local, local_gradient : the tensor that kernels read, and the one in which they leave its gradient
-    fetch : ops from where it is stored to `local`
+    fetch : ops from the stored tensor to `local`
     refetch : the same, for the backward pass
     reduce_gradient : ops from `local_gradient` to the stored gradient
     """
@@ -106,7 +105,7 @@ class Vector:
 
 
 class Scheme(Protocol):
-    """A way to spread the layers of a model over the ranks of a grid."""
+    """A way to distribute the layers of a model over a grid."""
 
     @property
     def name(self) -> str: ...
@@ -118,33 +117,35 @@ class Scheme(Protocol):
     def inner(self) -> Layout: ...
 
     def check(self, grid: Grid) -> None:
-        """Refuse a grid with a long axis that the scheme does not have (InputError)."""
+        """Raises InputError for a grid with a long axis that the scheme lacks."""
 
     def linear(self, linear: Linear) -> Layer:
-        """A product, forward and backward."""
+        """Forward and backward pass of a product."""
 
     def vector(self, name: str, columns: Part, layout: Layout, start: Start, copies: Copies) -> Vector:
         """A vector that belongs to the columns of an activation in that layout."""
 
     def embedding(self, rows: Part, into: str, towards_into: str, architecture: Architecture = PLAIN) -> Layer:
-        """Rows of the table of the vocabulary; if it is shared, its gradient is one that the loss has begun."""
+        """Embedding of tokens; the loss initialises the gradient of a shared table."""
 
     @property
     def token_rows(self) -> tuple[Axis, ...]:
-        """Axes that cut the tokens as the embedding takes them; the targets lie as the rows of the inner layout."""
+        """Axes that cut the tokens for the embedding; targets have the rows of the inner layout."""
 
     def vocabulary_loss(
         self, rows: Part, source: str, towards_source: str, tokens: int, architecture: Architecture = PLAIN
     ) -> Layer:
-        """Mean cross entropy over the vocabulary, by the embedding's table or another; `source` lies as the stream."""
+        """Mean cross entropy over the vocabulary, with the embedding table or another; `source` has the stream
+        layout.
+        """
 
 
 def check_axes(name: str, axes: tuple[Axis, ...], grid: Grid) -> None:
-    """Refuse a grid with another long axis than these and the pipeline's.
+    """Raises InputError for a grid with another long axis than these and pipeline.
 
     Raises
     ------
-    InputError : naming the axis and those that are accepted
+    InputError : names the axis and those accepted
     """
     for axis in AXES:
         if axis not in (*axes, "pipeline") and grid.length(axis) > 1:
@@ -155,5 +156,5 @@ def check_axes(name: str, axes: tuple[Axis, ...], grid: Grid) -> None:
 
 
 def sides(scheme: Scheme, orientation: Orientation) -> tuple[Layout, Layout]:
-    """The layouts before and after a product."""
+    """Layouts before and after a product."""
     return (scheme.stream, scheme.inner) if orientation == "normal" else (scheme.inner, scheme.stream)

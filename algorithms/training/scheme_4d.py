@@ -1,26 +1,27 @@
-"""AxoNN's 4D algorithm; with scattered activations, Megatron's sequence parallelism and Bian's 3-D products.
+"""AxoNN's 4D scheme; with scattered activations, Megatron's sequence parallelism and Bian's 3-D scheme.
 
     W         inputs/y × outputs/x             sharded over z, gathered for use
-    b         1 × outputs/x                    repeated
+    b         1 × outputs/x                    replicated
 
-with activations repeated:
-    I         rows/data/z × inputs/y           repeated over x
-    O         rows/data/z × outputs/x          summed over y, repeated over y
+with replicated activations:
+    I         rows/data/z × inputs/y           replicated over x
+    O         rows/data/z × outputs/x          all-reduced over y
 
-with activations scattered, which are gathered for use too:
+with scattered activations, which are gathered for use too:
     I         rows/data/z/x × inputs/y         gathered over x
-    O         rows/data/z/y × outputs/x        summed and scattered over y
+    O         rows/data/z/y × outputs/x        reduce-scattered over y
 
-A transposed product has x and y exchanged, so that the output of one is the
-input of the next as it stands.  With x the only long axis (and data), repeated
-activations are Megatron-LM's column and row parallel pairs, scattered ones its
-sequence parallelism; scattered ones on a cube are Bian's balanced 3-D products.
-The gradient of b is a sum over rows, and due over all axes that cut rows.
+In a transposed product x and y are exchanged, so the output of one is the input of the next.  With x the only long axis
+(and data), replicated
+activations are Megatron-LM's column and row parallel pairs, and scattered ones its sequence parallelism; scattered ones
+on a cube are Bian's
+balanced 3-D products.  The gradient of b is a sum over rows, reduced over all axes that cut rows.
 
-Source: Singh et al., "A 4D Hybrid Algorithm to Scale Parallel Training to
-Thousands of GPUs", arXiv 2305.13525, section 3; Shoeybi et al., "Megatron-LM",
-arXiv 1909.08053; Korthikanti et al., "Reducing Activation Recomputation in
-Large Transformer Models", arXiv 2205.05198; Bian et al., arXiv 2105.14450.
+Source: Singh et al., "A 4D Hybrid Algorithm to Scale Parallel Training to Thousands of GPUs", arXiv 2305.13525, section
+3; Shoeybi et al.,
+"Megatron-LM", arXiv 1909.08053; Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models",
+arXiv 2205.05198; Bian et
+al., arXiv 2105.14450.
 """
 
 from dataclasses import dataclass, replace
@@ -43,14 +44,14 @@ Vectors = Literal["repeated", "diagonal"]
 
 @dataclass(frozen=True, slots=True)
 class Scheme4D:
-    """The 4D algorithm, or one of its forms.
+    """The 4D scheme, or one of its variants.
 
     Parameters
     ----------
-    activations : repeated over the axis that cuts neither rows nor columns, or
-        scattered over it, in whole sequences (Bian) or in rows (sequence parallelism)
+    activations : replicated over the axis that cuts neither rows nor columns, or scattered over it, in whole sequences
+        (Bian) or in rows (sequence parallelism)
     vectors : on every rank that uses them, or on a diagonal (Bian)
-    axes : those that may be longer than one, beside the pipeline's
+    axes : axes that may be longer than one, beside pipeline
     """
 
     name: str = "4d"
@@ -113,7 +114,7 @@ class Scheme4D:
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """An activation as a product uses it: gathered over `axis` where it is scattered.
+    """An activation as a product uses it: gathered over `axis` if it is scattered.
 
     >>> [op.name for op in Operand("up gather I", "N2", "up I whole", "x").gather()]
     ['up gather I']
@@ -132,7 +133,7 @@ class Operand:
 
 
 class _Product:
-    """The ops of one product."""
+    """Ops of one product."""
 
     def __init__(self, scheme: Scheme4D, linear: Linear) -> None:
         self._scheme, self._linear = scheme, linear

@@ -1,21 +1,21 @@
-"""Optimus on a z × x mesh, and Tesseract on y such meshes: every activation and weight in blocks, every product SUMMA.
+"""Optimus on a z × x mesh, and Tesseract on y such meshes: activations and weights in blocks, every product SUMMA.
 
     I, O      rows/data/y/z × columns/x
-    W         inputs/z × outputs/x          repeated over data and y
-    b         1/z × outputs/x               on the first row of the mesh, broadcast down its columns
+    W         inputs/z × outputs/x          replicated over data and y
+    b         1/z × outputs/x               on the first row of the mesh, broadcast along its columns
 
-    O  = I W        NN: panels of I go along x, those of W along z
-    dI = dO W^T     NT: panels of W go along z, those of dI are summed along x
-    dW = I^T dO     TN: panels of I go along x, those of dW are summed along z
+    O  = I W        NN: panels of I are broadcast along x, those of W along z
+    dI = dO W^T     NT: panels of W are broadcast along z, those of dI are reduced along x
+    dW = I^T dO     TN: panels of I are broadcast along x, those of dW are reduced along z
 
-The panels run over the inputs: the blocks of I and W, cut where the blocks of
-either end, so that O and dO never move.  Layouts before and after a product
-are the same.  The y meshes of Tesseract take different rows and sum their
-gradients; with one of them it is Optimus.  Attention needs no communication,
-as heads are cut over x and whole sequences over the rest.
+Panels run over the inputs and end where blocks of I or W end, so O and dO never move.  Layouts before and after a
+product are equal.  The y
+meshes of Tesseract process different rows and reduce their gradients; with one mesh it is Optimus.  Attention needs no
+communication, as x cuts
+heads and the other axes cut whole sequences.
 
-Source: Xu et al., "An Efficient 2D Method for Training Super-Large Deep
-Learning Models" (Optimus), arXiv 2104.05343; Wang et al., "Tesseract:
+Source: Xu et al., "An Efficient 2D Method for Training Super-Large Deep Learning Models" (Optimus), arXiv 2104.05343;
+Wang et al., "Tesseract:
 Parallelize the Tensor Parallelism Efficiently", arXiv 2105.14500.
 """
 
@@ -33,18 +33,18 @@ from quadrille.algorithms.training.vectors import bias_of, on_first_row
 from quadrille.algorithms.training.vocabulary_mesh import mesh_embedding, mesh_vocabulary_loss
 
 WIDEST = 1 << 62
-"""Wider than any block: panels then end only where blocks do."""
+"""Wider than any block: panels end only where blocks end."""
 BLOCKS = Layout(("data", "y", "z"), "x")
 
 
 @dataclass(frozen=True, slots=True)
 class SchemeMesh:
-    """SUMMA on a mesh, or on several.
+    """SUMMA on one or several meshes.
 
     Parameters
     ----------
-    axes : those that may be longer than one, beside the pipeline's
-    panel : units of the inputs that are broadcast at once, at most
+    axes : axes that may be longer than one, beside pipeline
+    panel : largest width of a panel, in units of the inputs
     """
 
     name: str
@@ -66,7 +66,7 @@ class SchemeMesh:
         return _Product(self, linear).layer()
 
     def vector(self, name: str, columns: Part, layout: Layout, start: Start, copies: Copies) -> Vector:
-        """On the first row of the mesh."""
+        """A vector on the first row of the mesh."""
         return on_first_row(name, columns, layout, start, copies, "z")
 
     @property
@@ -86,12 +86,12 @@ class SchemeMesh:
         return self.panels(Part("vocabulary"), "vocabulary panel")
 
     def panels(self, dimension: Part, loop: str) -> Panel:
-        """The panels of a dimension that is cut over x as columns and over z as rows."""
+        """Panels of a dimension that x cuts as columns and z as rows."""
         return Panel(dimension.dimension, self.panel, ("x", "z"), loop, unit=dimension.unit)
 
 
 class _Product:
-    """The ops of one product."""
+    """Ops of one product."""
 
     def __init__(self, scheme: SchemeMesh, linear: Linear) -> None:
         self._linear = linear

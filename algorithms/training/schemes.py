@@ -1,15 +1,15 @@
-"""The schemes by the names that users give them.
+"""Parallel schemes by name.
 
-    4d         AxoNN: data, z, y, x           activations repeated, weights sharded over z
-    megatron   Megatron-LM: data, x           the 4D algorithm on x alone; rows may be scattered (sequence parallelism)
+    4d         AxoNN: data, z, y, x           activations replicated, weights sharded over z
+    megatron   Megatron-LM: data, x           the 4D scheme on x alone; optional sequence parallelism
     bian       Bian's 3-D: data, z, y, x      activations scattered in whole sequences, vectors on a diagonal
     optimus    Optimus 2-D: data, z, x        SUMMA on a z × x mesh
     tesseract  Tesseract 2.5-D: data, z, y, x y such meshes
 
-Each takes the pipeline's axis too.  The eight algorithms of Bian et al. are the
-layouts in which a product is issued: C = A B is the forward pass (NN), C = A B^T
-the gradient of I (NT), C = A^T B that of W (TN), and their own gradients are
-among these again; the matrix-vector pair is `vectors.on_diagonal`.
+All accept a pipeline axis.  The eight algorithms of Bian et al. are the layouts of a product: C = A B is the forward
+pass (NN), C = A B^T the
+gradient of I (NT), C = A^T B that of W (TN), and their gradients are among these again; the matrix-vector pair is
+`vectors.on_diagonal`.
 """
 
 from quadrille.algorithms.errors import InputError
@@ -32,14 +32,14 @@ SEQUENCE_PARALLEL: dict[str, Scheme] = {
 
 
 def find_scheme(name: str, *, sequence_parallel: bool = False) -> Scheme:
-    """The scheme of that name, with the rows between its products scattered where that is asked for.
+    """Returns the scheme of that name, with sequence parallelism if requested.
 
     >>> find_scheme("megatron", sequence_parallel=True).stream.finer
     ('x',)
 
     Raises
     ------
-    InputError : an unknown name, or a scheme without repeated rows to scatter
+    InputError : an unknown name, or a scheme without sequence parallelism
     """
     if name not in SCHEMES:
         raise InputError(f"scheme {name!r}: accepted are {', '.join(SCHEMES)}")

@@ -1,4 +1,4 @@
-"""All steps of a training run on the ranks of one kind: what comes before and after the passes of the microbatches."""
+"""All steps of a training run on one kind of rank: what comes before and after the passes of the microbatches."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,12 +15,12 @@ LOSS_PART = f"{LOSS} of the microbatch"
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """What all kinds of ranks have in common.
+    """What all kinds of ranks share.
 
     Parameters
     ----------
-    steps : of the optimizer
-    piped : whether there are several stages, over which the norm of all gradients is summed
+    steps : optimizer steps
+    piped : whether there are several stages, over which the gradient norm is reduced
     """
 
     plan: ParameterSharding
@@ -37,13 +37,13 @@ class Steps:
         exchange: Program = (),
         counted: Sequence[Parameter] | None = None,
     ) -> Program:
-        """All steps of the ranks that have these parameters.
+        """All steps of the ranks that hold these parameters.
 
         Parameters
         ----------
-        passes : of all microbatches
-        losses : whether these ranks know the loss
-        exchange, counted : as `optimizer_step`
+        passes : passes of all microbatches
+        losses : whether these ranks compute the loss
+        exchange, counted : as in `optimizer_step`
         """
         across = (AllReduce(name="sum norm over pipeline", axis="pipeline", buffer=NORM),) if self.piped else ()
         zero_loss = (
@@ -60,15 +60,15 @@ class Steps:
 
 
 def accumulate_loss(loss: Layer) -> Layer:
-    """The loss of every microbatch added to that of the batch."""
-    whole = next(one for one in loss.tensors if one.name == LOSS)
+    """The loss layer, with each microbatch's loss added to the batch's."""
+    whole = next(tensor for tensor in loss.tensors if tensor.name == LOSS)
     add = Kernel(name="add loss", function="add_to", updates=(LOSS,), sources=(LOSS_PART,))
     part = replace(whole, name=LOSS_PART, copies=(), stages=None)
     return replace(loss, tensors=(*loss.tensors, part), forward=(*rename_tensors(loss.forward, {LOSS: LOSS_PART}), add))
 
 
 def on_stages(layer: Layer, stages: tuple[int, ...], special: dict[str, tuple[int, ...]] | None = None) -> Layer:
-    """The layer with its parameters on these stages of a pipeline only, some by name on others."""
+    """The layer with its parameters on these pipeline stages only, some by name on others."""
     parameters = (
         replace(one, tensor=replace(one.tensor, stages=(special or {}).get(one.name, stages)))
         for one in layer.parameters

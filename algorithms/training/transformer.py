@@ -1,13 +1,15 @@
-"""One layer of a transformer, the body that stands for all of them: attention and MLP, each after a normalisation.
+"""One transformer layer, the loop body of all layers: attention and MLP, each after a normalisation.
 
     N1 = norm(X)      QKV = N1 W + b     A = attention(QKV)     X2 = X + A W + b
     N2 = norm(X2)     U = N2 W + b       G = gelu(U)            X of the next layer = X2 + G W + b
 
-or, as its architecture has it, G = swiglu(U), other norms, and no b.  QKV's columns
-are groups of heads: queries, then the key and the value that they share.
-One gradient of the stream, dX, goes through all layers: what a branch gives is added to it.
-Source: Vaswani et al., "Attention Is All You Need", 2017; Radford et al.,
-"Language Models are Unsupervised Multitask Learners", 2019 (normalisation first).
+or, by architecture, G = swiglu(U), other norms, and no b.  Columns of QKV are groups of heads: queries, then their
+shared key and value.
+One gradient dX passes through all layers; each branch adds to it.
+
+Source: Vaswani et al., "Attention Is All You Need", 2017; Radford et al., "Language Models are Unsupervised Multitask
+Learners", 2019
+(normalisation first).
 """
 
 from dataclasses import dataclass, replace
@@ -28,12 +30,12 @@ MLP_FUNCTIONS: dict[bool, tuple[Function, Function]] = {
     False: ("gelu", "gelu_gradient"),
     True: ("swiglu", "swiglu_gradient"),
 }
-"""Between the two products of a plain MLP, and of a gated one: forward and backward."""
+"""Kernels between the two products of a plain and of a gated MLP: forward and backward."""
 
 
 @dataclass(frozen=True, slots=True)
 class LayerShape:
-    """What a layer must know of its model."""
+    """What a layer needs to know of its model."""
 
     layers: int
     hidden: int
@@ -49,7 +51,7 @@ class LayerShape:
 
     @property
     def copies(self) -> Copies:
-        """Of what every layer has its own."""
+        """Copies of tensors that every layer has."""
         return ((LAYER, self.layers),)
 
     @property
@@ -63,23 +65,23 @@ class LayerShape:
         return self.of_queries(self.head, more=2)
 
     def of_queries(self, each: int, more: int = 0) -> Part:
-        """So many columns for every query head, and for `more` heads of its group."""
+        """`each` columns for every query head, and for `more` heads of its group."""
         return Part("heads", unit=(self.group + more) * each)
 
     @property
     def up(self) -> Part:
-        """Columns of the MLP's first product."""
+        """Columns of the first MLP product."""
         return Part("inner", unit=self.architecture.up_columns)
 
 
 def transformer_layer(shape: LayerShape, rows: Part, scheme: Scheme) -> Layer:
-    """The ops of a layer, from `X` to the `X` of the next, and the gradient `dX` back."""
+    """Ops of a layer, from `X` to the `X` of the next, and of its gradient `dX`."""
     layer = _layer(shape, rows, scheme)
     return recomputed(layer, output="X") if shape.recompute == "full" else layer
 
 
 def _layer(shape: LayerShape, rows: Part, scheme: Scheme) -> Layer:
-    """The layer that keeps what its backward pass reads."""
+    """The layer that stores what its backward pass reads."""
     norm1 = normalisation(_norm(shape, rows, "norm1", "X", "N1"), scheme)
     norm2 = normalisation(_norm(shape, rows, "norm2", "X2", "N2"), scheme)
     hidden, inner, heads = Part("hidden"), Part("inner"), shape.of_queries(shape.head)
@@ -148,13 +150,13 @@ def _linear(
 
 
 def _kept(shape: LayerShape, piece: Layer) -> list[Tensor]:
-    """The tensors of a piece; those that the backward pass reads, one for each layer."""
+    """Tensors of a sublayer; those that the backward pass reads have a copy for each layer."""
     kept = {"QKV", "U"}
-    return [replace(one, copies=shape.copies) if one.name in kept else one for one in piece.tensors]
+    return [replace(tensor, copies=shape.copies) if tensor.name in kept else tensor for tensor in piece.tensors]
 
 
 def _activations(shape: LayerShape, rows: Part, scheme: Scheme) -> list[Tensor]:
-    """What stands between the pieces, and the gradients of all activations."""
+    """Activations between the sublayers, and the gradients of all activations."""
     stream, inner, copies = scheme.stream, scheme.inner, shape.copies
     hidden, wide, heads = Part("hidden"), Part("inner"), shape.of_queries(shape.head)
     attention = _attention(shape)
@@ -175,7 +177,7 @@ def _activations(shape: LayerShape, rows: Part, scheme: Scheme) -> list[Tensor]:
 
 @dataclass(frozen=True, slots=True)
 class _Attention:
-    """Attention's two kernels, and what the first keeps for the second: so many columns of every head."""
+    """The two attention kernels, and what the first stores for the second: columns for every head."""
 
     forward: Kernel
     gradient: Kernel

@@ -1,16 +1,17 @@
-"""Vectors (bias, γ, β) as they are stored and as the ranks that hold their columns use them: three ways.
+"""Vectors (bias, γ, β) as they are stored, and as the ranks that hold their columns use them.
 
-    repeated      on every rank that holds the columns
-    first row     on the first row of a mesh; broadcast down its columns, gradients summed back up
+    replicated    on every rank that holds the columns
+    first row     on the first row of a mesh; broadcast along its columns, gradients reduced back
     diagonal      on the ranks of a diagonal, cut further over z; broadcast, then gathered, and back
 
-A vector belongs to an activation whose columns one axis cuts and whose rows z,
-a third axis and data cut.  The diagonal is where the coordinates of the column
-axis and of the third one add up to 0, modulo the third's length; on a cube
-that is one rank in p of each plane, and where the lengths differ it wraps around.
+A vector belongs to an activation whose columns one axis cuts, and whose rows z, a third axis and data cut.  The
+diagonal is where the
+coordinates of the column axis and of the third axis add up to 0 modulo the third's length; on a cube that is one rank
+in p of each plane.
 
-Source: Xu et al. (Optimus), arXiv 2104.05343, section 3.2; Bian et al., arXiv
-2105.14450, section 3.1.2 and algorithms 7 and 8 (matrix-vector operations).
+Source: Xu et al. (Optimus), arXiv 2104.05343, section 3.2; Bian et al., arXiv 2105.14450, section 3.1.2 and algorithms
+7 and 8 (matrix-vector
+operations).
 """
 
 from dataclasses import dataclass, replace
@@ -26,13 +27,13 @@ from quadrille.algorithms.training.scheme import ONE, Layout, Linear, Scheme, Ve
 
 
 def repeated(name: str, columns: Part, layout: Layout, start: Start, copies: Copies) -> Vector:
-    """On every rank that holds these columns."""
+    """A vector on every rank that holds its columns."""
     tensor = Tensor(name, ONE, layout.cut_columns(columns), copies=copies)
     return Vector(Parameter(tensor, layout.row_axes, start), (), name, f"d{name}")
 
 
 def on_first_row(name: str, columns: Part, layout: Layout, start: Start, copies: Copies, down: Axis) -> Vector:
-    """On the ranks at coordinate 0 of axis `down`: a matrix of one row that `down` cuts."""
+    """A vector on the ranks at coordinate 0 of axis `down`: a one-row matrix that `down` cuts."""
     cut = layout.cut_columns(columns)
     stored = Tensor(name, replace(ONE, axes=(down,)), cut, copies=copies)
     local = Tensor(f"{name} local", ONE, cut)
@@ -48,12 +49,12 @@ def on_first_row(name: str, columns: Part, layout: Layout, start: Start, copies:
 
 
 def on_diagonal(name: str, columns: Part, layout: Layout, start: Start, copies: Copies, third: Axis) -> Vector:
-    """On the diagonal of the layout's column axis and `third`, and cut over z."""
+    """A vector on the diagonal of the layout's column axis and `third`, cut over z."""
     whole = layout.cut_columns(columns)
     piece = replace(whole, finer=("z",))
     stored = Tensor(name, replace(ONE, axes=(third,), rotated_by=(layout.columns,)), piece, copies=copies)
     shard, local = Tensor(f"{name} shard", ONE, piece), Tensor(f"{name} local", ONE, whole)
-    gradients = [replace(one, name=f"d{one.name}") for one in (shard, local)]
+    gradients = [replace(tensor, name=f"d{tensor.name}") for tensor in (shard, local)]
     root = Affine(layout.columns, -1, modulo=third)
 
     def fetch(suffix: str) -> Program:
@@ -80,12 +81,12 @@ def on_diagonal(name: str, columns: Part, layout: Layout, start: Start, copies: 
 
 @dataclass(frozen=True, slots=True)
 class Bias:
-    """A bias, or none.
+    """The bias of a product, or none.
 
     Parameters
     ----------
-    add : ops that add it to the product
-    gradient : ops from the product's gradient to the stored one of the bias
+    add : ops that add the bias to the product
+    gradient : ops from the product's gradient to the stored gradient of the bias
     """
 
     tensors: tuple[Tensor, ...] = ()
@@ -95,7 +96,7 @@ class Bias:
 
 
 def bias_of(linear: Linear, scheme: Scheme, after: Layout) -> Bias:
-    """The bias of a product whose output lies as `after` says."""
+    """Returns the bias of a product whose output has the layout `after`."""
     if not linear.biased:
         return Bias()
     name = linear.name

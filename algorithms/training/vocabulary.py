@@ -1,17 +1,18 @@
-"""The two ends of a language model: the embedding of tokens, and the loss over the vocabulary.
+"""Embedding and vocabulary-parallel loss of a language model.
 
     table   vocabulary/x × hidden/y   sharded over z, gathered for use
-    X       rows × hidden/y           the tokens' rows of the table, summed over x, plus positions
-    logits  rows × vocabulary/x       normalised X times the table transposed, summed over y
+    X       rows × hidden/y           rows of the table by token, reduced over x, plus positions
+    logits  rows × vocabulary/x       normalised X times the transposed table, reduced over y
 
-The loss needs of every row its largest logit and the sum of its exponentials,
-both over x; no rank ever holds a whole row.  Scattered activations are
-gathered before they are used, and sums are scattered.  Both ends share the table,
-and the loss begins its gradient; or the logits have an output table of their own.
+The loss needs the largest logit and the sum of exponentials of every row, both reduced over x; no rank holds a whole
+row.  Scattered
+activations are gathered before use, and sums are scattered.  Embedding and loss share the table, whose gradient the
+loss initialises; or the
+logits have an output table of their own.
 
-Source: Shoeybi et al., "Megatron-LM", 2019, section 3 (vocabulary-parallel
-embedding and cross entropy); Press, Wolf, "Using the output embedding to
-improve language models", 2017 (the shared table).
+Source: Shoeybi et al., "Megatron-LM", 2019, section 3 (vocabulary-parallel embedding and cross entropy); Press, Wolf,
+"Using the output
+embedding to improve language models", 2017 (the shared table).
 """
 
 from dataclasses import dataclass, replace
@@ -32,13 +33,13 @@ WHOLE_ROWS: tuple[Axis, ...] = ("data", "z")
 
 @dataclass(frozen=True, slots=True)
 class VocabularyLayout:
-    """Where the ends of a model lie.
+    """Layouts of embedding and loss.
 
     Parameters
     ----------
-    stream, logits : their layouts
+    stream, logits : layouts of the activations and of the logits
     scattered : whether both are scattered
-    positions_over : axes over which the positions are sharded, the outermost first; gathered for use
+    positions_over : axes that shard the positions, outermost first; gathered for use
     """
 
     stream: Layout
@@ -47,14 +48,14 @@ class VocabularyLayout:
     positions_over: tuple[Axis, ...] = ()
 
     def gathered(self, name: str, axis: Axis) -> tuple[str, Program]:
-        """The name of an activation as it is used, and the op that gathers it."""
+        """Name of an activation as it is used, and the op that gathers it."""
         if not self.scattered:
             return name, ()
         whole = f"{name} whole"
         return whole, (AllGather(name=f"gather {name}", axis=axis, source=name, into=whole),)
 
     def summed(self, name: str, axis: Axis, overlap: OverlapName | None = None) -> tuple[str, Program]:
-        """The name under which an activation is made as a partial sum, and the op that sums it."""
+        """Name of an activation's partial sum, and the op that reduces it."""
         if not self.scattered:
             return name, (AllReduce(name=f"sum {name}", axis=axis, buffer=name, overlap=overlap),)
         whole = f"{name} partial"
@@ -62,18 +63,19 @@ class VocabularyLayout:
         return whole, (scatter,)
 
     def wholes(self, rows: Part, columns: Part, *names: str) -> list[Tensor]:
-        """Activations of whole rows, where the ends are scattered."""
+        """Activations with whole rows, if activations are scattered."""
         (axis,) = columns.axes
         layout = Layout(WHOLE_ROWS, axis)
         return [layout.tensor(name, rows, columns) for name in names] if self.scattered else []
 
 
 def sharded(tensor: Tensor, over: tuple[Axis, ...]) -> tuple[list[Tensor], Program, Program, str]:
-    """A parameter sharded over several axes: tensors on the way, ops that gather it and that scatter its gradient.
+    """A parameter sharded over several axes: intermediate tensors, ops that gather it, and ops that scatter its
+    gradient.
 
     Returns
     -------
-    the tensors beside the stored one, both programs, and the name of the whole: the tensor itself if nothing is sharded
+    the tensors beside the stored one, both programs, and the name of the whole; the tensor itself if nothing is sharded
     """
     ways = [tensor.name] + [f"{tensor.name} over {axis}" for axis in reversed(over[:-1])] + [f"{tensor.name} whole"]
     if not over:
@@ -93,13 +95,13 @@ def sharded(tensor: Tensor, over: tuple[Axis, ...]) -> tuple[list[Tensor], Progr
 
 @dataclass(frozen=True, slots=True)
 class LearnedPositions:
-    """The table of positions, or none.
+    """The table of learned positions, or none.
 
     Parameters
     ----------
-    fetch : ops that gather it
+    fetch : ops that gather the table
     add : ops that add it to an activation
-    gradient : ops from the activation's gradient to the stored one of the positions
+    gradient : ops from the activation's gradient to the stored gradient of the table
     """
 
     tensors: tuple[Tensor, ...] = ()
@@ -117,7 +119,7 @@ def learned_positions(
     into: str,
     towards_into: str,
 ) -> LearnedPositions:
-    """Positions that are added to an activation, sharded over some axes; nothing where the architecture learns none."""
+    """Positions added to an activation, sharded over some axes; none if the architecture learns none."""
     if architecture.positions != "learned":
         return LearnedPositions()
     positions = Tensor(POSITIONS, Part("sequence"), columns, sharded_over=over or None)
@@ -130,7 +132,9 @@ def learned_positions(
 def embedding(
     ends: VocabularyLayout, rows: Part, into: str, towards_into: str, architecture: Architecture = PLAIN
 ) -> Layer:
-    """X = table[tokens] + positions; its backward pass adds to the gradient of a shared table, which the loss began."""
+    """X = table[tokens] + positions; the backward pass adds to the gradient of a shared table, which the loss
+    initialises.
+    """
     vocabulary, hidden = ends.logits.cut_columns(Part("vocabulary")), ends.stream.cut_columns(Part("hidden"))
     x = ends.logits.columns
     partial, summed = ends.summed(into, x)
@@ -165,7 +169,7 @@ def embedding(
 
 
 def cross_entropy(logits: Layout, rows: Part, tokens: int) -> tuple[tuple[Tensor, ...], Program]:
-    """From the logits, as they lie, to the loss of so many tokens and `dlogits`: the tensors and the ops."""
+    """Tensors and ops from the logits to the loss of `tokens` tokens and `dlogits`."""
     x, own_rows, vocabulary = logits.columns, logits.cut_rows(rows), Part("vocabulary")
     tensors = (
         logits.tensor("logits", rows, vocabulary),
@@ -203,18 +207,18 @@ def vocabulary_loss(
     tokens: int,
     architecture: Architecture = PLAIN,
 ) -> Layer:
-    """Mean cross entropy of so many tokens; the backward pass begins the gradient of a shared table."""
+    """Mean cross entropy of `tokens` tokens; the backward pass initialises the gradient of a shared table."""
     x, y = ends.logits.columns, ends.stream.columns
     vocabulary, hidden = Part("vocabulary"), Part("hidden")
     used, gather_source = ends.gathered(source, x)
     partial, sum_logits = ends.summed("logits", y)
     gradient, gather_gradient = ends.gathered("dlogits", y)
     towards, sum_towards = ends.summed(towards_source, x, "oar")
-    made, entropy = cross_entropy(ends.logits, rows, tokens)
+    entropy_tensors, entropy = cross_entropy(ends.logits, rows, tokens)
     name, own = _output_table(ends, architecture)
     again = " again" if architecture.shared_table else ""
     tensors = (
-        *made,
+        *entropy_tensors,
         *ends.wholes(rows, ends.stream.cut_columns(hidden), used, towards),
         *ends.wholes(rows, ends.logits.cut_columns(vocabulary), partial, gradient),
         *own.tensors,
@@ -237,7 +241,7 @@ def vocabulary_loss(
 
 
 def _output_table(ends: VocabularyLayout, architecture: Architecture) -> tuple[str, Layer]:
-    """The table that makes the logits, and what the loss has of it: nothing where it is the embedding's."""
+    """The table that makes the logits, and the loss layer's part of it; empty if it is the embedding's."""
     if architecture.shared_table:
         return TABLE, Layer((), (), (), ())
     name = OUTPUT_TABLE

@@ -1,16 +1,16 @@
-"""The two ends of a language model on a mesh: the table in blocks, its panels broadcast down the mesh's columns.
+"""Embedding and loss on a mesh: the table in blocks, its panels broadcast along the mesh's columns.
 
-    table      vocabulary/z × hidden/x       repeated over data and y
+    table      vocabulary/z × hidden/x       replicated over data and y
     positions  sequence × hidden/x           sharded over z, gathered for use
-    X          rows/data/y/z × hidden/x      each panel adds the rows of the tokens that fall in it, plus positions
+    X          rows/data/y/z × hidden/x      each panel adds the rows of its tokens, plus positions
     logits     rows/data/y/z × vocabulary/x
 
-    logits = N table^T        NT: panels of the table go along z, those of the logits are summed along x
-    dN     = dlogits table    NN: panels of the gradient go along x, those of the table along z
-    dtable = dlogits^T N      TN: panels of the gradient go along x, those of dtable are summed along z
+    logits = N table^T        NT: panels of the table are broadcast along z, those of the logits reduced along x
+    dN     = dlogits table    NN: panels of the gradient are broadcast along x, those of the table along z
+    dtable = dlogits^T N      TN: panels of the gradient are broadcast along x, those of dtable reduced along z
 
-The loss needs of every row its largest logit and the sum of its exponentials, both over x.
-Where the logits have an output table of their own, it lies as the other does.
+The loss needs the largest logit and the sum of exponentials of every row, both reduced over x.  A separate output table
+has the same layout.
 
 Source: Xu et al. (Optimus), arXiv 2104.05343, section 3.2.
 """
@@ -32,13 +32,15 @@ OUTPUT_PANEL, TOWARDS_OUTPUT_PANEL = f"{OUTPUT_TABLE} panel", f"d{OUTPUT_TABLE} 
 TOKENS_SHARE, TOKENS_PANEL = f"d{TABLE} tokens", f"d{TABLE} tokens panel"
 """What the tokens that were read give to the gradient of a shared table."""
 BOTH_SHARES = f"d{TABLE} both"
-"""What the loss gives to it, and then both."""
+"""Contribution of the loss to that gradient, and then of both."""
 
 
 def mesh_embedding(
     blocks: Layout, panel: Panel, rows: Part, into: str, towards_into: str, architecture: Architecture = PLAIN
 ) -> Layer:
-    """X = table[tokens] + positions; its backward pass adds to the gradient of a shared table, which the loss began."""
+    """X = table[tokens] + positions; the backward pass adds to the gradient of a shared table, which the loss
+    initialises.
+    """
     hidden, window = blocks.cut_columns(Part("hidden")), Part("vocabulary", panel=panel)
     table = Tensor(TABLE, Part("vocabulary", ("z",)), hidden)
     positions = learned_positions(architecture, hidden, ("z",), ("y", "data"), into, towards_into)
@@ -56,13 +58,13 @@ def mesh_embedding(
         Kernel(name="embed", function="embed", into=(share,), sources=(TOKENS, PANEL)),
         Kernel(name="add embedded", function="add_to", updates=(into,), sources=(share,)),
     )
-    given = TOKENS_SHARE if shared else f"d{TABLE}"
+    token_gradient = TOKENS_SHARE if shared else f"d{TABLE}"
     towards_panel: Program = (
         Pointwise(name="zero dtable panel", function="zero", into=TOKENS_PANEL),
         Kernel(
             name="embed gradient", function="embed_gradient", updates=(TOKENS_PANEL,), sources=(TOKENS, towards_into)
         ),
-        MovedPanels("sum embedded panel", given, TOKENS_PANEL, "ors").collect(panel, "z"),
+        MovedPanels("sum embedded panel", token_gradient, TOKENS_PANEL, "ors").collect(panel, "z"),
     )
     both: Program = (
         Kernel(name="add embedded gradient", function="add_to", updates=(BOTH_SHARES,), sources=(TOKENS_SHARE,)),
@@ -87,10 +89,10 @@ def mesh_vocabulary_loss(
     tokens: int,
     architecture: Architecture = PLAIN,
 ) -> Layer:
-    """Mean cross entropy of so many tokens; the backward pass begins the gradient of a shared table."""
+    """Mean cross entropy of `tokens` tokens; the backward pass initialises the gradient of a shared table."""
     own_rows, own = blocks.cut_rows(rows), _output_table(blocks, panel, architecture)
-    made, entropy = cross_entropy(blocks, rows, tokens)
-    tensors = (*made, Tensor("logits panel", own_rows, Part("vocabulary", panel=panel)), *own.tensors)
+    entropy_tensors, entropy = cross_entropy(blocks, rows, tokens)
+    tensors = (*entropy_tensors, Tensor("logits panel", own_rows, Part("vocabulary", panel=panel)), *own.tensors)
     forward: Program = (
         *product_nt(
             panel,
@@ -124,12 +126,12 @@ def mesh_vocabulary_loss(
 
 @dataclass(frozen=True, slots=True)
 class _OutputTable:
-    """The table that makes the logits, and what the loss has of it beside what the embedding has.
+    """The table that makes the logits, and the loss's part of it beside the embedding's.
 
     Parameters
     ----------
-    panel, towards_panel : of the table, and of its gradient
-    gradient : what the loss writes
+    panel, towards_panel : panel of the table, and of its gradient
+    gradient : gradient that the loss writes
     """
 
     name: str

@@ -1,14 +1,13 @@
-"""Weights that are kept gathered from the forward to the backward pass, in the first layers of every stage.
+"""Weight caching: gathered weights of the first layers of every stage are kept from the forward to the backward pass.
 
     gathered again     two gathers of each weight in a step, one buffer for all layers
-    kept, N layers     the first N layers gather once; k n / (x y) elements more for each of their weights
+    cached, N layers   the first N layers gather once; k n / (x y) elements more for each of their weights
 
-A loop over layers becomes two: one over the layers that keep, which gather into
-copies of their own, and one over the others.  The loops that go backwards are
-those of the backward pass; there the layers that keep gather nothing.
+A layer loop becomes two: one over the cached layers, which gather into copies of their own, and one over the others.
+In the backward pass
+(loops that run backwards) cached layers gather nothing.
 
-Source: the authors' code of AxoNN keeps the gathered weights of all, of some or
-of no layers, as the memory allows.
+Source: the authors' code of AxoNN keeps the gathered weights of all, some or no layers, as the memory allows.
 """
 
 from collections.abc import Collection
@@ -25,11 +24,11 @@ from quadrille.algorithms.training.transformer import LAYER
 
 
 def cache_weights(schedule: Schedule, layers: int) -> Schedule:
-    """The schedule, whose weights are gathered again, with those of the first layers kept.
+    """Returns the schedule, whose weights are gathered again, with those of the first layers cached.
 
     Raises
     ------
-    InputError : a number below 0, as many layers as a stage has, or nothing that is gathered again
+    InputError : a number below 0, as many layers as a stage has, or no weights that are gathered again
     """
     if layers < 0:
         raise InputError(f"keep_first {layers}: a whole number from 0 is accepted")
@@ -42,7 +41,11 @@ def cache_weights(schedule: Schedule, layers: int) -> Schedule:
             "4d and bian do, where z is longer than 1 and gathered is 'again'"
         )
     most = (
-        min(least_iterations(schedule, one.count) for role in schedule.roles for one in _loops(role.program, buffers))
+        min(
+            least_iterations(schedule, loop_count.count)
+            for role in schedule.roles
+            for loop_count in _loops(role.program, buffers)
+        )
         - 1
     )
     if layers > most:
@@ -52,14 +55,14 @@ def cache_weights(schedule: Schedule, layers: int) -> Schedule:
     kept = {name: f"{name} kept" for name in buffers}
     tensors = dict(schedule.tensors)
     for name, source in buffers.items():
-        outer = tuple(one for one in tensors[source].copies if one[0] != LAYER)
+        outer = tuple(loop_count for loop_count in tensors[source].copies if loop_count[0] != LAYER)
         tensors[kept[name]] = replace(tensors[name], name=kept[name], copies=(*outer, (LAYER, layers)))
     changed = schedule.with_program(lambda program: in_sequence(_split(without_edges(program), layers, kept)))
     return replace(changed, tensors=tensors)
 
 
 def _gathered_again(schedule: Schedule) -> dict[str, str]:
-    """Buffers into which weights of single layers are gathered, each with what is gathered."""
+    """Buffers into which weights of single layers are gathered, each with its source."""
     gathers = [op for op in all_ops(schedule) if isinstance(op, AllGather) and op.overlap == "oag"]
     return {
         op.into: op.source
@@ -73,13 +76,13 @@ def _of_layers(tensor: Tensor) -> bool:
 
 
 def _loops(program: Program, buffers: Collection[str]) -> list[Repeat]:
-    """The loops over layers whose products use these buffers."""
-    found: list[Repeat] = []
+    """Layer loops whose products use these buffers."""
+    loops: list[Repeat] = []
     for entry in program:
         if isinstance(entry, Repeat):
             own = entry.loop == LAYER and any(_touches(op, buffers) for op in ops(entry.body))
-            found += [entry] if own else _loops(entry.body, buffers)
-    return found
+            loops += [entry] if own else _loops(entry.body, buffers)
+    return loops
 
 
 def _touches(op: Op, buffers: Collection[str]) -> bool:
@@ -100,7 +103,7 @@ def _split(program: Program, layers: int, kept: dict[str, str]) -> Program:
 
 
 def _two(entry: Repeat, layers: int, kept: dict[str, str]) -> tuple[Repeat, Repeat]:
-    """The layers that keep, and the others."""
+    """The cached layers, and the others."""
     body = rename_tensors(entry.body, kept)
     if entry.backwards:
         body = tuple(op for op in body if not (isinstance(op, AllGather) and op.into in kept.values()))

@@ -1,24 +1,25 @@
-"""How the numbers of a parameter are spread and carried through a step: ZeRO 1, 2 and 3, microbatches, mixed precision.
+"""Sharding of a parameter's numbers over data and their way through a step: ZeRO 1, 2 and 3, microbatches, mixed
+precision.
 
-A scheme's layers read a weight W and leave its gradient dW.  Here these become:
+The layers of a scheme read a weight W and write its gradient dW.  Here these become:
 
-    W                        the optimizer's weights, sharded over data from ZeRO 1 on
-    W held                   what products use: W itself; or W in 16 bits, gathered over data
-                             at the start of a step (1, 2), or each time it is used (3)
-    dW of the microbatch     what the backward pass of one microbatch leaves
+    W                        master weights, sharded over data from ZeRO 1 on
+    W held                   weights that products read: W itself; or W in 16 bits, gathered over data at the start of a
+                             step (1, 2), or for each use (3)
+    dW of the microbatch     gradient from the backward pass of one microbatch
     dW held                  (ZeRO 1) the sum over microbatches, whole along data until the step ends
-    dW                       the gradient that the optimizer takes, laid out as W
+    dW                       gradient that the optimizer reads, distributed like W
 
     ZeRO 1   gathers W, scatters dW                          2 (d-1)/d of the parameters a step
     ZeRO 2   gathers W, scatters each microbatch's dW        the same with one microbatch
     ZeRO 3   gathers W in both passes, scatters each dW      3 (d-1)/d with one microbatch
 
-Bytes are those of the paper's table, 16, 4 + 12/d, 2 + 14/d and 16/d, but for
-ZeRO 1, whose scattered gradient has a buffer beside the whole one (another
-1/d of the gradient), and for what one layer uses at a time.
+Bytes are those of the paper's table, 16, 4 + 12/d, 2 + 14/d and 16/d, except for ZeRO 1, whose scattered gradient has a
+buffer beside the whole
+one (another 1/d of the gradient), and for what one layer uses at a time.
 
-Source: Rajbhandari et al., "ZeRO: memory optimizations toward training
-trillion parameter models", arXiv 1910.02054, sections 5 and 7.
+Source: Rajbhandari et al., "ZeRO: memory optimizations toward training trillion parameter models", arXiv 1910.02054,
+sections 5 and 7.
 """
 
 from collections.abc import Iterator, Sequence
@@ -41,14 +42,14 @@ STAGES = (0, 1, 2, 3)
 
 @dataclass(frozen=True, slots=True)
 class ParameterSharding:
-    """What becomes of every parameter.
+    """Sharding and precision of every parameter.
 
     Parameters
     ----------
-    zero : 0 for repeated over data; 1 optimizer, 2 gradients too, 3 weights too sharded over data
-    precision : the dtypes
-    microbatches : of a step
-    caches : whether weights that were gathered for the forward pass serve the backward pass too
+    zero : ZeRO stage over data: 0 replicated; 1 optimizer, 2 gradients too, 3 weights too sharded
+    precision : dtypes
+    microbatches : microbatches of a step
+    caches : whether weights gathered for the forward pass serve the backward pass too
     """
 
     zero: int
@@ -66,38 +67,38 @@ class ParameterSharding:
 
     @property
     def has_used_weights(self) -> bool:
-        """Whether products use another tensor than the optimizer's weights."""
+        """Whether products read another tensor than the master weights."""
         return self.shards or self.precision.mixed
 
     @property
     def widens(self) -> bool:
-        """Whether gradients are added up in another dtype than the backward pass leaves them in."""
+        """Whether gradients are accumulated in another dtype than the backward pass writes."""
         return self.precision.gradient is not None
 
     @property
     def accumulates(self) -> bool:
-        """Whether gradients of several microbatches are added up."""
+        """Whether gradients of several microbatches are accumulated."""
         return self.microbatches > 1
 
-    def parameter(self, one: Parameter) -> Parameter:
-        """The parameter as the optimizer has it."""
-        tensor, summed_over = one.tensor, one.summed_over
+    def parameter(self, parameter: Parameter) -> Parameter:
+        """The parameter as the optimizer stores it."""
+        tensor, summed_over = parameter.tensor, parameter.summed_over
         if self.shards:
             tensor = replace(tensor, sharded_over=(*tensor.shards, "data"))
             summed_over = tuple(axis for axis in summed_over if axis != "data")
         tensor = replace(tensor, dtype=self.precision.master)
-        return replace(one, tensor=tensor, summed_over=summed_over, gradient_dtype=self.precision.gradient)
+        return replace(parameter, tensor=tensor, summed_over=summed_over, gradient_dtype=self.precision.gradient)
 
 
 def parameter_sharding(
     grid: Grid, zero: int, precision: Precision, microbatches: int, gathered: Gathered
 ) -> ParameterSharding:
-    """What becomes of parameters on a grid; where data is one long there is nothing to shard."""
+    """Sharding of parameters on a grid; with data = 1 nothing is sharded."""
     return ParameterSharding(zero if grid.data > 1 else 0, precision, microbatches, gathered == "keep")
 
 
 def refuse_sharded_weights(zero: int, grid: Grid) -> None:
-    """Refuse ZeRO 3 with a pipeline.
+    """Raises InputError for ZeRO 3 with a pipeline.
 
     Raises
     ------
@@ -111,135 +112,147 @@ def refuse_sharded_weights(zero: int, grid: Grid) -> None:
 
 
 def shard_layer(layer: Layer, plan: ParameterSharding, borrowed: Sequence[Parameter] = ()) -> Layer:
-    """The layer with its parameters spread, and what carries them through its two passes.
+    """Returns the layer with its parameters sharded, and the ops that carry them through both passes.
 
     Parameters
     ----------
-    borrowed : parameters of another layer that this one reads (the table, of the loss)
+    borrowed : parameters of another layer that this one reads (the table, by the loss)
     """
     if not (plan.has_used_weights or plan.widens or plan.accumulates):
         return layer
     tensors: list[Tensor] = list(layer.tensors)
     forward, backward = layer.forward, layer.backward
     finish: list[Op] = []
-    for one in layer.parameters:
-        stored = plan.parameter(one)
+    for parameter in layer.parameters:
+        stored = plan.parameter(parameter)
         if plan.has_used_weights:
-            tensors += _held(one, stored, plan)
+            tensors += _held(parameter, stored, plan)
             forward, backward = (
-                rename_tensors(program, {one.name: used_weight(one)}) for program in (forward, backward)
+                rename_tensors(program, {parameter.name: used_weight(parameter)}) for program in (forward, backward)
             )
         if plan.zero == 3:
-            forward, backward = _gathered(forward, one, plan), _gathered(backward, one, plan, " again")
-        left, more = _gradient_of_a_microbatch(one, stored, plan)
+            forward, backward = _gathered(forward, parameter, plan), _gathered(backward, parameter, plan, " again")
+        left, more = _gradient_of_a_microbatch(parameter, stored, plan)
         tensors += more
-        backward = rename_tensors(backward, {one.gradient: left})
-        finish += _finish(one, plan)
-    for one in borrowed:
+        backward = rename_tensors(backward, {parameter.gradient: left})
+        finish += _finish(parameter, plan)
+    for parameter in borrowed:
         if plan.has_used_weights:
             forward, backward = (
-                rename_tensors(program, {one.name: used_weight(one)}) for program in (forward, backward)
+                rename_tensors(program, {parameter.name: used_weight(parameter)}) for program in (forward, backward)
             )
         if plan.zero == 3:
-            forward, backward = _gathered(forward, one, plan, " for the loss"), _gathered(backward, one, plan, " again")
-    parameters = tuple(plan.parameter(one) for one in layer.parameters)
+            forward, backward = (
+                _gathered(forward, parameter, plan, " for the loss"),
+                _gathered(backward, parameter, plan, " again"),
+            )
+    parameters = tuple(plan.parameter(parameter) for parameter in layer.parameters)
     return Layer(tuple(tensors), parameters, forward, (*backward, *finish))
 
 
-def used_weight(one: Parameter) -> str:
-    """The tensor that products read."""
-    return f"{one.name} held"
+def used_weight(parameter: Parameter) -> str:
+    """Name of the tensor that products read."""
+    return f"{parameter.name} held"
 
 
-def _cast(one: Parameter) -> str:
-    """The optimizer's weights in the schedule's dtype, before they are gathered."""
-    return f"{one.name} cast"
+def _cast(parameter: Parameter) -> str:
+    """Name of the master weights in the schedule's dtype, before they are gathered."""
+    return f"{parameter.name} cast"
 
 
-def _part(one: Parameter) -> str:
-    return f"{one.gradient} of the microbatch"
+def _part(parameter: Parameter) -> str:
+    return f"{parameter.gradient} of the microbatch"
 
 
-def _total(one: Parameter, plan: ParameterSharding) -> str:
-    """Where the gradients of microbatches are added up."""
-    return f"{one.gradient} held" if plan.zero == 1 else one.gradient
+def _total(parameter: Parameter, plan: ParameterSharding) -> str:
+    """Name of the tensor in which gradients of microbatches are accumulated."""
+    return f"{parameter.gradient} held" if plan.zero == 1 else parameter.gradient
 
 
-def _held(one: Parameter, stored: Parameter, plan: ParameterSharding) -> Iterator[Tensor]:
-    once = () if plan.zero == 3 and not plan.caches else one.tensor.copies
+def _held(parameter: Parameter, stored: Parameter, plan: ParameterSharding) -> Iterator[Tensor]:
+    once = () if plan.zero == 3 and not plan.caches else parameter.tensor.copies
     yield replace(
-        one.tensor, name=used_weight(one), copies=once, first_indices=one.tensor.first_indices if once else ()
+        parameter.tensor,
+        name=used_weight(parameter),
+        copies=once,
+        first_indices=parameter.tensor.first_indices if once else (),
     )
     if plan.shards and plan.precision.mixed:
-        cast = replace(stored.tensor, name=_cast(one), dtype=None)
+        cast = replace(stored.tensor, name=_cast(parameter), dtype=None)
         yield cast if plan.zero == 3 else replace(cast, copies=(), first_indices=())
 
 
-def _gathered(program: Program, one: Parameter, plan: ParameterSharding, suffix: str = "") -> Program:
+def _gathered(program: Program, parameter: Parameter, plan: ParameterSharding, suffix: str = "") -> Program:
     """The program with the weights gathered over data before their first use."""
-    name = used_weight(one)
+    name = used_weight(parameter)
     for position, entry in enumerate(program):
         inner = ops_of(entry.body) if isinstance(entry, Repeat) else iter((entry,))
         if any(name in reads(op) for op in inner):
-            source = _cast(one) if plan.precision.mixed else one.name
+            source = _cast(parameter) if plan.precision.mixed else parameter.name
             gather = AllGather(name=f"gather {name}{suffix}", axis="data", source=source, into=name, overlap="oag")
             return (*program[:position], gather, *program[position:])
     return program
 
 
-def _gradient_of_a_microbatch(one: Parameter, stored: Parameter, plan: ParameterSharding) -> tuple[str, list[Tensor]]:
-    """The tensor that the backward pass writes, and the tensors from there to the gradient that is added up."""
-    whole = replace(one.tensor, copies=(), first_indices=())
+def _gradient_of_a_microbatch(
+    parameter: Parameter, stored: Parameter, plan: ParameterSharding
+) -> tuple[str, list[Tensor]]:
+    """Tensor that the backward pass writes, and the tensors from there to the accumulated gradient."""
+    whole = replace(parameter.tensor, copies=(), first_indices=())
     wide = plan.precision.gradient
-    found: list[Tensor] = []
+    tensors: list[Tensor] = []
     if plan.zero == 1:
-        found.append(replace(one.tensor, name=_total(one, plan), dtype=wide))
+        tensors.append(replace(parameter.tensor, name=_total(parameter, plan), dtype=wide))
     if not (plan.zero >= 2 or plan.accumulates or plan.widens):
-        return _total(one, plan), found
-    found.append(replace(whole, name=_part(one)))
+        return _total(parameter, plan), tensors
+    tensors.append(replace(whole, name=_part(parameter)))
     if plan.zero >= 2:
         shard = replace(stored.tensor, copies=(), first_indices=(), dtype=wide)
-        found += [replace(whole, name=f"{_part(one)} widened", dtype=wide)] if plan.widens else []
-        found += [replace(shard, name=f"{_part(one)} scattered")] if plan.accumulates else []
-    return _part(one), found
+        tensors += [replace(whole, name=f"{_part(parameter)} widened", dtype=wide)] if plan.widens else []
+        tensors += [replace(shard, name=f"{_part(parameter)} scattered")] if plan.accumulates else []
+    return _part(parameter), tensors
 
 
-def _finish(one: Parameter, plan: ParameterSharding) -> Iterator[Op]:
-    """From what the backward pass of a microbatch leaves to the gradient that is added up."""
-    source, total = _part(one), _total(one, plan)
+def _finish(parameter: Parameter, plan: ParameterSharding) -> Iterator[Op]:
+    """Ops from the gradient of a microbatch to the accumulated gradient."""
+    source, total = _part(parameter), _total(parameter, plan)
     if plan.zero >= 2:
         if plan.widens:
-            yield Kernel(name=f"widen {one.gradient}", function="cast", into=(f"{source} widened",), sources=(source,))
+            yield Kernel(
+                name=f"widen {parameter.gradient}", function="cast", into=(f"{source} widened",), sources=(source,)
+            )
             source += " widened"
-        into = f"{_part(one)} scattered" if plan.accumulates else total
+        into = f"{_part(parameter)} scattered" if plan.accumulates else total
         yield ReduceScatter(
-            name=f"scatter {one.gradient} over data", axis="data", source=source, into=into, overlap="ors"
+            name=f"scatter {parameter.gradient} over data", axis="data", source=source, into=into, overlap="ors"
         )
         source = into
     if plan.accumulates:
-        yield Kernel(name=f"add {one.gradient}", function="add_to", updates=(total,), sources=(source,))
+        yield Kernel(name=f"add {parameter.gradient}", function="add_to", updates=(total,), sources=(source,))
     elif plan.widens and plan.zero < 2:
-        yield Kernel(name=f"widen {one.gradient}", function="cast", into=(total,), sources=(source,))
+        yield Kernel(name=f"widen {parameter.gradient}", function="cast", into=(total,), sources=(source,))
 
 
 def gather_weights(parameters: Sequence[Parameter], plan: ParameterSharding) -> Program:
-    """What products use of the weights that the last step left, and nothing in what gradients are added to."""
+    """Ops from the weights of the last step to those that products read; accumulated gradients are zeroed."""
     return for_each_parameter(parameters, lambda one: [*_begin(one, plan)])
 
 
-def _begin(one: Parameter, plan: ParameterSharding) -> Iterator[Op]:
+def _begin(parameter: Parameter, plan: ParameterSharding) -> Iterator[Op]:
     if plan.precision.mixed:
-        into = _cast(one) if plan.shards else used_weight(one)
-        yield Kernel(name=f"cast {one.name}", function="cast", into=(into,), sources=(one.name,))
+        into = _cast(parameter) if plan.shards else used_weight(parameter)
+        yield Kernel(name=f"cast {parameter.name}", function="cast", into=(into,), sources=(parameter.name,))
     if plan.zero in (1, 2):
-        source = _cast(one) if plan.precision.mixed else one.name
-        yield AllGather(name=f"gather {used_weight(one)}", axis="data", source=source, into=used_weight(one))
+        source = _cast(parameter) if plan.precision.mixed else parameter.name
+        yield AllGather(
+            name=f"gather {used_weight(parameter)}", axis="data", source=source, into=used_weight(parameter)
+        )
     if plan.accumulates:
-        yield Pointwise(name=f"zero {one.gradient}", function="zero", into=_total(one, plan))
+        yield Pointwise(name=f"zero {parameter.gradient}", function="zero", into=_total(parameter, plan))
 
 
 def scatter_gradients(parameters: Sequence[Parameter], plan: ParameterSharding) -> Program:
-    """The gradients as the optimizer takes them, but for the sums that are still to be made."""
+    """Ops that leave the gradients as the optimizer reads them, before reductions."""
     if plan.zero != 1:
         return ()
     return for_each_parameter(

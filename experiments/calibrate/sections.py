@@ -17,7 +17,7 @@ from quadrille.experiments.calibrate.topology_option import FILE, TopologyOption
 from quadrille.runtime.laboratory.token_buckets import burst_bytes
 from quadrille.runtime.measuring.links import LinkSpeed
 from quadrille.runtime.measuring.points import FlowPoint, TransferPoint
-from quadrille.topologies.machines.machine import Network as NetworkSection
+from quadrille.topologies.machines.machine import NetworkCosts as NetworkSection
 from quadrille.topologies.machines.machine import Source
 from quadrille.topologies.network import Network
 from quadrille.topologies.routes.routing import Routes, Routing

@@ -18,7 +18,7 @@ from quadrille.experiments.compare.timelines import TIMELINE_ENDING
 CASES_SCHEMA = "quadrille/comparisons/1"
 
 
-class Summary(ErrorSizes, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class ComparisonSummary(ErrorSizes, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Errors of the makespan over all cases, raw and with the drift removed where that is known."""
 
     drift_removed: ErrorSizes | None = None
@@ -28,7 +28,7 @@ class Cases(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Two folders of records: a comparison for each pair, and what found no partner."""
 
     comparisons: tuple[Comparison, ...]
-    summary: Summary
+    summary: ComparisonSummary
     remarks: tuple[str, ...] = ()
     provenance: Provenance | None = None
 
@@ -66,10 +66,10 @@ def compare_folders(predicted: Path, measured: Path) -> Cases:
     return Cases(comparisons, summarise(comparisons), (*left_out, *alone))
 
 
-def summarise(comparisons: Sequence[Comparison]) -> Summary:
+def summarise(comparisons: Sequence[Comparison]) -> ComparisonSummary:
     """Median, 90th percentile and worst of the sizes of the makespan's errors."""
     raw, removed = raw_and_drift_removed([one.seconds for one in comparisons])
-    return Summary(**msgspec.structs.asdict(raw), drift_removed=removed)
+    return ComparisonSummary(**msgspec.structs.asdict(raw), drift_removed=removed)
 
 
 @dataclass(frozen=True, slots=True)

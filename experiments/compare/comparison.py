@@ -2,7 +2,9 @@
 
 import msgspec
 
+from quadrille.algorithms.formats.rows import Tabular
 from quadrille.algorithms.provenance import Provenance
+from quadrille.algorithms.units import format_seconds
 from quadrille.experiments.compare.attribution import Attribution
 from quadrille.experiments.compare.drift import Drift
 from quadrille.experiments.compare.problem import Problem
@@ -83,7 +85,7 @@ class FileNames(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     measured: str
 
 
-class Comparison(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Comparison(Tabular, msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A predicted and a measured record of one problem, side by side."""
 
     problem: Problem
@@ -97,3 +99,22 @@ class Comparison(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     bytes_sent_total: Both
     remarks: tuple[str, ...] = ()
     provenance: Provenance | None = None
+
+    def rows(self) -> list[dict[str, object]]:
+        """A row for each op, with the seconds of both sides."""
+        return [
+            {
+                "name": op.name,
+                "kind": op.kind,
+                "axis": op.axis,
+                "predicted_seconds": op.seconds.predicted,
+                "measured_seconds": op.seconds.measured,
+            }
+            for op in self.ops
+        ]
+
+    @property
+    def heading(self) -> str:
+        """The times of both sides."""
+        both = self.seconds
+        return f"predicted {format_seconds(both.predicted)}, measured {format_seconds(both.measured)}"

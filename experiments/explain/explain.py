@@ -18,8 +18,8 @@ from quadrille.algorithms.provenance import provenance
 from quadrille.algorithms.units import format_bytes
 from quadrille.experiments.explain.explanation import (
     SCHEMA,
+    ExplainedLink,
     Explanation,
-    LinkUse,
     MeanPart,
     explain_record,
     held,
@@ -126,7 +126,7 @@ def _explain_answer(answer: Explained, what: str) -> Explanation:
     if seconds is None:
         raise InputError(f"{what} file: neither seconds nor makespan_s; one of them is needed")
     most = nlargest(LINKS_KEPT, answer.links or answer.bottlenecks, key=lambda one: one.utilisation)
-    links = tuple(LinkUse(one.link, one.bytes, one.utilisation, one.busy_s, one.alike) for one in most)
+    links = tuple(ExplainedLink(one.link, one.bytes, one.utilisation, one.busy_s, one.alike) for one in most)
     parts, mean = answer.seconds_by_part or {}, answer.mean_seconds_by_part or {}
     lacking = [] if links else ["no link carries anything"]
     if links and not parts:
@@ -217,7 +217,7 @@ def _share(seconds: float, whole: float) -> str:
     return percent(seconds / whole if whole else None, signed=False)
 
 
-def _links_table(links: Sequence[LinkUse]) -> "Group":
+def _links_table(links: Sequence[ExplainedLink]) -> "Group":
     """Bytes are shown of links only: cores and memory of a host count other things."""
     rows = [
         (

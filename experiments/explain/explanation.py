@@ -36,7 +36,7 @@ FULL = 0.9
 """A link of which so much is used holds back the run."""
 
 
-class LinkUse(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ExplainedLink(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A link, how many carry as much, what each carries [B], how long it is in use if known, bytes / capacity."""
 
     link: str
@@ -65,7 +65,7 @@ class Explanation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     path_seconds_by_part: dict[PathPart, Amount] = {}
     critical_path: tuple[PathSegment, ...] = ()
     mean_seconds_by_part: dict[MeanPart, float] = {}
-    links: tuple[LinkUse, ...] = ()
+    links: tuple[ExplainedLink, ...] = ()
     flows: tuple[LateFlow, ...] = ()
     summary: tuple[str, ...] = ()
     lacking: tuple[str, ...] = ()
@@ -75,7 +75,7 @@ class Explanation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 def explain_record(made: Record) -> Explanation:
     """Where the time of a recorded run goes."""
     path = by_part(made.critical_path) if made.critical_path else {}
-    links = tuple(LinkUse(one.link, one.bytes, one.utilisation, one.busy_s) for one in made.links)
+    links = tuple(ExplainedLink(one.link, one.bytes, one.utilisation, one.busy_s) for one in made.links)
     mean = mean_by_part(made.ops, made.seconds, predicted=made.kind == "predicted")
     return Explanation(
         what=f"{made.kind} record",
@@ -134,11 +134,11 @@ def summary(
     seconds: float,
     parts: Mapping[PathPart, float] | Mapping[MeanPart, float],
     path: Iterable[PathSegment],
-    links: Iterable[LinkUse],
+    links: Iterable[ExplainedLink],
 ) -> Iterable[str]:
     """What stands out, in a sentence or two.
 
-    >>> busy = LinkUse("leaf:0>spine:0", bytes=9e9, utilisation=0.95)
+    >>> busy = ExplainedLink("leaf:0>spine:0", bytes=9e9, utilisation=0.95)
     >>> for line in summary(1.0, {"bandwidth": 0.75, "compute": 0.25}, [], [busy]):
     ...     print(line)
     most of the time is bandwidth: 750 ms of 1 s (75 %)

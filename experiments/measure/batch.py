@@ -24,7 +24,7 @@ BATCH = ("-m", "quadrille.experiments.measure.batch")
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class RunCase:
     """One run: the experiment, the file of its record, and how it is run."""
 
     experiment: Experiment
@@ -36,7 +36,7 @@ class Case:
 
         >>> from quadrille.algorithms.matmuls.matmul import Matmul
         >>> from quadrille.experiments.workloads.matmul import MatmulExperiment
-        >>> Case(MatmulExperiment(Matmul(4, 4, 4)), "", RunOptions(verify=True)).words()
+        >>> RunCase(MatmulExperiment(Matmul(4, 4, 4)), "", RunOptions(verify=True)).words()
         ['--matmul', '4,4,4', '--verify']
         """
         return [*experiment_words(self.experiment), *run_words(self.options)]
@@ -48,7 +48,7 @@ class Launched(Protocol):
     def __call__(self, name: str, ranks: int, command: Sequence[str], *, program: Sequence[str] = PROGRAM) -> None: ...
 
 
-def measure(ranks: int, cases: Sequence[Case], *, launched: Launched = launch_or_raise) -> None:
+def measure(ranks: int, cases: Sequence[RunCase], *, launched: Launched = launch_or_raise) -> None:
     """Run the cases on so many ranks, in order, each leaving its record.
 
     Parameters
@@ -67,7 +67,7 @@ def measure(ranks: int, cases: Sequence[Case], *, launched: Launched = launch_or
 
 def main(path: str) -> None:
     """Run every case of the file on this rank."""
-    cases: list[Case] = pickle.loads(Path(path).read_bytes())  # noqa: S301 - written by `measure` for its own ranks
+    cases: list[RunCase] = pickle.loads(Path(path).read_bytes())  # noqa: S301 - written by `measure` for its own ranks
     for number, case in enumerate(cases):
         with contextlib.redirect_stdout(io.StringIO()):
             run(

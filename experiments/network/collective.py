@@ -10,7 +10,7 @@ from quadrille.algorithms.units import format_seconds
 from quadrille.experiments.network.bandwidths import bus_factor
 from quadrille.experiments.network.bottlenecks import Bottleneck, bottlenecks
 from quadrille.experiments.network.own_collective import lowered_for, members_sharing, own_collective
-from quadrille.experiments.network.question import Question
+from quadrille.experiments.network.question import CollectiveQuestion
 from quadrille.experiments.predict.collectives_choice import OWN, comparable, different
 from quadrille.simulator.collectives.collective import CollectiveResult
 from quadrille.simulator.collectives.nccl.collective import nccl_collective
@@ -37,7 +37,7 @@ class CollectivePrediction:
     shards_bound : how far off `seconds` may be, relative, because pieces have the mean size
     """
 
-    question: Question
+    question: CollectiveQuestion
     machine: str
     routing: str
     seconds: float
@@ -84,7 +84,9 @@ class _Carried:
     shards_bound: float = 0.0
 
 
-def predict_collective(question: Question, machine: Machine, *, net: Network | None = None) -> CollectivePrediction:
+def predict_collective(
+    question: CollectiveQuestion, machine: Machine, *, net: Network | None = None
+) -> CollectivePrediction:
     """What the simulator says of the collective.
 
     Parameters
@@ -131,7 +133,7 @@ def predict_collective(question: Question, machine: Machine, *, net: Network | N
     )
 
 
-def _chosen(question: Question, sharing: int, machine: Machine, net: Network) -> CollectivePrediction:
+def _chosen(question: CollectiveQuestion, sharing: int, machine: Machine, net: Network) -> CollectivePrediction:
     """The collective by what takes least of our own; where it is to go in channels, a ring alone does.
 
     Parameters
@@ -146,7 +148,7 @@ def _chosen(question: Question, sharing: int, machine: Machine, net: Network) ->
     return replace(best, why=f"{best.why}; others take longer: {longer}") if longer else best
 
 
-def _carried(question: Question, groups: Ints, places: Ints, machine: Machine, routes: Routes) -> _Carried:
+def _carried(question: CollectiveQuestion, groups: Ints, places: Ints, machine: Machine, routes: Routes) -> _Carried:
     """The collective by NCCL or by our own algorithms, as was chosen."""
     if question.choices.carriage != "nccl":
         own = own_collective(question, groups, places, routes)
@@ -181,7 +183,7 @@ def _carried(question: Question, groups: Ints, places: Ints, machine: Machine, r
     )
 
 
-def _check_size(question: Question) -> None:
+def _check_size(question: CollectiveQuestion) -> None:
     """Refuse what would not fit into memory."""
     members = question.gpus if question.concurrent == "all" else question.group
     if question.kind == "all_to_all" and members * (question.group - 1) > MOST_RUNS:
@@ -193,7 +195,7 @@ def _check_size(question: Question) -> None:
         raise InputError(f"{members} ranks take part; at most {MOST_RUNS} are simulated")
 
 
-def _nothing_moves(question: Question, machine: Machine) -> CollectivePrediction:
+def _nothing_moves(question: CollectiveQuestion, machine: Machine) -> CollectivePrediction:
     return CollectivePrediction(
         question=question,
         machine=machine.name,

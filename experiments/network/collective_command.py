@@ -14,7 +14,7 @@ from quadrille.algorithms.schedule.ops import CollectiveKind
 from quadrille.algorithms.units import format_bytes, format_bytes_per_second, format_seconds
 from quadrille.experiments.network.bandwidths import bus_formula
 from quadrille.experiments.network.collective import CollectivePrediction, predict_collective
-from quadrille.experiments.network.question import Concurrent, Question
+from quadrille.experiments.network.question import CollectiveQuestion, Concurrent
 from quadrille.experiments.output.destinations import Destinations
 from quadrille.experiments.output.tables import percent, print_tables, table
 from quadrille.runtime.host.console import remark, remark_all
@@ -98,7 +98,7 @@ class CollectiveAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def collective(
-    question: Question,
+    question: CollectiveQuestion,
     machine: Machine,
     *,
     no_memory: bool = False,

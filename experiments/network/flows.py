@@ -48,7 +48,7 @@ class OnMachine(msgspec.Struct, frozen=True):
     gpus: int
 
 
-class LinkLoad(msgspec.Struct, frozen=True):
+class LinkTraffic(msgspec.Struct, frozen=True):
     """What a link carried, how long any flow used it, and bytes / (bandwidth x makespan)."""
 
     link: str
@@ -78,7 +78,7 @@ class FlowsAnswer(msgspec.Struct, frozen=True, kw_only=True):
     seconds_by_part: dict[PathPart, float]
     mean_seconds_by_part: dict[PathPart, float]
     last: list[LateFlow]
-    links: list[LinkLoad]
+    links: list[LinkTraffic]
     events: int
     wall_seconds: float
     peak_memory_bytes: int
@@ -210,12 +210,12 @@ def _weighted(rows: TrafficRows, paths: "Paths", weights: Weights, first: float)
     )
 
 
-def _loads(net: Network, carried: Floats, busy: Floats, makespan: float) -> list[LinkLoad]:
+def _loads(net: Network, carried: Floats, busy: Floats, makespan: float) -> list[LinkTraffic]:
     """Loads of the links that carried anything, in the order of the topology."""
     used = np.flatnonzero(carried > 0)
     mean_use = carried[used] / (net.bandwidths[used] * makespan)
     columns = (net.link_names(used), carried[used].tolist(), busy[used].tolist(), mean_use.tolist())
-    return [LinkLoad(*row) for row in zip(*columns, strict=True)]
+    return [LinkTraffic(*row) for row in zip(*columns, strict=True)]
 
 
 def _print(answer: FlowsAnswer, rows: TrafficRows) -> None:

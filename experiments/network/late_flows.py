@@ -51,7 +51,7 @@ class LateFlow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Ran:
+class SimulatedFlows:
     """All flows and how they went; times from the first start on [s].
 
     Parameters
@@ -84,7 +84,7 @@ class Ran:
         }
 
 
-def flows_ran(net: Network, rows: TrafficRows, paths: Paths, finish: Floats) -> Ran:
+def flows_ran(net: Network, rows: TrafficRows, paths: Paths, finish: Floats) -> SimulatedFlows:
     """The flows with what follows from their routes.
 
     Parameters
@@ -95,21 +95,21 @@ def flows_ran(net: Network, rows: TrafficRows, paths: Paths, finish: Floats) -> 
     slowest = np.zeros(len(rows.sizes))
     np.maximum.at(slowest, owner, paths.shares / net.bandwidths[paths.links])
     starts = rows.starts - rows.starts.min()
-    return Ran(net, rows, paths, owner, starts, starts + paths.latency, rows.sizes * slowest, finish)
+    return SimulatedFlows(net, rows, paths, owner, starts, starts + paths.latency, rows.sizes * slowest, finish)
 
 
-def parts_of_last(ran: Ran) -> dict[PathPart, float]:
+def parts_of_last(ran: SimulatedFlows) -> dict[PathPart, float]:
     """The makespan by part, as the flow that ended last spent it."""
     last = int(ran.finish.argmax())
     return {part: float(seconds[last]) for part, seconds in ran.parts.items()}
 
 
-def parts_of_mean(ran: Ran) -> dict[PathPart, float]:
+def parts_of_mean(ran: SimulatedFlows) -> dict[PathPart, float]:
     """The makespan by part, as the mean flow spent it: what it waits is before its start and after its end."""
     return {part: float(seconds.mean()) for part, seconds in ran.parts.items()}
 
 
-def late_flows(ran: Ran) -> list[LateFlow]:
+def late_flows(ran: SimulatedFlows) -> list[LateFlow]:
     """The flows that ended last, the last one first."""
     first = float(ran.rows.starts.min())
     parts = ran.parts
@@ -128,7 +128,7 @@ def late_flows(ran: Ran) -> list[LateFlow]:
     ]
 
 
-def _holders(ran: Ran, row: int) -> tuple[Holder, ...]:
+def _holders(ran: SimulatedFlows, row: int) -> tuple[Holder, ...]:
     """The links of a flow's route that were used most between its first byte and its last."""
     first, last, links = float(ran.begins[row]), float(ran.finish[row]), ran.paths.links
     if last <= first:

@@ -8,7 +8,7 @@ from quadrille.algorithms.collectives.lowered import Lowered
 from quadrille.algorithms.collectives.lowering import lower
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.ops import ROOTED
-from quadrille.experiments.network.question import Question
+from quadrille.experiments.network.question import CollectiveQuestion
 from quadrille.simulator.collectives.collective import CollectiveResult, simulate_collective
 from quadrille.simulator.collectives.node_layouts import ring_orders
 from quadrille.simulator.collectives.programs import CollectiveJob, Ints
@@ -26,7 +26,7 @@ class OwnCarried:
     shards_bound: float
 
 
-def own_collective(question: Question, groups: Ints, places: Ints, routes: Routes) -> OwnCarried:
+def own_collective(question: CollectiveQuestion, groups: Ints, places: Ints, routes: Routes) -> OwnCarried:
     """The collective by our own algorithms, by all groups at once.
 
     Raises
@@ -57,7 +57,7 @@ def own_collective(question: Question, groups: Ints, places: Ints, routes: Route
     return OwnCarried(ran, lowered.algorithm, why, len(jobs), bound)
 
 
-def lowered_for(question: Question, sharing: int) -> tuple[Lowered, str]:
+def lowered_for(question: CollectiveQuestion, sharing: int) -> tuple[Lowered, str]:
     """The steps of a group of which `sharing` consecutive members share a node, and why it is these."""
     kind, algorithm = question.kind, question.choices.algorithm(question.kind)
     lowered = lower(
@@ -76,7 +76,7 @@ def lowered_for(question: Question, sharing: int) -> tuple[Lowered, str]:
     return lowered, why
 
 
-def _check_rings(question: Question, lowered: Lowered) -> None:
+def _check_rings(question: CollectiveQuestion, lowered: Lowered) -> None:
     """Refuse channels of what is no ring."""
     if question.kind in (*ROOTED, "barrier") or lowered.algorithm != "ring":
         raise InputError(
@@ -85,7 +85,7 @@ def _check_rings(question: Question, lowered: Lowered) -> None:
         )
 
 
-def _jobs(question: Question, lowered: Lowered, rows: list[Ints]) -> list[CollectiveJob]:
+def _jobs(question: CollectiveQuestion, lowered: Lowered, rows: list[Ints]) -> list[CollectiveJob]:
     """The lowered collective on each channel: the groups' ranks in an order of its own, and a part of the buffer."""
     runs = lowered.runs()
     return [
@@ -119,7 +119,7 @@ def members_sharing(places: Ints, per_node: int) -> int:
     return sharing if together and apart else 1
 
 
-def _shards_bound(question: Question, pieces: int) -> float:
+def _shards_bound(question: CollectiveQuestion, pieces: int) -> float:
     """How much longer or shorter, relative, the largest or smallest exact piece is than the mean one."""
     if question.sharding == "exact" or not question.bytes:
         return 0.0

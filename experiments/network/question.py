@@ -26,7 +26,7 @@ OWN = Choices()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class CollectiveQuestion:
     """A collective of groups of ranks.
 
     Parameters
@@ -91,7 +91,8 @@ class Question:
     def groups(self) -> Ints:
         """The ranks of every group that takes part [groups, members].
 
-        >>> Question(kind="all_gather", bytes=8, gpus=8, group=2, stride=2, concurrent="all").groups().tolist()
+        >>> question = CollectiveQuestion(kind="all_gather", bytes=8, gpus=8, group=2, stride=2, concurrent="all")
+        >>> question.groups().tolist()
         [[0, 2], [1, 3], [4, 6], [5, 7]]
         """
         if self.concurrent == "one":

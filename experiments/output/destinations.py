@@ -4,9 +4,13 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats import files
+
+Detail = Literal["verdict", "table", "all"]
+"""How much of a record is printed: its verdict, a table of the longest ops too, or all ops."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +26,7 @@ class Destinations:
     plot : a figure, which never goes to stdout
     ranks : ranks that the trace and the timeline show; by default all, or of many ranks those that stand for all
     read : files that the command reads, by flag, which results must not overwrite
+    detail : how much is printed
     """
 
     json: str = ""
@@ -31,6 +36,7 @@ class Destinations:
     plot: str = ""
     ranks: tuple[int, ...] = ()
     read: Mapping[str, str] = field(default_factory=dict)
+    detail: Detail = "table"
 
     @property
     def to_stdout(self) -> bool:

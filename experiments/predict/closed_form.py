@@ -36,7 +36,7 @@ from math import inf
 import simpy
 
 from quadrille.algorithms.analysis import alpha_beta
-from quadrille.algorithms.analysis.alpha_beta import Link
+from quadrille.algorithms.analysis.alpha_beta import AlphaBetaLink
 from quadrille.algorithms.analysis.op_plans import OpPlans
 from quadrille.algorithms.analysis.storage import local_copies
 from quadrille.algorithms.analysis.traffic import Traffic, ranges, traffic
@@ -61,7 +61,7 @@ from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.program import walk
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.schedule.tensors import DType
-from quadrille.experiments.predict.hops import Hops
+from quadrille.experiments.predict.hops import AxisHopCosts
 from quadrille.simulator.engine.engine import FlowEngine
 from quadrille.simulator.machine.compute_model import ComputeModel
 from quadrille.simulator.machine.placement import place_ranks
@@ -105,7 +105,7 @@ class Yardstick:
         self._rings = rings or {}
         engine, placement = FlowEngine(simpy.Environment()), place_ranks(machine, ranks)
         wiring = ResourceDemands(machine, ranks, engine, placement=placement)
-        self.hops = Hops(machine, ranks, placement, wiring, engine)
+        self.hops = AxisHopCosts(machine, ranks, placement, wiring, engine)
         cores = wiring.cores_of(wiring.place(0))
         neighbours = wiring.neighbours(0)
         wanted = threads or wiring.threads(0)
@@ -135,7 +135,7 @@ class Yardstick:
                 seconds, _, _ = estimated(self._compute, op, op_plans.local(op, place), overhead)
                 yield op, place, self._crowd * seconds
 
-    def ring_link(self, grid: Grid, axis: Axis, size: int = 1) -> Link:
+    def ring_link(self, grid: Grid, axis: Axis, size: int = 1) -> AlphaBetaLink:
         """A step of `size` bytes of all rings along an axis."""
         link = self.hops.axis_link(grid, axis, 1, size)
         return replace(link, bandwidth=self._rings.get((grid.stride(axis), grid.length(axis)), link.bandwidth))
@@ -200,11 +200,11 @@ class Yardstick:
             total += (self._reducing(link, size) if reduces else link).seconds(size)
         return total
 
-    def _reducing(self, link: Link, size: int) -> Link:
+    def _reducing(self, link: AlphaBetaLink, size: int) -> AlphaBetaLink:
         """The link with the addition of what has arrived as a part of every step."""
         if not size:
             return link
-        return Link(link.latency, 1 / (1 / link.bandwidth + self._memory("add", size) / size))
+        return AlphaBetaLink(link.latency, 1 / (1 / link.bandwidth + self._memory("add", size) / size))
 
     def _shift(self, op: Shift, schedule: Schedule, place: Coordinates) -> float:
         """Seconds of the slowest rank's shift, whose distance may depend on the rank."""

@@ -80,7 +80,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class TriedCollective:
     """One way to carry out the ops, and the seconds that one of them is predicted to take so, alone, all its turns."""
 
     choices: Choices
@@ -92,7 +92,7 @@ class Chosen:
     """What is asked, and all ways that were tried, the fastest first."""
 
     asked: Asked
-    ranked: tuple[Tried, ...]
+    ranked: tuple[TriedCollective, ...]
 
     def line(self) -> str:
         """The choice and its reason, for a person."""
@@ -129,7 +129,7 @@ def chosen_collectives(
     found = []
     for asked in questions(schedule):
         ways = candidates(own, asked)
-        tried = [Tried(one, _seconds(schedule, asked, one, machine, threads, placement)[0]) for one in ways]
+        tried = [TriedCollective(one, _seconds(schedule, asked, one, machine, threads, placement)[0]) for one in ways]
         if with_library and _library_is_measured(machine):
             tried += _tried_by_library(schedule, asked, machine, threads, placement)
         if len(tried) > 1:
@@ -139,7 +139,7 @@ def chosen_collectives(
 
 def _tried_by_library(
     schedule: Schedule, asked: Asked, machine: Machine, threads: int | None, placement: str
-) -> Iterator[Tried]:
+) -> Iterator[TriedCollective]:
     """The library's ways that were measured: by each of MPI's calls where the op can go by both."""
     from quadrille.simulator.machine.library_collectives import MEASURED  # a rank that is told has no use for it
 
@@ -147,7 +147,7 @@ def _tried_by_library(
     for one in LIBRARY.values() if both else (Choices("library"),):
         seconds, label = _seconds(schedule, asked, one, machine, threads, placement)
         if label == f"{one} {MEASURED}":
-            yield Tried(one, seconds)
+            yield TriedCollective(one, seconds)
 
 
 def _library_is_measured(machine: Machine) -> bool:

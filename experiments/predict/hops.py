@@ -22,7 +22,7 @@ from math import inf
 
 import numpy as np
 
-from quadrille.algorithms.analysis.alpha_beta import Link
+from quadrille.algorithms.analysis.alpha_beta import AlphaBetaLink
 from quadrille.algorithms.schedule.expressions import evaluate
 from quadrille.algorithms.schedule.grid import Axis, Grid
 from quadrille.algorithms.schedule.ops import Shift
@@ -38,7 +38,7 @@ Hop = tuple[int, int]
 """A sending and a receiving rank."""
 
 
-class Hops:
+class AxisHopCosts:
     """The slowest hop of a step between the ranks of a machine; it remembers what was asked before."""
 
     def __init__(
@@ -51,9 +51,9 @@ class Hops:
         self._routes = routes_of(machine, placement.net)
         parts = (machine.host, machine.network)
         self._linear = not any(part.transfer for part in parts if part is not None)
-        self._links: dict[tuple[tuple[int, ...], int, int], Link] = {}
+        self._links: dict[tuple[tuple[int, ...], int, int], AlphaBetaLink] = {}
 
-    def axis_link(self, grid: Grid, axis: Axis, distance: int = 1, size: int = 1) -> Link:
+    def axis_link(self, grid: Grid, axis: Axis, distance: int = 1, size: int = 1) -> AlphaBetaLink:
         """One step of `size` bytes from every rank to the one `distance` on along the axis, all at once.
 
         Raises
@@ -63,7 +63,7 @@ class Hops:
         length = grid.length(axis)
         return self.step_link(grid, axis, tuple((one + distance) % length for one in range(length)), size)
 
-    def step_link(self, grid: Grid, axis: Axis, peers: tuple[int, ...], size: int) -> Link:
+    def step_link(self, grid: Grid, axis: Axis, peers: tuple[int, ...], size: int) -> AlphaBetaLink:
         """One step of `size` bytes in every group of the axis, in which member i sends to member `peers[i]`."""
         length, stride = grid.length(axis), grid.stride(axis)
         size = 1 if self._linear else max(1, size)
@@ -75,7 +75,7 @@ class Hops:
             self._links[key] = self._slowest(hops, size, "exchange" if exchange else "shift")
         return self._links[key]
 
-    def _slowest(self, hops: Sequence[Hop], size: int, pattern: str) -> Link:
+    def _slowest(self, hops: Sequence[Hop], size: int, pattern: str) -> AlphaBetaLink:
         """The slowest of these hops while all of them send `size` bytes at once."""
         if self._linear and not self._homes.shared:
             return self._slowest_route(np.array(hops).reshape(-1, 2), size)
@@ -90,22 +90,22 @@ class Hops:
             return max(busiest, cost.work / cost.cap)
 
         if not transfers:
-            return Link(latency=0.0, bandwidth=inf)
+            return AlphaBetaLink(latency=0.0, bandwidth=inf)
         latency, seconds = max(((cost.latency, moving(cost)) for cost in transfers), key=sum)
-        return Link(latency, size / seconds if seconds else inf)
+        return AlphaBetaLink(latency, size / seconds if seconds else inf)
 
-    def _slowest_route(self, hops: Ints, size: int) -> Link:
+    def _slowest_route(self, hops: Ints, size: int) -> AlphaBetaLink:
         """The same where every hop goes over links and nothing else: all routes at once."""
         places = self._homes.of_rank[hops[hops[:, 0] != hops[:, 1]]]
         if not len(places):
-            return Link(latency=0.0, bandwidth=inf)
+            return AlphaBetaLink(latency=0.0, bandwidth=inf)
         paths, capacities = self._routes.between(*places.T), self._homes.net.bandwidths
         loads = np.bincount(paths.links, weights=size * paths.shares, minlength=len(capacities))
         moving = np.maximum.reduceat(loads[paths.links] / capacities[paths.links], paths.offsets[:-1])
         slowest = int(np.argmax(paths.latency + moving))
-        return Link(float(paths.latency[slowest]), size / float(moving[slowest]))
+        return AlphaBetaLink(float(paths.latency[slowest]), size / float(moving[slowest]))
 
-    def shift_link(self, op: Shift, grid: Grid, place: Coordinates, size: int) -> Link:
+    def shift_link(self, op: Shift, grid: Grid, place: Coordinates, size: int) -> AlphaBetaLink:
         """The slowest hop of a shift; of infinite bandwidth where no rank sends to another."""
         if isinstance(op.distance, int):
             return self.axis_link(grid, op.axis, op.distance, size)

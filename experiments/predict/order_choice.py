@@ -24,7 +24,7 @@ NO_MACHINE = f"--order auto: no --machine to predict with, so ranks are laid out
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class TriedOrder:
     """The ranks of the grid in one order, and the seconds that the whole experiment is predicted to take so.
 
     0 where there is no other order, and nothing was predicted.
@@ -41,13 +41,13 @@ class Tried:
 class ChosenOrder:
     """All orders of ranks that differ, the fastest first."""
 
-    ranked: tuple[Tried, ...]
+    ranked: tuple[TriedOrder, ...]
 
     def line(self) -> str:
         """The choice and its reason, for a person.
 
         >>> grids = Grid(z=2, x=2, order=("z", "y", "x")), Grid(z=2, x=2)
-        >>> ChosenOrder((Tried(grids[0], 3.45), Tried(grids[1], 5.796))).line()
+        >>> ChosenOrder((TriedOrder(grids[0], 3.45), TriedOrder(grids[1], 5.796))).line()
         'order z,y,x,data: 3.45 s predicted; then x,y,z,data, 68.0 % more'
         """
         if len(self.ranked) == 1:
@@ -74,13 +74,13 @@ def chosen_order(experiment: Carried, predicted_seconds: Callable[[Carried], flo
     grids = in_every_order(experiment.grid)
     if len(grids) == 1:
         return as_it_is(experiment)
-    tried = [Tried(grid, predicted_seconds(_laid_out(experiment, grid))) for grid in grids]
+    tried = [TriedOrder(grid, predicted_seconds(_laid_out(experiment, grid))) for grid in grids]
     return ChosenOrder(tuple(sorted(tried, key=lambda one: comparable(one.seconds))))
 
 
 def as_it_is(experiment: Carried) -> ChosenOrder:
     """The order that the experiment has, where no other is looked for."""
-    return ChosenOrder((Tried(experiment.grid, 0.0),))
+    return ChosenOrder((TriedOrder(experiment.grid, 0.0),))
 
 
 def _laid_out(experiment: Carried, grid: Grid) -> Carried:

@@ -137,6 +137,16 @@ def prediction_of(
     )
 
 
+def prediction_record(experiment: "Experiment", machine: Machine, *, granularity: AskedGranularity = "auto") -> Record:
+    """The predicted record of an experiment on a machine.
+
+    Parameters
+    ----------
+    granularity : exact, collective, or what takes no more than a few seconds
+    """
+    return prediction_of(experiment, machine, granularity=granularity)[0]
+
+
 def predicted(
     prepared: Prepared,
     command: Sequence[str] = (),

@@ -132,7 +132,7 @@ def continued(few: TrainingStep, more: TrainingStep, layers: int) -> TrainingSte
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class SimulatedOps:
     """A step that was simulated, op by op.
 
     Parameters
@@ -151,7 +151,7 @@ class Ran:
     even: bool
 
 
-def ran_step(experiment: TrainingExperiment, machine: Machine, granularity: AskedGranularity) -> Ran:
+def ran_step(experiment: TrainingExperiment, machine: Machine, granularity: AskedGranularity) -> SimulatedOps:
     """The step simulated in full."""
     from quadrille.experiments.predict.prepared import prepare
     from quadrille.simulator.simulate import simulate
@@ -173,7 +173,7 @@ def ran_step(experiment: TrainingExperiment, machine: Machine, granularity: Aske
     )
     every = iterations(experiment, schedule, ran.timeline.makespan, ran.op_times().values())
     latency = {one.name: ran.parts[one.name]["latency"] for one in every.ops if one.axis is not None}
-    return Ran(schedule, every, latency, ran.contention, ran.bound is not None, even)
+    return SimulatedOps(schedule, every, latency, ran.contention, ran.bound is not None, even)
 
 
 def _simulated(experiment: TrainingExperiment, machine: Machine, granularity: AskedGranularity) -> TrainingStep:

@@ -1,4 +1,4 @@
-"""All candidates by the analytical model: which fit in memory, and how long each communicates."""
+"""All candidate grids by the analytical model: which fit in memory, and how long each communicates."""
 
 from dataclasses import dataclass
 
@@ -12,27 +12,27 @@ from quadrille.algorithms.units import format_bytes
 from quadrille.experiments.rank.bandwidths import Ring, known, simulated_bandwidth, table_of
 from quadrille.experiments.rank.candidates import Candidates, Ints, candidates
 from quadrille.experiments.rank.memory import peak_bytes_by_grid
-from quadrille.experiments.rank.question import Question
+from quadrille.experiments.rank.question import RankQuestion
 from quadrille.experiments.rank.sharing import Crew
 from quadrille.experiments.workloads.fullest_device import fullest_device
 
 Floats = NDArray[np.float64]
 ALIKE = 9
-"""Digits in which seconds agree that count as equal; equal ones stay in the order of their grids."""
+"""Decimal digits in which two times must agree to count as equal; equal grids keep their order."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ranked:
+class RankedGrids:
     """Candidates that fit, the fastest by the model first.
 
     Parameters
     ----------
-    seconds : of communication in one training step
-    by_axis : the same by axis
-    peak_bytes : of the fullest rank
-    without : how many do not fit
-    bandwidths : of every ring that was simulated for the model [B/s]
-    from_table : whether the other rings' are measured
+    seconds : communication time of one training step [s], for each candidate
+    by_axis : communication time of one training step [s], by axis
+    peak_bytes : memory of the fullest rank [B], for each candidate
+    without : number of grids that do not fit
+    bandwidths : bus bandwidth of every ring that was simulated for the model [B/s]
+    from_table : whether the bandwidths of the other rings were measured
     """
 
     candidates: Candidates
@@ -47,12 +47,12 @@ class Ranked:
         return len(self.seconds)
 
 
-def ranked(question: Question, crew: Crew) -> Ranked:
-    """All candidates that fit, by the model.
+def ranked(question: RankQuestion, crew: Crew) -> RankedGrids:
+    """All candidates that fit, ranked by the model.
 
     Raises
     ------
-    InputError : no grid on which the model can be trained, or none that fits
+    InputError : the model can be trained on no grid, or no grid fits in memory
     """
     every = candidates(question.gpus, question.limits, question.shape, question.problem.batch)
     needed = _needed(question, every)
@@ -64,15 +64,15 @@ def ranked(question: Question, crew: Crew) -> Ranked:
     table = table_of(question.machine, question.gpus)
     strides = left.strides()
     rings = {axis: _rings(strides[axis], left.lengths[axis]) for axis in MODELLED}
-    found, lacking = known((ring for of_axis in rings.values() for ring in of_axis), table)
+    known_bandwidths, lacking = known((ring for of_axis in rings.values() for ring in of_axis), table)
     rate = simulated_bandwidth(question.machine, question.gpus)
     simulated = dict(zip(lacking, crew.share(rate, lacking, "bandwidths that no table has"), strict=True))
-    found |= simulated
-    bandwidths = {axis: np.array([found[ring] for ring in of_axis]) for axis, of_axis in rings.items()}
+    known_bandwidths |= simulated
+    bandwidths = {axis: np.array([known_bandwidths[ring] for ring in of_axis]) for axis, of_axis in rings.items()}
     by_axis = _seconds(question, left, bandwidths)
     seconds = np.sum(list(by_axis.values()), axis=0)
     best = np.argsort(_rounded(seconds), kind="stable")
-    return Ranked(
+    return RankedGrids(
         left[best],
         seconds[best],
         {axis: of_axis[best] for axis, of_axis in by_axis.items()},
@@ -83,26 +83,26 @@ def ranked(question: Question, crew: Crew) -> Ranked:
     )
 
 
-def _needed(question: Question, every: Candidates) -> Ints:
-    """Bytes of the fullest rank of each candidate, from one schedule for all grids that have the same long axes."""
+def _needed(question: RankQuestion, every: Candidates) -> Ints:
+    """Bytes of the fullest rank of each candidate; grids with the same axes longer than 1 share a schedule."""
     long = np.stack([every.lengths[axis] > 1 for axis in MODELLED], axis=1)
     kinds, kind_of = np.unique(long, axis=0, return_inverse=True)
-    found = np.zeros(len(every), dtype=np.int64)
+    peak_bytes = np.zeros(len(every), dtype=np.int64)
     for number in range(len(kinds)):
         same = np.flatnonzero(kind_of.ravel() == number)
         schedule = question.schedule(every.grid(int(same[0])))
-        found[same] = peak_bytes_by_grid(schedule, every[same].lengths)
-    return found
+        peak_bytes[same] = peak_bytes_by_grid(schedule, every[same].lengths)
+    return peak_bytes
 
 
 def _rings(strides: Ints, lengths: Ints) -> list[Ring]:
     return list(zip(strides.tolist(), lengths.tolist(), strict=True))
 
 
-def _seconds(question: Question, left: Candidates, bandwidths: dict[Axis, Floats]) -> dict[Axis, Floats]:
-    """Of all layers, by axis; a group of one sends nothing."""
+def _seconds(question: RankQuestion, left: Candidates, bandwidths: dict[Axis, Floats]) -> dict[Axis, Floats]:
+    """Communication time of all layers [s], by axis; a group of one rank sends nothing."""
     rows = question.problem.batch * question.shape.sequence / left.lengths["data"]
-    found = block_seconds(
+    block = block_seconds(
         rows,
         question.products(),
         left.lengths,
@@ -110,15 +110,15 @@ def _seconds(question: Question, left: Candidates, bandwidths: dict[Axis, Floats
         recomputed=question.problem.recompute == "full",
         gradient_bytes=question.problem.precision.gradient_bytes,
     )
-    return {axis: question.shape.layers * seconds for axis, seconds in found.items()}
+    return {axis: question.shape.layers * seconds for axis, seconds in block.items()}
 
 
 def _rounded(seconds: Floats) -> Floats:
-    return np.array([float(f"{one:.{ALIKE}e}") for one in seconds.tolist()])
+    return np.array([float(f"{value:.{ALIKE}e}") for value in seconds.tolist()])
 
 
-def _too_large(question: Question, every: Candidates, needed: Ints) -> str:
-    """Why none fits, the smallest need, and what would help."""
+def _too_large(question: RankQuestion, every: Candidates, needed: Ints) -> str:
+    """An error message: why no grid fits, the smallest need, and what would help."""
     least = int(np.argmin(needed))
     device, name = question.machine.device.memory_bytes, question.machine.name
     helps = ["more --gpus"]

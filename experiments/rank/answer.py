@@ -1,4 +1,4 @@
-"""What `quadrille rank` answers whatever it ranks, grids or configurations of schemes, and where the answer goes."""
+"""The part of the answer of `quadrille rank` that grids and configurations of schemes share, and its output."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from quadrille.algorithms.provenance import provenance
 from quadrille.experiments.predict.training_step import TrainingStep
 from quadrille.experiments.rank.bandwidths import Ring
 from quadrille.experiments.rank.disagreements import Cause
-from quadrille.experiments.rank.question import Question
+from quadrille.experiments.rank.question import RankQuestion
 from quadrille.experiments.rank.step import granularity_of
 from quadrille.experiments.workloads.training import TrainingExperiment, gpt_workload
 from quadrille.experiments.workloads.training_figures import rates
@@ -19,7 +19,7 @@ SCHEMA = "quadrille/rank/1"
 
 
 class CauseFound(msgspec.Struct, frozen=True, kw_only=True):
-    """What the model leaves out: the seconds that it adds, and Kendall's tau with it."""
+    """A cost that the model leaves out: the seconds that it adds, and Kendall's tau with it."""
 
     name: str
     seconds_least: float
@@ -36,19 +36,19 @@ class RingSimulated(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def fastest_first(steps: Sequence[TrainingStep]) -> list[int]:
-    """Places of the simulated steps, the fastest first, those that take as long in the order of the model."""
+    """Indices of the simulated steps, the fastest first; equally fast steps keep the model's order."""
     return sorted(range(len(steps)), key=lambda place: (steps[place].seconds, place))
 
 
 def of_question(
-    question: Question, bandwidths: Mapping[Ring, float], why: Sequence[Cause], *, from_table: bool
+    question: RankQuestion, bandwidths: Mapping[Ring, float], why: Sequence[Cause], *, from_table: bool
 ) -> dict[str, Any]:
-    """Fields of both answers: what was asked, the bandwidths of rings, and why the two orders differ.
+    """Fields of both answers: the question, the bandwidths of rings, and why the two orders differ.
 
     Parameters
     ----------
-    bandwidths : of the rings that were simulated [B/s]
-    from_table : whether others were measured
+    bandwidths : bus bandwidth of each ring that was simulated [B/s]
+    from_table : whether the bandwidths of the other rings were measured
     """
     return {
         "workload": gpt_workload(question.problem),
@@ -62,20 +62,20 @@ def of_question(
             for (stride, length), rate in bandwidths.items()
         ],
         "causes": [
-            CauseFound(name=one.name, seconds_least=one.least, seconds_most=one.most, kendall_tau=one.tau)
-            for one in why
+            CauseFound(name=cause.name, seconds_least=cause.least, seconds_most=cause.most, kendall_tau=cause.tau)
+            for cause in why
         ],
     }
 
 
 def of_step(
-    question: Question, experiment: TrainingExperiment, step: TrainingStep, *, place: int, modelled_seconds: float
+    question: RankQuestion, experiment: TrainingExperiment, step: TrainingStep, *, place: int, modelled_seconds: float
 ) -> dict[str, Any]:
-    """Fields of whatever was simulated, a grid or a configuration.
+    """Fields of a simulated grid or a simulated configuration.
 
     Parameters
     ----------
-    place : among all by the model, from 0
+    place : index in the model's order, from 0
     """
     rated = rates(experiment, step.seconds, question.machine)
     return {
@@ -95,8 +95,8 @@ def of_step(
     }
 
 
-def _options_of(question: Question) -> dict[str, str | int]:
-    """What was chosen, whatever the grid."""
+def _options_of(question: RankQuestion) -> dict[str, str | int]:
+    """The options that are the same for every grid."""
     training, problem = question.training, question.problem
     return {
         "dtype": training.dtype,
@@ -109,9 +109,9 @@ def _options_of(question: Question) -> dict[str, str | int]:
 
 
 def write_answer(answer: msgspec.Struct, json: str, command: Sequence[str], show: Callable[[], None]) -> None:
-    """Writes the file that was asked for, which has a provenance, and shows the answer.
+    """Writes the answer to the JSON file, with a provenance, and shows it.
 
-    On stdout the answer has none, and is the same in every run.
+    On stdout the JSON has no provenance, so that it is the same in every run.
     """
     if json == files.STDOUT:
         files.write_json(json, answer, SCHEMA)

@@ -1,4 +1,4 @@
-"""What rings get on a machine: as measured where a table has them, elsewhere simulated as large all-reduces."""
+"""Bandwidths of rings on a machine: measured if a table has them, else simulated as large all-reduces."""
 
 from collections.abc import Callable, Iterable
 from math import inf
@@ -11,13 +11,13 @@ from quadrille.topologies.machines.named import MACHINES
 
 TABLES: dict[str, NodeBandwidths] = {"perlmutter": PERLMUTTER, "frontier": FRONTIER}
 LARGE_BYTES = 2_700_000_000
-"""Of the all-reduces behind the tables, about; those that are simulated are as large."""
+"""About the size of the all-reduces behind the tables; simulated all-reduces have the same size."""
 Ring = tuple[int, int]
-"""Distance of neighbours, in ranks, and number of members."""
+"""Distance between neighbours, in ranks, and number of members."""
 
 
 def table_of(machine: Machine, gpus: int) -> NodeBandwidths | None:
-    """The table that holds for the machine; None where there is none, or something is changed on the machine."""
+    """The bandwidth table of the machine; None if it has no table, or if the machine was changed."""
     if machine.name not in TABLES or machine.name not in MACHINES:
         return None
     plain = find_machine(machine.name, gpus=gpus)
@@ -26,12 +26,12 @@ def table_of(machine: Machine, gpus: int) -> NodeBandwidths | None:
 
 
 def known(rings: Iterable[Ring], table: NodeBandwidths | None) -> tuple[dict[Ring, float], list[Ring]]:
-    """The bandwidths that are known [B/s], and the rings that are to be simulated.
+    """The known bandwidths [B/s], and the rings that have to be simulated.
 
     >>> known([(1, 4), (1, 3), (8, 1)], None)
     ({(8, 1): inf}, [(1, 3), (1, 4)])
     """
-    found: dict[Ring, float] = {}
+    bandwidths: dict[Ring, float] = {}
     lacking = []
     for ring in sorted(set(rings)):
         stride, length = ring
@@ -39,21 +39,21 @@ def known(rings: Iterable[Ring], table: NodeBandwidths | None) -> tuple[dict[Rin
         if rate is None:
             lacking.append(ring)
         else:
-            found[ring] = rate
-    return found, lacking
+            bandwidths[ring] = rate
+    return bandwidths, lacking
 
 
 def simulated_bandwidth(machine: Machine, gpus: int) -> Callable[[Ring], float]:
-    """What each of all rings of a kind gets while all of them run at once, as bus bandwidth [B/s]."""
+    """A function of a ring: the bus bandwidth [B/s] of each ring of its kind while all of them run at once."""
     from quadrille.experiments.network.collective import predict_collective
-    from quadrille.experiments.network.question import Question
+    from quadrille.experiments.network.question import CollectiveQuestion
     from quadrille.simulator.machine.network import network_of
 
     net = network_of(machine)
 
-    def found(ring: Ring) -> float:
+    def simulated(ring: Ring) -> float:
         stride, length = ring
-        question = Question(
+        question = CollectiveQuestion(
             kind="all_reduce",
             bytes=LARGE_BYTES,
             gpus=gpus,
@@ -67,4 +67,4 @@ def simulated_bandwidth(machine: Machine, gpus: int) -> Callable[[Ring], float]:
         assert rate is not None, ring
         return rate
 
-    return found
+    return simulated

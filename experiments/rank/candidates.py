@@ -1,4 +1,4 @@
-"""All ways to lay ranks on a box: every factorisation of their number, in every rank order that differs."""
+"""All grids of a number of ranks: every factorisation of the number, in every distinct rank order."""
 
 from collections import defaultdict
 from dataclasses import dataclass
@@ -19,12 +19,12 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What narrows the grids down.
+    """Restrictions on the grids that are tried.
 
     Parameters
     ----------
-    order : of the axes, the fastest first; None for all orders that differ
-    least_model_parallel : ranks, at least, that share one copy of the model (x times y times z)
+    order : the axes, the fastest first; None for all distinct orders
+    least_model_parallel : minimum number of ranks that share one copy of the model (x times y times z)
     """
 
     order: tuple[Axis, ...] | None = None
@@ -34,12 +34,12 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """Grids with a rank order, one an element of every array.
+    """Grids with a rank order: element i of every array belongs to grid i.
 
     Parameters
     ----------
-    lengths : of each axis
-    orders : number of the rank order, in ORDERS
+    lengths : length of each axis [grids]
+    orders : index of the rank order in ORDERS [grids]
     """
 
     lengths: dict[Axis, Ints]
@@ -60,29 +60,29 @@ class Candidates:
     def strides(self) -> dict[Axis, Ints]:
         """Distance, in ranks, between neighbours along each axis."""
         table = np.stack([self.lengths[axis] for axis in MODELLED])
-        found = np.empty_like(table)
+        strides = np.empty_like(table)
         places = {axis: place for place, axis in enumerate(MODELLED)}
         for number in np.unique(self.orders):
             chosen = np.flatnonzero(self.orders == number)
             stride = np.ones(len(chosen), dtype=np.int64)
             for axis in ORDERS[number]:
-                found[places[axis], chosen] = stride
+                strides[places[axis], chosen] = stride
                 stride = stride * table[places[axis], chosen]
-        return dict(zip(MODELLED, found, strict=True))
+        return dict(zip(MODELLED, strides, strict=True))
 
 
 def candidates(gpus: int, limits: Limits, shape: ModelShape, batch: int) -> Candidates:
-    """Every grid of so many GPUs on which the model can be trained, in every order that differs.
+    """Every grid of `gpus` GPUs on which the model can be trained, in every distinct order.
 
     >>> from quadrille.algorithms.training.model_files import find_shape
 
-    >>> found = candidates(4, Limits(), find_shape("tiny"), batch=8)
-    >>> len(found), str(found.grid(0)), found.grid(0).order[:4]
+    >>> grids = candidates(4, Limits(), find_shape("tiny"), batch=8)
+    >>> len(grids), str(grids.grid(0)), grids.grid(0).order[:4]
     (16, 'x=4', ('x', 'y', 'z', 'data'))
 
     Raises
     ------
-    InputError : limits that leave no grid, or a model that divides over none
+    InputError : the limits leave no grid, or the model divides over no grid
     """
     boxes = np.array(list(factorisations(gpus, len(MODELLED))), dtype=np.int64)
     left = _narrowed(boxes, gpus, limits)
@@ -96,8 +96,8 @@ def _narrowed(boxes: Ints, gpus: int, limits: Limits) -> Ints:
         boxes = boxes[((boxes & (boxes - 1)) == 0).all(axis=1)]
         if not len(boxes):
             raise InputError(f"--powers-of-two: --gpus {gpus} is no power of two; leave the flag out")
-    found: Ints = boxes[gpus // boxes[:, MODELLED.index("data")] >= limits.least_model_parallel]
-    return found
+    selected: Ints = boxes[gpus // boxes[:, MODELLED.index("data")] >= limits.least_model_parallel]
+    return selected
 
 
 def _dividing(boxes: Ints, shape: ModelShape, batch: int, gpus: int) -> Ints:
@@ -105,15 +105,15 @@ def _dividing(boxes: Ints, shape: ModelShape, batch: int, gpus: int) -> Ints:
 
     Raises
     ------
-    InputError : none is left
+    InputError : no box is left
     """
     data, z, y, x = boxes.T
     heads = shape.key_value_heads % x == 0
     columns = (y <= shape.hidden) & (x <= shape.vocabulary)
     sequences = data * z <= batch
-    found: Ints = boxes[heads & columns & sequences]
-    if len(found):
-        return found
+    divisible: Ints = boxes[heads & columns & sequences]
+    if len(divisible):
+        return divisible
     axis = "key_heads" if shape.key_value_heads != shape.heads else "heads"
     if not heads.any():
         raise InputError(
@@ -130,7 +130,7 @@ def _dividing(boxes: Ints, shape: ModelShape, batch: int, gpus: int) -> Ints:
 
 
 def _ordered(boxes: Ints, order: tuple[Axis, ...] | None) -> Candidates:
-    """Each box in the orders given, or in all that differ on it: axes of length 1 may stand anywhere."""
+    """Each box in the given order, or in all distinct orders: the place of an axis of length 1 does not matter."""
     numbers = [ORDERS.index(order)] if order else range(len(ORDERS))
     pairs = list(product(range(len(boxes)), numbers)) if order else _differing(boxes)
     which, orders = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
@@ -138,7 +138,7 @@ def _ordered(boxes: Ints, order: tuple[Axis, ...] | None) -> Candidates:
 
 
 def _differing(boxes: Ints) -> list[tuple[int, int]]:
-    """Box and order of all pairs that differ, box by box."""
+    """Index of the box and of the order, for all distinct pairs, box by box."""
     distinct: dict[tuple[bool, ...], list[int]] = defaultdict(list)
     pairs = []
     for place, box in enumerate((boxes > 1).tolist()):

@@ -1,4 +1,4 @@
-"""Ways to train a model on so many GPUs: scheme, grid, pipeline, ZeRO, chunks, microbatch; and what is left out.
+"""Configurations that train a model on a number of GPUs: scheme, grid, pipeline, ZeRO, chunks, microbatch.
 
 A scheme is tried on grids of the form that its authors give it (`FORMS` of
 `quadrille.experiments.sweep.best_step`), whose groups of x and y span no more than `WIDEST`
@@ -18,7 +18,7 @@ from quadrille.algorithms.training.gpt import Gpt, check_gpt
 from quadrille.algorithms.training.scheme import Scheme
 from quadrille.algorithms.training.schemes import find_scheme
 from quadrille.experiments.rank.candidates import Limits
-from quadrille.experiments.rank.question import Question
+from quadrille.experiments.rank.question import RankQuestion
 from quadrille.experiments.rank.turns import stages_of
 from quadrille.experiments.sweep.best_step import FORMS, WIDEST
 from quadrille.experiments.workloads.grids import divisors, factorisations
@@ -30,12 +30,12 @@ LARGEST = 8
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """What is tried.
+    """The options that are tried.
 
     Parameters
     ----------
-    stages, micro_batches : None for all that can be
-    zeros, chunks : of ZeRO, and of the layers of a stage; one chunk where there is no pipeline
+    stages, micro_batches : numbers of stages, and sequences of a microbatch; None for all possible values
+    zeros, chunks : stages of ZeRO, and chunks of layers of a stage; without a pipeline only one chunk is tried
     """
 
     schemes: tuple[Scheme, ...]
@@ -47,7 +47,7 @@ class Space:
 
 @dataclass(slots=True)
 class LeftOut:
-    """Configurations that are not looked at, counted by reason; of each reason the first in full.
+    """Configurations that are left out, counted by reason, with the first example of each reason.
 
     >>> left_out = LeftOut()
     >>> left_out.add("memory", "60 GiB of 40 GiB"), left_out.add("memory", "61 GiB of 40 GiB")
@@ -65,7 +65,7 @@ class LeftOut:
             self.examples.setdefault(reason, example)
 
     def lines(self) -> list[str]:
-        """A line for each reason, that of most first.
+        """A line for each reason, the most frequent reason first.
 
         >>> left_out = LeftOut()
         >>> left_out.add("memory", "60 GiB of 40 GiB", 2)
@@ -75,26 +75,26 @@ class LeftOut:
         return [f"{count} by {reason}: {self.examples[reason]}" for reason, count in self.counts.most_common()]
 
 
-def configurations(question: Question, space: Space) -> tuple[list[TrainingExperiment], LeftOut]:
-    """All configurations that can be, and why others are left out."""
+def configurations(question: RankQuestion, space: Space) -> tuple[list[TrainingExperiment], LeftOut]:
+    """All possible configurations, and why others are left out."""
     from quadrille.simulator.machine.network import network_of
 
     training, per_node = question.training, network_of(question.machine).per_node
-    left_out, found = LeftOut(), []
+    left_out, experiments = LeftOut(), []
     for scheme, grid in product(space.schemes, _grids(question.gpus, space, question.limits)):
         if reason := _not_tried(scheme, grid, per_node) or _counted_before(scheme, grid, space):
             left_out.add(reason, f"{scheme.name} on {grid}")
             continue
         for zero, chunks in product(space.zeros, space.chunks if grid.pipeline > 1 else (1,)):
             for problem in _problems(training, grid, space, zero=zero, chunks=chunks):
-                one = replace(training, problem=problem, scheme=scheme, grid=grid)
+                experiment = replace(training, problem=problem, scheme=scheme, grid=grid)
                 try:
-                    _check(one)
+                    _check(experiment)
                 except InputError as error:
                     left_out.add("what does not divide", str(error))
                 else:
-                    found.append(one)
-    return found, left_out
+                    experiments.append(experiment)
+    return experiments, left_out
 
 
 def _grids(gpus: int, space: Space, limits: Limits) -> Iterator[Grid]:
@@ -112,7 +112,7 @@ def _grids(gpus: int, space: Space, limits: Limits) -> Iterator[Grid]:
 
 
 def _not_tried(scheme: Scheme, grid: Grid, per_node: int) -> str:
-    """Why the scheme is not tried on the grid; empty where it is."""
+    """Why the scheme is not tried on the grid; empty if it is tried."""
     try:
         scheme.check(grid)
     except InputError:
@@ -125,7 +125,7 @@ def _not_tried(scheme: Scheme, grid: Grid, per_node: int) -> str:
 
 
 def _counted_before(scheme: Scheme, grid: Grid, space: Space) -> str:
-    """Whether the 4D algorithm on x alone is tried as Megatron-LM's, which it is; empty where not."""
+    """Why the configuration is a duplicate: on x alone, 4D is Megatron-LM's scheme; empty if it is none."""
     same = scheme == find_scheme("4d") and grid.z == grid.y == 1 and find_scheme("megatron") in space.schemes
     return "the 4D algorithm on x alone, which is megatron's" if same else ""
 
@@ -141,7 +141,7 @@ def _problems(training: TrainingExperiment, grid: Grid, space: Space, *, zero: i
 
 
 def _sizes(share: int, most: int) -> list[int]:
-    """Powers of two, and all of the share, that divide it.
+    """Powers of two that divide the share, and the share itself, up to `most`.
 
     >>> _sizes(12, most=12), _sizes(12, most=8)
     ([1, 2, 4, 12], [1, 2, 4])
@@ -150,17 +150,17 @@ def _sizes(share: int, most: int) -> list[int]:
     return [size for size in sorted({*powers, share}) if share % size == 0 and size <= most]
 
 
-def _check(one: TrainingExperiment) -> None:
-    """Refuse what cannot be.
+def _check(experiment: TrainingExperiment) -> None:
+    """Refuse a configuration that is not possible.
 
     Raises
     ------
-    InputError : with the reason
+    InputError : the configuration is not possible; the message has the reason
     """
-    problem, grid = one.problem, one.grid
+    problem, grid = experiment.problem, experiment.grid
     assert isinstance(problem, Gpt)
-    stages = stages_of(one)
-    check_gpt(problem, grid, one.scheme, problem.batch // stages.microbatches)
+    stages = stages_of(experiment)
+    check_gpt(problem, grid, experiment.scheme, problem.batch // stages.microbatches)
     if grid.y > problem.hidden or grid.x > problem.vocabulary:
         raise InputError(
             f"grid {grid}: hidden = {problem.hidden} is cut over y, and vocabulary = {problem.vocabulary} over x: "

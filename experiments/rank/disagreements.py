@@ -1,7 +1,7 @@
-"""Why the simulation orders grids otherwise than the analytical model: what the model leaves out, cause by cause.
+"""Why the simulation and the analytical model rank grids differently: the costs that the model leaves out.
 
 The model charges the bytes of a layer's collectives at a ring's full bandwidth.
-What a simulated step takes is that and
+A simulated step also takes
 
     compute      products and all other local work, whose shapes differ from grid to grid
     latency      of every step of a ring
@@ -27,18 +27,18 @@ from quadrille.experiments.rank.agreement import kendall_tau
 MOSTLY, IN_PART = 0.5, 0.2
 """Kendall's tau of two orders that mostly agree, and of two that agree in part."""
 NOTEWORTHY = 0.05
-"""Of tau."""
+"""Change of Kendall's tau that is worth a line."""
 ONE_ORDER = "one grid, or grids that all take as long: there is no order to compare"
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """What the model leaves out, over all simulated grids.
+    """A cost that the model leaves out, over all simulated grids.
 
     Parameters
     ----------
-    least, most : seconds that it adds
-    tau : Kendall's, of the model's seconds with it and the simulated ones
+    least, most : smallest and largest time that the cost adds to a grid [s]
+    tau : Kendall's tau of the model's seconds plus this cost and the simulated seconds
     """
 
     name: str
@@ -48,7 +48,7 @@ class Cause:
 
 
 def causes(modelled: Sequence[float], steps: Sequence[TrainingStep]) -> list[Cause]:
-    """The causes, that which explains most first."""
+    """The causes, the best explanation first."""
     added = {
         "compute": [step.compute for step in steps],
         "latency": [step.latency for step in steps],
@@ -60,7 +60,7 @@ def causes(modelled: Sequence[float], steps: Sequence[TrainingStep]) -> list[Cau
 
 
 def causes_beside(modelled: Sequence[TrainingStep], steps: Sequence[TrainingStep]) -> list[Cause]:
-    """The same of a model that knows all parts of a step but overlap, and prices them otherwise."""
+    """The causes for a model that has all parts of a step but overlap, and prices them differently."""
     pairs = list(zip(modelled, steps, strict=True))
     added = {
         "compute": [step.compute - model.compute for model, step in pairs],
@@ -73,42 +73,42 @@ def causes_beside(modelled: Sequence[TrainingStep], steps: Sequence[TrainingStep
 
 def _by_tau(added: Mapping[str, list[float]], modelled: Sequence[float], steps: Sequence[TrainingStep]) -> list[Cause]:
     seconds = [step.seconds for step in steps]
-    found = [
+    ranked_causes = [
         Cause(name, min(values), max(values), kendall_tau(np.add(modelled, values).tolist(), seconds))
         for name, values in added.items()
     ]
-    return sorted(found, key=lambda cause: -(cause.tau if cause.tau is not None else -2.0))
+    return sorted(ranked_causes, key=lambda cause: -(cause.tau if cause.tau is not None else -2.0))
 
 
 def in_words(
-    found: Sequence[Cause],
+    ranked_causes: Sequence[Cause],
     tau: float | None,
     steps: Sequence[TrainingStep],
     choices: Choices,
     peak_flops_per_second: float | None = None,
 ) -> list[str]:
-    """What the causes come to, a line each; the first says whether the orders agree."""
+    """The causes in words, a line each; the first line says whether the orders agree."""
     efficiencies = [step.compute_efficiency(peak_flops_per_second) for step in steps]
-    reached = [one for one in efficiencies if one is not None]
+    reached = [efficiency for efficiency in efficiencies if efficiency is not None]
     if tau is None:
         return [ONE_ORDER]
     lines = [_agreement(tau)]
     lines += [
         f"{_what(cause, steps, choices, reached)}: with it the model {_ranks_in_words(cause.tau)}"
-        for cause in found
+        for cause in ranked_causes
         if cause.tau is not None and cause.tau - tau >= NOTEWORTHY
     ]
     if len(lines) == 1 and tau < 1:
-        spread = max(found, key=lambda cause: cause.most - cause.least)
+        spread = max(ranked_causes, key=lambda cause: cause.most - cause.least)
         lines.append(f"no single cause explains it; the largest difference is {_what(spread, steps, choices, reached)}")
     return lines
 
 
-def in_short(found: Sequence[Cause], tau: float | None) -> list[str]:
-    """What `causes_beside` comes to, a line each; the first says whether the orders agree."""
+def in_short(ranked_causes: Sequence[Cause], tau: float | None) -> list[str]:
+    """The result of `causes_beside` in words, a line each; the first line says whether the orders agree."""
     if tau is None:
         return [ONE_ORDER]
-    explains = [cause for cause in found if cause.tau is not None and cause.tau - tau >= NOTEWORTHY]
+    explains = [cause for cause in ranked_causes if cause.tau is not None and cause.tau - tau >= NOTEWORTHY]
     return [_agreement(tau)] + [
         f"{cause.name} is simulated otherwise ({_span(cause)}): with it the model {_ranks_in_words(cause.tau)}"
         for cause in explains

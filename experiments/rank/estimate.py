@@ -1,4 +1,4 @@
-"""What is known of a configuration before its schedule is written: seconds and bytes, quickly found and both too small.
+"""Quick lower estimates of a configuration, without its schedule: seconds of a step and bytes of a rank.
 
     seconds = (products at the peak of the device + communication of layers) · bubble
     bytes   = weights, gradients and optimizer of the layers, nothing else
@@ -11,7 +11,7 @@ configurations are looked at first, and no scheme is compared by it.
 
 from collections.abc import Mapping, Sequence
 
-from quadrille.algorithms.analysis.axonn import MODELLED, Product, block_seconds
+from quadrille.algorithms.analysis.axonn import MODELLED, ProductSizes, block_seconds
 from quadrille.algorithms.schedule.grid import Axis
 from quadrille.algorithms.schedule.tensors import ITEM_BYTES
 from quadrille.algorithms.training.gpt import Gpt
@@ -22,9 +22,9 @@ from quadrille.experiments.workloads.training import TrainingExperiment
 MASTER_AND_MOMENTS = 12
 
 
-def least_bytes(one: TrainingExperiment, shape: ModelShape) -> float:
-    """Bytes that no rank of a configuration can do without."""
-    problem, grid = one.problem, one.grid
+def least_bytes(experiment: TrainingExperiment, shape: ModelShape) -> float:
+    """A lower bound of the memory of a rank [B]."""
+    problem, grid = experiment.problem, experiment.grid
     assert isinstance(problem, Gpt)
     item, sharded = ITEM_BYTES[problem.dtype], grid.data
     gradients = problem.gradient_bytes if problem.precision.mixed else item
@@ -35,14 +35,14 @@ def least_bytes(one: TrainingExperiment, shape: ModelShape) -> float:
 
 
 def estimated_seconds(
-    one: TrainingExperiment,
+    experiment: TrainingExperiment,
     shape: ModelShape,
-    products: Sequence[Product],
+    products: Sequence[ProductSizes],
     bandwidths: Mapping[Axis, float],
     peak_flops_per_second: float | None,
 ) -> float:
-    """About how long a step takes, to be compared with other configurations of the same scheme."""
-    problem, grid, stages = one.problem, one.grid, stages_of(one)
+    """Estimated seconds of a step, comparable with other configurations of the same scheme."""
+    problem, grid, stages = experiment.problem, experiment.grid, stages_of(experiment)
     assert isinstance(problem, Gpt)
     block = block_seconds(
         problem.batch * shape.sequence / grid.data,
@@ -54,11 +54,11 @@ def estimated_seconds(
     )
     times = {"z": stages.microbatches, "data": _passes_over_data(problem.zero, stages.microbatches)}
     communication = shape.layers / stages.count * sum(times.get(axis, 1) * block[axis] for axis in MODELLED)
-    compute = one.step_flops.hardware / (grid.size * peak_flops_per_second) if peak_flops_per_second else 0.0
+    compute = experiment.step_flops.hardware / (grid.size * peak_flops_per_second) if peak_flops_per_second else 0.0
     bubble = (stages.count - 1) / (stages.chunks * stages.microbatches)
     return (compute + communication) * (1 + bubble)
 
 
 def _passes_over_data(zero: int, microbatches: int) -> float:
-    """Sums of gradients over data that a step's traffic comes to."""
+    """Traffic over the data axis in a step, in units of one all-reduce of the gradients."""
     return {3: 1.5 * microbatches, 2: (1 + microbatches) / 2}.get(zero, 1.0)

@@ -1,23 +1,24 @@
-"""What `quadrille rank` answers about grids, as JSON and as a page."""
+"""The answer of `quadrille rank` about grids, as JSON and as a page."""
 
 import msgspec
 
 from quadrille.algorithms.analysis.axonn import MODELLED, Form
 from quadrille.algorithms.formats.record import Granularity, Shards
+from quadrille.algorithms.formats.rows import Tabular
 from quadrille.algorithms.formats.workload import Workload
 from quadrille.algorithms.provenance import Provenance
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.experiments.predict.training_step import TrainingStep
 from quadrille.experiments.rank.agreement import kendall_tau
-from quadrille.experiments.rank.analytical import Ranked
+from quadrille.experiments.rank.analytical import RankedGrids
 from quadrille.experiments.rank.answer import CauseFound, RingSimulated, fastest_first, of_question, of_step
 from quadrille.experiments.rank.disagreements import causes, in_words
-from quadrille.experiments.rank.question import Question
+from quadrille.experiments.rank.question import RankQuestion
 from quadrille.experiments.rank.ranking_page import Columns, print_ranking, shown_lengths, shown_order
 
 
 class ModelledGrid(msgspec.Struct, frozen=True, kw_only=True):
-    """A grid by the analytical model: seconds of communication, and bytes that its fullest rank keeps."""
+    """A grid by the analytical model: seconds of communication, and bytes of its fullest rank."""
 
     grid: dict[str, int]
     order: list[str]
@@ -27,19 +28,19 @@ class ModelledGrid(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SimulatedGrid(msgspec.Struct, frozen=True, kw_only=True):
-    """A grid as it was simulated: one iteration of training on it.
+    """A simulated grid: one training iteration on it.
 
-    compute + latency + transfer - hidden + waiting are the seconds.  Of `granularity`
-    collective, the layers that were simulated stand for all.
+    The seconds are compute + latency + transfer - hidden + waiting.  With `granularity`
+    collective, `layers_simulated` layers represent all layers.
 
     Parameters
     ----------
-    seconds : of an iteration, without what happens once before the first: `seconds_per_iteration` of a record
-    analytical_place : its place among all that fit, from 1
-    model_flops_per_second_per_gpu, hardware_flops_per_second_per_gpu, percent_of_peak : as of a record
+    seconds : time of an iteration [s], without setup: `seconds_per_iteration` of a record
+    analytical_place : place in the model's order of all grids that fit, from 1
+    model_flops_per_second_per_gpu, hardware_flops_per_second_per_gpu, percent_of_peak : as in a record
         (`quadrille.experiments.workloads.training_figures` has the formulas)
     compute_efficiency : share of the peak that products reach while the compute lane of the first rank is busy
-    shards : whether all were given the mean size, as `--shards` says
+    shards : even if all shards have the mean size, as in `--shards`
     """
 
     grid: dict[str, int]
@@ -64,8 +65,8 @@ class SimulatedGrid(msgspec.Struct, frozen=True, kw_only=True):
     shards: Shards
 
 
-class RankAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What `--json` writes; the file has the provenance too, stdout is the same in every run."""
+class RankAnswer(Tabular, msgspec.Struct, frozen=True, kw_only=True):
+    """The answer that `--json` writes; a file also has the provenance, stdout is the same in every run."""
 
     analytical: list[ModelledGrid]
     simulated: list[SimulatedGrid]
@@ -83,20 +84,24 @@ class RankAnswer(msgspec.Struct, frozen=True, kw_only=True):
     why: list[str]
     provenance: Provenance | None = None
 
+    def rows(self) -> list[dict[str, object]]:
+        """A row for each simulated grid, the fastest first."""
+        return [msgspec.to_builtins(grid) for grid in self.simulated]
 
-def answer_of(question: Question, found: Ranked, steps: list[TrainingStep]) -> RankAnswer:
-    """The answer; `steps` are of the first candidates, in their order."""
-    modelled = [float(one) for one in found.seconds[: len(steps)]]
+
+def answer_of(question: RankQuestion, ranking: RankedGrids, steps: list[TrainingStep]) -> RankAnswer:
+    """The answer; `steps` belong to the first candidates, in their order."""
+    modelled = [float(seconds) for seconds in ranking.seconds[: len(steps)]]
     tau = kendall_tau(modelled, [step.seconds for step in steps])
     why = causes(modelled, steps)
     return RankAnswer(
-        analytical=[_modelled(found, place) for place in range(len(found))],
-        simulated=[_simulated(question, found, place, steps[place]) for place in fastest_first(steps)],
+        analytical=[_modelled(ranking, place) for place in range(len(ranking))],
+        simulated=[_simulated(question, ranking, place, steps[place]) for place in fastest_first(steps)],
         kendall_tau=tau,
         form=question.form,
-        without_memory=found.without,
+        without_memory=ranking.without,
         why=in_words(why, tau, steps, question.training.execution.choices, question.peak_flops_per_second),
-        **of_question(question, found.bandwidths, why, from_table=found.from_table),
+        **of_question(question, ranking.bandwidths, why, from_table=ranking.from_table),
     )
 
 
@@ -105,19 +110,19 @@ def _named(grid: Grid) -> tuple[dict[str, int], list[str]]:
     return {axis: grid.length(axis) for axis in MODELLED}, [axis for axis in grid.order if axis in MODELLED]
 
 
-def _modelled(found: Ranked, place: int) -> ModelledGrid:
-    lengths, order = _named(found.candidates.grid(place))
+def _modelled(ranking: RankedGrids, place: int) -> ModelledGrid:
+    lengths, order = _named(ranking.candidates.grid(place))
     return ModelledGrid(
         grid=lengths,
         order=order,
-        seconds=float(found.seconds[place]),
-        seconds_by_axis={axis: float(seconds[place]) for axis, seconds in found.by_axis.items() if lengths[axis] > 1},
-        memory_bytes=int(found.peak_bytes[place]),
+        seconds=float(ranking.seconds[place]),
+        seconds_by_axis={axis: float(seconds[place]) for axis, seconds in ranking.by_axis.items() if lengths[axis] > 1},
+        memory_bytes=int(ranking.peak_bytes[place]),
     )
 
 
-def _simulated(question: Question, found: Ranked, place: int, step: TrainingStep) -> SimulatedGrid:
-    grid = found.candidates.grid(place)
+def _simulated(question: RankQuestion, ranking: RankedGrids, place: int, step: TrainingStep) -> SimulatedGrid:
+    grid = ranking.candidates.grid(place)
     lengths, order = _named(grid)
     return SimulatedGrid(
         grid=lengths,
@@ -126,8 +131,10 @@ def _simulated(question: Question, found: Ranked, place: int, step: TrainingStep
         compute_seconds=step.compute,
         waiting_seconds=step.waiting,
         compute_efficiency=step.compute_efficiency(question.peak_flops_per_second),
-        memory_bytes=int(found.peak_bytes[place]),
-        **of_step(question, question.experiment(grid), step, place=place, modelled_seconds=float(found.seconds[place])),
+        memory_bytes=int(ranking.peak_bytes[place]),
+        **of_step(
+            question, question.experiment(grid), step, place=place, modelled_seconds=float(ranking.seconds[place])
+        ),
     )
 
 

@@ -1,9 +1,9 @@
-"""Memory of the fullest rank on many grids at once: the buffers of one schedule, whose layouts name axes, not lengths.
+"""Memory of the fullest rank on many grids at once, from the buffers of one schedule.
 
 A layout is the same on every grid; only the lengths of the axes differ.  So one
-schedule is looked at, and each of its buffers is sized for all grids together:
-what `quadrille.algorithms.analysis.storage` says of each grid by itself, of rank 0, whose parts
-are the longest.
+schedule is enough, and each of its buffers is sized for all grids together.
+The results are those of `quadrille.algorithms.analysis.storage` for rank 0, whose shards
+are the largest.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,8 +26,8 @@ def peak_bytes_by_grid(schedule: Schedule, lengths: Lengths) -> Ints:
 
     Parameters
     ----------
-    schedule : on a grid with the same axes longer than 1: what a schedule has may depend on that
-    lengths : of each axis that a layout names, on each grid
+    schedule : schedule on a grid with the same axes longer than 1, because its ops may depend on them
+    lengths : length of each axis that a layout names [grids]
     """
     written = tuple(all_ops(schedule))
     touched = {name for op in written for name in (*reads(op), *writes(op))}
@@ -64,23 +64,23 @@ def _length(part: Part, schedule: Schedule, lengths: Lengths) -> Ints:
 
 
 def _longest(size: Ints, parts: Ints) -> Ints:
-    """The first and longest part of a cut."""
+    """Size of the first shard, which is the largest."""
     return -(-size // parts)
 
 
 def _is_view(name: str, written: tuple[Op, ...], lengths: Lengths) -> NDArray[np.bool_]:
-    """Where the tensor is another name of its source: all that write it are groups of one that move nothing."""
-    found = np.zeros_like(next(iter(lengths.values())), dtype=np.bool_)
+    """Grids on which the tensor is a view of its source: all its writers are collectives of one rank."""
+    nowhere = np.zeros_like(next(iter(lengths.values())), dtype=np.bool_)
     writers = [op for op in written if name in writes(op)]
     for op in writers:
         if not isinstance(op, AllGather | Broadcast | ReduceScatter) or name != op.into:
-            return np.zeros_like(found)
+            return np.zeros_like(nowhere)
     axes = {op.axis for op in writers if isinstance(op, AllGather | Broadcast | ReduceScatter)}
-    return np.logical_and.reduce([lengths[axis] == 1 for axis in axes]) if axes else found
+    return np.logical_and.reduce([lengths[axis] == 1 for axis in axes]) if axes else nowhere
 
 
 def _scratch(schedule: Schedule, written: tuple[Op, ...], lengths: Lengths) -> Ints:
-    """Room, on each lane, for what a step of a ring's reduction receives, and for buckets."""
+    """Bytes of the scratch memory of each lane: the receive buffer of a ring reduction, and buckets."""
     rooms: dict[str, Ints] = {}
     buckets: dict[str, Ints] = {}
     for op in written:

@@ -1,8 +1,8 @@
-"""What `quadrille rank` is asked: a model, a number of GPUs of a machine, and which grids are tried."""
+"""The question of `quadrille rank`: a model, a number of GPUs of a machine, and the grids to try."""
 
 from dataclasses import dataclass, replace
 
-from quadrille.algorithms.analysis.axonn import Form, Product, block_products
+from quadrille.algorithms.analysis.axonn import Form, ProductSizes, block_products
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.record import AskedGranularity
 from quadrille.algorithms.schedule.grid import Grid
@@ -15,15 +15,15 @@ from quadrille.topologies.machines.machine import Machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """A model to be trained on so many GPUs of a machine, and what is asked of its grids.
+class RankQuestion:
+    """A model that is trained on a number of GPUs of a machine, and the grids to try.
 
     Parameters
     ----------
-    training : one step of the model, whatever the grid
-    top : grids that are simulated
-    form : of the analytical model
-    granularity : of simulations; `auto` is that of collectives, unless ops overlap
+    training : one training step of the model; its grid is replaced
+    top : number of grids that are simulated
+    form : form of the analytical model
+    granularity : granularity of simulations; `auto` is collective, unless ops overlap
     """
 
     training: TrainingExperiment
@@ -46,10 +46,10 @@ class Question:
 
     @property
     def peak_flops_per_second(self) -> float | None:
-        """Of a GPU in the dtype; None where the machine does not say."""
+        """Peak rate of a GPU in the dtype [flop/s]; None if the machine has no rate for it."""
         return self.machine.device.peak_flops_per_second.get(self.training.dtype)
 
-    def products(self) -> tuple[Product, ...]:
+    def products(self) -> tuple[ProductSizes, ...]:
         """The products of a layer."""
         shape = self.shape
         return block_products(shape.hidden, self.form, qkv=shape.qkv, up=shape.up, down=shape.mlp)
@@ -59,7 +59,7 @@ class Question:
         return replace(self.training, grid=grid)
 
     def schedule(self, grid: Grid) -> Schedule:
-        """The step's schedule on a grid, with the overlaps asked for, not checked."""
+        """The step's schedule on a grid, with the requested overlaps, not checked."""
         return self.experiment(grid).applied_schedule()
 
 
@@ -68,7 +68,7 @@ def check_gpus(machine: Machine, gpus: int) -> None:
 
     Raises
     ------
-    InputError : such a machine
+    InputError : the machine has no GPUs, or too few
     """
     from quadrille.simulator.machine.network import network_of
 

@@ -1,7 +1,7 @@
 """`quadrille rank`: every grid of a number of GPUs by the analytical model, the best of them simulated.
 
-Started by `quadrille launch`, the ranks share the simulations; the first one
-speaks, and says the same whatever their number.
+Started by `quadrille launch`, the ranks share the simulations.  Only the first rank
+prints, and its output does not depend on the number of ranks.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ from quadrille.experiments.rank.analytical import ranked
 from quadrille.experiments.rank.answer import write_answer
 from quadrille.experiments.rank.configurations import Space
 from quadrille.experiments.rank.grids_report import RankAnswer, SimulatedGrid, answer_of, print_answer
-from quadrille.experiments.rank.question import Question
+from quadrille.experiments.rank.question import RankQuestion
 from quadrille.experiments.rank.schemes import rank_schemes
 from quadrille.experiments.rank.schemes_report import SchemesAnswer, SimulatedConfiguration
 from quadrille.experiments.rank.schemes_report import print_answer as print_schemes
@@ -22,61 +22,78 @@ from quadrille.runtime.host.console import remark_all
 
 
 def rank(
-    question: Question,
+    question: RankQuestion,
     space: Space | None = None,
     *,
     destinations: Destinations | None = None,
     command: Sequence[str] = (),
     again: Callable[[SimulatedGrid | SimulatedConfiguration], str] = lambda _: "",
 ) -> RankAnswer | SchemesAnswer:
-    """Ranks the grids, or the configurations of schemes, and on the first rank writes or prints what came out.
+    """Ranks the grids, or the configurations of schemes, and writes or prints the answer on the first rank.
 
     Parameters
     ----------
     space : schemes, pipelines, ZeRO stages and microbatches that are tried; None for the grids of the 4D algorithm
     command : the words of the command line, for provenance
-    again : gives the command that simulates the fastest, which is printed
+    again : returns the command that simulates the fastest grid or configuration, which is printed
 
     Raises
     ------
-    InputError : a file that cannot be written; no grid that fits
+    InputError : a file cannot be written, or no grid fits in memory
     """
     to = destinations or Destinations()
     to.check()
     crew = assemble()
-    if space is not None:
-        configured = rank_schemes(question, space, crew)
-        if crew.is_root:
-            remark_all(_remarks(question))
-            write_answer(
-                configured, to.json, command, lambda: print_schemes(configured, again(configured.simulated[0]))
-            )
-        return configured
-    answer = _rank_grids(question, crew)
+    answer = _answered(question, space, crew)
     if crew.is_root:
         remark_all(_remarks(question))
-        write_answer(answer, to.json, command, lambda: print_answer(answer, again(answer.simulated[0])))
+        write_answer(answer, to.json, command, lambda: _print(answer, again(answer.simulated[0])))
     return answer
 
 
-def _rank_grids(question: Question, crew: Crew) -> RankAnswer:
+def ranking(question: RankQuestion, space: Space | None = None) -> RankAnswer | SchemesAnswer:
+    """The grids, or the configurations of schemes, ranked, the best of them simulated; nothing is printed.
+
+    Parameters
+    ----------
+    space : schemes, pipelines, ZeRO stages and microbatches that are tried; None for the grids of the 4D algorithm
+
+    Raises
+    ------
+    InputError : no grid fits in memory
+    """
+    return _answered(question, space, assemble())
+
+
+def _answered(question: RankQuestion, space: Space | None, crew: Crew) -> RankAnswer | SchemesAnswer:
+    return _rank_grids(question, crew) if space is None else rank_schemes(question, space, crew)
+
+
+def _print(answer: RankAnswer | SchemesAnswer, again: str) -> None:
+    if isinstance(answer, RankAnswer):
+        print_answer(answer, again)
+    else:
+        print_schemes(answer, again)
+
+
+def _rank_grids(question: RankQuestion, crew: Crew) -> RankAnswer:
     """All grids by the analytical model, and the best of them simulated."""
-    found = ranked(question, crew)
-    grids = [found.candidates.grid(place) for place in range(min(question.top, len(found)))]
+    ranking = ranked(question, crew)
+    grids = [ranking.candidates.grid(place) for place in range(min(question.top, len(ranking)))]
 
     def simulated(place: int) -> TrainingStep:
         return simulated_step(question, grids[place])
 
-    return answer_of(question, found, crew.share(simulated, range(len(grids)), "grids simulated"))
+    return answer_of(question, ranking, crew.share(simulated, range(len(grids)), "grids simulated"))
 
 
-def _remarks(question: Question) -> list[str]:
-    """What a user should know beside the answer."""
+def _remarks(question: RankQuestion) -> list[str]:
+    """Remarks that a user should know besides the answer."""
     machine, dtype = question.machine, question.training.dtype
-    differences, found = question.shape.differences, []
+    differences, remarks = question.shape.differences, []
     if differences:
-        found.append(f"{question.shape.name} is simulated otherwise: {'; '.join(differences)}")
+        remarks.append(f"{question.shape.name} is simulated differently: {'; '.join(differences)}")
     if dtype not in machine.device.peak_flops_per_second:
-        known = ", ".join(machine.device.peak_flops_per_second)
-        found.append(f"{machine.name} gives no speed for {dtype}, only for {known}")
-    return found
+        dtypes = ", ".join(machine.device.peak_flops_per_second)
+        remarks.append(f"{machine.name} gives no speed for {dtype}, only for {dtypes}")
+    return remarks

@@ -37,7 +37,7 @@ S_co = TypeVar("S_co", bound=Simulated, covariant=True)
 
 
 class Ranking(Protocol[S_co]):
-    """An answer: all by the model, and the best of them as simulated, the fastest first."""
+    """An answer: the entries in the model's order, and the best of them simulated, the fastest first."""
 
     @property
     def workload(self) -> Workload: ...
@@ -61,7 +61,7 @@ class Ranking(Protocol[S_co]):
 
 @dataclass(frozen=True, slots=True)
 class Columns(Generic[S]):
-    """What names that which was simulated, by column, and the parts of its seconds that are shown."""
+    """The columns of a table: those that name an entry, and the parts of its seconds."""
 
     names: Mapping[str, Callable[[S], str]]
     parts: tuple[str, ...]
@@ -70,22 +70,22 @@ class Columns(Generic[S]):
     def titles(self) -> tuple[str, ...]:
         return ("place", *self.names, "model", "place", "simulated", "of peak", *self.parts, "memory")
 
-    def row(self, one: S, place: int) -> tuple[str, ...]:
-        """The cells of one; `place` is its place as simulated, from 1."""
+    def row(self, entry: S, place: int) -> tuple[str, ...]:
+        """The cells of an entry; `place` is its place by simulated time, from 1."""
         return (
-            str(one.analytical_place),
-            *(name(one) for name in self.names.values()),
-            format_seconds(one.analytical_seconds),
+            str(entry.analytical_place),
+            *(name(entry) for name in self.names.values()),
+            format_seconds(entry.analytical_seconds),
             str(place),
-            format_seconds(one.seconds),
-            percent(None if one.percent_of_peak is None else one.percent_of_peak / 100, signed=False),
-            *(format_seconds(getattr(one, f"{part}_seconds")) for part in self.parts),
-            format_bytes(one.memory_bytes),
+            format_seconds(entry.seconds),
+            percent(None if entry.percent_of_peak is None else entry.percent_of_peak / 100, signed=False),
+            *(format_seconds(getattr(entry, f"{part}_seconds")) for part in self.parts),
+            format_bytes(entry.memory_bytes),
         )
 
 
 def order_verdict(tau: float | None) -> str:
-    """Whether the analytical model and the simulation rank alike, and which of them decides.
+    """Whether the analytical model and the simulation give the same order, and which of them decides.
 
     >>> order_verdict(1.0), order_verdict(-0.333)
     ('the quick model ranks them the same', 'the quick model ranks them differently; simulated times decide')
@@ -103,9 +103,9 @@ def print_ranking(
 
     Parameters
     ----------
-    looked_at : how many were ranked, by which model, and how many of them were simulated
-    again : the command that simulates the fastest
-    beside : lines about what was not looked at
+    looked_at : a line: how many entries were ranked, by which model, and how many of them were simulated
+    again : command that simulates the fastest entry
+    beside : lines about entries that were left out
     """
     assert answer.workload.gpt is not None
     print(
@@ -114,8 +114,8 @@ def print_ranking(
     if answer.bandwidths_simulated:
         print(_rings_in_words(answer.bandwidths_simulated, measured=answer.bandwidths_measured))
     print()
-    places = sorted(enumerate(answer.simulated, 1), key=lambda one: one[1].analytical_place)
-    rows = [columns.row(one, place) for place, one in places]
+    places = sorted(enumerate(answer.simulated, 1), key=lambda ranked: ranked[1].analytical_place)
+    rows = [columns.row(entry, place) for place, entry in places]
     print_tables(table("by the model and as simulated", columns.titles, rows, names=1 + len(columns.names)))
     print(order_verdict(answer.kendall_tau))
     for line in answer.why:
@@ -134,18 +134,18 @@ def lengths_of(grid: Mapping[str, int]) -> str:
     return ",".join(f"{axis}={length}" for axis, length in grid.items() if length > 1) or "x=1"
 
 
-def shown_lengths(one: Simulated) -> str:
-    return lengths_of(one.grid)
+def shown_lengths(row: Simulated) -> str:
+    return lengths_of(row.grid)
 
 
-def shown_order(one: Simulated) -> str:
+def shown_order(row: Simulated) -> str:
     """The axes longer than 1, the fastest first."""
-    return ",".join(axis for axis in one.order if one.grid[axis] > 1) or UNKNOWN
+    return ",".join(axis for axis in row.order if row.grid[axis] > 1) or UNKNOWN
 
 
 def _rings_in_words(simulated: Sequence[RingSimulated], *, measured: bool) -> str:
-    """The bandwidths that were simulated; `measured` where a table has others."""
-    rings = [f"({one.stride}, {one.length}) {format_bytes_per_second(one.bytes_per_second)}" for one in simulated]
+    """The simulated bandwidths in words; `measured` says whether a table has the others."""
+    rings = [f"({ring.stride}, {ring.length}) {format_bytes_per_second(ring.bytes_per_second)}" for ring in simulated]
     more = f" and {len(rings) - SHOWN_RINGS} more" if len(rings) > SHOWN_RINGS else ""
     whose = "lacked by the table" if measured else "of the model"
     return f"bandwidths {whose}, simulated, by (stride, length): {', '.join(rings[:SHOWN_RINGS])}{more}"

@@ -1,10 +1,11 @@
-"""What `quadrille rank` answers about schemes, pipelines, ZeRO and microbatches, as JSON and as a page."""
+"""The answer of `quadrille rank` about schemes, pipelines, ZeRO and microbatches, as JSON and as a page."""
 
 from typing import Any
 
 import msgspec
 
 from quadrille.algorithms.formats.record import Granularity, Shards
+from quadrille.algorithms.formats.rows import Tabular
 from quadrille.algorithms.formats.workload import Workload
 from quadrille.algorithms.provenance import Provenance
 from quadrille.algorithms.schedule.grid import AXES
@@ -14,21 +15,21 @@ from quadrille.experiments.rank.agreement import kendall_tau
 from quadrille.experiments.rank.answer import CauseFound, RingSimulated, fastest_first, of_question, of_step
 from quadrille.experiments.rank.disagreements import causes_beside, in_short
 from quadrille.experiments.rank.one_configuration import Configuration
-from quadrille.experiments.rank.question import Question
+from quadrille.experiments.rank.question import RankQuestion
 from quadrille.experiments.rank.ranking_page import Columns, print_ranking, shown_lengths, shown_order
-from quadrille.experiments.rank.search import Found
+from quadrille.experiments.rank.search import RankedConfigurations
 
 MODEL = "closed form of local work and collectives, put together by the turns of the pipeline"
 
 
 class ModelledConfiguration(msgspec.Struct, frozen=True, kw_only=True):
-    """A configuration by the closed form: an iteration, and bytes that the fullest rank keeps.
+    """A configuration by the closed form: time of an iteration, and bytes of the fullest rank.
 
     Parameters
     ----------
-    micro_batch : sequences at once on each coordinate of data and z
-    interleave : chunks of layers of a stage
-    waiting_seconds : of the mean stage, for others
+    micro_batch : sequences of a microbatch on each coordinate of data and z
+    interleave : number of chunks of layers of a stage
+    waiting_seconds : time that the mean stage waits for other stages [s]
     """
 
     scheme: str
@@ -46,9 +47,9 @@ class ModelledConfiguration(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SimulatedConfiguration(ModelledConfiguration, frozen=True, kw_only=True):
-    """The same as simulated: a few layers and microbatches on the ranks of a stage, put together as the closed form is.
+    """A simulated configuration: a few layers and microbatches on the ranks of a stage, combined as in the closed form.
 
-    compute + communication - hidden + waiting are the seconds.
+    The seconds are compute + communication - hidden + waiting.
     """
 
     analytical_place: int
@@ -67,15 +68,15 @@ class SimulatedConfiguration(ModelledConfiguration, frozen=True, kw_only=True):
 
 
 class Omitted(msgspec.Struct, frozen=True, kw_only=True):
-    """Configurations that were left out for one reason, and the first of them."""
+    """The number of configurations that were left out for a reason, and the first of them."""
 
     reason: str
     configurations: int
     example: str
 
 
-class SchemesAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What `--json` writes; the file has the provenance too, stdout is the same in every run."""
+class SchemesAnswer(Tabular, msgspec.Struct, frozen=True, kw_only=True):
+    """The answer that `--json` writes; a file also has the provenance, stdout is the same in every run."""
 
     analytical: list[ModelledConfiguration]
     simulated: list[SimulatedConfiguration]
@@ -93,28 +94,34 @@ class SchemesAnswer(msgspec.Struct, frozen=True, kw_only=True):
     why: list[str]
     provenance: Provenance | None = None
 
+    def rows(self) -> list[dict[str, object]]:
+        """A row for each simulated configuration, the fastest first."""
+        return [msgspec.to_builtins(configuration) for configuration in self.simulated]
 
-def answer_of(question: Question, found: Found, steps: list[TrainingStep]) -> SchemesAnswer:
-    """The answer; `steps` are of the first configurations, in their order."""
-    modelled = [one.step for one in found.best[: len(steps)]]
+
+def answer_of(question: RankQuestion, ranking: RankedConfigurations, steps: list[TrainingStep]) -> SchemesAnswer:
+    """The answer; `steps` belong to the first configurations, in their order."""
+    modelled = [configuration.step for configuration in ranking.best[: len(steps)]]
     tau = kendall_tau([step.seconds for step in modelled], [step.seconds for step in steps])
     why = causes_beside(modelled, steps)
     return SchemesAnswer(
-        analytical=[ModelledConfiguration(**_modelled(one, one.step)) for one in found.best],
-        simulated=[_simulated(question, found.best[place], place, steps[place]) for place in fastest_first(steps)],
+        analytical=[
+            ModelledConfiguration(**_modelled(configuration, configuration.step)) for configuration in ranking.best
+        ],
+        simulated=[_simulated(question, ranking.best[place], place, steps[place]) for place in fastest_first(steps)],
         kendall_tau=tau,
         analytical_model=MODEL,
         left_out=[
-            Omitted(reason=reason, configurations=count, example=found.left_out.examples[reason])
-            for reason, count in found.left_out.counts.most_common()
+            Omitted(reason=reason, configurations=count, example=ranking.left_out.examples[reason])
+            for reason, count in ranking.left_out.counts.most_common()
         ],
         why=in_short(why, tau),
-        **of_question(question, found.bandwidths, why, from_table=found.from_table),
+        **of_question(question, ranking.bandwidths, why, from_table=ranking.from_table),
     )
 
 
-def _modelled(one: Configuration, step: TrainingStep) -> dict[str, Any]:
-    experiment, problem = one.experiment, one.experiment.problem
+def _modelled(configuration: Configuration, step: TrainingStep) -> dict[str, Any]:
+    experiment, problem = configuration.experiment, configuration.experiment.problem
     assert isinstance(problem, Gpt)
     return {
         "scheme": experiment.scheme.name,
@@ -128,14 +135,16 @@ def _modelled(one: Configuration, step: TrainingStep) -> dict[str, Any]:
         "compute_seconds": step.compute,
         "communication_seconds": step.latency + step.transfer,
         "waiting_seconds": step.waiting,
-        "memory_bytes": one.peak_bytes,
+        "memory_bytes": configuration.peak_bytes,
     }
 
 
-def _simulated(question: Question, one: Configuration, place: int, step: TrainingStep) -> SimulatedConfiguration:
+def _simulated(
+    question: RankQuestion, configuration: Configuration, place: int, step: TrainingStep
+) -> SimulatedConfiguration:
     return SimulatedConfiguration(
-        **_modelled(one, step),
-        **of_step(question, one.experiment, step, place=place, modelled_seconds=one.step.seconds),
+        **_modelled(configuration, step),
+        **of_step(question, configuration.experiment, step, place=place, modelled_seconds=configuration.step.seconds),
     )
 
 
@@ -154,20 +163,21 @@ def print_answer(answer: SchemesAnswer, again: str) -> None:
         f"the best {len(answer.simulated)} are simulated"
     )
     left_out = (
-        f"left out: {one.configurations:,} by {one.reason} (the first: {one.example})" for one in answer.left_out
+        f"left out: {omitted.configurations:,} by {omitted.reason} (the first: {omitted.example})"
+        for omitted in answer.left_out
     )
     print_ranking(answer, COLUMNS, looked_at, again, left_out)
 
 
-def _scheme(one: SimulatedConfiguration) -> str:
-    return one.scheme + (", rows scattered" if one.sequence_parallel else "")
+def _scheme(configuration: SimulatedConfiguration) -> str:
+    return configuration.scheme + (", rows scattered" if configuration.sequence_parallel else "")
 
 
-def _how(one: SimulatedConfiguration) -> str:
+def _how(configuration: SimulatedConfiguration) -> str:
     """Microbatch, chunks and ZeRO, as flags name them."""
-    words = [f"micro-batch {one.micro_batch}"]
-    words += [f"interleave {one.interleave}"] if one.interleave > 1 else []
-    words += [f"zero {one.zero}"] if one.zero else []
+    words = [f"micro-batch {configuration.micro_batch}"]
+    words += [f"interleave {configuration.interleave}"] if configuration.interleave > 1 else []
+    words += [f"zero {configuration.zero}"] if configuration.zero else []
     return ", ".join(words)
 
 

@@ -1,4 +1,4 @@
-"""Work shared between ranks: each does its part, and all get every answer, in the order of the questions."""
+"""Work shared between ranks: each rank does a part, and all ranks get every answer, in the order of the questions."""
 
 import os
 import sys
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Asked = TypeVar("Asked")
 Answer = TypeVar("Answer")
 QUIET_SECONDS = 5.0
-"""Between two lines of progress, where stderr is no terminal."""
+"""Time between two lines of progress, if stderr is no terminal [s]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,22 +32,22 @@ class Crew:
 
     @property
     def is_root(self) -> bool:
-        """Whether this rank speaks for all."""
+        """Whether this rank prints for all."""
         return self.communicator is None or self.communicator.rank == 0
 
-    def share(self, answer: Callable[[Asked], Answer], asked: Sequence[Asked], what: str) -> list[Answer]:
-        """The answers to all questions, in their order; all ranks call it with the same ones, and get the same.
+    def share(self, answer: Callable[[Asked], Answer], asked: Sequence[Asked], label: str) -> list[Answer]:
+        """The answers to all questions, in their order; all ranks pass the same questions and get the same answers.
 
         Parameters
         ----------
-        what : the questions are of, for the progress that the first rank shows of its part
+        label : noun for the questions, in the progress that the first rank shows
         """
         ranks = self.communicator
         if ranks is None:
-            return list(_followed(map(answer, asked), len(asked), what))
+            return list(_followed(map(answer, asked), len(asked), label))
         mine = asked[ranks.rank :: ranks.size]
-        found = map(answer, mine)
-        done = list(_followed(found, len(mine), what) if self.is_root else found)
+        answers = map(answer, mine)
+        done = list(_followed(answers, len(mine), label) if self.is_root else answers)
         rounds = zip_longest(*ranks.allgather(done))
         return list(chain.from_iterable(rounds))[: len(asked)]
 
@@ -57,7 +57,7 @@ def assemble() -> Crew:
 
     Raises
     ------
-    InputError : a world of one where the launcher started more
+    InputError : the world has one rank, but the launcher started more
     """
     from quadrille.runtime.host.world import announced_size
 
@@ -68,26 +68,26 @@ def assemble() -> Crew:
     return Crew(start_world())
 
 
-def _followed(found: Iterable[Answer], count: int, what: str) -> Iterator[Answer]:
-    """The same, with a bar on stderr, or, where that is no terminal, a line from time to time."""
-    with _bar(what, count) if sys.stderr.isatty() else _lines(what, count) as advance:
-        for answer in found:
+def _followed(answers: Iterable[Answer], count: int, label: str) -> Iterator[Answer]:
+    """The same answers, with a progress bar on stderr, or lines of progress if stderr is no terminal."""
+    with _bar(label, count) if sys.stderr.isatty() else _lines(label, count) as advance:
+        for answer in answers:
             advance()
             yield answer
 
 
 @contextmanager
-def _bar(what: str, count: int) -> Iterator[Callable[[], None]]:
+def _bar(label: str, count: int) -> Iterator[Callable[[], None]]:
     from rich.console import Console
     from rich.progress import Progress
 
     with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(what, total=count)
+        task = progress.add_task(label, total=count)
         yield lambda: progress.advance(task)
 
 
 @contextmanager
-def _lines(what: str, count: int) -> Iterator[Callable[[], None]]:
+def _lines(label: str, count: int) -> Iterator[Callable[[], None]]:
     said, done = time.monotonic(), 0
 
     def advance() -> None:
@@ -95,6 +95,6 @@ def _lines(what: str, count: int) -> Iterator[Callable[[], None]]:
         done += 1
         if done < count and time.monotonic() - said >= QUIET_SECONDS:
             said = time.monotonic()
-            remark(f"{what}: {done} of {count}")
+            remark(f"{label}: {done} of {count}")
 
     yield advance

@@ -1,4 +1,4 @@
-"""One candidate simulated: a training step on its grid, at the granularity that suits it.
+"""Simulates one candidate: a training step on its grid, at a suitable granularity.
 
 Where ops do not overlap, walking collectives as wholes gives what the exact
 simulation gives, but for groups that meet on links at different times (80B on
@@ -15,13 +15,13 @@ from quadrille.algorithms.schedule.grid import Grid
 from quadrille.experiments.predict.depths import FEW
 from quadrille.experiments.predict.training_step import TrainingStep
 from quadrille.experiments.predict.training_step import simulated_step as simulated
-from quadrille.experiments.rank.question import Question
+from quadrille.experiments.rank.question import RankQuestion
 
 MANY_GPUS = 2048
-"""GPUs above which grids are not simulated exactly: one would take a minute and more."""
+"""GPUs above which grids are not simulated exactly, because a grid would take more than a minute."""
 
 
-def simulated_step(question: Question, grid: Grid) -> TrainingStep:
+def simulated_step(question: RankQuestion, grid: Grid) -> TrainingStep:
     """The step of a grid as the simulator predicts it."""
     granularity = granularity_of(question)
     alike = granularity == "collective" and not question.training.execution.runs_beside
@@ -29,8 +29,8 @@ def simulated_step(question: Question, grid: Grid) -> TrainingStep:
     return simulated(question.experiment(grid), question.machine, granularity=granularity, depths=depths)
 
 
-def granularity_of(question: Question) -> Granularity:
-    """At which the grids of a question are simulated."""
+def granularity_of(question: RankQuestion) -> Granularity:
+    """Granularity at which the grids of a question are simulated."""
     if question.granularity != "auto":
         return question.granularity
     if question.training.execution.choices.carriage == "nccl" or not question.training.execution.overlaps:

@@ -1,4 +1,4 @@
-"""Seconds of a training step from those of its parts: what happens once, for each layer, each microbatch, or both.
+"""Seconds of a training step from the seconds of its parts: once, per layer, per microbatch, or per both.
 
 A step is the same few ops over and over, so one schedule of a few layers and two
 microbatches, without a pipeline, says what all layers and microbatches of any
@@ -31,7 +31,7 @@ from quadrille.experiments.workloads.training import TrainingExperiment
 FEW_MICROBATCHES = 2
 WALKED = 4
 Loops = frozenset[str]
-"""Those, of layers and of microbatches, in which an op stands."""
+"""The loops around an op: over layers, over microbatches, both or neither."""
 NEITHER: Loops = frozenset()
 OF_LAYERS, OF_MICROBATCHES = frozenset({LAYER}), frozenset({MICROBATCH})
 OF_BOTH = OF_LAYERS | OF_MICROBATCHES
@@ -39,11 +39,11 @@ OF_BOTH = OF_LAYERS | OF_MICROBATCHES
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Seconds of what happens once in a step, once for each layer, for each microbatch, and for each layer of one.
+    """Seconds of a step's parts: once in a step, per layer, per microbatch, and per layer of a microbatch.
 
     Parameters
     ----------
-    forward : share of the forward pass in the last
+    forward : share of the forward pass in `both`
     """
 
     once: float
@@ -62,7 +62,7 @@ class Parts:
 
         Parameters
         ----------
-        hop : seconds of a message from a stage to the next
+        hop : time of a message from a stage to the next [s]
         """
         after = self.once + self.layer * -(-stages.layers // stages.count)
         if stages.count == 1:
@@ -72,34 +72,37 @@ class Parts:
         more = (stages.microbatches - walked.microbatches) * self._slowest(stages, turns)
         return after + max(stage_ends(walked, turns)) + more
 
-    def __add__(self, other: "Parts") -> "Parts":
-        return self._each(other, lambda one, another: one + another)
+    def __add__(self, addend: "Parts") -> "Parts":
+        return self._each(addend, lambda first, second: first + second)
 
     def times(self, factor: float) -> "Parts":
-        """The same, all of it longer."""
-        return self._each(self, lambda one, _: factor * one)
+        """The parts, each multiplied by a factor."""
+        return self._each(self, lambda seconds, _: factor * seconds)
 
-    def _each(self, other: "Parts", change: Callable[[float, float], float]) -> "Parts":
+    def _each(self, parts: "Parts", change: Callable[[float, float], float]) -> "Parts":
         names = ("once", "layer", "microbatch", "both")
-        return replace(self, **{name: change(getattr(self, name), getattr(other, name)) for name in names})
+        return replace(self, **{name: change(getattr(self, name), getattr(parts, name)) for name in names})
 
     def _turns(self, stages: Stages, hop: float) -> TurnSeconds:
         parts = stages.count * stages.chunks
         sizes = [stop - start for start, stop in (cut(stages.layers, parts, part) for part in range(parts))]
         layers = [self.both * size for size in sizes]
-        forward = [self.forward * one for one in layers]
-        backward = [one - ahead for one, ahead in zip(layers, forward, strict=True)]
+        forward = [self.forward * seconds for seconds in layers]
+        backward = [seconds - ahead for seconds, ahead in zip(layers, forward, strict=True)]
         forward[-1] += self.forward * self.microbatch
         backward[-1] += (1 - self.forward) * self.microbatch
         return TurnSeconds(forward, backward, hop)
 
     def _slowest(self, stages: Stages, turns: TurnSeconds) -> float:
-        """Seconds of a microbatch on the stage that takes longest."""
-        each = [one + other + 2 * turns.travel for one, other in zip(turns.forward, turns.backward, strict=True)]
+        """Seconds of a microbatch on the slowest stage."""
+        each = [
+            forward + backward + 2 * turns.travel
+            for forward, backward in zip(turns.forward, turns.backward, strict=True)
+        ]
         return max(sum(each[stage :: stages.count]) for stage in range(stages.count))
 
     def reporting(self, stages: Stages) -> float:
-        """Seconds of a step that the mean stage is at work."""
+        """Seconds of a step in which the mean stage works."""
         turns = stages.microbatches * (self.both * stages.layers + self.microbatch)
         return (self.once + self.layer * stages.layers + turns) / stages.count
 
@@ -114,7 +117,7 @@ def hops_of(stages: Stages) -> float:
 
 
 def stages_of(experiment: TrainingExperiment) -> Stages:
-    """What a step of this experiment repeats, and on how many stages."""
+    """The layers, microbatches and pipeline stages of a step of this experiment."""
     problem, grid = experiment.problem, experiment.grid
     assert isinstance(problem, Gpt)
     parts = microbatches(problem.batch, problem.micro_batch, grid)
@@ -122,7 +125,7 @@ def stages_of(experiment: TrainingExperiment) -> Stages:
 
 
 def sample(experiment: TrainingExperiment) -> TrainingExperiment:
-    """The same with a few layers and microbatches, and without its pipeline: on the ranks of one stage."""
+    """The experiment with few layers and microbatches, without its pipeline: on the ranks of one stage."""
     problem, stages = experiment.problem, stages_of(experiment)
     assert isinstance(problem, Gpt)
     layers = min(stages.layers, depth_of_one(experiment.execution))
@@ -134,41 +137,41 @@ def sample(experiment: TrainingExperiment) -> TrainingExperiment:
 
 
 def loops_of(schedule: Schedule) -> dict[str, Loops]:
-    """By the name of an op, the loops in which it stands; one that is gone through once is none.
+    """The loops around each op, by the op's name; a loop with one iteration does not count.
 
-    Of ops that overlaps take out of a loop for its first or last turn, the loop is meant all the same.
+    An op that an overlap moved out of a loop, for the first or last iteration, counts as inside the loop.
     """
-    found: dict[str, Loops] = {}
+    loops: dict[str, Loops] = {}
 
     def look(program: Program, around: Loops) -> None:
         for entry in program:
             if isinstance(entry, Repeat):
                 look(entry.body, around | OF_BOTH.intersection({entry.loop} if entry.count != 1 else ()))
             else:
-                found[entry.name] = found.get(entry.name, NEITHER) | around
+                loops[entry.name] = loops.get(entry.name, NEITHER) | around
 
     for role in schedule.roles:
         look(role.program, NEITHER)
-    return found
+    return loops
 
 
 def parts_of(each: Iterable[tuple[Loops, float]], sampled: TrainingExperiment) -> Parts:
-    """The parts that add up to what a sample takes.
+    """The parts whose sum is the time of a sample.
 
-    Of one microbatch what each layer takes once is not told from what the microbatch takes of it.
+    With one microbatch, the time per layer cannot be distinguished from the time per layer of a microbatch.
 
     Parameters
     ----------
-    each : seconds of what takes time in it, and the loops in which that stands
+    each : loops around an op, and its seconds
     """
-    found = dict.fromkeys((NEITHER, OF_LAYERS, OF_MICROBATCHES, OF_BOTH), 0.0)
+    totals = dict.fromkeys((NEITHER, OF_LAYERS, OF_MICROBATCHES, OF_BOTH), 0.0)
     for loops, seconds in each:
-        found[loops] += seconds
+        totals[loops] += seconds
     stages, problem = stages_of(sampled), sampled.problem
     assert isinstance(problem, Gpt)
     forward = 1 / 4 if problem.recompute == "full" else 1 / 3
-    layer = found[OF_LAYERS] / stages.layers
+    layer = totals[OF_LAYERS] / stages.layers
     if stages.microbatches == 1:
-        return Parts(found[NEITHER], 0.0, 0.0, layer, forward)
-    microbatch, both = (found[loop] / stages.microbatches for loop in (OF_MICROBATCHES, OF_BOTH))
-    return Parts(found[NEITHER], layer, microbatch, both / stages.layers, forward)
+        return Parts(totals[NEITHER], 0.0, 0.0, layer, forward)
+    microbatch, both = (totals[loop] / stages.microbatches for loop in (OF_MICROBATCHES, OF_BOTH))
+    return Parts(totals[NEITHER], layer, microbatch, both / stages.layers, forward)

@@ -5,33 +5,40 @@ from heapq import nlargest
 
 from quadrille.algorithms.formats.record import Messages, OpRecord, Record, Verified
 from quadrille.algorithms.units import format_bytes, format_seconds
+from quadrille.experiments.output.destinations import Detail
 from quadrille.experiments.workloads.training_lines import training_lines, workload_words
 
+HEADINGS = ("op", "what", "times", "seconds", "waiting", "exposed", "sent by a rank", "")
 SMALL_SHARE = 0.005
 """Shares of the total below this one are not told."""
 OPS_SHOWN = 32
 """Most ops in the table that is printed; a transformer has hundreds."""
 
 
-def print_record(made: Record) -> None:
-    """Prints a record for a person: the total, then every op."""
-    heads = ("op", "what", "times", "seconds", "waiting", "exposed", "sent by a rank", "")
-    shown = shown_ops(made.ops)
-    rows = [
-        (
-            op.name,
-            _what(op),
-            str(op.count),
-            format_seconds(op.seconds),
-            format_seconds(op.waiting_seconds),
-            format_seconds(op.exposed_seconds),
-            format_bytes(op.bytes_sent_per_rank_max),
-            "extrapolated" if op.extrapolated else "",
-        )
-        for op in shown
-    ]
-    left = _left_out(made.ops, shown)
-    print("\n".join([_title(made), *verdict(made), "", *_aligned([heads, *rows]), *left, "", *_closing_lines(made)]))
+def print_record(record: Record, detail: Detail = "table") -> None:
+    """Prints a record for a person: its verdict, then the ops that take longest, or all ops."""
+    lines = [_title(record), *verdict(record)]
+    if detail != "verdict":
+        ops = list(record.ops) if detail == "all" else shown_ops(record.ops)
+        rows = [_row(op) for op in ops]
+        lines += ["", *_aligned([HEADINGS, *rows]), *_left_out(record.ops, ops), "", *_closing_lines(record)]
+    elif record.verified is not None:
+        lines.append(_verdict(record.verified))
+    print("\n".join(lines))
+
+
+def _row(op: OpRecord) -> tuple[str, ...]:
+    """The cells of an op."""
+    return (
+        op.name,
+        _what(op),
+        str(op.count),
+        format_seconds(op.seconds),
+        format_seconds(op.waiting_seconds),
+        format_seconds(op.exposed_seconds),
+        format_bytes(op.bytes_sent_per_rank_max),
+        "extrapolated" if op.extrapolated else "",
+    )
 
 
 def verdict(record: Record) -> list[str]:
@@ -81,7 +88,7 @@ def _left_out(ops: Sequence[OpRecord], shown: Sequence[OpRecord]) -> list[str]:
     if len(shown) == len(ops):
         return []
     seconds = sum(op.seconds for op in ops) - sum(op.seconds for op in shown)
-    return [f"and {len(ops) - len(shown)} more, {format_seconds(seconds)} together; --json has all"]
+    return [f"and {len(ops) - len(shown)} more, {format_seconds(seconds)} together; --verbose shows all"]
 
 
 def _what(op: OpRecord) -> str:

@@ -26,4 +26,4 @@ def write_results(destinations: Destinations, made: Record, timeline: Timeline) 
     if not destinations.to_stdout:
         from quadrille.experiments.records.record_table import print_record
 
-        print_record(made)
+        print_record(made, destinations.detail)

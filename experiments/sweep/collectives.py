@@ -10,9 +10,9 @@ from quadrille.simulator.machine.network import network_of
 def predicted_collective(point: OneCollective) -> SweepAnswer:
     """The prediction of a collective, as `quadrille collective` makes it.
 
-    >>> from quadrille.experiments.network.question import Question
+    >>> from quadrille.experiments.network.question import CollectiveQuestion
     >>> from quadrille.topologies.find_machine import find_machine
-    >>> gather = Question(kind="all_gather", bytes=1 << 20, gpus=16, group=4)
+    >>> gather = CollectiveQuestion(kind="all_gather", bytes=1 << 20, gpus=16, group=4)
     >>> predicted_collective(OneCollective(gather, find_machine("perlmutter", gpus=16))).ranks
     4
 

@@ -32,7 +32,7 @@ def draw(found: Sweep, varied: Sequence[Varied], path: str) -> None:
     figure = Figure(figsize=(7, 5), layout="constrained")
     axis = figure.subplots()
     across = next((one for one in varied if one.numbers is not None), varied[0])
-    lines = [line for line in lines_of(found.rows, across) if line[1]]
+    lines = [line for line in lines_of(found.points, across) if line[1]]
     for place, (label, places, seconds) in enumerate(lines):
         style = STYLES[place // len(COLOURS) % len(STYLES)]
         named = label if label and place < MOST_NAMED else None
@@ -44,7 +44,7 @@ def draw(found: Sweep, varied: Sequence[Varied], path: str) -> None:
         figure.legend(
             loc="outside lower center", ncols=beside, fontsize=7, frameon=False, title=title, title_fontsize=7
         )
-    axis.set_title(f"{len(found.rows)} points, predicted", fontsize=9)
+    axis.set_title(f"{len(found.points)} points, predicted", fontsize=9)
     axis.grid(alpha=0.3)
     write_figure(figure, path)
 

@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Meta
 
 from quadrille.algorithms.formats.record import PathPart
+from quadrille.algorithms.formats.rows import Tabular
 from quadrille.algorithms.provenance import Provenance
 from quadrille.algorithms.schedule.grid import DEFAULT_ORDER, Axis, Grid
 from quadrille.experiments.sweep.varied import KIND
@@ -125,7 +126,7 @@ class SweepRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     speedup: Amount | None = None
 
 
-class Sweep(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Sweep(Tabular, msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Every point of a sweep.
 
     Parameters
@@ -138,7 +139,7 @@ class Sweep(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     flags: dict[str, str | tuple[str, ...]]
     varied: dict[str, tuple[str, ...]]
     best_grid: bool
-    rows: tuple[SweepRow, ...]
+    points: tuple[SweepRow, ...] = msgspec.field(name="rows")
     baseline: Annotated[int, Meta(ge=0)] | None = None
     provenance: Provenance | None = None
 
@@ -146,6 +147,13 @@ class Sweep(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     def of_collectives(self) -> bool:
         """Whether collectives were asked for."""
         return KIND in self.flags or KIND in self.varied
+
+    def rows(self) -> list[dict[str, object]]:
+        """A row for each point: the value of each key, then the seconds, or the reason why there are none."""
+        return [
+            {**row.point, "seconds": row.answer.seconds, "speedup": row.speedup, "reason": row.answer.reason}
+            for row in self.points
+        ]
 
 
 def rows_of(found: Sequence[tuple[Mapping[str, str], SweepAnswer]]) -> tuple[tuple[SweepRow, ...], int | None]:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from math import inf
 
-from quadrille.experiments.network.question import Question
+from quadrille.experiments.network.question import CollectiveQuestion
 from quadrille.experiments.workloads.experiment import Experiment
 from quadrille.topologies.machines.machine import Machine
 
@@ -44,7 +44,7 @@ class BestGrid:
 class OneCollective:
     """A collective on a machine."""
 
-    question: Question
+    question: CollectiveQuestion
     machine: Machine
 
 

@@ -61,7 +61,7 @@ def sweep_table(found: Sweep) -> "Group":
     columns = [*short_keys(keys).values(), *shown]
     columns += ["time", "speed-up", "communication", "memory", ""]
     numbers = {reason: number for number, reason in enumerate(reasons(found), 1)}
-    rows = [_cells(row, numbers, shown) for row in found.rows[:MOST_ROWS]]
+    rows = [_cells(row, numbers, shown) for row in found.points[:MOST_ROWS]]
     return table(_title(found), columns, rows, names=len(keys) + len(shown))
 
 
@@ -71,7 +71,7 @@ def _shown(found: Sweep) -> list[str]:
         "ranks": "gpus" not in found.varied,
         "best grid": found.best_grid,
         "grid": not found.best_grid and "gpus" in found.varied,
-        "order found": any(row.answer.order_found for row in found.rows),
+        "order found": any(row.answer.order_found for row in found.points),
     }
     return [name for name, is_told in told.items() if is_told]
 
@@ -83,13 +83,13 @@ def _collective_table(found: Sweep) -> "Group":
     columns = [*short_keys(keys).values(), *(["ranks"] if counted else []), "algorithm", "time", "speed-up"]
     columns += ["bus bandwidth", "latency", "contention", "busiest link", "used", ""]
     numbers = {reason: number for number, reason in enumerate(reasons(found), 1)}
-    rows = [_collective_cells(row, numbers, counted=counted) for row in found.rows[:MOST_ROWS]]
+    rows = [_collective_cells(row, numbers, counted=counted) for row in found.points[:MOST_ROWS]]
     return table(_title(found), columns, rows, names=len(keys) + counted + 1)
 
 
 def reasons(found: Sweep) -> list[str]:
     """Why points of the table have no answer, each once, in the order of the first."""
-    given = (row.answer.reason for row in found.rows[:MOST_ROWS])
+    given = (row.answer.reason for row in found.points[:MOST_ROWS])
     return list(dict.fromkeys(reason for reason in given if reason is not None))
 
 
@@ -98,7 +98,7 @@ def reason_lines(found: Sweep) -> Iterator[str]:
 
     >>> from quadrille.experiments.sweep.outcomes import rows_of
     >>> rows, _ = rows_of([({}, SweepAnswer(reason="8 ranks: too few GPUs")), ({}, SweepAnswer(seconds=1))])
-    >>> list(reason_lines(Sweep(flags={}, varied={}, best_grid=False, rows=rows)))
+    >>> list(reason_lines(Sweep(flags={}, varied={}, best_grid=False, points=rows)))
     ['[1] 8 ranks: too few GPUs']
     """
     every = reasons(found)
@@ -118,10 +118,10 @@ def short_keys(keys: Iterable[str]) -> dict[str, str]:
 
 
 def _title(found: Sweep) -> str:
-    count = len(found.rows)
+    count = len(found.points)
     text = f"{count} point{'s' if count > 1 else ''}, predicted"
     if found.baseline is not None:
-        point = ", ".join(f"{key}={value}" for key, value in found.rows[found.baseline].point.items())
+        point = ", ".join(f"{key}={value}" for key, value in found.points[found.baseline].point.items())
         text += f"; speed-up over {point}"
     return text + (f"; the first {MOST_ROWS} rows" if count > MOST_ROWS else "")
 
@@ -172,7 +172,7 @@ def csv_text(found: Sweep) -> str:
     writer = comma_separated.writer(text, lineterminator="\n")
     results = [one for one in COLLECTIVE_RESULTS if one not in found.varied] if found.of_collectives else RESULTS
     writer.writerow([*found.varied, *results])
-    writer.writerows([*row.point.values(), *_values(row, results)] for row in found.rows)
+    writer.writerows([*row.point.values(), *_values(row, results)] for row in found.points)
     return text.getvalue()
 
 

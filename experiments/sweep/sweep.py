@@ -18,6 +18,7 @@ from quadrille.algorithms.provenance import provenance
 from quadrille.experiments.output.destinations import Destinations
 from quadrille.experiments.output.tables import print_tables
 from quadrille.experiments.sweep.outcomes import Sweep, SweepAnswer, rows_of
+from quadrille.experiments.sweep.points import SweepPoint
 from quadrille.experiments.sweep.report import reason_lines, sweep_table, write_files
 from quadrille.experiments.sweep.varied import Varied
 from quadrille.runtime.host.console import remark, remark_all
@@ -142,13 +143,42 @@ def with_progress(found: Iterable[tuple[int, SweepAnswer]], count: int) -> Itera
             remark(f"{done} of {count} points{refused}")
 
 
+def swept(points: Sequence[tuple[dict[str, str], SweepPoint]], *, jobs: int = 1) -> Sweep:
+    """The prediction at every point; nothing is printed.
+
+    >>> from quadrille.algorithms.matmuls.matmul import Matmul
+    >>> from quadrille.algorithms.schedule.grid import Grid
+    >>> from quadrille.experiments.sweep.points import OneGrid
+    >>> from quadrille.experiments.workloads.matmul import MatmulExperiment
+    >>> from quadrille.topologies.find_machine import find_machine
+    >>> machine, grids = find_machine("perlmutter", gpus=4), {"z": Grid(z=4), "x": Grid(x=4)}
+    >>> experiments = {axis: MatmulExperiment(Matmul(64, 64, 64), grid) for axis, grid in grids.items()}
+    >>> points = [({"axis": axis}, OneGrid(experiment, machine)) for axis, experiment in experiments.items()]
+    >>> [row["axis"] for row in swept(points).rows()]
+    ['z', 'x']
+
+    Parameters
+    ----------
+    points : the value of each key at every point, and what is predicted there
+    jobs : processes that share the points
+    """
+    from quadrille.experiments.sweep.answers import predicted_at
+
+    answers = [NOT_REACHED] * len(points)
+    for place, answer in answered([point for _, point in points], predicted_at, jobs):
+        answers[place] = answer
+    keys = list(dict.fromkeys(key for labels, _ in points for key in labels))
+    values = {key: tuple(dict.fromkeys(labels[key] for labels, _ in points if key in labels)) for key in keys}
+    return _swept(points, Common(varied=[Varied(key, values[key]) for key in keys]), answers)
+
+
 def _swept(points: Sequence[tuple[dict[str, str], Point]], common: Common, answers: Sequence[SweepAnswer]) -> Sweep:
     rows, baseline = rows_of([(labels, answer) for (labels, _), answer in zip(points, answers, strict=True)])
     return Sweep(
         flags={flag: value for flag, value in common.flags.items() if value},
         varied={one.key: one.values for one in common.varied},
         best_grid=common.best_grid,
-        rows=rows,
+        points=rows,
         baseline=baseline,
         provenance=provenance(common.command),
     )

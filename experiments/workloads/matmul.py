@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from quadrille.algorithms.analysis.validate import validate
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.record import Options
-from quadrille.algorithms.formats.workload import Matmul as MatmulSizes
-from quadrille.algorithms.formats.workload import Workload
+from quadrille.algorithms.formats.workload import MatmulSizes, Workload
 from quadrille.algorithms.matmuls.catalogue import Algorithm, AlgorithmName, find_algorithm, matmul_schedule
 from quadrille.algorithms.matmuls.matmul import Gathered, Matmul, Passes
 from quadrille.algorithms.schedule.grid import Grid

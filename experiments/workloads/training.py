@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from quadrille.algorithms.analysis.validate import validate
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.record import Options
-from quadrille.algorithms.formats.workload import Gpt as GptSizes
-from quadrille.algorithms.formats.workload import Mlp as MlpSizes
-from quadrille.algorithms.formats.workload import Workload
+from quadrille.algorithms.formats.workload import GptSizes, MlpSizes, Workload
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.ops import Communication
 from quadrille.algorithms.schedule.schedule import Schedule, all_ops

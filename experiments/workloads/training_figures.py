@@ -70,7 +70,7 @@ class Spent:
 
 
 @dataclass(frozen=True, slots=True)
-class Rates:
+class FlopRates:
     """Of one GPU, as the module says; the percentage is None where no peak is known."""
 
     model_flops_per_second_per_gpu: float
@@ -78,7 +78,7 @@ class Rates:
     percent_of_peak: float | None
 
 
-def rates(experiment: TrainingExperiment, seconds: float, machine: Machine | None) -> Rates:
+def rates(experiment: TrainingExperiment, seconds: float, machine: Machine | None) -> FlopRates:
     """The rates of a step.
 
     Parameters
@@ -88,7 +88,7 @@ def rates(experiment: TrainingExperiment, seconds: float, machine: Machine | Non
     counted, gpus = experiment.step_flops, experiment.grid.size
     model, hardware = (flops_per_second_per_gpu(one, seconds, gpus) for one in (counted.model, counted.hardware))
     peak = machine.device.peak_flops_per_second.get(experiment.dtype) if machine is not None else None
-    return Rates(model, hardware, 100 * hardware / peak if peak else None)
+    return FlopRates(model, hardware, 100 * hardware / peak if peak else None)
 
 
 @dataclass(frozen=True, slots=True)

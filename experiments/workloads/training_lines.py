@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, get_args
 from msgspec import UNSET
 
 from quadrille.algorithms.formats.record import PathPart, PathSegment, Record
-from quadrille.algorithms.formats.workload import Gpt, Workload
+from quadrille.algorithms.formats.workload import GptSizes, Workload
 from quadrille.algorithms.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -76,17 +76,17 @@ def workload_flags(made: Record) -> list[str]:
     return words
 
 
-def _architecture(gpt: Gpt) -> "Architecture":
+def _architecture(gpt: GptSizes) -> "Architecture":
     from quadrille.algorithms.training.architecture import Architecture
     from quadrille.algorithms.training.model_files import TRAITS
 
     return Architecture(**{name: getattr(gpt, name) for name in TRAITS})
 
 
-def sized_flag(gpt: Gpt) -> str:
+def sized_flag(gpt: GptSizes) -> str:
     """What `--gpt` takes for a model of these sizes.
 
-    >>> sized_flag(Gpt(2, 8, 4, 16, 32, 1, gated=True))
+    >>> sized_flag(GptSizes(2, 8, 4, 16, 32, 1, gated=True))
     'layers=2,hidden=8,heads=4,sequence=16,vocabulary=32,inner=0,gated=yes'
     """
     from quadrille.algorithms.training.model_files import NEEDED, OPTIONAL

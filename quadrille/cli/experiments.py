@@ -10,6 +10,7 @@ from quadrille.cli.networks import COLLECTIVE
 from quadrille.cli.options import (
     CARRIED_OUT,
     DESTINATIONS,
+    DETAIL,
     EXPERIMENT,
     FROM_FILE,
     FROM_RECORD,
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from quadrille.algorithms.formats.record import AskedGranularity
     from quadrille.algorithms.matmuls.matmul import Operand
     from quadrille.cli.words.flags import MatmulWords
-    from quadrille.experiments.output.destinations import Destinations
+    from quadrille.experiments.output.destinations import Destinations, Detail
     from quadrille.experiments.workloads.run_options import RunOptions
 
 
@@ -83,6 +84,7 @@ EXPERIMENT_AND_RUN = (
     SWITCHES,
     GRANULARITY,
     DESTINATIONS,
+    DETAIL,
 )
 """The flags of `run` and `simulate`: all words but the first are the same.
 
@@ -112,7 +114,21 @@ def destinations(given: dict[str, Any], words: "MatmulWords", ranks: int) -> "De
         raise InputError(f"--ranks {text}: says what --trace or --timeline shows; give one of them")
     shown = parse_ranks(text, ranks) if text else ()
     read = machine_words(given).files | files_read(words)
-    return Destinations(**paths, ranks=shown, read=read)
+    return Destinations(**paths, ranks=shown, read=read, detail=detail_of(given))
+
+
+def detail_of(given: dict[str, Any]) -> "Detail":
+    """How much the flags ask to print.
+
+    Raises
+    ------
+    InputError : both the least and the most
+    """
+    from quadrille.algorithms.errors import InputError
+
+    if given["quiet"] and given["verbose"]:
+        raise InputError("--quiet and --verbose: one of them is accepted")
+    return "verdict" if given["quiet"] else "all" if given["verbose"] else "table"
 
 
 @app.command(
@@ -149,6 +165,7 @@ def simulate(context: click.Context, **given: Any) -> None:
     with gc_paused():
         from quadrille.cli.words.experiment import experiment_of
         from quadrille.cli.words.machines import chosen_machine, with_default_dtype
+        from quadrille.experiments.output.destinations import check_apart
         from quadrille.experiments.predict.predict import predict
         from quadrille.simulator.simulate import Shortcuts
 
@@ -158,6 +175,8 @@ def simulate(context: click.Context, **given: Any) -> None:
         experiment = experiment_of(words)
         options = run_options(given)
         written = destinations(given, words, experiment.grid.size)
+        experiment.check_run(options)
+        check_apart(options.written, written.read)
         machine = chosen_machine(on, experiment.grid.size)
         off = {name.removeprefix("no_") for name, is_off in taken(given, SWITCHES).items() if is_off}
         predict(

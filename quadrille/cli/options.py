@@ -305,6 +305,11 @@ SWITCHES = flags_of(
 GRANULARITY = flags_of(granularity=(Granularity, "auto"))
 """Whether a prediction may be a bounded approximation."""
 DESTINATIONS = flags_of(json=(Json, ""), trace=(Trace, ""), timeline=(TimelineFile, ""), ranks=(Ranks, ""))
+DETAIL = flags_of(
+    quiet=(Annotated[bool, switch("--quiet", "Print the verdict alone.")], False),
+    verbose=(Annotated[bool, switch("--verbose", "Print every op, however many there are.")], False),
+)
+"""How much of a record is printed."""
 
 
 def with_flags(*groups: Sequence[Parameter]) -> Callable[[Callable[..., None]], Callable[..., None]]:

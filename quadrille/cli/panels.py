@@ -15,7 +15,9 @@ PANELS: dict[str, tuple[str, ...]] = {
     "Execution": (
         "ranks", "warmups", "repeats", "verify", "verify_method", "threads", "backend", "load", "save", "jobs", "quick",
     ),
-    "Output": ("c", "da", "db", "json", "csv", "plot", "figure", "trace", "timeline", "timelines", "out", "folder"),
+    "Output": (
+        "quiet", "verbose",
+        "c", "da", "db", "json", "csv", "plot", "figure", "trace", "timeline", "timelines", "out", "folder"),
     "Advanced": (
         "panel", "gemm_layouts", "gradient_bytes", "blas", "carrier", "chunk", "progress", "shards", "granularity",
         "form", "no_fold", "no_fold_time", "no_memory", "no_local", "most_seconds",

@@ -85,7 +85,7 @@ def which_scheme(context: click.Context, **given: Any) -> None:
     """Is 1-D, 2-D, 3-D or 4D parallelism the fastest, on how many GPUs?"""
     from quadrille.studies.which_scheme import study as which
 
-    usual = which.QUICK if given["quick"] else which.Scaled()
+    usual = which.QUICK if given["quick"] else which.ScaledProblem()
     which.which_scheme(replace(usual, **changed(usual, **taken(given, WHICH_SCHEME))), asking(context, given))
 
 

@@ -1,15 +1,13 @@
-"""Filling bundle by bundle: what `filling.py` does for all active flows, in far less time.
+"""Filling by bundles: computes the same rates as `filling.py` for all active flows, much faster (kernels).
 
-Levels rise and links fill as there, with three savings.  A trunk looks at bundles,
-not at flows.  A branch learns nothing when a bundle is held: its key stays the lower
-bound that it was, and is found anew when it comes to the top of the heap.  Once
-all bundles are held, only the branches of *loose* flows, those without a trunk, stay
-in the heap.
+Levels rise and links become full as in `filling.py`, with three savings.  A trunk visits bundles, not flows.  A
+branch is not updated when a bundle is held: its key stays a lower bound, and is computed again when it reaches the
+top of the heap.  Once all bundles are held, only the branches of *loose* flows (flows without a trunk) stay in the
+heap.
 
-And most branches stay out of the heap from the beginning: *hot* are those that hold a
-flow so far, and those of flows that just began.  Rates that are max-min without the
-others are max-min if none of the others carries too much; if one does, it becomes
-hot and everything is filled again, which is rare.
+Most branches are not in the heap at all: *hot* are branches that hold a flow so far, and branches of flows that just
+began.  Rates that are max-min without the other branches are max-min if none of those carries too much.  If a branch
+does, it becomes hot and everything is filled again, which is rare.
 """
 
 from quadrille.simulator.engine import bundles
@@ -20,7 +18,7 @@ from quadrille.simulator.engine.rates import forget_loosened, settled_locally, t
 
 
 def settle_bundled(s: FlowState, b: Bundles, changed: Array) -> int:
-    """What `rates.settle` gives."""
+    """The same as `rates.settle`, with bundles."""
     began = take_begun(s)
     count = settled_locally(s, began)
     forget_loosened(s)
@@ -31,7 +29,7 @@ def settle_bundled(s: FlowState, b: Bundles, changed: Array) -> int:
 
 
 def _fill_bundles(s: FlowState, b: Bundles) -> None:
-    """Gives all active flows fresh rates and holders."""
+    """Compute new rates and holders of all active flows."""
     _heat(s, b)
     overfull = 1
     while overfull > 0:
@@ -57,7 +55,7 @@ def _is_trunk(b: Bundles, link: int) -> bool:
 
 
 def _heat(s: FlowState, b: Bundles) -> None:
-    """Makes the branches hot that hold flows, and those of flows that nothing holds yet."""
+    """Make the branches hot that hold flows, and the branches of flows that nothing holds yet."""
     b.counts[HEAT] += 1
     for i in range(s.counts[ACTIVE]):
         f = s.active[i]
@@ -69,7 +67,7 @@ def _heat(s: FlowState, b: Bundles) -> None:
 
 
 def _spread(s: FlowState, b: Bundles) -> None:
-    """Gives the members of bundles the rates of their bundles."""
+    """Give the members of bundles the rates of their bundles."""
     for i in range(s.counts[ACTIVE]):
         f = s.active[i]
         if b.mark[f] != b.counts[ROUND]:
@@ -78,7 +76,7 @@ def _spread(s: FlowState, b: Bundles) -> None:
 
 
 def _overfull(s: FlowState, b: Bundles) -> int:
-    """How many branches that are not hot carry too much; they become hot."""
+    """Make overloaded branches hot that were not; returns their number."""
     found = 0
     for i in range(b.counts[USED]):
         j = b.used[i]
@@ -94,7 +92,7 @@ def _overfull(s: FlowState, b: Bundles) -> int:
 
 
 def _rise_all(s: FlowState, b: Bundles) -> int:
-    """The size of the heap of all links in use; every bundle rises."""
+    """Let every bundle rise; returns the size of the heap of all used links."""
     b.counts[ROUND] += 1
     b.counts[STEP] += 1
     b.counts[LEFT], b.counts[BUNDLED], b.counts[NARROW] = s.counts[ACTIVE], 0, 0
@@ -118,7 +116,7 @@ def _rise_all(s: FlowState, b: Bundles) -> int:
 
 
 def _load(s: FlowState, b: Bundles, link: int) -> float:
-    """What all active flows take of a link at level 1."""
+    """Units that all active flows take of a link at level 1."""
     load = 0.0
     if _is_trunk(b, link):
         for k in range(b.starts[link], b.starts[link + 1]):
@@ -133,7 +131,7 @@ def _load(s: FlowState, b: Bundles, link: int) -> float:
 
 
 def _narrowed(s: FlowState, b: Bundles, size: int) -> int:
-    """The size of the heap after all links without loose flows have left it."""
+    """Remove links without loose flows from the heap; returns its size."""
     b.counts[NARROW] = 1
     count = 0
     for i in range(size):
@@ -147,7 +145,7 @@ def _narrowed(s: FlowState, b: Bundles, size: int) -> int:
 
 
 def _tightest_links(s: FlowState, b: Bundles, size: int, level: float) -> tuple[int, int, float]:
-    """How many links fill next (now in `tight`), the size of the heap after that, and their level."""
+    """Find the links that become full next, in `tight`; returns their number, the heap's size and their level."""
     heap, key = s.heap, s.heap_key
     tight = 0
     while size > 0:
@@ -171,7 +169,7 @@ def _tightest_links(s: FlowState, b: Bundles, size: int, level: float) -> tuple[
 
 
 def _key(s: FlowState, b: Bundles, link: int, level: float) -> float:
-    """The level at which a link fills as things stand, at least `level`; -1 if nothing rises on it."""
+    """Level at which a link becomes full at present, at least `level`; -1 if nothing rises on it."""
     room, load = s.capacities[link], 0.0
     if _is_trunk(b, link):
         for k in range(b.starts[link], b.starts[link + 1]):
@@ -223,7 +221,7 @@ def _hold_flows(s: FlowState, b: Bundles, link: int, level: float) -> None:
 
 
 def _choose_all(s: FlowState) -> int:
-    """How many flows are active, now in `chosen`."""
+    """Choose all active flows; returns their number."""
     count: int = s.counts[ACTIVE]
     for i in range(count):
         s.chosen[i] = s.active[i]

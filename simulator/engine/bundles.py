@@ -1,13 +1,12 @@
-"""Flows in bundles: where thousands share a few trunks, rates are found in far less time.
+"""Bundles of equal flows, which make rates much faster to compute if thousands of flows share a few trunks.
 
-A *trunk* is a link of many flows, a *branch* any other.  Flows with the same
-trunks, shares and weight are a *bundle*: what holds them at a trunk holds all of
-them that are not yet held by a branch of their own.
+A *trunk* is a link of many flows, a *branch* any other link.  Flows with equal trunks, shares and weight form a
+*bundle*: a trunk that holds them holds all of them that no branch holds already.
 
     10,000 flows of 1,024 GPUs        2,048 branches of 10 flows
     under 32 leaves                      64 trunks of 31 bundles, 992 bundles of 10 flows
 
-A flow without a trunk is *loose*.  `bundled_filling.py` finds the rates.
+A flow without a trunk is *loose*.  `bundled_filling.py` computes the rates.
 """
 
 from typing import NamedTuple
@@ -19,17 +18,18 @@ from quadrille.simulator.engine import rates
 from quadrille.simulator.engine.flow_state import Array, Floats, FlowState, Integers
 
 LEAST_FLOWS = 2000
-"""Flows from which on bundles are looked for."""
+"""Smallest number of flows for which bundles are formed."""
 LEAST_USERS = 32
-"""Flows that a trunk has at least."""
+"""Smallest number of flows of a trunk."""
 LEAST_MEMBERS = 4
-"""Flows that a bundle has at least, on average."""
+"""Smallest mean number of flows of a bundle."""
 
-# Places in `Bundles.counts`
+# Indices of `Bundles.counts`
 USED, ROUND, STEP, LEFT, BUNDLED, NARROW, HEAT, COUNTS = range(8)
 
 
 REALS = ("shares", "weights", "slot_share", "total", "pull", "current", "level")
+"""Columns that hold real numbers."""
 
 
 class Bundles(NamedTuple):
@@ -37,20 +37,20 @@ class Bundles(NamedTuple):
 
     Parameters
     ----------
-    bundle : of each flow, -1 for a loose one
-    split : where a flow's entries of trunks begin
-    offsets, links, shares, weights : entries and weight of a bundle
-    starts, slot_bundle, slot_share : the bundles of a trunk, starts[j] .. starts[j + 1] - 1
-    members : active flows of a bundle
-    used, place : links that active flows use, and where a link stands among them (-1: nowhere)
-    loose : entries of active loose flows by link
-    total : load of a branch's active flows; negative where it has to be found anew
-    rising, pull, current, level, holder : of a bundle in a filling: members held by no branch, their load, the rate of
-        those held, the level of those held by a trunk (negative before that), and the trunk
-    mark : the filling in which a flow was last held by a branch
-    seen : the step of the filling in which a link's key was found
-    hot : the settling in which a link was last hot
-    counts : numbers that change
+    bundle : [flows] bundle, -1 for a loose flow
+    split : [flows] first of the flow's entries that are on trunks
+    offsets, links, shares, weights : entries and weight of each bundle
+    starts, slot_bundle, slot_share : bundles of trunk j are starts[j] .. starts[j + 1] - 1
+    members : [bundles] number of active flows
+    used, place : links that active flows use; index of each link among them, -1 if unused
+    loose : [links] number of entries of active loose flows
+    total : [links] load of a branch's active flows, negative if it must be computed again
+    rising, pull, current, level, holder : [bundles] in a filling: members that no branch holds; their load; rate of the
+        members that are held; level of the members held by a trunk, negative before that; the trunk
+    mark : [flows] the filling in which a branch last held the flow
+    seen : [links] the step of the filling in which the link's key was computed
+    hot : [links] the update of rates in which the link was last hot
+    counts : counters
     """
 
     bundle: Array
@@ -79,9 +79,9 @@ class Bundles(NamedTuple):
 
 
 def new_bundles(state: FlowState) -> Bundles:
-    """Bundles of the flows of a state in which none is active; where they do not help, bundles of no flows.
+    """Bundles of the flows of a state in which no flow is active; bundles of no flows if bundles do not help.
 
-    Entries of the state change places.
+    The entries of the state are reordered.
     """
     flows = len(state.weights)
     if flows < LEAST_FLOWS:
@@ -100,7 +100,7 @@ def new_bundles(state: FlowState) -> Bundles:
 
 
 def _bundled(state: FlowState, owner: Integers, trunk: NDArray[np.bool_]) -> Integers | None:
-    """The bundle of each flow for these trunks; None where there are too many bundles to help."""
+    """Bundle of each flow for these trunks; None if there are too many bundles to help."""
     at = trunk[state.links]
     entries, weights = owner[at], state.weights
     counts = np.bincount(entries, minlength=len(weights))
@@ -122,7 +122,7 @@ def _bundled(state: FlowState, owner: Integers, trunk: NDArray[np.bool_]) -> Int
 
 
 def _mixed(rows: Floats) -> Integers:
-    """A number for each row that hardly any other row has."""
+    """A hash of each row."""
     mixed = np.zeros(len(rows), np.uint64)
     for column in np.ascontiguousarray(rows.T).view(np.uint64):
         mixed = (mixed ^ column) * np.uint64(0x9E3779B97F4A7C15)
@@ -171,6 +171,7 @@ def _new_bundles(state: FlowState, owner: Integers, bundle: Integers, trunk: NDA
 
 
 NONE = Bundles(*(np.zeros(0, np.float64 if name in REALS else np.int64) for name in Bundles._fields))
+"""Bundles of no flows."""
 
 
 # Kernels
@@ -182,7 +183,7 @@ def helps(b: Bundles) -> bool:
 
 
 def enter(s: FlowState, b: Bundles, flow: int) -> None:
-    """To be called after `flow` began."""
+    """Call after `flow` began."""
     if b.bundle[flow] >= 0:
         b.members[b.bundle[flow]] += 1
     for e in range(s.offsets[flow], s.offsets[flow + 1]):
@@ -197,7 +198,7 @@ def enter(s: FlowState, b: Bundles, flow: int) -> None:
 
 
 def leave(s: FlowState, b: Bundles, flow: int) -> None:
-    """To be called after `flow` ended."""
+    """Call after `flow` ended."""
     if b.bundle[flow] >= 0:
         b.members[b.bundle[flow]] -= 1
     for e in range(s.offsets[flow], s.offsets[flow + 1]):

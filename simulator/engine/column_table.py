@@ -1,9 +1,8 @@
-"""Named tuples of arrays, passed to compiled kernels as one address.
+"""Passes named tuples of arrays to compiled kernels as one address.
 
-Numba passes a named tuple as all that its arrays consist of: seven values for each,
-for the two tuples of `events.py` 600 in every call of a kernel, which LLVM then
-has to carry through.  A named tuple in a `ColumnTable` is one value, and `w.run` in a
-kernel a look into it: kernels compile in about a third of the time.
+Numba passes a named tuple as all parts of its arrays: seven values for each array, 600 for the two states of
+`events.py`, in every call of a kernel.  LLVM then has to carry them all.  A named tuple in a `ColumnTable` is one
+value, and `w.run` in a kernel is one look-up; kernels compile in about a third of the time.
 
 Only compiled code sees a difference.  This module imports Numba.
 """
@@ -31,11 +30,11 @@ WORD = cgutils.intp_t
 
 
 class ColumnTable:
-    """A named tuple of one-dimensional arrays, and where they are.
+    """A named tuple of one-dimensional arrays, and their addresses.
 
     Parameters
     ----------
-    columns : they live as long as this, and may not be replaced
+    columns : arrays that live as long as the table and may not be replaced
     """
 
     def __init__(self, columns: NamedTuple) -> None:
@@ -48,7 +47,7 @@ class ColumnTable:
 
 
 class TableType(types.Type):
-    """What Numba knows of a table: its columns' names and kinds."""
+    """Numba's type of a table: names and types of its columns."""
 
     def __init__(self, name: str, fields: tuple[str, ...], kinds: tuple[str, ...]) -> None:
         self.place = {field: place for place, field in enumerate(fields)}
@@ -87,7 +86,7 @@ class _Columns(AttributeTemplate):
 
 @lower_getattr_generic(TableType)  # type: ignore[untyped-decorator, no-untyped-call]
 def _column(context: Any, builder: Any, table: TableType, pointer: Any, name: str) -> Any:
-    """The array that a table's words tell of."""
+    """The array of a column, from the table's addresses."""
     kind, place = table.array[name], table.place[name]
     words = builder.bitcast(pointer, WORD.as_pointer())
 

@@ -1,12 +1,10 @@
-"""Filling: the rates of some flows while all others keep theirs, weighted max-min.
+"""Filling: computes weighted max-min rates of some flows while all others keep theirs (kernels).
 
-The *level* of a flow is rate / weight.  The level of all chosen flows rises; the link
-that fills first holds its flows there, then the next.  A heap has a key for each
-link, at most the level at which it fills.  Levels only rise while flows are held
-elsewhere, so a key stays a lower bound and is looked at again only when it comes
-to the top: first by running sums, then, before the link may hold anybody, anew
-from the capacity and the rates.  All links within `TIE` of a level are found before
-any of them holds its flows.
+The *level* of a flow is rate / weight.  The level of all chosen flows rises; the link that becomes full first
+holds its flows at that level, then the next link.  A heap has a key for each link, a lower bound of the level at
+which the link becomes full.  While flows are held elsewhere, this level only rises, so a key stays a lower bound
+and is computed again only when it reaches the top: first from running sums and, before the link may hold a flow,
+exactly from its capacity and the rates.  All links within `TIE` of a level are found before any of them holds flows.
 
 Source: Bertsekas, Gallager, "Data Networks", 2nd ed., 1992, section 6.5.2.
 """
@@ -14,19 +12,19 @@ Source: Bertsekas, Gallager, "Data Networks", 2nd ed., 1992, section 6.5.2.
 from quadrille.simulator.engine.flow_state import DONE, FILLED, FILLS, ROUND, TIE, TOUCHED, Array, FlowState
 
 MARGIN = 1e-8
-"""Of a key from running sums."""
+"""Relative error of a key from running sums."""
 TRUSTED = 1e-2
-"""Part of the capacity and of the load above which running sums are that good."""
+"""Fraction of the capacity and of the load above which running sums are that accurate."""
 
-# What a flow is doing in a filling; NEW is one that began since the last
+# Phase of a flow in a filling; NEW: it began after the last filling
 FIXED, RISING, HELD, NEW = 0, 1, 2, 3
 
-# What is known of a link's key in a filling
+# Accuracy of a link's key in a filling
 EXACT, BOUND, STALE = 0, 1, 2
 
 
 def fill(s: FlowState, count: int) -> None:
-    """Gives the chosen flows fresh rates and holders; all others keep their rates."""
+    """Compute new rates and holders of the chosen flows; all others keep their rates."""
     s.counts[FILLS] += 1
     s.counts[FILLED] += count
     size = _heaped(s, s.touched, _rise(s, count))
@@ -40,7 +38,7 @@ def fill(s: FlowState, count: int) -> None:
 
 
 def _rise(s: FlowState, count: int) -> int:
-    """How many links the chosen flows use, now in `touched`; each with its room, load and key."""
+    """Find the links of the chosen flows, with room, load and key of each; returns their number."""
     s.counts[ROUND] += 1
     now, touched = s.counts[ROUND], 0
     for i in range(count):
@@ -63,7 +61,7 @@ def _rise(s: FlowState, count: int) -> int:
 
 
 def _measure(s: FlowState, link: int, level: float) -> None:
-    """Finds room, load and key of a link anew from its capacity; the key is no lower than `level`."""
+    """Compute room, load and key of a link from its capacity; the key is at least `level`."""
     room, load = s.capacities[link], 0.0
     for k in range(s.starts[link], s.starts[link] + s.users[link]):
         f = s.slot_flow[k]
@@ -77,7 +75,7 @@ def _measure(s: FlowState, link: int, level: float) -> None:
 
 
 def _tightest(s: FlowState, size: int, level: float) -> tuple[int, int, float]:
-    """How many links fill next (now in `tight`), the size of the heap after that, and their level."""
+    """Find the links that become full next, now in `tight`; returns their number, the heap's size and their level."""
     tight = 0
     while size > 0:
         j = s.heap[0]
@@ -102,7 +100,7 @@ def _tightest(s: FlowState, size: int, level: float) -> tuple[int, int, float]:
 
 
 def _look_again(s: FlowState, link: int, level: float) -> None:
-    """A better key of a link: from running sums where they are good, or else anew from the capacity."""
+    """Compute a better key of a link, from running sums if they are accurate, else from its capacity."""
     good = s.room[link] > TRUSTED * s.capacities[link] and s.load[link] > TRUSTED * s.measured[link]
     if s.known[link] == STALE and good:
         s.key[link] = max(s.key[link], s.room[link] / s.load[link] * (1 - MARGIN))
@@ -112,7 +110,7 @@ def _look_again(s: FlowState, link: int, level: float) -> None:
 
 
 def _hold(s: FlowState, link: int, level: float) -> int:
-    """How many flows a full link holds at this level."""
+    """A full link holds its rising flows at this level; returns their number."""
     held, done = 0, 0
     for k in range(s.starts[link], s.starts[link] + s.users[link]):
         f = s.slot_flow[k]
@@ -138,7 +136,7 @@ def _hold(s: FlowState, link: int, level: float) -> int:
 
 
 def _heaped(s: FlowState, links: Array, size: int) -> int:
-    """How many of these links still have rising flows; they make the heap."""
+    """Make a heap of the links that still have rising flows; returns their number."""
     count = 0
     for i in range(size):
         j = links[i]
@@ -153,7 +151,7 @@ def _heaped(s: FlowState, links: Array, size: int) -> int:
 
 
 def sift(heap: Array, key: Array, size: int, at: int) -> None:
-    """Moves the link at place `at` of the heap down to where its key belongs."""
+    """Move the link at index `at` of the heap down to where its key belongs."""
     link, own = heap[at], key[at]
     while True:
         child = 2 * at + 1

@@ -1,7 +1,7 @@
-"""Flows on links as arrays: who takes what of which link, who is active, and room for the kernels to work in.
+"""Flows on links as arrays: which flow uses which link, which flows are active, and working space of the kernels.
 
-Caps are links of their own.  Links that cannot fill even if all their flows ran at
-what their other links allow hold nobody, and are left out, as infinite ones are.
+Rate caps are links of their own.  Links that cannot become full, even if all their flows ran at the rates that
+their other links allow, limit no flow and are left out, as are links of infinite capacity.
 """
 
 from collections.abc import Sequence
@@ -22,26 +22,28 @@ NONE = -1
 TIE = 1e-12
 """Rates, levels and times that agree to this fraction are equal, so that symmetric flows get equal rates."""
 
-# Places in `FlowState.counts`
+# Indices of `FlowState.counts`
 ACTIVE, BEGUN, LOOSENED, ROUND, TOUCHED, WAIT, PENALTY, FILLED, FILLS, STAYED_LOCAL, LOCAL, DONE, COUNTS = range(13)
 
 
 class FlowState(NamedTuple):
-    """Flows, links, who is active, and room to work in.
+    """Flows, links, active flows and working space.
 
     Parameters
     ----------
-    capacities : by link [B/s]
-    offsets, links, shares : entries of the flows, without links that cannot hold anybody
-    weights : by flow
-    rate : by flow [B/s]
-    holder : the link that holds a flow
-    place, active : where a flow stands in the list of active flows (-1: it is not active); the list
-    starts, users : where a link's active flows stand in the lists slot_…, and how many entries they have
-    slot_flow, slot_share, slot_entry : the active flows by link
-    slot : where an entry stands there
-    counts : numbers that change, see ACTIVE …
-    lowest : one number, the lowest level of a flow that ended since rates were last settled
+    capacities : [links] [B/s]
+    offsets, links, shares : entries of the flows, without links that limit no flow
+    weights, rate : [flows] weight; present rate [B/s]
+    holder : [flows] the full link that limits the flow, -1 if none
+    place, active : index of a flow in the list of active flows, -1 if it is not active; the list
+    starts, users : [links] first slot of the link's active flows, and their number
+    slot_flow, slot_share, slot_entry : flow, share and entry of each slot
+    slot : [entries] slot of the entry
+    begun, loosened, loose : flows that began, and links that lost a flow, since the last update of rates
+    counts : counters, at the indices ACTIVE …
+    lowest : one number, the lowest level of a flow that ended since the last update of rates
+    chosen, phase, current, pull, fresh_holder, stamp, touched, room, load, measured, rising, known, key, heap,
+        heap_key, tight : working space of a filling, see `filling.py`
     """
 
     capacities: Array
@@ -102,16 +104,17 @@ def new_state(
 
     Parameters
     ----------
-    capacities : by link, above 0, infinite where there is no limit [B/s]
-    offsets, links, shares : links of flow f and what a unit of its rate takes of them, offsets[f] .. offsets[f + 1] - 1
-    weights : by flow, above 0
-    caps : largest rate by flow, above 0, infinite where there is none [B/s]
-    local : whether some flows may keep their rates when others begin or end
-    changing : links that may have another capacity later, so that no other link can be left out because of them
+    capacities : [links] above 0, infinite if unlimited [B/s]
+    offsets, links, shares : entries of flow f are offsets[f] .. offsets[f + 1] - 1: a link, and its units for each unit
+        of the flow's rate
+    weights : [flows] above 0
+    caps : [flows] largest rate, above 0, infinite if unlimited [B/s]
+    local : whether flows may keep their rates when others begin or end
+    changing : links whose capacity may change later, so that no other link can be left out because of them
 
     Raises
     ------
-    InputError : a flow that nothing holds
+    InputError : a flow that nothing limits
     """
     flows = len(offsets) - 1
     owner = np.repeat(np.arange(flows), np.diff(offsets))
@@ -141,11 +144,11 @@ def _with_caps(
 def _needed(
     owner: Integers, links: Integers, shares: Floats, capacities: Floats, flows: int, changing: Integers
 ) -> NDArray[np.bool_]:
-    """Which entries are on links that can fill.
+    """Which entries are on links that can become full.
 
-    A flow's bound is what its tightest link allows it alone.  A link that is nobody's tightest and has
-    room for the bounds of all its flows cannot fill before those do.  Links whose capacity may change
-    bound nobody, and stay.
+    The bound of a flow is the rate that its tightest link allows it alone.  A link that is no flow's tightest and
+    has room for the bounds of all its flows cannot become full before its flows are limited elsewhere.  Links whose
+    capacity may change give no bounds, and are kept.
     """
     finite, capacities = np.isfinite(capacities), capacities.copy()
     capacities[changing] = inf
@@ -177,7 +180,7 @@ def _state(
 
 
 def blank_state(links: int, flows: int, entries: int) -> FlowState:
-    """Room for so many links, flows and entries, with nothing in it."""
+    """A state with room for so many links, flows and entries, with nothing in it."""
 
     def whole(size: int, value: int = 0) -> Integers:
         return np.full(size, value, np.int64)

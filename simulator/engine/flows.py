@@ -1,17 +1,15 @@
-"""Many independent flows on links of finite capacity, exactly, from change to change.
+"""Simulates many independent flows on links of finite capacity, exactly, from change to change.
 
-A flow waits for its latency, then takes bandwidth until its bytes are through.
-Rates are weighted max-min (`rates.py`) and change only when a flow begins or
-ends, so the simulation goes from one change to the next:
+A flow waits for its latency, then uses bandwidth until its bytes are through.  Rates are weighted
+max-min (`rates.py`) and change only when a flow begins or ends, so the simulation goes from one
+change to the next:
 
-    next change = the earliest of: a latency that is over, an end at the present rates
+    next change = the earliest of: the end of a latency, an end at the present rates
 
-A flow keeps the bytes left at the instant of its last change of rate, and its end
-at that rate; flows whose rate stays cost nothing.  Changes within `TIE` of the
-time that the flow ending took (and the rounding of the clock) are one batch, after
-which rates are settled once.
-
-The same sets of active flows do not come back here, so there is nothing to remember.
+A flow stores the bytes left at its last change of rate and its end at that rate; flows whose rate
+stays cost nothing.  Changes within `TIE` of the duration of the flow that ends (plus the rounding of
+the clock) form one batch, after which rates are updated once.  Sets of active flows do not repeat
+here, so no periods are looked for.
 """
 
 import time
@@ -39,24 +37,24 @@ from quadrille.simulator.engine.flow_state import (
 from quadrille.simulator.engine.rates import begin, end, settle
 
 COMPILED_FROM = 1000
-"""Flows from which on loading Numba pays."""
+"""Number of flows from which loading Numba pays."""
 CLOCK = 1e-15
 """Relative rounding of the clock after a few additions."""
 
 
 @dataclass(frozen=True, slots=True)
 class FlowSet:
-    """Flows and the links they take.
+    """Flows and the links that they use.
 
     Parameters
     ----------
-    offsets, links, shares : the links of flow f, and what a unit of its rate takes of each, are the entries
-        offsets[f] .. offsets[f + 1] - 1
-    sizes : [bytes]
-    starts : when a flow is handed to the network, from 0 [s]
-    latencies : from then until it takes bandwidth [s]
-    weights : of its share
-    caps : largest rate, infinite where there is none [B/s]
+    offsets, links, shares : entries of flow f are offsets[f] .. offsets[f + 1] - 1: a link, and its units for each
+        unit of the flow's rate
+    sizes : [flows] [B]
+    starts : times at which flows are handed to the network, from 0 [s]
+    latencies : from the start until the flow uses bandwidth [s]
+    weights : weights of the flows' shares
+    caps : largest rates, infinite if unlimited [B/s]
     """
 
     offsets: Integers
@@ -71,15 +69,15 @@ class FlowSet:
 
 @dataclass(frozen=True, slots=True)
 class FlowTimes:
-    """When every flow ended, and what every link did.
+    """End of every flow, and use of every link.
 
     Parameters
     ----------
-    finish : by flow [s]
-    carried : by link [bytes]
-    busy : by link, time in which any flow uses it [s]
-    events : instants at which flows began or ended
-    filled : for how many flows rates were found, counted anew each time
+    finish : [flows] end [s]
+    carried : [links] bytes carried [B]
+    busy : [links] time in which any flow uses the link [s]
+    events : number of instants at which flows began or ended
+    filled : number of flows whose rate was computed, counted each time
     """
 
     finish: Floats
@@ -90,19 +88,19 @@ class FlowTimes:
 
 
 class Progress(NamedTuple):
-    """How far the flows are.
+    """Progress of the flows.
 
     Parameters
     ----------
-    offsets, links : of the flows, all links
-    begins : when each takes bandwidth [s]
-    order : flows by that instant
-    left : bytes at the last change of rate
-    since, pace : instant of the last change, rate since then
-    due : end at that rate [s]
-    finish : end [s], infinite for flows that have not ended
-    users, busy : flows on each link; time in which there were any [s], less the instant since when there are
-    changed : room for the flows whose rate changed
+    offsets, links : entries of the flows, with all links
+    begins : [flows] time at which the flow uses bandwidth [s]
+    order : flows by that time
+    left : [flows] bytes left at the last change of rate
+    since, pace : [flows] time of the last change; rate since then
+    due : [flows] end at that rate [s]
+    finish : [flows] end, infinite for flows that have not ended [s]
+    users, busy : [links] number of flows; time in use, minus the time since which it is in use [s]
+    changed : working space for flows whose rate changed
     """
 
     offsets: Array
@@ -120,7 +118,7 @@ class Progress(NamedTuple):
 
 
 def simulate_flows(capacities: Floats, traffic: FlowSet, *, local: bool = True) -> FlowTimes:
-    """The ends of all flows on links of these capacities [B/s].
+    """Ends of all flows on links of these capacities [B/s].
 
     Two flows of 10 bytes on a link of 10 B/s; the second starts after 0.5 s:
 
@@ -131,11 +129,11 @@ def simulate_flows(capacities: Floats, traffic: FlowSet, *, local: bool = True) 
 
     Parameters
     ----------
-    local : whether rates that need not change are kept; the result is the same
+    local : whether unchanged rates are kept; the result is the same
 
     Raises
     ------
-    InputError : a flow that nothing holds back
+    InputError : a flow that nothing limits
     """
     state = new_state(
         capacities, traffic.offsets, traffic.links, traffic.shares, traffic.weights, traffic.caps, local=local
@@ -157,7 +155,7 @@ def simulate_flows(capacities: Floats, traffic: FlowSet, *, local: bool = True) 
 
 
 def load_kernels(flows: int) -> float:
-    """Seconds that loading the compiled kernels takes, where so many flows need them; they are kept."""
+    """Seconds to load the compiled kernels, if so many flows need them; the kernels stay loaded."""
     began = time.perf_counter()
     if flows >= COMPILED_FROM:
         one, none = np.ones(1), np.zeros(1)
@@ -168,7 +166,7 @@ def load_kernels(flows: int) -> float:
 
 
 def _progress(links: int, traffic: FlowSet) -> Progress:
-    """All flows before anything has moved; those without bytes end with their latency."""
+    """All flows before the start; flows without bytes end with their latency."""
     flows = len(traffic.sizes)
     begins = traffic.starts + traffic.latencies
     order = np.flatnonzero(traffic.sizes > 0)
@@ -206,7 +204,7 @@ def _run(state: FlowState, b: Bundles, p: Progress) -> int:
 
 
 def _next(state: FlowState, p: Progress, begun: int) -> tuple[float, float]:
-    """The next instant at which something changes, and the end of its batch [s]."""
+    """Time of the next change, and end of its batch [s]."""
     active, due = state.active, p.due
     now, soonest = inf, -1
     for i in range(state.counts[ACTIVE]):
@@ -220,7 +218,7 @@ def _next(state: FlowState, p: Progress, begun: int) -> tuple[float, float]:
 
 
 def _end_due(state: FlowState, b: Bundles, p: Progress, now: float, limit: float) -> None:
-    """Ends the flows that are due."""
+    """End the flows that are due."""
     due, active = p.due, state.active
     count = 0
     for i in range(state.counts[ACTIVE]):
@@ -241,7 +239,7 @@ def _end_due(state: FlowState, b: Bundles, p: Progress, now: float, limit: float
 
 
 def _begin_due(state: FlowState, b: Bundles, p: Progress, begun: int, limit: float) -> int:
-    """The number of flows that have begun after those that are due did."""
+    """Begin the flows that are due; returns the number of flows that have begun."""
     while begun < len(p.order) and p.begins[p.order[begun]] <= limit:
         flow = p.order[begun]
         begun += 1
@@ -258,7 +256,7 @@ def _begin_due(state: FlowState, b: Bundles, p: Progress, begun: int, limit: flo
 
 
 def _change_pace(state: FlowState, p: Progress, flow: int, now: float) -> None:
-    """Serves a flow up to now, and finds its end at its new rate."""
+    """Serve a flow up to now, and compute its end at its new rate."""
     p.left[flow] = max(0.0, p.left[flow] - p.pace[flow] * (now - p.since[flow]))
     p.since[flow] = now
     p.pace[flow] = state.rate[flow]

@@ -1,25 +1,21 @@
 """Weighted max-min shares of capacities, with demand coefficients and rate caps.
 
-Activity i runs at rate r_i and takes d_ij r_i of resource j, whose capacity c_j
-may not be exceeded.  All rates rise together, r_i = w_i t, until a cap binds or
-a resource saturates; who is held by it keeps its rate, and the others go on:
+Activity i runs at rate r_i and takes d_ij r_i of resource j, whose capacity is c_j.  All rates rise together,
+r_i = w_i t, until a cap binds or a resource saturates; the activities that it holds keep their rates, and the
+others go on:
 
     c = 10     |#####.....|  i=0, w=1, cap 2       r = 2
                |##########|  i=1, w=1              r = 8
 
-Two implementations of the same definition.  Small problems are filled level by
-level in plain Python, which beats NumPy's cost per call.  Large ones freeze, in
-each round, every resource that is the tightest one of all its activities: such
-a resource saturates at its present level whatever happens elsewhere, because
-the level of a resource never falls while others freeze below it.  That takes a
-few dozen rounds where one level at a time would take thousands.
+There are two implementations.  Small problems are filled level by level in plain Python, which is faster than
+NumPy's cost per call.  In large problems, each round freezes every resource that is the tightest of all its
+activities: such a resource saturates at its present level whatever happens elsewhere, because the level of a
+resource never falls while others freeze below it.  That takes a few dozen rounds instead of thousands of levels.
 
-Levels within `TIE` of each other are one level, so that symmetric activities
-get the same rate whatever the rounding.
+Levels within `TIE` of each other are equal, so symmetric activities get equal rates despite rounding.
 
-Source: Bertsekas, Gallager, "Data Networks", 2nd ed., 1992, section 6.5.2
-(max-min fair flow control); coefficients and weights as in Legrand, Marchal,
-Casanova, "Scheduling Distributed Applications: the SimGrid Simulation
+Source: Bertsekas, Gallager, "Data Networks", 2nd ed., 1992, section 6.5.2 (max-min fair flow control); coefficients
+and weights as in Legrand, Marchal, Casanova, "Scheduling Distributed Applications: the SimGrid Simulation
 Framework", CCGrid 2003.
 """
 
@@ -39,10 +35,10 @@ SMALL = 150  # entries of a problem below which plain Python is faster than NumP
 
 @dataclass(frozen=True, slots=True)
 class Demands:
-    """What each activity takes of which resource, row after row.
+    """Units of each resource that each activity takes, row after row.
 
-    Row i are the entries offsets[i] .. offsets[i + 1] - 1 of `resources` and
-    `coefficients` (units of the resource per unit of the activity).
+    Row i has the entries offsets[i] .. offsets[i + 1] - 1 of `resources` and `coefficients` (units of the resource for
+    each unit of the activity).
 
     >>> Demands.of([{0: 1.0, 1: 2.0}, {}, {1: 0.5}])
     Demands(offsets=[0, 2, 2, 3], resources=[0, 1, 1], coefficients=[1.0, 2.0, 0.5])
@@ -54,7 +50,7 @@ class Demands:
 
     @classmethod
     def of(cls, rows: Sequence[Mapping[int, float]]) -> "Demands":
-        """The same demands, given as one mapping from resource to coefficient per activity."""
+        """Demands from one mapping of resource to coefficient for each activity."""
         offsets = [0]
         for row in rows:
             offsets.append(offsets[-1] + len(row))
@@ -74,14 +70,14 @@ def solve(
 
     Parameters
     ----------
-    capacities : c_j, at least 0, in units per second; those that nobody uses cost nothing
+    capacities : c_j, at least 0 [units/s]; unused resources cost nothing
     demands : d_ij, at least 0
     weights : w_i, above 0
-    caps : largest rate of each activity, above 0, infinite where there is none
+    caps : largest rate of each activity, above 0, infinite if unlimited
 
     Raises
     ------
-    InputError : an activity that nothing holds, neither a cap nor a resource
+    InputError : an activity that neither a cap nor a resource limits
     """
     if len(demands.resources) + len(weights) < SMALL:
         return _filled_by_level(capacities, demands, weights, caps)
@@ -97,7 +93,7 @@ def _unbounded(activity: int) -> InputError:
 def _filled_by_level(
     capacities: Sequence[float], demands: Demands, weights: Sequence[float], caps: Sequence[float]
 ) -> list[float]:
-    """Rates found one level after the other."""
+    """Rates, computed one level after the other."""
     rows = _rows(demands)
     users = _users(rows)
     cap_levels = {i: cap / weight for i, (cap, weight) in enumerate(zip(caps, weights, strict=True))}
@@ -129,7 +125,7 @@ def _lift(
     rates: Sequence[float],
     levels: dict[int, float],
 ) -> None:
-    """Sets the level at which resource j saturates, anew from its capacity and never below `level`."""
+    """Compute the level at which resource j saturates, from its capacity and at least `level`."""
     residual, load = capacities[j], 0.0
     for i, d in users[j].items():
         if rates[i] < 0:
@@ -143,7 +139,7 @@ def _lift(
 
 
 def _rows(demands: Demands) -> list[dict[int, float]]:
-    """Resource to coefficient, per activity, without the zeros."""
+    """Coefficient by resource, for each activity, without zeros."""
     offsets, rows = demands.offsets, []
     for first, last in pairwise(offsets):
         entries = zip(demands.resources[first:last], demands.coefficients[first:last], strict=True)
@@ -152,7 +148,7 @@ def _rows(demands: Demands) -> list[dict[int, float]]:
 
 
 def _users(rows: Sequence[Mapping[int, float]]) -> dict[int, dict[int, float]]:
-    """Activity to coefficient, per resource that is used."""
+    """Coefficient by activity, for each used resource."""
     users: dict[int, dict[int, float]] = {}
     for i, row in enumerate(rows):
         for j, d in row.items():
@@ -163,7 +159,7 @@ def _users(rows: Sequence[Mapping[int, float]]) -> dict[int, dict[int, float]]:
 def _filled_by_bottleneck(
     all_capacities: Sequence[float], demands: Demands, weights: Floats, caps: Floats
 ) -> list[float]:
-    """Rates found round by round, every local bottleneck of a round at once."""
+    """Rates, computed in rounds with every local bottleneck of a round at once."""
     entry_rows, entry_resources, entry_demands = _entries(demands)
     in_use, entry_resources = np.unique(entry_resources, return_inverse=True)
     capacities = np.array([all_capacities[j] for j in in_use.tolist()], dtype=np.float64)
@@ -205,9 +201,8 @@ def _held(
 ) -> tuple[Floats, NDArray[np.bool_]]:
     """The level at which each activity is held at present, and whether that level is final.
 
-    It is final where the holder is the activity's own cap, or a resource that
-    is the tightest one of all its activities.  `floors` keeps the levels of the
-    resources from falling by rounding.
+    It is final if the activity's own cap holds it, or a resource that is the tightest of all its activities.  `floors`
+    keeps the levels of resources from falling by rounding.
     """
     load = np.bincount(resources, loads, minlength=len(residuals))
     levels = np.full(len(residuals), inf)

@@ -1,32 +1,32 @@
-"""Weighted max-min rates of flows that begin and end, as kernels over arrays.
+"""Weighted max-min rates of flows that begin and end (kernels over arrays).
 
     state = new_state(capacities, offsets, links, shares, weights, caps)
     begin(state, flow)                  # marks only; a flow may begin again after it ended
     end(state, flow)
-    count = settle(state, changed)      # new rates; flows changed[:count] have another rate than before
+    count = settle(state, changed)      # new rates; the rate of flows changed[:count] has changed
     state.rate[flow]                    # bytes/s; 0 for a flow that is not active
 
-`state` is a named tuple of arrays.  `begin`, `end` and `settle` are kernels (see
-`compiled.py`): call them as they are, best on `as_lists(state)`, or their twins
-`compiled(KERNELS)` on `state`.  Other kernels may call them: put KERNELS in front
-of the own ones.  `changed` has room for all flows; a flow that ended is not in it.
+`state` is a named tuple of arrays.  `begin`, `end` and `settle` are kernels: call them directly, best
+on `as_lists(state)`, or their compiled copies `compiled(KERNELS)` on `state` (`compiled.py`).  Kernels
+of other modules may call them: put KERNELS before their own.  `changed` has room for all flows; it
+never contains a flow that ended.
 
 Theory of operation
 -------------------
 Flow f takes shares[e] of link links[e] for each unit of its rate, for its entries
-e = offsets[f] .. offsets[f + 1] - 1.  The *level* of a flow is rate / weight.  Rates
-are max-min if no link carries more than its capacity and every flow is *held*:
-one of its links is full, and no flow on it has a higher level.
+e = offsets[f] .. offsets[f + 1] - 1.  The *level* of a flow is rate / weight.  Rates are max-min if no
+link carries more than its capacity and every flow is *held*: one of its links is full, and no flow on
+that link has a higher level.
 
 *Filling* (`filling.py`) raises the levels of some flows together until links are full.
 
-*What is filled again.*  Some flows may keep their rates.  Tried in this order:
-1. *Local*: flows that began, and flows held by a link that lost a flow.  They are filled
-   with all others fixed.  Where afterwards another flow on their links is no longer
-   held, or is above a flow held there, it joins, and they are filled again.  When none
-   joins, all flows are held, so the rates are max-min.  Too many: given up.
-2. *Above*: filling up to a level is the same whether or not flows end above it.  So
-   flows below the lowest level of those that began or ended keep their rates.
+*Which flows are filled again.*  Some flows may keep their rates.  Two ways are tried in this order:
+1. *Local*: flows that began, and flows held by a link that lost a flow, are filled while all others are
+   fixed.  If another flow on their links is then no longer held, or is above a flow held there, it
+   joins, and the flows are filled again.  When none joins, all flows are held, so the rates are
+   max-min.  If too many join, this way is given up.
+2. *Above*: filling up to a level does not depend on flows that end above it.  So flows below the lowest
+   level of the flows that began or ended keep their rates.
 
 Source: Bertsekas, Gallager, "Data Networks", 2nd ed., 1992, section 6.5.2.
 """
@@ -70,7 +70,7 @@ __all__ = [
 ]
 
 SAME = 1e-14
-"""Rates this close are the same."""
+"""Relative difference up to which rates are equal."""
 
 
 def begin(s: FlowState, flow: int) -> None:
@@ -93,7 +93,7 @@ def begin(s: FlowState, flow: int) -> None:
 
 
 def end(s: FlowState, flow: int) -> None:
-    """Flow `flow` is active no longer."""
+    """Flow `flow` is no longer active."""
     s.counts[ACTIVE] -= 1
     last = s.active[s.counts[ACTIVE]]
     s.active[s.place[flow]] = last
@@ -119,7 +119,7 @@ def end(s: FlowState, flow: int) -> None:
 
 
 def settle(s: FlowState, changed: Array) -> int:
-    """How many flows have another rate than before, after all that began and ended; they are in `changed`."""
+    """Update all rates; returns the number of flows whose rate changed, which are in `changed`."""
     began = take_begun(s)
     count = settled_locally(s, began)
     if count < 0:
@@ -130,7 +130,7 @@ def settle(s: FlowState, changed: Array) -> int:
 
 
 def settled_locally(s: FlowState, began: int) -> int:
-    """How many flows were filled again, where few had to be; else -1."""
+    """Number of flows that were filled again, if filling few flows sufficed; else -1."""
     if s.counts[LOCAL] == 0:
         return -1
     if s.counts[WAIT] > 0:
@@ -140,7 +140,7 @@ def settled_locally(s: FlowState, began: int) -> int:
 
 
 def forget_loosened(s: FlowState) -> None:
-    """Everything that ended is accounted for."""
+    """All ended flows are accounted for."""
     for i in range(s.counts[LOOSENED]):
         s.loose[s.loosened[i]] = 0
     s.counts[LOOSENED] = 0
@@ -148,7 +148,7 @@ def forget_loosened(s: FlowState) -> None:
 
 
 def take_begun(s: FlowState) -> int:
-    """How many flows began, now in `chosen`."""
+    """Move the flows that began to `chosen`; returns their number."""
     count = 0
     for i in range(s.counts[BEGUN]):
         flow = s.begun[i]
@@ -161,7 +161,7 @@ def take_begun(s: FlowState) -> int:
 
 
 def take_over(s: FlowState, count: int, changed: Array) -> int:
-    """How many of the chosen flows have a new rate, now in `changed`."""
+    """Take the new rates of the chosen flows; returns the number that changed, which are in `changed`."""
     different = 0
     for i in range(count):
         f = s.chosen[i]
@@ -180,7 +180,7 @@ def take_over(s: FlowState, count: int, changed: Array) -> int:
 
 
 def _filled_locally(s: FlowState, began: int) -> int:
-    """How many flows were filled again until all are held; -1 if they are too many."""
+    """Number of flows that were filled again until all are held; -1 if there are too many."""
     limit = max(16, s.counts[ACTIVE] // 64)
     if began > limit:
         return -1
@@ -209,7 +209,7 @@ def _filled_locally(s: FlowState, began: int) -> int:
 
 
 def _choose_held_by(s: FlowState, link: int, count: int, limit: int) -> int:
-    """The number of chosen flows after those that `link` holds joined them; it stops above `limit`."""
+    """Add the flows that `link` holds to the chosen flows, until there are more than `limit`; returns their number."""
     for k in range(s.starts[link], s.starts[link] + s.users[link]):
         f = s.slot_flow[k]
         if s.holder[f] == link and s.phase[f] == FIXED and count <= limit:
@@ -220,7 +220,7 @@ def _choose_held_by(s: FlowState, link: int, count: int, limit: int) -> int:
 
 
 def _joined(s: FlowState, link: int, count: int, limit: int) -> int:
-    """The number of chosen flows after those joined them that cannot keep their rates because of `link`."""
+    """Add the flows that cannot keep their rates because of `link` to the chosen flows; returns their number."""
     if count > limit:
         return count
     first, last = s.starts[link], s.starts[link] + s.users[link]
@@ -246,7 +246,7 @@ def _joined(s: FlowState, link: int, count: int, limit: int) -> int:
 
 
 def _chosen_above(s: FlowState, began: int) -> int:
-    """How many flows are at or above the lowest level that changed, now in `chosen`."""
+    """Choose the flows at or above the lowest level that changed; returns their number."""
     low = 0.0
     if s.counts[LOCAL] != 0 and 2 * began < s.counts[ACTIVE]:
         low = s.lowest[0]
@@ -269,7 +269,7 @@ def _chosen_above(s: FlowState, began: int) -> int:
 
 
 def _least_level(s: FlowState, link: int) -> float:
-    """The level at which a link would fill if nothing else held its flows."""
+    """Level at which a link would become full if nothing else held its flows."""
     load = 0.0
     for k in range(s.starts[link], s.starts[link] + s.users[link]):
         load += s.slot_share[k] * s.weights[s.slot_flow[k]]

@@ -1,18 +1,15 @@
-"""How long local work takes on a device: fitted to measured rows, or from a data sheet.
+"""Seconds of local work on a device: fitted to measured rows, or computed from its data sheet.
 
-A product of m x k by k x n is given the form
+A product of m x k by k x n is fitted with
 
     t = c0 + c1 mkn + c2 kn + c3 mn + c4 mk + w (c5 mkn + c6 mn)
 
-for each dtype, layout, number of threads and number of busy neighbours, by a
-fit of relative errors in which outliers count little.  w is 1 where the rows of
-the result are whole pages long, else 0: its rows then share sets of the caches as the
-kernel adds to several at once, and such products, those of most networks, take
-longer (1024 columns in float32 4 to 5 % at k = 1000, 11 % at k = 100, where
-1100 do not; m and k make no difference).  Work bound by memory
-is read off the measured curve of its kind.  Without measured rows a product
-takes the longer of flop / peak and bytes / memory bandwidth, or what is known of
-such devices (`rooflines.py`), and is flagged as extrapolated.
+for each dtype, layout, number of threads and number of busy neighbours, by a fit of relative errors that gives
+outliers little weight.  w is 1 if the rows of the result are a whole number of pages long, else 0: such rows share
+cache sets, because the kernel adds to several rows at once, and their products take longer (1024 columns in float32
+4 to 5 % at k = 1000, 11 % at k = 100; 1100 columns do not; m and k make no difference).  Memory-bound work is read
+from the measured curve of its kind.  Without measured rows a product takes the longer of flop / peak and bytes /
+memory bandwidth, or the time of `rooflines.py`, and is marked as extrapolated.
 """
 
 from collections.abc import Sequence
@@ -31,15 +28,17 @@ from quadrille.simulator.machine.seconds_by_size import SecondsBySize
 from quadrille.topologies.machines.machine import Machine
 
 LEAST_ROWS = 6
+"""Smallest number of measured rows for a fit."""
 USUAL_TERMS = 5
-"""Those without w."""
+"""Number of terms without w."""
 REWEIGHTINGS = 40
+"""Iterations of the reweighted fit."""
 TOUCHES = {"copy": 2, "add": 3, "zero": 1}
 PAGE_BYTES = 4096
 LEAST_ROWS_IN_PAGES = 6
-"""Rows with w = 1 from which on c5 and c6 are fitted, where there are enough of the others, too."""
+"""Smallest number of rows with w = 1 for which c5 and c6 are fitted, if there are enough other rows too."""
 MARGIN = 2.0
-"""A dimension within this factor of the measured ones is interpolated, beyond it extrapolated."""
+"""Factor beyond the measured dimensions up to which a dimension counts as interpolated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +51,9 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class GemmFit:
-    """Coefficients of the form above, and the box of dimensions they were fitted in.
+    """Coefficients of the fit, and the range of dimensions of its rows.
 
-    Without rows of both kinds there are no c5 and c6: all products count as one kind.
+    Without enough rows of both kinds there are no c5 and c6, and all products count as one kind.
     """
 
     dtype: DType
@@ -75,7 +74,7 @@ class GemmFit:
 
 
 def fit_gemm(rows: Sequence[GemmRow], dtype: DType) -> GemmFit:
-    """The fit of the form to measured rows of one dtype."""
+    """Fit of measured rows of one dtype."""
     seconds = np.array([2.0 * row.m * row.k * row.n / row.flops_per_second for row in rows])
     in_pages = sum(in_whole_pages(row.n, dtype) for row in rows)
     both_kinds = in_pages >= LEAST_ROWS_IN_PAGES and len(rows) - in_pages >= LEAST_ROWS
@@ -102,13 +101,13 @@ def fit_gemm(rows: Sequence[GemmRow], dtype: DType) -> GemmFit:
 
 
 def _terms(m: int, k: int, n: int, dtype: DType) -> tuple[float, ...]:
-    """What c0 to c6 are multiplied by."""
+    """Factors of c0 to c6."""
     w = in_whole_pages(n, dtype)
     return 1.0, m * k * n, k * n, m * n, m * k, w * m * k * n, w * m * n
 
 
 def in_whole_pages(columns: int, dtype: DType) -> bool:
-    """Whether rows of so many columns are whole pages long.
+    """Whether rows of so many columns are a whole number of pages long.
 
     >>> in_whole_pages(1024, "float32"), in_whole_pages(1536, "float32"), in_whole_pages(1536, "float64")
     (True, False, True)
@@ -122,15 +121,15 @@ def touched(operation: str, size: int) -> int:
 
 
 class ComputeModel:
-    """Times of local work of one rank.
+    """Seconds of the local work of one rank.
 
     Parameters
     ----------
-    machine : its device's rows and data-sheet numbers
-    dtype : of the matrices
+    machine : machine with the device's measured rows and data sheet
+    dtype : dtype of the matrices
     threads : BLAS threads of the rank
-    busy_ranks : ranks that compute on the same host at once
-    speed : share of the speed of the machine's devices that this one has
+    busy_ranks : number of ranks that compute on the same host at once
+    speed : fraction of the machine's usual speed at which this device works
     """
 
     def __init__(self, machine: Machine, dtype: DType, threads: int, busy_ranks: int, speed: float = 1.0) -> None:
@@ -147,7 +146,7 @@ class ComputeModel:
         self._measured = frozenset(row.operation for row in machine.device.memory)
 
     def _slowed_gemm(self, m: int, k: int, n: int, layout: GemmLayout) -> Estimate:
-        """Seconds of a product; those of an op alone for an empty one."""
+        """Seconds of a product; an empty product takes the overhead of an op."""
         return self._slowed(self._gemm(m, k, n, layout))
 
     def _slowed(self, found: Estimate) -> Estimate:
@@ -165,10 +164,10 @@ class ComputeModel:
         return Estimate(found.seconds + self._device.overhead_seconds, found.extrapolated or fit[1])
 
     def _fit(self, layout: GemmLayout) -> tuple[GemmFit, bool] | None:
-        """The fit of the rows nearest to this rank's circumstances, and whether these are not its own.
+        """Fit of the measured rows nearest to this rank, and whether they were measured under other conditions.
 
-        Threads count more than busy neighbours, and these more than the
-        layout; circumstances with too few rows are passed over.
+        The number of threads counts more than the number of busy neighbours, and that more than the layout; conditions
+        with too few rows are skipped.
         """
         groups: dict[tuple[int, int], list[GemmRow]] = {}
         for row in self._device.gemm:
@@ -207,7 +206,7 @@ class ComputeModel:
         return Estimate(curve.seconds(size), not curve.covers(size))
 
     def kernel(self, work: Work, function: Function) -> Estimate:
-        """Seconds of a layer's function: as measured, else by its bytes, or by its products where they take longer."""
+        """Seconds of a layer function: measured, else from its bytes, or from its products if they take longer."""
         device = self._device
         if not work.touched:
             return Estimate(device.overhead_seconds, False)
@@ -228,16 +227,16 @@ class ComputeModel:
 
     @property
     def _peak(self) -> float:
-        """Of the dtype, or the largest that the device has [flop/s]."""
+        """Peak of the dtype, or the device's highest peak [flop/s]."""
         peaks = self._device.peak_flops_per_second
         return peaks.get(self._dtype) or max(peaks.values())
 
     def measured(self, operation: str) -> bool:
-        """Whether the machine file has rows of this memory-bound work."""
+        """Whether the machine file has rows of this memory-bound operation."""
         return operation in self._measured
 
     def _kernel_curve(self, function: Function) -> SecondsBySize | None:
-        """Seconds by bytes read and written, from the rows of the dtype and of the nearest number of busy ranks."""
+        """Seconds by bytes read and written, from rows of the dtype and the nearest number of busy ranks."""
         rows = [row for row in self._device.kernel if (row.function, row.dtype) == (function, self._dtype)]
         if not rows:
             return None

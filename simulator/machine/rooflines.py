@@ -1,20 +1,17 @@
-"""How long work takes on a device known by its data sheet: the longer of arithmetic and memory traffic.
+"""Seconds of work on a device known by its data sheet: the longer of arithmetic and memory traffic.
 
-A product is cut into tiles.  As many tiles as there are multiprocessors are
-under way at once, so the time goes by whole waves of whole tiles; a tile whose
-inner dimension is k has the cost of k + `ramp`, for its start and end:
+A product is cut into tiles.  As many tiles as there are multiprocessors run at once, so the time is that of whole
+waves of whole tiles.  A tile with inner dimension k costs as much as k + `ramp`, for its start and end:
 
     t = waves · multiprocessors · tile · 2 (k + ramp) / (share · peak)
 
-Attention that is fused keeps its scores on the device's registers and
-multiplies the causal half only; unfused it is two batches of square products,
-forward, with the scores written and read between them: the softmax, the
-dropout with its mask, and a pass over queries and keys that turns them by their
-positions where these are rotary.  Backward twice as much.
+Fused attention keeps its scores in registers and multiplies the causal half only.  Unfused attention is two batches
+of square products, with the scores written and read between them: the softmax, the dropout with its mask, and, for
+rotary positions, a pass over queries and keys.  Backward takes twice as long.
 
-Source: NVIDIA, "Matrix Multiplication Background", DU-09799-001, 2023; Dao et
-al., "FlashAttention", 2022; Korthikanti et al., arXiv 2205.05198, section 4
-(what is kept of unfused attention); Narayanan et al., SC21, section 4.2 (the fused softmax).
+Source: NVIDIA, "Matrix Multiplication Background", DU-09799-001, 2023; Dao et al., "FlashAttention", 2022;
+Korthikanti et al., arXiv 2205.05198, section 4 (what unfused attention keeps); Narayanan et al., SC21, section 4.2
+(the fused softmax).
 """
 
 from math import ceil
@@ -24,23 +21,23 @@ from quadrille.algorithms.formats.measured_rows import Achieved
 from quadrille.algorithms.schedule.kernels import Function
 
 SCORE_PASSES = 4
-"""Times that the scores cross memory between the two products: softmax in and out, dropout in and out."""
+"""Passes of the scores over memory between the two products: softmax and dropout, read and written."""
 ROTARY_PASSES = 2
-"""Times that queries and keys cross memory as they are turned: read and written."""
+"""Passes of queries and keys over memory for rotary positions: read and written."""
 LEAST_TILE = 16
-"""The side of the smallest tile: that of a tensor core's product."""
+"""Side of the smallest tile, the product of a tensor core."""
 MASK_BYTES = 1
-"""Of the dropout's mask, for each score."""
+"""Bytes of the dropout mask for each score."""
 IN_EPILOGUE: frozenset[Function] = frozenset(
     {"add_bias", "row_moments", "row_squares", "normalise_sums", "rms_sums", "column_sums"}
 )
-"""Functions that cost nothing where fused: a product's epilogue or the pass that follows reads what they read."""
+"""Functions that cost nothing if fused: a product's epilogue or the next pass reads the same data."""
 
 
 def product_seconds(
     count: int, m: int, k: int, n: int, peak: float, achieved: Achieved, tile: tuple[int, int] | None = None
 ) -> float:
-    """Seconds of the arithmetic of `count` products m x k by k x n at once, by the tile given or the device's.
+    """Seconds of the arithmetic of `count` simultaneous products m x k by k x n, with this tile or the device's.
 
     >>> device = Achieved(
     ...     product_share=0.5, ramp=0, tile_rows=256, tile_columns=128, multiprocessors=2, memory_share=1
@@ -55,9 +52,9 @@ def product_seconds(
 
 
 def best_product_seconds(count: int, m: int, k: int, n: int, peak: float, achieved: Achieved) -> float:
-    """The same with the tile laid either way, and smaller ones where the product is less than a wave, as libraries do.
+    """The same with the best tile: either orientation, and smaller tiles for products of less than a wave.
 
-    A tile of a x b uses what it has read a b / (a + b) times, and is taken to be slower as it is smaller by this.
+    A tile of a x b uses each value that it reads a b / (a + b) times, and is assumed slower in proportion.
     """
     rows, columns = achieved.tile_rows, achieved.tile_columns
     if count * m * n >= achieved.multiprocessors * rows * columns:
@@ -76,11 +73,11 @@ def best_product_seconds(count: int, m: int, k: int, n: int, peak: float, achiev
 
 
 def attention_seconds(work: AttentionProducts, touched: int, peak: float, rate: float, achieved: Achieved) -> float:
-    """Seconds of attention whose queries, keys, values and output touch so many bytes.
+    """Seconds of attention whose queries, keys, values and output have so many bytes.
 
     Parameters
     ----------
-    peak, rate : of arithmetic [flop/s] and of memory [B/s]
+    peak, rate : arithmetic [flop/s] and memory bandwidth [B/s]
     """
     rate *= achieved.memory_share
     s, h = work.sequence, work.head
@@ -96,7 +93,7 @@ def attention_seconds(work: AttentionProducts, touched: int, peak: float, rate: 
 
 
 def pass_seconds(function: Function, touched: int, rate: float, achieved: Achieved) -> float:
-    """Seconds of one pass over memory that touches so many bytes; `rate` is the memory's [B/s]."""
+    """Seconds of one pass over memory that touches so many bytes; `rate` is the memory bandwidth [B/s]."""
     if achieved.pointwise == "fused" and function in IN_EPILOGUE:
         return 0.0
     return touched / (rate * achieved.memory_share)

@@ -8,7 +8,7 @@ from quadrille.simulator.engine.builder import ProgramStage
 from quadrille.simulator.engine.engine import FlowEngine
 from quadrille.simulator.ranks.resource_demands import ResourceDemands
 from quadrille.simulator.ranks.resources import Channel
-from quadrille.topologies.machines.machine import Machine, Network
+from quadrille.topologies.machines.machine import Machine, NetworkCosts
 
 Message = tuple[int, int]
 """A wire, and a flow of the engine that is a message on it."""
@@ -31,7 +31,7 @@ class RankMessages:
 
     def __init__(self, machine: Machine, demands: ResourceDemands, engine: FlowEngine) -> None:
         self._demands, self._engine = demands, engine
-        network = machine.network or Network()
+        network = machine.network or NetworkCosts()
         self.eager, self.chunk_bytes = network.buffered_sends, network.chunk_bytes
         self._ack_delay = network.taken_seconds
         self._wires: dict[tuple[Channel, bool], int] = {}

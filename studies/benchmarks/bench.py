@@ -29,7 +29,7 @@ from quadrille.algorithms.matmuls.catalogue import algorithms
 from quadrille.algorithms.matmuls.matmul import Matmul, Passes
 from quadrille.algorithms.provenance import ROOT, Provenance, provenance
 from quadrille.algorithms.schedule.tensors import DType
-from quadrille.experiments.measure.batch import Case, measure
+from quadrille.experiments.measure.batch import RunCase, measure
 from quadrille.experiments.output.tables import Row, percent, print_tables, table
 from quadrille.experiments.predict.predict import prediction_of
 from quadrille.experiments.workloads.fitting_grids import fitting_grids
@@ -54,7 +54,7 @@ SIMULATION = ("simulate", "--matmul", "64,64,64", "--grid", "z=2", "--machine", 
 DTYPES: tuple[DType, ...] = ("float32", "float64")
 
 
-class Order(msgspec.Struct, frozen=True):
+class OrderFound(msgspec.Struct, frozen=True):
     """The measured seconds of the predicted fastest, over those of the measured fastest, less one."""
 
     predicted_fastest: str
@@ -76,7 +76,7 @@ class Figures(msgspec.Struct, frozen=True):
     largest_error_over_bound: float
     runs_with_other_bytes: int
     integers_bit_for_bit: bool
-    order: Order
+    order: OrderFound
     overhead: Overhead
     fidelity: HostFidelity
     help_seconds: float
@@ -208,7 +208,7 @@ def _pairs(
     ranks: int, experiments: Sequence[MatmulExperiment], machine: Machine, folder: Path, options: RunOptions
 ) -> list[Pair]:
     folder.mkdir()
-    cases = [Case(experiment, str(folder / f"{number}.json"), options) for number, experiment in enumerate(experiments)]
+    cases = [RunCase(experiment, str(folder / f"{number}.json"), options) for number, experiment in enumerate(experiments)]
     measure(ranks, cases)
     return [Pair(prediction_of(case.experiment, machine)[0], load_record(case.record)) for case in cases]
 
@@ -228,11 +228,11 @@ def _other_bytes(pair: Pair) -> bool:
     )
 
 
-def _order(pairs: Sequence[Pair]) -> Order:
+def _order(pairs: Sequence[Pair]) -> OrderFound:
     chosen = min(pairs, key=lambda pair: pair.predicted.seconds)
     fastest = min(pairs, key=lambda pair: pair.measured.seconds)
     loss = chosen.measured.seconds / fastest.measured.seconds - 1
-    return Order(_name(chosen.measured), _name(fastest.measured), loss)
+    return OrderFound(_name(chosen.measured), _name(fastest.measured), loss)
 
 
 def _name(record: Record) -> str:

@@ -56,7 +56,7 @@ def executor_overhead(ranks: int = 2) -> Overhead:
 
 
 @dataclass(slots=True)
-class ByHand:
+class HandWrittenCalls:
     """The product as one would write it: exchange the halves of B, multiply."""
 
     communicator: Any
@@ -89,7 +89,7 @@ def main(path: str) -> None:
     communicator = world()
     random = np.random.default_rng(communicator.Get_rank())
     half = SIZE // 2
-    hand = ByHand(
+    hand = HandWrittenCalls(
         communicator,
         random.random((half, SIZE)),
         random.random(half * SIZE),

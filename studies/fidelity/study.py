@@ -20,7 +20,7 @@ from quadrille.algorithms.formats import files
 from quadrille.algorithms.formats.record import Record, load_record
 from quadrille.algorithms.provenance import Provenance, provenance
 from quadrille.experiments.compare.side_by_side import compare_records
-from quadrille.experiments.measure.batch import Case, Launched, measure
+from quadrille.experiments.measure.batch import Launched, RunCase, measure
 from quadrille.experiments.output.destinations import Destinations, make_folder
 from quadrille.experiments.output.tables import print_tables
 from quadrille.experiments.workloads.run_options import RunOptions
@@ -158,7 +158,7 @@ def _at(site: TrialSite, trials: Sequence[Trial], folder: Path) -> tuple[Machine
         how = [_repeated(site, prediction) for prediction in predictions]
 
         def measure_all(runs: Sequence[tuple[int, Path]]) -> None:
-            cases = [Case(trials[number].experiment, str(path), how[number]) for number, path in runs]
+            cases = [RunCase(trials[number].experiment, str(path), how[number]) for number, path in runs]
             if cases:
                 measure(site.ranks, cases, launched=launched)
 

@@ -15,7 +15,7 @@ from quadrille.algorithms.schedule.ops import OverlapName
 from quadrille.algorithms.schedule.tensors import DType
 from quadrille.algorithms.training.adam import Adam, default_rate
 from quadrille.algorithms.training.mlp import Mlp
-from quadrille.experiments.measure.batch import Case
+from quadrille.experiments.measure.batch import RunCase
 from quadrille.experiments.workloads.execution_options import ExecutionOptions
 from quadrille.experiments.workloads.experiment import Experiment
 from quadrille.experiments.workloads.grids import grids
@@ -67,12 +67,12 @@ class Trial:
 
     def command(self, options: RunOptions) -> str:
         """The command that measures it with these run options."""
-        return " ".join(["quadrille", *self.site.words, "run", *Case(self.experiment, "", options).words()])
+        return " ".join(["quadrille", *self.site.words, "run", *RunCase(self.experiment, "", options).words()])
 
     @property
     def words(self) -> list[str]:
         """The words of its command line, however often it runs."""
-        return Case(self.experiment, "", self.site.run_options).words()
+        return RunCase(self.experiment, "", self.site.run_options).words()
 
     @property
     def overlap(self) -> str:

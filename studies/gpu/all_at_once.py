@@ -47,7 +47,7 @@ from quadrille.studies.gpu.parts import (
 )
 from quadrille.studies.gpu.parts import SCHEMA as PART_SCHEMA
 from quadrille.studies.gpu.report import brief, calibration_tables, executed_table, shared_table
-from quadrille.studies.gpu.steps import STEPS, Step
+from quadrille.studies.gpu.steps import STEPS, SessionStep
 
 SCHEMA = "quadrille/gpu-summary/1"
 NEEDED = "device"
@@ -82,7 +82,7 @@ class StepResult(msgspec.Struct, frozen=True, kw_only=True):
     detail: str = ""
 
 
-class Summary(msgspec.Struct, frozen=True, kw_only=True):
+class SessionSummary(msgspec.Struct, frozen=True, kw_only=True):
     """A session so far."""
 
     device: str
@@ -112,7 +112,7 @@ class Session:
         """Seconds until the end."""
         return self.end - self.now()
 
-    def run(self, steps: Sequence[Step]) -> None:
+    def run(self, steps: Sequence[SessionStep]) -> None:
         """Run the steps that have not passed, and write the summary after each."""
         for step in steps:
             before = self.results.get(step.name)
@@ -123,7 +123,7 @@ class Session:
             if step.name == NEEDED and self.results[step.name].status != "passed":
                 return
 
-    def result(self, step: Step) -> StepResult:
+    def result(self, step: SessionStep) -> StepResult:
         """The result of running a step now."""
         limit = min(step.limit_seconds, self.left())
         date, start, told = datetime.now(UTC).isoformat(timespec="seconds"), self.now(), ""
@@ -143,7 +143,7 @@ class Session:
 
     def save(self) -> None:
         """Write the summary of the steps so far."""
-        summary = Summary(device=self.device, provenance=self.provenance, steps=tuple(self.results.values()))
+        summary = SessionSummary(device=self.device, provenance=self.provenance, steps=tuple(self.results.values()))
         files.write_json(self.folder / SUMMARY, summary, SCHEMA)
 
 
@@ -233,7 +233,7 @@ def opened(folder: Path, provenance: Provenance, options: Sequence[str], minutes
     device = driver_facts().get("name", "")
     session = Session(folder.resolve(), tuple(options), time.monotonic() + 60 * minutes, provenance, device)
     if (folder / SUMMARY).exists():
-        earlier = files.read(folder / SUMMARY, Summary, SCHEMA)
+        earlier = files.read(folder / SUMMARY, SessionSummary, SCHEMA)
         if earlier.device != device:
             raise InputError(f"{folder} holds results of {earlier.device!r}, and this is {device!r}: name another")
         session.results = {result.name: result for result in earlier.steps}
@@ -285,7 +285,7 @@ def ended_by_term() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def chosen(names: str, steps: Sequence[Step] = STEPS) -> list[Step]:
+def chosen(names: str, steps: Sequence[SessionStep] = STEPS) -> list[SessionStep]:
     """The steps of these names, in the session's order; all where no name is given.
 
     >>> [step.name for step in chosen("streams,device")]

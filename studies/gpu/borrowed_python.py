@@ -55,7 +55,7 @@ PLATFORMS = (
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input")
 
 
-class Span(ctypes.Structure):
+class TimeSpan(ctypes.Structure):
     """`struct iovec` of the system."""
 
     _fields_ = (("start", ctypes.c_void_p), ("size", ctypes.c_size_t))
@@ -136,7 +136,7 @@ def reads_other_processes() -> bool:
         time.sleep(60)
         os._exit(0)
     os.read(told, 1)
-    here, there = (Span(ctypes.addressof(buffer), 6) for buffer in (ours, theirs))
+    here, there = (TimeSpan(ctypes.addressof(buffer), 6) for buffer in (ours, theirs))
     size = libc.process_vm_readv(child, ctypes.byref(here), 1, ctypes.byref(there), 1, 0)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)

@@ -87,7 +87,7 @@ class SharedRuns(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SessionPart:
     """Arguments of every part: the folder of the results, their provenance, and the sizes."""
 
     folder: Path
@@ -108,7 +108,7 @@ class Part:
             save_machine(measurements.machine(max(COUNTS)), self.folder / MACHINE)
 
 
-def device(part: Part) -> None:
+def device(part: SessionPart) -> None:
     """Record the GPU, driver and libraries, and check one product and one sum."""
     library = open_cupy("bfloat16", 0)
     cuda = library.cupy.cuda
@@ -144,7 +144,7 @@ def driver_facts() -> dict[str, str]:
     return dict(zip(ASKED_OF_DRIVER.split(","), told.stdout.strip().split(", "), strict=False))
 
 
-def products(part: Part) -> None:
+def products(part: SessionPart) -> None:
     """Measure products by shape, layout and dtype."""
     library, bench = warm_bench(part)
     measurements = part.begun(library)
@@ -156,7 +156,7 @@ def products(part: Part) -> None:
     print_tables(*calibration_tables(measurements))
 
 
-def streams(part: Part) -> None:
+def streams(part: SessionPart) -> None:
     """Measure copies, sums, staging and the cost of a launch."""
     library, bench = warm_bench(part)
     measurements = msgspec.structs.replace(
@@ -166,7 +166,7 @@ def streams(part: Part) -> None:
     print_tables(*calibration_tables(measurements))
 
 
-def kernels(part: Part) -> None:
+def kernels(part: SessionPart) -> None:
     """Measure functions of layers, softmax and attention."""
     library, bench = warm_bench(part)
     measurements = part.begun(library)
@@ -177,7 +177,7 @@ def kernels(part: Part) -> None:
     print_tables(*calibration_tables(measurements))
 
 
-def staged(part: Part) -> None:
+def staged(part: SessionPart) -> None:
     """Measure messages between ranks that share the GPU, by pattern and size."""
     measurements, steps = part.begun(open_cupy("bfloat16", 0)), StagedSteps()
     for count in COUNTS[1:]:
@@ -188,7 +188,7 @@ def staged(part: Part) -> None:
     print_tables(*calibration_tables(measurements)[-1:])
 
 
-def executor(part: Part) -> None:
+def executor(part: SessionPart) -> None:
     """Compare a whole run of one rank with CuPy's own product."""
     _, bench = warm_bench(part)
     runs: tuple[Executed, ...] = ()
@@ -201,7 +201,7 @@ def executor(part: Part) -> None:
         raise RunError(f"a whole run reaches less than {LEAST_SHARE:.0%} of a bare product: {', '.join(slow)}")
 
 
-def ranks(part: Part) -> None:
+def ranks(part: SessionPart) -> None:
     """Run several numbers of ranks on the same GPU, staged and verified, and predict each run from the machine file."""
     machine, runs = load_machine(str(part.folder / MACHINE)), list[Shared]()
     for count in COUNTS:
@@ -213,12 +213,12 @@ def ranks(part: Part) -> None:
         raise RunError(f"results did not verify: {', '.join(wrong)}")
 
 
-PARTS: dict[str, Callable[[Part], None]] = {
+PARTS: dict[str, Callable[[SessionPart], None]] = {
     part.__name__: part for part in (device, products, streams, kernels, staged, executor, ranks)
 }
 
 
-def warm_bench(part: Part) -> tuple["CupyLibrary", DeviceBench]:
+def warm_bench(part: SessionPart) -> tuple["CupyLibrary", DeviceBench]:
     """A GPU at work, and its benchmarks."""
     library = open_cupy("bfloat16", 0)
     bench = DeviceBench(library)
@@ -237,7 +237,7 @@ def main(words: Sequence[str]) -> None:
     arguments = parser.parse_args(words)
     more = {"commit": arguments.commit} if arguments.commit else {}
     origin = provenance(["python", "-m", "quadrille.studies.gpu.parts", *words], **more)
-    PARTS[arguments.part](Part(arguments.folder, origin, TINY if arguments.tiny else FULL))
+    PARTS[arguments.part](SessionPart(arguments.folder, origin, TINY if arguments.tiny else FULL))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ PYTEST = (
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class SessionStep:
     """A process of the session.
 
     Parameters
@@ -38,7 +38,7 @@ class Step:
     def words(self, folder: str, options: Sequence[str] = ()) -> list[str]:
         """Its command line.
 
-        >>> Step("streams", 60).words("results", ["--tiny"])[1:]
+        >>> SessionStep("streams", 60).words("results", ["--tiny"])[1:]
         ['-P', '-m', 'quadrille.studies.gpu.parts', 'streams', 'results', '--tiny']
         """
         if self.is_test:
@@ -47,29 +47,29 @@ class Step:
 
 
 STEPS = (
-    Step("device", 60),
-    Step("test_products_are_numpy_s_within_the_rounding_of_the_dtype", 60),
-    Step("test_windows_sums_copies_and_zeros_are_right", 40),
-    Step("test_put_and_fetch_give_the_values_back_in_many_chunks", 40),
-    Step("executor", 60, 15),
-    Step("test_four_ranks_share_one_gpu_through_staging", 60),
-    Step("streams", 45),
-    Step("products", 90, 20),
-    Step("staged", 90, 20),
-    Step("ranks", 90, 30),
-    Step("test_sums_of_a_thousand_ones_stay_exact_in_float32_accumulation", 30),
-    Step("test_float32_products_are_not_made_in_tf32", 30),
-    Step("test_tf32_rounds_what_float32_keeps_where_the_gpu_has_it", 30),
-    Step("test_a_marker_comes_after_the_work_and_the_second_stream_does_not_wait", 30),
-    Step("test_staged_buffers_carry_the_values_and_are_reused", 30),
-    Step("test_the_device_is_described_and_unshared_by_one_rank", 30),
-    Step("test_awareness_has_an_answer_and_a_reason", 40),
-    Step("test_nccl_of_one_rank_gives_back_what_it_was_given", 40),
-    Step("kernels", 90, 20),
-    Step("test_four_ranks_train_on_one_gpu_on_many_grids_and_go_on_from_a_checkpoint", 100, 20),
-    Step("test_training_of_every_kind_agrees_with_the_serial_run", 100, 20),
-    Step("test_one_rank_trains_in_every_dtype_and_its_losses_are_those_of_the_host", 100, 20),
-    Step("test_a_checkpoint_of_the_device_goes_on_on_the_host_and_the_other_way", 60),
-    Step("test_nccl_carries_where_every_rank_has_a_gpu_and_refuses_where_not", 60),
-    Step("test_a_whole_run_of_one_rank_reaches_95_percent_of_a_bare_product", 60),
+    SessionStep("device", 60),
+    SessionStep("test_products_are_numpy_s_within_the_rounding_of_the_dtype", 60),
+    SessionStep("test_windows_sums_copies_and_zeros_are_right", 40),
+    SessionStep("test_put_and_fetch_give_the_values_back_in_many_chunks", 40),
+    SessionStep("executor", 60, 15),
+    SessionStep("test_four_ranks_share_one_gpu_through_staging", 60),
+    SessionStep("streams", 45),
+    SessionStep("products", 90, 20),
+    SessionStep("staged", 90, 20),
+    SessionStep("ranks", 90, 30),
+    SessionStep("test_sums_of_a_thousand_ones_stay_exact_in_float32_accumulation", 30),
+    SessionStep("test_float32_products_are_not_made_in_tf32", 30),
+    SessionStep("test_tf32_rounds_what_float32_keeps_where_the_gpu_has_it", 30),
+    SessionStep("test_a_marker_comes_after_the_work_and_the_second_stream_does_not_wait", 30),
+    SessionStep("test_staged_buffers_carry_the_values_and_are_reused", 30),
+    SessionStep("test_the_device_is_described_and_unshared_by_one_rank", 30),
+    SessionStep("test_awareness_has_an_answer_and_a_reason", 40),
+    SessionStep("test_nccl_of_one_rank_gives_back_what_it_was_given", 40),
+    SessionStep("kernels", 90, 20),
+    SessionStep("test_four_ranks_train_on_one_gpu_on_many_grids_and_go_on_from_a_checkpoint", 100, 20),
+    SessionStep("test_training_of_every_kind_agrees_with_the_serial_run", 100, 20),
+    SessionStep("test_one_rank_trains_in_every_dtype_and_its_losses_are_those_of_the_host", 100, 20),
+    SessionStep("test_a_checkpoint_of_the_device_goes_on_on_the_host_and_the_other_way", 60),
+    SessionStep("test_nccl_carries_where_every_rank_has_a_gpu_and_refuses_where_not", 60),
+    SessionStep("test_a_whole_run_of_one_rank_reaches_95_percent_of_a_bare_product", 60),
 )

@@ -18,7 +18,7 @@ from quadrille.algorithms.matmuls.matmul import Matmul, parse_sizes
 from quadrille.algorithms.provenance import Provenance, provenance
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.tensors import DType
-from quadrille.experiments.measure.batch import Case, measure
+from quadrille.experiments.measure.batch import RunCase, measure
 from quadrille.experiments.output.destinations import Destinations
 from quadrille.experiments.output.tables import print_tables
 from quadrille.experiments.predict.predict import prediction_of
@@ -110,7 +110,7 @@ def run_shared(machine: Machine, count: int, sizes: Sizes) -> Iterator[Shared]:
     """The same product in every dtype on so many ranks: predicted from the machine alone, then run and verified."""
     with tempfile.TemporaryDirectory() as folder:
         cases = [
-            Case(
+            RunCase(
                 MatmulExperiment(Matmul(*parse_sizes(sizes.shared), dtype=dtype), GRIDS[count]),
                 str(Path(folder) / f"{count} {dtype}.json"),
                 RunOptions(backend="cupy", carrier="mpi", verify=True),

@@ -28,7 +28,7 @@ from quadrille.algorithms.units import format_seconds
 from quadrille.experiments.compare.comparison import Comparison
 from quadrille.experiments.compare.error_sizes import ErrorSizes, raw_and_drift_removed
 from quadrille.experiments.compare.side_by_side import compare_records
-from quadrille.experiments.measure.batch import Case, measure
+from quadrille.experiments.measure.batch import RunCase, measure
 from quadrille.experiments.output.destinations import Destinations
 from quadrille.experiments.predict.predict import prediction_of
 from quadrille.experiments.workloads.grids import grids
@@ -179,7 +179,7 @@ def run_cases(drawn: Sequence[Drawn], machine: Machine, folder: Path) -> list[Ca
     for ranks in dict.fromkeys(case.ranks for case in drawn):
         print(f"host-fidelity: measuring the cases of {ranks} ranks", file=sys.stderr, flush=True)
         here = [number for number, case in enumerate(drawn) if case.ranks == ranks]
-        measure(ranks, [Case(drawn[i].experiment, paths[i], _run_options(predictions[i])) for i in here])
+        measure(ranks, [RunCase(drawn[i].experiment, paths[i], _run_options(predictions[i])) for i in here])
     return [
         _result(case, prediction, compare_records(prediction, load_record(path)))
         for case, prediction, path in zip(drawn, predictions, paths, strict=True)
@@ -195,7 +195,7 @@ def _result(case: Drawn, prediction: Record, comparison: Comparison) -> CaseResu
     times, sizes = comparison.seconds, prediction.workload.matmul
     assert sizes is not None
     least = LEAST_JUDGED_SECONDS.get(case.ranks)
-    run = Case(case.experiment, "", _run_options(prediction)).words()
+    run = RunCase(case.experiment, "", _run_options(prediction)).words()
     return CaseResult(
         command=" ".join(["quadrille", "launch", "-n", str(case.ranks), "run", *run]),
         ranks=case.ranks,

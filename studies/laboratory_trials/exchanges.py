@@ -36,7 +36,7 @@ from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.ops import AllGather, collective_kind
 from quadrille.experiments.laboratory.command import laboratory_of
 from quadrille.experiments.laboratory.ranks import launched_in
-from quadrille.experiments.measure.batch import Case, measure
+from quadrille.experiments.measure.batch import RunCase, measure
 from quadrille.experiments.workloads.execution_options import ExecutionOptions
 from quadrille.experiments.workloads.run_options import RunOptions
 from quadrille.experiments.workloads.training import TrainingExperiment
@@ -75,11 +75,11 @@ class Remedy:
     def message_options(self) -> MessageOptions:
         return MessageOptions(self.chunk_bytes, MAX_POLL_SLEEP_SECONDS)
 
-    def case(self, grid: Grid, record: str) -> Case:
+    def case(self, grid: Grid, record: str) -> RunCase:
         """A training step, and where its record goes."""
         execution = ExecutionOptions(overlaps=frozenset({"ors", "oag"}))
         experiment = TrainingExperiment(MODEL, grid, execution=execution)
-        return Case(experiment, record, RunOptions(repeats=REPEATS, warmups=1, chunk_bytes=self.chunk_bytes))
+        return RunCase(experiment, record, RunOptions(repeats=REPEATS, warmups=1, chunk_bytes=self.chunk_bytes))
 
     def row(self, hosts: int, measured: str, unit: str, values: Sequence[float], busy: float) -> list[str]:
         """A row with the median and the extremes of the values.
@@ -92,7 +92,7 @@ class Remedy:
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
+class ExchangeSteps:
     """Seconds of the steps with one remedy, and how busy the cores were in each turn."""
 
     seconds: list[float] = field(default_factory=list)
@@ -165,9 +165,9 @@ def measure_collectives(setting: str, rate: float) -> None:
                 sys.stdout.flush()
 
 
-def _measured_steps(entry: LaboratoryRecord) -> dict[Remedy, Steps]:
+def _measured_steps(entry: LaboratoryRecord) -> dict[Remedy, ExchangeSteps]:
     """The measured steps of every remedy, some in each round; remedies with the same setting share a launch."""
-    steps = {remedy: Steps() for setting in SETTINGS for remedy in remedies(setting)}
+    steps = {remedy: ExchangeSteps() for setting in SETTINGS for remedy in remedies(setting)}
     for _ in range(TURNS):
         for setting in SETTINGS:
             seconds, busy = _turn(entry, setting)

@@ -38,7 +38,7 @@ from quadrille.algorithms.schedule.grid import DEFAULT_ORDER, parse_grid, parse_
 from quadrille.algorithms.units import parse_rate
 from quadrille.experiments.laboratory.command import laboratory_of
 from quadrille.experiments.laboratory.ranks import launched_in
-from quadrille.experiments.measure.batch import Case, measure
+from quadrille.experiments.measure.batch import RunCase, measure
 from quadrille.experiments.workloads.execution_options import ExecutionOptions
 from quadrille.experiments.workloads.run_options import RunOptions
 from quadrille.experiments.workloads.training import TrainingExperiment
@@ -70,12 +70,12 @@ class Way:
     collectives: str = "own"
     order: str = USUAL
 
-    def case(self, grid: str, record: str) -> Case:
+    def case(self, grid: str, record: str) -> RunCase:
         overlaps = parse_overlap(self.overlap)
         choices = parse_choices(self.collectives)
         execution = ExecutionOptions(overlaps=overlaps, choices=choices, bands=int(self.bands))
         ordered = parse_grid(grid, parse_order(self.order))
-        return Case(TrainingExperiment(MODEL, ordered, execution=execution), record, RunOptions(repeats=1))
+        return RunCase(TrainingExperiment(MODEL, ordered, execution=execution), record, RunOptions(repeats=1))
 
 
 PLAIN, LIBRARY, VECTOR = Way(), Way(collectives="library"), Way(collectives="library:vector")

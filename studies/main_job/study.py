@@ -27,7 +27,7 @@ from quadrille.algorithms.units import format_seconds
 from quadrille.experiments.compare.cases import CASES_SCHEMA, Cases, summarise
 from quadrille.experiments.compare.comparison import Comparison
 from quadrille.experiments.compare.side_by_side import compare_records
-from quadrille.experiments.measure.batch import Case, measure
+from quadrille.experiments.measure.batch import RunCase, measure
 from quadrille.experiments.measure.operand_files import write_operands
 from quadrille.experiments.output.destinations import make_folder
 from quadrille.experiments.output.tables import percent, print_tables, table
@@ -117,12 +117,12 @@ def _calibrated(path: Path) -> Machine:
     return load_machine(path)
 
 
-def _case(folder: Path, matmul: NamedMatmul) -> Case:
+def _case(folder: Path, matmul: NamedMatmul) -> RunCase:
     """The run of a multiplication, verified; results of those with files are written beside their operands."""
     inputs: dict[Operand, str] = {"A": str(folder / "A.npy"), "B": str(folder / "B.npy")} if matmul.files else {}
     outputs: dict[Product, str] = {"C": str(folder / "C.npy")} if matmul.files else {}
     options = RunOptions(inputs=inputs, outputs=outputs, verify=True)
-    return Case(matmul.experiment, str(folder / f"{matmul.name}.measured.json"), options)
+    return RunCase(matmul.experiment, str(folder / f"{matmul.name}.measured.json"), options)
 
 
 def _write_operands(folder: Path, matmuls: Sequence[NamedMatmul]) -> None:
@@ -136,8 +136,8 @@ def _write_operands(folder: Path, matmuls: Sequence[NamedMatmul]) -> None:
             write_operands(problem, seed=1, paths=paths)
 
 
-def _predict(folder: Path, matmul: NamedMatmul, machine: Machine, case: Case) -> None:
-    words = Case(matmul.experiment, "").words()
+def _predict(folder: Path, matmul: NamedMatmul, machine: Machine, case: RunCase) -> None:
+    words = RunCase(matmul.experiment, "").words()
     path = folder / f"{matmul.name}.predicted.json"
     command = ["quadrille", "simulate", *words, "--machine", str(folder / "host.toml"), "--json", str(path)]
     _say(*command)
@@ -146,7 +146,7 @@ def _predict(folder: Path, matmul: NamedMatmul, machine: Machine, case: Case) ->
     save_timeline(timeline, folder / f"{matmul.name}.predicted.timeline.json")
 
 
-def _compare(folder: Path, matmul: NamedMatmul, case: Case) -> Comparison:
+def _compare(folder: Path, matmul: NamedMatmul, case: RunCase) -> Comparison:
     predicted, measured = load_record(folder / f"{matmul.name}.predicted.json"), load_record(case.record)
     if measured.verified is None or not measured.verified.ok:
         raise RunError(f"{case.record}: the result did not verify")

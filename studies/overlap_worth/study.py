@@ -170,7 +170,7 @@ def _overlapped(experiment: Experiment, overlaps: frozenset[OverlapName], bands:
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class OverlapCase:
     """What was found in one case: seconds by overlap."""
 
     point: dict[str, str]
@@ -183,12 +183,12 @@ class Case:
         return self.seconds["none"] / self.seconds[overlap] - 1
 
 
-def cases_found(rows: Sequence[SweepRow]) -> list[Case]:
+def cases_found(rows: Sequence[SweepRow]) -> list[OverlapCase]:
     """The rows by case."""
-    by_point: dict[tuple[tuple[str, str], ...], Case] = {}
+    by_point: dict[tuple[tuple[str, str], ...], OverlapCase] = {}
     for row in rows:
         point = {key: value for key, value in row.point.items() if key != "overlap"}
-        case = by_point.setdefault(tuple(point.items()), Case(point, {}))
+        case = by_point.setdefault(tuple(point.items()), OverlapCase(point, {}))
         if row.answer.seconds is not None:
             case.seconds[row.point["overlap"]] = row.answer.seconds
     return list(by_point.values())
@@ -202,7 +202,7 @@ def tables(rows: Sequence[SweepRow]) -> "list[Group]":
     return [table("gain of a step by overlap, predicted", columns, *sections, names=5)]
 
 
-def _cells(case: Case) -> tuple[str, ...]:
+def _cells(case: OverlapCase) -> tuple[str, ...]:
     point, alone = case.point, case.seconds.get("none")
     return (
         *(point.get(key, UNKNOWN) for key in ("changed", "gpus", "each", "bandwidth", "grid")),
@@ -220,7 +220,7 @@ def answer(rows: Sequence[SweepRow]) -> str:
     return " ".join((*_whole(cases), *_bands(cases), *of_each))
 
 
-def _whole(cases: Sequence[Case]) -> Iterator[str]:
+def _whole(cases: Sequence[OverlapCase]) -> Iterator[str]:
     ordered = sorted(cases, key=lambda case: case.gain(TOGETHER) or 0.0)
     least, most = ordered[0], ordered[-1]
     yield (
@@ -232,7 +232,7 @@ def _whole(cases: Sequence[Case]) -> Iterator[str]:
     yield f"In {less} of {len(sums)} cases they bring less together than the sum of each alone."
 
 
-def _bands(cases: Sequence[Case]) -> Iterator[str]:
+def _bands(cases: Sequence[OverlapCase]) -> Iterator[str]:
     further = [(case.seconds[TOGETHER] / case.seconds[BANDED] - 1, case) for case in cases if BANDED in case.seconds]
     if further:
         worst, least = min(further, key=lambda change: change[0])
@@ -240,7 +240,7 @@ def _bands(cases: Sequence[Case]) -> Iterator[str]:
         yield f"Two bands change that by {percent(worst)} ({_where(least)}) to {percent(best)} ({_where(most)})."
 
 
-def _of_one(cases: Sequence[Case], overlap: str) -> Iterator[str]:
+def _of_one(cases: Sequence[OverlapCase], overlap: str) -> Iterator[str]:
     gains = {place: case.gain(overlap) for place, case in enumerate(cases)}
     changes = {place: gain for place, gain in gains.items() if gain is not None}
     if not changes:
@@ -260,12 +260,12 @@ def _of_one(cases: Sequence[Case], overlap: str) -> Iterator[str]:
     yield f"{text}."
 
 
-def _has_axis(case: Case, overlap: str) -> bool:
+def _has_axis(case: OverlapCase, overlap: str) -> bool:
     grid = parse_grid(case.point["grid"])
     return any(axis in HIDDEN_AXES[overlap] and grid.length(axis) > 1 for axis in ("z", "y", "x"))
 
 
-def _where(case: Case) -> str:
+def _where(case: OverlapCase) -> str:
     point = case.point
     bandwidth = "" if point["bandwidth"] == "x1" else f", bandwidth {point['bandwidth']}"
     return f"{point['gpus']} GPUs, {point['each']} sequences each, {point['grid']}{bandwidth}"

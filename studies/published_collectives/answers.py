@@ -15,7 +15,7 @@ LARGE = 1 << 20
 """From here on bandwidth counts most, below latency."""
 
 
-class Judged(msgspec.Struct, frozen=True, kw_only=True):
+class JudgedCollective(msgspec.Struct, frozen=True, kw_only=True):
     """A row, what is predicted for it, and what it counts for.
 
     `gpu_path` says whether what GPUs do for it is in the model; where it is not, a prediction is the network's part.
@@ -38,7 +38,7 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
     gpu_path: Literal["modelled", "not modelled"]
 
 
-class Summary(msgspec.Struct, frozen=True, kw_only=True):
+class CollectivesSummary(msgspec.Struct, frozen=True, kw_only=True):
     """Errors over all judged rows, and by source, machine and size.
 
     Parameters
@@ -58,7 +58,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     small_factor: float | None
 
 
-class Learnt(msgspec.Struct, frozen=True, kw_only=True):
+class FittedSite(msgspec.Struct, frozen=True, kw_only=True):
     """What was learnt of a machine, and from which rows."""
 
     machine: str
@@ -73,20 +73,20 @@ class Learnt(msgspec.Struct, frozen=True, kw_only=True):
 class CollectivesAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What `--json` writes."""
 
-    rows: list[Judged]
-    summary: Summary
-    calibration: list[Learnt]
+    rows: list[JudgedCollective]
+    summary: CollectivesSummary
+    calibration: list[FittedSite]
     provenance: Provenance
 
 
-def summarise(rows: Sequence[Judged]) -> Summary:
+def summarise(rows: Sequence[JudgedCollective]) -> CollectivesSummary:
     """Spreads of the errors of judged rows."""
     judged = judged_of(rows)
     large = [row for row in judged if (row.message_bytes or LARGE) >= LARGE]
     small = [row for row in judged if (row.message_bytes or LARGE) < LARGE]
     whole = spread_of(judged)
     factors = [max(1 + e, 1 / (1 + e)) for row in small if (e := row.relative_error) is not None]
-    return Summary(
+    return CollectivesSummary(
         rows=whole.rows,
         median=whole.median,
         mean=whole.mean,
@@ -100,8 +100,8 @@ def summarise(rows: Sequence[Judged]) -> Summary:
     )
 
 
-def learnt(site: LearntCollectives) -> Learnt:
-    return Learnt(
+def learnt(site: LearntCollectives) -> FittedSite:
+    return FittedSite(
         machine=site.machine,
         launch_seconds=site.settings.launch_seconds,
         network_latency_seconds=site.settings.network_latency,

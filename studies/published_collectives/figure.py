@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 from quadrille.experiments.output.pictures import write_figure
 
 if TYPE_CHECKING:
-    from quadrille.studies.published_collectives.answers import Judged
+    from quadrille.studies.published_collectives.answers import JudgedCollective
 
 COLUMNS = 3
 COLOURS = {"judged": "C0", "calibration": "C3"}
 
 
-def draw(rows: "Sequence[Judged]", path: str) -> None:
+def draw(rows: "Sequence[JudgedCollective]", path: str) -> None:
     """Writes the figure: predicted by published for each judged row, on and off the line of equality."""
     from matplotlib.figure import Figure
 
-    parts: dict[str, list[Judged]] = defaultdict(list)
+    parts: dict[str, list[JudgedCollective]] = defaultdict(list)
     for row in rows:
         if row.role in COLOURS and row.relative_error is not None:
             parts[row.machine].append(row)
@@ -41,7 +41,7 @@ def draw(rows: "Sequence[Judged]", path: str) -> None:
     write_figure(figure, path)
 
 
-def _ratio(row: "Judged") -> float:
+def _ratio(row: "JudgedCollective") -> float:
     """Predicted by published as times, whatever the metric."""
     assert row.relative_error is not None, row.id
     ratio = 1 + row.relative_error

@@ -14,7 +14,7 @@ nearest to it.
 
 from math import inf
 
-from quadrille.algorithms.collectives.nccl.communicator import Communicator
+from quadrille.algorithms.collectives.nccl.communicator import NcclGroup
 from quadrille.algorithms.collectives.nccl.costs import halvings, low_latency_most, ring_steps
 from quadrille.algorithms.collectives.nccl.plan import NcclPlan
 from quadrille.algorithms.collectives.nccl.tables import (
@@ -68,7 +68,7 @@ LEAST_THREADS = 128
 def plan_2_8(
     kind: CollectiveKind,
     size_bytes: float,
-    group: Communicator,
+    group: NcclGroup,
     *,
     held: str = "",
     alike: bool = True,
@@ -123,7 +123,7 @@ def _algorithms(kind: CollectiveKind, held: str) -> tuple[Algorithm, ...]:
 
 
 def _seconds(
-    kind: CollectiveKind, size: float, group: Communicator, algorithm: Algorithm, protocol: Protocol, alike: bool
+    kind: CollectiveKind, size: float, group: NcclGroup, algorithm: Algorithm, protocol: Protocol, alike: bool
 ) -> float:
     speed = _bandwidth(kind, group, algorithm, protocol)
     if speed <= 0 or (protocol == "LL128" and not group.ll128):
@@ -141,7 +141,7 @@ def _correction(size: float, algorithm: Algorithm, protocol: Protocol) -> float:
     return CORRECTION[protocol][step] if algorithm == "tree" and step < len(CORRECTION[protocol]) else 1.0
 
 
-def _bandwidth(kind: CollectiveKind, group: Communicator, algorithm: Algorithm, protocol: Protocol) -> float:
+def _bandwidth(kind: CollectiveKind, group: NcclGroup, algorithm: Algorithm, protocol: Protocol) -> float:
     """Bytes of the buffer per second, as NCCL counts them."""
     bus = group.ring_bandwidth if algorithm == "ring" else group.tree_bandwidth
     if group.generation == "ampere":
@@ -151,7 +151,7 @@ def _bandwidth(kind: CollectiveKind, group: Communicator, algorithm: Algorithm, 
     return _tree_bus(kind, group, protocol, bus) / 2
 
 
-def _ring_bus(kind: CollectiveKind, group: Communicator, protocol: Protocol, bus: float) -> float:
+def _ring_bus(kind: CollectiveKind, group: NcclGroup, protocol: Protocol, bus: float) -> float:
     match protocol:
         case "LL":
             share = 1 / 4 if group.nodes > 1 or kind in ("all_reduce", "reduce") else 1 / 3
@@ -162,7 +162,7 @@ def _ring_bus(kind: CollectiveKind, group: Communicator, protocol: Protocol, bus
             return bus
 
 
-def _tree_bus(kind: CollectiveKind, group: Communicator, protocol: Protocol, bus: float) -> float:
+def _tree_bus(kind: CollectiveKind, group: NcclGroup, protocol: Protocol, bus: float) -> float:
     row = TREE_MOST["volta" if group.generation == "volta" else "ampere"]
     bus = min(bus * TREE_EFFICIENCY, group.by_nodes(row) * group.channels)
     match protocol:
@@ -176,7 +176,7 @@ def _tree_bus(kind: CollectiveKind, group: Communicator, protocol: Protocol, bus
 
 
 def _channel_rate(
-    kind: CollectiveKind, group: Communicator, algorithm: Algorithm, protocol: Protocol, threads: int
+    kind: CollectiveKind, group: NcclGroup, algorithm: Algorithm, protocol: Protocol, threads: int
 ) -> float:
     """Most of one channel [B/s]: what its kind carries, and for LL what its threads do, 8 bytes at a time."""
     each = group.channels / group.channels_in_all
@@ -193,12 +193,12 @@ def _channel_rate(
             return most
 
 
-def _inside(group: Communicator, algorithm: Algorithm, protocol: Protocol) -> float:
+def _inside(group: NcclGroup, algorithm: Algorithm, protocol: Protocol) -> float:
     slower = LL_ACROSS if group.nodes > 1 and protocol == "LL" else 1.0
     return INSIDE[algorithm][PROTOCOLS.index(protocol)] * slower * US
 
 
-def _latency(kind: CollectiveKind, group: Communicator, algorithm: Algorithm, protocol: Protocol, alike: bool) -> float:
+def _latency(kind: CollectiveKind, group: NcclGroup, algorithm: Algorithm, protocol: Protocol, alike: bool) -> float:
     p = PROTOCOLS.index(protocol)
     base, inside = BASE[algorithm][p] * US, _inside(group, algorithm, protocol)
     between = BETWEEN[algorithm][p] * US + group.network_latency
@@ -214,12 +214,12 @@ def _latency(kind: CollectiveKind, group: Communicator, algorithm: Algorithm, pr
     return base + (steps - crossing) * inside + crossing * between
 
 
-def _plateau(kind: CollectiveKind, size: float, group: Communicator, algorithm: Algorithm, protocol: Protocol) -> float:
+def _plateau(kind: CollectiveKind, size: float, group: NcclGroup, algorithm: Algorithm, protocol: Protocol) -> float:
     affected = kind == "all_reduce" and algorithm == "ring" and protocol == "Simple" and group.nodes > 1
     return PLATEAU if affected and size >= group.ranks * PLATEAU_BYTES_PER_RANK else 1.0
 
 
-def _crew(size: float, group: Communicator, algorithm: Algorithm, protocol: Protocol) -> tuple[int, int]:
+def _crew(size: float, group: NcclGroup, algorithm: Algorithm, protocol: Protocol) -> tuple[int, int]:
     """Channels, and threads of each, that have enough to do."""
     channels, threads = group.channels_in_all, THREADS[protocol]
     each = BYTES_PER_THREAD[protocol] * (group.ranks if (algorithm, protocol) == ("ring", "LL") else 1)
@@ -233,7 +233,7 @@ def _crew(size: float, group: Communicator, algorithm: Algorithm, protocol: Prot
     return channels, threads
 
 
-def _efficiency(group: Communicator, algorithm: Algorithm, protocol: Protocol) -> float:
+def _efficiency(group: NcclGroup, algorithm: Algorithm, protocol: Protocol) -> float:
     if algorithm == "ring":
         return RING_EFFICIENCY[protocol]
     share = {"LL": TREE_LL, "LL128": TREE_LL128["one node" if group.nodes == 1 else "several"], "Simple": 1.0}

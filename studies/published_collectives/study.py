@@ -11,7 +11,7 @@ from math import inf
 from pathlib import Path
 
 from quadrille.algorithms.collectives.choices import parse_choices
-from quadrille.algorithms.collectives.nccl.communicator import Communicator
+from quadrille.algorithms.collectives.nccl.communicator import NcclGroup
 from quadrille.algorithms.collectives.nccl.plan import NcclPlan
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats import files
@@ -19,7 +19,7 @@ from quadrille.algorithms.provenance import provenance
 from quadrille.algorithms.schedule.ops import CollectiveKind
 from quadrille.experiments.network.bandwidths import bus_factor
 from quadrille.experiments.network.collective import predict_collective
-from quadrille.experiments.network.question import Question
+from quadrille.experiments.network.question import CollectiveQuestion
 from quadrille.experiments.output.destinations import Destinations
 from quadrille.experiments.output.tables import percent
 from quadrille.runtime.host.console import run_as_program
@@ -27,7 +27,7 @@ from quadrille.simulator.collectives.nccl.collective import NcclSettings
 from quadrille.simulator.machine.network import network_of
 from quadrille.studies.judged_rows import Role
 from quadrille.studies.published_collectives import messages
-from quadrille.studies.published_collectives.answers import CollectivesAnswer, Judged, learnt, show, summarise
+from quadrille.studies.published_collectives.answers import CollectivesAnswer, JudgedCollective, learnt, show, summarise
 from quadrille.studies.published_collectives.nccl_2_8 import plan_2_8
 from quadrille.studies.published_collectives.rows import SCALES, TOO_ROUNDED, CollectiveRow, read_rows
 from quadrille.studies.published_collectives.sites import LearntCollectives, calibration_rows, learn, machine_of
@@ -119,7 +119,9 @@ def _published_seconds(row: CollectiveRow) -> float:
     return row.size * factor / (row.value * scale)
 
 
-def judge(row: CollectiveRow, sites: dict[str, LearntCollectives], twin: CollectiveRow | None = None) -> Judged:
+def judge(
+    row: CollectiveRow, sites: dict[str, LearntCollectives], twin: CollectiveRow | None = None
+) -> JudgedCollective:
     """The row with its prediction and role.
 
     Parameters
@@ -195,9 +197,9 @@ def why_skipped(row: CollectiveRow) -> str:
 
 def _entry(
     row: CollectiveRow, name: str | None, predicted: float | None, model: str, role: Role, reason: str
-) -> Judged:
+) -> JudgedCollective:
     error = predicted / row.value - 1 if predicted is not None and row.value else None
-    return Judged(
+    return JudgedCollective(
         id=row.id,
         machine=row.machine,
         metric=row.metric,
@@ -227,7 +229,7 @@ def _seconds(row: CollectiveRow, settings: NcclSettings) -> tuple[float, str]:
 
 
 @cache
-def _planned(held: str, name: str) -> Callable[[CollectiveKind, float, Communicator], NcclPlan]:
+def _planned(held: str, name: str) -> Callable[[CollectiveKind, float, NcclGroup], NcclPlan]:
     node = MACHINES[name].node
     behind_switch = "nvswitch" in node.parts
     return partial(plan_2_8, held=held, alike=behind_switch, alike_across=behind_switch and node.nics == 1)
@@ -237,7 +239,7 @@ def _planned(held: str, name: str) -> Callable[[CollectiveKind, float, Communica
 def _predicted(
     name: str, kind: CollectiveKind, size: int, gpus: int, held: str, settings: NcclSettings
 ) -> tuple[float, str]:
-    question = Question(
+    question = CollectiveQuestion(
         kind=kind,
         bytes=size,
         gpus=gpus,

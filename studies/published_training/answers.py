@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Group
 
 
-class Judged(msgspec.Struct, frozen=True, kw_only=True):
+class JudgedTraining(msgspec.Struct, frozen=True, kw_only=True):
     """A row, what is predicted for it in its own unit, and what it counts for; `flops` says which flop it has."""
 
     id: str
@@ -34,7 +34,7 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-class Summary(msgspec.Struct, frozen=True, kw_only=True):
+class TrainingSummary(msgspec.Struct, frozen=True, kw_only=True):
     """Errors over all judged rows, by source and by machine; a paper's times and its memory are separate sources."""
 
     rows: int
@@ -45,7 +45,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     by_machine: dict[str, Spread]
 
 
-class Learnt(msgspec.Struct, frozen=True, kw_only=True):
+class FittedMachine(msgspec.Struct, frozen=True, kw_only=True):
     """What was learnt of a machine, and from which rows."""
 
     machine: str
@@ -80,18 +80,18 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
 class TrainingAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What `--json` writes; claims are there where they were asked for."""
 
-    rows: list[Judged]
-    summary: Summary
-    calibration: list[Learnt]
+    rows: list[JudgedTraining]
+    summary: TrainingSummary
+    calibration: list[FittedMachine]
     claims: list[Claimed]
     provenance: Provenance
 
 
-def summarise(rows: Sequence[Judged]) -> Summary:
+def summarise(rows: Sequence[JudgedTraining]) -> TrainingSummary:
     """Spreads of the errors of judged rows."""
     judged = judged_of(rows)
     whole = spread_of(judged)
-    return Summary(
+    return TrainingSummary(
         rows=whole.rows,
         median=whole.median,
         mean=whole.mean,
@@ -101,8 +101,8 @@ def summarise(rows: Sequence[Judged]) -> Summary:
     )
 
 
-def learnt(site: LearntTraining) -> Learnt:
-    return Learnt(machine=site.machine, between=site.between, rest_bytes=site.rest_bytes, rows=dict(site.rows))
+def learnt(site: LearntTraining) -> FittedMachine:
+    return FittedMachine(machine=site.machine, between=site.between, rest_bytes=site.rest_bytes, rows=dict(site.rows))
 
 
 def show(answer: TrainingAnswer) -> None:

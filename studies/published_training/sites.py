@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from quadrille.algorithms.collectives.choices import parse_choices
 from quadrille.experiments.network.bandwidths import bus_factor
-from quadrille.experiments.network.question import Question
+from quadrille.experiments.network.question import CollectiveQuestion
 from quadrille.studies.published_collectives.rows import CollectiveRow
 from quadrille.studies.published_collectives.sites import machine_of
 from quadrille.studies.published_training.memory import peak_bytes
@@ -60,9 +60,11 @@ def slow_networks(rows: Sequence[CollectiveRow], seconds: Callable[[CollectiveRo
     )
 
 
-def question_of(row: CollectiveRow) -> Question:
+def question_of(row: CollectiveRow) -> CollectiveQuestion:
     """The all-reduce of a row, as NCCL would carry it out."""
-    return Question(kind="all_reduce", bytes=row.size, gpus=row.gpus, group=row.gpus, choices=parse_choices("nccl"))
+    return CollectiveQuestion(
+        kind="all_reduce", bytes=row.size, gpus=row.gpus, group=row.gpus, choices=parse_choices("nccl")
+    )
 
 
 def learn(machine: str, runs: Sequence[tuple[TrainingRow, PublishedRun]], slow: frozenset[str]) -> LearntTraining:

@@ -25,7 +25,7 @@ from quadrille.algorithms.schedule.tensors import DType
 from quadrille.algorithms.training.models import ModelShape
 from quadrille.algorithms.training.pipeline import Stages
 from quadrille.experiments.network.collective import predict_collective
-from quadrille.experiments.network.question import Question
+from quadrille.experiments.network.question import CollectiveQuestion
 from quadrille.experiments.predict.pipeline_slots import TurnSeconds, stage_ends
 from quadrille.studies.published_training.runs import PublishedRun
 from quadrille.studies.published_training.sharded import Sharded, sharded_layers
@@ -211,7 +211,7 @@ def _group(run: PublishedRun, kind: CollectiveKind, size: float, members: int, s
 def _collective(machine: str, gpu: Gpu, kind: CollectiveKind, size: int, members: int, stride: int) -> float:
     """A collective of all groups of so many members, so far apart, at once, by NCCL's model."""
     gpus = stride * members
-    question = Question(
+    question = CollectiveQuestion(
         kind=kind,
         bytes=size,
         gpus=gpus,

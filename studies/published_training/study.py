@@ -20,7 +20,7 @@ from quadrille.simulator.machine.network import network_of
 from quadrille.studies.judged_rows import Role
 from quadrille.studies.published_collectives import rows as collectives
 from quadrille.studies.published_collectives.sites import machine_of
-from quadrille.studies.published_training.answers import Judged, TrainingAnswer, learnt, show, summarise
+from quadrille.studies.published_training.answers import JudgedTraining, TrainingAnswer, learnt, show, summarise
 from quadrille.studies.published_training.claims import predicted_claims
 from quadrille.studies.published_training.memory import peak_bytes
 from quadrille.studies.published_training.rows import Metric, TrainingRow, read_rows
@@ -145,7 +145,7 @@ def _twin(row: TrainingRow, rows: Sequence[TrainingRow]) -> TrainingRow | None:
 
 def judge(
     row: TrainingRow, run: PublishedRun | str, twin: TrainingRow | None, sites: Mapping[str, LearntTraining]
-) -> Judged:
+) -> JudgedTraining:
     """A row with its prediction and role."""
     if isinstance(run, str):
         return _entry(row, None, None, "skipped", run)
@@ -193,9 +193,11 @@ def _step(run: PublishedRun, between: float) -> StepSeconds:
     return step_seconds(run, between)
 
 
-def _entry(row: TrainingRow, run: PublishedRun | None, predicted: float | None, role: Role, reason: str) -> Judged:
+def _entry(
+    row: TrainingRow, run: PublishedRun | None, predicted: float | None, role: Role, reason: str
+) -> JudgedTraining:
     flops = FLOPS.get(row.metric[0]) if row.metric is not None and run is not None else None
-    return Judged(
+    return JudgedTraining(
         id=row.id,
         paper=row.words.get("paper") or row.words["source"],
         source=row.words["source"],

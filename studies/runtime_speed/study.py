@@ -44,7 +44,7 @@ class BesideOurs(msgspec.Struct, frozen=True, kw_only=True):
     ratio: Ratio
 
 
-class Product(msgspec.Struct, frozen=True, kw_only=True):
+class TimedProduct(msgspec.Struct, frozen=True, kw_only=True):
     """One product: ours, and everyone else's."""
 
     m: int
@@ -59,11 +59,11 @@ class Product(msgspec.Struct, frozen=True, kw_only=True):
         return min(self.peers, key=lambda peer: median(peer.seconds))
 
 
-class Speed(msgspec.Struct, frozen=True, kw_only=True):
+class ProductSpeed(msgspec.Struct, frozen=True, kw_only=True):
     """The study's answer, as it is written."""
 
     ranks: int
-    products: tuple[Product, ...]
+    products: tuple[TimedProduct, ...]
     left_out: dict[str, str]
     mean_ratio_to_best: float
     provenance: Provenance
@@ -83,7 +83,7 @@ def runtime_speed(
     turns: int = TURNS,
     json: str = "",
     command: Sequence[str] = (),
-) -> Speed:
+) -> ProductSpeed:
     """Measure every product in one launch and print the table.
 
     Parameters
@@ -97,7 +97,7 @@ def runtime_speed(
     left_out = {name: why for name in PEERS if (why := missing(name, ranks))}
     names = [name for name in PEERS if name not in left_out]
     products = tuple(_products(asked, _measured(asked, ranks, turns, names)))
-    answer = Speed(
+    answer = ProductSpeed(
         ranks=ranks,
         products=products,
         left_out=left_out,
@@ -123,9 +123,9 @@ def _measured(asked: Sequence[Asked], ranks: int, turns: int, names: Sequence[st
         return [dict(seconds) for seconds in json_text.loads(answer.read_text())]
 
 
-def _products(asked: Sequence[Asked], measured: Sequence[dict[str, list[float]]]) -> list[Product]:
+def _products(asked: Sequence[Asked], measured: Sequence[dict[str, list[float]]]) -> list[TimedProduct]:
     return [
-        Product(
+        TimedProduct(
             m=m,
             k=k,
             n=n,
@@ -141,7 +141,7 @@ def _products(asked: Sequence[Asked], measured: Sequence[dict[str, list[float]]]
     ]
 
 
-def show(answer: Speed) -> None:
+def show(answer: ProductSpeed) -> None:
     """Prints medians, spreads and ratios, and what is to be reached."""
     columns = ["product", "time", "spread", "ours / its", "95 % interval"]
     sections = [list(_rows(product)) for product in answer.products]
@@ -168,7 +168,7 @@ def show(answer: Speed) -> None:
         print(f"left out: {name}, which {why}" if why.startswith("takes") else f"left out: {name}: {why}")
 
 
-def _rows(product: Product) -> Iterator[Row]:
+def _rows(product: TimedProduct) -> Iterator[Row]:
     yield f"{product.m}x{product.k}x{product.n} {product.dtype}", "", "", "", ""
     yield f"  {OURS}", *_times(product.seconds), "", ""
     for peer in product.peers:

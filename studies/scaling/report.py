@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from quadrille.algorithms.formats import files
 from quadrille.algorithms.formats.record import MachineName
-from quadrille.algorithms.formats.workload import Matmul
+from quadrille.algorithms.formats.workload import MatmulSizes
 from quadrille.algorithms.matmuls.matmul import Gathered
 from quadrille.algorithms.provenance import Provenance
 from quadrille.algorithms.schedule.grid import DEFAULT_ORDER, Axis, Grid
@@ -96,7 +96,7 @@ class Scaling(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
     kind: Literal["weak", "strong"]
     machine: MachineName
-    matmul: Matmul
+    matmul: MatmulSizes
     dtype: str
     passes: str
     algorithms: tuple[str, ...]

@@ -41,7 +41,7 @@ FLOOR_SECONDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class SpeedCase:
     """One question to `quadrille`.
 
     Parameters
@@ -63,27 +63,27 @@ class Case:
     floor: float | None = None
 
 
-def cases(folder: Path, *, quick: bool = False) -> Iterator[Case]:
+def cases(folder: Path, *, quick: bool = False) -> Iterator[SpeedCase]:
     """All cases, those of one workload and switch together, from small to large."""
     sizes = [size for size in SIZES if not quick or size <= 16_384]
     for workload in ("W1", "W2"):
         for switches in SWITCHES[:1] if quick else SWITCHES:
             for size in sizes:
                 words = (*_collective(workload, size), *switches.split())
-                yield Case(workload, size, switches, words, hand_seconds(workload, size))
+                yield SpeedCase(workload, size, switches, words, hand_seconds(workload, size))
     for size in ODD_SIZES:
-        yield Case("W1, odd sizes", size, "", _collective("W1", size), hand_seconds("W1", size))
+        yield SpeedCase("W1, odd sizes", size, "", _collective("W1", size), hand_seconds("W1", size))
     for size in ODD_SIZES:
-        yield Case("W1, a slow NIC", size, "", (*_collective("W1", size), *SLOW_NIC))
+        yield SpeedCase("W1, a slow NIC", size, "", (*_collective("W1", size), *SLOW_NIC))
     for flows, sizes_of_flows in FLOWS[:4] if quick else FLOWS:
         path = folder / f"{flows}_{sizes_of_flows}.csv"
         write_traffic(path, flows, sizes_of_flows)
         words = ("flows", str(path), "--machine", "bench-2to1", "--gpus", "1024")
-        yield Case(f"W3 {sizes_of_flows}", flows, "", words)
+        yield SpeedCase(f"W3 {sizes_of_flows}", flows, "", words)
     for model, gpus, machine, batch, grid, floor in STEPS[:1] if quick else STEPS:
         words = ("simulate", "--gpt", model, "--batch", str(batch), "--gpus", str(gpus), "--machine", machine)
         words += ("--grid", grid, "--overlap", "oar,ors,oag", "--recompute", "full")
-        yield Case(f"W4, {model} on {grid}", gpus, "", words, whole=True, floor=floor)
+        yield SpeedCase(f"W4, {model} on {grid}", gpus, "", words, whole=True, floor=floor)
 
 
 def _collective(workload: str, size: int) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from pathlib import Path
 from quadrille.algorithms.formats import files
 from quadrille.algorithms.provenance import provenance
 from quadrille.runtime.host.console import remark, run_as_program
-from quadrille.studies.simulator_speed.cases import FLOOR_SECONDS, Case, cases
+from quadrille.studies.simulator_speed.cases import FLOOR_SECONDS, SpeedCase, cases
 from quadrille.studies.simulator_speed.report import PATIENCE, Line, Speed, growth, print_speed
 
 RESULTS = Path(__file__).resolve().parent / "results"
@@ -62,7 +62,7 @@ def simulator_speed(
         print_speed(speed)
 
 
-def _lines(chosen: Iterator[Case], repeats: int) -> Iterator[Line]:
+def _lines(chosen: Iterator[SpeedCase], repeats: int) -> Iterator[Line]:
     for (workload, switches), group in groupby(chosen, key=lambda case: (case.workload, case.switches)):
         for case in group:
             remark(f"{workload} {switches} {case.size}".replace("  ", " "))
@@ -72,7 +72,7 @@ def _lines(chosen: Iterator[Case], repeats: int) -> Iterator[Line]:
                 break
 
 
-def _line(case: Case, repeats: int) -> Line:
+def _line(case: SpeedCase, repeats: int) -> Line:
     """The case, run once to have everything compiled and then `repeats` times; long ones once."""
     answers: list[dict[str, object]] = []
     for attempt in range(repeats + 1):

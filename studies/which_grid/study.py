@@ -19,7 +19,7 @@ from quadrille.algorithms.units import format_seconds
 from quadrille.experiments.output.tables import UNKNOWN, table
 from quadrille.experiments.rank.analytical import ranked
 from quadrille.experiments.rank.candidates import Limits
-from quadrille.experiments.rank.question import Question
+from quadrille.experiments.rank.question import RankQuestion
 from quadrille.experiments.rank.sharing import Crew
 from quadrille.experiments.sweep.answers import predicted_at
 from quadrille.experiments.sweep.outcomes import SweepAnswer, SweepRow
@@ -119,7 +119,7 @@ def first_of_model(asked: Search) -> SweepAnswer:
     assert asked.experiment.shape is not None
     try:
         training = in_bfloat16(asked.experiment)
-        question = Question(
+        question = RankQuestion(
             training=training,
             shape=asked.experiment.shape,
             gpus=asked.gpus,

@@ -50,7 +50,7 @@ RESULTS = Path(__file__).resolve().parent / "results"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scaled:
+class ScaledProblem:
     """What is trained.
 
     Parameters
@@ -70,15 +70,15 @@ class Scaled:
         return self.batch if scaling == "strong" else self.each * gpus
 
 
-QUICK = Scaled(gpt="gpt3-1.3b", gpus=(8, 16), batch=32)
+QUICK = ScaledProblem(gpt="gpt3-1.3b", gpus=(8, 16), batch=32)
 
 
 def main() -> None:
     """Ask about the default machine and keep the answer."""
-    which_scheme(Scaled(), Asking.keeping("which-scheme", RESULTS, jobs=2, most_seconds=120))
+    which_scheme(ScaledProblem(), Asking.keeping("which-scheme", RESULTS, jobs=2, most_seconds=120))
 
 
-def which_scheme(scaled: Scaled, asking: Asking) -> Findings:
+def which_scheme(scaled: ScaledProblem, asking: Asking) -> Findings:
     """Predict every scheme at every point, and print and write the results.
 
     Raises
@@ -100,7 +100,7 @@ def which_scheme(scaled: Scaled, asking: Asking) -> Findings:
     return conclude("which-scheme", flags, results, Shown(tables, answer, figure), asking)
 
 
-def points_of(scaled: Scaled, asking: Asking) -> Iterator[Point]:
+def points_of(scaled: ScaledProblem, asking: Asking) -> Iterator[Point]:
     """Points of every scheme on every number of GPUs, for both scalings; the smallest number of GPUs first."""
     for gpus in scaled.gpus:
         for scaling in SCALINGS:

@@ -6,7 +6,7 @@ from math import inf
 import pytest
 
 from quadrille.algorithms.collectives.nccl.communicator import (
-    Communicator,
+    NcclGroup,
     channels_between,
     channels_inside,
     communicator,
@@ -188,7 +188,7 @@ def test_what_nccl_has_not_is_refused_with_what_it_has():
 
 
 def test_ll128_is_left_out_where_stores_may_be_torn():
-    torn = Communicator(
+    torn = NcclGroup(
         ranks=8,
         nodes=1,
         channels=12,
@@ -222,7 +222,7 @@ def test_a_group_that_cannot_be_is_refused(change, message):
         "generation": "ampere",
     }
     with pytest.raises(InputError, match=message):
-        Communicator(**{**group, **change})
+        NcclGroup(**{**group, **change})
 
 
 def test_small_buffers_keep_few_channels_busy():

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from quadrille.algorithms.collectives.lowering import lower
 from quadrille.algorithms.matmuls import catalogue
 from quadrille.cli.main import main
 from quadrille.experiments.predict import prepared
@@ -64,3 +65,10 @@ def test_a_prediction_builds_and_checks_one_schedule_and_places_ranks_once(monke
     assert main((SIMULATE + more).split()) == 0, capsys.readouterr().err
     assert (len(built), len(checked), len(placed)) == (1, 1, 1)
     assert catalogue.matmul_schedule is not matmul.matmul_schedule
+
+
+def test_a_prediction_lowers_each_collective_once(capsys):
+    lower.cache_clear()
+    assert main(SIMULATE.split()) == 0, capsys.readouterr().err
+    collectives, calls = lower.cache_info().misses, lower.cache_info().hits
+    assert collectives <= 2 < calls  # gather B and sum C, each asked for several times

@@ -13,7 +13,7 @@ from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.tensors import ITEM_BYTES
 from quadrille.cli.words.flags import TrainingWords
 from quadrille.cli.words.training import parse_training
-from quadrille.experiments.measure.batch import Case, measure
+from quadrille.experiments.measure.batch import RunCase, measure
 from quadrille.experiments.workloads.run_options import RunOptions
 from quadrille.runtime.carriers.gpu_awareness import GpuAwareness, gpu_awareness
 from quadrille.runtime.carriers.mpi_communicator import MpiCommunicator
@@ -312,7 +312,7 @@ def test_four_ranks_train_on_one_gpu_on_many_grids_and_go_on_from_a_checkpoint(l
     saved = str(tmp_path / "gpt.ckpt")
     run_flags = partial(RunOptions, backend="cupy", carrier="mpi", verify=True, repeats=1, warmups=0)
     cases = [
-        Case(
+        RunCase(
             parse_training(TrainingWords(**chosen)),
             str(tmp_path / f"{number}.json"),
             run_flags(save="" if number else saved),
@@ -320,7 +320,7 @@ def test_four_ranks_train_on_one_gpu_on_many_grids_and_go_on_from_a_checkpoint(l
         for number, chosen in enumerate(ON_ONE_GPU)
     ]
     on = TrainingWords(**TINY | {"grid": "data=2,y=2", "zero": "1", "steps": "1"})
-    cases.append(Case(parse_training(on), str(tmp_path / "on.json"), run_flags(load=saved)))
+    cases.append(RunCase(parse_training(on), str(tmp_path / "on.json"), run_flags(load=saved)))
     measure(4, cases)
     records = [load_record(case.record) for case in cases]
     for record in records:

@@ -9,7 +9,7 @@ import pytest
 
 from quadrille.cli.words.flags import TrainingWords
 from quadrille.cli.words.training import parse_training
-from quadrille.experiments.measure.batch import Case
+from quadrille.experiments.measure.batch import RunCase
 from quadrille.experiments.workloads.run_options import RunOptions
 from quadrille.runtime.arrays.cupy_library import CupyLibrary
 from quadrille.runtime.kernels import layer_kernels
@@ -126,9 +126,9 @@ def test_real_ranks_train_on_a_device_and_go_on_on_another_grid(tmp_path):
     then = TrainingWords(gpt=ONE, batch="4", steps="1", grid="z=3", dtype="float64", overlap="ors,oag")
     layers = TrainingWords(**CASES["layers in 16 bits"] | {"grid": "z=3", "steps": "2"})
     cases = [
-        Case(parse_training(first), str(tmp_path / "first.json"), run_flags(save=saved)),
-        Case(parse_training(layers), str(tmp_path / "layers.json"), run_flags()),
-        Case(parse_training(then), str(tmp_path / "then.json"), run_flags(load=saved)),
+        RunCase(parse_training(first), str(tmp_path / "first.json"), run_flags(save=saved)),
+        RunCase(parse_training(layers), str(tmp_path / "layers.json"), run_flags()),
+        RunCase(parse_training(then), str(tmp_path / "then.json"), run_flags(load=saved)),
     ]
     listed = tmp_path / "cases.json"
     listed.write_text(json.dumps([asdict(case) for case in cases]))

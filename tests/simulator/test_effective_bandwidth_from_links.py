@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from quadrille.experiments.network.collective import predict_collective
-from quadrille.experiments.network.question import Question
+from quadrille.experiments.network.question import CollectiveQuestion
 from quadrille.simulator.machine.network import network_of
 from quadrille.topologies.machines.machine import Device, Machine
 
@@ -49,7 +49,7 @@ def bus_bandwidth(node: str, stride: int, *, joined: bool, channels: int, concur
     on = machine(node, joined=joined)
     net = without_latency(network_of(on), node)
     gpus = NODES * GPUS_PER_NODE[node]
-    question = Question(
+    question = CollectiveQuestion(
         kind="all_reduce",
         bytes=1 << 30,
         gpus=gpus,

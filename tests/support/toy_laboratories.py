@@ -3,7 +3,7 @@
 import msgspec
 
 from quadrille.algorithms.formats.measured_rows import TransferRow
-from quadrille.topologies.machines.machine import Device, Host, Machine, Network
+from quadrille.topologies.machines.machine import Device, Host, Machine, NetworkCosts
 
 DEVICE = Device(
     peak_flops_per_second={"float64": 1e10}, memory_bytes_per_second=1e10, memory_bytes=8e9, overhead_seconds=0.0
@@ -14,7 +14,7 @@ LEAF_SPINE = {"family": "leaf-spine", "leaves": 2, "spines": 1, "hosts_per_leaf"
 def laboratory(bursts, *, family=None, cores=2, cost=0.0):
     """Four hosts that share cores, on links with token buckets of so many bytes."""
     topology = family or {"family": "star", "hosts": 4}
-    network = Network(burst_bytes=bursts, core_seconds_per_byte=cost)
+    network = NetworkCosts(burst_bytes=bursts, core_seconds_per_byte=cost)
     return Machine(
         name="lab",
         topology={**topology, "bandwidth_bytes_per_second": 25e6, "latency_seconds": 1e-5},

@@ -17,7 +17,7 @@ from quadrille.algorithms.schedule.ops import (
 from quadrille.algorithms.schedule.parts import Part
 from quadrille.algorithms.schedule.schedule import Role, Schedule, declare
 from quadrille.algorithms.schedule.tensors import ITEM_BYTES, Tensor
-from quadrille.topologies.machines.machine import Device, Host, Machine, Network
+from quadrille.topologies.machines.machine import Device, Host, Machine, NetworkCosts
 
 FREE = 1e30
 """A rate so high that what runs at it takes no time."""
@@ -42,7 +42,7 @@ def star(hosts, *, bandwidth=BANDWIDTH, latency=LATENCY, cores=1, network=(), **
     """Hosts on one switch; a message between two of them takes two latencies and its bytes."""
     cables = {"bandwidth_bytes_per_second": bandwidth, "latency_seconds": latency}
     topology = {"family": "star", "hosts": hosts, "cores": cores, **cables}
-    measured = Network(transfer=tuple(network)) if network else None
+    measured = NetworkCosts(transfer=tuple(network)) if network else None
     return Machine(name="star", topology=topology, device=device(**given), network=measured)
 
 

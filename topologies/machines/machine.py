@@ -122,7 +122,7 @@ class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     library: tuple[LibraryRow, ...] = ()
 
 
-class Network(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class NetworkCosts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The cost of a message between two hosts, and the properties of links beyond their rates.
 
     Parameters
@@ -236,7 +236,7 @@ class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     topology: dict[str, Argument]
     device: Device
     host: Host | None = None
-    network: Network | None = None
+    network: NetworkCosts | None = None
     routing: str = "shortest"
     faults: Faults | None = None
     reference: ReferenceKernels | None = None

@@ -39,7 +39,7 @@ ALONE = 5e12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Communicator:
+class NcclGroup:
     """What NCCL knows of a group when it chooses an algorithm.
 
     Parameters
@@ -181,7 +181,7 @@ def communicator(
     card_bandwidth: float = 0.0,
     cpu: Cpu = "intel",
     nvls: bool = False,
-) -> Communicator:
+) -> NcclGroup:
     """Returns a group on identical nodes.
 
     Parameters
@@ -198,7 +198,7 @@ def communicator(
     else:
         channels, intra = channels_inside(generation, bandwidth)
         inter, head = intra, _head(generation, ranks, bandwidth)
-    return Communicator(
+    return NcclGroup(
         ranks=ranks,
         nodes=nodes,
         channels=channels,

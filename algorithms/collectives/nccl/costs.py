@@ -17,7 +17,7 @@ Source: NVIDIA, NCCL 2.28, src/graph/tuning.cc, ncclTopoTuneModel and ncclTopoGe
 
 from math import inf
 
-from quadrille.algorithms.collectives.nccl.communicator import Communicator
+from quadrille.algorithms.collectives.nccl.communicator import NcclGroup
 from quadrille.algorithms.collectives.nccl.tables import (
     ALGORITHMS,
     BASE_LATENCY,
@@ -63,7 +63,7 @@ NVLS_ARITY = 32
 
 
 def predicted_seconds(
-    kind: CollectiveKind, size_bytes: float, group: Communicator, algorithm: Algorithm, protocol: Protocol
+    kind: CollectiveKind, size_bytes: float, group: NcclGroup, algorithm: Algorithm, protocol: Protocol
 ) -> float:
     """Time that NCCL predicts; inf if NCCL has no such algorithm for this group."""
     if group.ranks == 1:
@@ -87,7 +87,7 @@ def ring_steps(kind: CollectiveKind, ranks: int) -> int:
             return ranks
 
 
-def bandwidth(kind: CollectiveKind, group: Communicator, algorithm: Algorithm, protocol: Protocol) -> float:
+def bandwidth(kind: CollectiveKind, group: NcclGroup, algorithm: Algorithm, protocol: Protocol) -> float:
     """Buffer bytes per second, without latencies; 0 if NCCL has no such algorithm for this group."""
     if algorithm not in SERVED[kind] or protocol not in ALGORITHMS[algorithm]:
         return 0.0
@@ -104,12 +104,12 @@ def bandwidth(kind: CollectiveKind, group: Communicator, algorithm: Algorithm, p
             return PAT_EFFICIENCY * group.ring_bandwidth if group.nodes == group.ranks else 0.0
 
 
-def low_latency_most(group: Communicator) -> float:
+def low_latency_most(group: NcclGroup) -> float:
     row = group.generation if group.nodes == 1 else "ampere" if group.cpu == "amd" else "volta"
     return group.by_nodes(LL_MOST[row])
 
 
-def _ring_bandwidth(group: Communicator, protocol: Protocol) -> float:
+def _ring_bandwidth(group: NcclGroup, protocol: Protocol) -> float:
     """Data bandwidth of the links [B/s]."""
     carried = group.ring_bandwidth * RING_EFFICIENCY[protocol]
     match protocol:
@@ -121,7 +121,7 @@ def _ring_bandwidth(group: Communicator, protocol: Protocol) -> float:
             return carried
 
 
-def _tree_bandwidth(group: Communicator, protocol: Protocol) -> float:
+def _tree_bandwidth(group: NcclGroup, protocol: Protocol) -> float:
     whole = min(group.tree_bandwidth * TREE_EFFICIENCY, group.channels * group.by_nodes(TREE_MOST[group.generation]))
     match protocol:
         case "LL":
@@ -133,7 +133,7 @@ def _tree_bandwidth(group: Communicator, protocol: Protocol) -> float:
             return whole
 
 
-def _nvls_bandwidth(kind: CollectiveKind, group: Communicator, algorithm: Algorithm) -> float:
+def _nvls_bandwidth(kind: CollectiveKind, group: NcclGroup, algorithm: Algorithm) -> float:
     """Bandwidth of in-switch sums in a node, and of trees between several nodes."""
     channels, per_node = group.nvls_channels, group.ranks_per_node
     alone = group.nodes == 1
@@ -152,7 +152,7 @@ def _nvls_bandwidth(kind: CollectiveKind, group: Communicator, algorithm: Algori
 
 
 def latency(
-    kind: CollectiveKind, group: Communicator, algorithm: Algorithm, protocol: Protocol, size_bytes: float
+    kind: CollectiveKind, group: NcclGroup, algorithm: Algorithm, protocol: Protocol, size_bytes: float
 ) -> float:
     """NCCL's latency term [s]."""
     base, inside, between = step_latencies(group, algorithm, protocol)
@@ -173,7 +173,7 @@ def latency(
             return base + halvings(group.nodes) * between * PAT_LOG_SHARE + group.ranks * PAT_PER_RANK * US
 
 
-def step_latencies(group: Communicator, algorithm: Algorithm, protocol: Protocol) -> tuple[float, float, float]:
+def step_latencies(group: NcclGroup, algorithm: Algorithm, protocol: Protocol) -> tuple[float, float, float]:
     """Latencies before the first step, of a step inside a node, and of a step between nodes [s]."""
     p = PROTOCOLS.index(protocol)
     inside = STEP_LATENCY[group.intra_kind][algorithm][p]
@@ -185,9 +185,7 @@ def step_latencies(group: Communicator, algorithm: Algorithm, protocol: Protocol
     return BASE_LATENCY[algorithm][p] * US, inside * US, between * US + flushed * group.network_latency
 
 
-def _ring_latency(
-    kind: CollectiveKind, group: Communicator, protocol: Protocol, inside: float, between: float
-) -> float:
+def _ring_latency(kind: CollectiveKind, group: NcclGroup, protocol: Protocol, inside: float, between: float) -> float:
     steps = ring_steps(kind, group.ranks)
     if kind in ("broadcast", "reduce"):
         return _pipeline_latency(group, protocol)
@@ -195,13 +193,13 @@ def _ring_latency(
     return (steps - crossing) * inside + crossing * between
 
 
-def _pipeline_latency(group: Communicator, protocol: Protocol) -> float:
+def _pipeline_latency(group: NcclGroup, protocol: Protocol) -> float:
     """Latency of a pipelined broadcast, for which NCCL counts one step."""
     hardware: Hardware = group.intra_kind if group.nodes == 1 else "net"
     return STEP_LATENCY[hardware]["ring"][PROTOCOLS.index(protocol)] * US
 
 
-def _plateau(kind: CollectiveKind, group: Communicator, protocol: Protocol, size_bytes: float) -> float:
+def _plateau(kind: CollectiveKind, group: NcclGroup, protocol: Protocol, size_bytes: float) -> float:
     """Factor by which ring steps are longer between the latency and the bandwidth regime."""
     enough = size_bytes // (group.channels_in_all * group.ranks) >= PLATEAU_BYTES
     affected = kind == "all_reduce" and protocol == "Simple" and group.nodes > 1

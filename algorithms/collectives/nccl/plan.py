@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil, inf
 
-from quadrille.algorithms.collectives.nccl.communicator import Communicator
+from quadrille.algorithms.collectives.nccl.communicator import NcclGroup
 from quadrille.algorithms.collectives.nccl.costs import (
     SERVED,
     halvings,
@@ -53,7 +53,7 @@ NEEDS: dict[Algorithm, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class NcclChoice:
     """Algorithm, protocol, channels, and the time that NCCL predicts [s]."""
 
     algorithm: Algorithm
@@ -69,11 +69,11 @@ class Choice:
 def choose(
     kind: CollectiveKind,
     size_bytes: float,
-    group: Communicator,
+    group: NcclGroup,
     *,
     algorithm: Algorithm | None = None,
     protocol: Protocol | None = None,
-) -> Choice:
+) -> NcclChoice:
     """Returns NCCL's choice: the least predicted time, restricted to an algorithm or protocol if given.
 
     Raises
@@ -81,7 +81,7 @@ def choose(
     InputError : NCCL has nothing of the kind for this group
     """
     candidates = [
-        Choice(choice, two, used_channels(size_bytes, group, choice, two), seconds)
+        NcclChoice(choice, two, used_channels(size_bytes, group, choice, two), seconds)
         for choice, two in _allowed(kind, algorithm, protocol)
         if (seconds := predicted_seconds(kind, size_bytes, group, choice, two)) < inf
     ]
@@ -93,7 +93,7 @@ def choose(
 def _missing(
     kind: CollectiveKind,
     size_bytes: float,
-    group: Communicator,
+    group: NcclGroup,
     algorithm: Algorithm | None,
     protocol: Protocol | None,
 ) -> str:
@@ -123,7 +123,7 @@ def _allowed(
                 yield candidate, two
 
 
-def used_channels(size_bytes: float, group: Communicator, algorithm: Algorithm, protocol: Protocol) -> int:
+def used_channels(size_bytes: float, group: NcclGroup, algorithm: Algorithm, protocol: Protocol) -> int:
     """Channels with enough data; fewer for small buffers."""
     if algorithm in ("nvls", "nvls_tree"):
         return group.nvls_channels
@@ -173,10 +173,10 @@ class NcclPlan:
     @property
     def label(self) -> str:
         """Name of the plan in records."""
-        return str(Choice(self.algorithm, self.protocol, self.channels, self.seconds))
+        return str(NcclChoice(self.algorithm, self.protocol, self.channels, self.seconds))
 
 
-def plan(kind: CollectiveKind, size_bytes: float, group: Communicator, choice: Choice) -> NcclPlan:
+def plan(kind: CollectiveKind, size_bytes: float, group: NcclGroup, choice: NcclChoice) -> NcclPlan:
     """Returns the plan of a choice."""
     base, inside, between = step_latencies(group, choice.algorithm, choice.protocol)
     steps = _steps(kind, group, choice.algorithm)
@@ -197,7 +197,7 @@ def plan(kind: CollectiveKind, size_bytes: float, group: Communicator, choice: C
     )
 
 
-def _steps(kind: CollectiveKind, group: Communicator, algorithm: Algorithm) -> int:
+def _steps(kind: CollectiveKind, group: NcclGroup, algorithm: Algorithm) -> int:
     match algorithm:
         case "ring":
             return max(1, ring_steps(kind, group.ranks))
@@ -211,7 +211,7 @@ def _steps(kind: CollectiveKind, group: Communicator, algorithm: Algorithm) -> i
             return max(1, (group.ranks - 1).bit_length())
 
 
-def _wire_factor(group: Communicator, choice: Choice) -> float:
+def _wire_factor(group: NcclGroup, choice: NcclChoice) -> float:
     match choice.algorithm:
         case "ring":
             return 1 / RING_EFFICIENCY[choice.protocol]
@@ -224,7 +224,7 @@ def _wire_factor(group: Communicator, choice: Choice) -> float:
             return 1 / PAT_EFFICIENCY
 
 
-def _channel_rate(group: Communicator, choice: Choice) -> float:
+def _channel_rate(group: NcclGroup, choice: NcclChoice) -> float:
     """Largest rate of a channel; NCCL's limits are for the channels of the search, half of those that run."""
     share = group.channels / group.channels_in_all
     match choice.algorithm, choice.protocol:
@@ -242,7 +242,7 @@ def _channel_rate(group: Communicator, choice: Choice) -> float:
             return inf
 
 
-def _chunk_bytes(size_bytes: float, group: Communicator, choice: Choice) -> float:
+def _chunk_bytes(size_bytes: float, group: NcclGroup, choice: NcclChoice) -> float:
     """Size of a buffer slot; LL128 trees halve it until enough chunks fill the pipeline."""
     slot = BUFFER_BYTES[choice.protocol] / STEPS
     if (choice.algorithm, choice.protocol) == ("tree", "LL128"):

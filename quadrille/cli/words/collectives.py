@@ -10,7 +10,7 @@ from quadrille.algorithms.schedule.ops import CollectiveKind
 from quadrille.algorithms.schedule.tensors import ITEM_BYTES, DType
 from quadrille.algorithms.units import format_bytes, parse_bytes
 from quadrille.cli.words.numbers import one_of, whole_number
-from quadrille.experiments.network.question import Concurrent, Question
+from quadrille.experiments.network.question import CollectiveQuestion, Concurrent
 from quadrille.simulator.collectives.collective import SimulationOptions
 from quadrille.simulator.collectives.programs import Shards
 
@@ -53,7 +53,7 @@ def parse_kind(text: str) -> CollectiveKind:
     return cast(CollectiveKind, text.replace("-", "_"))
 
 
-def parse_question(flags: CollectiveWords, places: int, options: SimulationOptions = IN_FULL) -> Question:
+def parse_question(flags: CollectiveWords, places: int, options: SimulationOptions = IN_FULL) -> CollectiveQuestion:
     """What is asked, on a machine with so many GPUs.
 
     >>> parse_question(CollectiveWords(kind="all-gather", bytes="1MiB", stride="4"), 64).group
@@ -74,7 +74,7 @@ def parse_question(flags: CollectiveWords, places: int, options: SimulationOptio
         )
     concurrent = cast(Concurrent, one_of(flags.concurrent, "concurrent", get_args(Concurrent)))
     dtype = cast(DType, one_of(flags.dtype, "dtype", get_args(DType))) if flags.dtype else None
-    return Question(
+    return CollectiveQuestion(
         kind=kind,
         bytes=_size(flags.bytes, kind),
         gpus=gpus,

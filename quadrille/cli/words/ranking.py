@@ -19,7 +19,7 @@ from quadrille.cli.words.training import parse_training
 from quadrille.experiments.rank.candidates import Limits
 from quadrille.experiments.rank.configurations import Space
 from quadrille.experiments.rank.grids_report import SimulatedGrid
-from quadrille.experiments.rank.question import Question
+from quadrille.experiments.rank.question import RankQuestion
 from quadrille.experiments.rank.ranking_page import lengths_of
 from quadrille.experiments.rank.schemes_report import SimulatedConfiguration
 from quadrille.experiments.workloads.rank_orders import ORDERS
@@ -73,7 +73,7 @@ class RankWords:
         return replace(self, collectives=self.collectives or usual)
 
 
-def parse_question(words: RankWords, on: MachineWords) -> Question:
+def parse_question(words: RankWords, on: MachineWords) -> RankQuestion:
     """What the words ask, in full.
 
     Raises
@@ -87,7 +87,7 @@ def parse_question(words: RankWords, on: MachineWords) -> Question:
     training = parse_training(TrainingWords(**{name: getattr(words, name) for name in OF_STEPS}))
     assert training.shape is not None
     gpus = whole_number(words.gpus, "--gpus")
-    return Question(
+    return RankQuestion(
         training=training,
         shape=training.shape,
         gpus=gpus,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from quadrille.algorithms.collectives.nccl.communicator import Communicator, communicator
+from quadrille.algorithms.collectives.nccl.communicator import NcclGroup, communicator
 from quadrille.algorithms.collectives.nccl.plan import NcclPlan
 from quadrille.algorithms.collectives.nccl.tables import NVLINK, Generation
 from quadrille.algorithms.schedule.ops import CollectiveKind
@@ -80,7 +80,7 @@ def counted_bandwidths(net: Network, generation: Generation, *, xgmi: bool = Fal
     return np.where(inside_links(net), net.bandwidths * share, net.bandwidths)
 
 
-def communicator_of(routes: Routes, places: Ints, generation: Generation, cpu: Vendor = "intel") -> Communicator:
+def communicator_of(routes: Routes, places: Ints, generation: Generation, cpu: Vendor = "intel") -> NcclGroup:
     """NCCL's view of groups on these places; the first group stands for all."""
     net = routes.net
     ranks = places.shape[1]
@@ -154,7 +154,7 @@ class NcclSettings:
     between: float = 1.0
     ll128: bool = True
     as_root: bool = False
-    planned: Callable[[CollectiveKind, float, Communicator], NcclPlan] | None = None
+    planned: Callable[[CollectiveKind, float, NcclGroup], NcclPlan] | None = None
 
 
 NEUTRAL_SETTINGS = NcclSettings()
@@ -177,7 +177,7 @@ class PlacedPlan:
     routes: Routes
     idle: Floats
     capacities: Floats
-    group: Communicator
+    group: NcclGroup
     plan: NcclPlan
     root: int
     options: SimulationOptions

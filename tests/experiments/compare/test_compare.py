@@ -18,7 +18,7 @@ from quadrille.algorithms.formats.record import (
     save_record,
 )
 from quadrille.algorithms.formats.timeline_files import save_timeline
-from quadrille.algorithms.formats.workload import Matmul, Workload
+from quadrille.algorithms.formats.workload import MatmulSizes, Workload
 from quadrille.algorithms.timelines.spans import Span
 from quadrille.algorithms.timelines.timeline import Timeline
 from quadrille.experiments.compare.cases import compare_folders
@@ -40,7 +40,7 @@ GATHER = OpRecord(
 )
 PREDICTED = Record(
     kind="predicted",
-    workload=Workload(Matmul(307, 211, 103)),
+    workload=Workload(MatmulSizes(307, 211, 103)),
     dtype="float32",
     passes="forward",
     algorithm="4d",
@@ -92,7 +92,7 @@ def folders(tmp_path, predicted, measured):
 
 
 def of_size(record, m, **changes):
-    return replace(record, workload=Workload(Matmul(m, 211, 103)), **changes)
+    return replace(record, workload=Workload(MatmulSizes(m, 211, 103)), **changes)
 
 
 def test_the_relative_error_is_predicted_over_measured_less_one():
@@ -184,8 +184,8 @@ def test_an_op_of_one_side_only_took_no_time_on_the_other_and_is_remarked():
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"workload": Workload(Matmul(307, 211, 107))}, ["n=103", "n=107"]),
-        ({"workload": Workload(Matmul(307, 211, 103, "a"))}, ["transposed=a measured"]),
+        ({"workload": Workload(MatmulSizes(307, 211, 107))}, ["n=103", "n=107"]),
+        ({"workload": Workload(MatmulSizes(307, 211, 103, "a"))}, ["transposed=a measured"]),
         ({"dtype": "float64"}, ["dtype float32 predicted, float64 measured"]),
         ({"passes": "training"}, ["passes"]),
         ({"algorithm": "3d"}, ["algorithm 4d predicted, 3d measured"]),

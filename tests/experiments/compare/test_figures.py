@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.record import OpRecord, Options, Record
-from quadrille.algorithms.formats.workload import Matmul, Workload
+from quadrille.algorithms.formats.workload import MatmulSizes, Workload
 from quadrille.algorithms.timelines.spans import Span
 from quadrille.algorithms.timelines.timeline import Timeline
 from quadrille.experiments.compare import figures
@@ -31,7 +31,7 @@ def timeline(kind, ranks=2, seconds=1.0):
 def comparison():
     ops = (OpRecord(name="multiply", kind="gemm", seconds=1.0), OpRecord(name="sum C", kind="new_kind", seconds=0.5))
     predicted = Record(
-        kind="predicted", workload=Workload(Matmul(2, 3, 5)), dtype="float64", passes="forward", algorithm="4d",
+        kind="predicted", workload=Workload(MatmulSizes(2, 3, 5)), dtype="float64", passes="forward", algorithm="4d",
         grid={"y": 2}, order=("x", "y", "z", "data"), ranks=2, options=Options(), backend="numpy", seconds=1.5,
         seconds_low=1.5, seconds_high=1.5, flops_per_rank_max=1, bytes_sent_per_rank_max=1, bytes_sent_total=1,
         peak_bytes_per_rank_max=1, ops=ops,

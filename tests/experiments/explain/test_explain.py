@@ -16,7 +16,7 @@ from quadrille.algorithms.formats.record import (
     load_record,
     save_record,
 )
-from quadrille.algorithms.formats.workload import Matmul as Sizes
+from quadrille.algorithms.formats.workload import MatmulSizes as Sizes
 from quadrille.algorithms.formats.workload import Workload
 from quadrille.algorithms.matmuls.catalogue import matmul_schedule
 from quadrille.algorithms.matmuls.matmul import Matmul as Problem

@@ -16,7 +16,7 @@ from quadrille.runtime.laboratory.register import LaboratoryRecord
 from quadrille.runtime.launching.mpirun import Mpi
 from quadrille.topologies.build import build, parse_topology
 from quadrille.topologies.files import node_link
-from quadrille.topologies.machines.machine import Network, save_machine
+from quadrille.topologies.machines.machine import NetworkCosts, save_machine
 from quadrille.topologies.routes.routing import Routes, parse_routing
 from tests.support.toy_machines import star
 
@@ -161,7 +161,9 @@ def test_of_a_machine_file_links_have_the_rates_before_headers_and_messages_go_i
     monkeypatch.setattr(namespaces, "check_allowed", lambda: None)
     wired = {"family": "tree", "down": [2, 2], "up": "1x2", "bandwidth_bytes_per_second": [25e6, 50e6],
              "latency_seconds": 1e-5}  # fmt: skip
-    machine = msgspec.structs.replace(star(4), topology=wired, routing="ecmp:3", network=Network(payload_share=0.9))
+    machine = msgspec.structs.replace(
+        star(4), topology=wired, routing="ecmp:3", network=NetworkCosts(payload_share=0.9)
+    )
     save_machine(machine, tmp_path / "lab.toml")
     found = laboratory_of(str(tmp_path / "lab.toml"), rate, name="x")
     times = 10e6 / 25e6 if rate else 1.0

@@ -11,7 +11,7 @@ from quadrille.cli.main import app
 from quadrille.cli.words.flags import MatmulWords
 from quadrille.cli.words.matmul import parse_matmul
 from quadrille.cli.words.runs import RunWords, parse_run
-from quadrille.experiments.measure.batch import Case, measure
+from quadrille.experiments.measure.batch import RunCase, measure
 from quadrille.experiments.workloads.run_options import RunOptions
 from tests.support.quadrille import called
 
@@ -70,18 +70,18 @@ def test_the_words_of_a_case_mean_its_values(flags, run_flags):
         experiment, options = parse_matmul(flags), parse_run(run_flags)
     except InputError:
         assume(False)
-    assert parsed(Case(experiment, "record.json", options).words()) == (experiment, options)
+    assert parsed(RunCase(experiment, "record.json", options).words()) == (experiment, options)
 
 
 def test_a_case_of_defaults_has_no_words_but_its_sizes():
-    assert Case(matmul(), "record.json").words() == ["--matmul", SIZES]
+    assert RunCase(matmul(), "record.json").words() == ["--matmul", SIZES]
 
 
 @pytest.mark.mpi
 def test_one_launch_leaves_a_record_for_each_case_with_the_command_that_repeats_it(tmp_path, capfd):
     cases = [
-        Case(matmul(grid="z=2"), str(tmp_path / "one.json"), RunOptions(repeats=2)),
-        Case(
+        RunCase(matmul(grid="z=2"), str(tmp_path / "one.json"), RunOptions(repeats=2)),
+        RunCase(
             matmul(matmul="7,5,3", algorithm="1d-row", grid="y=2"),
             str(tmp_path / "two.json"),
             RunOptions(verify=True),
@@ -101,7 +101,7 @@ def test_one_launch_leaves_a_record_for_each_case_with_the_command_that_repeats_
 
 @pytest.mark.mpi
 def test_a_case_that_cannot_be_ends_the_batch_and_the_cases_before_it_keep_their_records(tmp_path, capfd):
-    cases = [Case(matmul(matmul="7,5,3", grid=grid), str(tmp_path / f"{grid}.json")) for grid in ("x=2", "x=3")]
+    cases = [RunCase(matmul(matmul="7,5,3", grid=grid), str(tmp_path / f"{grid}.json")) for grid in ("x=2", "x=3")]
     with pytest.raises(InputError, match="2 runs on 2 ranks ended with status 2; the line above says why"):
         measure(2, cases)
     assert "ranks=2, but the grid x=3 has 3" in capfd.readouterr().err
@@ -109,7 +109,7 @@ def test_a_case_that_cannot_be_ends_the_batch_and_the_cases_before_it_keep_their
 
 
 def test_words_that_are_shown_are_words_that_are_understood(capsys, tmp_path):
-    words = Case(matmul(algorithm="3d", grid="z=2"), "", RunOptions(verify=True, repeats=2)).words()
+    words = RunCase(matmul(algorithm="3d", grid="z=2"), "", RunOptions(verify=True, repeats=2)).words()
     ended = called(capsys, "simulate", *words, "--machine", "perlmutter", "--json", "-")
     assert ended.status == 0, ended.err
     assert json.loads(ended.out)["algorithm"] == "3d"

@@ -12,7 +12,7 @@ from quadrille.cli.words.collectives import CollectiveWords
 from quadrille.cli.words.machines import MachineWords
 from quadrille.experiments.network.bandwidths import bus_factor
 from quadrille.experiments.network.collective import predict_collective
-from quadrille.experiments.network.question import Question
+from quadrille.experiments.network.question import CollectiveQuestion
 from quadrille.experiments.predict.collectives_choice import chosen_collectives
 from quadrille.simulator.collectives.collective import SimulationOptions
 from quadrille.topologies.find_machine import find_machine
@@ -70,7 +70,7 @@ def test_every_way_of_simulating_gives_the_same(kind, collectives):
     machine = find_machine("perlmutter", gpus=32)
     seconds = [
         predict_collective(
-            Question(
+            CollectiveQuestion(
                 kind=kind.replace("-", "_"),
                 bytes=1 << 22,
                 gpus=32,
@@ -201,7 +201,7 @@ def test_auto_is_the_fastest_of_our_own_and_says_what_the_others_take(kind, size
 def test_auto_chooses_what_a_schedule_of_the_same_collective_is_given():
     for size in (1 << 12, 16 << 20):
         (found,) = chosen_collectives(collective_schedule("broadcast", 8, size), leaf_spine(2, 4), [0] * 8)
-        asked = Question(
+        asked = CollectiveQuestion(
             kind="broadcast", bytes=size, gpus=8, group=8, item_bytes=4, choices=parse_choices("auto"), shards="exact"
         )
         made = predict_collective(asked, leaf_spine(2, 4))
@@ -304,12 +304,12 @@ def test_a_cut_network_is_reported_as_such():
 
 @pytest.mark.parametrize("size", [1, 7, 8, 9])
 def test_an_all_to_all_of_fewer_bytes_than_ranks_ends(size):
-    question = Question(kind="all_to_all", bytes=size, gpus=8, group=8, shards="exact")
+    question = CollectiveQuestion(kind="all_to_all", bytes=size, gpus=8, group=8, shards="exact")
     assert predict_collective(question, find_machine("bench-2to1", gpus=8)).seconds > 0
 
 
 def test_one_group_needs_only_its_own_gpus():
-    question = Question(kind="all_gather", bytes=6, gpus=64, group=6)
+    question = CollectiveQuestion(kind="all_gather", bytes=6, gpus=64, group=6)
     assert question.groups().tolist() == [[0, 1, 2, 3, 4, 5]]
     with pytest.raises(InputError, match="needs 66 GPUs, and there are 64"):
-        Question(kind="all_gather", bytes=6, gpus=64, group=6, stride=13)
+        CollectiveQuestion(kind="all_gather", bytes=6, gpus=64, group=6, stride=13)

@@ -20,7 +20,7 @@ from quadrille.experiments.predict.matmul_grids import rank_grids
 from quadrille.experiments.workloads.grids import grids
 from quadrille.simulator.simulate import simulate
 from quadrille.topologies.find_machine import find_machine
-from quadrille.topologies.machines.machine import Machine, Network
+from quadrille.topologies.machines.machine import Machine, NetworkCosts
 from tests.support.toy_machines import (
     BANDWIDTH,
     FREE,
@@ -148,7 +148,7 @@ def test_measured_transfers_count_at_the_size_that_is_sent():
     ]
     problem = Matmul(48, 96, 96, "float64", "training")
     machine = star(4, network=rows)
-    assert machine.network == Network(transfer=tuple(rows))
+    assert machine.network == NetworkCosts(transfer=tuple(rows))
     for closed, seconds in ranked_and_simulated(problem, "4d", 4, machine):
         assert closed == pytest.approx(seconds, rel=1e-9)
 

@@ -26,7 +26,7 @@ from quadrille.experiments.predict.predict import prediction_of
 from quadrille.runtime.carriers.in_process import InProcess
 from quadrille.runtime.execution.execute import execute
 from quadrille.simulator.simulate import simulate
-from quadrille.topologies.machines.machine import Network, save_machine
+from quadrille.topologies.machines.machine import NetworkCosts, save_machine
 from tests.runtime.execution.test_execute import assembled, products, whole_integers
 from tests.support.quadrille import called, quadrille
 from tests.support.toy_machines import collective, leaf_spine, one_host, star, transfer_row
@@ -92,7 +92,7 @@ def test_hierarchies_are_tried_where_members_share_nodes():
 def test_the_library_is_tried_only_where_its_time_is_known():
     assert "library" not in chosen_for("all_gather", 4, 1 << 20, star(4))[1]
     for seconds, is_best in ((1e-6, True), (1.0, False)):
-        knowing = replaced(star(4), network=Network(library=(gathered("regular", seconds),)))
+        knowing = replaced(star(4), network=NetworkCosts(library=(gathered("regular", seconds),)))
         chosen, ways = chosen_for("all_gather", 4, 1 << 20, knowing)
         assert (chosen == "library") == is_best and ways["library"] == pytest.approx(seconds, rel=0.01)
         assert "library" not in chosen_for("reduce_scatter", 4, 1 << 20, knowing)[1]
@@ -105,7 +105,7 @@ def gathered(calls, seconds):
 
 def ways_by_library(size, *rows):
     """What is chosen for a gather, and the library's ways that were tried."""
-    chosen, ways = chosen_for("all_gather", 4, size, replaced(star(4), network=Network(library=rows)))
+    chosen, ways = chosen_for("all_gather", 4, size, replaced(star(4), network=NetworkCosts(library=rows)))
     return chosen, {way for way in ways if way.startswith("library")}
 
 
@@ -122,7 +122,7 @@ def test_both_calls_of_the_library_are_tried_where_both_were_measured_and_pieces
 def test_a_broadcast_is_compared_by_what_turning_roots_were_measured_to_take():
     for seconds, is_best in ((1e-6, True), (1.0, False)):
         row = LibraryRow(kind="broadcast", ranks=4, apart=1, of=4, bytes=1 << 20, seconds=seconds)
-        chosen, ways = chosen_for("broadcast", 4, 1 << 20, replaced(star(4), network=Network(library=(row,))))
+        chosen, ways = chosen_for("broadcast", 4, 1 << 20, replaced(star(4), network=NetworkCosts(library=(row,))))
         assert (chosen == "library") == is_best and ways["library"] == pytest.approx(seconds, rel=0.01)
 
 

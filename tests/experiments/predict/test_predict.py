@@ -13,7 +13,7 @@ from quadrille.experiments.predict.predict import prediction_of
 from quadrille.experiments.records.record_table import print_record
 from quadrille.experiments.workloads.fullest_device import fullest_device
 from quadrille.topologies.find_machine import find_machine
-from quadrille.topologies.machines.machine import Host, Network, ReferenceKernels, save_machine
+from quadrille.topologies.machines.machine import Host, NetworkCosts, ReferenceKernels, save_machine
 from tests.support.quadrille import HOST, called
 from tests.support.toy_laboratories import laboratory
 
@@ -79,7 +79,7 @@ def test_the_flags_of_a_run_change_no_prediction_and_touch_no_file(capsys, tmp_p
 
 def test_a_prediction_is_of_the_chunks_that_are_asked_for(capsys, tmp_path):
     """In a laboratory, whose sends are buffered: a broadcast over a chain goes on chunk by chunk."""
-    network = Network(buffered_sends=True)
+    network = NetworkCosts(buffered_sends=True)
     path, record = tmp_path / "lab.toml", tmp_path / "predicted.json"
     save_machine(replace(laboratory(None), network=network), path)
 

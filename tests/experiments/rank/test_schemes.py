@@ -14,7 +14,7 @@ from quadrille.cli.words.machines import MachineWords
 from quadrille.cli.words.ranking import RankWords, parse_question, parse_space
 from quadrille.experiments.predict.training_step import simulated_step
 from quadrille.experiments.rank.configurations import configurations
-from quadrille.experiments.rank.one_configuration import Looker
+from quadrille.experiments.rank.one_configuration import Evaluator
 from quadrille.experiments.rank.search import search
 from quadrille.experiments.rank.sharing import Crew
 from quadrille.experiments.rank.turns import Parts, sample, stages_of
@@ -58,7 +58,7 @@ def test_a_step_put_together_from_its_parts_takes_as_long_as_the_whole_step(grid
     asked = question(collectives="own", overlap=overlap)
     one = replace(asked.training, grid=grid, problem=replace(asked.problem, **changes))
     whole = simulated_step(one, asked.machine, granularity="exact")
-    step = Looker(asked, {}).simulated(one, "exact")
+    step = Evaluator(asked, {}).simulated(one, "exact")
     assert step.seconds == pytest.approx(whole.seconds, rel=0.05)
     assert step.compute == pytest.approx(whole.compute, rel=0.05)
     parts = step.compute + step.latency + step.transfer - step.hidden + step.waiting

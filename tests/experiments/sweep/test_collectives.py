@@ -34,8 +34,8 @@ def test_an_answer_is_what_collective_predicts():
         asked("bench-2to1", group="4", concurrent="all"),
         ["gpus=64,128", "bytes=1MiB,1GiB", "stride=1,16", "collectives=own:ring,own:doubling"],
     )
-    assert len(found.rows) == 16
-    for row in found.rows:
+    assert len(found.points) == 16
+    for row in found.points:
         one = {name: row.point[name] for name in ("gpus", "bytes", "stride", "collectives")}
         flags = CollectiveWords(kind="all-gather", group="4", concurrent="all", **one)
         alone = collective_predicted(flags, MachineWords(machine="bench-2to1"), json="/dev/null")
@@ -45,12 +45,12 @@ def test_an_answer_is_what_collective_predicts():
         assert (kept.algorithm, kept.bus_bandwidth) == (alone.algorithm, alone.bus_bandwidth)
         assert kept.bottleneck == alone.bottlenecks[0].link
         assert kept.seconds_by_part == alone.seconds_by_part
-        assert row.speedup == found.rows[0].answer.seconds / alone.seconds
+        assert row.speedup == found.points[0].answer.seconds / alone.seconds
 
 
 def test_settings_faults_and_routing_reach_the_links():
     base, faster, slower = (
-        sweep(asked(), [vary]).rows[1].answer.seconds
+        sweep(asked(), [vary]).points[1].answer.seconds
         for vary in (f"{BANDWIDTH}=2e9,1e9", f"{BANDWIDTH}=x1,x2", "degrade=none,host:1>switch:0=0.5")
     )
     step = (1 << 20) / 8
@@ -61,15 +61,15 @@ def test_settings_faults_and_routing_reach_the_links():
 
 def test_kinds_are_varied_too():
     found = sweep(asked(kind="", bytes="1MiB"), ["collective=all-gather,all-reduce,barrier"])
-    gather, reduced, barrier = (row.answer for row in found.rows)
+    gather, reduced, barrier = (row.answer for row in found.points)
     assert reduced.seconds == pytest.approx(2 * gather.seconds, rel=1e-9)
     assert "a barrier moves no bytes" in barrier.reason
 
 
 def test_what_cannot_be_at_a_point_is_a_row_with_the_reason(capsys):
     found = sweep(asked(concurrent="all"), ["group=3,4,8,9"])
-    assert [row.answer.reason is None for row in found.rows] == [False, True, True, False]
-    assert "8 GPUs do not fall into such groups" in found.rows[0].answer.reason
+    assert [row.answer.reason is None for row in found.points] == [False, True, True, False]
+    assert "8 GPUs do not fall into such groups" in found.points[0].answer.reason
     assert found.baseline == 1
     assert "[1] --group 3" in capsys.readouterr().out
 
@@ -134,7 +134,7 @@ def test_the_command_writes_csv_json_and_a_plot(tmp_path, capsys):
     rows = list(csv.DictReader(io.StringIO(paths["csv"].read_text())))
     assert list(rows[0]) == ["bytes", "group", *(one for one in COLLECTIVE_RESULTS if one != "group")]
     assert csv_text(found) == paths["csv"].read_text()
-    assert [float(row["seconds"]) for row in rows] == [row.answer.seconds for row in found.rows]
+    assert [float(row["seconds"]) for row in rows] == [row.answer.seconds for row in found.points]
     for row in rows:
         parts = sum(float(row[f"{part}_seconds"]) for part in ("latency", "bandwidth", "contention"))
         assert parts == pytest.approx(float(row["seconds"]), rel=1e-9)
@@ -144,7 +144,7 @@ def test_the_command_writes_csv_json_and_a_plot(tmp_path, capsys):
 
 def test_sizes_are_drawn_where_they_are():
     found = sweep(asked(), ["bytes=1MiB,1KiB", "group=2,4"])
-    lines = lines_of(found.rows, Varied("bytes", ("1MiB", "1KiB")))
+    lines = lines_of(found.points, Varied("bytes", ("1MiB", "1KiB")))
     assert [(label, places) for label, places, _ in lines] == [
         ("group=2", [1024, 1 << 20]),
         ("group=4", [1024, 1 << 20]),

@@ -211,8 +211,8 @@ def test_a_setting_that_one_of_the_machines_has_is_a_row_with_a_reason_on_the_ot
     one_host = msgspec.structs.replace(star(4), topology={"family": "host", "cores": 4})
     save_machine(one_host, tmp_path / "one.toml")
     found = sweep(asked(toy, grid="x=4"), [f"machine={toy},{tmp_path / 'one.toml'}", "set:topology.hosts=8"])
-    assert [row.answer.reason is None for row in found.rows] == [True, False]
-    assert "has no 'hosts'" in found.rows[1].answer.reason
+    assert [row.answer.reason is None for row in found.points] == [True, False]
+    assert "has no 'hosts'" in found.points[1].answer.reason
 
 
 @pytest.mark.parametrize(
@@ -229,20 +229,20 @@ def test_a_grid_follows_the_number_of_gpus(text, gpus, grid):
 
 def test_an_answer_is_what_simulate_predicts(toy):
     found = sweep(asked(toy), ["grid=x=4;z=2,y=2", "dtype=float32,float64", f"{BANDWIDTH}=x1,x2"])
-    assert len(found.rows) == 8
-    for row in found.rows:
+    assert len(found.points) == 8
+    for row in found.points:
         experiment = parse_matmul(asked(toy, grid=row.point["grid"], dtype=row.point["dtype"]).flags)
         factor = float(row.point[BANDWIDTH].removeprefix("x"))
         made, timeline = prediction_of(experiment, machine(bandwidth=1e9 * factor))
         assert row.answer.seconds == made.seconds == timeline.makespan
         assert row.answer.peak_bytes_per_rank_max == made.peak_bytes_per_rank_max
-        assert row.speedup == found.rows[0].answer.seconds / made.seconds
+        assert row.speedup == found.points[0].answer.seconds / made.seconds
         assert row.answer.fits
 
 
 def test_shares_are_of_the_makespan_and_add_up_without_overlap(toy):
     found = sweep(asked(toy, grid="z=2,y=2,x=2"), ["algorithm=4d,3d"])
-    for row in found.rows:
+    for row in found.points:
         one = row.answer
         assert one.communication_share == pytest.approx((one.exposed_seconds + one.waiting_seconds) / one.seconds)
         assert one.compute_seconds + one.exposed_seconds + one.waiting_seconds == pytest.approx(one.seconds, rel=1e-9)
@@ -251,7 +251,7 @@ def test_shares_are_of_the_makespan_and_add_up_without_overlap(toy):
 def test_a_fault_slows_and_none_is_none(toy):
     healthy, slow, slower = sweep(
         asked(toy, grid="x=8"), ["degrade=none,host:1>switch:0=0.1,host:1>switch:0=0.1+host:2>switch:0=0.05"]
-    ).rows
+    ).points
     assert healthy.answer.seconds < slow.answer.seconds < slower.answer.seconds
     degraded = with_faults(machine(), degrade=["host:1>switch:0=0.1"])
     experiment = parse_matmul(asked(toy, grid="x=8").flags)
@@ -260,12 +260,12 @@ def test_a_fault_slows_and_none_is_none(toy):
 
 def test_points_that_cannot_be_are_rows_with_the_reason(cluster, capsys):
     found = sweep(asked(cluster, grid="y=2,x=*"), ["gpus=3,4,4096", "algorithm=4d,1d-column"])
-    reasons = [row.answer.reason for row in found.rows]
+    reasons = [row.answer.reason for row in found.points]
     assert [reason is None for reason in reasons] == [False, False, True, False, False, False]
     assert "3 GPUs cannot be shared out" in reasons[0]
     assert "1d-column takes the axes x only" in reasons[3]
     assert "4096 ranks" in reasons[4]
-    assert found.baseline == 2 and found.rows[2].speedup == 1 and found.rows[0].speedup is None
+    assert found.baseline == 2 and found.points[2].speedup == 1 and found.points[0].speedup is None
     printed = capsys.readouterr()
     assert f"[1] {reasons[0]}" in printed.out
     assert "the first point cannot be" in printed.err
@@ -280,7 +280,7 @@ def test_a_sweep_of_which_nothing_can_be_is_refused_and_writes_nothing(toy, tmp_
 
 def test_the_best_grid_is_the_fastest_of_all(toy):
     found = sweep(asked(toy, best_grid=True, top=1000), ["gpus=4,6", "algorithm=4d,3d,summa"])
-    for row in found.rows:
+    for row in found.points:
         given = asked(toy, algorithm=row.point["algorithm"])
         grids = fitting_grids(find_algorithm(given.flags.algorithm), int(row.point["gpus"]))
         every = [parse_matmul(given.given("grid", str(grid)).flags) for grid in grids]
@@ -289,7 +289,7 @@ def test_the_best_grid_is_the_fastest_of_all(toy):
 
 
 def test_few_of_the_grids_are_simulated_unless_more_are_asked_for(toy):
-    one, three = (sweep(asked(toy, best_grid=True, top=top, gpus="8"), ["dtype=float64"]).rows[0] for top in (1, 3))
+    one, three = (sweep(asked(toy, best_grid=True, top=top, gpus="8"), ["dtype=float64"]).points[0] for top in (1, 3))
     assert (one.answer.simulated, three.answer.simulated) == (1, 3)
     assert three.answer.seconds <= one.answer.seconds
     assert one.answer.ranks == 8
@@ -300,14 +300,14 @@ def test_grids_that_do_not_fit_in_memory_are_passed_over(toy):
         sweep(given, ["set:device.memory_bytes=8e9,200000,1"])
         for given in (asked(toy, grid="x=4"), asked(toy, best_grid=True, gpus="4", top=99))
     )
-    assert [row.answer.fits for row in fixed.rows] == [True, True, False]
-    assert [row.answer.reason is None for row in searched.rows] == [True, True, False]
-    assert "no grid fits" in searched.rows[2].answer.reason
+    assert [row.answer.fits for row in fixed.points] == [True, True, False]
+    assert [row.answer.reason is None for row in searched.points] == [True, True, False]
+    assert "no grid fits" in searched.points[2].answer.reason
 
 
 def test_an_algorithm_without_a_grid_of_so_many_ranks_says_so(toy):
     found = sweep(asked(toy, best_grid=True, algorithm="cannon"), ["gpus=4,6"])
-    assert found.rows[0].answer.seconds and found.rows[1].answer.reason == "cannon has no grid of 6 ranks"
+    assert found.points[0].answer.seconds and found.points[1].answer.reason == "cannon has no grid of 6 ranks"
 
 
 def test_any_question_can_be_swept(toy, capsys):
@@ -316,7 +316,7 @@ def test_any_question_can_be_swept(toy, capsys):
         ["panel=1,2,4"],
         question=lambda one: SweepAnswer(seconds=8 / int(one.flags.panel), remarks=("so be it",)),
     )
-    assert [row.speedup for row in found.rows] == [1, 2, 4]
+    assert [row.speedup for row in found.points] == [1, 2, 4]
     assert capsys.readouterr().err == "quadrille: so be it\n"
 
 
@@ -355,7 +355,7 @@ def test_an_interruption_loses_nothing_that_was_found(toy, tmp_path):
     assert [row["seconds"] for row in kept] == ["1.0", "2.0", "", ""]
     assert [bool(row["reason"]) for row in kept] == [False, False, True, True]
     assert "interrupted" in kept[3]["reason"]
-    assert len(files.read(other, Sweep, SCHEMA).rows) == 4
+    assert len(files.read(other, Sweep, SCHEMA).points) == 4
 
 
 def alive(group):
@@ -425,7 +425,7 @@ def test_the_csv_has_every_key_and_every_result_and_a_line_for_each_point(cluste
     assert tuple(kept[0]) == ("gpus", "set:device.memory_bytes", *RESULTS)
     assert [row["gpus"] for row in kept] == ["2", "2", "3", "3", "4096", "4096"]
     assert [row["grid_lengths"] for row in kept] == ["x=2", "x=2", "x=3", "x=3", "", ""]
-    for row, of_found in zip(kept, found.rows, strict=True):
+    for row, of_found in zip(kept, found.points, strict=True):
         assert row["seconds"] == ("" if of_found.answer.seconds is None else str(of_found.answer.seconds))
         assert bool(row["reason"]) == (of_found.answer.seconds is None)
 
@@ -469,14 +469,14 @@ def test_lines_leave_out_points_without_an_answer():
 def test_a_long_table_is_cut_and_says_so(capsys):
     values = tuple(map(str, range(1, MOST_ROWS + 2)))
     made = tuple(SweepRow(point={"panel": value}, answer=SweepAnswer(seconds=1.0)) for value in values)
-    print_tables(table_of(Sweep(flags={}, varied={"panel": values}, best_grid=False, rows=made, baseline=0)))
+    print_tables(table_of(Sweep(flags={}, varied={"panel": values}, best_grid=False, points=made, baseline=0)))
     text = capsys.readouterr().out
     assert f"the first {MOST_ROWS} rows" in text and len(text.splitlines()) == MOST_ROWS + 4
 
 
 def test_many_reasons_are_cut_and_say_so():
     many, _ = rows_of([({}, SweepAnswer(reason=f"reason {n}")) for n in range(20)])
-    lines = list(reason_lines(Sweep(flags={}, varied={}, best_grid=False, rows=many)))
+    lines = list(reason_lines(Sweep(flags={}, varied={}, best_grid=False, points=many)))
     assert len(lines) == 13 and "8 more reasons" in lines[-1]
 
 

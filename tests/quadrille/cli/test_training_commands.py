@@ -12,7 +12,7 @@ from quadrille.cli.words.experiment import experiment_of
 from quadrille.cli.words.flags import TrainingWords
 from quadrille.cli.words.machines import MachineWords, with_default_dtype
 from quadrille.cli.words.training import parse_training
-from quadrille.experiments.measure.batch import Case, measure
+from quadrille.experiments.measure.batch import RunCase, measure
 from quadrille.experiments.workloads.run_options import RunOptions
 from tests.support.quadrille import HOST, called
 
@@ -44,11 +44,11 @@ def measured(tmp_path_factory):
     for number, chosen in enumerate(ON_RANKS):
         run_flags = RunOptions(verify=True, repeats=1, warmups=0, save=saved if chosen.get("gpt") == "tiny" else "")
         cases.append(
-            Case(parse_training(TrainingWords(**chosen, steps="2")), str(folder / f"{number}.json"), run_flags)
+            RunCase(parse_training(TrainingWords(**chosen, steps="2")), str(folder / f"{number}.json"), run_flags)
         )
     on = RunOptions(verify=True, repeats=1, warmups=0, load=saved)
     flags = TrainingWords(gpt="tiny", batch="6", grid="data=3,y=2", zero="1")
-    cases.append(Case(parse_training(flags), str(folder / "on.json"), on))
+    cases.append(RunCase(parse_training(flags), str(folder / "on.json"), on))
     measure(RANKS, cases)
     return [load_record(case.record) for case in cases]
 

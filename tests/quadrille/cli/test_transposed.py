@@ -8,7 +8,7 @@ import pytest
 from quadrille.algorithms.analysis.bounds import lower_bound_words
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.record import load_record
-from quadrille.algorithms.formats.workload import Matmul as Sizes
+from quadrille.algorithms.formats.workload import MatmulSizes as Sizes
 from quadrille.cli.studies import SCALED
 from quadrille.cli.words.experiment import experiment_of
 from quadrille.cli.words.flags import OF_TRAINING, MatmulWords, TrainingWords, own_words

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from quadrille.algorithms.collectives.choices import SETS, parse_choices
 from quadrille.experiments.network.collective import predict_collective
-from quadrille.experiments.network.question import Question
+from quadrille.experiments.network.question import CollectiveQuestion
 from quadrille.simulator.collectives.collective import SimulationOptions
 from quadrille.simulator.collectives.run import Causes
 from quadrille.topologies.find_machine import find_machine
@@ -19,7 +19,7 @@ KINDS = ("all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce", "a
 def parts_of(machine="bench-2to1", *, fold=True, **asked):
     given = {"bytes": 1 << 20, "gpus": 64, "group": 8, "stride": 8, "concurrent": "all", **asked}
     on = find_machine(machine, gpus=given["gpus"]) if isinstance(machine, str) else machine
-    made = predict_collective(Question(options=SimulationOptions(causes=True, fold=fold), **given), on)
+    made = predict_collective(CollectiveQuestion(options=SimulationOptions(causes=True, fold=fold), **given), on)
     return made.seconds, made.seconds_by_part, made.mean_seconds_by_part
 
 

@@ -17,7 +17,7 @@ from quadrille.simulator.engine.engine import FlowEngine
 from quadrille.simulator.engine.flow_state import new_state
 from quadrille.simulator.machine.network import bursts_of, network_of
 from quadrille.simulator.simulate import Shortcuts, simulate
-from quadrille.topologies.machines.machine import Network
+from quadrille.topologies.machines.machine import NetworkCosts
 from tests.support.toy_laboratories import LEAF_SPINE, laboratory
 
 RATE, BURST = 10.0, 100.0
@@ -129,14 +129,14 @@ def test_buckets_are_of_every_link_or_of_those_that_are_named():
 
 def test_headers_take_their_share_of_every_link():
     whole, less = (
-        msgspec.structs.replace(laboratory(None), network=Network(payload_share=share)) for share in (1.0, 0.96)
+        msgspec.structs.replace(laboratory(None), network=NetworkCosts(payload_share=share)) for share in (1.0, 0.96)
     )
     assert network_of(less).bandwidths.tolist() == pytest.approx((0.96 * network_of(whole).bandwidths).tolist())
 
 
 def test_links_have_each_their_own_share_of_their_rate_and_degraded_ones_a_part_of_that():
     shares = {"host:0-switch:0": 0.5, "switch:0>host:1": 0.9}
-    machine = msgspec.structs.replace(laboratory(None), network=Network(payload_share=shares))
+    machine = msgspec.structs.replace(laboratory(None), network=NetworkCosts(payload_share=shares))
     slowed = msgspec.structs.replace(machine, faults=Faults(degrade={"host:0>switch:0": 0.5}))
     whole = network_of(msgspec.structs.replace(machine, network=None))
     expected = dict.fromkeys(whole.link_names(np.arange(whole.link_count)), 1.0)
@@ -145,13 +145,13 @@ def test_links_have_each_their_own_share_of_their_rate_and_degraded_ones_a_part_
     expected["host:0>switch:0"] = 0.25
     assert (network_of(slowed).bandwidths / whole.bandwidths).tolist() == pytest.approx(list(expected.values()))
     with pytest.raises(InputError, match="link 'host:9>switch:0' is not in topology"):
-        network_of(msgspec.structs.replace(machine, network=Network(payload_share={"host:9>switch:0": 0.5})))
+        network_of(msgspec.structs.replace(machine, network=NetworkCosts(payload_share={"host:9>switch:0": 0.5})))
 
 
 def test_a_gather_takes_as_long_as_its_slowest_link_by_its_share():
     schedule = matmul_schedule(Matmul(1024, 1024, 1024), "4d", Grid(z=2))
     every, one = (
-        simulate(schedule, msgspec.structs.replace(laboratory(None), network=Network(payload_share=share)))
+        simulate(schedule, msgspec.structs.replace(laboratory(None), network=NetworkCosts(payload_share=share)))
         for share in (0.5, {"host:0>switch:0": 0.5})
     )
     assert one.timeline.op_times()["gather B"].seconds == pytest.approx(every.timeline.op_times()["gather B"].seconds)

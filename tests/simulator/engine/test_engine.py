@@ -104,7 +104,7 @@ def traffic(draw):
     return capacities, draw(st.lists(arrival, min_size=1, max_size=11))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(traffic=traffic())
 def test_ends_are_those_of_a_loop_that_solves_everything_anew(traffic):
     expected = pytest.approx(naive_ends(*traffic), rel=1e-9)

@@ -74,7 +74,7 @@ def cases(draw):
     return network, *columns
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(case=cases(), local=st.booleans())
 def test_ends_are_those_of_a_loop_that_solves_everything_anew(case, local):
     network, sizes, starts, latencies = case

@@ -71,7 +71,7 @@ def problems(draw):
     return capacities, rows, weights, caps
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(problem=problems())
 def test_rates_are_those_of_progressive_filling(problem):
     capacities, rows, weights, caps = problem

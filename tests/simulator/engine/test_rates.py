@@ -39,7 +39,7 @@ def check_all_held(network, active, rates):
         assert holders or rates[f] >= caps[f] * (1 - 1e-9)
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(network=networks(), local=st.booleans(), data=st.data())
 def test_rates_after_any_begins_and_ends_are_max_min(network, local, data):
     state = as_lists(new_state(*arrays(*network), local=local))

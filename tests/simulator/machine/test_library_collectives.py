@@ -18,7 +18,7 @@ from quadrille.algorithms.schedule.tensors import Tensor
 from quadrille.simulator.machine.library_collectives import IDENTIFIED, MEASURED, curve_of
 from quadrille.simulator.simulate import ALL_SHORTCUTS, Shortcuts, simulate
 from quadrille.simulator.uncertainty import NO_MESSAGES, Uncertainty
-from quadrille.topologies.machines.machine import Network
+from quadrille.topologies.machines.machine import NetworkCosts
 from tests.support.toy_laboratories import laboratory, with_messages
 from tests.support.toy_machines import star
 
@@ -218,7 +218,7 @@ def test_collectives_whose_roots_turn_take_one_after_the_other_what_a_round_s_st
 
 def apart_from_laboratories(*rows):
     """Four hosts of a star, by links as fast as a laboratory's, with the library's collectives as measured."""
-    return msgspec.structs.replace(star(4, bandwidth=1e9, memory=1e10), network=Network(library=rows))
+    return msgspec.structs.replace(star(4, bandwidth=1e9, memory=1e10), network=NetworkCosts(library=rows))
 
 
 @pytest.mark.parametrize("asked", ["collective", "auto"])

@@ -14,7 +14,7 @@ from quadrille.algorithms.schedule.tensors import Tensor
 from quadrille.experiments.workloads.fullest_device import fullest_device
 from quadrille.simulator.machine.placement import place_ranks, spread_evenly
 from quadrille.simulator.simulate import Shortcuts, simulate
-from quadrille.topologies.machines.machine import Machine, Network, load_machine, save_machine
+from quadrille.topologies.machines.machine import Machine, NetworkCosts, load_machine, save_machine
 from tests.support.toy_laboratories import laboratory
 
 ALONE, TOGETHER = laboratory(None, cores=4), laboratory(None)
@@ -142,7 +142,7 @@ def test_what_carries_messages_takes_cores_from_products_and_goes_first():
     """Carrying that takes four cores' worth goes at half its speed on two."""
     schedule = matmul_schedule(Matmul(1024, 1024, 1024), "4d", Grid(x=2, z=2))
     free, dear = (
-        seconds(msgspec.structs.replace(TOGETHER, network=Network(core_seconds_per_byte=c)), schedule)
+        seconds(msgspec.structs.replace(TOGETHER, network=NetworkCosts(core_seconds_per_byte=c)), schedule)
         for c in (0.0, 4e-8)
     )
     gather = 1024 * 512 * 4 / 2 / 25e6  # float32

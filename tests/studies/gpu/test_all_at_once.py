@@ -17,9 +17,9 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats import files
 from quadrille.algorithms.provenance import provenance
 from quadrille.studies.gpu import all_at_once
-from quadrille.studies.gpu.all_at_once import SCHEMA, Session, Summary, chosen, main, opened, run_step, status_of
+from quadrille.studies.gpu.all_at_once import SCHEMA, Session, SessionSummary, chosen, main, opened, run_step, status_of
 from quadrille.studies.gpu.parts import PARTS
-from quadrille.studies.gpu.steps import STEPS, TESTS, Step
+from quadrille.studies.gpu.steps import STEPS, TESTS, SessionStep
 from quadrille.topologies.machines.machine import load_machine
 from tests.support.fake_device import AS_A_MODULE
 from tests.support.quadrille import ROOT
@@ -53,7 +53,7 @@ def statuses(ran):
 
 
 def summary(folder):
-    return files.read(folder / "summary.json", Summary, SCHEMA)
+    return files.read(folder / "summary.json", SessionSummary, SCHEMA)
 
 
 def test_every_gpu_test_and_every_part_is_a_step_and_nothing_else_is():
@@ -75,7 +75,7 @@ def test_every_step_has_a_limit_and_no_step_can_take_the_whole_session():
 
 
 def test_steps_are_run_by_this_python_and_name_one_test_function_each():
-    words = Step("test_of_something", 10).words("somewhere")
+    words = SessionStep("test_of_something", 10).words("somewhere")
     assert words[0] == sys.executable and words[-1] == f"{TESTS}::test_of_something"
     assert "filterwarnings=default" in words, "warnings of another machine's libraries fail no test"
 

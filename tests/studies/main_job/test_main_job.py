@@ -10,7 +10,7 @@ from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.experiments.compare.cases import CASES_SCHEMA
 from quadrille.experiments.compare.side_by_side import compare_records
-from quadrille.experiments.measure.batch import Case
+from quadrille.experiments.measure.batch import RunCase
 from quadrille.experiments.output import destinations
 from quadrille.experiments.workloads.matmul import MatmulExperiment
 from quadrille.studies.main_job import study as main_job
@@ -72,7 +72,7 @@ def test_a_result_that_did_not_verify_is_no_comparison(tmp_path):
     for kind in ("predicted", "measured"):
         save_record(made, tmp_path / f"{matmul.name}.{kind}.json")
     with pytest.raises(RunError, match=r"alone\.measured\.json: the result did not verify"):
-        main_job._compare(tmp_path, matmul, Case(matmul.experiment, str(tmp_path / "alone.measured.json")))
+        main_job._compare(tmp_path, matmul, RunCase(matmul.experiment, str(tmp_path / "alone.measured.json")))
 
 
 @pytest.mark.parametrize("name", ["taken", "taken/below"])

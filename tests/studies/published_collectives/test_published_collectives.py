@@ -13,7 +13,7 @@ from quadrille.algorithms.collectives.nccl.communicator import communicator
 from quadrille.algorithms.errors import InputError
 from quadrille.cli.main import main
 from quadrille.experiments.network.collective import predict_collective
-from quadrille.experiments.network.question import Question
+from quadrille.experiments.network.question import CollectiveQuestion
 from quadrille.simulator.collectives.nccl.collective import NcclSettings
 from quadrille.studies.published_collectives.nccl_2_8 import plan_2_8
 from quadrille.studies.published_collectives.rows import read_rows
@@ -293,7 +293,7 @@ def test_a_root_alone_does_not_wait_for_its_broadcast_where_channels_pass_nodes_
 
     def seconds(size, as_root):
         settings = NcclSettings(as_root=as_root, planned=partial(plan_2_8))
-        question = Question(
+        question = CollectiveQuestion(
             kind="broadcast", bytes=size, gpus=32, group=32, choices=parse_choices("nccl"), nccl=settings
         )
         return predict_collective(question, machine).seconds

@@ -3,7 +3,7 @@ import pytest
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.measured_rows import GemmRow, KernelRow, LibraryRow, MemoryRow, TransferRow
-from quadrille.topologies.machines.machine import Device, Host, Machine, Network
+from quadrille.topologies.machines.machine import Device, Host, Machine, NetworkCosts
 from quadrille.topologies.machines.what_if import apply, in_chunks
 
 
@@ -33,11 +33,11 @@ def test_no_settings_change_nothing(machine):
 
 
 def test_chunks_are_those_that_are_asked_for_where_messages_go_ahead(machine):
-    ahead = msgspec.structs.replace(machine, network=Network(buffered_sends=True))
+    ahead = msgspec.structs.replace(machine, network=NetworkCosts(buffered_sends=True))
     for size in (0, 4096):
-        assert in_chunks(ahead, size).network == Network(buffered_sends=True, chunk_bytes=size)
+        assert in_chunks(ahead, size).network == NetworkCosts(buffered_sends=True, chunk_bytes=size)
     assert in_chunks(ahead, None) == ahead
-    for waiting in (machine, msgspec.structs.replace(machine, network=Network())):
+    for waiting in (machine, msgspec.structs.replace(machine, network=NetworkCosts())):
         assert in_chunks(waiting, 4096) == waiting
 
 
@@ -90,7 +90,7 @@ def test_rows_of_attention_do_not_say_what_they_follow(machine, function):
 def between_hosts(machine, **topology):
     """The machine with steps and collectives between its hosts: 1 and 9 ms beside other groups' 2 and 4 ms."""
     seconds = [(3, 8, 1e-3), (3, 1 << 20, 9e-3), (5, 8, 2e-3), (5, 1 << 20, 4e-3)]
-    network = Network(
+    network = NetworkCosts(
         transfer=tuple(TransferRow(pattern="shift", ranks=n, bytes=b, seconds=t) for n, b, t in seconds),
         library=tuple(
             LibraryRow(kind="all_gather", ranks=n, apart=1, of=6, bytes=b, seconds=t, following_seconds=2 * t)
@@ -130,7 +130,7 @@ def test_of_the_librarys_collectives_by_two_calls_each_has_a_latency_of_its_own(
         )
     )
     links = machine.topology | {"latency_seconds": 1e-5}
-    measured = msgspec.structs.replace(machine, network=Network(library=library), topology=links)
+    measured = msgspec.structs.replace(machine, network=NetworkCosts(library=library), topology=links)
     network = apply(measured, ["topology.latency_seconds=x3"]).network
     assert seconds_of(network.library) == pytest.approx([3e-3, 11e-3, 6e-3, 8e-3])
 
@@ -189,7 +189,7 @@ def test_rows_follow_several_bandwidths_or_latencies_that_settings_change_by_one
 )
 def test_rows_that_may_go_by_any_of_several_links_are_no_guess(machine, rows, settings, several):
     measured = between_hosts(machine, **UPLINKS)
-    network = Network(**{rows: getattr(measured.network, rows)})
+    network = NetworkCosts(**{rows: getattr(measured.network, rows)})
     settings = [f"topology.{setting}" for setting in settings]
     with pytest.raises(InputError) as refused:
         apply(msgspec.structs.replace(measured, network=network), settings)

@@ -6,12 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quadrille.algorithms.analysis import alpha_beta
-from quadrille.algorithms.analysis.alpha_beta import Link
+from quadrille.algorithms.analysis.alpha_beta import AlphaBetaLink
 from quadrille.algorithms.errors import InputError
 
-LINK = Link(latency=3e-6, bandwidth=12.5e9)
-UNIT = Link(latency=1, bandwidth=1)
-FREE = Link(latency=0, bandwidth=1)
+LINK = AlphaBetaLink(latency=3e-6, bandwidth=12.5e9)
+UNIT = AlphaBetaLink(latency=1, bandwidth=1)
+FREE = AlphaBetaLink(latency=0, bandwidth=1)
 ONE_BYTE_RINGS = [alpha_beta.ring_all_gather, alpha_beta.ring_reduce_scatter, alpha_beta.pairwise_all_to_all]
 WHOLE_BLOCK = [
     alpha_beta.ring_all_reduce,
@@ -114,7 +114,7 @@ def test_doubling_refuses_what_is_no_power_of_two(collective, ranks):
 @pytest.mark.parametrize("bad", [{"latency": -1, "bandwidth": 1}, {"latency": 0, "bandwidth": 0}])
 def test_a_link_that_cannot_be_is_refused(bad):
     with pytest.raises(InputError):
-        Link(**bad)
+        AlphaBetaLink(**bad)
 
 
 @pytest.mark.parametrize(("ranks", "size"), [(0, 1), (2, -1), (2, float("nan"))])

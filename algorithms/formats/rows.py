@@ -1,0 +1,53 @@
+"""Results as rows of plain values, and as a table that a notebook shows."""
+
+from collections.abc import Mapping, Sequence
+from html import escape
+
+ROWS_SHOWN = 60
+"""Most rows of the table that a notebook shows."""
+
+
+class Tabular:
+    """A result that gives rows of plain values and shows itself in a notebook; `pandas.DataFrame(result.rows())` works.
+
+    A subclass defines `rows`, and `heading` where the table needs a line above it.
+    """
+
+    __slots__ = ()
+
+    def rows(self) -> list[dict[str, object]]:
+        """The result as rows: the value of each column by its name."""
+        raise NotImplementedError
+
+    @property
+    def heading(self) -> str:
+        """The line above the table."""
+        return ""
+
+    def _repr_html_(self) -> str:
+        """The table that a notebook shows."""
+        return html_table(self.rows(), self.heading)
+
+
+def html_table(rows: Sequence[Mapping[str, object]], heading: str = "") -> str:
+    """The rows as an HTML table.
+
+    >>> html_table([{"op": "sum C", "seconds": 0.25}], "total: 0.25 s")
+    '<p>total: 0.25 s</p><table><tr><th>op</th><th>seconds</th></tr><tr><td>sum C</td><td>0.25</td></tr></table>'
+    """
+    above = f"<p>{escape(heading)}</p>" if heading else ""
+    if not rows:
+        return above
+    columns = list(dict.fromkeys(column for row in rows for column in row))
+    head = "".join(f"<th>{escape(column)}</th>" for column in columns)
+    body = "".join(
+        f"<tr>{''.join(f'<td>{_cell(row.get(column))}</td>' for column in columns)}</tr>" for row in rows[:ROWS_SHOWN]
+    )
+    more = f"<p>and {len(rows) - ROWS_SHOWN} more rows</p>" if len(rows) > ROWS_SHOWN else ""
+    return f"{above}<table><tr>{head}</tr>{body}</table>{more}"
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    return escape(f"{value:.4g}" if isinstance(value, float) else str(value))
