@@ -10,7 +10,7 @@ from pathlib import Path
 from quadrille.algorithms.errors import InputError
 from quadrille.topologies.cluster import with_signature
 from quadrille.topologies.families.every import EVERY
-from quadrille.topologies.families.lists import word_of
+from quadrille.topologies.families.lists import as_word
 from quadrille.topologies.lazy_table import LazyTable
 from quadrille.topologies.machines.named import MACHINES
 from quadrille.topologies.network import Argument, Network
@@ -185,7 +185,7 @@ def _checked(family: str, parameter: Parameter, value: Given) -> Argument:
     """
     wanted = str(parameter.annotation)
     if isinstance(value, list | tuple) and value and "Sequence[" in wanted and all(map(_is_number, value)):
-        return word_of(value)
+        return as_word(value)
     number = _is_number(value)
     fits = (
         ("bool" in wanted and isinstance(value, bool))

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quadrille.topologies.network import Argument, Floats, Ints, Network
-from quadrille.topologies.structured_paths import Ways
+from quadrille.topologies.structured_paths import PathSet
 
 
 class Builder:
@@ -49,8 +49,8 @@ class Builder:
 
     def network(
         self,
-        places: tuple[str, int],
-        ways: Ways | None = None,
+        endpoints: tuple[str, int],
+        paths: PathSet | None = None,
         *,
         cores: int | Sequence[int] = 1,
         name: str | None = None,
@@ -58,7 +58,7 @@ class Builder:
     ) -> Network:
         """The network of all nodes and cables so far."""
         text = ",".join(f"{key}={value}" for key, value in self.arguments.items())
-        hosts = self._kinds["host"][1] if places[0] == "host" else 0
+        hosts = self._kinds["host"][1] if endpoints[0] == "host" else 0
         return Network(
             name=name or (f"{self.family}:{text}" if text else self.family),
             family=self.family,
@@ -68,9 +68,9 @@ class Builder:
             targets=self._interleaved(1, 0, np.int64),
             bandwidths=self._interleaved(2, 2, np.float64),
             latencies=self._interleaved(3, 3, np.float64),
-            places=places,
+            endpoints=endpoints,
             cores=np.broadcast_to(np.asarray(cores, dtype=np.int64), (hosts,)),
-            ways=ways,
+            paths=paths,
             per_node=per_node,
         )
 

@@ -8,9 +8,9 @@ import numpy as np
 
 from quadrille.algorithms.errors import InputError
 from quadrille.topologies.builder import Builder
-from quadrille.topologies.cluster_paths import cluster_ways
-from quadrille.topologies.fabrics import FABRICS, Fabric, fabric_of, parameters_of
-from quadrille.topologies.families.lists import word_of
+from quadrille.topologies.cluster_paths import cluster_paths
+from quadrille.topologies.fabrics import FABRICS, Fabric, fabric_builder, parameters_of
+from quadrille.topologies.families.lists import as_word
 from quadrille.topologies.limits import check_counts, check_size
 from quadrille.topologies.network import Argument, Ints, Network
 from quadrille.topologies.nodes.gpu_node import NodeKind, nvswitch_node
@@ -49,7 +49,7 @@ def gpu_cluster(
     spine:0, which stands for all its uplinks together under ideal spraying; with
     nothing one switch holds all nodes and blocks nothing.
 
-    >>> gpu_cluster(2, "perlmutter").place_count
+    >>> gpu_cluster(2, "perlmutter").endpoint_count
     8
     >>> gpu_cluster(8, "dgx-a100", network="leaf-spine", nodes_per_leaf=2, spines=4).kinds["leaf"][1]
     4
@@ -57,7 +57,7 @@ def gpu_cluster(
     Parameters
     ----------
     node : "nvswitch", which needs the six numbers from gpus_per_node to nic_latency, or a kind that has its own
-    gpus : compute places, where the last node is not full; all GPUs by default
+    gpus : compute endpoints, where the last node is not full; all GPUs by default
     gpu_bandwidth, gpu_latency : of the cable from a GPU to the NVSwitch [B/s, s]
     nics_per_node : 0 for a cable from each GPU straight to the network
     nic_bandwidth, nic_latency : of the cable from a NIC to the network [B/s, s]
@@ -79,9 +79,9 @@ def gpu_cluster(
     if is_true("gpu-cluster", "joined", joined):
         kind, arguments["joined"] = kind.joined(), "true"
     fabric = {name: value for name, value in fabric.items() if value is not None}
-    arguments |= {name: word_of(value) for name, value in fabric.items()}
+    arguments |= {name: as_word(value) for name, value in fabric.items()}
     chosen, own = _network(network, nodes_per_leaf, kind, fabric)
-    joins = fabric_of(chosen, own, bandwidth=kind.nic_bandwidth, latency=kind.nic_latency)
+    joins = fabric_builder(chosen, own, bandwidth=kind.nic_bandwidth, latency=kind.nic_latency)
     return cluster_of(kind, nodes, joins, arguments=arguments, gpus=gpus, nodes_per_rail=nodes_per_rail)
 
 
@@ -90,7 +90,7 @@ def _network(
 ) -> tuple[str, dict[str, Any]]:
     """Family of the network and its arguments, `nodes_per_leaf` among them as NICs."""
     if network == "rail-optimised":
-        fabric = {"rails": kind.doors, **fabric}
+        fabric = {"rails": kind.network_ports, **fabric}
     if nodes_per_leaf is None:
         if network is None and fabric:
             if "uplink_bandwidth" in fabric:
@@ -106,7 +106,7 @@ def _network(
         raise InputError("gpu-cluster: give nodes_per_leaf or per_leaf, which counts NICs, not both")
     if "spines" not in fabric and "uplink_bandwidth" not in fabric:
         raise InputError("gpu-cluster: nodes_per_leaf needs uplink_bandwidth, or spines, or both")
-    return "leaf-spine", {"spines": 1, **fabric, "per_leaf": nodes_per_leaf * kind.doors}
+    return "leaf-spine", {"spines": 1, **fabric, "per_leaf": nodes_per_leaf * kind.network_ports}
 
 
 def _with_those_of_networks(own: Signature) -> Signature:
@@ -152,7 +152,7 @@ def cluster_of(
     count = nodes * kind.gpus if gpus is None else gpus
     if not 1 <= count <= nodes * kind.gpus:
         raise InputError(f"{family}: gpus={count} must be from 1 to {nodes * kind.gpus}, what {nodes} nodes hold")
-    check_size(family, nodes * sum(kind.parts.values()), 2 * nodes * (len(kind.cables) + kind.doors))
+    check_size(family, nodes * sum(kind.parts.values()), 2 * nodes * (len(kind.cables) + kind.network_ports))
     builder = Builder(family, arguments)
     made = {
         name: builder.nodes(name, nodes * per_node).reshape(nodes, per_node) for name, per_node in kind.parts.items()
@@ -163,21 +163,21 @@ def cluster_of(
         first = int(builder.cables(one, other, bandwidth=cable.bandwidth, latency=cable.latency)[0])
         inside.setdefault((cable.one, cable.other), first)
         inside.setdefault((cable.other, cable.one), first + 1)
-    doors = made["nic" if kind.nics else "gpu"]
-    order = rails(nodes, kind.doors, nodes_per_rail or 1)
-    outside = fabric(builder, doors.ravel()[order])
-    return builder.network(("gpu", count), cluster_ways(kind, inside, outside, order), per_node=kind.gpus)
+    network_ports = made["nic" if kind.nics else "gpu"]
+    order = rails(nodes, kind.network_ports, nodes_per_rail or 1)
+    outside = fabric(builder, network_ports.ravel()[order])
+    return builder.network(("gpu", count), cluster_paths(kind, inside, outside, order), per_node=kind.gpus)
 
 
-def rails(nodes: int, doors: int, nodes_per_rail: int) -> Ints:
+def rails(nodes: int, network_ports: int, nodes_per_rail: int) -> Ints:
     """Doors, numbered node by node, in the order of a network where those of a rail are neighbours.
 
     >>> rails(4, 2, 2).tolist()
     [0, 2, 1, 3, 4, 6, 5, 7]
     """
-    door = np.arange(nodes * doors)
-    block = door // (doors * nodes_per_rail)
-    return np.lexsort((door // doors, door % doors, block))
+    network_port = np.arange(nodes * network_ports)
+    block = network_port // (network_ports * nodes_per_rail)
+    return np.lexsort((network_port // network_ports, network_port % network_ports, block))
 
 
 def is_true(family: str, name: str, value: bool | str) -> bool:

@@ -1,4 +1,4 @@
-"""Ways between the GPUs of a cluster: by the node's own cables, else out by a door, across, and in by another."""
+"""Paths between the GPUs of a cluster: by the node's own cables, else out by a door, across, and in by another."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,12 +8,12 @@ import numpy as np
 
 from quadrille.topologies.builder import reverse
 from quadrille.topologies.network import Floats, Ints
-from quadrille.topologies.nodes.gpu_node import NodeKind, inside_paths
-from quadrille.topologies.structured_paths import Spreading, Ways
+from quadrille.topologies.nodes.gpu_node import NodeKind, paths_inside_node
+from quadrille.topologies.structured_paths import ClosedFormSplit, PathSet
 
 
 @dataclass(frozen=True)
-class ClusterWays:
+class ClusterPaths:
     """Within a node by the node's own cables, else out by the source's door and in by the target's.
 
     Link tables hold the number of the link in node 0, -1 where there is none;
@@ -23,32 +23,32 @@ class ClusterWays:
     ----------
     within : from GPU to GPU of a node [gpus, gpus, hops]
     out : from a GPU to its door [gpus, hops]
-    door : of each GPU, numbered within the node [gpus]
+    network_port : of each GPU, numbered within the node [gpus]
     endpoint : of each door, numbered node by node, its number in the fabric [nodes · doors]
     """
 
     gpus: int
-    doors: int
+    network_ports: int
     within: Ints
     out: Ints
-    door: Ints
+    network_port: Ints
     endpoint: Ints
-    fabric: Ways
+    fabric: PathSet
 
     def _ends(self, gpus: Ints) -> tuple[Ints, Ints, Ints]:
         """Node, number within the node, and endpoint of the fabric of each GPU."""
         node, local = np.divmod(gpus, self.gpus)
-        return node, local, self.endpoint[node * self.doors + self.door[local]]
+        return node, local, self.endpoint[node * self.network_ports + self.network_port[local]]
 
     def counts(self, sources: Ints, targets: Ints) -> Ints:
         first, _, exits = self._ends(sources)
         last, _, enters = self._ends(targets)
         return np.where(first == last, 1, self.fabric.counts(exits, enters))
 
-    def usual(self, sources: Ints, targets: Ints) -> Ints:
+    def default(self, sources: Ints, targets: Ints) -> Ints:
         first, _, exits = self._ends(sources)
         last, _, enters = self._ends(targets)
-        return np.where(first == last, 0, self.fabric.usual(exits, enters))
+        return np.where(first == last, 0, self.fabric.default(exits, enters))
 
     def links(self, sources: Ints, targets: Ints, chosen: Ints) -> Ints:
         first, here, exits = self._ends(sources)
@@ -69,12 +69,12 @@ class ClusterWays:
 
 
 @dataclass(frozen=True)
-class SpreadingClusterWays(ClusterWays):
+class SplitClusterPaths(ClusterPaths):
     """Over a fabric that spreads flows in closed form."""
 
     def spread(self, sources: Ints, targets: Ints) -> tuple[Ints, Ints, Floats]:
         """All of a flow on the links inside nodes, and the fabric's shares across."""
-        assert isinstance(self.fabric, Spreading)
+        assert isinstance(self.fabric, ClosedFormSplit)
         first, here, exits = self._ends(sources)
         last, there, enters = self._ends(targets)
         inside = np.concatenate(self._in_nodes(first, here, last, there), axis=1)
@@ -88,8 +88,8 @@ class SpreadingClusterWays(ClusterWays):
         )
 
 
-def cluster_ways(kind: NodeKind, inside: Mapping[tuple[str, str], int], fabric: Ways, order: Ints) -> ClusterWays:
-    """Ways of a cluster of such nodes.
+def cluster_paths(kind: NodeKind, inside: Mapping[tuple[str, str], int], fabric: PathSet, order: Ints) -> ClusterPaths:
+    """Paths of a cluster of such nodes.
 
     Parameters
     ----------
@@ -97,18 +97,18 @@ def cluster_ways(kind: NodeKind, inside: Mapping[tuple[str, str], int], fabric: 
     order : the doors, numbered node by node, in the order in which the fabric joined them
     """
     gpus = range(kind.gpus)
-    paths = [inside_paths(kind.cables, f"gpu:{gpu}") for gpu in gpus]
+    paths = [paths_inside_node(kind.cables, f"gpu:{gpu}") for gpu in gpus]
 
     def path(source: int, target: str) -> list[int]:
         return [inside[hop] for hop in pairwise(paths[source][target])]
 
     within = _table([path(a, f"gpu:{b}") for a in gpus for b in gpus]).reshape(kind.gpus, kind.gpus, -1)
-    out = _table([path(gpu, kind.door(gpu)) for gpu in gpus])
-    door = np.array([int(kind.door(a).partition(":")[2]) for a in gpus])
+    out = _table([path(gpu, kind.network_port(gpu)) for gpu in gpus])
+    network_port = np.array([int(kind.network_port(a).partition(":")[2]) for a in gpus])
     endpoint = np.empty(len(order), dtype=np.int64)
     endpoint[order] = np.arange(len(order))
-    made = SpreadingClusterWays if isinstance(fabric, Spreading) else ClusterWays
-    return made(kind.gpus, kind.doors, within, out, door, endpoint, fabric)
+    made = SplitClusterPaths if isinstance(fabric, ClosedFormSplit) else ClusterPaths
+    return made(kind.gpus, kind.network_ports, within, out, network_port, endpoint, fabric)
 
 
 def _in_node(links: Ints, nodes: Ints) -> Ints:

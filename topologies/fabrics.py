@@ -15,13 +15,13 @@ from quadrille.topologies.builder import Builder
 from quadrille.topologies.families.every import EVERY
 from quadrille.topologies.lazy_table import LazyTable
 from quadrille.topologies.network import Ints
-from quadrille.topologies.structured_paths import Ways
+from quadrille.topologies.structured_paths import PathSet
 
-Fabric = Callable[[Builder, Ints], Ways]
-"""Joins endpoints, given by their node numbers, and says which ways there are between them."""
+Fabric = Callable[[Builder, Ints], PathSet]
+"""Joins endpoints, given by their node numbers, and says which paths there are between them."""
 
 
-def _join_of(name: str) -> Callable[..., Ways]:
+def _join_of(name: str) -> Callable[..., PathSet]:
     join = EVERY[name].join
     assert join is not None
     return join
@@ -42,7 +42,7 @@ def parameters_of(network: str) -> dict[str, Parameter]:
     return {name: parameter for name, parameter in given.items() if name not in INTERNAL}
 
 
-def fabric_of(network: str, arguments: Mapping[str, Any], *, bandwidth: float, latency: float) -> Fabric:
+def fabric_builder(network: str, arguments: Mapping[str, Any], *, bandwidth: float, latency: float) -> Fabric:
     """The fabric of this family with these arguments.
 
     Raises

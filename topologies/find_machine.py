@@ -18,7 +18,7 @@ UNKNOWN_DEVICE = Device(
     peak_flops_per_second={"float32": 1.0}, memory_bytes_per_second=1.0, memory_bytes=1.0, overhead_seconds=0.0
 )
 """Of a machine that is a topology alone, where nothing is computed."""
-WIRING_FILES = (".json", ".xml")
+TOPOLOGY_FILES = (".json", ".xml")
 WHOLE_NUMBERS = ("tile_rows", "tile_columns", "multiprocessors")
 
 
@@ -40,7 +40,7 @@ def find_machine(text: str, settings: Sequence[str] = (), gpus: int | None = Non
     """
     if not text:
         raise InputError(f"machine is missing: --machine takes a .toml file or one of {', '.join(MACHINES)}")
-    if text.endswith(WIRING_FILES) or (":" in text and text.partition(":")[0] in FAMILIES):
+    if text.endswith(TOPOLOGY_FILES) or (":" in text and text.partition(":")[0] in FAMILIES):
         raise InputError(
             f"machine {text!r:.80}: is a topology alone, enough for collective, flows and topology show; "
             "speeds of GPUs are needed too: give a machine file (.toml) or a name"
@@ -58,10 +58,10 @@ def is_file_name(text: str) -> bool:
     return text.endswith(".toml") or "/" in text
 
 
-def find_wiring(text: str, settings: Sequence[str] = (), gpus: int | None = None) -> Machine:
+def find_machine_or_topology(text: str, settings: Sequence[str] = (), gpus: int | None = None) -> Machine:
     """The machine that `text` names, or one that is a topology alone: enough where nothing is computed.
 
-    >>> find_wiring("star:hosts=3,bandwidth=25e6", ["topology.hosts=4"]).topology
+    >>> find_machine_or_topology("star:hosts=3,bandwidth=25e6", ["topology.hosts=4"]).topology
     {'family': 'star', 'hosts': 4, 'bandwidth_bytes_per_second': 25000000.0}
 
     Parameters
@@ -73,7 +73,7 @@ def find_wiring(text: str, settings: Sequence[str] = (), gpus: int | None = None
     ------
     InputError : no such machine, family or file; a setting that does not fit
     """
-    if text.endswith(WIRING_FILES):
+    if text.endswith(TOPOLOGY_FILES):
         return apply(Machine(name=text, topology={"file": text}, device=UNKNOWN_DEVICE), settings)
     if text in MACHINES or is_file_name(text) or text.partition(":")[0] not in FAMILIES:
         return find_machine(text, settings, gpus)

@@ -4,8 +4,8 @@ from math import isfinite
 
 from quadrille.algorithms.errors import InputError
 
-MOST_COUNTED = 1 << 60
-MOST_NODES = 1 << 24
+MAX_COUNT = 1 << 60
+MAX_NODES = 1 << 24
 
 
 def check_counts(family: str, **counts: int) -> None:
@@ -18,8 +18,8 @@ def check_counts(family: str, **counts: int) -> None:
     for name, count in counts.items():
         if count < 1:
             raise InputError(f"{family}: {name}={count} must be a whole number from 1")
-        if count > MOST_COUNTED:
-            raise InputError(f"{family}: {name}={count} must be a whole number from 1 to {MOST_COUNTED}")
+        if count > MAX_COUNT:
+            raise InputError(f"{family}: {name}={count} must be a whole number from 1 to {MAX_COUNT}")
 
 
 def check_cable(family: str, bandwidth: float, latency: float, *, prefix: str = "") -> None:
@@ -42,8 +42,7 @@ def check_size(family: str, nodes: int, links: int) -> None:
     ------
     InputError : naming both numbers and what is accepted
     """
-    if nodes > MOST_NODES or links > 4 * MOST_NODES:
+    if nodes > MAX_NODES or links > 4 * MAX_NODES:
         raise InputError(
-            f"{family}: {nodes} nodes and {links} links are too many; "
-            f"at most {MOST_NODES} and {4 * MOST_NODES} are built"
+            f"{family}: {nodes} nodes and {links} links are too many; at most {MAX_NODES} and {4 * MAX_NODES} are built"
         )

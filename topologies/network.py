@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quadrille.algorithms.errors import InputError
-from quadrille.topologies.structured_paths import Ways
+from quadrille.topologies.structured_paths import PathSet
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -49,7 +49,7 @@ class Link:
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """Nodes, links and compute places.
+    """Nodes, links and compute endpoints.
 
     Parameters
     ----------
@@ -57,13 +57,13 @@ class Network:
     family, arguments : what built it
     kinds : first node and number of nodes of each kind
     indices : of each node within its kind, where they are not 0, 1, …
-    per_node : compute places that share a node, in order: place i is in node i // per_node
+    per_node : compute endpoints that share a node, in order: place i is in node i // per_node
     sources, targets : node numbers of each link [links]
     bandwidths : of each link [B/s]; 0 where it has failed
     latencies : of each link [s]
-    places : kind and number of the compute places: place i is the node `kind:i`
+    endpoints : kind and number of the compute endpoints: place i is the node `kind:i`
     cores : of each host [hosts]; empty where GPUs compute
-    ways : the shortest ways between places, where the family's structure gives them; else they are searched
+    paths : the shortest paths between endpoints, where the family's structure gives them; else they are searched
     unshared : which links give every flow more than it can use, and are there for their latency [links]
     """
 
@@ -75,9 +75,9 @@ class Network:
     targets: Ints
     bandwidths: Floats
     latencies: Floats
-    places: tuple[str, int]
+    endpoints: tuple[str, int]
     cores: Ints
-    ways: Ways | None = None
+    paths: PathSet | None = None
     indices: Ints | None = field(default=None, repr=False)
     per_node: int = 1
     unshared: NDArray[np.bool_] | None = field(default=None, repr=False)
@@ -91,12 +91,12 @@ class Network:
         return len(self.sources)
 
     @property
-    def place_count(self) -> int:
-        return self.places[1]
+    def endpoint_count(self) -> int:
+        return self.endpoints[1]
 
-    def place_nodes(self) -> Ints:
+    def endpoint_nodes(self) -> Ints:
         """Node number of each compute place."""
-        kind, count = self.places
+        kind, count = self.endpoints
         if self.indices is None:
             return self.kinds[kind][0] + np.arange(count)
         return np.array([self.node_number(f"{kind}:{index}") for index in range(count)], dtype=np.int64)
@@ -150,8 +150,8 @@ class Network:
         ------
         InputError : no such link; the message lists those that leave the same node
         """
-        way, mark, text = name.partition("#")
-        source, _, target = way.partition(">")
+        path, mark, text = name.partition("#")
+        source, _, target = path.partition(">")
         found = self._parallel(self.node_number(source), self.node_number(target))
         if not mark and len(found):
             return int(found[0])
@@ -168,8 +168,8 @@ class Network:
         """
         if ">" in name or "-" not in name:
             return [self.link_number(name)]
-        way, mark, index = name.partition("#")
-        one, _, other = way.partition("-")
+        path, mark, index = name.partition("#")
+        one, _, other = path.partition("-")
         return [self.link_number(f"{one}>{other}{mark}{index}"), self.link_number(f"{other}>{one}{mark}{index}")]
 
     def _parallel_indices(self, numbers: Ints) -> Ints:
@@ -221,12 +221,12 @@ class Network:
         import networkx as nx
 
         net = nx.MultiDiGraph(
-            name=self.name, family=self.family, arguments=dict(self.arguments), places=list(self.places)
+            name=self.name, family=self.family, arguments=dict(self.arguments), places=list(self.endpoints)
         )
         names = [self.node_name(node) for node in range(self.node_count)]
         for node, name in enumerate(names):
             net.add_node(name, kind=name.partition(":")[0])
-            if self.places[0] == "host" and name.startswith("host:"):
+            if self.endpoints[0] == "host" and name.startswith("host:"):
                 net.nodes[name]["cores"] = int(self.cores[node - self.kinds["host"][0]])
         net.add_edges_from(
             (names[s], names[t], {"bandwidth": b, "latency": seconds})
@@ -244,7 +244,7 @@ class Network:
 def with_unshared(net: Network, unshared: NDArray[np.bool_]) -> Network:
     """The network in which these links hold no flow back: they have twice what all others have together.
 
-    This is what a link without sharing does on ways on which a shared link is as
+    This is what a link without sharing does on paths on which a shared link is as
     narrow: no flow is faster than that one, and all flows together are no faster
     than all shared links together.
 

@@ -1,15 +1,15 @@
-"""Ways: the shortest ways between endpoints that a topology's structure gives, without a search.
+"""Paths: the shortest paths between endpoints that a topology's structure gives, without a search.
 
-A family numbers the shortest ways of each pair 0 … count - 1.  Which of them a
+A family numbers the shortest paths of each pair 0 … count - 1.  Which of them a
 flow takes is the business of `routing.py`; a family only says how many there
 are, which one deterministic routing takes, and what links each consists of.
 All of it works on arrays, pair by pair; endpoints are numbered from 0 in the
 order in which they were attached.
 
-What a family may know besides: how an equal split over all ways of a pair
-falls on links (`Spreading`), without listing them; and ways that are not the
-shortest (`Detours`): on a dragonfly by way of another group, on a torus by way
-of another router.  A detour is asked for by a negative number, so that ways
+What a family may know besides: how an equal split over all paths of a pair
+falls on links (`ClosedFormSplit`), without listing them; and paths that are not the
+shortest (`NonMinimalPaths`): on a dragonfly by way of another group, on a torus by way
+of another router.  A detour is asked for by a negative number, so that paths
 composed of others hand it on like any other number.
 """
 
@@ -22,29 +22,29 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
-COUNTABLE = 2**31
-"""Ways of a pair are told apart up to this number."""
+MAX_COUNTED_PATHS = 2**31
+"""Paths of a pair are told apart up to this number."""
 
 
-class Ways(Protocol):
-    """Shortest ways between endpoints; `sources`, `targets` and `chosen` have one entry a pair."""
+class PathSet(Protocol):
+    """Shortest paths between endpoints; `sources`, `targets` and `chosen` have one entry a pair."""
 
     def counts(self, sources: Ints, targets: Ints) -> Ints:
-        """How many shortest ways each pair has; 1 from an endpoint to itself."""
+        """How many shortest paths each pair has; 1 from an endpoint to itself."""
         ...
 
-    def usual(self, sources: Ints, targets: Ints) -> Ints:
-        """The way that deterministic routing takes: D-mod-k on trees, dimension order on tori."""
+    def default(self, sources: Ints, targets: Ints) -> Ints:
+        """The path that deterministic routing takes: D-mod-k on trees, dimension order on tori."""
         ...
 
     def links(self, sources: Ints, targets: Ints, chosen: Ints) -> Ints:
-        """Links of the chosen way of each pair, in order, -1 where there are fewer [pairs, hops]."""
+        """Links of the chosen path of each pair, in order, -1 where there are fewer [pairs, hops]."""
         ...
 
 
 @runtime_checkable
-class Spreading(Ways, Protocol):
-    """Ways whose equal split is known in closed form."""
+class ClosedFormSplit(PathSet, Protocol):
+    """Paths whose equal split is known in closed form."""
 
     def spread(self, sources: Ints, targets: Ints) -> tuple[Ints, Ints, Floats]:
         """Pair, link and share of each link that carries some of a pair's flow; shares of one link add up."""
@@ -52,11 +52,11 @@ class Spreading(Ways, Protocol):
 
 
 @runtime_checkable
-class Detours(Protocol):
-    """Ways that also go round: `links` takes ~random, a negative number, for the detour drawn by `random`.
+class NonMinimalPaths(Protocol):
+    """Paths that also go round: `links` takes ~random, a negative number, for the detour drawn by `random`.
 
     The same random number draws the same detour.  Pairs that have none, such as
-    two endpoints of one group, get a shortest way.
+    two endpoints of one group, get a shortest path.
     """
 
     @property
@@ -70,22 +70,22 @@ class Detours(Protocol):
         ...
 
 
-def detours(ways: Ways) -> Detours | None:
-    """The detours of these ways, or of those that they are composed of (their `fabric`), if there are any."""
-    while not isinstance(ways, Detours):
-        if not hasattr(ways, "fabric"):
+def detours(paths: PathSet) -> NonMinimalPaths | None:
+    """The detours of these paths, or of those that they are composed of (their `fabric`), if there are any."""
+    while not isinstance(paths, NonMinimalPaths):
+        if not hasattr(paths, "fabric"):
             return None
-        ways = ways.fabric
-    return ways
+        paths = paths.fabric
+    return paths
 
 
-class OneWay:
-    """Base of families with a single shortest way between any two endpoints."""
+class SinglePath:
+    """Base of families with a single shortest path between any two endpoints."""
 
     def counts(self, sources: Ints, targets: Ints) -> Ints:
         return np.ones(len(sources), dtype=np.int64)
 
-    def usual(self, sources: Ints, targets: Ints) -> Ints:
+    def default(self, sources: Ints, targets: Ints) -> Ints:
         return np.zeros(len(sources), dtype=np.int64)
 
 

@@ -30,7 +30,7 @@ def parse_topology_option(text: str, hosts: int) -> TopologyOption:
         (FILE, {FILE: str(Path(text).resolve())}) if is_topology_file(text) else parse_topology(text)
     )
     net = network_without_speeds(option)
-    kind, count = net.places
+    kind, count = net.endpoints
     if (kind, count) != ("host", hosts):
         hosts_in_words = f"{hosts} host{'s' if hosts > 1 else ''}"
         raise InputError(

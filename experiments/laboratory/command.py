@@ -28,7 +28,7 @@ from quadrille.runtime.laboratory.register import LaboratoryRecord
 from quadrille.runtime.launching.supervise import signals_as_interrupts
 from quadrille.simulator.machine.network import network_of
 from quadrille.topologies.build import FAMILIES, build, parse_topology, with_stand_ins
-from quadrille.topologies.families.lists import word_of
+from quadrille.topologies.families.lists import as_word
 from quadrille.topologies.files.topology_file import is_topology_file
 from quadrille.topologies.find_machine import find_machine
 from quadrille.topologies.machines.machine import Machine
@@ -193,7 +193,7 @@ def _typed(machine: Machine) -> str:
     if machine.faults is not None and (machine.faults.fail or machine.faults.degrade):
         return ""
     said = {
-        name: word_of(cast("Sequence[float]", value)) if isinstance(value, list) else value
+        name: as_word(cast("Sequence[float]", value)) if isinstance(value, list) else value
         for name, value in machine.topology.items()
     }
     if FILE in said:

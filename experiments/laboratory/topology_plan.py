@@ -40,7 +40,7 @@ def slowest_of_hosts(net: Network) -> float:
     ------
     InputError : no host has a cable
     """
-    of_hosts = np.isin(net.sources, net.place_nodes()) & ~net.failed
+    of_hosts = np.isin(net.sources, net.endpoint_nodes()) & ~net.failed
     if not of_hosts.any():
         raise InputError(f"topology {net.name!r} has no link at a host: --rate needs one that it can set")
     return float(net.bandwidths[of_hosts].min())
@@ -86,7 +86,7 @@ def check_places(net: Network, topology: str) -> None:
     ------
     InputError : GPUs instead of hosts, too few or too many hosts, too many switches
     """
-    kind, hosts = net.places
+    kind, hosts = net.endpoints
     if kind != "host":
         raise InputError(f"topology {topology!r} has {hosts} {kind}s: a laboratory takes hosts, as star:hosts=4 has")
     switches = net.node_count - hosts
@@ -114,13 +114,13 @@ class _PlanBuilder:
 
     def __init__(self, net: Network) -> None:
         self._net = net
-        self._hosts = [net.node_name(int(node)) for node in net.place_nodes()]
+        self._hosts = [net.node_name(int(node)) for node in net.endpoint_nodes()]
         self._addresses = {host: f"10.77.0.{number + 1}" for number, host in enumerate(self._hosts)}
         self._used: dict[str, int] = defaultdict(int)
         self._made = 0
         leaving = np.bincount(net.sources[~net.failed], minlength=net.node_count)
         self._forwarding = {
-            host for host, node in zip(self._hosts, net.place_nodes(), strict=True) if int(leaving[node]) > 1
+            host for host, node in zip(self._hosts, net.endpoint_nodes(), strict=True) if int(leaving[node]) > 1
         }
         self._cables: list[VethPair] = []
         self._ports: dict[int, tuple[Port, Port]] = {}

@@ -191,7 +191,7 @@ def remarks(predicted: CollectivePrediction, machine: Machine, net: Network) -> 
     named = MACHINES.get(str(machine.topology.get("family", "")))
     if named is not None and 0 < named.gpus < question.gpus and not named.name.startswith("bench-"):
         yield f"{named.name} has {named.gpus} GPUs; {question.gpus} are modelled as more of the same"
-    if net.places[0] == "host" and machine.host is not None and machine.host.cores > 1:
+    if net.endpoints[0] == "host" and machine.host is not None and machine.host.cores > 1:
         yield f"one rank a host is taken; simulate puts one on each of its {machine.host.cores} cores"
     if question.choices.carriage == "nccl" and named is None and "node" not in machine.topology:
         yield f"{machine.name} names no kind of GPU: NCCL is taken as on A100"

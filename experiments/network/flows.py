@@ -114,7 +114,7 @@ def flows(
     rows = read_traffic(traffic)
     machine = machine_for(rows.largest + 1)
     net = network_of(machine)
-    check_destinations(rows, net.place_count, net.places[0], traffic)
+    check_destinations(rows, net.endpoint_count, net.endpoints[0], traffic)
     found = _ended(rows, machine, net, weights, local=local)
     if not found.finite:
         raise InputError(f"{traffic}: the flows are too large: they do not end within a finite number of seconds")
@@ -175,7 +175,7 @@ def _answer(
     """What is written; `begin` is when the work did."""
     ran = flows_ran(net, rows, found.paths, found.flows.finish)
     return FlowsAnswer(
-        machine=OnMachine(machine.name, machine.sha256, net.place_count),
+        machine=OnMachine(machine.name, machine.sha256, net.endpoint_count),
         routing=machine.routing,
         weights=weights,
         finish_s=(found.first + found.flows.finish).tolist(),

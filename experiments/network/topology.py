@@ -21,7 +21,7 @@ from quadrille.topologies.machines.named import MACHINES
 from quadrille.topologies.measures.figure import Figure
 from quadrille.topologies.measures.measures import links_by_kind, measures
 from quadrille.topologies.network import Ints, Network
-from quadrille.topologies.routes.listed import ListedWays
+from quadrille.topologies.routes.listed import ListedPaths
 from quadrille.topologies.routes.routing import Routes
 from quadrille.topologies.routes.search import Hops
 
@@ -68,7 +68,7 @@ def show(
 def find_topology(text: str, gpus: int | None = None) -> Network:
     """The network that a TOPOLOGY argument names.
 
-    >>> find_topology("bench-1to1", 100).place_count
+    >>> find_topology("bench-1to1", 100).endpoint_count
     100
     >>> find_topology("star:hosts=3,bandwidth=25e6,latency=1e-5").link_count
     6
@@ -99,7 +99,7 @@ def find_topology(text: str, gpus: int | None = None) -> Network:
 
 def described(net: Network) -> Iterator[str]:
     """Lines about a network: its parts, figures, and a sketch by levels."""
-    kind, count = net.places
+    kind, count = net.endpoints
     yield net.name
     yield f"  places           {count} {'GPUs' if kind == 'gpu' else 'hosts'}" + (
         f", {net.per_node} a node" if net.per_node > 1 else ""
@@ -112,7 +112,7 @@ def described(net: Network) -> Iterator[str]:
         yield f"  failed           {', '.join(net.link_names(failed[:8]))}" + (
             f" and {len(failed) - 8} more" if len(failed) > 8 else ""
         )
-    if isinstance(net.ways, ListedWays):
+    if isinstance(net.paths, ListedPaths):
         yield "  routes           as the file lists them: no diameter or bisection"
     else:
         found = measures(net)
@@ -131,7 +131,7 @@ def _figure(figure: Figure, value: str) -> str:
 
 def _latency(net: Network) -> str:
     """Least and largest latency between two places."""
-    count = net.place_count
+    count = net.endpoint_count
     if count < 2:
         return "a single place"
     if count * (count - 1) <= PAIRS:
@@ -139,7 +139,7 @@ def _latency(net: Network) -> str:
         said = "all pairs"
     else:
         # Where ways are searched, a source costs a search of the whole network.
-        starts = SOURCES if net.ways is None else PAIRS
+        starts = SOURCES if net.paths is None else PAIRS
         draw = np.random.default_rng(0)
         sources = np.concatenate([[0] * (PAIRS // 2), draw.integers(0, count, starts)[np.arange(PAIRS // 2) % starts]])
         targets = np.concatenate([np.arange(PAIRS // 2) % count, draw.integers(0, count, PAIRS // 2)])
@@ -160,7 +160,7 @@ class Bundle:
 
 def levels(net: Network) -> list[str]:
     """Kinds of nodes, from the farthest from the places to the places themselves."""
-    hops = Hops(net).nearest(net.place_nodes())
+    hops = Hops(net).nearest(net.endpoint_nodes())
     hops = np.where(hops < 0, net.node_count, hops)
     mean = {kind: float(hops[first : first + count].mean()) for kind, (first, count) in net.kinds.items() if count}
     return sorted(mean, key=lambda kind: (-mean[kind], list(net.kinds).index(kind)))

@@ -13,7 +13,7 @@ from quadrille.topologies.routes.search import Hops
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-MOST_NODES = 600
+MAX_NODES = 600
 NAMED_NODES = 48
 """Nodes of a row up to which each has its number."""
 WIDEST, THINNEST = 4.0, 0.4
@@ -27,9 +27,9 @@ def check_drawable(net: Network) -> None:
     ------
     InputError : naming both numbers of nodes
     """
-    if net.node_count > MOST_NODES:
+    if net.node_count > MAX_NODES:
         raise InputError(
-            f"--plot: {net.name} has {net.node_count} nodes; at most {MOST_NODES} are drawn, "
+            f"--plot: {net.name} has {net.node_count} nodes; at most {MAX_NODES} are drawn, "
             "and fewer --gpus show as much"
         )
 
@@ -39,7 +39,7 @@ def positions(net: Network) -> Floats:
 
     A kind of node that is as far as another gets a row of its own.
     """
-    hops = Hops(net).nearest(net.place_nodes())
+    hops = Hops(net).nearest(net.endpoint_nodes())
     hops = np.where(hops < 0, net.node_count, hops)
     first_hops = {kind: int(hops[first : first + count].min()) for kind, (first, count) in net.kinds.items() if count}
     rows = sorted(first_hops, key=lambda kind: (first_hops[kind], list(net.kinds).index(kind)))

@@ -72,7 +72,7 @@ def check_gpus(machine: Machine, gpus: int) -> None:
     """
     from quadrille.simulator.machine.network import network_of
 
-    kind, count = network_of(machine).places
+    kind, count = network_of(machine).endpoints
     if kind != "gpu":
         raise InputError(f"machine {machine.name} computes on {kind}s: rank asks about machines of GPUs")
     if gpus > count:

@@ -140,7 +140,7 @@ def collective_command() -> Callable[..., None]:
         options = SimulationOptions(causes=True, **off)
         parse_kind(words.kind)
         machine, net = collective_machine(on, words.gpus)
-        question = parse_question(words, net.place_count, options)
+        question = parse_question(words, net.endpoint_count, options)
         destinations = Destinations(json=given["json"], read=on.files | files_read(words))
         predict(question, machine, no_memory=no_memory, destinations=destinations, command=context.obj)
 

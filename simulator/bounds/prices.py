@@ -69,7 +69,7 @@ def local_rates(placement: RankPlacement, threads: int | None, concurrency: Conc
 
 def _cores(placement: RankPlacement) -> Floats:
     """Cores of the place of each rank; a GPU counts as one."""
-    if placement.net.places[0] == "gpu":
+    if placement.net.endpoints[0] == "gpu":
         return np.ones(len(placement.of_rank))
     kinds = {place: float(placement.cores(place)) for place in np.unique(placement.of_rank).tolist()}
     return np.array([kinds[place] for place in placement.of_rank.tolist()])

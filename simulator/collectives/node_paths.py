@@ -70,7 +70,7 @@ def node_links(routes: Routes, members: Ints, *, several: bool) -> NodeLinks:
 
     within = tuple(tuple(map(renumbered, row)) for row in table(here, here))
     across: tuple[tuple[tuple[int, ...], ...], ...] = ()
-    if several and int(next_node.max()) < net.place_count:
+    if several and int(next_node.max()) < net.endpoint_count:
         both = zip(table(here, next_node), table(next_node, here), strict=True)
         across = tuple(tuple(renumbered(o + b) for o, b in zip(*rows, strict=True)) for rows in both)
     return NodeLinks(len(here), tuple(net.bandwidths[list(numbers)].tolist()), within, across)

@@ -65,7 +65,7 @@ def speeds_of(machine: Machine, net: Network) -> Floats:
     ------
     InputError : a slow node that is not a compute place
     """
-    speeds = np.ones(net.place_count)
+    speeds = np.ones(net.endpoint_count)
     for name, share in (machine.faults.slow if machine.faults is not None else {}).items():
         speeds[place_number(net, name, "--slow")] = share
     return speeds
@@ -106,7 +106,7 @@ def place_number(net: Network, name: str, who: str) -> int:
     ------
     InputError : no such place
     """
-    kind, count = net.places
+    kind, count = net.endpoints
     word, _, text = name.partition(":")
     if word == kind and text.isascii() and text.isdigit() and str(int(text)) == text and int(text) < count:
         return int(text)
@@ -115,8 +115,8 @@ def place_number(net: Network, name: str, who: str) -> int:
 
 def cores_of_places(machine: Machine, net: Network) -> Ints:
     """Cores of every place; a GPU counts as one."""
-    if net.places[0] == "gpu":
+    if net.endpoints[0] == "gpu":
         cores = np.array([1])
     else:
         cores = np.array([machine.host.cores]) if machine.host is not None else np.asarray(net.cores)
-    return np.broadcast_to(cores, (net.place_count,))
+    return np.broadcast_to(cores, (net.endpoint_count,))

@@ -30,7 +30,7 @@ class RankPlacement:
     @cached_property
     def _ranks_at(self) -> Ints:
         """Number of ranks at each place."""
-        return np.bincount(self.of_rank, minlength=self.net.place_count)
+        return np.bincount(self.of_rank, minlength=self.net.endpoint_count)
 
     @cached_property
     def _speeds(self) -> Floats:
@@ -51,7 +51,7 @@ class RankPlacement:
     def hosts_share_cores(self) -> bool:
         """Whether all hosts are emulated on one machine and share its cores and memory."""
         host = self.machine.host
-        return host is not None and host.shared_by_hosts and self.net.places[0] != "gpu"
+        return host is not None and host.shared_by_hosts and self.net.endpoints[0] != "gpu"
 
     @property
     def pinned_evenly(self) -> bool:
@@ -144,14 +144,14 @@ def place_of_each_rank(
     """
     ranks_each = machine.host.ranks if machine.host is not None else None
     if machine.host is not None and machine.host.shared_by_hosts and rule == "packed":
-        return spread_evenly(ranks, net.place_count)
-    if net.places[0] != "gpu":
+        return spread_evenly(ranks, net.endpoint_count)
+    if net.endpoints[0] != "gpu":
         on_each = ranks_each or int(cores_of_places(machine, net)[0])
-        return placed(net, ranks, max(on_each, -(-ranks // net.place_count)), rule, grid)
+        return placed(net, ranks, max(on_each, -(-ranks // net.endpoint_count)), rule, grid)
     on_each = ranks_each or 1
-    if ranks > net.place_count * on_each:
+    if ranks > net.endpoint_count * on_each:
         most = "one rank" if on_each == 1 else f"{on_each} ranks"
-        raise InputError(f"{ranks} ranks: {machine.name} has {net.place_count} GPUs; at most {most} a GPU")
+        raise InputError(f"{ranks} ranks: {machine.name} has {net.endpoint_count} GPUs; at most {most} a GPU")
     return placed(net, ranks, on_each, rule, grid)
 
 
@@ -179,16 +179,16 @@ def placed(net: Network, ranks: int, per_place: int, rule: str = "packed", grid:
     ------
     InputError : more ranks than places, a rule or file that does not fit
     """
-    if ranks > net.place_count * per_place:
+    if ranks > net.endpoint_count * per_place:
         each = "one rank" if per_place == 1 else f"{per_place} ranks"
-        kind = {"gpu": "GPUs", "host": "hosts"}.get(net.places[0], net.places[0])
-        raise InputError(f"{ranks} ranks: {net.name} has {net.place_count} {kind}; at most {each} on each")
+        kind = {"gpu": "GPUs", "host": "hosts"}.get(net.endpoints[0], net.endpoints[0])
+        raise InputError(f"{ranks} ranks: {net.name} has {net.endpoint_count} {kind}; at most {each} on each")
     slots = np.arange(ranks)
     if rule == "packed":
         return slots // per_place
     if rule == "scattered":
         per_node = net.per_node * per_place
-        used = np.arange(min(-(-ranks // per_node) * per_node, net.place_count * per_place))
+        used = np.arange(min(-(-ranks // per_node) * per_node, net.endpoint_count * per_place))
         return used[np.argsort(used % per_node, kind="stable")][:ranks] // per_place
     if rule.startswith("axes:"):
         return _by_axes(rule, ranks, grid) // per_place
@@ -236,6 +236,7 @@ def _from_file(path: str, net: Network, ranks: int, per_place: int) -> Ints:
     if counts.max() > per_place:
         fullest = int(counts.argmax())
         raise InputError(
-            f"placement {path}: {net.places[0]}:{fullest} is given to {counts[fullest]} ranks; at most {per_place} each"
+            f"placement {path}: {net.endpoints[0]}:{fullest} is given to {counts[fullest]} ranks; "
+            f"at most {per_place} each"
         )
     return places

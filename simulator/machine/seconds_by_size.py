@@ -146,7 +146,7 @@ class TransferTable:
 
     def across(self, pattern: str) -> TransferSeconds:
         """Transfer between places; limited by its route only if nothing was measured."""
-        places = self._placement.used_places, self._placement.net.place_count
+        places = self._placement.used_places, self._placement.net.endpoint_count
         key = ("network", pattern, *places)
         if key not in self._cache:
             network = self._machine.network

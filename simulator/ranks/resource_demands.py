@@ -83,7 +83,7 @@ class ResourceDemands:
     @property
     def places(self) -> int:
         """Number of hosts, or of GPUs."""
-        return self._placement.net.place_count
+        return self._placement.net.endpoint_count
 
     def place(self, rank: int) -> int:
         """Place of a rank: its host or GPU."""

@@ -31,7 +31,7 @@ class ResourceNumbers:
         self._placement = placement
         self._links = placement.net.link_count
         self._memory = self._links + max(
-            placement.net.place_count, placement.cores(0) if placement.pinned_evenly else 0
+            placement.net.endpoint_count, placement.cores(0) if placement.pinned_evenly else 0
         )
 
     def at(self, kind: str, rank: int) -> int:
@@ -47,7 +47,7 @@ class ResourceNumbers:
         """The name of a resource."""
         if number < self._links:
             return self._placement.net.link(number).name
-        place = self._placement.net.places[0]
+        place = self._placement.net.endpoints[0]
         if number >= self._memory:
             return (
                 f"memory of all {place}s"
@@ -142,7 +142,7 @@ def classes_of(patterns: Patterns, placement: RankPlacement, routes: Routes) -> 
         sender, receiver = np.concatenate([sender, ranks_of_all]), np.concatenate([receiver, ranks_of_all])
         label = np.concatenate([label, np.full(ranks, OWN_WORK)])
     paths = _paths(sender, receiver, placement, routes)
-    bandwidths = np.concatenate([net.bandwidths, *(np.full(net.place_count, kind) for kind in (-1.0, -2.0))])
+    bandwidths = np.concatenate([net.bandwidths, *(np.full(net.endpoint_count, kind) for kind in (-1.0, -2.0))])
     bursts = np.zeros(len(bandwidths))
     bursts[: len(placement.bursts)] = placement.bursts
     within = placement.of_rank[sender] == placement.of_rank[receiver]
@@ -175,7 +175,7 @@ def flow_paths(patterns: Patterns, placement: RankPlacement, routes: Routes) -> 
 
 def _paths(sender: Ints, receiver: Ints, placement: RankPlacement, routes: Routes) -> Paths:
     """Links of the network for flows between places; cores and memory for flows within a place."""
-    places, count = placement.net.place_count, placement.net.link_count
+    places, count = placement.net.endpoint_count, placement.net.link_count
     source, target = placement.of_rank[sender], placement.of_rank[receiver]
     if not placement.shared:
         return routes.between(source, target)

@@ -182,7 +182,7 @@ def _write(
     path: Path, net: Network, sources: Integers, targets: Integers, sizes: Floats, paths: Paths, *, steps: int
 ) -> None:
     """One line for the counts, one for each link, one for each transfer."""
-    lines = [f"{net.place_count} {net.link_count} {len(sources)} {steps}"]
+    lines = [f"{net.endpoint_count} {net.link_count} {len(sources)} {steps}"]
     lines += [
         f"{bandwidth!r} {latency!r}"
         for bandwidth, latency in zip(net.bandwidths.tolist(), net.latencies.tolist(), strict=True)

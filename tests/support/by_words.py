@@ -34,7 +34,7 @@ def collective_predicted(words, on, *, json="", **more):
     parse_kind(words.kind)
     machine, net = collective_machine(on, words.gpus)
     destinations = Destinations(json=json, read=on.files | files_read(words))
-    return collective(parse_question(words, net.place_count), machine, destinations=destinations, **more)
+    return collective(parse_question(words, net.endpoint_count), machine, destinations=destinations, **more)
 
 
 def flows_predicted(traffic, on, *, gpus=None, json="", **more):

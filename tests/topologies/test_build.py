@@ -70,7 +70,7 @@ def test_every_family_has_an_example_here():
 def test_a_topology_is_built_again_from_what_it_says_of_itself(family):
     net = build(family, EXAMPLES[family])
     again = build(*parse_topology(net.name))
-    assert (again.name, again.kinds, again.places) == (net.name, net.kinds, net.places)
+    assert (again.name, again.kinds, again.endpoints) == (net.name, net.kinds, net.endpoints)
     assert all(np.array_equal(one, other) for one, other in zip(columns(again), columns(net), strict=True))
 
 
@@ -209,7 +209,7 @@ def test_a_topology_that_cannot_be_read_is_refused(text, message):
 def test_lists_are_joined_by_x_or_colons():
     one, other = (build(*parse_topology(f"torus:dims={dims},bandwidth=1e9,latency=0")) for dims in ("3x4", "3:4"))
     assert one.name == other.name
-    assert one.place_count == 12
+    assert one.endpoint_count == 12
 
 
 @pytest.mark.parametrize("digits", ["\u0664", "\uff14", "1_000", "0x10", "4.0", "1e1"])

@@ -6,7 +6,7 @@ from quadrille.topologies.build import build, parse_topology
 from quadrille.topologies.cluster import gpu_cluster, rails
 from quadrille.topologies.fabrics import FABRICS
 from quadrille.topologies.routes.routing import Routes, parse_routing
-from quadrille.topologies.routes.search import SearchedWays
+from quadrille.topologies.routes.search import SearchedPaths
 
 NUMBERS = {
     "gpus_per_node": 4,
@@ -54,7 +54,7 @@ def leaving(net, kind, towards):
 
 
 def test_all_gpus_are_places(net):
-    assert net.places == ("gpu", 20)
+    assert net.endpoints == ("gpu", 20)
     assert net.kinds["gpu"] == (0, 20)
 
 
@@ -84,7 +84,7 @@ def test_without_leaves_all_nodes_share_one_switch():
 
 
 def test_the_last_node_may_not_be_full():
-    assert gpu_cluster(2, "frontier", gpus=11).place_count == 11
+    assert gpu_cluster(2, "frontier", gpus=11).endpoint_count == 11
     with pytest.raises(InputError, match="gpus=17 must be from 1 to 16"):
         gpu_cluster(2, "frontier", gpus=17)
 
@@ -118,7 +118,7 @@ def test_ways_between_nodes_with_one_way_out_are_those_that_a_search_finds(netwo
     net = gpu_cluster(32, "gh200-1", **network)
     sources, targets = np.divmod(np.arange(32 * 32), 32)
     hops = np.diff(Routes(net).between(sources, targets).offsets)
-    found = (SearchedWays(net).links(sources, targets, np.zeros_like(sources)) >= 0).sum(axis=1)
+    found = (SearchedPaths(net).links(sources, targets, np.zeros_like(sources)) >= 0).sum(axis=1)
     if network["network"].startswith("dragonfly"):  # by way of a third group may be as near, and is not taken
         assert (hops >= found).all()
         assert hops.max() == found.max()
@@ -159,8 +159,8 @@ def test_rails_are_nics_of_the_same_number():
 
 
 def test_an_order_by_rails_is_an_order():
-    for nodes, doors, unit in [(5, 3, 2), (7, 4, 3), (6, 2, 6), (4, 4, 1)]:
-        assert sorted(rails(nodes, doors, unit).tolist()) == list(range(nodes * doors))
+    for nodes, network_ports, unit in [(5, 3, 2), (7, 4, 3), (6, 2, 6), (4, 4, 1)]:
+        assert sorted(rails(nodes, network_ports, unit).tolist()) == list(range(nodes * network_ports))
     assert rails(5, 3, 1).tolist() == list(range(15))
 
 
@@ -170,7 +170,7 @@ def test_a_topology_on_the_command_line_says_all_of_it():
     )
     net = build(family, arguments)
     assert net.kinds["router"] == (32, 4)
-    assert net.place_count == 16
+    assert net.endpoint_count == 16
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from quadrille.algorithms.errors import InputError
 from quadrille.topologies.builder import Builder, reverse
 from quadrille.topologies.families.leaf_spine import leaf_spine
 from quadrille.topologies.families.star import star
-from quadrille.topologies.limits import MOST_NODES, check_cable, check_counts, check_size
+from quadrille.topologies.limits import MAX_NODES, check_cable, check_counts, check_size
 from quadrille.topologies.network import link_name
 
 
@@ -95,8 +95,8 @@ def test_many_links_of_a_node_are_not_all_listed():
 
 
 def test_places_are_numbered_nodes_of_one_kind(net):
-    assert net.place_count == 6
-    assert [net.node_name(node) for node in net.place_nodes()] == [f"host:{i}" for i in range(6)]
+    assert net.endpoint_count == 6
+    assert [net.node_name(node) for node in net.endpoint_nodes()] == [f"host:{i}" for i in range(6)]
     assert net.cores.tolist() == [2] * 6
 
 
@@ -150,7 +150,7 @@ def test_cables_that_cannot_be_are_refused(bandwidth, latency, message):
 
 
 def test_what_would_not_fit_in_memory_is_refused_once_and_clearly():
-    check_size("star", MOST_NODES, 4 * MOST_NODES)
+    check_size("star", MAX_NODES, 4 * MAX_NODES)
     with pytest.raises(InputError, match="star: 16777217 nodes and 2 links are too many") as refused:
-        check_size("star", MOST_NODES + 1, 2)
+        check_size("star", MAX_NODES + 1, 2)
     assert str(refused.value).count("at most") == 1

@@ -6,7 +6,7 @@ import numpy as np
 
 from quadrille.algorithms.errors import InputError
 from quadrille.topologies.builder import Builder, reverse
-from quadrille.topologies.families.global_links import GlobalLinks, GroupWays, Rates, global_cables, local_and_global
+from quadrille.topologies.families.global_links import GlobalLinks, GroupPaths, Rates, global_cables, local_and_global
 from quadrille.topologies.limits import check_counts, check_size
 from quadrille.topologies.network import Ints, Network
 from quadrille.topologies.structured_paths import side_by_side
@@ -39,7 +39,7 @@ def dragonfly(
         global cables   groups (groups - 1) / 2 · (routers · global_links // (groups - 1))
 
     >>> net = dragonfly(9, 4, 2, 2, bandwidth=25e9, latency=1e-6)
-    >>> net.place_count, net.link_count // 2
+    >>> net.endpoint_count, net.link_count // 2
     (72, 162)
 
     Parameters
@@ -63,7 +63,7 @@ def dragonfly(
     hosts = groups * routers * hosts_per_router
     check_size("dragonfly", *_size(groups, routers, hosts, global_links, local_links))
     builder = Builder("dragonfly", arguments)
-    ways = add_dragonfly(
+    paths = add_dragonfly(
         builder,
         builder.nodes("host", hosts),
         groups=groups,
@@ -78,7 +78,7 @@ def dragonfly(
         global_bandwidth=global_bandwidth,
         global_latency=global_latency,
     )
-    return builder.network(("host", hosts), ways, cores=cores)
+    return builder.network(("host", hosts), paths, cores=cores)
 
 
 def _size(groups: int, routers: int, hosts: int, global_links: int, local_links: int) -> tuple[int, int]:
@@ -103,7 +103,7 @@ def add_dragonfly(
     local_links: int = 1,
     global_bandwidth: float | None = None,
     global_latency: float | None = None,
-) -> "DragonflyWays":
+) -> "DragonflyPaths":
     """Joins the endpoints by a dragonfly, `per_router` on each router in turn, the last perhaps not full.
 
     Parameters
@@ -135,7 +135,7 @@ def add_dragonfly(
     grouped = nodes.reshape(groups, routers)
     local = _local(builder, grouped, local_links, near)
     between = GlobalLinks.wire(builder, grouped, global_links, family="dragonfly", cable=far)
-    return DragonflyWays(up, router_of, between, local)
+    return DragonflyPaths(up, router_of, between, local)
 
 
 def _local(builder: Builder, grouped: Ints, parallel: int, cable: Rates) -> Ints:
@@ -151,19 +151,19 @@ def _local(builder: Builder, grouped: Ints, parallel: int, cable: Rates) -> Ints
 
 
 @dataclass(frozen=True)
-class DragonflyWays(GroupWays):
-    """Minimal ways: at most one global link, and the fewest hops among these.
+class DragonflyPaths(GroupPaths):
+    """Minimal paths: at most one global link, and the fewest hops among these.
 
     From router s to router t of another group: a link straight from s to t; else
     one from s to t's group or from s's group to t, with a local hop behind or
     before it; else any between the two groups, with a local hop on both sides.
     (Two global links by way of a third group may be as few hops; nobody routes so,
-    since it takes twice the global bandwidth.)  A way's number says by its
+    since it takes twice the global bandwidth.)  A path's number says by its
     quotient which global link, by its remainder which of the parallel local ones.
 
-    Detours go minimally to a group drawn from the others, arriving where the
+    NonMinimalPaths go minimally to a group drawn from the others, arriving where the
     global link ends, and minimally from there (Valiant, as Kim et al. 2008,
-    section 4); within a group, or with two groups, ways stay minimal.
+    section 4); within a group, or with two groups, paths stay minimal.
 
     Parameters
     ----------
@@ -174,7 +174,7 @@ class DragonflyWays(GroupWays):
 
     @property
     def most_hops(self) -> int:
-        """No minimal way is longer: the cables of both hosts, local hops, and a global one between groups."""
+        """No minimal path is longer: the cables of both hosts, local hops, and a global one between groups."""
         local = int(self._size > 1)
         return 2 + local + (1 + local if self.between.groups > 1 else 0)
 
@@ -186,7 +186,7 @@ class DragonflyWays(GroupWays):
     # Between routers
 
     def _hops(self, first: Ints, last: Ints) -> tuple[Ints, Ints, Ints]:
-        """Local hops of minimal ways, global links to choose from, and how many of these leave `first` itself."""
+        """Local hops of minimal paths, global links to choose from, and how many of these leave `first` itself."""
         start, end = first // self._size, last // self._size
         own, arriving = self.between.leaving(first, end)[1], self.between.arriving(start, last)[1]
         direct, between = self.between.direct(first, last)[1], self.between.joining(start, end)[1]
@@ -196,13 +196,13 @@ class DragonflyWays(GroupWays):
         return hops, links, own
 
     def _minimal(self, first: Ints, last: Ints) -> Ints:
-        """How many minimal ways there are."""
+        """How many minimal paths there are."""
         hops, links, _ = self._hops(first, last)
         found: Ints = links * self.local.shape[2] ** hops
         return found
 
     def _across(self, first: Ints, last: Ints, chosen: Ints) -> Ints:
-        """Links of the chosen minimal ways: local, global, local [pairs, 3]."""
+        """Links of the chosen minimal paths: local, global, local [pairs, 3]."""
         between, parallel = self.between, self.local.shape[2]
         start, end = first // self._size, last // self._size
         hops, _, own = self._hops(first, last)

@@ -6,7 +6,7 @@ import numpy as np
 
 from quadrille.algorithms.errors import InputError
 from quadrille.topologies.builder import Builder, reverse
-from quadrille.topologies.families.global_links import GlobalLinks, GroupWays, global_cables, local_and_global
+from quadrille.topologies.families.global_links import GlobalLinks, GroupPaths, global_cables, local_and_global
 from quadrille.topologies.limits import check_counts, check_size
 from quadrille.topologies.network import Ints, Network
 from quadrille.topologies.structured_paths import side_by_side
@@ -38,7 +38,7 @@ def dragonfly_plus(
         global cables   groups (groups - 1) / 2 · (spines · global_links // (groups - 1))
 
     >>> net = dragonfly_plus(5, 2, 2, 2, 2, bandwidth=25e9, latency=1e-6)
-    >>> net.place_count, net.link_count // 2
+    >>> net.endpoint_count, net.link_count // 2
     (20, 50)
 
     Parameters
@@ -61,7 +61,7 @@ def dragonfly_plus(
     hosts = groups * leaves * hosts_per_leaf
     check_size("dragonfly+", *_size(groups, leaves, spines, hosts, global_links))
     builder = Builder("dragonfly+", arguments)
-    ways = add_dragonfly_plus(
+    paths = add_dragonfly_plus(
         builder,
         builder.nodes("host", hosts),
         groups=groups,
@@ -76,7 +76,7 @@ def dragonfly_plus(
         global_bandwidth=global_bandwidth,
         global_latency=global_latency,
     )
-    return builder.network(("host", hosts), ways, cores=cores)
+    return builder.network(("host", hosts), paths, cores=cores)
 
 
 def _size(groups: int, leaves: int, spines: int, hosts: int, global_links: int) -> tuple[int, int]:
@@ -101,7 +101,7 @@ def add_dragonfly_plus(
     local_latency: float | None = None,
     global_bandwidth: float | None = None,
     global_latency: float | None = None,
-) -> "DragonflyPlusWays":
+) -> "DragonflyPlusPaths":
     """Joins the endpoints by a dragonfly+, `per_leaf` on each leaf in turn, the last perhaps not full.
 
     Parameters
@@ -135,16 +135,16 @@ def add_dragonfly_plus(
     ends = low.reshape(groups, leaves, 1), high.reshape(groups, 1, spines)
     local = builder.cables(*ends, bandwidth=near.bandwidth, latency=near.latency)
     between = GlobalLinks.wire(builder, high.reshape(groups, spines), global_links, family="dragonfly+", cable=far)
-    return DragonflyPlusWays(up, leaf_of, between, leaves, local.reshape(groups * leaves, spines))
+    return DragonflyPlusPaths(up, leaf_of, between, leaves, local.reshape(groups * leaves, spines))
 
 
 @dataclass(frozen=True)
-class DragonflyPlusWays(GroupWays):
-    """Minimal ways: within a group by any spine, to another group by any global link between the two.
+class DragonflyPlusPaths(GroupPaths):
+    """Minimal paths: within a group by any spine, to another group by any global link between the two.
 
-    Detours go minimally to a group drawn from the others and minimally from there:
+    NonMinimalPaths go minimally to a group drawn from the others and minimally from there:
     from the spine where they arrive if it has a link to the target's group, else by
-    a leaf to a spine that has.  Within a group, or with two groups, ways stay minimal.
+    a leaf to a spine that has.  Within a group, or with two groups, paths stay minimal.
 
     Parameters
     ----------
@@ -157,7 +157,7 @@ class DragonflyPlusWays(GroupWays):
 
     @property
     def most_hops(self) -> int:
-        """No minimal way is longer: the cables of both hosts, up and down, and a global one between groups."""
+        """No minimal path is longer: the cables of both hosts, up and down, and a global one between groups."""
         return 4 + (self.between.groups > 1)
 
     @property
@@ -168,7 +168,7 @@ class DragonflyPlusWays(GroupWays):
     # Between leaves
 
     def _across(self, first: Ints, last: Ints, chosen: Ints) -> Ints:
-        """Links of the chosen minimal ways: up to a spine, between groups, down from a spine [pairs, 3]."""
+        """Links of the chosen minimal paths: up to a spine, between groups, down from a spine [pairs, 3]."""
         start, end = first // self.leaves, last // self.leaves
         crossing = self.between.between_groups.at(self.between.joining(start, end)[0] + chosen)
         near = start == end
@@ -218,11 +218,11 @@ class DragonflyPlusWays(GroupWays):
         return np.where(straight[:, None], minimal, table)
 
     def _minimal(self, first: Ints, last: Ints) -> Ints:
-        """How many minimal ways there are between leaves."""
+        """How many minimal paths there are between leaves."""
         start, end = first // self.leaves, last // self.leaves
         return np.select([first == last, start == end], [1, self._spines], self.between.joining(start, end)[1])
 
     @staticmethod
     def _padded(across: Ints) -> Ints:
-        """Minimal ways in a table as wide as that of detours."""
+        """Minimal paths in a table as wide as that of detours."""
         return np.concatenate([across, np.full_like(across, -1)], axis=1)

@@ -8,7 +8,7 @@ from quadrille.algorithms.errors import InputError
 from quadrille.topologies.builder import Builder, reverse
 from quadrille.topologies.limits import check_cable, check_counts, check_size
 from quadrille.topologies.network import Ints, Network
-from quadrille.topologies.structured_paths import OneWay, side_by_side
+from quadrille.topologies.structured_paths import SinglePath, side_by_side
 
 
 def dumbbell(
@@ -44,13 +44,13 @@ def dumbbell(
     check_size("dumbbell", hosts + 2, 2 * (hosts + 1))
     builder = Builder("dumbbell", arguments)
     hosts_made = builder.nodes("host", hosts)
-    ways = add_dumbbell(builder, hosts_made, bandwidth=bandwidth, latency=latency, waist_bandwidth=waist_bandwidth)
-    return builder.network(("host", hosts), ways, cores=cores)
+    paths = add_dumbbell(builder, hosts_made, bandwidth=bandwidth, latency=latency, waist_bandwidth=waist_bandwidth)
+    return builder.network(("host", hosts), paths, cores=cores)
 
 
 def add_dumbbell(
     builder: Builder, endpoints: Ints, *, bandwidth: float, latency: float, waist_bandwidth: float | None = None
-) -> "DumbbellWays":
+) -> "DumbbellPaths":
     """Joins the endpoints by two switches, the first half of them on one, and the cable between these."""
     if len(endpoints) < 2:
         raise InputError(f"dumbbell: hosts={len(endpoints)} must be at least 2, one on each side")
@@ -61,11 +61,11 @@ def add_dumbbell(
     switches = builder.nodes("switch", 2)
     up = builder.cables(endpoints, switches[side], bandwidth=bandwidth, latency=latency)
     across = builder.cables(switches[:1], switches[1:], bandwidth=waist, latency=latency)
-    return DumbbellWays(up, side, int(across[0]))
+    return DumbbellPaths(up, side, int(across[0]))
 
 
 @dataclass(frozen=True)
-class DumbbellWays(OneWay):
+class DumbbellPaths(SinglePath):
     """Up by the source's cable, through the waist where the target is on the other side, down by the target's.
 
     Parameters

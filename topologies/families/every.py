@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from quadrille.topologies.lazy_table import LazyTable
 from quadrille.topologies.network import Network
-from quadrille.topologies.structured_paths import Ways
+from quadrille.topologies.structured_paths import PathSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class Family:
     """
 
     of_hosts: Callable[..., Network]
-    join: Callable[..., Ways] | None = None
+    join: Callable[..., PathSet] | None = None
 
 
 def _host() -> Family:

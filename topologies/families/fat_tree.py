@@ -2,7 +2,7 @@
 
 from quadrille.algorithms.errors import InputError
 from quadrille.topologies.builder import Builder
-from quadrille.topologies.families.tree import TreeWays, add_tree
+from quadrille.topologies.families.tree import TreePaths, add_tree
 from quadrille.topologies.limits import check_counts, check_size
 from quadrille.topologies.network import Ints, Network
 
@@ -35,11 +35,11 @@ def fat_tree(ports: int, *, bandwidth: float, latency: float, cores: int = 1) ->
     hosts = ports * (ports // 2) ** 2
     check_size("fat-tree", 2 * hosts, 6 * hosts)
     builder = Builder("fat-tree", {"ports": ports, "bandwidth": bandwidth, "latency": latency, "cores": cores})
-    ways = add_fat_tree(builder, builder.nodes("host", hosts), ports=ports, bandwidth=bandwidth, latency=latency)
-    return builder.network(("host", hosts), ways, cores=cores)
+    paths = add_fat_tree(builder, builder.nodes("host", hosts), ports=ports, bandwidth=bandwidth, latency=latency)
+    return builder.network(("host", hosts), paths, cores=cores)
 
 
-def add_fat_tree(builder: Builder, endpoints: Ints, *, ports: int, bandwidth: float, latency: float) -> TreeWays:
+def add_fat_tree(builder: Builder, endpoints: Ints, *, ports: int, bandwidth: float, latency: float) -> TreePaths:
     """Joins the endpoints, at most ports³ / 4, by the fat tree of these switches, without pods that hold nobody.
 
     Raises

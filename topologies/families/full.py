@@ -7,7 +7,7 @@ import numpy as np
 from quadrille.topologies.builder import Builder
 from quadrille.topologies.limits import check_cable, check_counts, check_size
 from quadrille.topologies.network import Ints, Network
-from quadrille.topologies.structured_paths import OneWay
+from quadrille.topologies.structured_paths import SinglePath
 
 
 def full(hosts: int, *, bandwidth: float, latency: float, cores: int = 1) -> Network:
@@ -28,22 +28,22 @@ def full(hosts: int, *, bandwidth: float, latency: float, cores: int = 1) -> Net
     check_counts("full", hosts=hosts, cores=cores)
     check_size("full", hosts, hosts * (hosts - 1))
     builder = Builder("full", {"hosts": hosts, "bandwidth": bandwidth, "latency": latency, "cores": cores})
-    ways = add_full(builder, builder.nodes("host", hosts), bandwidth=bandwidth, latency=latency)
-    return builder.network(("host", hosts), ways, cores=cores)
+    paths = add_full(builder, builder.nodes("host", hosts), bandwidth=bandwidth, latency=latency)
+    return builder.network(("host", hosts), paths, cores=cores)
 
 
-def add_full(builder: Builder, endpoints: Ints, *, bandwidth: float, latency: float) -> "FullWays":
+def add_full(builder: Builder, endpoints: Ints, *, bandwidth: float, latency: float) -> "FullPaths":
     """Wires every endpoint to every other."""
     check_cable("full", bandwidth, latency)
     count = len(endpoints)
     check_size("full", count, count * (count - 1))
     one, other = np.triu_indices(count, 1)
     cables = builder.cables(endpoints[one], endpoints[other], bandwidth=bandwidth, latency=latency)
-    return FullWays(count, int(cables[0]) if len(cables) else 0)
+    return FullPaths(count, int(cables[0]) if len(cables) else 0)
 
 
 @dataclass(frozen=True)
-class FullWays(OneWay):
+class FullPaths(SinglePath):
     """The one cable between two endpoints, among those that `add_full` made row by row."""
 
     count: int

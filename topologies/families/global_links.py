@@ -1,4 +1,4 @@
-"""Global links: the cables between the groups of a dragonfly, finding those between two ends, and ways over them.
+"""Global links: the cables between the groups of a dragonfly, finding those between two ends, and paths over them.
 
 Every group has routers · per_router global ports, numbered router by router.
 With g groups, port p of group i leads to group i + 1 + p mod (g - 1), counted
@@ -145,7 +145,7 @@ class GlobalLinks:
 
 
 @dataclass(frozen=True)
-class GroupWays(ABC):
+class GroupPaths(ABC):
     """Base of families whose groups are joined by global links: out to a switch, across, and in from another.
 
     Parameters
@@ -170,8 +170,8 @@ class GroupWays(ABC):
     def counts(self, sources: Ints, targets: Ints) -> Ints:
         return self._minimal(self.switch_of[sources], self.switch_of[targets])
 
-    def usual(self, sources: Ints, targets: Ints) -> Ints:
-        """The residue of the target, so that targets spread over the ways."""
+    def default(self, sources: Ints, targets: Ints) -> Ints:
+        """The residue of the target, so that targets spread over the paths."""
         return targets % self.counts(sources, targets)
 
     def links(self, sources: Ints, targets: Ints, chosen: Ints) -> Ints:
@@ -187,11 +187,11 @@ class GroupWays(ABC):
 
     @abstractmethod
     def _minimal(self, first: Ints, last: Ints) -> Ints:
-        """How many minimal ways there are between switches."""
+        """How many minimal paths there are between switches."""
 
     @abstractmethod
     def _across(self, first: Ints, last: Ints, chosen: Ints) -> Ints:
-        """Links of the chosen minimal ways between switches [pairs, 3]."""
+        """Links of the chosen minimal paths between switches [pairs, 3]."""
 
     @abstractmethod
     def _around(self, first: Ints, last: Ints, random: Ints) -> Ints:
@@ -217,7 +217,7 @@ class ByKey:
     def of(cls, keys: Ints, possible: int) -> "ByKey":
         """The runs of these keys, which are all below `possible`."""
         order = np.argsort(keys, kind="stable")
-        few = possible <= MOST_OFFSETS
+        few = possible <= MAX_OFFSETS
         offsets = np.concatenate([[0], np.cumsum(np.bincount(keys, minlength=possible))]) if few else None
         return cls(keys[order], order, offsets)
 
@@ -236,4 +236,4 @@ class ByKey:
         return self.order[np.minimum(positions, len(self.order) - 1)]
 
 
-MOST_OFFSETS = 1 << 22
+MAX_OFFSETS = 1 << 22

@@ -1,12 +1,12 @@
-"""Ways through a torus or a mesh.
+"""Paths through a torus or a mesh.
 
-A shortest way goes along each dimension by the shorter side: steps[i] hops
+A shortest path goes along each dimension by the shorter side: steps[i] hops
 along dimension i, in any order.  So there are
 
     (steps[0] + steps[1] + …)! / (steps[0]! · steps[1]! · …)
 
 orders, twice as many for each dimension in which both sides are equally long
-(a tie: half of a ring of even length).  A way's number says by its quotient
+(a tie: half of a ring of even length).  A path's number says by its quotient
 which sides are taken in ties, by its remainder which of the orders, sorted as
 words: order 0 is all of dimension 0 first, then dimension 1, …: dimension-order
 routing.
@@ -23,15 +23,15 @@ from numpy.typing import NDArray
 from quadrille.algorithms.errors import InputError
 from quadrille.topologies.builder import reverse
 from quadrille.topologies.network import Floats, Ints
-from quadrille.topologies.structured_paths import COUNTABLE
+from quadrille.topologies.structured_paths import MAX_COUNTED_PATHS
 
-MOST_HOPS = 1 << 28
+MAX_HOPS = 1 << 28
 """Hops of all pairs together that are listed at once."""
 
 
 @dataclass(frozen=True)
-class LatticeWays:
-    """Shortest ways, and detours by way of a router drawn from all (Valiant, Brebner 1981).
+class LatticePaths:
+    """Shortest paths, and detours by way of a router drawn from all (Valiant, Brebner 1981).
 
     In ties deterministic routing goes up from even coordinates and down from odd
     ones, so that both directions of a ring carry alike.
@@ -70,7 +70,7 @@ class LatticeWays:
         found: Ints = orders(steps) << ties.sum(axis=1)
         return found
 
-    def usual(self, sources: Ints, targets: Ints) -> Ints:
+    def default(self, sources: Ints, targets: Ints) -> Ints:
         ends = sources // self.per_router, targets // self.per_router
         steps, _, ties = self._steps(*ends)
         return self._sides(ends[0], ties) * orders(steps)
@@ -80,8 +80,8 @@ class LatticeWays:
         around = chosen < 0
         if around.any():
             between = np.where(around & (first != last), ~chosen % prod(self.lengths), first)
-            ways = np.where(around, 0, chosen)
-            legs = [self._default(first, between), self._default_or(between, last, ways, around)]
+            paths = np.where(around, 0, chosen)
+            legs = [self._default(first, between), self._default_or(between, last, paths, around)]
             table = np.concatenate(legs, axis=1)
         else:
             table = self._across(first, last, chosen)
@@ -92,7 +92,7 @@ class LatticeWays:
         return np.concatenate([out[:, None], table, back[:, None]], axis=1)
 
     def spread(self, sources: Ints, targets: Ints) -> tuple[Ints, Ints, Floats]:
-        """An equal split over all ways, the same for all pairs that lie alike, shifted."""
+        """An equal split over all paths, the same for all pairs that lie alike, shifted."""
         first, last = sources // self.per_router, targets // self.per_router
         steps, signs, ties = self._steps(first, last)
         alike, members = np.unique(np.concatenate([steps * signs, ties], axis=1), axis=0, return_inverse=True)
@@ -108,9 +108,9 @@ class LatticeWays:
                 shares.append(share)
         if self.up is not None:
             apart = np.flatnonzero(sources != targets)
-            for way in (self.up[sources[apart]], reverse(self.up[targets[apart]])):
+            for path in (self.up[sources[apart]], reverse(self.up[targets[apart]])):
                 owners.append(apart)
-                links.append(way)
+                links.append(path)
                 shares.append(np.ones(len(apart)))
         return _joined(owners, np.int64), _joined(links, np.int64), _joined(shares, np.float64)
 
@@ -148,18 +148,18 @@ class LatticeWays:
         return self._across(sources, targets, self._sides(sources, ties) * orders(steps))
 
     def _default_or(self, sources: Ints, targets: Ints, chosen: Ints, default: NDArray[np.bool_]) -> Ints:
-        """Links of dimension-order routing where `default`, else of the chosen ways."""
+        """Links of dimension-order routing where `default`, else of the chosen paths."""
         steps, _, ties = self._steps(sources, targets)
         return self._across(sources, targets, np.where(default, self._sides(sources, ties) * orders(steps), chosen))
 
     def _across(self, sources: Ints, targets: Ints, chosen: Ints) -> Ints:
-        """Links of the chosen ways between vertices."""
+        """Links of the chosen paths between vertices."""
         steps, signs, ties = self._steps(sources, targets)
         sides, rest = np.divmod(chosen, orders(steps))
         down = sides[:, None] >> (np.cumsum(ties, axis=1) - ties) & ties
         signs = np.where(down == 1, -1, signs)
         hops = int(steps.sum(axis=1).max(initial=0))
-        if hops * len(sources) > MOST_HOPS:
+        if hops * len(sources) > MAX_HOPS:
             raise InputError(f"routes of up to {hops} hops for {len(sources)} flows are too many to list")
         table = np.full((len(sources), hops), -1, dtype=np.int64)
         vertices, rows = sources.copy(), np.arange(len(sources))
@@ -202,7 +202,7 @@ class LatticeWays:
 
 
 def orders(steps: Ints) -> Ints:
-    """In how many orders steps along several dimensions can be taken, at most `COUNTABLE` [pairs].
+    """In how many orders steps along several dimensions can be taken, at most `MAX_COUNTED_PATHS` [pairs].
 
     >>> orders(np.array([[2, 1], [0, 5], [1, 1], [40, 40]])).tolist()
     [3, 1, 2, 2147483648]
@@ -210,16 +210,16 @@ def orders(steps: Ints) -> Ints:
     found, before = np.ones(len(steps), dtype=np.int64), np.zeros(len(steps), dtype=np.int64)
     for column in steps.T:
         before = before + column
-        found = np.minimum(found * _binomial(before, np.minimum(column, before - column)), COUNTABLE)
+        found = np.minimum(found * _binomial(before, np.minimum(column, before - column)), MAX_COUNTED_PATHS)
     return found
 
 
 def _binomial(total: Ints, part: Ints) -> Ints:
-    """How many ways to choose `part`, at most half, of `total`; at most `COUNTABLE`."""
+    """How many paths to choose `part`, at most half, of `total`; at most `MAX_COUNTED_PATHS`."""
     found = np.ones(len(total), dtype=np.int64)
     # With 17 of 34 or more the number is above 2**31 already.
     for factor in range(1, min(17, int(part.max(initial=0))) + 1):
-        more = np.minimum(found * (total - part + factor) // factor, COUNTABLE)
+        more = np.minimum(found * (total - part + factor) // factor, MAX_COUNTED_PATHS)
         found = np.where(factor <= part, more, found)
     return found
 

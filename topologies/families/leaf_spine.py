@@ -52,7 +52,7 @@ def leaf_spine(
     hosts = leaves * hosts_per_leaf
     check_size("leaf-spine", hosts + leaves + spines, 2 * (hosts + leaves * spines))
     builder = Builder("leaf-spine", arguments)
-    ways = add_leaf_spine(
+    paths = add_leaf_spine(
         builder,
         builder.nodes("host", hosts),
         per_leaf=hosts_per_leaf,
@@ -61,7 +61,7 @@ def leaf_spine(
         latency=latency,
         uplink_bandwidth=uplink_bandwidth,
     )
-    return builder.network(("host", hosts), ways, cores=cores)
+    return builder.network(("host", hosts), paths, cores=cores)
 
 
 def add_leaf_spine(
@@ -73,7 +73,7 @@ def add_leaf_spine(
     bandwidth: float,
     latency: float,
     uplink_bandwidth: float | None = None,
-) -> "LeafSpineWays":
+) -> "LeafSpinePaths":
     """Joins the endpoints by leaves of `per_leaf` endpoints, the last one perhaps not full, and spines."""
     check_counts("leaf-spine", per_leaf=per_leaf, spines=spines)
     check_cable("leaf-spine", bandwidth, latency)
@@ -85,11 +85,11 @@ def add_leaf_spine(
     spine_nodes = builder.nodes("spine", spines)
     up = builder.cables(endpoints, leaves[leaf_of], bandwidth=bandwidth, latency=latency)
     across = builder.cables(leaves[:, None], spine_nodes, bandwidth=uplink, latency=latency)
-    return LeafSpineWays(up, leaf_of, across.reshape(len(leaves), spines), np.arange(len(endpoints)) % spines)
+    return LeafSpinePaths(up, leaf_of, across.reshape(len(leaves), spines), np.arange(len(endpoints)) % spines)
 
 
 @dataclass(frozen=True)
-class LeafSpineWays:
+class LeafSpinePaths:
     """Across leaves by any spine; deterministically by that of the target.
 
     All traffic to one endpoint then comes down through one spine, and the
@@ -112,7 +112,7 @@ class LeafSpineWays:
     def counts(self, sources: Ints, targets: Ints) -> Ints:
         return np.where(self.leaf_of[sources] == self.leaf_of[targets], 1, self.across.shape[1])
 
-    def usual(self, sources: Ints, targets: Ints) -> Ints:
+    def default(self, sources: Ints, targets: Ints) -> Ints:
         return np.where(self.leaf_of[sources] == self.leaf_of[targets], 0, self.spine_of[targets])
 
     def links(self, sources: Ints, targets: Ints, chosen: Ints) -> Ints:

@@ -34,7 +34,7 @@ def whole_numbers(family: str, name: str, value: WholeNumbers, *, length: int | 
     words = _words(value)
     if not all(word.isascii() and word.isdigit() and len(word) < 19 and int(word) >= 1 for word in words):
         raise InputError(
-            f"{family}: {name}={word_of(value)!s:.60} must be whole numbers from 1 joined by x, such as 4x4"
+            f"{family}: {name}={as_word(value)!s:.60} must be whole numbers from 1 joined by x, such as 4x4"
         )
     return _of_length(family, name, value, tuple(int(word) for word in words), length)
 
@@ -52,15 +52,15 @@ def numbers(family: str, name: str, value: Numbers, *, length: int | None = None
     found = tuple(_number(word) for word in _words(value))
     if not found or not all(map(isfinite, found)):
         raise InputError(
-            f"{family}: {name}={word_of(value)!s:.60} must be finite numbers joined by x, such as 25e9x100e9"
+            f"{family}: {name}={as_word(value)!s:.60} must be finite numbers joined by x, such as 25e9x100e9"
         )
     return _of_length(family, name, value, found, length)
 
 
-def word_of(value: Numbers) -> int | float | str:
+def as_word(value: Numbers) -> int | float | str:
     """The list as one word, as an argument of a network keeps it.
 
-    >>> word_of((4, 4)), word_of(8), word_of("4:4")
+    >>> as_word((4, 4)), as_word(8), as_word("4:4")
     ('4x4', 8, '4x4')
     """
     if isinstance(value, int | float):
@@ -85,4 +85,4 @@ def _of_length(
         return found
     if len(found) == 1:
         return found * length
-    raise InputError(f"{family}: {name}={word_of(value)!s:.60} has {len(found)} numbers; it must have 1 or {length}")
+    raise InputError(f"{family}: {name}={as_word(value)!s:.60} has {len(found)} numbers; it must have 1 or {length}")

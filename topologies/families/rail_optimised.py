@@ -4,7 +4,7 @@ import numpy as np
 
 from quadrille.algorithms.errors import InputError
 from quadrille.topologies.builder import Builder
-from quadrille.topologies.families.leaf_spine import LeafSpineWays
+from quadrille.topologies.families.leaf_spine import LeafSpinePaths
 from quadrille.topologies.limits import check_cable, check_counts, check_size
 from quadrille.topologies.network import Ints, Network
 
@@ -53,7 +53,7 @@ def rail_optimised(
     hosts, switches = nodes * rails, -(-nodes // nodes_per_unit) * rails
     check_size("rail-optimised", hosts + switches + spines, 2 * (hosts + switches * spines))
     builder = Builder("rail-optimised", arguments)
-    ways = add_rail_optimised(
+    paths = add_rail_optimised(
         builder,
         builder.nodes("host", hosts),
         rails=rails,
@@ -63,7 +63,7 @@ def rail_optimised(
         latency=latency,
         uplink_bandwidth=uplink_bandwidth,
     )
-    return builder.network(("host", hosts), ways, cores=cores)
+    return builder.network(("host", hosts), paths, cores=cores)
 
 
 def add_rail_optimised(
@@ -76,7 +76,7 @@ def add_rail_optimised(
     bandwidth: float,
     latency: float,
     uplink_bandwidth: float | None = None,
-) -> LeafSpineWays:
+) -> LeafSpinePaths:
     """Joins the endpoints, `rails` for each node in turn, by rail switches and spines.
 
     Between rails the spine is that of the target's place in its unit, so that
@@ -99,4 +99,4 @@ def add_rail_optimised(
     tops = builder.nodes("spine", spines)
     up = builder.cables(endpoints, switches[switch_of], bandwidth=bandwidth, latency=latency)
     across = builder.cables(switches[:, None], tops, bandwidth=uplink, latency=latency)
-    return LeafSpineWays(up, switch_of, across.reshape(len(switches), spines), node % nodes_per_unit % spines)
+    return LeafSpinePaths(up, switch_of, across.reshape(len(switches), spines), node % nodes_per_unit % spines)

@@ -1,7 +1,7 @@
 """Hosts in a ring, each wired to its two neighbours."""
 
 from quadrille.topologies.builder import Builder
-from quadrille.topologies.families.lattice import LatticeWays
+from quadrille.topologies.families.lattice import LatticePaths
 from quadrille.topologies.families.torus import add_torus
 from quadrille.topologies.limits import check_counts, check_size
 from quadrille.topologies.network import Ints, Network
@@ -25,10 +25,10 @@ def ring(hosts: int, *, bandwidth: float, latency: float, cores: int = 1) -> Net
     check_counts("ring", hosts=hosts, cores=cores)
     check_size("ring", hosts, 2 * hosts)
     builder = Builder("ring", {"hosts": hosts, "bandwidth": bandwidth, "latency": latency, "cores": cores})
-    ways = add_ring(builder, builder.nodes("host", hosts), bandwidth=bandwidth, latency=latency)
-    return builder.network(("host", hosts), ways, cores=cores)
+    paths = add_ring(builder, builder.nodes("host", hosts), bandwidth=bandwidth, latency=latency)
+    return builder.network(("host", hosts), paths, cores=cores)
 
 
-def add_ring(builder: Builder, endpoints: Ints, *, bandwidth: float, latency: float) -> LatticeWays:
+def add_ring(builder: Builder, endpoints: Ints, *, bandwidth: float, latency: float) -> LatticePaths:
     """Wires each endpoint to the next and the last to the first."""
     return add_torus(builder, endpoints, dims=len(endpoints), bandwidth=bandwidth, latency=latency, family="ring")

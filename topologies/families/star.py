@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from quadrille.topologies.builder import Builder, reverse
 from quadrille.topologies.limits import check_cable, check_counts, check_size
 from quadrille.topologies.network import Ints, Network
-from quadrille.topologies.structured_paths import OneWay, side_by_side
+from quadrille.topologies.structured_paths import SinglePath, side_by_side
 
 
 def star(hosts: int, *, bandwidth: float, latency: float, cores: int = 1) -> Network:
@@ -28,19 +28,19 @@ def star(hosts: int, *, bandwidth: float, latency: float, cores: int = 1) -> Net
     check_counts("star", hosts=hosts, cores=cores)
     check_size("star", hosts, 2 * hosts)
     builder = Builder("star", arguments)
-    ways = add_star(builder, builder.nodes("host", hosts), bandwidth=bandwidth, latency=latency)
-    return builder.network(("host", hosts), ways, cores=cores)
+    paths = add_star(builder, builder.nodes("host", hosts), bandwidth=bandwidth, latency=latency)
+    return builder.network(("host", hosts), paths, cores=cores)
 
 
-def add_star(builder: Builder, endpoints: Ints, *, bandwidth: float, latency: float) -> "StarWays":
+def add_star(builder: Builder, endpoints: Ints, *, bandwidth: float, latency: float) -> "StarPaths":
     """Joins the endpoints by one switch that blocks nothing."""
     check_cable("star", bandwidth, latency)
     up = builder.cables(endpoints, builder.nodes("switch", 1), bandwidth=bandwidth, latency=latency)
-    return StarWays(up)
+    return StarPaths(up)
 
 
 @dataclass(frozen=True)
-class StarWays(OneWay):
+class StarPaths(SinglePath):
     """Up by the source's cable, down by the target's."""
 
     up: Ints

@@ -7,12 +7,12 @@ import numpy as np
 
 from quadrille.algorithms.errors import InputError
 from quadrille.topologies.builder import Builder
-from quadrille.topologies.families.lattice import LatticeWays
-from quadrille.topologies.families.lists import WholeNumbers, whole_numbers, word_of
+from quadrille.topologies.families.lattice import LatticePaths
+from quadrille.topologies.families.lists import WholeNumbers, as_word, whole_numbers
 from quadrille.topologies.limits import check_cable, check_counts, check_size
 from quadrille.topologies.network import Ints, Network
 
-MOST_DIMENSIONS = 12
+MAX_DIMENSIONS = 12
 
 
 def torus(
@@ -101,18 +101,18 @@ def _grid(family: str, dims: WholeNumbers, hosts_per_router: int, cores: int, **
         raise InputError(f"{family}: hosts_per_router={hosts_per_router} must be a whole number from 0")
     hosts = vertices * max(1, hosts_per_router)
     check_size(family, hosts + vertices, 2 * hosts)
-    builder = Builder(family, {"dims": word_of(dims), "hosts_per_router": hosts_per_router, **cables, "cores": cores})
+    builder = Builder(family, {"dims": as_word(dims), "hosts_per_router": hosts_per_router, **cables, "cores": cores})
     add = add_torus if family == "torus" else add_mesh
     endpoints = builder.nodes("host", hosts)
-    ways = add(builder, endpoints, dims=dims, per_router=hosts_per_router, **cables)  # type: ignore[arg-type]
-    return builder.network(("host", hosts), ways, cores=cores)
+    paths = add(builder, endpoints, dims=dims, per_router=hosts_per_router, **cables)  # type: ignore[arg-type]
+    return builder.network(("host", hosts), paths, cores=cores)
 
 
 def _lengths(family: str, dims: WholeNumbers) -> tuple[int, ...]:
     lengths = whole_numbers(family, "dims", dims)
-    if len(lengths) > MOST_DIMENSIONS:
+    if len(lengths) > MAX_DIMENSIONS:
         raise InputError(
-            f"{family}: dims={word_of(dims)!s:.60} has {len(lengths)} dimensions; at most {MOST_DIMENSIONS} are built"
+            f"{family}: dims={as_word(dims)!s:.60} has {len(lengths)} dimensions; at most {MAX_DIMENSIONS} are built"
         )
     return lengths
 
@@ -129,7 +129,7 @@ def add_torus(
     host_latency: float | None = None,
     family: str = "torus",
     closed: bool = True,
-) -> LatticeWays:
+) -> LatticePaths:
     """Joins the endpoints by a torus: as its vertices, or `per_router` of them on each of its routers.
 
     Raises
@@ -147,9 +147,9 @@ def add_torus(
             "(in a gpu-cluster per_router) too"
         )
     if not per_router and count != vertices:
-        raise InputError(f"{family}: dims={word_of(dims)} has {vertices} vertices, not {count}, one for each endpoint")
+        raise InputError(f"{family}: dims={as_word(dims)} has {vertices} vertices, not {count}, one for each endpoint")
     if per_router and count > vertices * per_router:
-        raise InputError(f"{family}: dims={word_of(dims)} has room for {vertices * per_router} endpoints, not {count}")
+        raise InputError(f"{family}: dims={as_word(dims)} has room for {vertices * per_router} endpoints, not {count}")
     nodes, up = endpoints, None
     if per_router:
         rate = bandwidth if host_bandwidth is None else host_bandwidth
@@ -158,7 +158,7 @@ def add_torus(
         nodes = builder.nodes("router", vertices)
         up = builder.cables(endpoints, nodes[np.arange(count) // per_router], bandwidth=rate, latency=delay)
     ahead = _lattice(builder, nodes, lengths, closed=closed, bandwidth=bandwidth, latency=latency)
-    return LatticeWays(lengths, closed, ahead, up, max(1, per_router))
+    return LatticePaths(lengths, closed, ahead, up, max(1, per_router))
 
 
 def _lattice(
@@ -187,7 +187,7 @@ def add_mesh(
     per_router: int = 0,
     host_bandwidth: float | None = None,
     host_latency: float | None = None,
-) -> LatticeWays:
+) -> LatticePaths:
     """Joins the endpoints by a mesh, as `add_torus` does by a torus."""
     return add_torus(
         builder,

@@ -8,10 +8,10 @@ import numpy as np
 
 from quadrille.algorithms.errors import InputError
 from quadrille.topologies.builder import Builder, reverse
-from quadrille.topologies.families.lists import Numbers, WholeNumbers, numbers, whole_numbers, word_of
+from quadrille.topologies.families.lists import Numbers, WholeNumbers, as_word, numbers, whole_numbers
 from quadrille.topologies.limits import check_cable, check_counts, check_size
 from quadrille.topologies.network import Floats, Ints, Network
-from quadrille.topologies.structured_paths import COUNTABLE
+from quadrille.topologies.structured_paths import MAX_COUNTED_PATHS
 
 
 def tree(
@@ -56,12 +56,12 @@ def tree(
     shape = TreeShape.of("tree", down, up, parallel)
     check_counts("tree", cores=cores)
     check_size("tree", *shape.size(shape.room))
-    arguments = {"down": word_of(down), "up": word_of(up), "parallel": word_of(parallel)}
-    cable = {"bandwidth": word_of(bandwidth), "latency": word_of(latency)}
+    arguments = {"down": as_word(down), "up": as_word(up), "parallel": as_word(parallel)}
+    cable = {"bandwidth": as_word(bandwidth), "latency": as_word(latency)}
     builder = Builder("tree", {**arguments, **cable, "cores": cores})
     hosts = builder.nodes("host", shape.room)
-    ways = add_tree(builder, hosts, down=down, up=up, parallel=parallel, bandwidth=bandwidth, latency=latency)
-    return builder.network(("host", shape.room), ways, cores=cores)
+    paths = add_tree(builder, hosts, down=down, up=up, parallel=parallel, bandwidth=bandwidth, latency=latency)
+    return builder.network(("host", shape.room), paths, cores=cores)
 
 
 def add_tree(
@@ -75,7 +75,7 @@ def add_tree(
     parallel: WholeNumbers = 1,
     kinds: Sequence[str] | None = None,
     family: str = "tree",
-) -> "TreeWays":
+) -> "TreePaths":
     """Joins the endpoints by such a tree, which may have room for more: switches above nobody are left out.
 
     Raises
@@ -84,7 +84,7 @@ def add_tree(
     """
     shape = TreeShape.of(family, down, up, parallel)
     if len(endpoints) > shape.room:
-        raise InputError(f"{family}: down={word_of(down)} has room for {shape.room} endpoints, not {len(endpoints)}")
+        raise InputError(f"{family}: down={as_word(down)} has room for {shape.room} endpoints, not {len(endpoints)}")
     check_size(family, *shape.size(len(endpoints)))
     rates = numbers(family, "bandwidth", bandwidth, length=shape.levels)
     delays = numbers(family, "latency", latency, length=shape.levels)
@@ -92,7 +92,7 @@ def add_tree(
         check_cable(family, rate, delay)
     below, climbing = endpoints, list[Ints]()
     for level, kind in enumerate(kinds or _kinds(shape.levels)):
-        # Under an index of 3: cables[node below, parent, parallel]; see TreeWays for how nodes are numbered.
+        # Under an index of 3: cables[node below, parent, parallel]; see TreePaths for how nodes are numbered.
         across, wide = -(-len(endpoints) // shape.under(level + 1)), shape.width(level + 1)
         above = builder.nodes(kind, across * wide).reshape(across, shape.width(level), shape.up[level])
         node = np.arange(len(below))
@@ -101,7 +101,7 @@ def add_tree(
         links = builder.cables(below[:, None, None], cables, bandwidth=rates[level], latency=delays[level])
         climbing.append(links.reshape(cables.shape))
         below = above.ravel()
-    return TreeWays(shape, tuple(climbing))
+    return TreePaths(shape, tuple(climbing))
 
 
 def _kinds(levels: int) -> list[str]:
@@ -122,9 +122,9 @@ class TreeShape:
     @classmethod
     def of(cls, family: str, down: WholeNumbers, up: WholeNumbers, parallel: WholeNumbers) -> "TreeShape":
         children = whole_numbers(family, "down", down)
-        if len(children) > MOST_LEVELS:
+        if len(children) > MAX_LEVELS:
             raise InputError(
-                f"{family}: down={word_of(down)!s:.60} has {len(children)} levels; at most {MOST_LEVELS} are built"
+                f"{family}: down={as_word(down)!s:.60} has {len(children)} levels; at most {MAX_LEVELS} are built"
             )
         levels = len(children)
         parents = whole_numbers(family, "up", up, length=levels)
@@ -154,11 +154,11 @@ class TreeShape:
         return sum(counts), 2 * cables
 
 
-MOST_LEVELS = 12
+MAX_LEVELS = 12
 
 
 @dataclass(frozen=True)
-class TreeWays:
+class TreePaths:
     """Up to where source and target meet, then down.
 
     Going up, every parent and parallel cable is free to choose; going down the
@@ -166,13 +166,13 @@ class TreeWays:
     level l has number (block of endpoints under it) · width + (the parents that
     lead to it, first choice most significant).
 
-    A way's number has one digit a level, the lowest level most significant:
+    A path's number has one digit a level, the lowest level most significant:
     parent, cable up, cable down.  D-mod-k takes at level l the port
 
         target / (up[1] · … · up[l - 1])  mod  up[l] · parallel[l]
 
     whose remainder by up[l] is the parent, and whose quotient is the cable of
-    the way up as of the way down.
+    the path up as of the path down.
 
     Parameters
     ----------
@@ -198,17 +198,20 @@ class TreeWays:
         return self.shape.up[level] * self.shape.parallel[level] ** 2
 
     def counts(self, sources: Ints, targets: Ints) -> Ints:
-        ways = [1, *(min(prod(map(self._digit, range(level + 1))), COUNTABLE) for level in range(self.shape.levels))]
-        return np.array(ways, dtype=np.int64)[self._met(sources, targets)]
+        paths = [
+            1,
+            *(min(prod(map(self._digit, range(level + 1))), MAX_COUNTED_PATHS) for level in range(self.shape.levels)),
+        ]
+        return np.array(paths, dtype=np.int64)[self._met(sources, targets)]
 
-    def usual(self, sources: Ints, targets: Ints) -> Ints:
-        met, way = self._met(sources, targets), np.zeros(len(sources), dtype=np.int64)
+    def default(self, sources: Ints, targets: Ints) -> Ints:
+        met, path = self._met(sources, targets), np.zeros(len(sources), dtype=np.int64)
         for level in range(self.shape.levels):
             parents, cables = self.shape.up[level], self.shape.parallel[level]
             port = targets // self.shape.width(level) % (parents * cables)
             digit = (port % parents * cables + port // parents) * cables + port // parents
-            way = np.where(level < met, way * self._digit(level) + digit, way)
-        return way
+            path = np.where(level < met, path * self._digit(level) + digit, path)
+        return path
 
     def links(self, sources: Ints, targets: Ints, chosen: Ints) -> Ints:
         met, levels = self._met(sources, targets), self.shape.levels
@@ -231,7 +234,7 @@ class TreeWays:
         return table
 
     def _digits(self, met: Ints, chosen: Ints) -> list[Ints]:
-        """The digits of ways, of the lowest level first; 0 above the level where both sides meet."""
+        """The digits of paths, of the lowest level first; 0 above the level where both sides meet."""
         digits, rest = list[Ints](), chosen
         for level in reversed(range(self.shape.levels)):
             used = level < met
@@ -246,8 +249,8 @@ class TreeWays:
         for level, climbing in enumerate(self.climbing):
             pairs = np.flatnonzero(level < met)
             width, under = self.shape.width(level), self.shape.under(level)
-            for end, way in ((sources, climbing), (targets, reverse(climbing))):
-                found = way[(end[pairs] // under * width)[:, None] + np.arange(width)]
+            for end, path in ((sources, climbing), (targets, reverse(climbing))):
+                found = path[(end[pairs] // under * width)[:, None] + np.arange(width)]
                 alike = width * self.shape.up[level] * self.shape.parallel[level]
                 owners.append(np.repeat(pairs, alike))
                 links.append(found.ravel())

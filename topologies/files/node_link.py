@@ -10,11 +10,11 @@ a host may carry `cores`.  Every edge carries `bandwidth` [B/s] and `latency` [s
 is one direction of a cable, and where the graph is not `directed` a cable, both
 directions.  Edges of the same ends have a `key` each, or none if not `multigraph`.
 An edge that is `failed` carries nothing, whatever its bandwidth; one that is
-`unshared` holds no flow back.  The compute places
-are the graph's attribute `places` = [kind, count], by default all GPUs, or all
+`unshared` holds no flow back.  The compute endpoints
+are the graph's attribute `endpoints` = [kind, count], by default all GPUs, or all
 hosts where there are no GPUs; `per_node` of them, in order, share a node.
 Where `family` and `arguments` build these very nodes and links, whatever their
-rates, the family's ways hold; else ways are searched.  A network whose ways its
+rates, the family's paths hold; else paths are searched.  A network whose paths its
 links do not tell has `routes` too: routes[s][t] lists the links from place s to
 place t, by their numbers in the order of the edges (of a cable first the link
 from its `source`).
@@ -38,7 +38,7 @@ from quadrille.topologies.files.node_link_parts import (
     routes_of,
 )
 from quadrille.topologies.network import Network, with_unshared
-from quadrille.topologies.routes.listed import ListedWays, RouteTable
+from quadrille.topologies.routes.listed import ListedPaths, RouteTable
 
 SCHEMA = "quadrille/topology/1"
 KEYS = ("schema", "directed", "multigraph", "graph", "nodes", "edges", "links", "routes", "provenance")
@@ -63,9 +63,9 @@ def parse(text: str, path: str) -> Network:
     numbers, kinds, indices = numbered(cores)
     links = links_of_edges(path, edges, numbers, directed=data["directed"], multigraph=data["multigraph"])
     graph = data.get("graph", {})
-    places = places_of(path, graph, cores)
-    listed = routes_of(path, data["routes"], places, len(links.ends)) if "routes" in data else None
-    hosts = [name for name in cores if name.startswith("host:")] if places[0] == "host" else []
+    endpoints = places_of(path, graph, cores)
+    listed = routes_of(path, data["routes"], endpoints, len(links.ends)) if "routes" in data else None
+    hosts = [name for name in cores if name.startswith("host:")] if endpoints[0] == "host" else []
     net = Network(
         name=graph.get("name") or Path(path).stem,
         family=graph["family"] if isinstance(graph.get("family"), str) else "file",
@@ -75,9 +75,9 @@ def parse(text: str, path: str) -> Network:
         targets=np.array([target for _, target in links.ends], dtype=np.int64),
         bandwidths=np.array([bandwidth for bandwidth, _ in links.rates], dtype=np.float64),
         latencies=np.array([latency for _, latency in links.rates], dtype=np.float64),
-        places=places,
+        endpoints=endpoints,
         cores=np.array([cores[host] for host in hosts], dtype=np.int64),
-        ways=None if listed is None else RouteTable.of(listed),
+        paths=None if listed is None else RouteTable.of(listed),
         indices=indices,
         per_node=per_node_of(path, graph),
     )
@@ -88,7 +88,7 @@ def dumps(net: Network, provenance: Mapping[str, Any] | None = None) -> str:
     """The network as text that `parse` reads again to an equal one, an edge a line."""
     names = [net.node_name(node) for node in range(net.node_count)]
     nodes: list[dict[str, Any]] = [{"id": name, "kind": name.partition(":")[0]} for name in names]
-    if net.places[0] == "host":
+    if net.endpoints[0] == "host":
         first, count = net.kinds["host"]
         for host in range(count):
             nodes[first + host]["cores"] = int(net.cores[host])
@@ -103,12 +103,12 @@ def dumps(net: Network, provenance: Mapping[str, Any] | None = None) -> str:
         for link in np.flatnonzero(links).tolist() if links is not None else ():
             edges[link][word] = True
     graph: dict[str, Any] = {"name": net.name, "family": net.family, "arguments": dict(net.arguments)}
-    graph |= {"places": list(net.places), "per_node": net.per_node}
+    graph |= {"places": list(net.endpoints), "per_node": net.per_node}
     outline: dict[str, Any] = {"schema": SCHEMA, "directed": True, "multigraph": True, "graph": graph}
     head = json.dumps(outline | ({"provenance": dict(provenance)} if provenance else {}))[:-1]
     lists: dict[str, Iterable[Any]] = {"nodes": nodes, "edges": edges}
-    if isinstance(net.ways, ListedWays):
-        lists["routes"] = net.ways.rows(net.place_count)
+    if isinstance(net.paths, ListedPaths):
+        lists["routes"] = net.paths.rows(net.endpoint_count)
     body = ",\n".join(f'"{name}": [\n{_lines(rows)}\n]' for name, rows in lists.items())
     return f"{head},\n{body}}}\n"
 

@@ -1,4 +1,4 @@
-"""The parts of node-link JSON, checked one by one: nodes, edges, places and routes.
+"""The parts of node-link JSON, checked one by one: nodes, edges, endpoints and routes.
 
 Each function raises InputError with the path of the file, the place in it and
 what is accepted.
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from quadrille.algorithms.errors import InputError
-from quadrille.topologies.limits import MOST_COUNTED
+from quadrille.topologies.limits import MAX_COUNT
 
 NODE = re.compile(r"([a-z_]+):(0|[1-9][0-9]{0,8})")
 NODE_KEYS = ("id", "kind", "cores")
@@ -138,14 +138,16 @@ def _rate(path: str, place: int, name: str, edge: Mapping[str, Any], attribute: 
 
 
 def places_of(path: str, graph: Mapping[str, Any], nodes: Mapping[str, int]) -> tuple[str, int]:
-    """Kind and count of the compute places, all of which are there."""
+    """Kind and count of the compute endpoints, all of which are there."""
     kinds = [name.partition(":")[0] for name in nodes]
     kind = "gpu" if "gpu" in kinds else "host"
     given = graph.get("places", [kind, kinds.count(kind)])
     if not (isinstance(given, list) and len(given) == 2 and is_count(given[1])):
-        raise InputError(f"{path}: places={given!r:.60} must be [kind, count], with at least one compute place")
+        raise InputError(f"{path}: endpoints={given!r:.60} must be [kind, count], with at least one compute place")
     if given[0] not in ("gpu", "host"):
-        raise InputError(f"{path}: places={given!r} must be GPUs or hosts: ['gpu', {given[1]}] or ['host', {given[1]}]")
+        raise InputError(
+            f"{path}: endpoints={given!r} must be GPUs or hosts: ['gpu', {given[1]}] or ['host', {given[1]}]"
+        )
     for index in range(min(given[1], len(nodes) + 1)):
         if f"{given[0]}:{index}" not in nodes:
             raise InputError(f"{path}: place {given[0]}:{index} of {given[1]} is not among the nodes")
@@ -160,23 +162,23 @@ def per_node_of(path: str, graph: Mapping[str, Any]) -> int:
     return int(given)
 
 
-def routes_of(path: str, rows: Any, places: tuple[str, int], links: int) -> list[list[list[int]]]:
-    """The links of the way from every place to every other, source by source."""
-    kind, count = places
+def routes_of(path: str, rows: Any, endpoints: tuple[str, int], links: int) -> list[list[list[int]]]:
+    """The links of the path from every place to every other, source by source."""
+    kind, count = endpoints
     if not (isinstance(rows, list) and len(rows) == count):
         raise InputError(f"{path}: routes must be a list of {count} lists, one from each {kind}")
     for source, row in enumerate(rows):
         if not (isinstance(row, list) and len(row) == count):
             raise InputError(f"{path}: routes[{source}] must be a list of {count} routes, one to each {kind}")
-        for target, way in enumerate(row):
-            here = f"{path}: routes[{source}][{target}]={way!r:.60}"
-            if not (isinstance(way, list) and all(type(link) is int and 0 <= link < links for link in way)):
+        for target, route in enumerate(row):
+            here = f"{path}: routes[{source}][{target}]={route!r:.60}"
+            if not (isinstance(route, list) and all(type(link) is int and 0 <= link < links for link in route)):
                 raise InputError(f"{here} must be a list of numbers of links, from 0 to {links - 1}")
-            if source == target and way:
+            if source == target and route:
                 raise InputError(f"{here} leads from {kind}:{source} to itself; it must be empty")
     return rows
 
 
 def is_count(value: object) -> bool:
     """Whether a value is a whole number from 1 that something can be counted by."""
-    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MOST_COUNTED
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MAX_COUNT

@@ -18,7 +18,7 @@ from quadrille.topologies.families.tree import tree
 from quadrille.topologies.files.xml_elements import BYTES_PER_SECOND, SECONDS, Element, whole_numbers
 from quadrille.topologies.limits import check_size
 from quadrille.topologies.network import Ints, Network, with_unshared
-from quadrille.topologies.routes.listed import ListedWays
+from quadrille.topologies.routes.listed import ListedPaths
 from quadrille.topologies.structured_paths import side_by_side
 
 IGNORED = ("speed", "loopback_bw", "loopback_lat", "router_id")
@@ -135,7 +135,7 @@ def dragonfly(element: Element, hosts: int) -> Network:
 
     A router is wired to all others of its chassis (green), to those in its place
     in the other chassis of its group (black), and router j of group i to router i
-    of group j (blue).  Parallel cables are one of their bandwidth together.  Ways
+    of group j (blue).  Parallel cables are one of their bandwidth together.  Paths
     are the shortest, by search.
 
     Source: Faanes et al., "Cray Cascade: A Scalable HPC System Based on a
@@ -171,7 +171,7 @@ def dragonfly(element: Element, hosts: int) -> Network:
 
 
 def flat(element: Element, hosts: int) -> Network:
-    """Hosts on one switch: a star; with a backbone, or with links that both directions share, ways of its own."""
+    """Hosts on one switch: a star; with a backbone, or with links that both directions share, paths of its own."""
     check_size("cluster", hosts, 2 * hosts)
     own, rate = policy(element, "sharing_policy"), rates(element)
     if own == "FATPIPE":
@@ -193,8 +193,8 @@ def flat(element: Element, hosts: int) -> Network:
                 "by itself: that is not supported"
             )
         unshared = np.append(unshared, [alone, alone])
-    ways = FlatWays(up, own == "SHARED", middle)
-    return with_unshared(builder.network(("host", hosts), ways, cores=cores(element)), unshared)
+    paths = FlatPaths(up, own == "SHARED", middle)
+    return with_unshared(builder.network(("host", hosts), paths, cores=cores(element)), unshared)
 
 
 def host_names(element: Element) -> list[str]:
@@ -213,13 +213,13 @@ def router_name(element: Element) -> str:
 
 def router_links(net: Network, host: int, *, inwards: bool) -> list[int]:
     """Links from a host of a flat cluster to its router, which is behind the backbone, or back inwards."""
-    backbone = [2 * net.place_count] if net.link_count > 2 * net.place_count else []
-    shared = isinstance(net.ways, FlatWays) and net.ways.shared
+    backbone = [2 * net.endpoint_count] if net.link_count > 2 * net.endpoint_count else []
+    shared = isinstance(net.paths, FlatPaths) and net.paths.shared
     return [*backbone, 2 * host + (not shared)] if inwards else [2 * host, *backbone]
 
 
 @dataclass(frozen=True)
-class FlatWays(ListedWays):
+class FlatPaths(ListedPaths):
     """Up by the source's link, over the backbone if there is one, down by the target's.
 
     Links that both directions share are always taken by the number of the one.

@@ -7,14 +7,14 @@ from quadrille.topologies.files.simgrid_clusters import router_links
 from quadrille.topologies.network import Network
 from quadrille.topologies.routes.routing import Routes
 
-NamedWay = tuple[tuple[str, bool], ...]
+NamedPath = tuple[tuple[str, bool], ...]
 """Links by name, and whether each is taken backwards."""
 
 
 class InsideZone(Protocol):
     """What is inside a cluster."""
 
-    def hops(self, source: str, target: str) -> NamedWay:
+    def hops(self, source: str, target: str) -> NamedPath:
         """Links from one host to another, or between a host and the router, which is behind the backbone."""
         ...
 
@@ -34,7 +34,7 @@ class ClusterInside:
     numbers: dict[str, int]
     router: str
 
-    def hops(self, source: str, target: str) -> NamedWay:
+    def hops(self, source: str, target: str) -> NamedPath:
         if source == self.router:
             links = router_links(self.net, self.numbers[target], inwards=True)
         elif target == self.router:
@@ -57,7 +57,7 @@ class HostLinks:
     backbone: str = ""
     ends: dict[str, tuple[tuple[str, bool], tuple[str, bool]]] = field(default_factory=dict)
 
-    def hops(self, source: str, target: str) -> NamedWay:
+    def hops(self, source: str, target: str) -> NamedPath:
         up = (self.ends[source][0],) if source in self.ends else ()
         down = (self.ends[target][1],) if target in self.ends else ()
         return (*up, *(((self.backbone, False),) if self.backbone else ()), *down)

@@ -2,7 +2,7 @@
 
 It has no switches: each link of the file is one link between two nodes of its
 own, `end:2k>end:2k+1`, in the order of the file (and back again, where each
-direction has its bandwidth to itself), and a way is the links that the file
+direction has its bandwidth to itself), and a path is the links that the file
 names.  There is no detour around a failed link.
 
 A FATPIPE link gives every flow its whole bandwidth.  On a route on which a shared
@@ -18,19 +18,19 @@ import numpy as np
 
 from quadrille.algorithms.errors import InputError
 from quadrille.topologies.builder import Builder
-from quadrille.topologies.files.simgrid_inside import NamedWay
+from quadrille.topologies.files.simgrid_inside import NamedPath
 from quadrille.topologies.files.simgrid_routes import hops_between
 from quadrille.topologies.files.simgrid_zones import Platform
 from quadrille.topologies.network import Ints, Network, with_unshared
-from quadrille.topologies.routes.listed import ListedWays
+from quadrille.topologies.routes.listed import ListedPaths
 
 ALL_PAIRS_CHECKED = 64
 ROUTES_KEPT = 1 << 16
 
 
 @dataclass(frozen=True)
-class PlatformWays(ListedWays):
-    """Ways that a platform lists, found when they are asked for.
+class PlatformPaths(ListedPaths):
+    """Paths that a platform lists, found when they are asked for.
 
     Parameters
     ----------
@@ -45,9 +45,9 @@ class PlatformWays(ListedWays):
     path: str
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "way", lru_cache(ROUTES_KEPT)(self.way))
+        object.__setattr__(self, "links_between", lru_cache(ROUTES_KEPT)(self.links_between))
 
-    def way(self, source: int, target: int) -> list[int]:
+    def links_between(self, source: int, target: int) -> list[int]:
         """Links from one place to another.
 
         Raises
@@ -62,7 +62,7 @@ class PlatformWays(ListedWays):
         self._check_unshared(one, other, hops)
         return [self.numbers[hop] for hop in hops]
 
-    def _check_unshared(self, one: str, other: str, hops: NamedWay) -> None:
+    def _check_unshared(self, one: str, other: str, hops: NamedPath) -> None:
         links = {name: self.platform.links[name] for name, _ in hops}
         unshared = {name: bandwidth for name, (bandwidth, _, policy) in links.items() if policy == "FATPIPE"}
         if not unshared:
@@ -76,10 +76,13 @@ class PlatformWays(ListedWays):
             )
 
     def links(self, sources: Ints, targets: Ints, chosen: Ints) -> Ints:
-        found = [self.way(source, target) for source, target in zip(sources.tolist(), targets.tolist(), strict=True)]
+        found = [
+            self.links_between(source, target)
+            for source, target in zip(sources.tolist(), targets.tolist(), strict=True)
+        ]
         table = np.full((len(found), max(map(len, found), default=0)), -1, dtype=np.int64)
-        for row, way in enumerate(found):
-            table[row, : len(way)] = way
+        for row, path in enumerate(found):
+            table[row, : len(path)] = path
         return table
 
 
@@ -102,17 +105,17 @@ def listed_network(platform: Platform, path: str, name: str) -> Network:
         for (link, (_, _, shared)), number in zip(platform.links.items(), up.tolist(), strict=True):
             numbers[link, False] = number
             numbers[link, True] = number + 1 if shared == "SPLITDUPLEX" else number
-    ways = PlatformWays(platform, tuple(platform.hosts), numbers, path)
-    net = builder.network(("host", len(platform.hosts)), ways, cores=list(platform.hosts.values()), name=name)
-    _check_routes(net, ways)
+    paths = PlatformPaths(platform, tuple(platform.hosts), numbers, path)
+    net = builder.network(("host", len(platform.hosts)), paths, cores=list(platform.hosts.values()), name=name)
+    _check_routes(net, paths)
     return with_unshared(net, np.repeat([policy == "FATPIPE" for _, _, policy in platform.links.values()], 2))
 
 
-def _check_routes(net: Network, ways: ListedWays) -> None:
+def _check_routes(net: Network, paths: ListedPaths) -> None:
     """All routes of a small platform, and those from and to the first host of a large one."""
-    count = net.place_count
+    count = net.endpoint_count
     pairs = np.arange(count * count) if count <= ALL_PAIRS_CHECKED else np.arange(count)
     sources, targets = np.divmod(pairs, count)
-    ways.links(sources, targets, sources)
+    paths.links(sources, targets, sources)
     if count > ALL_PAIRS_CHECKED:
-        ways.links(targets, sources, sources)
+        paths.links(targets, sources, sources)

@@ -15,11 +15,11 @@ from itertools import pairwise, product
 import networkx as nx
 
 from quadrille.algorithms.errors import InputError
-from quadrille.topologies.files.simgrid_inside import NamedWay
+from quadrille.topologies.files.simgrid_inside import NamedPath
 from quadrille.topologies.files.simgrid_zones import SEARCHED, Platform, Route, Zone
 
 
-def hops_between(platform: Platform, source: str, target: str) -> NamedWay:
+def hops_between(platform: Platform, source: str, target: str) -> NamedPath:
     """Links from one host or router to another.
 
     Raises

@@ -4,7 +4,7 @@ A platform with one cluster and nothing else becomes the network of that family,
 with its structure; else hosts, links, clusters and routes are taken as they are
 listed.
 Inside a cluster the routing is ours: it may take another of several equally
-short ways than SimGrid does.  Speeds of hosts are passed over: how fast they compute is said by the machine
+short paths than SimGrid does.  Speeds of hosts are passed over: how fast they compute is said by the machine
 file.  What is not supported is refused by name and line.
 
 Source: SimGrid's documentation, "Platform Description" and "Describing

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from quadrille.topologies.files.simgrid_clusters import cluster, cores, host_names, policy, router_name
-from quadrille.topologies.files.simgrid_inside import ClusterInside, HostLinks, InsideZone, NamedWay
+from quadrille.topologies.files.simgrid_inside import ClusterInside, HostLinks, InsideZone, NamedPath
 from quadrille.topologies.files.xml_elements import BYTES_PER_SECOND, SECONDS, Element
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ OF_ZONES = ("zoneRoute", "ASroute", "bypassZoneRoute", "bypassASroute")
 class Route:
     """Links between two hosts, routers or zones, and the gateways of the zones."""
 
-    hops: NamedWay
+    hops: NamedPath
     exit: str = ""
     entry: str = ""
 

@@ -8,11 +8,11 @@ import numpy as np
 from quadrille.algorithms.errors import InputError
 from quadrille.topologies.files import node_link
 from quadrille.topologies.network import Network
-from quadrille.topologies.routes.listed import ListedWays
+from quadrille.topologies.routes.listed import ListedPaths
 from quadrille.topologies.routes.search import Hops
 
 MOST_BYTES = 1 << 30
-MOST_LISTED = 1024
+MAX_LISTED_ENDPOINTS = 1024
 """Places between which routes are listed one by one."""
 
 
@@ -21,7 +21,7 @@ def load_topology(path: str | Path) -> Network:
 
     Raises
     ------
-    InputError : a file that cannot be read, or is not a topology whose places all reach each other
+    InputError : a file that cannot be read, or is not a topology whose endpoints all reach each other
     """
     text = _text(path)
     if str(path).endswith(".xml"):
@@ -29,11 +29,11 @@ def load_topology(path: str | Path) -> Network:
 
         return simgrid_xml.parse(text, str(path))
     net = node_link.parse(text, str(path))
-    if net.ways is not None:
+    if net.paths is not None:
         return net
     check_connected(net, str(path))
     built = built_alike(net)
-    return net if built is None else replace(net, ways=built.ways)
+    return net if built is None else replace(net, paths=built.paths)
 
 
 def _text(path: str | Path) -> str:
@@ -84,12 +84,12 @@ def check_written(net: Network, path: str) -> None:
 
     Raises
     ------
-    InputError : a network with routes of its own between many places
+    InputError : a network with routes of its own between many endpoints
     """
-    if isinstance(net.ways, ListedWays) and net.place_count > MOST_LISTED:
+    if isinstance(net.paths, ListedPaths) and net.endpoint_count > MAX_LISTED_ENDPOINTS:
         raise InputError(
-            f"{path}: {net.name} has routes of its own between {net.place_count} places; "
-            f"JSON lists them one by one, between at most {MOST_LISTED}"
+            f"{path}: {net.name} has routes of its own between {net.endpoint_count} endpoints; "
+            f"JSON lists them one by one, between at most {MAX_LISTED_ENDPOINTS}"
         )
 
 
@@ -104,15 +104,15 @@ def check_connected(net: Network, path: str) -> None:
     loose = np.setdiff1d(np.arange(first, first + nics), net.sources)
     if len(loose):
         raise InputError(f"{path}: {net.node_name(int(loose[0]))} has no link to a GPU or a switch")
-    nodes, kind = net.place_nodes(), net.places[0]
+    nodes, kind = net.endpoint_nodes(), net.endpoints[0]
     linked = np.isin(nodes, net.sources) & np.isin(nodes, net.targets)
     if len(nodes) > 1 and not linked.all():
         raise InputError(f"{path}: {kind}:{int(np.argmin(linked))} has no link to the others, or none from them")
-    for against, way in ((False, "reaches"), (True, "is reached from")):
+    for against, verb in ((False, "reaches"), (True, "is reached from")):
         found = Hops(net, against=against).nearest(int(nodes[0]))[nodes] >= 0
         if not found.all():
             lost = int(np.argmin(found))
             raise InputError(
-                f"{path}: the network is in pieces: {kind}:0 {way} {int(found.sum())} of {len(found)} places, "
+                f"{path}: the network is in pieces: {kind}:0 {verb} {int(found.sum())} of {len(found)} endpoints, "
                 f"not {kind}:{lost}"
             )

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from quadrille.topologies.fabrics import Fabric
-from quadrille.topologies.machines.named_machine import NamedMachine, NodesToWire, Wiring
+from quadrille.topologies.machines.named_machine import NamedMachine, NodesToConnect, Wiring
 from quadrille.topologies.nodes.gpu_node import nvswitch_node
 from quadrille.topologies.nodes.gpus import H100_SXM
 from quadrille.topologies.quantity import Quantity
@@ -29,14 +29,14 @@ NODE = replace(
 def leaves(uplink_bandwidth: float) -> Wiring:
     """Leaves of four nodes, each with one cable of this bandwidth to the one spine."""
 
-    def wiring(site: NodesToWire) -> Fabric:
+    def wiring(site: NodesToConnect) -> Fabric:
         from quadrille.topologies.families.leaf_spine import add_leaf_spine
 
         kind = site.kind
         return lambda builder, endpoints: add_leaf_spine(
             builder,
             endpoints,
-            per_leaf=NODES_PER_LEAF * kind.doors,
+            per_leaf=NODES_PER_LEAF * kind.network_ports,
             spines=1,
             bandwidth=kind.nic_bandwidth,
             latency=kind.nic_latency,

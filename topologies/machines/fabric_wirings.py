@@ -1,7 +1,7 @@
 """How the nodes of named machines are wired: families of networks, with their sizes from the number of nodes."""
 
 from quadrille.topologies.fabrics import Fabric
-from quadrille.topologies.machines.named_machine import NodesToWire, Wiring
+from quadrille.topologies.machines.named_machine import NodesToConnect, Wiring
 from quadrille.topologies.quantity import Quantity
 
 QUANTUM_LATENCY = Quantity(
@@ -16,7 +16,7 @@ SPRAYED = (
 )
 
 
-def one_switch(site: NodesToWire) -> Fabric:
+def one_switch(site: NodesToConnect) -> Fabric:
     """All NICs on one switch that blocks nothing."""
     from quadrille.topologies.families.star import add_star
 
@@ -37,18 +37,18 @@ def sprayed_tree(nodes: tuple[int, ...], latency: float, oversubscription: tuple
     oversubscription : of each of these levels, by default 1
     """
 
-    def wiring(site: NodesToWire) -> Fabric:
+    def wiring(site: NodesToConnect) -> Fabric:
         from quadrille.topologies.families.tree import add_tree
 
         kind = site.kind
-        under = [count * kind.doors for count in nodes]
+        under = [count * kind.network_ports for count in nodes]
         if site.unit > 1:
             under = [site.unit, *under]
         down, below = [], 1
         for count in under:
             down.append(max(1, count // below))
             below *= down[-1]
-        down.append(max(1, -(-site.nodes * kind.doors // below)))
+        down.append(max(1, -(-site.nodes * kind.network_ports // below)))
         rates, shares = [kind.nic_bandwidth], [*oversubscription, *([1.0] * len(under))]
         for level in range(len(under)):
             rates.append(rates[-1] * down[level] / shares[level])

@@ -14,7 +14,7 @@ from quadrille.topologies.quantity import Quantity
 
 
 @dataclass(frozen=True, slots=True)
-class NodesToWire:
+class NodesToConnect:
     """What a wiring is made for: so many nodes of a kind, those of a unit cabled in one piece.
 
     `stretch` is by how much the latencies of the network differ from the machine's own.
@@ -26,7 +26,7 @@ class NodesToWire:
     stretch: float = 1.0
 
 
-Wiring = Callable[[NodesToWire], Fabric]
+Wiring = Callable[[NodesToConnect], Fabric]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class NamedMachine:
         gpu_bandwidth : from one GPU to the others of its node together [B/s]
         joined : true for one NIC a node, of the bandwidth of all of them together
         balanced : true for groups whose cables to others are one, as adaptive routing uses them; false for every cable
-            between two groups, with ways by a rule of routing
+            between two groups, with paths by a rule of routing
 
         Raises
         ------
@@ -143,7 +143,7 @@ class NamedMachine:
         kind = kind.joined() if together else kind
         least = -(-gpus // kind.gpus)
         unit = min(self.unit, least)
-        site = NodesToWire(kind, -(-least // unit) * unit, unit, delays / self.node.nic_latency)
+        site = NodesToConnect(kind, -(-least // unit) * unit, unit, delays / self.node.nic_latency)
         arguments = self._changed(gpus, bandwidth=rates, latency=delays, gpu_bandwidth=gpu_bandwidth)
         if together:
             arguments["joined"] = "true"

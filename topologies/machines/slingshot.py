@@ -2,15 +2,15 @@
 
 A cabinet is one group of a dragonfly: 32 switches, all wired to all, and a few
 cables to every other group.  Slingshot routes packet by packet, by load, over
-minimal ways and detours.  A group is therefore one switch that blocks nothing.
-(With one cable a pair of switches and minimal ways, a ring over the nodes of a
+minimal paths and detours.  A group is therefore one switch that blocks nothing.
+(With one cable a pair of switches and minimal paths, a ring over the nodes of a
 chassis would fill a single cable, which nobody measures.)  Between groups there
 are two pictures, and `balanced` says which:
 
     true    a group has one cable to a core that blocks nothing, of what adaptive
             routing gets out of all its cables where groups send to one other
             each; it is what simulations of the machine take
-    false   every pair of groups has its cables, as one; ways are by `--routing`
+    false   every pair of groups has its cables, as one; paths are by `--routing`
 
 With g groups, a of them with nodes, and cables of bandwidth c between two, every
 group that sends all it has to one other reaches
@@ -21,7 +21,7 @@ by the cable to it, by detours over groups that send as well and need half of
 their cables themselves, and by empty groups (`routes/balanced.py`, whose flows on
 all cables a test compares with this).  On whole Frontier that is 29 GB/s a node,
 where Atchley et al. measured about 30 in an all-to-all.  Traffic that is spread
-evenly over all groups could do up to twice as well on minimal ways.  All groups
+evenly over all groups could do up to twice as well on minimal paths.  All groups
 that the machine has are there as soon as there are two, since empty ones carry
 detours.
 """
@@ -29,7 +29,7 @@ detours.
 from dataclasses import dataclass
 
 from quadrille.topologies.fabrics import Fabric
-from quadrille.topologies.machines.named_machine import OVERHEAD, NamedMachine, NodesToWire
+from quadrille.topologies.machines.named_machine import OVERHEAD, NamedMachine, NodesToConnect
 from quadrille.topologies.nodes.amd import FRONTIER, OLCF
 from quadrille.topologies.nodes.meshed import CSCS, GH200_QUAD, NERSC, PERLMUTTER
 from quadrille.topologies.quantity import Quantity
@@ -78,7 +78,7 @@ class Dragonfly:
     groups: int
     nodes: int
 
-    def cables(self, site: NodesToWire) -> Fabric:
+    def cables(self, site: NodesToConnect) -> Fabric:
         """Every two groups joined by a cable of the bandwidth of all between them."""
         from quadrille.topologies.families.dragonfly import add_dragonfly
 
@@ -88,7 +88,7 @@ class Dragonfly:
             endpoints,
             groups=built,
             routers=1,
-            per_router=self.nodes * kind.doors,
+            per_router=self.nodes * kind.network_ports,
             global_links=max(1, built - 1),
             bandwidth=kind.nic_bandwidth,
             latency=kind.nic_latency,
@@ -96,7 +96,7 @@ class Dragonfly:
             global_latency=HOPS * SWITCH_LATENCY * site.stretch,
         )
 
-    def balanced(self, site: NodesToWire) -> Fabric:
+    def balanced(self, site: NodesToConnect) -> Fabric:
         """Every group joined to a core by what adaptive routing reaches with its cables."""
         from quadrille.topologies.families.tree import add_tree
 
@@ -107,19 +107,19 @@ class Dragonfly:
         return lambda builder, endpoints: add_tree(
             builder,
             endpoints,
-            down=[self.nodes * kind.doors, filled],
+            down=[self.nodes * kind.network_ports, filled],
             up=[1, 1],
             bandwidth=[kind.nic_bandwidth, rate],
             latency=[kind.nic_latency, HOPS * SWITCH_LATENCY * site.stretch / 2],
             kinds=("router", "core"),
         )
 
-    def _sizes(self, site: NodesToWire) -> tuple[int, int]:
+    def _sizes(self, site: NodesToConnect) -> tuple[int, int]:
         """Groups with nodes, and groups that are there."""
         filled = -(-site.nodes // self.nodes)
         return filled, max(self.groups, filled) if filled > 1 else 1
 
-    def _global_bandwidth(self, site: NodesToWire) -> float:
+    def _global_bandwidth(self, site: NodesToConnect) -> float:
         """Between two groups; it changes with the NICs' [B/s]."""
         return global_bandwidth(max(2, self.groups)) * site.kind.injection_bandwidth / (4 * LINK)
 
@@ -149,7 +149,7 @@ def network_notes(groups: int, groups_source: str, cables_source: str) -> tuple[
         Quantity(
             "routing",
             "adaptive, as balanced",
-            f"{SLINGSHOT_PAPER}, section II: the switch chooses for each packet among several minimal and other ways, "
+            f"{SLINGSHOT_PAPER}, section II: the switch chooses for each packet among several minimal and other paths, "
             "by congestion and length; so a group that sends to one other uses all its cables. topology.balanced = "
             "false or a rule of --routing takes the cables one by one",
         ),

@@ -1,12 +1,12 @@
 """Bisection bandwidth, and how far a network falls short of what its nodes inject.
 
-The bisection is what the first half of the places (by number, the smaller half
+The bisection is what the first half of the endpoints (by number, the smaller half
 where their number is odd) can send to the others at once, each sending to whom
 it likes.  By the theorem of maximum flow and minimum cut this is the capacity of
 the narrowest cut between the halves.  Every cut is an upper bound, and every
-flow that fits a lower one.  Cuts tried: the places' own links, and those between
+flow that fits a lower one.  Cuts tried: the endpoints' own links, and those between
 what is nearer to one half and the rest.  Flows tried: place i to place i + half
-by one shortest way or by all equally.  Where both meet, it is exact; else a
+by one shortest path or by all equally.  Where both meet, it is exact; else a
 maximum flow is found by networkx if the network is small enough; else the least
 cut is an upper bound.
 """
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 NODE_PARTS = ("gpu", "nvswitch", "cpu", "pcie", "nic")
 CUT_LINKS = 6_000
-"""Links, with each half of the places merged and parallel ones counted once, up to which a maximum flow is found."""
-FLOW_WAYS = 4_000_000
-"""Ways of a flow that is tried."""
+"""Links, with each half of the endpoints merged and parallel ones counted once, up to which a maximum flow is found."""
+MAX_FLOW_PATHS = 4_000_000
+"""Paths of a flow that is tried."""
 SAME = 1e-9
 
 
 def bisection(net: Network) -> Figure:
-    """What the first half of the places can send to the second at once [B/s].
+    """What the first half of the endpoints can send to the second at once [B/s].
 
     >>> from quadrille.topologies.families.ring import ring
     >>> bisection(ring(6, bandwidth=1e9, latency=0.0)).value
@@ -41,9 +41,9 @@ def bisection(net: Network) -> Figure:
 
     Raises
     ------
-    InputError : places that are not joined
+    InputError : endpoints that are not joined
     """
-    if net.place_count < 2:
+    if net.endpoint_count < 2:
         return Figure(0.0, "exact", "a single place")
     least, name = min(_cuts(net), key=lambda cut: cut[0])
     if any(flow >= least * (1 - SAME) for flow in _shifted_flows(net)):
@@ -70,27 +70,27 @@ def oversubscription(net: Network, halves: Figure) -> Figure:
     return Figure(
         ratio,
         "exact" if halves.bound == "exact" else "at least",
-        "injection bandwidth of half of the places / bisection bandwidth",
+        "injection bandwidth of half of the endpoints / bisection bandwidth",
     )
 
 
 def _injection(net: Network) -> float:
-    """What half of the places can send into the network, by the links that leave nodes [B/s].
+    """What half of the endpoints can send into the network, by the links that leave nodes [B/s].
 
     In a cluster these are the links of NICs, or of GPUs where there are none, to
     what is not part of a node; with nothing outside nodes they are those of GPUs.
     """
-    door = "nic" if "nic" in net.kinds else net.places[0]
+    network_port = "nic" if "nic" in net.kinds else net.endpoints[0]
     leaving, inside = np.zeros(net.node_count, dtype=bool), np.zeros(net.node_count, dtype=bool)
-    leaving[_span(net, door)] = True
-    for kind in (kind for kind in NODE_PARTS if kind in net.kinds and kind != door):
+    leaving[_span(net, network_port)] = True
+    for kind in (kind for kind in NODE_PARTS if kind in net.kinds and kind != network_port):
         inside[_span(net, kind)] = True
     wires = leaving[net.sources] & ~inside[net.targets]
     outward = wires & ~leaving[net.targets]
     # NICs may be wired to each other; GPUs without NICs are wired to each other inside their node.
-    chosen = wires if door != "gpu" else outward if outward.any() else leaving[net.sources]
-    _, places = net.kinds[net.places[0]]
-    return float(net.bandwidths[chosen].sum()) * (net.place_count // 2) / places
+    chosen = wires if network_port != "gpu" else outward if outward.any() else leaving[net.sources]
+    _, endpoints = net.kinds[net.endpoints[0]]
+    return float(net.bandwidths[chosen].sum()) * (net.endpoint_count // 2) / endpoints
 
 
 def _span(net: Network, kind: str) -> slice:
@@ -99,7 +99,7 @@ def _span(net: Network, kind: str) -> slice:
 
 
 def _halves(net: Network) -> tuple[Ints, Ints]:
-    nodes = net.place_nodes()
+    nodes = net.endpoint_nodes()
     return nodes[: len(nodes) // 2], nodes[len(nodes) // 2 :]
 
 
@@ -112,8 +112,8 @@ def _cuts(net: Network) -> list[tuple[float, str]]:
     for side, name in (
         (near <= far, "the links between what is nearer to one half and the rest"),
         (near < far, "the links between what is nearer to one half and the rest"),
-        (np.zeros(net.node_count, dtype=bool), "the links of the places of one half"),
-        (np.ones(net.node_count, dtype=bool), "the links of the places of one half"),
+        (np.zeros(net.node_count, dtype=bool), "the links of the endpoints of one half"),
+        (np.ones(net.node_count, dtype=bool), "the links of the endpoints of one half"),
     ):
         side[one], side[other] = True, False
         crossing = side[net.sources] & ~side[net.targets]
@@ -122,13 +122,13 @@ def _cuts(net: Network) -> list[tuple[float, str]]:
 
 
 def _shifted_flows(net: Network) -> Iterator[float]:
-    """What flows if each place of one half sends alike to its image in the other, by one way, then by all [B/s]."""
-    half = net.place_count // 2
+    """What flows if each place of one half sends alike to its image in the other, by one path, then by all [B/s]."""
+    half = net.endpoint_count // 2
     sources = np.arange(half)
-    if net.ways is None or net.failed.any():
+    if net.paths is None or net.failed.any():
         return
     yield _flow(net, Routing("shortest"), sources, sources + half)
-    if half * int(net.ways.counts(sources[:1], sources[:1] + half)[0]) <= FLOW_WAYS:
+    if half * int(net.paths.counts(sources[:1], sources[:1] + half)[0]) <= MAX_FLOW_PATHS:
         yield _flow(net, Routing("spray"), sources, sources + half)
 
 

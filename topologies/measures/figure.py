@@ -8,8 +8,8 @@ from typing import Literal
 class Figure:
     """A value; whether it is exact or a bound; and how it was found.
 
-    >>> str(Figure(5.0, "at least", "searched from 4 of 80 places"))
-    'at least 5 (searched from 4 of 80 places)'
+    >>> str(Figure(5.0, "at least", "searched from 4 of 80 endpoints"))
+    'at least 5 (searched from 4 of 80 endpoints)'
     """
 
     value: float

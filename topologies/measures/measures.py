@@ -22,12 +22,12 @@ class Measures:
     ----------
     diameter : [links]
     bisection : [B/s]
-    oversubscription : what half of the places can inject / bisection
+    oversubscription : what half of the endpoints can inject / bisection
     """
 
     nodes: dict[str, int]
     links: dict[str, int]
-    places: int
+    endpoints: int
     diameter: Figure
     bisection: Figure
     oversubscription: Figure
@@ -43,13 +43,13 @@ def measures(net: Network) -> Measures:
 
     Raises
     ------
-    InputError : places that are not joined
+    InputError : endpoints that are not joined
     """
     halves = bisection(net)
     return Measures(
         {kind: count for kind, (_, count) in net.kinds.items()},
         links_by_kind(net),
-        net.place_count,
+        net.endpoint_count,
         diameter(net),
         halves,
         oversubscription(net, halves),

@@ -58,7 +58,7 @@ MI300X_NODE: NodeKind = named_node(
     ],
     quantities={
         "node": ("", f"{MI300X}: 8 GPUs; a NIC beside each GPU: an assumption"),
-        "xgmi_bandwidth_bytes_per_second": (64e9, f"{MI300X}: 128 GB/s both ways together between any two GPUs"),
+        "xgmi_bandwidth_bytes_per_second": (64e9, f"{MI300X}: 128 GB/s both paths together between any two GPUs"),
         "xgmi_latency_seconds": (LATENCY, f"{INSIDE_LATENCY}; taken over for xGMI"),
         "pcie_bandwidth_bytes_per_second": (PCIE5[0], f"{PCIE5[1]}; GPU i beside NIC i; costs no time"),
         **network_numbers(50e9, "assumption: 400 Gb/s each way, as in vendors' MI300X servers"),

@@ -17,7 +17,7 @@ from quadrille.topologies.limits import check_cable, check_counts
 from quadrille.topologies.nodes.gpus import Gpu
 from quadrille.topologies.quantity import Quantity
 
-MOST_GPUS = 576
+MAX_GPUS = 576
 """In a node: the largest NVLink domain that its vendor names.
 
 Source: NVIDIA, "GB200 NVL72", nvidia.com: fifth-generation NVLink joins up to 576 GPUs.
@@ -70,12 +70,12 @@ class NodeKind:
         """The NIC by which a GPU leaves the node, both numbered within the node."""
         return gpu * self.nics // self.gpus
 
-    def door(self, gpu: int) -> str:
+    def network_port(self, gpu: int) -> str:
         """The part from which the cable to the network leaves: the GPU's NIC, or the GPU itself."""
         return f"nic:{self.nic(gpu)}" if self.nics else f"gpu:{gpu}"
 
     @property
-    def doors(self) -> int:
+    def network_ports(self) -> int:
         """Cables from the node to the network."""
         return self.nics or self.gpus
 
@@ -87,7 +87,7 @@ class NodeKind:
     @property
     def injection_bandwidth(self) -> float:
         """What the node sends into the network at most [B/s]."""
-        return self.doors * self.nic_bandwidth
+        return self.network_ports * self.nic_bandwidth
 
     def joined(self) -> "NodeKind":
         """The same node with all its NICs as one, of their bandwidth together.
@@ -97,15 +97,15 @@ class NodeKind:
 
         >>> kind = nvswitch_node(
         ...     4, 4, gpu_bandwidth=300e9, gpu_latency=1e-6, nic_bandwidth=25e9, nic_latency=1e-6).joined()
-        >>> kind.nics, kind.nic_bandwidth, kind.door(3)
+        >>> kind.nics, kind.nic_bandwidth, kind.network_port(3)
         (1, 100000000000.0, 'nic:0')
         """
         if self.nics < 2:
             return self
         total = self.nics * self.nic_bandwidth
-        ways = {cable.one: cable for cable in self.cables if cable.other.startswith("nic:")}
+        paths = {cable.one: cable for cable in self.cables if cable.other.startswith("nic:")}
         inside = [cable for cable in self.cables if not cable.other.startswith("nic:")]
-        one = [replace(cable, other="nic:0", bandwidth=max(total, cable.bandwidth)) for cable in ways.values()]
+        one = [replace(cable, other="nic:0", bandwidth=max(total, cable.bandwidth)) for cable in paths.values()]
         return replace(self, nics=1, nic_bandwidth=total, cables=(*inside, *one))
 
     def with_rates(
@@ -183,8 +183,8 @@ def nvswitch_node(
     InputError : fewer than one GPU or NIC, more NICs than GPUs, a cable that cannot be
     """
     check_counts("gpu-cluster", gpus_per_node=gpus)
-    if gpus > MOST_GPUS:
-        raise InputError(f"gpu-cluster: gpus_per_node={gpus} must be from 1 to {MOST_GPUS}")
+    if gpus > MAX_GPUS:
+        raise InputError(f"gpu-cluster: gpus_per_node={gpus} must be from 1 to {MAX_GPUS}")
     if not 0 <= nics <= gpus:
         raise InputError(f"gpu-cluster: nics_per_node={nics} must be from 0 to gpus_per_node={gpus}")
     check_cable("gpu-cluster", gpu_bandwidth, gpu_latency, prefix="gpu_")
@@ -197,15 +197,15 @@ def nvswitch_node(
 
 
 @cache
-def inside_paths(cables: tuple[Cable, ...], source: str) -> dict[str, tuple[str, ...]]:
-    """Parts of a node on the way from one to every other: fewest hops, then the widest, part by part.
+def paths_inside_node(cables: tuple[Cable, ...], source: str) -> dict[str, tuple[str, ...]]:
+    """Parts of a node on the path from one to every other: fewest hops, then the widest, part by part.
 
     Of parts that are alike, the first by name is taken.
 
-    No way goes through a NIC on to another part.
+    No path goes through a NIC on to another part.
 
     >>> pair = (Cable("gpu:0", "gpu:1", 75e9, 0), Cable("gpu:0", "cpu:0", 16e9, 0), Cable("gpu:1", "cpu:0", 16e9, 0))
-    >>> inside_paths((*pair, Cable("cpu:0", "nic:0", 12.5e9, 0)), "gpu:1")["nic:0"]
+    >>> paths_inside_node((*pair, Cable("cpu:0", "nic:0", 12.5e9, 0)), "gpu:1")["nic:0"]
     ('gpu:1', 'cpu:0', 'nic:0')
     """
     beside: dict[str, dict[str, float]] = {}
@@ -216,8 +216,10 @@ def inside_paths(cables: tuple[Cable, ...], source: str) -> dict[str, tuple[str,
     found: dict[str, tuple[str, ...]] = {source: (source,)}
     ring = found
     while ring:
-        ways = [(*path, part) for last, path in ring.items() for part in beside.get(last, {}) if part not in found]
-        by_width = sorted(ways, key=lambda way: (-min(beside[one][other] for one, other in pairwise(way)), way))
-        ring = {way[-1]: way for way in reversed(by_width)}
+        candidates = [
+            (*path, part) for last, path in ring.items() for part in beside.get(last, {}) if part not in found
+        ]
+        by_width = sorted(candidates, key=lambda path: (-min(beside[a][b] for a, b in pairwise(path)), path))
+        ring = {path[-1]: path for path in reversed(by_width)}
         found |= ring
     return found

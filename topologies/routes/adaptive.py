@@ -1,23 +1,23 @@
-"""Adaptive routing on dragonflies: the minimal way or a detour, by the load of global links.
+"""Adaptive routing on dragonflies: the minimal path or a detour, by the load of global links.
 
 The rule is that of UGAL, with what has been decided so far in place of the
-lengths of queues.  Pairs of places are taken in the order in which they are
+lengths of queues.  Pairs of endpoints are taken in the order in which they are
 first asked for.  The load of a link is
 
     pairs sent over it so far · bandwidth of the widest global link / its own
 
-and q(way) the largest load of the way's global links, H(way) their number: 1
-for a minimal way, 2 for a detour.  A pair takes its detour, the one of Valiant
+and q(path) the largest load of the path's global links, H(path) their number: 1
+for a minimal path, 2 for a detour.  A pair takes its detour, the one of Valiant
 routing, exactly when
 
     q(minimal) · H(minimal)  >  q(detour) · H(detour)
 
-so when the minimal way's most loaded global link carries more than twice what
-the detour's does; else its minimal way.  A pair keeps its way: asked again, or
+so when the minimal path's most loaded global link carries more than twice what
+the detour's does; else its minimal path.  A pair keeps its path: asked again, or
 one by one in the same order, the answer is the same.
 
 Source: Kim, Dally, Scott, Abts, "Technology-Driven, Highly-Scalable Dragonfly
-Topology", ISCA 2008, section 4 (UGAL, with all hops of a way for H and the
+Topology", ISCA 2008, section 4 (UGAL, with all hops of a path for H and the
 length of the queue at its first hop for q).
 """
 
@@ -29,7 +29,7 @@ from quadrille.topologies.network import Floats, Ints
 
 
 class AdaptiveChoices:
-    """What has been decided for pairs of places so far.
+    """What has been decided for pairs of endpoints so far.
 
     Parameters
     ----------
@@ -37,8 +37,8 @@ class AdaptiveChoices:
     bandwidths : of all links [B/s]
     """
 
-    def __init__(self, places: int, global_links: Ints, bandwidths: Floats) -> None:
-        self._places = places
+    def __init__(self, endpoints: int, global_links: Ints, bandwidths: Floats) -> None:
+        self._places = endpoints
         self._global = np.zeros(len(bandwidths), dtype=bool)
         self._global[global_links] = True
         # In units of the widest global link, so that loads of equal links are whole numbers, and ties are ties.
@@ -49,7 +49,7 @@ class AdaptiveChoices:
         self._around: dict[int, bool] = {}
 
     def around(self, sources: Ints, targets: Ints, straight: Ints, around: Ints) -> Ints:
-        """Which of the flows take their detour, given the links of both ways [flows, hops]."""
+        """Which of the flows take their detour, given the links of both paths [flows, hops]."""
         pairs: list[int] = (sources * self._places + targets).tolist()
         fresh: dict[int, int] = {}
         for flow, pair in enumerate(pairs):
@@ -61,7 +61,7 @@ class AdaptiveChoices:
         return np.flatnonzero([self._around[pair] for pair in pairs])
 
     def _decide(self, short: list[int], long: list[int]) -> bool:
-        """Whether a pair takes the long way, whose load is then counted, else that of the short one."""
+        """Whether a pair takes the long path, whose load is then counted, else that of the short one."""
         load = self._load
         longer = len(short) * max((load[link] for link in short), default=0.0) > len(long) * max(
             (load[link] for link in long), default=0.0

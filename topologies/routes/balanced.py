@@ -1,19 +1,19 @@
-"""Balanced routing between groups: each flow on its minimal way and on detours by all other groups, at once.
+"""Balanced routing between groups: each flow on its minimal path and on detours by all other groups, at once.
 
 It is what adaptive routing packet by packet settles at where groups send as much
-as they can to one other group each.  A packet takes the cheaper of a minimal way
+as they can to one other group each.  A packet takes the cheaper of a minimal path
 and of detours, by load and length; where the minimal cable is full, packets go
 round, until all cables are as full.  Of g groups, let a have endpoints and so
 traffic of their own.  A flow's parts are as
 
-    1      on the minimal way
+    1      on the minimal path
     1      on a detour by each of the g - a groups without endpoints
     1/2    on a detour by each of the a - 2 others, whose cables their own flows need as well
 
 and each group so gets g - a/2 times the cables that join it to its target.
 Traffic that is spread evenly over all groups would be better off on minimal
-ways, by up to two: there this rule is a lower bound.  A flow's latency is that
-of its minimal way, which packets take where nothing is full.
+paths, by up to two: there this rule is a lower bound.  A flow's latency is that
+of its minimal path, which packets take where nothing is full.
 
 Every pair of groups is treated alike, so what a machine's symmetry makes alike
 stays alike, and folds.
@@ -22,7 +22,7 @@ Source: Kim, Dally, Scott, Abts, "Technology-Driven, Highly-Scalable Dragonfly
 Topology", ISCA 2008, section 4 (UGAL; its worst case, all of a group to the
 next one, and what Valiant's detours reach there); De Sensi et al., "An In-Depth
 Analysis of the Slingshot Interconnect", SC20, section II (packet by packet,
-among several minimal and other ways, by congestion and length).
+among several minimal and other paths, by congestion and length).
 """
 
 from collections.abc import Callable
@@ -30,26 +30,31 @@ from collections.abc import Callable
 import numpy as np
 
 from quadrille.topologies.network import Floats, Ints, Network
-from quadrille.topologies.routes.grouped import Grouped
+from quadrille.topologies.routes.grouped import GroupedPaths
 from quadrille.topologies.routes.hashing import hashed
 from quadrille.topologies.routes.spraying import Split
-from quadrille.topologies.structured_paths import Flags, Ways
+from quadrille.topologies.structured_paths import Flags, PathSet
 
 LOCAL = 1
-"""Hops within a group on either side of a minimal way's global link."""
+"""Hops within a group on either side of a minimal path's global link."""
 
 
 def balanced(
-    net: Network, ways: Ways, known: Grouped, sources: Ints, targets: Ints, shortest: Callable[[Ints, Ints], Ints]
+    net: Network,
+    paths: PathSet,
+    known: GroupedPaths,
+    sources: Ints,
+    targets: Ints,
+    shortest: Callable[[Ints, Ints], Ints],
 ) -> Split:
-    """Flows between groups on all ways that have no failed link; of the others, the shortest way.
+    """Flows between groups on all paths that have no failed link; of the others, the shortest path.
 
     Parameters
     ----------
-    known : the detours of these ways
-    shortest : links of one way of each pair [pairs, hops], for pairs of one group and those with no other way left
+    known : the detours of these paths
+    shortest : links of one path of each pair [pairs, hops], for pairs of one group and those with no other path left
     """
-    straight = ways.links(sources, targets, ways.usual(sources, targets))
+    straight = paths.links(sources, targets, paths.default(sources, targets))
     is_global = np.zeros(max(1, net.link_count), dtype=bool)
     is_global[known.global_links] = True
     crossing = (straight >= 0) & is_global[straight]
@@ -57,7 +62,7 @@ def balanced(
     found = Split.none(0)
     if len(flows):
         column = int(crossing[flows[0]].argmax())
-        flows, found = _spread(net, ways, known, (sources, targets), straight, flows, column)
+        flows, found = _spread(net, paths, known, (sources, targets), straight, flows, column)
     rest = np.setdiff1d(np.arange(len(sources)), flows)
     table = shortest(sources[rest], targets[rest])
     flow, hop = np.nonzero(table >= 0)
@@ -66,16 +71,22 @@ def balanced(
 
 
 def _spread(
-    net: Network, ways: Ways, known: Grouped, pairs: tuple[Ints, Ints], straight: Ints, flows: Ints, column: int
+    net: Network,
+    paths: PathSet,
+    known: GroupedPaths,
+    pairs: tuple[Ints, Ints],
+    straight: Ints,
+    flows: Ints,
+    column: int,
 ) -> tuple[Ints, Split]:
-    """The flows between groups that have a way left, and how these are spread.
+    """The flows between groups that have a path left, and how these are spread.
 
     What lies between the ends of a flow is the same for all flows with the same
     links there, so it is found for one of each kind.
 
     Parameters
     ----------
-    straight : links of minimal ways of all flows, the global one in `column`
+    straight : links of minimal paths of all flows, the global one in `column`
     """
     straight, inner = straight[flows], slice(column - LOCAL, column + LOCAL + 1)
     _, first, kind = np.unique(straight[:, inner], axis=0, return_index=True, return_inverse=True)
@@ -83,7 +94,7 @@ def _spread(
     ends = straight.copy()
     ends[:, inner] = -1
     one = flows[first]
-    shared, joined = _between(net, ways, known, pairs[0][one], pairs[1][one], straight[first], inner)
+    shared, joined = _between(net, paths, known, pairs[0][one], pairs[1][one], straight[first], inner)
     kept = joined[kind] & ~_broken(net, ends)
     flows, ends, kind = flows[kept], ends[kept], kind[kept]
     flow, hop = np.nonzero(ends >= 0)
@@ -101,15 +112,15 @@ def _spread(
 
 
 def _between(
-    net: Network, ways: Ways, known: Grouped, sources: Ints, targets: Ints, straight: Ints, inner: slice
+    net: Network, paths: PathSet, known: GroupedPaths, sources: Ints, targets: Ints, straight: Ints, inner: slice
 ) -> tuple[Split, Flags]:
-    """The parts of pairs on all ways between their ends, and which pairs have a way left."""
+    """The parts of pairs on all paths between their ends, and which pairs have a path left."""
     pairs, others = len(sources), known.between.groups - 2
     tables, owners, parts = [straight[:, inner]], [np.arange(pairs)], [np.ones(pairs)]
     if others > 0:
         owner, other = np.divmod(np.arange(pairs * others), others)
         drawn = (hashed(straight[owner, inner.start + LOCAL], other, 0) >> np.uint64(33)).astype(np.int64)
-        table = ways.links(sources[owner], targets[owner], ~(other + others * drawn))
+        table = paths.links(sources[owner], targets[owner], ~(other + others * drawn))
         tables.append(table[:, inner.start : inner.stop + table.shape[1] - straight.shape[1]])
         owners.append(owner)
         parts.append(_detour_parts(known, tables[-1]))
@@ -126,7 +137,7 @@ def _between(
     return Split(flow, np.concatenate(links), np.concatenate(shares) / sums[flow], np.zeros(pairs)), sums > 0
 
 
-def _detour_parts(known: Grouped, table: Ints) -> Floats:
+def _detour_parts(known: GroupedPaths, table: Ints) -> Floats:
     """The part of each detour, given its links."""
     between = known.between
     position = np.full(max(table.max(), between.links.max()) + 1, -1)

@@ -1,8 +1,8 @@
-"""Ways whose detours go by another group: what routing must know of a dragonfly's groups."""
+"""Paths whose detours go by another group: what routing must know of a dragonfly's groups."""
 
 from typing import Protocol, runtime_checkable
 
-from quadrille.topologies.structured_paths import Detours, Ints
+from quadrille.topologies.structured_paths import Ints, NonMinimalPaths
 
 
 class GroupLinks(Protocol):
@@ -19,8 +19,11 @@ class GroupLinks(Protocol):
 
 
 @runtime_checkable
-class Grouped(Detours, Protocol):
-    """Detours by way of another group: the remainder of `random` by the number of groups less two says by which."""
+class GroupedPaths(NonMinimalPaths, Protocol):
+    """Non-minimal paths by way of another group.
+
+    The remainder of `random` by the number of groups less two selects the group.
+    """
 
     @property
     def switch_of(self) -> Ints:

@@ -1,4 +1,4 @@
-"""Numbers that look random and are the same in every run: how rules draw ways."""
+"""Numbers that look random and are the same in every run: how rules draw paths."""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -13,15 +13,15 @@ class Paths:
     """What each of many flows takes of which links.
 
     Flow f takes shares[e] units of links[e] for a unit of its own, for e from
-    offsets[f] to offsets[f + 1]; a flow on one way takes 1 of each of its links,
-    in order.  The order of the links of a flow on several ways says nothing:
+    offsets[f] to offsets[f + 1]; a flow on one path takes 1 of each of its links,
+    in order.  The order of the links of a flow on several paths says nothing:
     compare these as sets of (link, share).
 
     Parameters
     ----------
     offsets : [flows + 1]
     links, shares : [entries]
-    latency : of each flow, the sum over its links; the largest of its ways [s]
+    latency : of each flow, the sum over its links; the largest of its paths [s]
     """
 
     offsets: Ints

@@ -1,12 +1,12 @@
-"""Equal splits over the ways that remain where a family's closed form meets failed links.
+"""Equal splits over the paths that remain where a family's closed form meets failed links.
 
-The links of all shortest ways of a pair form a graph in which every path from
-the source to the target is such a way.  Without the failed links, level by
+The links of all shortest paths of a pair form a graph in which every path from
+the source to the target is such a path.  Without the failed links, level by
 level from both ends and for many pairs at once,
 
-    share of link u > v = ways source..u × ways v..target / ways source..target
+    share of link u > v = paths source..u × paths v..target / paths source..target
 
-so no way is listed.
+so no path is listed.
 """
 
 import numpy as np
@@ -20,14 +20,14 @@ ENTRIES_AT_ONCE = 1 << 22
 def remaining_shares(
     net: Network, sources: Ints, targets: Ints, owners: Ints, links: Ints
 ) -> tuple[Ints, Ints, Floats, Floats]:
-    """Pair, link and share of an equal split over the ways without a failed link, and each pair's largest latency [s].
+    """Pair, link and share of an equal split over the paths without a failed link, and each pair's largest latency [s].
 
-    A pair of which no way remains has no entries.
+    A pair of which no path remains has no entries.
 
     >>> from quadrille.topologies.families.tree import tree
     >>> net = tree("1x2", "1x3", bandwidth=1e9, latency=1e-6)
     >>> one, other = np.array([0]), np.array([1])
-    >>> owners, links, _ = net.ways.spread(one, other)
+    >>> owners, links, _ = net.paths.spread(one, other)
     >>> bandwidths = net.bandwidths.copy()
     >>> bandwidths[links[2]] = 0.0
     >>> remaining_shares(net.with_bandwidths(bandwidths), one, other, owners, links)[2].tolist()
@@ -35,8 +35,8 @@ def remaining_shares(
 
     Parameters
     ----------
-    sources, targets : places of each pair
-    owners, links : pair and link of each entry; of a pair all links of its shortest ways, and no others that lead on
+    sources, targets : endpoints of each pair
+    owners, links : pair and link of each entry; of a pair all links of its shortest paths, and no others that lead on
     """
     order = np.argsort(owners, kind="stable")
     owners, links = owners[order], links[order]
@@ -61,7 +61,7 @@ def _remaining(
     """The same for as many pairs as are looked at together."""
     alive = ~net.failed[links]
     owners, links = np.divmod(np.unique(owners[alive] * net.link_count + links[alive]), net.link_count)
-    nodes, base = net.place_nodes(), owners * net.node_count
+    nodes, base = net.endpoint_nodes(), owners * net.node_count
     pairs = np.arange(len(sources)) * net.node_count
     points, where = np.unique(
         np.concatenate(
@@ -78,31 +78,31 @@ def _remaining(
     for level in levels:
         on = level[behind[heads[level]] > 0]
         np.maximum.at(delay, heads[on], delay[tails[on]] + net.latencies[links[on]])
-    ways = before[end][owners[kept]]
-    share = before[tails[kept]] * behind[heads[kept]] / ways
+    paths = before[end][owners[kept]]
+    share = before[tails[kept]] * behind[heads[kept]] / paths
     return owners[kept], links[kept], share, np.where(before[end] > 0, delay[end], 0.0)
 
 
 def _counted(start: Ints, tails: Ints, heads: Ints, points: int) -> tuple[list[Ints], Floats]:
-    """Links by their hops from the start, and ways from the start to every point."""
-    ways, reached = np.zeros(points), np.zeros(points, dtype=bool)
-    ways[start], reached[start] = 1.0, True
+    """Links by their hops from the start, and paths from the start to every point."""
+    paths, reached = np.zeros(points), np.zeros(points, dtype=bool)
+    paths[start], reached[start] = 1.0, True
     levels, rest = [], np.arange(len(tails))
     while len(rest):
         now = reached[tails[rest]]
         if not now.any():
             break
         level, rest = rest[now], rest[~now]
-        np.add.at(ways, heads[level], ways[tails[level]])
+        np.add.at(paths, heads[level], paths[tails[level]])
         reached[heads[level]] = True
         levels.append(level)
-    return levels, ways
+    return levels, paths
 
 
 def _back(levels: list[Ints], end: Ints, tails: Ints, heads: Ints, points: int) -> Floats:
-    """Ways from every point to the end."""
-    ways = np.zeros(points)
-    ways[end] = 1.0
+    """Paths from every point to the end."""
+    paths = np.zeros(points)
+    paths[end] = 1.0
     for level in reversed(levels):
-        np.add.at(ways, tails[level], ways[heads[level]])
-    return ways
+        np.add.at(paths, tails[level], paths[heads[level]])
+    return paths

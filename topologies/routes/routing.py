@@ -1,19 +1,19 @@
-"""Routing: which of the ways a flow takes.
+"""Routing: which of the paths a flow takes.
 
-    shortest   one way, by destination: D-mod-k on trees, dimension order on tori
+    shortest   one path, by destination: D-mod-k on trees, dimension order on tori
     minimal    the same, by its name on dragonflies
-    spray      an equal share of the flow on every shortest way (packet spraying; `spraying.py`)
-    ecmp       one shortest way, by a hash of source, target and seed
+    spray      an equal share of the flow on every shortest path (packet spraying; `spraying.py`)
+    ecmp       one shortest path, by a hash of source, target and seed
     valiant    one detour by way of a group (dragonflies) or router (tori, meshes, rings)
                drawn by a hash of source, target and seed
-    adaptive   the minimal way or that detour, by load (dragonflies; `adaptive.py`)
-    balanced   shares on the minimal way and on a detour by every other group (dragonflies; `balanced.py`)
+    adaptive   the minimal path or that detour, by load (dragonflies; `adaptive.py`)
+    balanced   shares on the minimal path and on a detour by every other group (dragonflies; `balanced.py`)
 
-A topology's structure gives the ways (`structured_paths.py`).  Where a link of the chosen
-way has failed, the next one in order is taken; where all have (or the next
-`MOST_WAYS`), or where there is no structure, ways are searched (`search.py`).  A detour with a failed link
-is drawn again, up to `DRAWS` times, and then given up for the shortest way.
-Nothing here grows with the square of the number of places.
+A topology's structure gives the paths (`structured_paths.py`).  Where a link of the chosen
+path has failed, the next one in order is taken; where all have (or the next
+`MAX_LISTED_PATHS`), or where there is no structure, paths are searched (`search.py`).  A detour with a failed link
+is drawn again, up to `DRAWS` times, and then given up for the shortest path.
+Nothing here grows with the square of the number of endpoints.
 """
 
 import re
@@ -28,12 +28,12 @@ from numpy.typing import NDArray
 from quadrille.algorithms.errors import InputError
 from quadrille.topologies.network import Floats, Ints, Network
 from quadrille.topologies.routes.paths import Paths, joined, put_rows
-from quadrille.topologies.structured_paths import Ways, detours
+from quadrille.topologies.structured_paths import PathSet, detours
 
 if TYPE_CHECKING:
     from quadrille.topologies.routes.adaptive import AdaptiveChoices
-    from quadrille.topologies.routes.grouped import Grouped
-    from quadrille.topologies.routes.search import SearchedWays
+    from quadrille.topologies.routes.grouped import GroupedPaths
+    from quadrille.topologies.routes.search import SearchedPaths
     from quadrille.topologies.routes.spraying import Spraying
 
 Rule = Literal["shortest", "minimal", "spray", "ecmp", "valiant", "adaptive", "balanced"]
@@ -80,7 +80,7 @@ def parse_routing(text: str, offered: Sequence[Rule] = get_args(Rule)) -> Routin
 
 
 class Routes:
-    """Routes through one network, between places given by number.
+    """Routes through one network, between endpoints given by number.
 
     >>> from quadrille.topologies.families.star import star
     >>> paths = Routes(star(3, bandwidth=1e9, latency=1e-6)).between([0, 1], [2, 1])
@@ -93,17 +93,17 @@ class Routes:
         self.routing = routing
 
     @cached_property
-    def _search(self) -> "SearchedWays":
-        from quadrille.topologies.routes.search import SearchedWays
+    def _search(self) -> "SearchedPaths":
+        from quadrille.topologies.routes.search import SearchedPaths
 
-        return SearchedWays(self.net)
+        return SearchedPaths(self.net)
 
     def between(self, sources: "Ints | list[int]", targets: "Ints | list[int]") -> Paths:
         """The paths of flows from sources[f] to targets[f]; one from a place to itself has no links.
 
         Raises
         ------
-        InputError : a place that is not there, or no way between the two
+        InputError : a place that is not there, or no path between the two
         """
         sources, targets = np.asarray(sources, dtype=np.int64), np.asarray(targets, dtype=np.int64)
         self._check(sources, targets)
@@ -124,48 +124,48 @@ class Routes:
                 assert_never(unknown)
 
     def _shortest(self, sources: Ints, targets: Ints) -> Ints:
-        """Links of one shortest way of each pair [pairs, hops]."""
-        ways: Ways = self.net.ways or self._search
-        return self._surviving(ways, sources, targets, self._chosen(ways, sources, targets))
+        """Links of one shortest path of each pair [pairs, hops]."""
+        paths: PathSet = self.net.paths or self._search
+        return self._surviving(paths, sources, targets, self._chosen(paths, sources, targets))
 
     def _check(self, sources: Ints, targets: Ints) -> None:
-        places = self.net.place_count
+        endpoints = self.net.endpoint_count
         for ends in (sources, targets):
-            wrong = ends[(ends < 0) | (ends >= places)]
+            wrong = ends[(ends < 0) | (ends >= endpoints)]
             if len(wrong):
-                raise InputError(f"place {wrong[0]}: topology {self.net.name!r} has {places}, from 0")
+                raise InputError(f"place {wrong[0]}: topology {self.net.name!r} has {endpoints}, from 0")
 
-    def _chosen(self, ways: Ways, sources: Ints, targets: Ints) -> Ints:
+    def _chosen(self, paths: PathSet, sources: Ints, targets: Ints) -> Ints:
         if self.routing.rule == "ecmp":
-            counts = ways.counts(sources, targets)
+            counts = paths.counts(sources, targets)
             from quadrille.topologies.routes.hashing import hashed
 
             return (hashed(sources, targets, self.routing.seed) % counts.astype(np.uint64)).astype(np.int64)
-        return ways.usual(sources, targets)
+        return paths.default(sources, targets)
 
-    def _surviving(self, ways: Ways, sources: Ints, targets: Ints, chosen: Ints) -> Ints:
-        """Links of the chosen ways; the next way in order, or a searched one, where a link has failed."""
-        table = ways.links(sources, targets, chosen)
+    def _surviving(self, paths: PathSet, sources: Ints, targets: Ints, chosen: Ints) -> Ints:
+        """Links of the chosen paths; the next path in order, or a searched one, where a link has failed."""
+        table = paths.links(sources, targets, chosen)
         broken = np.flatnonzero(self._broken(table))
         if not len(broken):
             return table
-        counts = ways.counts(sources, targets)
-        if ways is not self._search:
-            self._search.check_joined(sources[broken], targets[broken])
+        counts = paths.counts(sources, targets)
+        if paths is not self._search:
+            self._search.check_reachable(sources[broken], targets[broken])
         tried, more = 1, 1
-        from quadrille.topologies.routes.spraying import MOST_WAYS
+        from quadrille.topologies.routes.spraying import MAX_LISTED_PATHS
 
-        while tried < MOST_WAYS and len(again := broken[counts[broken] > tried]):
+        while tried < MAX_LISTED_PATHS and len(again := broken[counts[broken] > tried]):
             # The next few of each pair at once, of which the first that is whole is taken.
             following = (chosen[again, None] + np.arange(tried, tried + more)) % counts[again, None]
-            found = ways.links(np.repeat(sources[again], more), np.repeat(targets[again], more), following.ravel())
+            found = paths.links(np.repeat(sources[again], more), np.repeat(targets[again], more), following.ravel())
             whole = ~self._broken(found).reshape(following.shape)
             first, mended = whole.argmax(axis=1) + np.arange(len(again)) * more, whole.any(axis=1)
             table = put_rows(table, again[mended], found[first[mended]])
             broken = np.setdiff1d(broken, again[mended])
             tried, more = tried + more, max(1, min(2 * more, WAYS_AT_ONCE // len(again)))
         if len(broken):
-            detour = self._search.usual(sources[broken], targets[broken])
+            detour = self._search.default(sources[broken], targets[broken])
             table = put_rows(table, broken, self._search.links(sources[broken], targets[broken], detour))
         return table
 
@@ -191,7 +191,7 @@ class Routes:
         """Of each link, and behind them that of none, whose number is -1 [s]."""
         return np.append(self.net.latencies, 0.0)
 
-    # Detours
+    # NonMinimalPaths
 
     def _detoured(self, sources: Ints, targets: Ints) -> Ints:
         """Links of one detour of each pair [pairs, hops].
@@ -200,19 +200,19 @@ class Routes:
         ------
         InputError : a topology that has none
         """
-        ways, rule = self.net.ways, self.routing.rule
-        known = None if ways is None else detours(ways)
-        if ways is None or known is None:
+        paths, rule = self.net.paths, self.routing.rule
+        known = None if paths is None else detours(paths)
+        if paths is None or known is None:
             accepted = (
                 "dragonfly, dragonfly+, torus, mesh and ring" if rule == "valiant" else "dragonfly and dragonfly+"
             )
             raise InputError(f"routing {rule}: topology {self.net.name!r} has no detours; {accepted} have")
-        table = ways.links(sources, targets, self._drawn(sources, targets, 0))
+        table = paths.links(sources, targets, self._drawn(sources, targets, 0))
         broken = np.flatnonzero(self._broken(table))
         for draw in range(1, DRAWS):
             if not len(broken):
                 return table
-            found = ways.links(sources[broken], targets[broken], self._drawn(sources[broken], targets[broken], draw))
+            found = paths.links(sources[broken], targets[broken], self._drawn(sources[broken], targets[broken], draw))
             whole = ~self._broken(found)
             table = put_rows(table, broken[whole], found[whole])
             broken = broken[~whole]
@@ -230,19 +230,19 @@ class Routes:
         """What adaptive routing has decided so far."""
         from quadrille.topologies.routes.adaptive import AdaptiveChoices
 
-        return AdaptiveChoices(self.net.place_count, self._grouped().global_links, self.net.bandwidths)
+        return AdaptiveChoices(self.net.endpoint_count, self._grouped().global_links, self.net.bandwidths)
 
-    def _grouped(self) -> "Grouped":
+    def _grouped(self) -> "GroupedPaths":
         """The detours of a topology with groups.
 
         Raises
         ------
         InputError : one without
         """
-        from quadrille.topologies.routes.grouped import Grouped
+        from quadrille.topologies.routes.grouped import GroupedPaths
 
-        known = None if self.net.ways is None else detours(self.net.ways)
-        if not isinstance(known, Grouped) or not known.has_groups:
+        known = None if self.net.paths is None else detours(self.net.paths)
+        if not isinstance(known, GroupedPaths) or not known.has_groups:
             raise InputError(
                 f"routing {self.routing.rule}: topology {self.net.name!r} has no groups; it is for dragonfly and "
                 "dragonfly+"
@@ -250,18 +250,18 @@ class Routes:
         return known
 
     def _adapted(self, sources: Ints, targets: Ints) -> Ints:
-        """Links of the minimal way or of the detour of each pair [pairs, hops]."""
+        """Links of the minimal path or of the detour of each pair [pairs, hops]."""
         choices = self._choices
         straight, around = self._shortest(sources, targets), self._detoured(sources, targets)
         taken = choices.around(sources, targets, straight, around)
         return put_rows(straight, taken, around[taken])
 
     def _balanced(self, sources: Ints, targets: Ints) -> Paths:
-        known, ways = self._grouped(), self.net.ways
-        assert ways is not None
+        known, paths = self._grouped(), self.net.paths
+        assert paths is not None
         from quadrille.topologies.routes.balanced import balanced
 
-        found = balanced(self.net, ways, known, sources, targets, self._shortest)
+        found = balanced(self.net, paths, known, sources, targets, self._shortest)
         return Paths(*found.ordered(), found.latency)
 
     @cached_property

@@ -1,11 +1,11 @@
-"""Shortest ways by search, for networks without a structure of their own or with links that have failed.
+"""Shortest paths by search, for networks without a structure of their own or with links that have failed.
 
 One breadth-first search per source, level by level in arrays; the last sources
-are kept.  Ways are counted as they are found, parallel links apart, so that
-way number w of a pair can be walked back without listing the others, and an
+are kept.  Paths are counted as they are found, parallel links apart, so that
+path number w of a pair can be walked back without listing the others, and an
 equal split over all of them follows from the counts alone:
 
-    share of link u > v = ways source..u × ways v..target / ways source..target
+    share of link u > v = paths source..u × paths v..target / paths source..target
 """
 
 from functools import cached_property, lru_cache
@@ -14,19 +14,19 @@ import numpy as np
 
 from quadrille.algorithms.errors import InputError
 from quadrille.topologies.network import Floats, Ints, Network
-from quadrille.topologies.structured_paths import COUNTABLE
+from quadrille.topologies.structured_paths import MAX_COUNTED_PATHS
 
 SOURCES_KEPT = 256
-MOST_PIECES = 64
-"""Pieces of a network in which places are told apart without a search for each."""
+MAX_COMPONENTS = 64
+"""Pieces of a network in which endpoints are told apart without a search for each."""
 
 
-class SearchedWays:
-    """Shortest ways by hops between the places of a network, over the links that have not failed."""
+class SearchedPaths:
+    """Shortest paths by hops between the endpoints of a network, over the links that have not failed."""
 
     def __init__(self, net: Network) -> None:
         self._net = net
-        self._nodes = net.place_nodes()
+        self._nodes = net.endpoint_nodes()
         links = np.flatnonzero(~net.failed)
         self._out = _Incidence(net.sources[links], links, net.node_count)
         self._in = _Incidence(net.targets[links], links, net.node_count)
@@ -34,10 +34,10 @@ class SearchedWays:
 
     @cached_property
     def _pieces(self) -> Ints:
-        """Piece of the network that each place is in, whose places all reach each other; of many pieces -1 [places]."""
+        """Component of each endpoint, whose endpoints all reach each other; -1 beyond `MAX_COMPONENTS` [endpoints]."""
         pieces = np.full(len(self._nodes), -1, dtype=np.int64)
         ahead, back = Hops(self._net), Hops(self._net, against=True)
-        for piece in range(MOST_PIECES):
+        for piece in range(MAX_COMPONENTS):
             if (pieces >= 0).all():
                 break
             start = int(self._nodes[np.argmin(pieces)])
@@ -45,39 +45,39 @@ class SearchedWays:
             pieces[joined[self._nodes]] = piece
         return pieces
 
-    def check_joined(self, sources: Ints, targets: Ints) -> None:
-        """Refuses pairs without any way, without a search for each source.
+    def check_reachable(self, sources: Ints, targets: Ints) -> None:
+        """Refuses pairs without any path, without a search for each source.
 
         Raises
         ------
-        InputError : no way between the two
+        InputError : no path between the two
         """
         one, other = self._pieces[sources], self._pieces[targets]
         apart = np.flatnonzero((one != other) | (one < 0))
         self.counts(sources[apart], targets[apart])
 
     def counts(self, sources: Ints, targets: Ints) -> Ints:
-        """How many shortest ways each pair has, at most `COUNTABLE`.
+        """How many shortest paths each pair has, at most `MAX_COUNTED_PATHS`.
 
         Raises
         ------
-        InputError : no way between the two
+        InputError : no path between the two
         """
         found = np.empty(len(sources), dtype=np.int64)
         for pair, (source, target) in enumerate(zip(sources.tolist(), targets.tolist(), strict=True)):
-            distance, ways = self._search(source)
+            distance, paths = self._search(source)
             node = self._nodes[target]
             if distance[node] < 0:
                 raise InputError(self._cut(source, target))
-            found[pair] = min(ways[node], COUNTABLE)
+            found[pair] = min(paths[node], MAX_COUNTED_PATHS)
         return found
 
-    def usual(self, sources: Ints, targets: Ints) -> Ints:
-        """The residue of the target, so that targets spread over the ways."""
+    def default(self, sources: Ints, targets: Ints) -> Ints:
+        """The residue of the target, so that targets spread over the paths."""
         return targets % self.counts(sources, targets)
 
     def links(self, sources: Ints, targets: Ints, chosen: Ints) -> Ints:
-        """Links of the chosen way of each pair, in order, -1 where there are fewer [pairs, hops]."""
+        """Links of the chosen path of each pair, in order, -1 where there are fewer [pairs, hops]."""
         self.counts(sources, targets)
         paths = [
             self._walk(s, t, w) for s, t, w in zip(sources.tolist(), targets.tolist(), chosen.tolist(), strict=True)
@@ -88,9 +88,9 @@ class SearchedWays:
         return table
 
     def spread(self, source: int, target: int) -> tuple[Ints, Floats, float]:
-        """Links of all shortest ways of a pair, the share of each under an equal split, and the largest latency [s]."""
+        """Links of all shortest paths of a pair, their shares under an equal split, and the largest latency [s]."""
         self.counts(np.array([source]), np.array([target]))
-        distance, ways = self._search(source)
+        distance, paths = self._search(source)
         net, last = self._net, int(self._nodes[target])
         onward, latency = {last: 1.0}, {last: 0.0}
         links, shares = list[int](), list[float]()
@@ -102,22 +102,22 @@ class SearchedWays:
                     previous = int(net.sources[link])
                     if distance[previous] == distance[node] - 1:
                         links.append(link)
-                        shares.append(float(ways[previous]) * onward[node] / float(ways[last]))
+                        shares.append(float(paths[previous]) * onward[node] / float(paths[last]))
                         before[previous] = before.get(previous, 0.0) + onward[node]
                         later = latency[node] + float(net.latencies[link])
                         latency[previous] = max(latency.get(previous, 0.0), later)
             onward, level = before, list(before)
         return np.array(links, dtype=np.int64), np.array(shares), latency[level[0]]
 
-    def _walk(self, source: int, target: int, way: int) -> list[int]:
-        """Links of way number `way`, walked back from the target."""
-        distance, ways = self._search(source)
+    def _walk(self, source: int, target: int, index: int) -> list[int]:
+        """Links of path number `index`, walked back from the target."""
+        distance, paths = self._search(source)
         node, path = int(self._nodes[target]), list[int]()
-        rest = float(way)
+        rest = float(index)
         while distance[node] > 0:
             links = self._in.of(node)
             links = links[distance[self._net.sources[links]] == distance[node] - 1]
-            before = np.cumsum(ways[self._net.sources[links]])
+            before = np.cumsum(paths[self._net.sources[links]])
             chosen = min(int(np.searchsorted(before, rest, side="right")), len(links) - 1)
             rest -= float(before[chosen - 1]) if chosen else 0.0
             path.append(int(links[chosen]))
@@ -125,32 +125,32 @@ class SearchedWays:
         return path[::-1]
 
     def _from(self, source: int) -> tuple[Ints, Floats]:
-        """Hops and number of shortest ways from a place to every node; -1 and 0 where there is none."""
+        """Hops and number of shortest paths from a place to every node; -1 and 0 where there is none."""
         net = self._net
         distance = np.full(net.node_count, -1, dtype=np.int64)
-        ways = np.zeros(net.node_count)
+        paths = np.zeros(net.node_count)
         level = np.array([self._nodes[source]])
-        distance[level], ways[level], hops = 0, 1.0, 0
+        distance[level], paths[level], hops = 0, 1.0, 0
         while len(level):
             hops += 1
             links = self._out.of_all(level)
             ahead = net.targets[links]
             distance[ahead[distance[ahead] < 0]] = hops
             fresh = distance[ahead] == hops
-            np.add.at(ways, ahead[fresh], ways[net.sources[links[fresh]]])
+            np.add.at(paths, ahead[fresh], paths[net.sources[links[fresh]]])
             level = np.unique(ahead[fresh])
-        return distance, ways
+        return distance, paths
 
     def _cut(self, source: int, target: int) -> str:
-        kind, name = self._net.places[0], self._net.name
+        kind, name = self._net.endpoints[0], self._net.name
         reached = int(np.count_nonzero(self._search(source)[0][self._nodes] >= 0))
         why = ""
         if self._net.failed.any():
             failed = self._net.link_names(np.flatnonzero(self._net.failed)[:4])
             why = f" with {', '.join(failed)} failed: the network is cut in two"
         return (
-            f"topology {name!r} has no way from {kind}:{source} to {kind}:{target}{why}; "
-            f"{kind}:{source} reaches {reached} of {self._net.place_count} places"
+            f"topology {name!r} has no path from {kind}:{source} to {kind}:{target}{why}; "
+            f"{kind}:{source} reaches {reached} of {self._net.endpoint_count} endpoints"
         )
 
 
@@ -173,7 +173,7 @@ class Hops:
         self._nodes = net.node_count
 
     def nearest(self, starts: "Ints | int") -> Ints:
-        """Hops from the nearest of these nodes to every node, -1 where there is no way."""
+        """Hops from the nearest of these nodes to every node, -1 where there is no path."""
         distance = np.full(self._nodes, -1, dtype=np.int64)
         level = np.atleast_1d(np.asarray(starts, dtype=np.int64))
         distance[level], hops = 0, 0

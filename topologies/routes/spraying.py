@@ -1,7 +1,7 @@
-"""Spraying: an equal share of a flow on every shortest way.
+"""Spraying: an equal share of a flow on every shortest path.
 
-How the shares fall on links is known in closed form (`ways.Spreading`), or found
-by listing the ways, or by a search that counts them.  Ways with a link that has
+How the shares fall on links is known in closed form (`paths.ClosedFormSplit`), or found
+by listing the paths, or by a search that counts them.  Paths with a link that has
 failed carry nothing: those left are counted on the links that the closed form
 names (`remaining.py`), or listed; where all have one, a search finds others.
 """
@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from quadrille.topologies.network import Floats, Ints, Network
 from quadrille.topologies.routes.remaining import remaining_shares
-from quadrille.topologies.routes.search import SearchedWays
-from quadrille.topologies.structured_paths import Spreading, Ways
+from quadrille.topologies.routes.search import SearchedPaths
+from quadrille.topologies.structured_paths import ClosedFormSplit, PathSet
 
-MOST_WAYS = 4096
-"""Ways of a pair that are listed; where there are more, a search counts them."""
+MAX_LISTED_PATHS = 4096
+"""Paths of a pair that are listed; where there are more, a search counts them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Split:
     Parameters
     ----------
     flows, links, shares : [entries]
-    latency : of each flow, the largest of its ways [s]
+    latency : of each flow, the largest of its paths [s]
     """
 
     flows: Ints
@@ -77,41 +77,41 @@ class Split:
 class Spraying:
     """Equal splits through one network."""
 
-    def __init__(self, net: Network, search: Callable[[], SearchedWays]) -> None:
+    def __init__(self, net: Network, search: Callable[[], SearchedPaths]) -> None:
         self._net = net
         self._search = search
 
     def between(self, sources: Ints, targets: Ints) -> Split:
-        """An equal split of each flow over all its ways.
+        """An equal split of each flow over all its paths.
 
         Raises
         ------
-        InputError : no way between the two
+        InputError : no path between the two
         """
-        ways, flows = self._net.ways, np.arange(len(sources))
-        if ways is None:
+        paths, flows = self._net.paths, np.arange(len(sources))
+        if paths is None:
             return self._searched(sources, targets)
-        if isinstance(ways, Spreading):
-            done = self._known(ways, sources, targets)
+        if isinstance(paths, ClosedFormSplit):
+            done = self._known(paths, sources, targets)
         else:
             if self._net.failed.any():
-                self._search().check_joined(sources, targets)
-            done = self._listed(ways, sources, targets)
+                self._search().check_reachable(sources, targets)
+            done = self._listed(paths, sources, targets)
         carried = np.zeros(len(flows), dtype=bool)
         carried[done.flows] = True
         rest = np.flatnonzero(~carried & (sources != targets))
         if len(rest):
-            self._search().check_joined(sources[rest], targets[rest])
+            self._search().check_reachable(sources[rest], targets[rest])
         return done.joined(rest, self._searched(sources[rest], targets[rest]))
 
-    def _known(self, ways: Spreading, sources: Ints, targets: Ints) -> Split:
+    def _known(self, paths: ClosedFormSplit, sources: Ints, targets: Ints) -> Split:
         """Splits in closed form, and over what remains of them where links have failed; of flows cut off nothing."""
-        flows, links, shares = ways.spread(sources, targets)
-        first = ways.links(sources, targets, np.zeros(len(sources), dtype=np.int64))
+        flows, links, shares = paths.spread(sources, targets)
+        first = paths.links(sources, targets, np.zeros(len(sources), dtype=np.int64))
         whole = Split(flows, links, shares, self._latency(first))
         told = self._net.failed[links]
         if self._unlike is not None:
-            told |= self._unlike[links] & (shares < 1)  # the slowest of several ways need not be the first
+            told |= self._unlike[links] & (shares < 1)  # the slowest of several paths need not be the first
         broken = np.unique(flows[told])
         if not len(broken):
             return whole
@@ -134,14 +134,17 @@ class Spraying:
         unlike = (least < most)[kinds]
         return unlike if unlike.any() else None
 
-    def _listed(self, ways: Ways, sources: Ints, targets: Ints) -> Split:
-        """Splits over listed ways without a failed link; of flows with more than `MOST_WAYS`, or none left, nothing."""
-        counts = ways.counts(sources, targets)
-        counts = np.where(counts > MOST_WAYS, 0, counts)
+    def _listed(self, paths: PathSet, sources: Ints, targets: Ints) -> Split:
+        """Splits over listed paths without a failed link.
+
+        A flow with more than `MAX_LISTED_PATHS` paths, or with no path left, has no entries.
+        """
+        counts = paths.counts(sources, targets)
+        counts = np.where(counts > MAX_LISTED_PATHS, 0, counts)
         alive, found = np.zeros(len(sources), dtype=np.int64), list[Split]()
-        for way in range(int(counts.max(initial=0))):
-            flows = np.flatnonzero(counts > way)
-            table = ways.links(sources[flows], targets[flows], np.full(len(flows), way))
+        for path in range(int(counts.max(initial=0))):
+            flows = np.flatnonzero(counts > path)
+            table = paths.links(sources[flows], targets[flows], np.full(len(flows), path))
             whole = ~(self._net.failed[table] & (table >= 0)).any(axis=1) if self._net.link_count else flows >= 0
             flows, table = flows[whole], table[whole]
             alive[flows] += 1

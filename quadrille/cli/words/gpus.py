@@ -73,7 +73,7 @@ def _check_has(on: MachineWords, count: int) -> None:
     from quadrille.simulator.machine.network import network_of
 
     machine = chosen_machine(on, count)
-    kind, most = network_of(machine).places
+    kind, most = network_of(machine).endpoints
     if count > most:
         raise InputError(f"--gpus {count}: {machine.name} has {most} {kind}s: at most {most} are accepted")
 

@@ -51,19 +51,19 @@ class MachineWords:
         return {"--machine": self.machine} if is_file else {}
 
 
-def chosen_machine(words: MachineWords, gpus: int | None = None, *, wiring_is_enough: bool = False) -> "Machine":
+def chosen_machine(words: MachineWords, gpus: int | None = None, *, topology_suffices: bool = False) -> "Machine":
     """The machine that the words name, with its faults, and its routing in full.
 
     >>> chosen_machine(MachineWords(machine="perlmutter", slow=["gpu:3=0.8"]), gpus=8).faults.slow
     {'gpu:3': 0.8}
     >>> star = MachineWords(machine="star:hosts=4,bandwidth=25e6", routing="ecmp")
-    >>> chosen_machine(star, wiring_is_enough=True).routing
+    >>> chosen_machine(star, topology_suffices=True).routing
     'ecmp:0'
 
     Parameters
     ----------
     gpus : how many of a named machine's GPUs are modelled, by default all that it has
-    wiring_is_enough : whether `--machine` may be a topology, as `topology show` takes them
+    topology_suffices : whether `--machine` may be a topology, as `topology show` takes them
 
     Raises
     ------
@@ -71,11 +71,11 @@ def chosen_machine(words: MachineWords, gpus: int | None = None, *, wiring_is_en
     """
     import msgspec
 
-    from quadrille.topologies.find_machine import find_machine, find_wiring
+    from quadrille.topologies.find_machine import find_machine, find_machine_or_topology
     from quadrille.topologies.machines.what_if import with_faults
     from quadrille.topologies.routes.routing import parse_routing
 
-    find = find_wiring if wiring_is_enough else find_machine
+    find = find_machine_or_topology if topology_suffices else find_machine
     found = find(words.machine, words.settings, gpus=gpus)
     if words.routing and words.routing != "balanced" and found.topology.get("balanced"):
         # A rule chooses among the cables between groups, which a balanced network has as one.

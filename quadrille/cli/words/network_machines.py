@@ -25,11 +25,11 @@ def collective_machine(on: MachineWords, gpus: str = "") -> tuple[Machine, Netwo
     InputError : a machine that cannot be, or has fewer GPUs; a slow GPU that is not there
     """
     count = whole_number(gpus, "--gpus") if gpus else None
-    chosen = chosen_machine(on, count if on.machine in MACHINES else None, wiring_is_enough=True)
+    chosen = chosen_machine(on, count if on.machine in MACHINES else None, topology_suffices=True)
     net = network_of(chosen)
     speeds_of(chosen, net)
-    if count is not None and count > net.place_count:
-        raise InputError(f"--gpus {gpus}: {chosen.name} has {net.place_count}")
+    if count is not None and count > net.endpoint_count:
+        raise InputError(f"--gpus {gpus}: {chosen.name} has {net.endpoint_count}")
     return chosen, net
 
 
@@ -47,7 +47,7 @@ def flows_machine(on: MachineWords, gpus: int | None, needed: int) -> Machine:
     if on.slow:
         raise InputError("--slow: flows compute nothing, so no GPU can be slow; --degrade makes its links slower")
     if gpus is not None and on.machine and on.machine not in MACHINES:
-        chosen_machine(on, wiring_is_enough=True)  # an unknown name is the greater mistake
+        chosen_machine(on, topology_suffices=True)  # an unknown name is the greater mistake
         raise InputError(f"--gpus {gpus}: {on.machine} says itself how many GPUs there are; named machines take --gpus")
     count = gpus or (needed if on.machine in ANY_SIZE else None)
-    return chosen_machine(on, count, wiring_is_enough=True)
+    return chosen_machine(on, count, topology_suffices=True)

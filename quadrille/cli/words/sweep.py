@@ -77,7 +77,7 @@ def point_of(words: SweepWords) -> SweepPoint:
     """
     if words.collective is not None:
         machine, net = collective_machine(words.on, words.gpus)
-        return OneCollective(parse_question(replace(words.collective, gpus=words.gpus), net.place_count), machine)
+        return OneCollective(parse_question(replace(words.collective, gpus=words.gpus), net.endpoint_count), machine)
     flags = with_default_dtype(words.flags, words.on)
     if words.best_grid:
         gpus = whole_number(words.gpus, "gpus")

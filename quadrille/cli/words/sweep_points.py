@@ -94,7 +94,7 @@ class SweepWords:
 
     def machine(self, gpus: int | None = None) -> Machine:
         """The machine, with so many GPUs if it is known by name; a topology alone is enough for a collective."""
-        return machine_of(self.on, gpus, wiring_is_enough=self.collective is not None)
+        return machine_of(self.on, gpus, topology_suffices=self.collective is not None)
 
 
 SWITCH = "sequence_parallel"
@@ -168,6 +168,6 @@ def points(base: SweepWords, varied: Sequence[Varied]) -> Iterator[tuple[dict[st
 
 
 @lru_cache(MACHINES_KEPT)
-def machine_of(on: MachineWords, gpus: int | None = None, *, wiring_is_enough: bool = False) -> Machine:
+def machine_of(on: MachineWords, gpus: int | None = None, *, topology_suffices: bool = False) -> Machine:
     """The machine that the flags name, with so many GPUs if it is known by name; made once."""
-    return chosen_machine(on, gpus, wiring_is_enough=wiring_is_enough)
+    return chosen_machine(on, gpus, topology_suffices=topology_suffices)

@@ -103,7 +103,7 @@ def _nvlinks(net: Network, places: Ints, generation: Generation) -> int:
     node_members = places[places // net.per_node == places[0] // net.per_node]
     if len(node_members) < 2:
         return 0
-    nodes = net.place_nodes()[node_members]
+    nodes = net.endpoint_nodes()[node_members]
     first, count = net.kinds.get("nvswitch", (0, 0))
     onward = np.isin(net.targets, nodes) | ((net.targets >= first) & (net.targets < first + count))
     bandwidth = float(net.bandwidths[(net.sources == nodes[0]) & onward].sum())
@@ -129,7 +129,7 @@ def _cards(routes: Routes, places: Ints) -> tuple[int, float]:
 
 def _leaves(net: Network, link: int) -> bool:
     """Whether a link goes from a NIC, or from a GPU without one, to the network."""
-    kind = "nic" if "nic" in net.kinds else net.places[0]
+    kind = "nic" if "nic" in net.kinds else net.endpoints[0]
     first, count = net.kinds[kind]
     return bool(first <= net.sources[link] < first + count)
 

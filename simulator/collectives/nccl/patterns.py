@@ -189,7 +189,7 @@ def _nvls_parts(kind: CollectiveKind, share: Floats) -> tuple[Floats, Floats]:
 def _switch_links(net: Network) -> tuple[Ints, Ints]:
     """The link of each place to its NVSwitch, and the link back."""
     first, count = net.kinds["nvswitch"]
-    nodes = net.place_nodes()
+    nodes = net.endpoint_nodes()
     place = np.full(net.node_count, -1)
     place[nodes] = np.arange(len(nodes))
     up, down = np.full(len(nodes), -1), np.full(len(nodes), -1)

@@ -28,7 +28,7 @@ def slower(net, links):
 def rounds(net, noise=0.0, payload=PAYLOAD):
     """What hosts get of each other on this network, where headers leave so much and flows are off by up to so much."""
     random, found = np.random.default_rng(5), []
-    for number, sends in enumerate(pairs(net.place_count), start=1):
+    for number, sends in enumerate(pairs(net.endpoint_count), start=1):
         hosts, targets = list(sends), list(sends.values())
         paths = Routes(net, Routing()).between(hosts, targets)
         demands = Demands(paths.offsets.tolist(), paths.links.tolist(), paths.shares.tolist())

@@ -78,8 +78,8 @@ def test_packets_take_the_links_that_the_simulator_takes(text, routing):
     net = network(text)
     made = wiring(net, parse_routing(routing))
     routes = Routes(net, parse_routing(routing))
-    for source in range(net.place_count):
-        for target in range(net.place_count):
+    for source in range(net.endpoint_count):
+        for target in range(net.endpoint_count):
             if source == target:
                 continue
             walked = links_walked(made, f"host:{source}", f"host:{target}")
@@ -288,8 +288,8 @@ def test_a_detour_that_comes_back_to_a_place_is_refused(text):
 def test_detours_that_pass_every_place_once_are_taken():
     net, routing = network("dragonfly:groups=3,routers=2,hosts_per_router=2,global_links=1"), parse_routing("valiant:3")
     made, routes = wiring(net, routing), Routes(net, routing)
-    for source in range(net.place_count):
-        for target in set(range(net.place_count)) - {source}:
+    for source in range(net.endpoint_count):
+        for target in set(range(net.endpoint_count)) - {source}:
             walked = links_walked(made, f"host:{source}", f"host:{target}")
             names = [net.node_name(int(node)) for node in net.sources[routes.between([source], [target]).links]]
             assert [port.place for port in walked] == names

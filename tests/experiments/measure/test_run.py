@@ -16,7 +16,7 @@ from quadrille.algorithms.collectives.choices import Choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.record import load_record
 from quadrille.algorithms.formats.timeline_files import load_timeline
-from quadrille.algorithms.matmuls.catalogue import matmul_schedule
+from quadrille.algorithms.matmuls.catalogue import find_algorithm, matmul_schedule
 from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.training.mlp import Mlp, mlp_schedule
@@ -253,7 +253,7 @@ def test_nan_in_the_data_fails_with_status_1_and_writes_no_matrix(tmp_path):
 
 @pytest.mark.parametrize(("algorithm", "ranks"), [("cannon", 6), ("cannon", 9), ("1d-row", 5), ("4d", 12), ("2.5d", 8)])
 def test_every_grid_that_is_said_to_fit_is_accepted(algorithm, ranks):
-    grids = fitting_grids(parse_matmul(MatmulWords(matmul=SIZES, algorithm=algorithm)).algorithm, ranks)
+    grids = fitting_grids(find_algorithm(algorithm), ranks)
     for grid in grids:
         experiment = parse_matmul(MatmulWords(matmul=SIZES, algorithm=algorithm, grid=str(grid)))
         check_ranks(experiment, ranks)

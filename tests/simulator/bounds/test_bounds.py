@@ -258,7 +258,7 @@ def test_ranks_that_are_wanted_are_in_the_timeline():
         shortcuts=Shortcuts(),
         granularity="collective",
     ).run((20, 21))
-    assert placement.net.place_count == 24
+    assert placement.net.endpoint_count == 24
     assert {20, 21} <= {span.rank for span in found.timeline.spans}
 
 

@@ -192,7 +192,7 @@ def test_a_measured_host_takes_its_measured_seconds(size, seconds):
 def test_the_topology_of_a_machine_is_that_of_its_family_and_arguments():
     net = network_of(leaf_spine(2, 3))
     assert net.family == "leaf-spine"
-    assert net.places == ("host", 6)
+    assert net.endpoints == ("host", 6)
 
 
 def test_an_unknown_family_is_an_input_that_cannot_be():

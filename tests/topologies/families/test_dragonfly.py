@@ -38,7 +38,7 @@ def test_every_pair_of_groups_has_as_many_cables_and_no_router_more_than_its_por
     pairs = between(net, "router", routers)
     assert len(pairs) == groups * (groups - 1)
     assert set(pairs.values()) <= {routers * links // max(1, groups - 1)}
-    ports = np.bincount(net.sources[net.ways.global_links] - net.kinds["router"][0], minlength=groups * routers)
+    ports = np.bincount(net.sources[net.paths.global_links] - net.kinds["router"][0], minlength=groups * routers)
     assert ports.max(initial=0) <= links
     assert ports.sum() == sum(pairs.values())
 
@@ -60,8 +60,8 @@ def test_groups_turned_by_one_are_wired_alike():
 
 def test_several_cables_between_two_groups_are_at_different_routers():
     net = dragonfly(3, 8, 1, 2, **CABLE)
-    sources = net.sources[net.ways.global_links] - net.kinds["router"][0]
-    per_group = Counter((net.targets[net.ways.global_links] - net.kinds["router"][0]) // 8 * 100 + sources)
+    sources = net.sources[net.paths.global_links] - net.kinds["router"][0]
+    per_group = Counter((net.targets[net.paths.global_links] - net.kinds["router"][0]) // 8 * 100 + sources)
     assert set(per_group.values()) == {1}
 
 
@@ -70,7 +70,7 @@ def test_kinds_of_cables_have_their_own_bandwidths_and_latencies():
     for net in (dragonfly(3, 2, 2, 1, **CABLE, **rates), dragonfly_plus(3, 2, 2, 1, 1, **CABLE, **rates)):
         kinds = Counter(zip(net.bandwidths.tolist(), net.latencies.tolist(), strict=True))
         assert kinds.keys() == {(25.0, 1e-6), (50.0, 2e-6), (75.0, 3e-6)}
-        assert kinds[75.0, 3e-6] == len(net.ways.global_links)
+        assert kinds[75.0, 3e-6] == len(net.paths.global_links)
 
 
 @pytest.mark.parametrize(
@@ -117,4 +117,4 @@ def test_endpoints_fill_group_after_group_and_must_fit(add):
 def test_slingshot_groups_with_several_links_everywhere_can_be_built():
     net = dragonfly(74, 32, 16, 16, local_links=2, bandwidth=25e9, latency=1e-6)
     assert set(between(net, "router", 32).values()) == {32 * 16 // 73}
-    assert net.place_count == 74 * 512
+    assert net.endpoint_count == 74 * 512

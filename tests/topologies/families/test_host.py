@@ -7,7 +7,7 @@ from quadrille.topologies.routes.routing import Routes
 
 def test_a_host_is_one_place_with_cores_and_no_links():
     net = host(cores=3)
-    assert (net.node_count, net.place_count, net.link_count) == (1, 1, 0)
+    assert (net.node_count, net.endpoint_count, net.link_count) == (1, 1, 0)
     assert net.cores.tolist() == [3]
 
 

@@ -18,7 +18,7 @@ def test_a_star_has_one_cable_per_host(net):
 
 
 def test_its_hosts_are_the_places_and_have_cores(net):
-    assert net.places == ("host", 5)
+    assert net.endpoints == ("host", 5)
     assert net.cores.tolist() == [2] * 5
 
 

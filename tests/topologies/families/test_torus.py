@@ -17,7 +17,7 @@ CABLE = {"bandwidth": 3.0, "latency": 1e-6}
 @pytest.mark.parametrize("dims", [(5,), (4, 3), (3, 4, 5), (3, 3, 3, 3)])
 def test_a_torus_has_a_cable_a_vertex_and_dimension(dims):
     net = torus(dims, **CABLE)
-    assert net.node_count == net.place_count == prod(dims)
+    assert net.node_count == net.endpoint_count == prod(dims)
     assert net.link_count == 2 * len(dims) * prod(dims)
     assert {degree for _, degree in net.graph().out_degree()} == {2 * len(dims)}
     assert nx.diameter(net.graph()) == sum(length // 2 for length in dims)
@@ -73,7 +73,7 @@ def test_orders_are_multinomials_and_large_ones_are_bounded():
 def test_ways_of_a_large_torus_are_distinct_though_not_all_are_counted():
     net = torus("81x81", **CABLE)
     sources, targets = np.zeros(4, dtype=np.int64), np.full(4, 40 * 81 + 40)
-    table = net.ways.links(sources, targets, np.array([0, 1, 2**30, 2**31 - 1]))
+    table = net.paths.links(sources, targets, np.array([0, 1, 2**30, 2**31 - 1]))
     assert len({tuple(row) for row in table.tolist()}) == 4
     assert (table >= 0).all()
     ends = net.targets[table]

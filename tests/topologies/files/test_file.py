@@ -25,7 +25,7 @@ def write(tmp_path):
 
 
 def assert_equal(one, other):
-    assert (one.name, one.places, one.per_node) == (other.name, other.places, other.per_node)
+    assert (one.name, one.endpoints, one.per_node) == (other.name, other.endpoints, other.per_node)
     assert dict(one.kinds) == dict(other.kinds)
     for column in ("sources", "targets", "bandwidths", "latencies", "cores"):
         np.testing.assert_array_equal(getattr(one, column), getattr(other, column))
@@ -118,7 +118,7 @@ def test_a_network_with_routes_of_its_own_comes_back_from_json(write, tmp_path, 
     check_written(net, "out.json")
     back = load_topology(write(dumps(net)))
     assert_equal(back, net)
-    sources, targets = np.divmod(np.arange(net.place_count**2), net.place_count)
+    sources, targets = np.divmod(np.arange(net.endpoint_count**2), net.endpoint_count)
     for rule in ("shortest", "spray"):
         there, here = (Routes(one, Routing(rule)).between(sources, targets) for one in (net, back))
         assert (there.links.tolist(), there.shares.tolist()) == (here.links.tolist(), here.shares.tolist())
@@ -129,10 +129,10 @@ def test_a_network_with_routes_of_its_own_comes_back_from_json(write, tmp_path, 
 
 
 def test_routes_between_too_many_places_are_not_listed(monkeypatch, tmp_path):
-    monkeypatch.setattr("quadrille.topologies.files.topology_file.MOST_LISTED", 4)
+    monkeypatch.setattr("quadrille.topologies.files.topology_file.MAX_LISTED_ENDPOINTS", 4)
     path = tmp_path / "net.xml"
     path.write_text(f'<platform version="4.1">{PLATFORMS["shared"]}</platform>')
-    with pytest.raises(InputError, match="own between 5 places; JSON lists them one by one, between at most 4"):
+    with pytest.raises(InputError, match="own between 5 endpoints; JSON lists them one by one, between at most 4"):
         check_written(load_topology(path), "out.json")
 
 
@@ -161,7 +161,7 @@ def test_routes_of_a_file_follow_its_links_not_its_family(write):
 def test_places_are_all_gpus_or_all_hosts_where_the_file_does_not_say(write):
     data = json.loads(dumps(star(3, bandwidth=1e9, latency=1e-6)))
     del data["graph"]["places"]
-    assert load_topology(write(data)).places == ("host", 3)
+    assert load_topology(write(data)).endpoints == ("host", 3)
 
 
 def broken(change):
@@ -258,11 +258,11 @@ def alone(node):
         (broken(lambda d: d["edges"][0].update(failed="yes")), "host:0>switch:0 has failed='yes'; it must be true or"),
         (
             broken(lambda d: d["edges"][0].update(failed=True)),
-            "host:0 reaches 1 of 2 places, not host:1",
+            "host:0 reaches 1 of 2 endpoints, not host:1",
         ),
         (alone("gpu:5"), "gpu:5 has no link to the others"),
         (alone("nic:5"), "nic:5 has no link to a GPU or a switch"),
-        (two_pieces(), "the network is in pieces: host:0 reaches 2 of 4 places, not host:2"),
+        (two_pieces(), "the network is in pieces: host:0 reaches 2 of 4 endpoints, not host:2"),
     ],
 )
 def test_a_file_that_is_no_topology_is_refused_in_one_line(write, data, message):
@@ -280,7 +280,7 @@ def test_a_network_of_one_way_streets_is_refused_where_there_is_no_way_back(writ
         if edge["source"] == "host:0":
             edge["target"] = "switch:1"
     data["edges"].append({"source": "switch:0", "target": "switch:1", "key": 0, "bandwidth": 1e9, "latency": 0})
-    with pytest.raises(InputError, match="the network is in pieces: host:0 reaches 1 of 3 places, not host:1"):
+    with pytest.raises(InputError, match="the network is in pieces: host:0 reaches 1 of 3 endpoints, not host:1"):
         load_topology(write(data))
 
 
@@ -326,9 +326,9 @@ def test_a_written_family_comes_back_with_its_own_ways(tmp_path, text):
     path = tmp_path / "net.json"
     path.write_text(dumps(net))
     back = load_topology(path)
-    sources, targets = np.divmod(np.arange(net.place_count**2), net.place_count)
+    sources, targets = np.divmod(np.arange(net.endpoint_count**2), net.endpoint_count)
     there, here = (Routes(one).between(sources, targets) for one in (net, back))
-    assert back.ways is not None
+    assert back.paths is not None
     assert there.links.tolist() == here.links.tolist()
 
 
@@ -338,4 +338,4 @@ def test_a_changed_network_is_not_taken_for_its_family(tmp_path):
     data["edges"] = data["edges"][:-2]
     path = tmp_path / "net.json"
     path.write_text(json.dumps(data))
-    assert load_topology(path).ways is None
+    assert load_topology(path).paths is None

@@ -39,7 +39,7 @@ def latency(net, source, target):
 
 def test_a_flat_cluster_is_a_star(load):
     net = load(cluster("0-3,10,20-22"))
-    assert net.places == ("host", 8)
+    assert net.endpoints == ("host", 8)
     paths = Routes(net).between([0, 7], [7, 0])
     assert paths.latency.tolist() == pytest.approx([100e-6, 100e-6])
     assert net.bandwidths[paths.links].tolist() == [125e6] * 4
@@ -126,7 +126,7 @@ def listed(net, source, target):
 
 def test_routes_are_those_that_the_file_lists(load):
     net = load(PAIR)
-    assert net.places == ("host", 3)
+    assert net.endpoints == ("host", 3)
     assert net.cores.tolist() == [2, 1, 1]
     thin, fat = listed(net, 0, 1)
     assert (thin.bandwidth, thin.latency) == pytest.approx((10e6 / 8, 5e-3))
@@ -180,7 +180,7 @@ topology="TORUS" topo_parameters="9"/>
 
 def test_a_cluster_in_a_zone_is_left_by_its_backbone_or_by_the_host_that_is_the_gateway(load):
     net = load(MIXED)
-    assert net.places == ("host", 11)
+    assert net.endpoints == ("host", 11)
     assert latency(net, 0, 1) == pytest.approx(1e-6 + 2e-6 + 1e-6)
     assert latency(net, 0, 2 + 3) == pytest.approx(1e-6 + 2e-6 + 1e-3)
     assert latency(net, 2 + 8, 1) == pytest.approx(4 * 4e-6 + 1e-3 + 2e-6 + 1e-6)
@@ -207,7 +207,7 @@ def test_a_fatpipe_link_may_fail_but_not_be_degraded(load):
     wan = int(np.flatnonzero(net.unshared)[0])
     for share, message in (
         (0.5, r"is not shared by flows \(FATPIPE\): it can fail, but not be degraded"),
-        (0.0, "no way"),
+        (0.0, "no path"),
     ):
         bandwidths = net.bandwidths.copy()
         bandwidths[wan] *= share

@@ -68,7 +68,7 @@ def test_every_latency_of_the_wiring_is_listed(named):
 @pytest.mark.parametrize("gpus", [1, 3, 8, 13, 64, 1000])
 def test_any_number_of_gpus_can_be_modelled(named, gpus):
     net = named.topology(gpus)
-    assert net.places == ("gpu", gpus)
+    assert net.endpoints == ("gpu", gpus)
     paths = Routes(net).between([0], [gpus - 1])
     assert len(paths.links) or gpus == 1
 
@@ -82,7 +82,7 @@ def test_machines_can_be_larger_than_they_are(named):
 
 def test_a_node_injects_what_its_nics_do(named):
     net = named.topology(named.gpus_per_node)
-    door = "nic" if named.node.nics else "gpu"
+    network_port = "nic" if named.node.nics else "gpu"
     ends = [
         (net.node_name(s).split(":"), net.node_name(t).split(":")[0])
         for s, t in zip(net.sources, net.targets, strict=True)
@@ -91,9 +91,9 @@ def test_a_node_injects_what_its_nics_do(named):
     leaving = [
         bandwidth
         for ((kind, index), target), bandwidth in zip(ends, net.bandwidths, strict=True)
-        if kind == door and target not in inside and int(index) < named.node.doors
+        if kind == network_port and target not in inside and int(index) < named.node.network_ports
     ]
-    assert leaving == [named.node.nic_bandwidth] * named.node.doors
+    assert leaving == [named.node.nic_bandwidth] * named.node.network_ports
 
 
 def test_a_machine_is_built_by_its_name_from_what_its_file_would_say(named):

@@ -64,7 +64,7 @@ def test_counts_are_by_kind():
     found = measures(leaf_spine(3, 2, 4, **CABLE))
     assert found.nodes == {"host": 12, "leaf": 3, "spine": 2}
     assert found.links == {"host>leaf": 12, "leaf>host": 12, "leaf>spine": 6, "spine>leaf": 6}
-    assert found.places == 12
+    assert found.endpoints == 12
 
 
 NODE = {"gpus_per_node": 4, "nics_per_node": 2, "gpu_bandwidth": 9.0, "gpu_latency": 0, "nic_bandwidth": 2.0}
@@ -101,7 +101,7 @@ def capacities(net):
 
 def plain_bisection(net):
     """A maximum flow: source and sink joined to the places by cables that never limit, in place of merging them."""
-    graph, nodes, half = capacities(net), net.place_nodes().tolist(), net.place_count // 2
+    graph, nodes, half = capacities(net), net.endpoint_nodes().tolist(), net.endpoint_count // 2
     graph.add_edges_from(("source", node) for node in nodes[:half])
     graph.add_edges_from((node, "sink") for node in nodes[half:])
     return nx.maximum_flow_value(graph, "source", "sink")
@@ -109,7 +109,7 @@ def plain_bisection(net):
 
 def plain_diameter(net):
     """The largest of all distances."""
-    graph, places = capacities(net), net.place_nodes().tolist()
+    graph, places = capacities(net), net.endpoint_nodes().tolist()
     return max(nx.single_source_shortest_path_length(graph, place)[other] for place in places for other in places)
 
 
@@ -130,9 +130,9 @@ def test_the_figures_of_every_family_are_those_of_searches_and_flows_in_full(fam
 def test_with_links_that_have_failed_or_are_slower_the_figures_are_right_too(seed, family):
     net, draw = build(family, SMALL[family]), np.random.default_rng(seed)
     net = net.with_bandwidths(net.bandwidths * draw.choice([0.0, 0.5, 1.0], net.link_count, p=[0.05, 0.15, 0.8]))
-    if not all(nx.has_path(capacities(net), a, b) for a in net.place_nodes()[:1] for b in net.place_nodes()) or not all(
-        nx.has_path(capacities(net), a, net.place_nodes()[0]) for a in net.place_nodes()
-    ):
+    if not all(
+        nx.has_path(capacities(net), a, b) for a in net.endpoint_nodes()[:1] for b in net.endpoint_nodes()
+    ) or not all(nx.has_path(capacities(net), a, net.endpoint_nodes()[0]) for a in net.endpoint_nodes()):
         with pytest.raises(InputError, match="the network is cut in two"):
             diameter(net)
         return
@@ -168,7 +168,7 @@ def test_bounds_are_called_bounds_where_searching_would_take_too_long(monkeypatc
     assert [figure.bound for figure in (bounds.diameter, bounds.bisection)] == ["at least", "at most"]
     assert bounds.diameter.value <= exact.diameter.value
     assert bounds.bisection.value >= exact.bisection.value
-    assert str(bounds.diameter) == "at least 5 (searched from 4 of 72 places)"
+    assert str(bounds.diameter) == "at least 5 (searched from 4 of 72 endpoints)"
 
 
 def test_a_degraded_link_narrows_the_bisection():
@@ -203,5 +203,5 @@ def test_a_single_place_has_nothing_to_cross():
 
 def test_a_network_that_is_cut_has_no_diameter():
     net = star(3, **CABLE)
-    with pytest.raises(InputError, match="the network is cut in two; host:0 reaches 2 of 3 places"):
+    with pytest.raises(InputError, match="the network is cut in two; host:0 reaches 2 of 3 endpoints"):
         diameter(net.with_bandwidths(np.where(net.targets == 2, 0.0, net.bandwidths)))

@@ -7,7 +7,7 @@ import pytest
 from quadrille.algorithms.errors import InputError
 from quadrille.topologies.cluster import gpu_cluster
 from quadrille.topologies.nodes.amd import FRONTIER, XGMI_LINKS
-from quadrille.topologies.nodes.gpu_node import Cable, inside_paths, nvswitch_node
+from quadrille.topologies.nodes.gpu_node import Cable, nvswitch_node, paths_inside_node
 from quadrille.topologies.nodes.meshed import CUBE_MESH, DGX_1V, PERLMUTTER
 from quadrille.topologies.nodes.node_kinds import NODE_KINDS
 from quadrille.topologies.nodes.power9 import LONGHORN, SUMMIT
@@ -19,7 +19,7 @@ KINDS = [*NODE_KINDS.values(), NVSWITCH]
 
 
 def path(kind, source, target):
-    return inside_paths(kind.cables, source)[target]
+    return paths_inside_node(kind.cables, source)[target]
 
 
 def narrowest(kind, hops):
@@ -82,7 +82,7 @@ def test_any_kind_of_node_makes_a_cluster(name):
     assert {part: count for part, (_, count) in net.kinds.items() if part != "switch"} == {
         part: 3 * count for part, count in kind.parts.items()
     }
-    assert net.link_count == 3 * 2 * (len(kind.cables) + kind.doors)
+    assert net.link_count == 3 * 2 * (len(kind.cables) + kind.network_ports)
 
 
 # NVLinks of a GPU, 25e9 B/s each (50e9 on Blackwell): V100 six, A100 twelve, H100 and B200 eighteen.
@@ -182,7 +182,7 @@ def test_a_node_of_seventy_two_gpus_is_wired_at_once():
     began = time.process_time()
     net = gpu_cluster(2, gpus_per_node=72, nics_per_node=72, **NUMBERS)
     assert time.process_time() - began < 2  # searched pair by pair it took 8 s
-    assert net.place_count == 144
+    assert net.endpoint_count == 144
 
 
 def test_more_gpus_in_a_node_than_any_switch_joins_are_refused():

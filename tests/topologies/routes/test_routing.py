@@ -24,7 +24,7 @@ from quadrille.topologies.families.torus import mesh, torus
 from quadrille.topologies.families.tree import tree
 from quadrille.topologies.machines.named import machine
 from quadrille.topologies.routes.routing import Routes, Routing, parse_routing
-from quadrille.topologies.routes.search import SearchedWays
+from quadrille.topologies.routes.search import SearchedPaths
 
 CABLE = {"bandwidth": 1e9, "latency": 1e-6}
 NVSWITCH = {
@@ -81,7 +81,7 @@ def grouped(request):
 
 def unstructured(net):
     """The same network without what its builder knows."""
-    return replace(net, ways=None)
+    return replace(net, paths=None)
 
 
 def without(net, *names):
@@ -94,7 +94,7 @@ def without(net, *names):
 
 def pairs(net):
     """All pairs of places."""
-    return np.divmod(np.arange(net.place_count**2), net.place_count)
+    return np.divmod(np.arange(net.endpoint_count**2), net.endpoint_count)
 
 
 def routes(net, rule="shortest"):
@@ -110,7 +110,7 @@ def routes(net, rule="shortest"):
 
 
 def assert_connected(net, pair, links):
-    nodes = net.place_nodes()
+    nodes = net.endpoint_nodes()
     assert not net.failed[links].any()
     at = nodes[pair[0]]
     for link in links:
@@ -124,7 +124,7 @@ def assert_conserved(net, pair, links, shares):
     balance = np.zeros(net.node_count)
     np.add.at(balance, net.sources[links], shares)
     np.subtract.at(balance, net.targets[links], shares)
-    nodes = net.place_nodes()
+    nodes = net.endpoint_nodes()
     balance[nodes[pair[0]]] -= 1
     balance[nodes[pair[1]]] += 1
     assert balance == pytest.approx(np.zeros(net.node_count), abs=1e-12)
@@ -136,7 +136,7 @@ def assert_conserved(net, pair, links, shares):
 @pytest.mark.parametrize("rule", ["shortest", "minimal", "ecmp:3"])
 def test_routes_are_connected_and_as_short_as_any(net, rule):
     lengths = dict(nx.all_pairs_shortest_path_length(net.graph()))
-    names = [net.node_name(node) for node in net.place_nodes()]
+    names = [net.node_name(node) for node in net.endpoint_nodes()]
     for pair, links, shares in routes(net, rule):
         assert_connected(net, pair, links)
         assert len(links) == lengths[names[pair[0]]][names[pair[1]]]
@@ -153,17 +153,17 @@ def test_searched_routes_are_as_short_as_those_of_the_structure(net, rule):
 
 def test_the_structure_counts_the_ways_that_a_search_finds(plain):
     sources, targets = pairs(plain)
-    assert plain.ways.counts(sources, targets).tolist() == SearchedWays(plain).counts(sources, targets).tolist()
+    assert plain.paths.counts(sources, targets).tolist() == SearchedPaths(plain).counts(sources, targets).tolist()
 
 
 @pytest.mark.parametrize("name", [*NETS, *DRAGONFLIES])
 def test_every_way_of_the_structure_is_another_one(name):
     net = {**NETS, **DRAGONFLIES}[name]
     sources, targets = pairs(net)
-    counts, seen = net.ways.counts(sources, targets), set()
+    counts, seen = net.paths.counts(sources, targets), set()
     for way in range(counts.max()):
         some = np.flatnonzero(counts > way)
-        table = net.ways.links(sources[some], targets[some], np.full(len(some), way))
+        table = net.paths.links(sources[some], targets[some], np.full(len(some), way))
         for pair, links in zip(some, table, strict=True):
             path = tuple(links[links >= 0].tolist())
             assert_connected(net, (sources[pair], targets[pair]), list(path))
@@ -279,11 +279,11 @@ def test_spraying_with_any_failed_links_is_what_a_search_finds_where_a_shortest_
     bandwidths = net.bandwidths.copy()
     bandwidths[draw.choice(net.link_count, failed, replace=False)] = 0.0
     faulty = net.with_bandwidths(bandwidths)
-    sources, targets = draw.integers(0, net.place_count, (2, 40))
+    sources, targets = draw.integers(0, net.endpoint_count, (2, 40))
     try:
         searched = Routes(unstructured(faulty), Routing("spray")).between(sources, targets)
     except InputError:
-        with pytest.raises(InputError, match=r"has no way from .* failed: the network is cut in two"):
+        with pytest.raises(InputError, match=r"has no path from .* failed: the network is cut in two"):
             Routes(faulty, Routing("spray")).between(sources, targets)
         return
     found = Routes(faulty, Routing("spray")).between(sources, targets)
@@ -299,7 +299,7 @@ def test_a_sprayed_flow_has_the_latency_of_its_slowest_way(seed, name):
     draw = np.random.default_rng(seed)
     latencies = np.where(draw.random(net.link_count) < 0.2, draw.integers(2, 9, net.link_count) * 1e-6, net.latencies)
     changed = replace(net, latencies=latencies)
-    sources, targets = draw.integers(0, net.place_count, (2, 40))
+    sources, targets = draw.integers(0, net.endpoint_count, (2, 40))
     found, searched = (
         Routes(one, Routing("spray")).between(sources, targets) for one in (changed, unstructured(changed))
     )
@@ -339,7 +339,7 @@ def test_a_network_that_is_cut_in_two_says_so_in_one_line(rule):
     for one in (net, unstructured(net)):
         with pytest.raises(
             InputError,
-            match=r"no way from host:0 to host:4 with .*: the network is cut in two; host:0 reaches 3 of 6 places",
+            match=r"no path from host:0 to host:4 with .*: the network is cut in two; host:0 reaches 3 of 6 endpoints",
         ) as refused:
             Routes(one, Routing(rule)).between([1, 0], [2, 4])
         assert "\n" not in str(refused.value)
@@ -347,7 +347,7 @@ def test_a_network_that_is_cut_in_two_says_so_in_one_line(rule):
 
 def test_places_that_were_never_joined_have_no_way():
     net = without(star(2, **CABLE), "host:0-switch:0")
-    with pytest.raises(InputError, match="no way from host:0 to host:1"):
+    with pytest.raises(InputError, match="no path from host:0 to host:1"):
         Routes(net).between([0], [1])
 
 
@@ -357,18 +357,18 @@ def test_with_any_links_failed_flows_still_arrive_or_the_cut_is_named(seed, name
     net, random = NETS[name], np.random.default_rng(seed)
     bandwidths = np.where(random.random(net.link_count) < random.choice([0.02, 0.1, 0.3]), 0.0, net.bandwidths)
     faulty = net.with_bandwidths(bandwidths)
-    source, target = (int(place) for place in random.integers(0, net.place_count, 2))
+    source, target = (int(place) for place in random.integers(0, net.endpoint_count, 2))
     graph = nx.DiGraph()
     graph.add_nodes_from(range(net.node_count))
     graph.add_edges_from(zip(net.sources[bandwidths > 0].tolist(), net.targets[bandwidths > 0].tolist(), strict=True))
-    nodes = net.place_nodes().tolist()
+    nodes = net.endpoint_nodes().tolist()
     if nx.has_path(graph, nodes[source], nodes[target]):
         paths = Routes(faulty, parse_routing(rule)).between([source], [target])
         assert not faulty.failed[paths.links].any()
         if source != target:
             assert_conserved(net, (source, target), paths.links, paths.shares)
     else:
-        with pytest.raises(InputError, match=r"reaches .* of .* places"):
+        with pytest.raises(InputError, match=r"reaches .* of .* endpoints"):
             Routes(faulty, parse_routing(rule)).between([source], [target])
 
 
@@ -386,7 +386,7 @@ def test_minimal_ways_are_the_shortest_within_the_two_groups(grouped):
     for one in range(grouped.arguments["groups"]):
         for other in range(grouped.arguments["groups"]):
             within[one, other] = graph.subgraph(node for node in graph if group_of(grouped, node) in (one, other))
-    counts = grouped.ways.counts(sources, targets)
+    counts = grouped.paths.counts(sources, targets)
     for pair, (source, target) in enumerate(zip(sources, targets, strict=True)):
         ends = f"host:{source}", f"host:{target}"
         part = within[group_of(grouped, ends[0]), group_of(grouped, ends[1])]
@@ -399,7 +399,7 @@ def test_minimal_ways_are_the_shortest_within_the_two_groups(grouped):
 @pytest.mark.parametrize(("rule", "most"), [("minimal", 1), ("spray", 1), ("valiant:4", 2), ("adaptive:4", 2)])
 def test_flows_cross_between_groups_at_most(grouped, rule, most):
     crossing = np.zeros(grouped.link_count)
-    crossing[grouped.ways.global_links] = 1
+    crossing[grouped.paths.global_links] = 1
     for pair, links, shares in routes(grouped, rule):
         apart = group_of(grouped, f"host:{pair[0]}") != group_of(grouped, f"host:{pair[1]}")
         crossed = float(np.dot(crossing[links], shares))
@@ -409,8 +409,8 @@ def test_flows_cross_between_groups_at_most(grouped, rule, most):
 
 
 def test_valiant_goes_by_way_of_every_other_group(grouped):
-    crossing, groups = set(grouped.ways.global_links.tolist()), grouped.arguments["groups"]
-    per_group = grouped.place_count // groups
+    crossing, groups = set(grouped.paths.global_links.tolist()), grouped.arguments["groups"]
+    per_group = grouped.endpoint_count // groups
     met = set()
     for seed in range(200):
         paths = Routes(grouped, Routing("valiant", seed)).between([0], [per_group])
@@ -426,7 +426,7 @@ def test_valiant_goes_by_way_of_every_other_group(grouped):
 
 def test_two_groups_have_no_detour():
     net = dragonfly(2, 3, 2, 2, **CABLE)
-    crossing = set(net.ways.global_links.tolist())
+    crossing = set(net.paths.global_links.tolist())
     assert {sum(link in crossing for link in links) for _, links, _ in routes(net, "valiant")} == {0, 1}
 
 
@@ -439,7 +439,7 @@ def test_valiant_on_a_torus_goes_by_way_of_any_router():
 
 def test_valiant_draws_again_where_a_link_has_failed():
     net = dragonfly(5, 2, 2, 2, **CABLE)
-    faulty = without(net, *(net.link(int(link)).name for link in net.ways.global_links[[0, 5, 7]]))
+    faulty = without(net, *(net.link(int(link)).name for link in net.paths.global_links[[0, 5, 7]]))
     assert any(set(links) & set(np.flatnonzero(faulty.failed)) for _, links, _ in routes(net, "valiant"))
     for pair, links, _ in routes(faulty, "valiant"):
         assert_connected(faulty, pair, links)
@@ -455,7 +455,7 @@ def test_detours_are_refused_where_there_are_none(name, rule):
 def test_balanced_puts_a_share_on_every_way_between_two_groups(grouped):
     """With traffic in all groups, 1 : 1/2 for the minimal way and each detour; flows within groups go straight."""
     crossing = np.zeros(grouped.link_count)
-    crossing[grouped.ways.global_links] = 1
+    crossing[grouped.paths.global_links] = 1
     groups = grouped.arguments["groups"]
     minimal = 1 / (groups / 2)
     straight = {pair: links for pair, links, _ in routes(grouped, "minimal")}
@@ -474,7 +474,7 @@ def test_balanced_loads_all_cables_alike_where_each_group_sends_to_the_next():
     net = machine("frontier").topology(3 * 1024)
     sources = np.arange(3 * 1024)
     paths = Routes(net, Routing("balanced")).between(sources, (sources + 1024) % len(sources))
-    load = np.bincount(paths.links, paths.shares, minlength=net.link_count)[net.ways.fabric.global_links]
+    load = np.bincount(paths.links, paths.shares, minlength=net.link_count)[net.paths.fabric.global_links]
     assert load.max() == pytest.approx(1024 / (74 - 3 / 2))
     assert (load > 0.999 * load.max()).sum() == 3 * 2 + 2 * 3 * 71
     np.testing.assert_array_equal(paths.latency, Routes(net).between(sources, (sources + 1024) % len(sources)).latency)
@@ -482,11 +482,11 @@ def test_balanced_loads_all_cables_alike_where_each_group_sends_to_the_next():
 
 def test_balanced_goes_round_a_failed_way():
     net = DRAGONFLIES["dragonfly"]
-    direct = Routes(net).between([0], [net.place_count // 5]).links
+    direct = Routes(net).between([0], [net.endpoint_count // 5]).links
     faulty = net.with_bandwidths(np.where(np.isin(np.arange(net.link_count), direct[1:-1]), 0.0, net.bandwidths))
-    paths = Routes(faulty, Routing("balanced")).between([0], [net.place_count // 5])
+    paths = Routes(faulty, Routing("balanced")).between([0], [net.endpoint_count // 5])
     assert not faulty.failed[paths.links].any()
-    assert_conserved(faulty, (0, net.place_count // 5), paths.links.tolist(), paths.shares.tolist())
+    assert_conserved(faulty, (0, net.endpoint_count // 5), paths.links.tolist(), paths.shares.tolist())
     assert len(paths.links) > len(direct)
 
 
@@ -508,7 +508,7 @@ def test_adaptive_follows_its_rule_pair_by_pair(grouped):
     straight = Routes(grouped, Routing("shortest")).between(sources, targets)
     around = Routes(grouped, Routing("valiant", 2)).between(sources, targets)
     load, detours = Counter(), 0
-    crossing = set(grouped.ways.global_links.tolist())
+    crossing = set(grouped.paths.global_links.tolist())
 
     def links(paths, flow):
         return paths.links[paths.offsets[flow] : paths.offsets[flow + 1]].tolist()
@@ -541,7 +541,7 @@ def test_adaptive_relieves_a_pair_of_groups_that_sends_alone():
     sources, targets = np.arange(16), 16 + np.arange(16)
     most = {
         rule: np.bincount(Routes(net, Routing(rule)).between(sources, targets).links)[
-            net.ways.global_links.min() :
+            net.paths.global_links.min() :
         ].max()
         for rule in ("minimal", "adaptive")
     }
@@ -590,7 +590,7 @@ def test_a_cut_is_reported_at_once_however_many_ways_there_were(rule):
     net = torus("31x31", hosts_per_router=1, bandwidth=1e9, latency=1e-6)
     faulty = without(net, "host:0>router:0")
     began = time.process_time()
-    with pytest.raises(InputError, match=r"no way from host:0 to host:480 with .*cut in two; host:0 reaches 1 of 961"):
+    with pytest.raises(InputError, match=r"no path from host:0 to host:480 with .*cut in two; host:0 reaches 1 of 961"):
         Routes(faulty, Routing(rule)).between([481, 0], [482, 480])
     assert time.process_time() - began < 5  # way by way it would take hours
 
@@ -608,7 +608,7 @@ def test_pieces_of_a_network_are_each_still_routed():
     faulty = without(net, "host:0-host:1", "host:4-host:5")
     paths = Routes(faulty).between([1, 5, 0], [4, 0, 6])
     assert np.diff(paths.offsets).tolist() == [3, 3, 2]
-    with pytest.raises(InputError, match=r"no way from host:4 to host:5 .* reaches 4 of 8 places"):
+    with pytest.raises(InputError, match=r"no path from host:4 to host:5 .* reaches 4 of 8 endpoints"):
         Routes(faulty).between([1, 4], [4, 5])
 
 
