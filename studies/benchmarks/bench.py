@@ -208,7 +208,9 @@ def _pairs(
     ranks: int, experiments: Sequence[MatmulExperiment], machine: Machine, folder: Path, options: RunOptions
 ) -> list[Pair]:
     folder.mkdir()
-    cases = [RunCase(experiment, str(folder / f"{number}.json"), options) for number, experiment in enumerate(experiments)]
+    cases = [
+        RunCase(experiment, str(folder / f"{number}.json"), options) for number, experiment in enumerate(experiments)
+    ]
     measure(ranks, cases)
     return [Pair(prediction_of(case.experiment, machine)[0], load_record(case.record)) for case in cases]
 
