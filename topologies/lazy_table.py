@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Any, TypeVar
 
 Value = TypeVar("Value")
@@ -65,7 +65,7 @@ def named_values(package: str, modules: Mapping[str, Iterable[str]]) -> LazyTabl
 
 
 def _import(module: str, attribute: str) -> Any:
-    return getattr(import_module(module), attribute)
+    return resolve_name(f"{module}:{attribute}")
 
 
 def _of_name(module: str, attribute: str, name: str) -> Any:
