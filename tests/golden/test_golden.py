@@ -14,7 +14,7 @@ import pytest
 
 from tests.golden.cases import GOLDEN, answer_of, differences, ended, experiments, load_answers, read, words_of
 from tests.golden.runs import run_answer, runs
-from tests.support.quadrille import ROOT, main, quadrille
+from tests.support.quadrille import ROOT, quadrille
 
 ANSWERS = load_answers()
 EXPERIMENTS = experiments()
@@ -92,7 +92,7 @@ def test_a_launch_ends_as_its_ranks_do_and_says_so_in_one_line(words, status, sa
 def test_an_interruption_is_one_line_and_status_130():
     words = ["simulate", "--matmul", "65536,65536,65536", "--grid", "z=64,x=64", "--machine", "perlmutter"]
     words += ["--placement", "scattered", "--passes", "training", "--no-fold", "--granularity", "exact"]
-    program = [sys.executable, "-P", "-m", main.__module__, *words]
+    program = [sys.executable, "-P", "-m", "quadrille", *words]
     variables = os.environ | {"PYTHONPATH": str(ROOT)}
     with subprocess.Popen(program, env=variables, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         time.sleep(3)
