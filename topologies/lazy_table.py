@@ -2,8 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from pkgutil import resolve_name
-from typing import Any, TypeVar
+from typing import TypeVar
 
 Value = TypeVar("Value")
 
@@ -39,34 +38,15 @@ class LazyTable(Mapping[str, Value]):
         return len(self._loaders)
 
 
-def imported(module: str, attribute: str) -> Callable[[], Any]:
-    """A loader that imports a module and returns one of its attributes.
-
-    >>> imported("math", "tau")()
-    6.283185307179586
-    """
-    return partial(_import, module, attribute)
-
-
-def named_values(package: str, modules: Mapping[str, Iterable[str]]) -> LazyTable[Any]:
-    """Values that have a `name`, by that name.
+def named_values(modules: Mapping[Callable[[], Iterable[Value]], Iterable[str]]) -> LazyTable[Value]:
+    """Values by their `name`.
 
     Parameters
     ----------
-    modules : names of the values in each module of the package; the module `sites` lists its values in `SITES`
+    modules : names of the values that each function imports and returns
     """
-    return LazyTable(
-        {
-            name: partial(_of_name, f"{package}.{module}", module.upper(), name)
-            for module, names in modules.items()
-            for name in names
-        }
-    )
+    return LazyTable({name: partial(_of_name, load, name) for load, names in modules.items() for name in names})
 
 
-def _import(module: str, attribute: str) -> Any:
-    return resolve_name(f"{module}:{attribute}")
-
-
-def _of_name(module: str, attribute: str, name: str) -> Any:
-    return next(value for value in _import(module, attribute) if value.name == name)
+def _of_name(load: Callable[[], Iterable[Value]], name: str) -> Value:
+    return next(value for value in load() if getattr(value, "name", None) == name)

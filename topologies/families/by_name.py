@@ -6,19 +6,21 @@ NICs of a cluster.  `host` has no second function.
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from inspect import Parameter, signature
+from types import ModuleType
 from typing import Any
 
 from quadrille.algorithms.errors import InputError, unknown_name
 from quadrille.topologies.builder import Builder
-from quadrille.topologies.lazy_table import LazyTable, imported
+from quadrille.topologies.lazy_table import LazyTable
 from quadrille.topologies.network import Ints, Network
 from quadrille.topologies.structured_paths import PathSet
 
 Fabric = Callable[[Builder, Ints], PathSet]
 """Joins endpoints, given by their node numbers, and returns the paths between them."""
 
-MODULES = {
+FAMILIES_OF_MODULE = {
     "basic": ("host", "star", "dumbbell", "full"),
     "leaf_spine": ("leaf-spine", "rail-optimised"),
     "tree": ("fat-tree", "tree"),
@@ -26,7 +28,6 @@ MODULES = {
     "dragonfly_plus": ("dragonfly+",),
     "torus": ("torus", "mesh", "ring"),
 }
-"""Families of each module of this folder."""
 ORDER = (
     *("host", "star", "leaf-spine", "dumbbell", "fat-tree", "tree", "dragonfly", "dragonfly+"),
     *("torus", "mesh", "rail-optimised", "ring", "full"),
@@ -36,16 +37,48 @@ INTERNAL = ("builder", "endpoints", "kinds", "family", "closed")
 """Parameters of `add_<family>` that a user does not set."""
 
 
-def _loader(family: str, prefix: str = "") -> Callable[[], Callable[..., Any]]:
-    module = next(module for module, families in MODULES.items() if family in families)
-    function = prefix + family.replace("-", "_").replace("+", "_plus")
-    return imported(f"quadrille.topologies.families.{module}", function)
+def _module(name: str) -> ModuleType:
+    """The module of this folder that has this name."""
+    match name:
+        case "basic":
+            from quadrille.topologies.families import basic
+
+            return basic
+        case "leaf_spine":
+            from quadrille.topologies.families import leaf_spine
+
+            return leaf_spine
+        case "tree":
+            from quadrille.topologies.families import tree
+
+            return tree
+        case "dragonfly":
+            from quadrille.topologies.families import dragonfly
+
+            return dragonfly
+        case "dragonfly_plus":
+            from quadrille.topologies.families import dragonfly_plus
+
+            return dragonfly_plus
+        case "torus":
+            from quadrille.topologies.families import torus
+
+            return torus
+        case _:
+            raise AssertionError(name)
 
 
-HOST_NETWORKS: LazyTable[Callable[..., Network]] = LazyTable({family: _loader(family) for family in ORDER})
+def _function(family: str, prefix: str = "") -> Callable[..., Any]:
+    """The function of a family: `star`, or with the prefix `add_star`."""
+    module = next(module for module, families in FAMILIES_OF_MODULE.items() if family in families)
+    function: Callable[..., Any] = getattr(_module(module), prefix + family.replace("-", "_").replace("+", "_plus"))
+    return function
+
+
+HOST_NETWORKS: LazyTable[Callable[..., Network]] = LazyTable({family: partial(_function, family) for family in ORDER})
 """Builder of the network of hosts, by family."""
 FABRICS: LazyTable[Callable[..., PathSet]] = LazyTable(
-    {name: _loader(name, "add_") for name in ORDER if name != "host"}
+    {family: partial(_function, family, "add_") for family in ORDER if family != "host"}
 )
 """Function that joins endpoints by the switches of a family."""
 

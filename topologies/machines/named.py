@@ -5,22 +5,48 @@ describe.  A calibration on the machine itself is always better.  A number whose
 source begins with "assumption" is Quadrille's own.
 """
 
+from collections.abc import Iterable
+
 from quadrille.algorithms.errors import unknown_name
 from quadrille.topologies.lazy_table import LazyTable, named_values
 from quadrille.topologies.machines.named_machine import NamedMachine
 
 __all__ = ["MACHINES", "NamedMachine", "known_machine", "machine"]
 
+
+def _slingshot() -> Iterable[NamedMachine]:
+    from quadrille.topologies.machines.slingshot import SLINGSHOT
+
+    return SLINGSHOT
+
+
+def _nvidia() -> Iterable[NamedMachine]:
+    from quadrille.topologies.machines.nvidia import NVIDIA
+
+    return NVIDIA
+
+
+def _sites() -> Iterable[NamedMachine]:
+    from quadrille.topologies.machines.sites import SITES
+
+    return SITES
+
+
+def _bench() -> Iterable[NamedMachine]:
+    from quadrille.topologies.machines.bench import BENCH
+
+    return BENCH
+
+
 MACHINES: LazyTable[NamedMachine] = named_values(
-    "quadrille.topologies.machines",
     {
-        "slingshot": ("perlmutter", "frontier", "alps"),
-        "nvidia": ("selene", "h100-superpod", "h100-node", "h200-node", "b200-node"),
-        "sites": (
+        _slingshot: ("perlmutter", "frontier", "alps"),
+        _nvidia: ("selene", "h100-superpod", "h100-node", "h200-node", "b200-node"),
+        _sites: (
             *("summit", "longhorn", "jean-zay-v100", "jean-zay-a100", "abci-v100", "abci-a100"),
             *("aws-p4d", "aws-p6-b200", "mi300x-node", "unnamed-4x8"),
         ),
-        "bench": ("bench-1to1", "bench-2to1"),
+        _bench: ("bench-1to1", "bench-2to1"),
     },
 )
 """Machines by name."""

@@ -1,20 +1,40 @@
 """The kinds of GPU nodes that have names, each imported when it is first asked for."""
 
+from collections.abc import Iterable
+
 from quadrille.topologies.lazy_table import LazyTable, named_values
 from quadrille.topologies.nodes.gpu_node import NodeKind
 
+
+def _switched() -> Iterable[NodeKind]:
+    from quadrille.topologies.nodes.switched import SWITCHED
+
+    return SWITCHED
+
+
+def _meshed() -> Iterable[NodeKind]:
+    from quadrille.topologies.nodes.meshed import MESHED
+
+    return MESHED
+
+
+def _amd() -> Iterable[NodeKind]:
+    from quadrille.topologies.nodes.amd import AMD
+
+    return AMD
+
+
 NODE_KINDS: LazyTable[NodeKind] = named_values(
-    "quadrille.topologies.nodes",
     {
-        "switched": (
+        _switched: (
             *("dgx-a100", "hgx-h100", "hgx-h200", "hgx-b200"),
             *("abci-a", "jean-zay-a100", "aws-p4d", "aws-p6-b200"),
         ),
-        "meshed": (
+        _meshed: (
             *("perlmutter", "dgx-1v", "jean-zay-v100", "abci-v", "gh200-4", "gh200-1"),
             *("summit", "longhorn"),
         ),
-        "amd": ("frontier", "mi250x", "mi300x"),
+        _amd: ("frontier", "mi250x", "mi300x"),
     },
 )
 """Kinds of nodes by name."""
