@@ -25,7 +25,7 @@ class Measured:
     bytes_sent : counted, of every rank
     reference : seconds of the reference kernels (gemm, copy, add) beside each repeat, means over ranks that time them
     at_once : how many do, where hosts share cores; 0: all
-    losses : of every training step
+    losses : loss of every training step
     beside : how much of each op that may run beside local work did, of 1
     """
 

@@ -45,7 +45,7 @@ def verdict(record: Record) -> list[str]:
     """The answer in one or two lines: the time, and the activity that takes most of it."""
     total = f"total: {format_seconds(record.seconds)} ({_spread(record)})"
     shares = _shares(record)
-    if not shares or not record.seconds:
+    if not shares:
         return [total]
     (most, share), *others = shares
     words = "".join(f", {name} {100 * part:.3g} %" for name, part in others)
@@ -160,8 +160,8 @@ def messages_line(messages: Messages) -> str:
     size = f"in chunks of {format_bytes(messages.chunk_bytes)}" if messages.chunk_bytes else "whole"
     progress = "by a thread" if messages.progress == "thread" else messages.progress
     obtained = messages.overlap_obtained
-    told = f"; beside local work as fast as {obtained:.0%} of alone" if isinstance(obtained, float) else ""
-    return f"messages: {size}, progress {progress}{told}".replace("%", " %")
+    beside = f"; beside local work as fast as {obtained:.0%} of alone" if isinstance(obtained, float) else ""
+    return f"messages: {size}, progress {progress}{beside}".replace("%", " %")
 
 
 def _verdict(verified: Verified) -> str:

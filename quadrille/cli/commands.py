@@ -8,14 +8,15 @@ A command is a function whose parameters are annotated with `flag`, `switch`, `t
 Values reach the function as they were typed.  Help lists the flags of a command in panels.
 """
 
-import difflib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import Parameter, Signature, signature
 from typing import Any, get_args, get_origin
 
 import click
+from click.core import ParameterSource
 
+from quadrille.algorithms.errors import nearest_names
 from quadrille.cli.panels import PANELS, panel_of
 
 HELP_WIDTH = 120
@@ -87,6 +88,13 @@ def argument(
 ) -> Argument:
     """A word that stands by itself on the command line."""
     return Argument(metavar, text, complete, callback)
+
+
+def typed(context: click.Context, values: Iterable[str]) -> set[str]:
+    """Names of the parameters that stood on the command line, or in the file of an experiment."""
+    sources = {name: context.get_parameter_source(name) for name in values}
+    said = {ParameterSource.COMMANDLINE, ParameterSource.DEFAULT_MAP}
+    return {name for name, source in sources.items() if source in said}
 
 
 class Command(click.Command):
@@ -180,11 +188,10 @@ class Group(click.Group):
         return declared
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of this name; its module is loaded first."""
+        """The command of this name; the module that declares it is loaded first, or all if no area names it."""
         if cmd_name not in self.commands:
-            for area in self.areas:
-                if cmd_name in area.commands or not area.commands:  # an area without names may have any
-                    area.load()
+            for area in [area for area in self.areas if cmd_name in area.commands] or self.areas:
+                area.load()
         return self.commands.get(cmd_name)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -214,7 +221,7 @@ class Group(click.Group):
         if self.get_command(ctx, word) is None and not ctx.resilient_parsing:
             if word.startswith("-"):
                 raise click.NoSuchOption(word, ctx=ctx)
-            close = difflib.get_close_matches(word, self.list_commands(ctx), n=2)
+            close = nearest_names(word, self.list_commands(ctx))
             hint = f"; did you mean {' or '.join(close)}?" if close else ""
             ctx.fail(f"No such command {word!r}{hint}")
         return super().resolve_command(ctx, args)
@@ -234,25 +241,15 @@ class Group(click.Group):
 
 def _callback(function: Callable[..., Any]) -> Callable[..., Any]:
     """Calls a command's function with the context where it takes one, and with lists where it takes lists."""
-    takes_context = "context" in signature(function).parameters
+    parameters = signature(function).parameters.values()
+    takes_context = any(parameter.annotation is click.Context for parameter in parameters)
+    lists = {parameter.name for parameter in parameters if get_args(parameter.annotation)[:1] == (list[str],)}
 
     def call(**values: Any) -> Any:
-        values = {name: list(value) if _is_list(function, name) else value for name, value in values.items()}
+        values = {name: list(value) if name in lists else value for name, value in values.items()}
         return function(click.get_current_context(), **values) if takes_context else function(**values)
 
     return call
-
-
-def _is_list(function: Callable[..., Any], name: str) -> bool:
-    parameter = signature(function).parameters.get(name)
-    return parameter is not None and _type_and_kind(parameter)[0] == list[str]
-
-
-def _type_and_kind(parameter: Parameter) -> tuple[Any, Any]:
-    """The type of a parameter, and the `Flag` or `Argument` that it is."""
-    assert get_origin(parameter.annotation) is not None or get_args(parameter.annotation), parameter
-    kind = getattr(parameter.annotation, "__metadata__", (None,))[0]
-    return get_args(parameter.annotation)[0], kind
 
 
 def _parameters(of_function: Signature) -> Iterator[click.Parameter]:
@@ -260,7 +257,7 @@ def _parameters(of_function: Signature) -> Iterator[click.Parameter]:
     for parameter in of_function.parameters.values():
         if parameter.annotation is click.Context:
             continue
-        value_type, kind = _type_and_kind(parameter)
+        value_type, kind = get_args(parameter.annotation)
         assert isinstance(kind, Flag | Argument), f"{parameter.name} is neither a flag nor an argument"
         if isinstance(kind, Argument):
             yield _word(parameter, value_type, kind)

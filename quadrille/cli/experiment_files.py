@@ -1,6 +1,5 @@
 """Experiments that come from a file: a TOML file with the names of flags as keys, or the command in a record."""
 
-import difflib
 import re
 import shlex
 import tomllib
@@ -10,7 +9,8 @@ from typing import Any
 
 import click
 
-from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.errors import InputError, nearest_names
+from quadrille.cli.commands import typed
 
 SCHEMA = "quadrille/experiment/1"
 DESTINATIONS = ("json", "csv", "trace", "timeline", "ranks", "plot", "figure", "save", "c", "da", "db", "from_record")
@@ -60,7 +60,7 @@ def values_of_file(path: str, options: Mapping[str, click.Option]) -> dict[str, 
     for key, value in _table(path).items():
         name = key.replace("_", "-")
         if name not in options:
-            near = difflib.get_close_matches(name, options, n=1)
+            near = nearest_names(name, options, 1)
             hint = f"; did you mean {near[0]}?" if near else ""
             raise InputError(f"{path}: {key} is no flag of this command{hint}: keys are the names of flags")
         values[str(options[name].name)] = _value(path, key, value, options[name])
@@ -130,14 +130,8 @@ def values_of_record(path: str, context: click.Context) -> dict[str, Any]:
             f"--from {path}: its record was made by {made_by or 'a program'!r:.80}, not by simulate or run"
         )
     inner = context.command.make_context(context.info_name or "", list(words), resilient_parsing=True)
-    typed = {name for name in inner.params if _is_typed(inner, name)}
     names = {parameter.name for parameter in context.command.params}
-    return {name: inner.params[name] for name in typed & names - {*DESTINATIONS}}
-
-
-def _is_typed(context: click.Context, name: str) -> bool:
-    source = context.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
+    return {name: inner.params[name] for name in typed(inner, inner.params) & names - {*DESTINATIONS}}
 
 
 def _words_of_experiment(command: str) -> list[str] | None:

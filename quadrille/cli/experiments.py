@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 import click
 
 from quadrille.cli.app import app
-from quadrille.cli.commands import argument, flag, switch
+from quadrille.cli.commands import argument, flag, switch, typed
 from quadrille.cli.networks import COLLECTIVE
 from quadrille.cli.options import (
     CARRIED_OUT,
@@ -37,7 +37,6 @@ from quadrille.cli.options import (
     flags_of,
     machine_words,
     taken,
-    typed,
     with_flags,
 )
 

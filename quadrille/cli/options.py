@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 
-from quadrille.cli.commands import argument, flag, switch
+from quadrille.cli.commands import argument, flag, switch, typed
 from quadrille.cli.experiment_files import take_file, take_record
 
 if TYPE_CHECKING:
@@ -337,14 +337,6 @@ def machine_words(flags: Mapping[str, Any]) -> "MachineWords":
     values = taken(flags, [parameter for parameter in ON_MACHINE if parameter.name in flags]).items()
     on: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in values}
     return MachineWords(**on)
-
-
-def typed(context: click.Context, values: Mapping[str, Any]) -> set[str]:
-    """Names of the flags that stood on the command line, or in the file of an experiment."""
-    sources = {name: context.get_parameter_source(name) for name in values}
-    return {
-        name for name, source in sources.items() if source is not None and source.name in ("COMMANDLINE", "DEFAULT_MAP")
-    }
 
 
 def experiment_words(context: click.Context, values: Mapping[str, Any]) -> "MatmulWords":

@@ -2,9 +2,8 @@
 
 PANELS: dict[str, tuple[str, ...]] = {
     "Workload": (
-        "from_record", "matmul",
-         "mlp", "gpt", "batch", "steps", "dtype", "passes", "transposed", "operands", "seed", "learning_rate",
-        "clip", "a", "b", "dc", "collective", "bytes", "root", "weights",
+        "from_record", "matmul", "mlp", "gpt", "batch", "steps", "dtype", "passes", "transposed", "operands", "seed",
+        "learning_rate", "clip", "a", "b", "dc", "collective", "bytes", "root", "weights",
     ),
     "Parallelism": (
         "gpus", "grid", "algorithm", "scheme", "order", "pipeline", "micro_batch", "interleave", "zero",
@@ -16,8 +15,9 @@ PANELS: dict[str, tuple[str, ...]] = {
         "ranks", "warmups", "repeats", "verify", "verify_method", "threads", "backend", "load", "save", "jobs", "quick",
     ),
     "Output": (
-        "quiet", "verbose",
-        "c", "da", "db", "json", "csv", "plot", "figure", "trace", "timeline", "timelines", "out", "folder"),
+        "quiet", "verbose", "c", "da", "db", "json", "csv", "plot", "figure", "trace", "timeline", "timelines", "out",
+        "folder",
+    ),
     "Advanced": (
         "panel", "gemm_layouts", "gradient_bytes", "blas", "carrier", "chunk", "progress", "shards", "granularity",
         "form", "no_fold", "no_fold_time", "no_memory", "no_local", "most_seconds",

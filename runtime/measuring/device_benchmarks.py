@@ -38,7 +38,7 @@ LONG_ENOUGH_SECONDS, MOST_AT_ONCE = 5e-3, 200
 """So long is what is waited for at once, in at most so many pieces of work."""
 REPEATS = 7
 EXECUTOR_REPEATS = 15
-"""Of the executor beside CuPy's own product: their ratio is judged to a percent."""
+"""Repeats of the executor beside CuPy's own product, since their ratio is judged to a percent."""
 WARM_UP_SECONDS, WARM_UP_SIZE = 1.0, 4096
 SUMS = ("m 1", "m 2", "1 1")
 """Shapes of sums and moments, which are float32 where matrices have 16 bits."""

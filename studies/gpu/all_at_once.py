@@ -57,7 +57,7 @@ MINUTES = 8.0
 GRACE_SECONDS = 6.0
 """What a step gets to end its ranks after it was told to end."""
 DETAIL_LINES = 40
-"""Of what a failed step printed last, kept in the summary."""
+"""Lines of the last output of a failed step that the summary keeps."""
 OUTCOME = re.compile(r"^\S+\.py::(.+?) (PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS)\b", re.MULTILINE)
 
 Status = Literal["passed", "failed", "timed out", "skipped", "left out"]
