@@ -11,7 +11,7 @@ from quadrille.algorithms.errors import unknown_name
 from quadrille.topologies.lazy_table import LazyTable, named_values
 from quadrille.topologies.machines.named_machine import NamedMachine
 
-__all__ = ["MACHINES", "NamedMachine", "known_machine", "machine"]
+__all__ = ["MACHINES", "NamedMachine", "machine"]
 
 
 def _slingshot() -> Iterable[NamedMachine]:
@@ -52,15 +52,6 @@ MACHINES: LazyTable[NamedMachine] = named_values(
 """Machines by name."""
 
 
-def known_machine(name: str) -> bool:
-    """Whether a machine of this name is known; upper and lower case are the same.
-
-    >>> known_machine("Perlmutter"), known_machine("perlmuter")
-    (True, False)
-    """
-    return name.lower() in MACHINES
-
-
 def machine(name: str) -> NamedMachine:
     """The machine of this name; upper and lower case are the same.
 
@@ -75,6 +66,6 @@ def machine(name: str) -> NamedMachine:
     ------
     InputError : an unknown name; the message suggests the nearest names, or lists all
     """
-    if not known_machine(name):
+    if name not in MACHINES:
         raise unknown_name("machine", name, MACHINES, "or give a machine file")
-    return MACHINES[name.lower()]
+    return MACHINES[name]
