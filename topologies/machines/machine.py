@@ -331,8 +331,22 @@ def _without_table(old: dict[str, Any], emulation: dict[str, Any]) -> dict[str, 
 
 
 def load_machine(path: str | Path) -> Machine:
-    """The machine in the file at `path`; InputError names the first fault of a file that holds none."""
-    return files.read(path, Machine, SCHEMA, OLDER)
+    """The machine in the file at `path`.
+
+    Raises
+    ------
+    InputError : a file without a valid machine; the message names the first fault
+    """
+    return files.read(path, Machine, SCHEMA, OLDER, expand=lambda raw: _expanded(raw, path))
+
+
+def _expanded(raw: dict[str, Any], path: str | Path) -> dict[str, Any]:
+    """The content of a machine file with the tables that `like` refers to."""
+    if not any(isinstance(table, dict) and "like" in table for table in raw.values()):
+        return raw
+    from quadrille.topologies.machines.like import with_likes  # it imports the named machines
+
+    return with_likes(raw, path)
 
 
 def save_machine(machine: Machine, path: str | Path) -> None:
