@@ -1,4 +1,4 @@
-"""Machines by name or file, with what-if settings; and named machines as text or as files to edit."""
+"""Machines by name or file, with what-if settings; and the named machines as text."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -6,11 +6,10 @@ from pathlib import Path
 import msgspec
 
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.formats.measured_rows import Achieved, Variant
 from quadrille.topologies.build import FAMILIES, parse_topology
-from quadrille.topologies.machines.machine import Argument, Device, Machine, Source, load_machine
-from quadrille.topologies.machines.named import MACHINES, NamedMachine, machine
-from quadrille.topologies.nodes.gpus import Gpu
+from quadrille.topologies.machines.machine import Argument, Device, Machine
+from quadrille.topologies.machines.named import MACHINES, as_machine, is_file_name, machine, quantities_of
+from quadrille.topologies.machines.named_machine import NamedMachine
 from quadrille.topologies.quantity import Quantity, name_with_unit
 
 UNKNOWN_DEVICE = Device(
@@ -18,7 +17,6 @@ UNKNOWN_DEVICE = Device(
 )
 """Device of a machine that is only a topology, for questions in which nothing is computed."""
 TOPOLOGY_FILES = (".json", ".xml")
-WHOLE_NUMBERS = ("tile_rows", "tile_columns", "multiprocessors")
 RENAMED_ARGUMENTS = {
     "nic_bandwidth_bytes_per_second": "bandwidth_bytes_per_second",
     "nic_latency_seconds": "latency_seconds",
@@ -50,15 +48,6 @@ def find_machine(text: str, settings: Sequence[str] = (), gpus: int | None = Non
             "speeds of GPUs are needed too: give a machine file (.toml) or a name"
         )
     return _changed(_from_file(text) if is_file_name(text) else as_machine(machine(text), gpus), settings)
-
-
-def is_file_name(text: str) -> bool:
-    """Whether a machine is given as a file, not by name or as a topology.
-
-    >>> [is_file_name(text) for text in ("host.toml", "./host", "perlmutter", "star:hosts=2,bandwidth=10GB/s")]
-    [True, True, False, False]
-    """
-    return text.endswith(".toml") or "/" in text.partition("=")[0]
 
 
 def find_machine_or_topology(text: str, settings: Sequence[str] = (), gpus: int | None = None) -> Machine:
@@ -102,70 +91,13 @@ def _changed(original: Machine, settings: Sequence[str]) -> Machine:
 
 def _from_file(path: str) -> Machine:
     """The machine in a file; the name of a topology file is relative to the folder of the machine file."""
+    from quadrille.topologies.machines.machine_file import load_machine
+
     loaded = load_machine(path)
     file = loaded.topology.get("file")
     if not isinstance(file, str) or Path(file).is_absolute():
         return loaded
     return msgspec.structs.replace(loaded, topology={**loaded.topology, "file": str(Path(path).parent / file)})
-
-
-def as_machine(named: NamedMachine, gpus: int | None = None) -> Machine:
-    """A named machine with its network for `gpus` GPUs, and the source of every number."""
-    device = device_of(named)
-    sources = tuple(Source(number.quantity, number.value, number.source) for number in _quantities(named))
-    topology: dict[str, Argument] = {"family": named.name, **named.arguments(gpus)}
-    return Machine(name=named.name, topology=topology, device=device, sources=sources)
-
-
-def as_machine_file(name: str, gpus: int | None = None) -> Machine:
-    """A named machine as a file to edit: every number of its network that can be changed is written out.
-
-    The file predicts what the name predicts.
-
-    >>> as_machine_file("selene", gpus=8).topology["switch_latency_seconds"]
-    1.3e-07
-
-    Raises
-    ------
-    InputError : an unknown name
-    """
-    named = machine(name)
-    written = as_machine(named, gpus)
-    numbers = named.optional_arguments()
-    del numbers["gpu_bandwidth_bytes_per_second"]  # it follows from the bandwidth of the node's cables
-    return msgspec.structs.replace(written, topology={**written.topology, **numbers})
-
-
-def device_of(named: NamedMachine) -> Device:
-    """The device of a named machine: its peaks, its memory, and the shares that work reaches."""
-    return Device(
-        peak_flops_per_second=dict(named.peak_flops_per_second),  # type: ignore[arg-type]
-        memory_bytes_per_second=named.memory_bytes_per_second,
-        memory_bytes=named.memory_bytes,
-        overhead_seconds=named.overhead_seconds,
-        achieved=achieved_of(named.gpu),
-        overlap_slowdown=named.gpu.overlap_slowdown,
-        communication_slowdown=named.gpu.communication_slowdown,
-    )
-
-
-def achieved_of(gpu: Gpu, attention: Variant = "fused") -> Achieved | None:
-    """The shares of a GPU's peaks that products and memory passes reach; None if only the peaks are known."""
-    from quadrille.topologies.nodes.achieved import achieved  # it needs NumPy, and `machines` without a name does not
-
-    quantities = achieved(gpu.generation)
-    if quantities is None:
-        return None
-    numbers = {quantity.quantity.removeprefix("achieved."): quantity.number for quantity in quantities}
-    whole = {key: int(numbers.pop(key)) for key in WHOLE_NUMBERS}
-    return Achieved(**numbers, **whole, attention=attention)  # type: ignore[arg-type]
-
-
-def _quantities(named: NamedMachine) -> tuple[Quantity, ...]:
-    """Every number of a named machine, and the shares of the peaks that work reaches on its GPUs."""
-    from quadrille.topologies.nodes.achieved import achieved
-
-    return (*named.quantities, *(achieved(named.gpu.generation) or ()))
 
 
 # Text
@@ -181,7 +113,7 @@ def describe_machines(name: str = "") -> str:
 
 def _described(named: NamedMachine) -> Iterator[str]:
     yield f"{named.name}: {named.summary}"
-    quantities = _quantities(named)
+    quantities = quantities_of(named)
     paths = [path_of(named, quantity) or f"({quantity.quantity})" for quantity in quantities]
     values = [f"{q.value:g}" if not isinstance(q.value, str) else q.value for q in quantities]
     width, longest = max(map(len, paths)), max(map(len, values))

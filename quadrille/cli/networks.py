@@ -168,8 +168,9 @@ def machines(
     """List the machines known by name; or every number of one machine, its source, and its path for --set."""
     from quadrille.algorithms.errors import InputError
     from quadrille.cli.words.numbers import whole_number
-    from quadrille.topologies.find_machine import as_machine_file, describe_machines
-    from quadrille.topologies.machines.machine import save_machine
+    from quadrille.topologies.find_machine import describe_machines
+    from quadrille.topologies.machines.machine_file import save_machine
+    from quadrille.topologies.machines.named import as_machine_file
 
     if not toml:
         print(describe_machines(name))

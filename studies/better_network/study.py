@@ -38,8 +38,8 @@ from quadrille.experiments.sweep.training_study import (
     step_cells,
 )
 from quadrille.runtime.host.console import run_as_program
-from quadrille.topologies.find_machine import as_machine
 from quadrille.topologies.machines.machine import Machine
+from quadrille.topologies.machines.named import as_machine
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -5,7 +5,6 @@ a graph elsewhere.  The classes mirror the file; units stand in the names.
 """
 
 import hashlib
-from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -328,30 +327,6 @@ def _without_table(old: dict[str, Any], emulation: dict[str, Any]) -> dict[str, 
         if (name := new.partition(".")[2]) in emulation
         if old[path.partition(".")[0]] is None and emulation[name] != defaults[name]
     }
-
-
-def load_machine(path: str | Path) -> Machine:
-    """The machine in the file at `path`.
-
-    Raises
-    ------
-    InputError : a file without a valid machine; the message names the first fault
-    """
-    return files.read(path, Machine, SCHEMA, OLDER, expand=lambda raw: _expanded(raw, path))
-
-
-def _expanded(raw: dict[str, Any], path: str | Path) -> dict[str, Any]:
-    """The content of a machine file with the tables that `like` refers to."""
-    if not any(isinstance(table, dict) and "like" in table for table in raw.values()):
-        return raw
-    from quadrille.topologies.machines.like import with_likes  # it imports the named machines
-
-    return with_likes(raw, path)
-
-
-def save_machine(machine: Machine, path: str | Path) -> None:
-    """Writes `machine` as TOML, complete or not at all; `-` is stdout."""
-    files.write_toml(path, machine, SCHEMA)
 
 
 def _check_argument(key: str, value: Argument) -> None:

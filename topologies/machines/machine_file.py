@@ -1,4 +1,4 @@
-"""`like` in a machine file: a table that takes its keys from a named machine or from another file.
+"""Reading and writing machine files, and `like`: a table that takes its keys from another machine.
 
     [device]
     like = "h100-superpod"
@@ -14,12 +14,25 @@ from typing import Any
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats import files
-from quadrille.topologies.find_machine import as_machine, is_file_name
-from quadrille.topologies.machines.machine import Machine, load_machine
-from quadrille.topologies.machines.named import machine
+from quadrille.topologies.machines.machine import OLDER, SCHEMA, Machine
 
 TABLES = ("topology", "device", "host", "network")
 """Tables that may have `like`."""
+
+
+def load_machine(path: str | Path) -> Machine:
+    """The machine in the file at `path`.
+
+    Raises
+    ------
+    InputError : a file without a valid machine; the message names the first fault
+    """
+    return files.read(path, Machine, SCHEMA, OLDER, expand=lambda raw: with_likes(raw, path))
+
+
+def save_machine(machine: Machine, path: str | Path) -> None:
+    """Writes `machine` as TOML, complete or not at all; `-` is stdout."""
+    files.write_toml(path, machine, SCHEMA)
 
 
 def with_likes(raw: dict[str, Any], path: str | Path) -> dict[str, Any]:
@@ -58,6 +71,8 @@ def _table(table: str, like: object, path: str | Path) -> dict[str, Any]:
 
 
 def _machine(like: str, path: str | Path) -> Machine:
+    from quadrille.topologies.machines.named import as_machine, is_file_name, machine  # most files are like no machine
+
     if not is_file_name(like):
         return as_machine(machine(like))
     other = Path(path).parent / like
