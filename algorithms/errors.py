@@ -6,6 +6,8 @@ QuadrilleError
 │   └── Deadlock    ranks and ops that wait for each other
 """
 
+from collections.abc import Iterable
+
 
 class QuadrilleError(Exception):
     """Base of all exceptions; the message is one line that names the quantity, its value and what is accepted."""
@@ -25,3 +27,34 @@ class RunError(QuadrilleError):
 
 class Deadlock(RunError):  # noqa: N818 - the field's word
     """Ranks and ops that wait for each other."""
+
+
+def nearest_names(word: str, names: Iterable[str], count: int = 2) -> list[str]:
+    """The names that are spelled most like a word, the nearest first; upper and lower case are the same.
+
+    >>> nearest_names("perlmuter", ["frontier", "perlmutter"]), nearest_names("abc", ["perlmutter"])
+    (['perlmutter'], [])
+    """
+    from difflib import get_close_matches  # needed only for a message
+
+    by_lower_case = {name.lower(): name for name in names}
+    return [by_lower_case[near] for near in get_close_matches(word.lower(), by_lower_case, n=count)]
+
+
+def unknown_name(kind: str, word: str, names: Iterable[str], more: str = "") -> InputError:
+    """The error for a word that is none of the known names; its message suggests the nearest names, or lists all.
+
+    >>> print(unknown_name("machine", "perlmuter", ["frontier", "perlmutter"]))
+    machine 'perlmuter' is unknown; did you mean perlmutter?
+    >>> print(unknown_name("machine", "abc", ["frontier", "perlmutter"], "or give a machine file"))
+    machine 'abc' is unknown; there are frontier, perlmutter, or give a machine file
+
+    Parameters
+    ----------
+    kind : what the names are names of
+    more : what else is accepted
+    """
+    names = list(names)
+    if near := nearest_names(word, names):
+        return InputError(f"{kind} {word!r:.60} is unknown; did you mean {' or '.join(near)}?")
+    return InputError(f"{kind} {word!r:.60} is unknown; there are {', '.join([*names, *([more] if more else [])])}")

@@ -187,11 +187,11 @@ def default(field: msgspec.structs.FieldInfo) -> str:
 
 def families(_: str) -> Iterator[str]:
     """A table of the topology families and the arguments of each."""
-    from quadrille.topologies.families.every import EVERY
+    from quadrille.topologies.families.by_name import HOST_NETWORKS
 
     yield from ("| family | arguments | hosts and links |", "|---|---|---|")
-    for name, family in EVERY.items():
-        yield f"| `{name}` | {arguments(family.of_hosts)} | {sentence(family.of_hosts)} |"
+    for name, builder in HOST_NETWORKS.items():
+        yield f"| `{name}` | {arguments(builder)} | {sentence(builder)} |"
 
 
 def arguments(builder: Callable[..., object]) -> str:

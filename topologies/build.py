@@ -7,9 +7,9 @@ from functools import partial
 from inspect import Parameter, getdoc, signature
 from pathlib import Path
 
-from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.errors import InputError, unknown_name
 from quadrille.topologies.cluster import with_signature
-from quadrille.topologies.families.every import EVERY
+from quadrille.topologies.families.by_name import HOST_NETWORKS
 from quadrille.topologies.families.lists import as_word
 from quadrille.topologies.lazy_table import LazyTable
 from quadrille.topologies.machines.named import MACHINES
@@ -17,7 +17,7 @@ from quadrille.topologies.network import Argument, Network
 
 
 def _of_hosts(name: str) -> Callable[..., Network]:
-    return EVERY[name].of_hosts
+    return HOST_NETWORKS[name]
 
 
 def _of_machine(name: str) -> Callable[..., Network]:
@@ -26,15 +26,15 @@ def _of_machine(name: str) -> Callable[..., Network]:
 
 FAMILIES: LazyTable[Callable[..., Network]] = LazyTable(
     {
-        **{name: partial(_of_hosts, name) for name in EVERY},
+        **{name: partial(_of_hosts, name) for name in HOST_NETWORKS},
         "gpu-cluster": with_signature,
         **{name: partial(_of_machine, name) for name in MACHINES},
     }
 )
 """The builder of each family, and of each named machine."""
 
-Given = Argument | list[float] | tuple[float, ...]
-"""What a file may give as an argument: a list too, where the builder takes a list as a word."""
+ArgumentValue = Argument | list[float] | tuple[float, ...]
+"""An argument as a file may write it: also a list, where the builder takes a list as a word."""
 LARGEST = 1e300
 LONGEST_NAME = 255
 """Of a file: Linux refuses to look for a longer one."""
@@ -47,7 +47,7 @@ SPEEDS = {"bandwidth": "bandwidth=25e9", "latency": "latency=1e-6"}
 """How links are said to be, in examples."""
 
 
-def build(family: str, arguments: Mapping[str, Given]) -> Network:
+def build(family: str, arguments: Mapping[str, ArgumentValue]) -> Network:
     """The topology that the builder of this family makes from these arguments.
 
     Names may say their unit: `bandwidth_bytes_per_second` is `bandwidth`,
@@ -61,7 +61,7 @@ def build(family: str, arguments: Mapping[str, Given]) -> Network:
     InputError : an unknown family; an argument that is unknown, missing or of the wrong type or size
     """
     if family not in FAMILIES:
-        raise InputError(f"topology family {family!r} is unknown; there are {', '.join(FAMILIES)}")
+        raise unknown_name("topology family", family, FAMILIES)
     builder = FAMILIES[family]
     accepted = signature(builder).parameters
     given = _bare(family, arguments)
@@ -136,7 +136,7 @@ def parse_topology(text: str) -> tuple[str, dict[str, Argument]]:
     if family not in FAMILIES:
         if len(text) <= LONGEST_NAME and Path(text).exists():
             raise InputError(f"topology {text!r:.80}: a file of a topology is called .json, .xml or .toml")
-        raise InputError(f"topology {text!r:.80}: family {family!r:.40} is unknown; there are {', '.join(FAMILIES)}")
+        raise unknown_name(f"topology {text!r:.80}: family", family, FAMILIES)
     arguments: dict[str, Argument] = {}
     for word in rest.split(",") if rest else ():
         key, equals, value = (part.strip() for part in word.partition("="))
@@ -157,9 +157,9 @@ def _number(text: str) -> Argument:
     return float(text) if REAL.fullmatch(text) else text
 
 
-def _bare(family: str, arguments: Mapping[str, Given]) -> dict[str, Given]:
+def _bare(family: str, arguments: Mapping[str, ArgumentValue]) -> dict[str, ArgumentValue]:
     """The arguments by their names without units."""
-    bare: dict[str, Given] = {}
+    bare: dict[str, ArgumentValue] = {}
     for name, value in arguments.items():
         word = name
         for unit in UNITS:
@@ -176,7 +176,7 @@ def _takes(builder: Callable[..., Network]) -> str:
     return ", ".join(p.name if p.default is Parameter.empty else f"[{p.name}]" for p in parameters)
 
 
-def _checked(family: str, parameter: Parameter, value: Given) -> Argument:
+def _checked(family: str, parameter: Parameter, value: ArgumentValue) -> Argument:
     """The value as the builder's signature wants it.
 
     Raises

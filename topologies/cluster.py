@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.errors import InputError, unknown_name
 from quadrille.topologies.builder import Builder
 from quadrille.topologies.cluster_paths import cluster_paths
-from quadrille.topologies.fabrics import FABRICS, Fabric, fabric_builder, parameters_of
+from quadrille.topologies.families.by_name import FABRICS, Fabric, fabric_builder, parameters_of
 from quadrille.topologies.families.lists import as_word
 from quadrille.topologies.limits import check_counts, check_size
 from quadrille.topologies.network import Argument, Ints, Network
@@ -214,7 +214,7 @@ def node_kind(arguments: Mapping[str, Any]) -> NodeKind:
             raise InputError(f"gpu-cluster: node={name} has its own {', '.join(own)}; node=nvswitch takes yours")
         return NODE_KINDS[name]
     if name != "nvswitch":
-        raise InputError(f"gpu-cluster: node={name} is unknown; there are nvswitch, {', '.join(NODE_KINDS)}")
+        raise unknown_name("gpu-cluster: node", name, ["nvswitch", *NODE_KINDS])
     if missing := [key for key in OWN_NUMBERS if key not in own]:
         raise InputError(f"gpu-cluster: node=nvswitch lacks {', '.join(missing)}")
     rates = {key: float(own[key]) for key in OWN_NUMBERS[2:]}

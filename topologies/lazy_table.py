@@ -1,6 +1,7 @@
-"""A table whose values are imported when they are first asked for."""
+"""A table by name whose values are imported when they are first asked for."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import TypeVar
 
 Value = TypeVar("Value")
@@ -15,7 +16,7 @@ class LazyTable(Mapping[str, Value]):
 
     Parameters
     ----------
-    loaders : gives each value by its name
+    loaders : function that returns the value of each name
     """
 
     def __init__(self, loaders: Mapping[str, Callable[[], Value]]) -> None:
@@ -35,3 +36,17 @@ class LazyTable(Mapping[str, Value]):
 
     def __len__(self) -> int:
         return len(self._loaders)
+
+
+def named_values(modules: Mapping[Callable[[], Iterable[Value]], Iterable[str]]) -> LazyTable[Value]:
+    """Values by their `name`.
+
+    Parameters
+    ----------
+    modules : names of the values that each function imports and returns
+    """
+    return LazyTable({name: partial(_of_name, load, name) for load, names in modules.items() for name in names})
+
+
+def _of_name(load: Callable[[], Iterable[Value]], name: str) -> Value:
+    return next(value for value in load() if getattr(value, "name", None) == name)

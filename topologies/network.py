@@ -132,7 +132,7 @@ class Network:
     def link_names(self, numbers: "Ints | Sequence[int]") -> list[str]:
         """Names of these links, all at once: many cost little more than one.
 
-        >>> from quadrille.topologies.families.star import star
+        >>> from quadrille.topologies.families.basic import star
         >>> star(2, bandwidth=1e9, latency=1e-6).link_names([0, 3])
         ['host:0>switch:0', 'switch:0>host:1']
         """
@@ -248,7 +248,7 @@ def with_unshared(net: Network, unshared: NDArray[np.bool_]) -> Network:
     narrow: no flow is faster than that one, and all flows together are no faster
     than all shared links together.
 
-    >>> from quadrille.topologies.families.star import star
+    >>> from quadrille.topologies.families.basic import star
     >>> with_unshared(star(2, bandwidth=1e9, latency=0.0), np.array([True, False, False, False])).bandwidths.tolist()
     [6000000000.0, 1000000000.0, 1000000000.0, 1000000000.0]
     """

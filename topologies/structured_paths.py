@@ -13,7 +13,9 @@ of another router.  A detour is asked for by a negative number, so that paths
 composed of others hand it on like any other number.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -101,3 +103,85 @@ def side_by_side(*columns: Ints | None, absent: Sequence[Flags | None] = ()) -> 
         if missing is not None:
             table[missing, column] = -1
     return table
+
+
+class GroupLinks(Protocol):
+    """Links between groups of switches, which are numbered through, group by group; `targets` is the switch of each."""
+
+    @property
+    def groups(self) -> int: ...
+    @property
+    def per_group(self) -> int: ...
+    @property
+    def links(self) -> Ints: ...
+    @property
+    def targets(self) -> Ints: ...
+
+
+@runtime_checkable
+class GroupedPaths(NonMinimalPaths, Protocol):
+    """Non-minimal paths by way of another group.
+
+    The remainder of `random` by the number of groups less two selects the group.
+    """
+
+    @property
+    def switch_of(self) -> Ints:
+        """Switch of each endpoint, numbered through, group by group."""
+        ...
+
+    @property
+    def local(self) -> Ints:
+        """Links within groups, a row for each such switch."""
+        ...
+
+    @property
+    def between(self) -> GroupLinks:
+        """The links between groups."""
+        ...
+
+
+class ListedPaths(SinglePath, ABC):
+    """Base of paths that nodes and links do not tell."""
+
+    @abstractmethod
+    def links(self, sources: Ints, targets: Ints, chosen: Ints) -> Ints:
+        """Links of the path of each pair, in order, -1 where there are fewer [pairs, hops]."""
+
+    def rows(self, endpoints: int) -> "list[list[list[int]]]":
+        """The paths from every place to every other, source by source.
+
+        >>> RouteTable.of([[[], [0, 2]], [[3, 1], []]]).rows(2)
+        [[[], [0, 2]], [[3, 1], []]]
+        """
+        targets, found = np.arange(endpoints), []
+        for source in range(endpoints):
+            table = self.links(np.full(endpoints, source), targets, np.zeros(endpoints, dtype=np.int64))
+            found.append([[link for link in path if link >= 0] for path in table.tolist()])
+        return found
+
+
+@dataclass(frozen=True)
+class RouteTable(ListedPaths):
+    """All paths, listed.
+
+    Parameters
+    ----------
+    table : of pair source · endpoints + target, its links [pairs, hops]
+    """
+
+    endpoints: int
+    table: Ints
+
+    @classmethod
+    def of(cls, rows: list[list[list[int]]]) -> "RouteTable":
+        """The paths from every place to every other, source by source."""
+        paths = [path for row in rows for path in row]
+        lengths = np.array([len(path) for path in paths], dtype=np.int64)
+        table = np.full((len(paths), int(lengths.max(initial=0))), -1, dtype=np.int64)
+        table[np.arange(table.shape[1]) < lengths[:, None]] = [link for path in paths for link in path]
+        return cls(len(rows), table)
+
+    def links(self, sources: Ints, targets: Ints, chosen: Ints) -> Ints:
+        found: Ints = self.table[sources * self.endpoints + targets]
+        return found

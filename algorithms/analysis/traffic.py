@@ -266,8 +266,8 @@ def op_amount(op: CommunicationOp, schedule: Schedule, coordinates: Coordinates,
             behind = (coordinates.along[op.axis] - evaluate(op.root, coordinates)) % members
             item = schedule.item_bytes(op.source)
             return _from_root(kind, algorithm, members, behind, moved.block(coordinates).elements, item, chunk)
-    found = traffic(op, schedule, coordinates, choices)
-    return None if found is None else _amount(found, isinstance(op, Collective))
+    moves = traffic(op, schedule, coordinates, choices)
+    return None if moves is None else _amount(moves, isinstance(op, Collective))
 
 
 @lru_cache(MOST_KEPT)

@@ -94,7 +94,7 @@ class BandedOps:
         """Whether bands of an op may interleave with bands of others: they share what any of them writes by rows
         only.
         """
-        return all(self._shared(op, other) <= self._in_both(self.cut_in(op), self.cut_in(other)) for other in others)
+        return all(self._shared(op, second) <= self._in_both(self.cut_in(op), self.cut_in(second)) for second in others)
 
     def _shared(self, op: Op, second: Op) -> set[str]:
         """Buffers that both ops touch and either writes."""

@@ -56,7 +56,7 @@ def rename_tensors(program: Program, names: Mapping[str, str]) -> Program:
     """
 
     def renamed_op(op: Op) -> Op:
-        named = {one.name: getattr(op, one.name) for one in fields(op) if one.name in OPERANDS}
+        named = {operand.name: getattr(op, operand.name) for operand in fields(op) if operand.name in OPERANDS}
         changes: dict[str, object] = {
             field: tuple(names.get(name, name) for name in value)
             if isinstance(value, tuple)

@@ -86,8 +86,8 @@ class _Members:
         last_member = self._last.get(span.instance)
         if last_member is None:
             every = (self._find(rank, span) for rank in sorted(self._ranks[span.op, span.axis, span.group]))
-            together = [one for one in every if one is not None and one.axis == span.axis]
-            last_member = self._last[span.instance] = max(together, key=lambda one: one.start, default=span)
+            together = [member for member in every if member is not None and member.axis == span.axis]
+            last_member = self._last[span.instance] = max(together, key=lambda member: member.start, default=span)
         return last_member
 
     def _find(self, rank: int, span: Span) -> Span | None:

@@ -66,7 +66,7 @@ class Timeline:
             for span, count in turns.weighted_spans(self.spans):
                 by_rank[span.rank].append((span, count))
         for weighted in by_rank.values():
-            weighted.sort(key=lambda one: (one[0].start, one[0].end))
+            weighted.sort(key=lambda entry: (entry[0].start, entry[0].end))
         return by_rank
 
     @classmethod

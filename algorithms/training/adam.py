@@ -88,8 +88,8 @@ def zero_moments(parameters: Sequence[Parameter]) -> Program:
     """Ops before the first step."""
     return for_each_parameter(
         parameters,
-        lambda one: [
-            Pointwise(name=f"zero {tensor.name}", function="zero", into=tensor.name) for tensor in moments(one)
+        lambda parameter: [
+            Pointwise(name=f"zero {tensor.name}", function="zero", into=tensor.name) for tensor in moments(parameter)
         ],
     )
 
@@ -114,13 +114,13 @@ def optimizer_step(
     clipping: Program = ()
     if adam.clip:
         norm = _norm(parameters if counted is None else counted)
-        clipping = (*norm, *across, *for_each_parameter(parameters, lambda one: [_clip(one, adam)]))
-    return (*sums, *exchange, *clipping, *for_each_parameter(parameters, lambda one: [_update(one, adam)]))
+        clipping = (*norm, *across, *for_each_parameter(parameters, lambda parameter: [_clip(parameter, adam)]))
+    return (*sums, *exchange, *clipping, *for_each_parameter(parameters, lambda parameter: [_update(parameter, adam)]))
 
 
 def for_each_parameter(parameters: Sequence[Parameter], work: Callable[[Parameter], list[Op]]) -> Program:
     """The work of every parameter, once for each of its copies."""
-    return _in_loops(parameters, lambda alike: [op for one in alike for op in work(one)])
+    return _in_loops(parameters, lambda group: [op for parameter in group for op in work(parameter)])
 
 
 def _in_loops(parameters: Sequence[Parameter], work: Callable[[Sequence[Parameter]], list[Op]]) -> Program:
@@ -182,7 +182,7 @@ def _norm(parameters: Sequence[Parameter]) -> Program:
         squares = _squares(axes)
         program += (
             Pointwise(name=f"zero {squares}", function="zero", into=squares),
-            *for_each_parameter([one for one in parameters if _cut(one) == axes], _square),
+            *for_each_parameter([parameter for parameter in parameters if _cut(parameter) == axes], _square),
             *(AllReduce(name=f"sum {squares} over {axis}", axis=axis, buffer=squares) for axis in reversed(axes)),
             Kernel(name=f"add {squares}", function="add_to", updates=(NORM,), sources=(squares,)),
         )

@@ -75,8 +75,8 @@ def gemm_variants(written: GemmLayout, *, accumulate: bool = False) -> Iterator[
     stored = WANTED[written]
     for layout in (written, *(alternative for alternative in LAYOUTS if alternative != written)):
         for flipped in (False,) if accumulate else (False, True):
-            one, alternative = WANTED[layout]
-            wanted = (not alternative, not one) if flipped else (one, alternative)
+            first, alternative = WANTED[layout]
+            wanted = (not alternative, not first) if flipped else (first, alternative)
             yield GemmVariant(layout, flipped, wanted[0] != stored[0], wanted[1] != stored[1])
 
 

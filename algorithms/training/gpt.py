@@ -159,11 +159,11 @@ def check_gpt(problem: Gpt, grid: Grid, scheme: Scheme, rows: int) -> None:
             f"which must divide {name} = {groups}: accepted are {divisors}"
         )
     for layout in (scheme.stream, scheme.inner):
-        parts = prod(grid.length(one) for one in layout.rows)
+        parts = prod(grid.length(row_axis) for row_axis in layout.rows)
         if rows < parts:
-            words = " times ".join(f"{one}={grid.length(one)}" for one in layout.rows)
-            what = "batch" if rows == problem.batch else "microbatch of"
-            raise InputError(f"{what} {rows}: at least {words}, {parts} sequences, are needed")
+            words = " times ".join(f"{row_axis}={grid.length(row_axis)}" for row_axis in layout.rows)
+            subject = "batch" if rows == problem.batch else "microbatch of"
+            raise InputError(f"{subject} {rows}: at least {words}, {parts} sequences, are needed")
     refuse_sharded_weights(problem.zero, grid)
 
 

@@ -58,7 +58,7 @@ class GptStep:
         if last:
             ends = on_stages(ends, (0,), {TABLE: (0, last)} if begun else None)
             head, loss = on_stages(head, (last,)), on_stages(loss, (last,))
-        table = [one for one in ends.parameters if one.name == TABLE and begun]
+        table = [parameter for parameter in ends.parameters if parameter.name == TABLE and begun]
         self._begin_shares: Program = tuple(
             Pointwise(name=f"zero {name}", function="zero", into=name) for name in begun
         )
@@ -74,7 +74,7 @@ class GptStep:
 
     @property
     def parameters(self) -> list[Parameter]:
-        return [one for layer in self.layers for one in layer.parameters]
+        return [parameter for layer in self.layers for parameter in layer.parameters]
 
     def tensors(self) -> list[Tensor]:
         """Tensors of the step itself."""

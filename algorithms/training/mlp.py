@@ -84,7 +84,7 @@ class Mlp:
     @property
     def flops(self) -> int:
         """Flop of all products of the steps; the gradient of the input is not computed."""
-        pairs = [one * other for one, other in zip(self.widths, self.widths[1:], strict=False)]
+        pairs = [width * next_width for width, next_width in zip(self.widths, self.widths[1:], strict=False)]
         return 2 * self.rows * (3 * sum(pairs) - pairs[0]) * self.steps
 
 
@@ -103,11 +103,11 @@ def check_mlp(problem: Mlp, grid: Grid, scheme: Scheme, rows: int) -> None:
     scheme.check(grid)
     for layout in (scheme.stream, scheme.inner):
         axes = [*layout.rows, *layout.finer]
-        parts = prod(grid.length(one) for one in axes)
+        parts = prod(grid.length(row_axis) for row_axis in axes)
         if rows < parts:
-            words = " times ".join(f"{one}={grid.length(one)}" for one in axes)
-            what = "rows" if rows == problem.rows else "microbatch of"
-            raise InputError(f"{what} {rows}: at least {words}, {parts} rows, are needed")
+            words = " times ".join(f"{row_axis}={grid.length(row_axis)}" for row_axis in axes)
+            subject = "rows" if rows == problem.rows else "microbatch of"
+            raise InputError(f"{subject} {rows}: at least {words}, {parts} rows, are needed")
     refuse_sharded_weights(problem.zero, grid)
 
 

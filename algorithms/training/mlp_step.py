@@ -45,7 +45,7 @@ class MlpStep:
 
     @property
     def parameters(self) -> list[Parameter]:
-        return [one for layer in self.layers for one in layer.parameters]
+        return [parameter for layer in self.layers for parameter in layer.parameters]
 
     def roles(self) -> tuple[Role, ...]:
         """A program for each stage."""

@@ -70,7 +70,7 @@ def accumulate_loss(loss: Layer) -> Layer:
 def on_stages(layer: Layer, stages: tuple[int, ...], special: dict[str, tuple[int, ...]] | None = None) -> Layer:
     """The layer with its parameters on these pipeline stages only, some by name on others."""
     parameters = (
-        replace(one, tensor=replace(one.tensor, stages=(special or {}).get(one.name, stages)))
-        for one in layer.parameters
+        replace(parameter, tensor=replace(parameter.tensor, stages=(special or {}).get(parameter.name, stages)))
+        for parameter in layer.parameters
     )
     return replace(layer, parameters=tuple(parameters))

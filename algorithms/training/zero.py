@@ -235,7 +235,7 @@ def _finish(parameter: Parameter, plan: ParameterSharding) -> Iterator[Op]:
 
 def gather_weights(parameters: Sequence[Parameter], plan: ParameterSharding) -> Program:
     """Ops from the weights of the last step to those that products read; accumulated gradients are zeroed."""
-    return for_each_parameter(parameters, lambda one: [*_begin(one, plan)])
+    return for_each_parameter(parameters, lambda parameter: [*_begin(parameter, plan)])
 
 
 def _begin(parameter: Parameter, plan: ParameterSharding) -> Iterator[Op]:
@@ -257,9 +257,12 @@ def scatter_gradients(parameters: Sequence[Parameter], plan: ParameterSharding) 
         return ()
     return for_each_parameter(
         parameters,
-        lambda one: [
+        lambda parameter: [
             ReduceScatter(
-                name=f"scatter {one.gradient} over data", axis="data", source=_total(one, plan), into=one.gradient
+                name=f"scatter {parameter.gradient} over data",
+                axis="data",
+                source=_total(parameter, plan),
+                into=parameter.gradient,
             )
         ],
     )

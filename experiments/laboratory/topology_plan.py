@@ -60,7 +60,7 @@ def scaled(net: Network, rate: float) -> Network:
 def wiring(net: Network, routing: Routing = SHORTEST) -> NamespacePlan:
     """The namespace plan of this network.
 
-    >>> from quadrille.topologies.families.star import star
+    >>> from quadrille.topologies.families.basic import star
     >>> plan = wiring(star(3, bandwidth=25e6, latency=0.0))
     >>> plan.places, plan.addresses["host:2"], len(plan.cables)
     (('host:0', 'host:1', 'host:2', 'switch:0'), '10.77.0.3', 3)

@@ -21,9 +21,9 @@ from quadrille.topologies.machines.named import MACHINES
 from quadrille.topologies.measures.figure import Figure
 from quadrille.topologies.measures.measures import links_by_kind, measures
 from quadrille.topologies.network import Ints, Network
-from quadrille.topologies.routes.listed import ListedPaths
 from quadrille.topologies.routes.routing import Routes
 from quadrille.topologies.routes.search import Hops
+from quadrille.topologies.structured_paths import ListedPaths
 
 PAIRS = 10_000
 """Pairs of places whose latency is found, where there are more."""
@@ -184,7 +184,7 @@ def bundles(net: Network) -> Iterator[Bundle]:
 def sketch(net: Network) -> Iterator[str]:
     r"""Levels of nodes, the places at the bottom, and what joins each to others.
 
-    >>> from quadrille.topologies.families.star import star
+    >>> from quadrille.topologies.families.basic import star
     >>> print("\n".join(sketch(star(3, bandwidth=25e9, latency=1e-6))))
       switch  1
         │       3 from host, each 25 GB/s, 1 us

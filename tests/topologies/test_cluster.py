@@ -4,7 +4,7 @@ import pytest
 from quadrille.algorithms.errors import InputError
 from quadrille.topologies.build import build, parse_topology
 from quadrille.topologies.cluster import gpu_cluster, rails
-from quadrille.topologies.fabrics import FABRICS
+from quadrille.topologies.families.by_name import FABRICS
 from quadrille.topologies.routes.routing import Routes, parse_routing
 from quadrille.topologies.routes.search import SearchedPaths
 
@@ -177,12 +177,12 @@ def test_a_topology_on_the_command_line_says_all_of_it():
     ("arguments", "message"),
     [
         ({"nodes": 0, "node": "frontier"}, "nodes=0"),
-        ({"nodes": 1, "node": "cray-1"}, "node=cray-1 is unknown; there are nvswitch, dgx-a100"),
+        ({"nodes": 1, "node": "cray-1"}, "node 'cray-1' is unknown; there are nvswitch, dgx-a100"),
         ({"nodes": 1}, "node=nvswitch lacks gpus_per_node, nics_per_node, gpu_bandwidth"),
         ({"nodes": 1, "node": "frontier", "gpus_per_node": 4}, "node=frontier has its own gpus_per_node"),
         ({"nodes": 1, "node": "frontier", "nodes_per_leaf": 4}, "nodes_per_leaf needs uplink_bandwidth, or spines"),
         ({"nodes": 1, "node": "frontier", "uplink_bandwidth": 4e9}, "give nodes_per_leaf too"),
-        ({"nodes": 1, "node": "frontier", "network": "cube"}, "network=cube is unknown; there are star, leaf-spine"),
+        ({"nodes": 1, "node": "frontier", "network": "cube"}, "network 'cube' is unknown; there are star, leaf-spine"),
         ({"nodes": 1, "node": "frontier", "network": "star", "spines": 2}, "network=star does not take spines"),
         ({"nodes": 1, "node": "frontier", "network": "fat-tree"}, "network=fat-tree lacks ports"),
         ({"nodes": 1, "node": "frontier", "spines": 4}, "spines is for a network: give network="),

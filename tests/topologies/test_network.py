@@ -3,8 +3,8 @@ import pytest
 
 from quadrille.algorithms.errors import InputError
 from quadrille.topologies.builder import Builder, reverse
+from quadrille.topologies.families.basic import star
 from quadrille.topologies.families.leaf_spine import leaf_spine
-from quadrille.topologies.families.star import star
 from quadrille.topologies.limits import MAX_NODES, check_cable, check_counts, check_size
 from quadrille.topologies.network import link_name
 

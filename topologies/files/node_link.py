@@ -38,7 +38,7 @@ from quadrille.topologies.files.node_link_parts import (
     routes_of,
 )
 from quadrille.topologies.network import Network, with_unshared
-from quadrille.topologies.routes.listed import ListedPaths, RouteTable
+from quadrille.topologies.structured_paths import ListedPaths, RouteTable
 
 SCHEMA = "quadrille/topology/1"
 KEYS = ("schema", "directed", "multigraph", "graph", "nodes", "edges", "links", "routes", "provenance")

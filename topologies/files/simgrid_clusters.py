@@ -12,14 +12,13 @@ from itertools import pairwise
 import numpy as np
 
 from quadrille.topologies.builder import Builder, reverse
-from quadrille.topologies.families.star import star
+from quadrille.topologies.families.basic import star
 from quadrille.topologies.families.torus import torus
 from quadrille.topologies.families.tree import tree
 from quadrille.topologies.files.xml_elements import BYTES_PER_SECOND, SECONDS, Element, whole_numbers
 from quadrille.topologies.limits import check_size
 from quadrille.topologies.network import Ints, Network, with_unshared
-from quadrille.topologies.routes.listed import ListedPaths
-from quadrille.topologies.structured_paths import side_by_side
+from quadrille.topologies.structured_paths import ListedPaths, side_by_side
 
 IGNORED = ("speed", "loopback_bw", "loopback_lat", "router_id")
 ACCEPTED = (

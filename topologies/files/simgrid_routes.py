@@ -15,8 +15,7 @@ from itertools import pairwise, product
 import networkx as nx
 
 from quadrille.algorithms.errors import InputError
-from quadrille.topologies.files.simgrid_inside import NamedPath
-from quadrille.topologies.files.simgrid_zones import SEARCHED, Platform, Route, Zone
+from quadrille.topologies.files.simgrid_zones import SEARCHED, NamedPath, Platform, Route, Zone
 
 
 def hops_between(platform: Platform, source: str, target: str) -> NamedPath:

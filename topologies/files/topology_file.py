@@ -1,4 +1,4 @@
-"""Topologies from files: node-link JSON (`node_link.py`) and SimGrid's platform XML (`simgrid_xml.py`)."""
+"""Topologies from files: node-link JSON (`node_link.py`) and SimGrid's platform XML (`simgrid.py`)."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -8,8 +8,8 @@ import numpy as np
 from quadrille.algorithms.errors import InputError
 from quadrille.topologies.files import node_link
 from quadrille.topologies.network import Network
-from quadrille.topologies.routes.listed import ListedPaths
 from quadrille.topologies.routes.search import Hops
+from quadrille.topologies.structured_paths import ListedPaths
 
 MOST_BYTES = 1 << 30
 MAX_LISTED_ENDPOINTS = 1024
@@ -25,9 +25,9 @@ def load_topology(path: str | Path) -> Network:
     """
     text = _text(path)
     if str(path).endswith(".xml"):
-        from quadrille.topologies.files import simgrid_xml  # which brings networkx
+        from quadrille.topologies.files import simgrid  # which brings networkx
 
-        return simgrid_xml.parse(text, str(path))
+        return simgrid.parse(text, str(path))
     net = node_link.parse(text, str(path))
     if net.paths is not None:
         return net

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from quadrille.topologies.fabrics import Fabric
+from quadrille.topologies.families.by_name import Fabric
 from quadrille.topologies.machines.named_machine import NamedMachine, NodesToConnect, Wiring
 from quadrille.topologies.nodes.gpu_node import nvswitch_node
 from quadrille.topologies.nodes.gpus import H100_SXM

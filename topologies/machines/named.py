@@ -1,74 +1,70 @@
-"""Named machines: their wiring for any number of GPUs, and a source for every number.
+"""Machines known by name: their networks for any number of GPUs, and a source for every number.
 
-The numbers are peaks and the wiring is the vendor's; a calibration on the
-machine itself always beats them.  What is called an assumption is ours.
+The numbers are peaks from data sheets, and the networks are those that the vendors
+describe.  A calibration on the machine itself is always better.  A number whose
+source begins with "assumption" is Quadrille's own.
 """
 
 from collections.abc import Iterable
-from functools import partial
 
-from quadrille.algorithms.errors import InputError
-from quadrille.topologies.lazy_table import LazyTable
+from quadrille.algorithms.errors import unknown_name
+from quadrille.topologies.lazy_table import LazyTable, named_values
 from quadrille.topologies.machines.named_machine import NamedMachine
 
-__all__ = ["MACHINES", "NamedMachine", "machine"]
+__all__ = ["MACHINES", "NamedMachine", "known_machine", "machine"]
 
 
-def _named(name: str, machines: Iterable[NamedMachine]) -> NamedMachine:
-    return next(named for named in machines if named.name == name)
-
-
-def _of_slingshot(name: str) -> NamedMachine:
+def _slingshot() -> Iterable[NamedMachine]:
     from quadrille.topologies.machines.slingshot import SLINGSHOT
 
-    return _named(name, SLINGSHOT)
+    return SLINGSHOT
 
 
-def _of_nvidia(name: str) -> NamedMachine:
+def _nvidia() -> Iterable[NamedMachine]:
     from quadrille.topologies.machines.nvidia import NVIDIA
 
-    return _named(name, NVIDIA)
+    return NVIDIA
 
 
-def _of_sites(name: str) -> NamedMachine:
+def _sites() -> Iterable[NamedMachine]:
     from quadrille.topologies.machines.sites import SITES
 
-    return _named(name, SITES)
+    return SITES
 
 
-def _of_clouds(name: str) -> NamedMachine:
-    from quadrille.topologies.machines.clouds import CLOUDS
-
-    return _named(name, CLOUDS)
-
-
-def _of_bench(name: str) -> NamedMachine:
+def _bench() -> Iterable[NamedMachine]:
     from quadrille.topologies.machines.bench import BENCH
 
-    return _named(name, BENCH)
+    return BENCH
 
 
-MACHINES: LazyTable[NamedMachine] = LazyTable(
+MACHINES: LazyTable[NamedMachine] = named_values(
     {
-        **{name: partial(_of_slingshot, name) for name in ("perlmutter", "frontier", "alps")},
-        **{
-            name: partial(_of_nvidia, name)
-            for name in ("selene", "h100-superpod", "h100-node", "h200-node", "b200-node")
-        },
-        **{
-            name: partial(_of_sites, name)
-            for name in ("summit", "longhorn", "jean-zay-v100", "jean-zay-a100", "abci-v100", "abci-a100")
-        },
-        **{name: partial(_of_clouds, name) for name in ("aws-p4d", "aws-p6-b200", "mi300x-node", "unnamed-4x8")},
-        **{name: partial(_of_bench, name) for name in ("bench-1to1", "bench-2to1")},
-    }
+        _slingshot: ("perlmutter", "frontier", "alps"),
+        _nvidia: ("selene", "h100-superpod", "h100-node", "h200-node", "b200-node"),
+        _sites: (
+            *("summit", "longhorn", "jean-zay-v100", "jean-zay-a100", "abci-v100", "abci-a100"),
+            *("aws-p4d", "aws-p6-b200", "mi300x-node", "unnamed-4x8"),
+        ),
+        _bench: ("bench-1to1", "bench-2to1"),
+    },
 )
+"""Machines by name."""
+
+
+def known_machine(name: str) -> bool:
+    """Whether a machine of this name is known; upper and lower case are the same.
+
+    >>> known_machine("Perlmutter"), known_machine("perlmuter")
+    (True, False)
+    """
+    return name.lower() in MACHINES
 
 
 def machine(name: str) -> NamedMachine:
-    """The machine of this name.
+    """The machine of this name; upper and lower case are the same.
 
-    >>> machine("perlmutter").peak_flops_per_second["bfloat16"]
+    >>> machine("Perlmutter").peak_flops_per_second["bfloat16"]
     312000000000000.0
     >>> sorted(machine("frontier").peak_flops_per_second)
     ['bfloat16', 'float16', 'float32', 'float64']
@@ -77,8 +73,8 @@ def machine(name: str) -> NamedMachine:
 
     Raises
     ------
-    InputError : an unknown name; the message lists the known ones
+    InputError : an unknown name; the message suggests the nearest names, or lists all
     """
-    if name not in MACHINES:
-        raise InputError(f"machine {name!r:.60} is unknown; there are {', '.join(MACHINES)}, or give a machine file")
-    return MACHINES[name]
+    if not known_machine(name):
+        raise unknown_name("machine", name, MACHINES, "or give a machine file")
+    return MACHINES[name.lower()]

@@ -1,7 +1,14 @@
 """NVIDIA's own clusters, and single nodes of its GPUs."""
 
-from quadrille.topologies.machines.fabric_wirings import ONE_SWITCH, QUANTUM_LATENCY, SPRAYED, one_switch, sprayed_tree
-from quadrille.topologies.machines.named_machine import OVERHEAD, NamedMachine
+from quadrille.topologies.machines.named_machine import (
+    ONE_SWITCH,
+    OVERHEAD,
+    QUANTUM_LATENCY,
+    SPRAYED,
+    NamedMachine,
+    one_switch,
+    sprayed_tree,
+)
 from quadrille.topologies.nodes.switched import DGX_A100_NODE, HGX_B200, HGX_H100, HGX_H200
 from quadrille.topologies.quantity import Quantity
 

@@ -1,16 +1,20 @@
-"""Machines of computing centres whose networks are trees: Summit, Longhorn, Jean Zay, ABCI."""
+"""Machines of computing centres and clouds whose networks are trees or one switch."""
 
-from quadrille.topologies.machines.fabric_wirings import (
+from dataclasses import replace
+
+from quadrille.topologies.machines.named_machine import (
     ONE_SWITCH,
+    OVERHEAD,
     SPRAYED,
     SWITCH_IB2_LATENCY,
+    NamedMachine,
     one_switch,
     sprayed_tree,
 )
-from quadrille.topologies.machines.named_machine import OVERHEAD, NamedMachine
-from quadrille.topologies.nodes.meshed import ABCI_V, IDRIS_V100, JEAN_ZAY_V100
-from quadrille.topologies.nodes.power9 import LONGHORN, OLCF, SUMMIT
-from quadrille.topologies.nodes.switched import ABCI_A, IDRIS_A100, JEAN_ZAY_A100
+from quadrille.topologies.nodes.amd import MI300X_NODE
+from quadrille.topologies.nodes.gpus import A100_80GB
+from quadrille.topologies.nodes.meshed import ABCI_V, IDRIS_V100, JEAN_ZAY_V100, LONGHORN, OLCF, SUMMIT
+from quadrille.topologies.nodes.switched import ABCI_A, AWS_P4D, AWS_P6_B200, IDRIS_A100, JEAN_ZAY_A100, switched_node
 from quadrille.topologies.quantity import Quantity
 
 ABCI = 'AIST, "ABCI 2.0 User Guide", docs.abci.ai, System Overview'
@@ -96,4 +100,64 @@ ABCI_A100 = NamedMachine(
     notes=(Quantity("network", "one switch", f"{ABCI}: full bisection; simplification: one switch"),),
 )
 
-SITES = (SUMMIT_MACHINE, LONGHORN_MACHINE, JEAN_ZAY_V100_MACHINE, JEAN_ZAY_A100_MACHINE, ABCI_V100, ABCI_A100)
+
+EFA = Quantity(
+    "network",
+    "one switch",
+    "simplification: all NICs on one switch that blocks nothing; the latency of EFA is not published and taken to be "
+    "InfiniBand's, which is too low",
+)
+
+AWS_P4D_MACHINE = NamedMachine(
+    name="aws-p4d",
+    summary="AWS p4d.24xlarge: 8 A100 (40 GB) on NVSwitches, 4 EFA NICs of 100 Gb/s",
+    gpus=4000,
+    gpus_source='AWS, "Amazon EC2 P4 Instances": more than 4,000 A100 in an UltraCluster',
+    node=AWS_P4D,
+    wiring=one_switch,
+    overhead=OVERHEAD,
+    notes=(EFA,),
+)
+AWS_P6_B200_MACHINE = NamedMachine(
+    name="aws-p6-b200",
+    summary="AWS p6-b200.48xlarge: 8 B200 on NVSwitches, 8 EFAv4 NICs of 400 Gb/s",
+    gpus=32,
+    gpus_source="as many as in the published rows (4 instances); the size of a cluster is not published",
+    node=AWS_P6_B200,
+    wiring=one_switch,
+    overhead=OVERHEAD,
+    notes=(EFA,),
+)
+MI300X_MACHINE = NamedMachine(
+    name="mi300x-node",
+    summary="8 MI300X, any two joined by one Infinity Fabric link",
+    gpus=8,
+    gpus_source="one node; more are modelled on one switch",
+    node=MI300X_NODE,
+    wiring=one_switch,
+    overhead=OVERHEAD,
+    notes=(ONE_SWITCH,),
+)
+
+UNNAMED = (
+    "assumption: read off the plateau of the published rows of this machine themselves (92 GB/s of bus bandwidth on 4 "
+    "nodes), so that these rows judge no bandwidth"
+)
+UNNAMED_4X8 = NamedMachine(
+    name="unnamed-4x8",
+    summary="Four nodes of 8 GPUs whose kind is not published (stas00/ml-engineering); taken for A100 with 100 GB/s",
+    gpus=32,
+    gpus_source="stas00/ml-engineering@744d01e18b79, network/benchmarks/README.md: 4 nodes of 8 GPUs",
+    node=replace(
+        switched_node("unnamed", A100_80GB, 4, 25e9, node="assumption: A100 on NVSwitches", nic=UNNAMED),
+        name="unnamed-4x8",
+    ),
+    wiring=one_switch,
+    overhead=OVERHEAD,
+    notes=(ONE_SWITCH,),
+)
+
+SITES = (
+    *(SUMMIT_MACHINE, LONGHORN_MACHINE, JEAN_ZAY_V100_MACHINE, JEAN_ZAY_A100_MACHINE, ABCI_V100, ABCI_A100),
+    *(AWS_P4D_MACHINE, AWS_P6_B200_MACHINE, MI300X_MACHINE, UNNAMED_4X8),
+)

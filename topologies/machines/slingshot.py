@@ -18,7 +18,7 @@ group that sends all it has to one other reaches
     c (1 + (a - 2) / 2 + (g - a)) = c (g - a / 2)
 
 by the cable to it, by detours over groups that send as well and need half of
-their cables themselves, and by empty groups (`routes/balanced.py`, whose flows on
+their cables themselves, and by empty groups (`routes/load_balancing.py`, whose flows on
 all cables a test compares with this).  On whole Frontier that is 29 GB/s a node,
 where Atchley et al. measured about 30 in an all-to-all.  Traffic that is spread
 evenly over all groups could do up to twice as well on minimal paths.  All groups
@@ -28,7 +28,7 @@ detours.
 
 from dataclasses import dataclass
 
-from quadrille.topologies.fabrics import Fabric
+from quadrille.topologies.families.by_name import Fabric
 from quadrille.topologies.machines.named_machine import OVERHEAD, NamedMachine, NodesToConnect
 from quadrille.topologies.nodes.amd import FRONTIER, OLCF
 from quadrille.topologies.nodes.meshed import CSCS, GH200_QUAD, NERSC, PERLMUTTER

@@ -35,7 +35,7 @@ SAME = 1e-9
 def bisection(net: Network) -> Figure:
     """What the first half of the endpoints can send to the second at once [B/s].
 
-    >>> from quadrille.topologies.families.ring import ring
+    >>> from quadrille.topologies.families.torus import ring
     >>> bisection(ring(6, bandwidth=1e9, latency=0.0)).value
     2000000000.0
 
@@ -59,7 +59,7 @@ def bisection(net: Network) -> Figure:
 def oversubscription(net: Network, halves: Figure) -> Figure:
     """What half of the nodes can inject into the network / what the bisection carries, at least 1.
 
-    >>> from quadrille.topologies.families.star import star
+    >>> from quadrille.topologies.families.basic import star
     >>> net = star(4, bandwidth=1e9, latency=0.0)
     >>> oversubscription(net, bisection(net)).value
     1.0

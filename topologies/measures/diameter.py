@@ -21,7 +21,7 @@ WORK = 20_000_000
 def diameter(net: Network) -> Figure:
     """Most hops of a shortest path between two endpoints.
 
-    >>> from quadrille.topologies.families.star import star
+    >>> from quadrille.topologies.families.basic import star
     >>> str(diameter(star(3, bandwidth=1e9, latency=0.0)))
     '2 (searched from 1 of 3 endpoints, and no two can be further apart)'
 

@@ -59,7 +59,7 @@ def measures(net: Network) -> Measures:
 def links_by_kind(net: Network) -> dict[str, int]:
     """How many links there are from one kind of node to another.
 
-    >>> from quadrille.topologies.families.star import star
+    >>> from quadrille.topologies.families.basic import star
     >>> links_by_kind(star(3, bandwidth=1e9, latency=0.0))
     {'host>switch': 3, 'switch>host': 3}
     """

@@ -3,9 +3,16 @@
 from dataclasses import replace
 from itertools import combinations
 
-from quadrille.topologies.nodes.gpu_node import Cable, NodeKind, named_node
+from quadrille.topologies.nodes.gpu_node import (
+    INSIDE_LATENCY,
+    LATENCY,
+    PCIE5,
+    Cable,
+    NodeKind,
+    named_node,
+    network_numbers,
+)
 from quadrille.topologies.nodes.gpus import MI250X_GCD, MI300X_OAM
-from quadrille.topologies.nodes.sources import INSIDE_LATENCY, LATENCY, PCIE5, network_numbers
 
 OLCF = 'OLCF, "Frontier User Guide", docs.olcf.ornl.gov, Frontier Compute Nodes'
 MI300X = 'AMD, "Instinct MI300X Platform" data sheet, 2023'

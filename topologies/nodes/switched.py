@@ -3,9 +3,7 @@
 The NVSwitches of a node are modelled as one that blocks nothing.
 """
 
-from quadrille.topologies.nodes.gpu_node import Cable, NodeKind, named_node
-from quadrille.topologies.nodes.gpus import A100_40GB, A100_80GB, B200_SXM, H100_SXM, H200_SXM, Gpu
-from quadrille.topologies.nodes.sources import (
+from quadrille.topologies.nodes.gpu_node import (
     HALF_INSIDE_LATENCY,
     LATENCY,
     NVLINK3,
@@ -13,8 +11,12 @@ from quadrille.topologies.nodes.sources import (
     NVLINK5,
     PCIE4,
     PCIE5,
+    Cable,
+    NodeKind,
+    named_node,
     network_numbers,
 )
+from quadrille.topologies.nodes.gpus import A100_40GB, A100_80GB, B200_SXM, H100_SXM, H200_SXM, Gpu
 
 ABCI = 'AIST, "ABCI 2.0 User Guide", docs.abci.ai, Compute Node (A)'
 AWS_P4 = 'AWS, "Amazon EC2 P4 Instances", aws.amazon.com/ec2/instance-types/p4, p4d.24xlarge'

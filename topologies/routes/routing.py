@@ -6,8 +6,8 @@
     ecmp       one shortest path, by a hash of source, target and seed
     valiant    one detour by way of a group (dragonflies) or router (tori, meshes, rings)
                drawn by a hash of source, target and seed
-    adaptive   the minimal path or that detour, by load (dragonflies; `adaptive.py`)
-    balanced   shares on the minimal path and on a detour by every other group (dragonflies; `balanced.py`)
+    adaptive   the minimal path or that detour, by load (dragonflies; `load_balancing.py`)
+    balanced   shares on the minimal path and on a detour by every other group (dragonflies; `load_balancing.py`)
 
 A topology's structure gives the paths (`structured_paths.py`).  Where a link of the chosen
 path has failed, the next one in order is taken; where all have (or the next
@@ -31,10 +31,10 @@ from quadrille.topologies.routes.paths import Paths, joined, put_rows
 from quadrille.topologies.structured_paths import PathSet, detours
 
 if TYPE_CHECKING:
-    from quadrille.topologies.routes.adaptive import AdaptiveChoices
-    from quadrille.topologies.routes.grouped import GroupedPaths
+    from quadrille.topologies.routes.load_balancing import AdaptiveChoices
     from quadrille.topologies.routes.search import SearchedPaths
     from quadrille.topologies.routes.spraying import Spraying
+    from quadrille.topologies.structured_paths import GroupedPaths
 
 Rule = Literal["shortest", "minimal", "spray", "ecmp", "valiant", "adaptive", "balanced"]
 SEEDED = ("ecmp", "valiant", "adaptive")
@@ -82,7 +82,7 @@ def parse_routing(text: str, offered: Sequence[Rule] = get_args(Rule)) -> Routin
 class Routes:
     """Routes through one network, between endpoints given by number.
 
-    >>> from quadrille.topologies.families.star import star
+    >>> from quadrille.topologies.families.basic import star
     >>> paths = Routes(star(3, bandwidth=1e9, latency=1e-6)).between([0, 1], [2, 1])
     >>> paths.offsets.tolist(), paths.links.tolist(), paths.latency.tolist()
     ([0, 2, 2], [0, 5], [2e-06, 0.0])
@@ -138,7 +138,7 @@ class Routes:
     def _chosen(self, paths: PathSet, sources: Ints, targets: Ints) -> Ints:
         if self.routing.rule == "ecmp":
             counts = paths.counts(sources, targets)
-            from quadrille.topologies.routes.hashing import hashed
+            from quadrille.topologies.routes.paths import hashed
 
             return (hashed(sources, targets, self.routing.seed) % counts.astype(np.uint64)).astype(np.int64)
         return paths.default(sources, targets)
@@ -220,7 +220,7 @@ class Routes:
 
     def _drawn(self, sources: Ints, targets: Ints, draw: int) -> Ints:
         """Negative numbers that stand for random detours."""
-        from quadrille.topologies.routes.hashing import hashed
+        from quadrille.topologies.routes.paths import hashed
 
         drawn = hashed(sources, targets, self.routing.seed + (draw << 32)) >> np.uint64(1)
         return ~drawn.astype(np.int64)
@@ -228,7 +228,7 @@ class Routes:
     @cached_property
     def _choices(self) -> "AdaptiveChoices":
         """What adaptive routing has decided so far."""
-        from quadrille.topologies.routes.adaptive import AdaptiveChoices
+        from quadrille.topologies.routes.load_balancing import AdaptiveChoices
 
         return AdaptiveChoices(self.net.endpoint_count, self._grouped().global_links, self.net.bandwidths)
 
@@ -239,7 +239,7 @@ class Routes:
         ------
         InputError : one without
         """
-        from quadrille.topologies.routes.grouped import GroupedPaths
+        from quadrille.topologies.structured_paths import GroupedPaths
 
         known = None if self.net.paths is None else detours(self.net.paths)
         if not isinstance(known, GroupedPaths) or not known.has_groups:
@@ -259,7 +259,7 @@ class Routes:
     def _balanced(self, sources: Ints, targets: Ints) -> Paths:
         known, paths = self._grouped(), self.net.paths
         assert paths is not None
-        from quadrille.topologies.routes.balanced import balanced
+        from quadrille.topologies.routes.load_balancing import balanced
 
         found = balanced(self.net, paths, known, sources, targets, self._shortest)
         return Paths(*found.ordered(), found.latency)

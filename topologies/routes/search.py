@@ -157,7 +157,7 @@ class SearchedPaths:
 class Hops:
     """Hops between nodes over links that have not failed.
 
-    >>> from quadrille.topologies.families.star import star
+    >>> from quadrille.topologies.families.basic import star
     >>> Hops(star(2, bandwidth=1e9, latency=0.0)).nearest(0).tolist()
     [0, 2, 1]
 

@@ -16,9 +16,9 @@ from quadrille.simulator.collectives.programs import Floats, Ints
 from quadrille.simulator.collectives.run import Causes
 from quadrille.simulator.engine.flows import FlowSet, simulate_flows
 from quadrille.topologies.machines.machine import Machine
-from quadrille.topologies.machines.processors import Vendor, vendor
 from quadrille.topologies.network import Network
 from quadrille.topologies.nodes.gpu_node import NodeKind
+from quadrille.topologies.nodes.processors import Vendor, vendor
 from quadrille.topologies.routes.paths import Paths
 from quadrille.topologies.routes.routing import Routes
 

@@ -279,7 +279,7 @@ def test_where_hosts_share_cores_as_many_ranks_time_reference_kernels_as_there_a
 def test_a_machine_whose_topology_is_a_file_is_crowded_where_its_hosts_are(tmp_path):
     import networkx as nx
 
-    from quadrille.topologies.families.star import star
+    from quadrille.topologies.families.basic import star
 
     net = nx.node_link_data(star(2, bandwidth=1e9, latency=1e-6).graph(), edges="edges")
     (tmp_path / "net.json").write_text(json.dumps(net, default=lambda number: np.asarray(number).tolist()))
@@ -319,7 +319,7 @@ def test_gathered_blocks_that_are_kept_are_another_problem(machine):
 def test_a_topology_file_is_found_beside_the_machine_file(capsys, tmp_path):
     import networkx as nx
 
-    from quadrille.topologies.families.star import star
+    from quadrille.topologies.families.basic import star
 
     net = nx.node_link_data(star(4, bandwidth=1e9, latency=1e-6).graph(), edges="edges")
     (tmp_path / "net.json").write_text(json.dumps(net, default=lambda number: np.asarray(number).tolist()))

@@ -21,8 +21,8 @@ from quadrille.studies.published_collectives.sites import calibration_rows, lear
 from quadrille.studies.published_collectives.study import ROWS, published_collectives
 from quadrille.topologies.find_machine import find_machine
 from quadrille.topologies.machines.named import MACHINES
-from quadrille.topologies.machines.processors import PROCESSORS, vendor
 from quadrille.topologies.nodes.node_kinds import NODE_KINDS
+from quadrille.topologies.nodes.processors import PROCESSORS, vendor
 
 COLUMNS = (
     "id",

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from quadrille.algorithms.errors import InputError
-from quadrille.topologies.families.dumbbell import dumbbell
+from quadrille.topologies.families.basic import dumbbell
 from quadrille.topologies.routes.routing import Routes, Routing
 
 

@@ -2,7 +2,7 @@ import networkx as nx
 import pytest
 
 from quadrille.algorithms.errors import InputError
-from quadrille.topologies.families.fat_tree import fat_tree
+from quadrille.topologies.families.tree import fat_tree
 
 
 @pytest.fixture(params=[2, 4, 6])

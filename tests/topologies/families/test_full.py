@@ -1,7 +1,7 @@
 import networkx as nx
 import pytest
 
-from quadrille.topologies.families.full import full
+from quadrille.topologies.families.basic import full
 
 
 @pytest.mark.parametrize("hosts", [1, 2, 7])

@@ -1,7 +1,7 @@
 import pytest
 
 from quadrille.algorithms.errors import InputError
-from quadrille.topologies.families.host import host
+from quadrille.topologies.families.basic import host
 from quadrille.topologies.routes.routing import Routes
 
 

@@ -3,7 +3,7 @@ import pytest
 
 from quadrille.algorithms.errors import InputError
 from quadrille.topologies.builder import Builder
-from quadrille.topologies.families.rail_optimised import add_rail_optimised, rail_optimised
+from quadrille.topologies.families.leaf_spine import add_rail_optimised, rail_optimised
 from quadrille.topologies.routes.routing import Routes
 
 CABLE = {"bandwidth": 4.0, "latency": 1e-6}

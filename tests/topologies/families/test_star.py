@@ -2,7 +2,7 @@ import networkx as nx
 import pytest
 
 from quadrille.algorithms.errors import InputError
-from quadrille.topologies.families.star import star
+from quadrille.topologies.families.basic import star
 
 
 @pytest.fixture

@@ -6,8 +6,7 @@ import pytest
 
 from quadrille.algorithms.errors import InputError
 from quadrille.topologies.builder import Builder
-from quadrille.topologies.families.fat_tree import fat_tree
-from quadrille.topologies.families.tree import add_tree, tree
+from quadrille.topologies.families.tree import add_tree, fat_tree, tree
 from quadrille.topologies.routes.routing import Routes
 
 CABLE = {"bandwidth": 4.0, "latency": 1e-6}

@@ -6,7 +6,7 @@ import pytest
 
 from quadrille.algorithms.errors import InputError
 from quadrille.topologies.build import build, parse_topology
-from quadrille.topologies.families.star import star
+from quadrille.topologies.families.basic import star
 from quadrille.topologies.files.node_link import dumps
 from quadrille.topologies.files.topology_file import check_written, load_topology
 from quadrille.topologies.routes.routing import Routes, Routing

@@ -6,17 +6,12 @@ from hypothesis import strategies as st
 
 from quadrille.algorithms.errors import InputError
 from quadrille.topologies.build import FAMILIES, build
+from quadrille.topologies.families.basic import full, host, star
 from quadrille.topologies.families.dragonfly import dragonfly
 from quadrille.topologies.families.dragonfly_plus import dragonfly_plus
-from quadrille.topologies.families.fat_tree import fat_tree
-from quadrille.topologies.families.full import full
-from quadrille.topologies.families.host import host
-from quadrille.topologies.families.leaf_spine import leaf_spine
-from quadrille.topologies.families.rail_optimised import rail_optimised
-from quadrille.topologies.families.ring import ring
-from quadrille.topologies.families.star import star
-from quadrille.topologies.families.torus import mesh, torus
-from quadrille.topologies.families.tree import tree
+from quadrille.topologies.families.leaf_spine import leaf_spine, rail_optimised
+from quadrille.topologies.families.torus import mesh, ring, torus
+from quadrille.topologies.families.tree import fat_tree, tree
 from quadrille.topologies.machines.named import MACHINES, machine
 from quadrille.topologies.measures import bisection as bisection_module
 from quadrille.topologies.measures import diameter as diameter_module

@@ -6,8 +6,7 @@ A vendor is `intel`, `amd`, or `other` (POWER and Arm).
 from typing import Literal
 
 from quadrille.topologies.nodes.meshed import ABCI as ABCI_GUIDE
-from quadrille.topologies.nodes.meshed import CSCS, DGX_1, IDRIS_V100, NERSC
-from quadrille.topologies.nodes.power9 import CORAL, TACC
+from quadrille.topologies.nodes.meshed import CORAL, CSCS, DGX_1, IDRIS_V100, NERSC, TACC
 from quadrille.topologies.nodes.switched import ABCI, AWS_P4, AWS_P6, DGX_A100, DGX_B200, DGX_H100, IDRIS_A100
 from quadrille.topologies.quantity import Quantity
 
