@@ -16,7 +16,7 @@ Role = Literal["judged", "calibration", "skipped"]
 
 
 class Spread(msgspec.Struct, frozen=True):
-    """Of absolute relative errors; null where nothing was judged."""
+    """Median, mean and largest absolute relative error; null if no row was judged."""
 
     rows: int
     median: float | None
@@ -25,13 +25,13 @@ class Spread(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, errors: Iterable[float | None]) -> "Spread":
-        """Of relative errors; None is no error.
+        """The spread of relative errors; None entries are left out.
 
         >>> Spread.of([0.1, -0.3, None])
         Spread(rows=2, median=0.2, mean=0.2, worst=0.3)
         """
-        known = [abs(error) for error in errors if error is not None]
-        return cls(len(known), median(known), mean(known), max(known)) if known else cls(0, None, None, None)
+        sizes = [abs(error) for error in errors if error is not None]
+        return cls(len(sizes), median(sizes), mean(sizes), max(sizes)) if sizes else cls(0, None, None, None)
 
 
 class JudgedRow(Protocol):
@@ -65,11 +65,15 @@ def spreads(rows: Iterable[R], by: Callable[[R], str]) -> dict[str, Spread]:
 
 
 def spread_table(of_what: str, *sections: Mapping[str, Spread]) -> "Group":
-    """Errors of judged rows, a line a spread."""
+    """A table of the errors of judged rows, one line for each spread."""
     lines = [
         [
-            (name, str(one.rows), *(percent(part, signed=False) for part in (one.median, one.mean, one.worst)))
-            for name, one in section.items()
+            (
+                name,
+                str(spread.rows),
+                *(percent(part, signed=False) for part in (spread.median, spread.mean, spread.worst)),
+            )
+            for name, spread in section.items()
         ]
         for section in sections
     ]

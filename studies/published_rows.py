@@ -45,25 +45,25 @@ def _parsed(
         line = lines.line_num
         if len(fields) != len(header):
             raise InputError(f"{path}: line {line}: {len(fields)} columns, where the first line names {len(header)}")
-        given = dict(zip(header, fields, strict=True))
-        if given["id"] in seen:
-            raise InputError(f"{path}: line {line}: column id: {given['id']!r} is that of line {seen[given['id']]} too")
-        seen[given["id"]] = line
-        if given["kind"] in kinds:
-            yield given, f"{path}: line {line}"
+        words = dict(zip(header, fields, strict=True))
+        if words["id"] in seen:
+            raise InputError(f"{path}: line {line}: column id: {words['id']!r} is that of line {seen[words['id']]} too")
+        seen[words["id"]] = line
+        if words["kind"] in kinds:
+            yield words, f"{path}: line {line}"
 
 
-def printed_value(given: Mapping[str, str], where: str, *, zero: bool) -> float:
-    """The number in the column `value`; `zero` is whether it may be 0.
+def printed_value(words: Mapping[str, str], where: str, *, zero: bool) -> float:
+    """The number in the column `value`; `zero` allows 0.
 
     >>> printed_value({"value": " 12.5 "}, "rows.csv: line 2", zero=False)
     12.5
 
     Raises
     ------
-    InputError : no number, or one that cannot be
+    InputError : the text is not a number in the accepted range
     """
-    text = given["value"].strip()
+    text = words["value"].strip()
     try:
         value = float(text)
     except ValueError:

@@ -208,11 +208,11 @@ def predicting(record: Record) -> str:
 
     >>> from pathlib import Path
     >>> from quadrille.algorithms.formats.record import Options
-    >>> from quadrille.algorithms.formats.workload import Matmul, Workload
+    >>> from quadrille.algorithms.formats.workload import MatmulSizes, Workload
     >>> predicting(
     ...     Record(
     ...         kind="measured",
-    ...         workload=Workload(Matmul(64, 32, 16)),
+    ...         workload=Workload(MatmulSizes(64, 32, 16)),
     ...         dtype="float32",
     ...         passes="forward",
     ...         algorithm="4d",

@@ -36,8 +36,8 @@ USUAL_OPTIONS = {
 def workload_words(workload: Workload) -> str:
     """Sizes of what was computed.
 
-    >>> from quadrille.algorithms.formats.workload import Matmul, Mlp
-    >>> workload_words(Workload(Matmul(2, 3, 5))), workload_words(Workload(mlp=Mlp((4, 8, 2), 6)))
+    >>> from quadrille.algorithms.formats.workload import MatmulSizes, MlpSizes
+    >>> workload_words(Workload(MatmulSizes(2, 3, 5))), workload_words(Workload(mlp=MlpSizes((4, 8, 2), 6)))
     ('m=2 k=3 n=5', 'mlp 4,8,2 of 6 rows')
     """
     if workload.matmul is not None:

@@ -141,11 +141,11 @@ class CupyLibrary:
         with self.stream:
             work()
 
-    def maximum(self, one: Array, other: Array, out: Array) -> None:
-        """The larger of each two elements."""
+    def maximum(self, left: Array, right: Array, out: Array) -> None:
+        """Write the elementwise maximum of `left` and `right`."""
         assert out.dtype != np.uint16, "no maximum of bfloat16 is needed: maxima are taken of float32"
         with self.stream:
-            self.cupy.maximum(one, other, out=out)
+            self.cupy.maximum(left, right, out=out)
 
     def matmul(self, a: Array, b: Array, out: Array) -> None:
         """C_mn = A_mk B_kn.
@@ -166,7 +166,7 @@ class CupyLibrary:
         cublas = self.cupy.cuda.cublas
         element, compute_name, factor_type = self.gemm_types[str(out.dtype)]
         compute = getattr(cublas, compute_name)
-        one, zero = np.ones(1, factor_type), np.zeros(1, factor_type)
+        unit, zero = np.ones(1, factor_type), np.zeros(1, factor_type)
         operations = (cublas.CUBLAS_OP_N, cublas.CUBLAS_OP_T)
         (turn_a, step_a), (turn_b, step_b), (turn_c, step_c) = (matrix_layout(matrix) for matrix in (a, b, out))
         assert not turn_c, (out.shape, out.strides)
@@ -174,17 +174,17 @@ class CupyLibrary:
         cublas.setMathMode(handle, DISALLOW_REDUCED_PRECISION_REDUCTION)
         cublas.gemmEx(
             handle, operations[turn_b], operations[turn_a], out.shape[1], out.shape[0], a.shape[1],
-            one.ctypes.data, b.data.ptr, element, step_b, a.data.ptr, element, step_a,
+            unit.ctypes.data, b.data.ptr, element, step_b, a.data.ptr, element, step_a,
             zero.ctypes.data, out.data.ptr, element, step_c, compute, cublas.CUBLAS_GEMM_DEFAULT,
         )  # fmt: skip
 
-    def add(self, one: Array, other: Array, out: Array) -> None:
-        """Sums, element by element."""
+    def add(self, left: Array, right: Array, out: Array) -> None:
+        """Write the elementwise sum of `left` and `right`."""
         with self.stream:
             if out.dtype == np.uint16:
-                self._add_bfloat16(one, other, out)
+                self._add_bfloat16(left, right, out)
             else:
-                self.cupy.add(one, other, out=out)
+                self.cupy.add(left, right, out=out)
 
     def copy(self, into: Array, source: Array) -> None:
         """Copy an array of the same shape."""

@@ -41,13 +41,13 @@ class Checkpoint:
 
     Parameters
     ----------
-    given : path, as the user typed it
+    path : path, as the user typed it
     steps : completed steps
     model : description of the model
     sums : SHA-256 of each tensor's bytes
     """
 
-    given: str
+    path: str
     steps: int
     model: str
     header_bytes: int
@@ -62,19 +62,19 @@ class Checkpoint:
         InputError : the first difference
         """
         if self.model != model:
-            raise InputError(f"--load {self.given} is of {self.model}; one of {model} is accepted")
+            raise InputError(f"--load {self.path} is of {self.model}; one of {model} is accepted")
         wanted = contents(schedule, names)
         for name in sorted({*wanted, *self.stored}):
             if name not in self.stored:
-                raise InputError(f"--load {self.given} has no {name!r}, which {model} needs")
+                raise InputError(f"--load {self.path} has no {name!r}, which {model} needs")
             if name not in wanted:
-                raise InputError(f"--load {self.given} has {name!r}, which {model} lacks")
+                raise InputError(f"--load {self.path} has {name!r}, which {model} lacks")
             held, needed = self.stored[name], wanted[name]
             if held.shape != needed.shape:
                 shapes = " x ".join(map(str, held.shape)), " x ".join(map(str, needed.shape))
-                raise InputError(f"--load {self.given}: {name!r} has shape {shapes[0]}; {shapes[1]} is needed")
+                raise InputError(f"--load {self.path}: {name!r} has shape {shapes[0]}; {shapes[1]} is needed")
             if held.dtype != needed.dtype:
-                raise InputError(f"--load {self.given}: {name!r} holds {held.dtype}; {needed.dtype} is needed")
+                raise InputError(f"--load {self.path}: {name!r} holds {held.dtype}; {needed.dtype} is needed")
 
     def check_sums(self, communicator: "Intracomm", reporter: ProgressReporter | None = None) -> None:
         """Refuse a damaged file. Each rank checks a share of the tensors, and all reach the same conclusion.
@@ -87,21 +87,21 @@ class Checkpoint:
             own_failures = [
                 name
                 for name in share_of(sorted(self.stored), communicator)
-                if sum_of(Path(self.given), self.header_bytes, self.stored[name]) != self.sums[name]
+                if sum_of(Path(self.path), self.header_bytes, self.stored[name]) != self.sums[name]
             ]
         with reporting(reporter, CollectiveWork("comparing checksums")):
             failures = communicator.allgather(own_failures)
         wrong = sorted(name for names in failures for name in names)
         if wrong:
             raise InputError(
-                f"--load {self.given}: the checksum of {wrong[0]!r} is wrong: its bytes are not those that were written"
+                f"--load {self.path}: the checksum of {wrong[0]!r} is wrong: its bytes are not those that were written"
             )
 
     def block(self, name: str, block: Block) -> NDArray[Any]:
         """A rank's block of a tensor, in its stored shape."""
         entry = self.stored[name]
         offset = self.header_bytes + entry.begin
-        whole = np.memmap(self.given, DTYPES[CODES[entry.dtype]], "r", offset, entry.shape)
+        whole = np.memmap(self.path, DTYPES[CODES[entry.dtype]], "r", offset, entry.shape)
         filled = np.empty(block.shape, whole.dtype)
         for rectangle, part in split_block(block, filled):
             rows = slice(rectangle.row_start, rectangle.row_stop)

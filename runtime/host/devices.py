@@ -46,11 +46,11 @@ class GpuDevice:
     memory_bytes: int
     compute_capability: tuple[int, int]
 
-    def is_same(self, other: "GpuDevice") -> bool:
+    def is_same(self, device: "GpuDevice") -> bool:
         """Whether both are the same GPU."""
         is_whole = len(self.uuid) == 2 * UUID_BYTES
-        here, there = (self.host, self.pci_address), (other.host, other.pci_address)
-        return here == there or (is_whole and self.uuid == other.uuid)
+        here, there = (self.host, self.pci_address), (device.host, device.pci_address)
+        return here == there or (is_whole and self.uuid == device.uuid)
 
     def __str__(self) -> str:
         return f"{self.name} GPU-{self.uuid} at {self.pci_address} on {self.host}"

@@ -32,7 +32,7 @@ PIECE = 1 << 14
 
 def carry_out(function: Function, args: KernelArguments) -> None:
     """Run the function on these arrays; on the host, elementwise functions run piece by piece."""
-    for piece in _pieces(args) if function in BY_ELEMENT and args.xp is np else (args,):
+    for piece in _by_piece(args) if function in BY_ELEMENT and args.xp is np else (args,):
         _carry_out_in_float32(function, piece)
 
 
@@ -52,7 +52,7 @@ def _carry_out_in_float32(function: Function, args: KernelArguments) -> None:
             kept[...] = _narrowed(xp, result, kept.dtype)
 
 
-def _pieces(args: KernelArguments) -> Iterator[KernelArguments]:
+def _by_piece(args: KernelArguments) -> Iterator[KernelArguments]:
     """The same work on a piece of every array at a time."""
     size = (*args.into, *args.updates)[0].size
     for start in range(0, size, PIECE):

@@ -130,11 +130,11 @@ def _connect(wiring: NamespacePlan, names: Mapping[str, str]) -> None:
             socket.link("set", index=1, state="up")  # lo
             address = wiring.addresses.get(place)
             own = [(port, far) for port, far in ends if port.place == place]
-            found = {port.interface: _start(socket, port, far, address) for port, far in own}
+            next_hops = {port.interface: _start(socket, port, far, address) for port, far in own}
             for port, far in own:
-                _keep_rate(socket, found[port.interface], port, far, wiring.passing.get(port, ()))
-            for route in (one for one in wiring.routes if one.place == place):
-                _add_route(socket, route, found[route.interface], hosts)
+                _keep_rate(socket, next_hops[port.interface], port, far, wiring.passing.get(port, ()))
+            for route in (planned for planned in wiring.routes if planned.place == place):
+                _add_route(socket, route, next_hops[route.interface], hosts)
     finally:
         for socket in sockets.values():
             socket.close()

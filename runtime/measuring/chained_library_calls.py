@@ -138,14 +138,14 @@ def collective_chain(
 
     With roots, it has `rounds` rounds after one warm-up round; in each round every member is the root once.
     """
-    m, one = Part("m"), Part("one")
+    m, single = Part("m"), Part("one")
     tensors = declare(
         Tensor("A", m, Part("k")),
         Tensor("B", Part("k"), Part("n")),
         Tensor("C", m, Part("n")),
-        Tensor("part", Part("e", ("y",)), one),
-        Tensor("whole", Part("e"), one),
-        Tensor("other", Part("e"), one),
+        Tensor("part", Part("e", ("y",)), single),
+        Tensor("whole", Part("e"), single),
+        Tensor("other", Part("e"), single),
     )
     side = product_size
     piece = max(1, size // ITEM_BYTES // shape.members)

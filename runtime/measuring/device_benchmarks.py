@@ -155,24 +155,24 @@ class DeviceBench:
     def stream(self, operation: Operation, size: int) -> DeviceStream:
         """Memory-bound work, or a copy between the device and pinned memory."""
         library, elements = self._library, max(1, size // 4)
-        one, other = self._random((elements,), "float32"), self._random((elements,), "float32")
+        left, right = self._random((elements,), "float32"), self._random((elements,), "float32")
         pinned = library.pinned.take(size)
         acts: dict[Operation, Callable[[], None]] = {
-            "copy": partial(library.copy, one, other),
-            "add": partial(library.add, one, other, one),
-            "zero": partial(library.zero, one),
-            "to host": partial(library.copy_to_host, pinned[: one.nbytes], one),
-            "to device": partial(library.copy_to_device, one, pinned[: one.nbytes]),
+            "copy": partial(library.copy, left, right),
+            "add": partial(library.add, left, right, left),
+            "zero": partial(library.zero, left),
+            "to host": partial(library.copy_to_host, pinned[: left.nbytes], left),
+            "to device": partial(library.copy_to_device, left, pinned[: left.nbytes]),
         }
         seconds, off = self._timed(acts[operation], library)
         library.pinned.give_back(pinned)
         return DeviceStream(operation, elements * 4, seconds, off)
 
     def launch(self) -> LaunchCost:
-        """Of a sum of one element: a kernel that CuPy hands over."""
+        """The launch cost, measured with a sum of a single element, which CuPy launches."""
         library = self._library
-        one, other = library.empty(1, "float32"), library.empty(1, "float32")
-        act = partial(library.add, one, other, one)
+        left, right = library.empty(1, "float32"), library.empty(1, "float32")
+        act = partial(library.add, left, right, left)
         together = self._timed(act, library)[0]
         alone = [_seconds(act, library) for _ in range(self._repeats)]
         return LaunchCost(together, median(alone))
@@ -186,17 +186,17 @@ class DeviceBench:
 
     def kernel(self, function: Function, dtype: DType, elements: int) -> DeviceKernel:
         """A layer's function on a matrix of about so many elements, with sums and moments in float32."""
-        signature, given = SIGNATURES[function], arguments(function, "float32", elements)
+        signature, tensors = SIGNATURES[function], arguments(function, "float32", elements)
         into, updates, sources = (
-            tuple(self._random(one.shape, _kept(dtype, word)) for one, word in zip(arrays, words, strict=True))
+            tuple(self._random(tensor.shape, _kept(dtype, word)) for tensor, word in zip(arrays, words, strict=True))
             for arrays, words in (
-                (given.into, signature.into),
-                (given.updates, signature.updates),
-                (given.sources, signature.sources),
+                (tensors.into, signature.into),
+                (tensors.updates, signature.updates),
+                (tensors.sources, signature.sources),
             )
         )
-        made = KernelArguments(self._library.module, into, updates, sources, (), given.scalars, 0)
-        return self._kernel(function, dtype, made)
+        copies = KernelArguments(self._library.module, into, updates, sources, (), tensors.scalars, 0)
+        return self._kernel(function, dtype, copies)
 
     def softmax(self, dtype: DType, rows: int, columns: int) -> tuple[DeviceKernel, ...]:
         """The functions of a softmax over a vocabulary: maxima of rows, sums of exponentials, and the gradient."""
@@ -236,10 +236,10 @@ class DeviceBench:
             function, dtype, sequences, tokens, heads, head, timed.bytes, timed.seconds, timed.spread
         )
 
-    def _kernel(self, function: Function, dtype: DType, given: KernelArguments) -> DeviceKernel:
+    def _kernel(self, function: Function, dtype: DType, tensors: KernelArguments) -> DeviceKernel:
         library = self._library
-        touched = sum(one.nbytes for one in (*given.into, *given.updates, *given.updates, *given.sources))
-        act = partial(library.carry_out, partial(carry_out, function, given))
+        touched = sum(tensor.nbytes for tensor in (*tensors.into, *tensors.updates, *tensors.updates, *tensors.sources))
+        act = partial(library.carry_out, partial(carry_out, function, tensors))
         return DeviceKernel(function, dtype, touched, *self._timed(act, library))
 
     def executor_ratio(self, size: int, dtype: DType, repeats: int = EXECUTOR_REPEATS) -> ExecutorRatio:
@@ -310,7 +310,7 @@ def _cupy_product(cupy: Any, operands: Sequence[Array]) -> None:
 
 
 def _seconds(act: Callable[[], None], library: CupyLibrary, count: int = 1) -> float:
-    """Of so many pieces of work, handed over one after the other and waited for once."""
+    """Seconds of `count` pieces of work, launched one after the other, with a single wait at the end."""
     library.synchronise()
     start = time.perf_counter()
     for _ in range(count):

@@ -74,14 +74,14 @@ def overlapped_gather(
     gathers : gathers in a row, each of that size
     """
     members = members or ranks
-    one = Part("one")
+    single = Part("one")
     square = Part("m"), Part("m")
     tensors = declare(
         Tensor("A", *square),
         Tensor("B", *square),
         Tensor("C", *square),
-        Tensor("part", Part("e", ("x",)), one),
-        Tensor("whole", Part("e"), one),
+        Tensor("part", Part("e", ("x",)), single),
+        Tensor("whole", Part("e"), single),
     )
     ops: list[Op] = [Pointwise(name="write", function="zero", into="part")]
     for number in range(gathers if gathered_bytes else 0):
@@ -97,8 +97,8 @@ def overlapped_gather(
 
 def gathers_in_a_row(ranks: int, gathered_bytes: int) -> Schedule:
     """A schedule in which all ranks gather a buffer several times without computing."""
-    one = Part("one")
-    tensors = declare(Tensor("part", Part("e", ("x",)), one), Tensor("whole", Part("e"), one))
+    single = Part("one")
+    tensors = declare(Tensor("part", Part("e", ("x",)), single), Tensor("whole", Part("e"), single))
     write = Pointwise(name="write", function="zero", into="part")
     gather = AllGather(name="gather", axis="x", source="part", into="whole")
     sizes = {"e": max(1, gathered_bytes // ITEM_BYTES), "one": 1}
@@ -120,14 +120,14 @@ def median_seconds(
     members: int | None = None,
     gathers: int = 1,
     product_size: int = FULL.overlap_product,
-    what: Callable[[Timeline], float] = makespan,
+    figure: Callable[[Timeline], float] = makespan,
 ) -> float:
     """The median time of overlapped gathers and products at rank 0, and 0.0 on other ranks; a collective call."""
     ranks = communicator.Get_size()
     schedule = overlapped_gather(
         ranks, gathered_bytes, products, members=members, gathers=gathers, product_size=product_size
     )
-    return _median_of_runs(communicator, message_options, schedule, product_size, repeats=repeats, figure=what)
+    return _median_of_runs(communicator, message_options, schedule, product_size, repeats=repeats, figure=figure)
 
 
 def _median_of_runs(
@@ -203,7 +203,7 @@ class OverlapBenchmark:
     message_options: MessageOptions
     sizes: CalibrationSizes = FULL
 
-    def seconds(self, gathered_bytes: int, products: int, what: Callable[[Timeline], float] = makespan) -> float:
+    def seconds(self, gathered_bytes: int, products: int, figure: Callable[[Timeline], float] = makespan) -> float:
         """The median over repeats."""
         median_at_root = median_seconds(
             self.communicator,
@@ -212,7 +212,7 @@ class OverlapBenchmark:
             products,
             repeats=self.sizes.overlap_repeats,
             product_size=self.sizes.overlap_product,
-            what=what,
+            figure=figure,
         )
         return self.communicator.bcast(median_at_root, root=0)  # type: ignore[no-any-return]
 

@@ -90,7 +90,7 @@ def serial_bytes(problem: Gpt | Mlp, rank: int) -> int:
             of_layer = 5 * shape.hidden + shape.qkv + shape.up + shape.mlp
             kept = gpt.tokens * (gpt.layers * of_layer + 4 * gpt.vocabulary)
         case Mlp() as mlp:
-            parameters = sum(one * other for one, other in zip(mlp.widths, mlp.widths[1:], strict=False))
+            parameters = sum(width * next_width for width, next_width in zip(mlp.widths, mlp.widths[1:], strict=False))
             kept = 4 * mlp.rows * sum(mlp.widths)
     return FLOATS * (2 * parameters if rank else 10 * parameters + kept)
 
@@ -167,8 +167,8 @@ def _train(
     """Steps of Adam with decoupled weight decay; parameters are perturbed at the start, gradients in every step."""
 
     def moved_loss(held: Mapping[str, Array], step: int) -> tuple[float, Matrices]:
-        loss, found = loss_of(held, step)
-        return loss, {name: moved(g, _largest(g)) for name, g in found.items()}
+        loss, gradients = loss_of(held, step)
+        return loss, {name: moved(g, _largest(g)) for name, g in gradients.items()}
 
     names = {name: moment_names(name) for name in began}
     moments = {name: (whole[mean], whole[square]) for name, (mean, square) in names.items() if mean in whole}
@@ -184,7 +184,7 @@ def _largest(values: Array) -> float:
 class Deviation:
     """The largest error of a result and the allowed error, both relative to its largest element."""
 
-    what: str
+    quantity: str
     error: float
     allowed: float
 
@@ -235,20 +235,21 @@ def _losses(blocks: Sequence[NDArray[Any]], reference: SerialReference, factor: 
     ]
 
 
-def _deviation(what: str, off: Any, scale: float, moved: float, least: float, factor: float) -> Deviation:
+def _deviation(quantity: str, off: Any, scale: float, moved: float, least: float, factor: float) -> Deviation:
     """An error and its bound, relative to the largest element; a value that is not finite is infinitely off."""
     error = _largest(np.asarray(off, np.float64)) if np.isfinite(off).all() else inf
     size = scale or 1.0
-    return Deviation(what, error / size, max(factor * moved / size, least))
+    return Deviation(quantity, error / size, max(factor * moved / size, least))
 
 
 def _verdict(worst: Deviation) -> Verification:
     ok = worst.share <= 1
-    found = Verification("serial", worst.error, worst.allowed, ok=ok)
+    verification = Verification("serial", worst.error, worst.allowed, ok=ok)
     if ok:
-        return found
+        return verification
     return replace(
-        found, reason=f"{worst.what} is off by {worst.error:.3g} of its largest element, {worst.allowed:.3g} is allowed"
+        verification,
+        reason=f"{worst.quantity} is off by {worst.error:.3g} of its largest element, {worst.allowed:.3g} is allowed",
     )
 
 

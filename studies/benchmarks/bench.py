@@ -113,7 +113,7 @@ def bench(*, json: str | None = None, tests: bool = True, command: Sequence[str]
         print_table(figures)
 
 
-def _figures(path: str, machine: Machine, folder: Path, made: Provenance, *, tests: bool) -> Figures:
+def _figures(path: str, machine: Machine, folder: Path, provenance_of_run: Provenance, *, tests: bool) -> Figures:
     _say("executor overhead")
     overhead = executor_overhead(RANKS)
     _say("fidelity")
@@ -141,7 +141,7 @@ def _figures(path: str, machine: Machine, folder: Path, made: Provenance, *, tes
         simulation_seconds=simulation_seconds,
         main_job=main_job,
         tests=_timed(["-m", "pytest", "-q", "--numprocesses", "2", "--dist", "loadfile"]) if tests else None,
-        provenance=made,
+        provenance=provenance_of_run,
     )
 
 
@@ -208,13 +208,15 @@ def _pairs(
     ranks: int, experiments: Sequence[MatmulExperiment], machine: Machine, folder: Path, options: RunOptions
 ) -> list[Pair]:
     folder.mkdir()
-    cases = [RunCase(one, str(folder / f"{number}.json"), options) for number, one in enumerate(experiments)]
+    cases = [
+        RunCase(experiment, str(folder / f"{number}.json"), options) for number, experiment in enumerate(experiments)
+    ]
     measure(ranks, cases)
     return [Pair(prediction_of(case.experiment, machine)[0], load_record(case.record)) for case in cases]
 
 
-def _error_over_bound(made: Record) -> float:
-    verdict = made.verified
+def _error_over_bound(record: Record) -> float:
+    verdict = record.verified
     if verdict is None or verdict.max_error is None:
         return float("inf")
     return verdict.max_error / verdict.bound
@@ -235,28 +237,28 @@ def _order(pairs: Sequence[Pair]) -> OrderFound:
     return OrderFound(_name(chosen.measured), _name(fastest.measured), loss)
 
 
-def _name(made: Record) -> str:
-    lengths = ",".join(f"{axis}={length}" for axis, length in made.grid.items() if length > 1)
-    return f"{made.algorithm} on {lengths}"
+def _name(record: Record) -> str:
+    lengths = ",".join(f"{axis}={length}" for axis, length in record.grid.items() if length > 1)
+    return f"{record.algorithm} on {lengths}"
 
 
 def print_table(figures: Figures) -> None:
-    """Each figure beside the floor that it must reach."""
+    """Print each figure beside its threshold."""
     rows = [*_rows(figures), *_fidelity_rows(figures.fidelity)]
-    for what, seconds, floor in (
+    for name, seconds, floor in (
         ("quadrille --help", figures.help_seconds, "0.15 s"),
         ("a small simulation", figures.simulation_seconds, "0.45 s"),
     ):
-        rows.append((what, f"{seconds:.2f} s", floor, f"shortest of {STARTS}"))
+        rows.append((name, f"{seconds:.2f} s", floor, f"shortest of {STARTS}"))
     rows.append(_time_row("main job", figures.main_job, "180 s", "without installing"))
     if figures.tests is not None:
         rows.append(_time_row("tests", figures.tests, "720 s", "all of them"))
     print_tables(table("Figures of this run", ("what", "found", "floor", "how"), rows, names=4))
 
 
-def _time_row(what: str, found: WallTime, floor: str, how: str) -> Row:
-    failed = "" if found.ok else ", FAILED"
-    return (what, f"{found.seconds:.0f} s{failed}", floor, how)
+def _time_row(name: str, time: WallTime, floor: str, how: str) -> Row:
+    failed = "" if time.ok else ", FAILED"
+    return (name, f"{time.seconds:.0f} s{failed}", floor, how)
 
 
 def _rows(figures: Figures) -> list[Row]:
@@ -285,13 +287,13 @@ def _fidelity_rows(fidelity: HostFidelity) -> list[Row]:
     floors = {"1": ("4 %", "10 %"), "2": ("6 %", "15 %")}
     for ranks, group in fidelity.judged.items():
         half, most = floors[ranks]
-        for label, found in (("raw", group.raw), ("drift removed", group.drift_removed)):
-            if found is not None:
-                text = f"median {percent(found.median, signed=False)}, 90th {percent(found.p90, signed=False)}"
+        for label, errors in (("raw", group.raw), ("drift removed", group.drift_removed)):
+            if errors is not None:
+                text = f"median {percent(errors.median, signed=False)}, 90th {percent(errors.p90, signed=False)}"
                 floor = f"{half}, 90th {most}"
-                rows.append((f"fidelity, P={ranks}, {label}", text, floor, f"{found.cases} cases, seed {SEED}"))
+                rows.append((f"fidelity, P={ranks}, {label}", text, floor, f"{errors.cases} cases, seed {SEED}"))
     return rows
 
 
-def _say(what: str) -> None:
-    print(f"bench: {what}", file=sys.stderr, flush=True)
+def _say(stage: str) -> None:
+    print(f"bench: {stage}", file=sys.stderr, flush=True)

@@ -72,9 +72,9 @@ class HandWrittenCalls:
         self.communicator.Barrier()
         start = time.perf_counter()
         flat[rank * half : (rank + 1) * half] = self.shard
-        other = 1 - rank
-        room = flat[other * half : (other + 1) * half]
-        self.communicator.Sendrecv(self.shard, dest=other, recvbuf=room, source=other)
+        peer = 1 - rank
+        room = flat[peer * half : (peer + 1) * half]
+        self.communicator.Sendrecv(self.shard, dest=peer, recvbuf=room, source=peer)
         np.matmul(self.a, self.whole, out=self.c)
         return start, time.perf_counter()
 

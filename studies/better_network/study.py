@@ -78,7 +78,7 @@ def main() -> None:
 
 
 def better_network(asked: NetworkQuestion, asking: Asking) -> Findings:
-    """Asks about every network at every number of GPUs, shows and writes what came out.
+    """Predict every network on every number of GPUs, and print and write the results.
 
     Raises
     ------
@@ -86,11 +86,11 @@ def better_network(asked: NetworkQuestion, asking: Asking) -> Findings:
     """
     asking.check()
     on_switch(asked.machine, asked.gpus[0], None)
-    found: list[tuple[dict[str, str], SweepAnswer]] = []
+    results: list[tuple[dict[str, str], SweepAnswer]] = []
     for network in NETWORKS:
         points = list(points_of(asked, network, asking))
         answers = asked_at(points, question_of(network, asked.machine), asking.jobs)
-        found += [(point, answer) for (point, _), answer in zip(points, answers, strict=True)]
+        results += [(point, answer) for (point, _), answer in zip(points, answers, strict=True)]
     flags = {
         "machine": asked.machine,
         "gpt": asked.gpt,
@@ -98,7 +98,7 @@ def better_network(asked: NetworkQuestion, asking: Asking) -> Findings:
         "overlap": ALL_OVERLAPS,
         "scheme": "4d",
     }
-    return conclude("better-network", flags, found, Shown(tables, answer, figure), asking)
+    return conclude("better-network", flags, results, Shown(tables, answer, figure), asking)
 
 
 def points_of(asked: NetworkQuestion, network: str, asking: Asking) -> Iterator[Point]:
@@ -230,24 +230,24 @@ def _grids(rows: Sequence[SweepRow]) -> str:
 
 
 def figure(rows: Sequence[SweepRow]) -> "Figure":
-    """Bars of what each network buys, by number of GPUs."""
+    """A bar chart of each network's gain by number of GPUs."""
     from matplotlib.figure import Figure
 
     counts = list(dict.fromkeys(row.point["gpus"] for row in rows))
     networks = [network for network in NETWORKS if network != PLAIN]
-    made = Figure(figsize=(8, 4), layout="constrained")
-    axis = made.subplots()
+    drawing = Figure(figsize=(8, 4), layout="constrained")
+    axis = drawing.subplots()
     width = 0.8 / len(networks)
     for place, network in enumerate(networks):
         gains = [100 * (bought(rows, network, gpus) or 0.0) for gpus in counts]
-        places = [one + width * (place - (len(networks) - 1) / 2) for one in range(len(counts))]
+        places = [group + width * (place - (len(networks) - 1) / 2) for group in range(len(counts))]
         axis.bar(places, gains, width=width, color=COLOURS[network], label=network)
-    axis.set_xticks(range(len(counts)), [f"{int(one):,}" for one in counts])
+    axis.set_xticks(range(len(counts)), [f"{int(count):,}" for count in counts])
     axis.axhline(0, color="black", linewidth=0.8)
     axis.set(xlabel="GPUs", ylabel="faster by [%], predicted")
     axis.grid(alpha=0.3, axis="y")
     axis.legend(fontsize=8)
-    return made
+    return drawing
 
 
 if __name__ == "__main__":

@@ -15,24 +15,26 @@ MARKS: dict[Group, str] = dict(zip(get_args(Group), "sov^D", strict=True))
 
 
 def draw_fidelity(results: Sequence[Result], path: str) -> None:
-    """Writes the figure; a bar is as long, either way, as the measurement's spread is of it."""
+    """Write the figure; error bars show the relative spread of each measurement."""
     from matplotlib.figure import Figure
 
-    sites = list(dict.fromkeys(one.site for one in results))
+    sites = list(dict.fromkeys(result.site for result in results))
     lines = ceil(len(sites) / COLUMNS)
     figure = Figure(figsize=(4.2 * COLUMNS, 3.4 * lines), layout="constrained")
     for place, site in enumerate(sites):
-        _panel(figure.add_subplot(lines, COLUMNS, place + 1), site, [one for one in results if one.site == site])
+        _panel(
+            figure.add_subplot(lines, COLUMNS, place + 1), site, [result for result in results if result.site == site]
+        )
     write_figure(figure, path)
 
 
 def _panel(axes: "Axes", site: str, results: Sequence[Result]) -> None:
     for number, (name, mark) in enumerate(MARKS.items()):
-        members = [one for one in results if one.group == name]
+        members = [result for result in results if result.group == name]
         if members:
-            measured = [one.measured_seconds for one in members]
-            ratios = [one.predicted_seconds / one.measured_seconds for one in members]
-            noise = [(one.spread or 0.0) * ratio for one, ratio in zip(members, ratios, strict=True)]
+            measured = [result.measured_seconds for result in members]
+            ratios = [result.predicted_seconds / result.measured_seconds for result in members]
+            noise = [(result.spread or 0.0) * ratio for result, ratio in zip(members, ratios, strict=True)]
             axes.errorbar(
                 measured, ratios, yerr=noise, fmt=mark, color=f"C{number}", markersize=4, linewidth=0.7, label=name
             )

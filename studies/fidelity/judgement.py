@@ -22,15 +22,15 @@ CLOSE_GAIN = 0.05
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """One trial: what it was, what was predicted and measured, and where the difference comes from.
+    """The result of one trial: its configuration, its predicted and measured time, and the causes of the difference.
 
     Parameters
     ----------
-    command : what measures it again, as often
-    problem : workload, dtype and passes, in words: configurations of one problem at one site are ordered
+    command : command line that repeats the measurement with the same number of repeats
+    problem : workload, dtype and passes, in words; configurations of the same problem at the same site are compared
     configuration : algorithm, grid, overlap and collectives, in words
-    causes : predicted less measured seconds, by cause; they add up to the difference
-    spread : of the measurement, over its repeats
+    causes : predicted minus measured seconds, by cause; the causes add up to the whole difference
+    spread : relative spread of the measurement over its repeats
     """
 
     command: str
@@ -69,11 +69,11 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Gain(msgspec.Struct, frozen=True, kw_only=True):
-    """What an overlap gains, as a share of the step without it.
+    """The gain of an overlap, as a share of the step without overlap.
 
     Parameters
     ----------
-    group : of the trial with the overlap
+    group : group of the trial that has the overlap
     """
 
     site: str
@@ -98,12 +98,12 @@ class Gain(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):
-    """All trials together.
+    """Accuracy over all trials.
 
     Parameters
     ----------
-    order, intervals_hold : of those on hosts: nothing is asked of a GPU, whose intervals have no width, since its
-        machine file says nothing of residuals
+    order, intervals_hold : figures over the trials on hosts; trials on a GPU are left out, because a GPU's machine file
+        has no residuals and its intervals have no width
     """
 
     errors: dict[Group, Errors]
@@ -161,11 +161,11 @@ def _workload(trial: Trial) -> str:
 
 
 def judged(results: Sequence[Result]) -> Judgement:
-    """What the results of all trials say together."""
+    """The judgement over the results of all trials."""
     groups: dict[Group, list[Result]] = defaultdict(list)
-    for one in results:
-        groups[one.group].append(one)
-    on_hosts = [one for one in results if one.group != "GPU"]
+    for result in results:
+        groups[result.group].append(result)
+    on_hosts = [result for result in results if result.group != "GPU"]
     return Judgement(
         errors={name: errors(groups[name]) for name in sorted(groups)},
         order=order(on_hosts),
@@ -185,42 +185,42 @@ def errors(results: Sequence[Result]) -> Errors:
 
 
 def order(results: Iterable[Result]) -> Order:
-    """How well predictions order what was measured, over all problems together."""
+    """How well predictions rank measured configurations, over all problems."""
     alike: dict[tuple[str, str], list[Result]] = defaultdict(list)
-    for one in results:
-        alike[one.site, one.problem].append(one)
+    for result in results:
+        alike[result.site, result.problem].append(result)
     pairs = agreeing = opposing = left_out = 0
     for members in alike.values():
-        for one, other in combinations(members, 2):
-            shorter, longer = sorted((one.measured_seconds, other.measured_seconds))
+        for first, second in combinations(members, 2):
+            shorter, longer = sorted((first.measured_seconds, second.measured_seconds))
             if longer <= shorter * (1 + ALIKE):
                 left_out += 1
                 continue
-            predicted = (one.predicted_seconds - other.predicted_seconds) * (
-                one.measured_seconds - other.measured_seconds
+            predicted = (first.predicted_seconds - second.predicted_seconds) * (
+                first.measured_seconds - second.measured_seconds
             )
             pairs, agreeing, opposing = pairs + 1, agreeing + (predicted > 0), opposing + (predicted < 0)
     return Order(pairs=pairs, left_out=left_out, tau=(agreeing - opposing) / pairs if pairs else None)
 
 
 def gains(results: Sequence[Result]) -> Iterable[Gain]:
-    """Of each trial with an overlap whose twin without it is there."""
-    without = {_place(one): one for one in results if one.overlap == NO_OVERLAP}
-    for one in results:
-        if one.overlap != NO_OVERLAP and (twin := without.get(_place(one))) is not None:
+    """The gain of each trial that has an overlap, if the results include the same trial without overlap."""
+    without = {_place(result): result for result in results if result.overlap == NO_OVERLAP}
+    for result in results:
+        if result.overlap != NO_OVERLAP and (twin := without.get(_place(result))) is not None:
             yield Gain(
-                site=one.site,
-                group=one.group,
-                problem=one.problem,
-                configuration=f"{one.configuration} {one.overlap}",
-                predicted=1 - one.predicted_seconds / twin.predicted_seconds,
-                measured=1 - one.measured_seconds / twin.measured_seconds,
+                site=result.site,
+                group=result.group,
+                problem=result.problem,
+                configuration=f"{result.configuration} {result.overlap}",
+                predicted=1 - result.predicted_seconds / twin.predicted_seconds,
+                measured=1 - result.measured_seconds / twin.measured_seconds,
             )
 
 
-def _place(one: Result) -> tuple[str, str, str]:
-    return one.site, one.problem, one.configuration
+def _place(result: Result) -> tuple[str, str, str]:
+    return result.site, result.problem, result.configuration
 
 
 def _holding(results: Sequence[Result]) -> float:
-    return sum(one.interval_holds_measurement for one in results) / len(results) if results else 0.0
+    return sum(result.interval_holds_measurement for result in results) / len(results) if results else 0.0

@@ -52,23 +52,23 @@ def files_of(trial: Trial, folder: Path) -> Files:
 
 
 def predicted(trial: Trial, machine: Machine, kept: Files) -> Record:
-    """The trial's prediction: the one that is kept, or one made now, before anything is measured.
+    """The trial's prediction: the stored record if there is one, otherwise a new prediction, before any measurement.
 
     Raises
     ------
-    InputError : what is kept is of another trial or machine, or was measured before it was predicted
+    InputError : the stored record belongs to another trial or machine, or only its measurement is left
     """
     if kept.predicted.exists():
-        found = load_record(kept.predicted)
-        _check_fits(trial, machine, kept, found)
-        return found
+        record = load_record(kept.predicted)
+        _check_fits(trial, machine, kept, record)
+        return record
     if kept.measured.exists():
         raise InputError(
             f"{kept.measured} was measured and its prediction is gone: remove it, and it is measured again"
         )
-    made, _ = prediction_of(trial.experiment, machine, predicting(trial), backend=trial.site.run_options.backend)
-    save_record(made, kept.predicted)
-    return made
+    prediction, _ = prediction_of(trial.experiment, machine, predicting(trial), backend=trial.site.run_options.backend)
+    save_record(prediction, kept.predicted)
+    return prediction
 
 
 def predicting(trial: Trial) -> list[str]:
@@ -83,29 +83,32 @@ def predicting(trial: Trial) -> list[str]:
     return ["quadrille", "simulate", *trial.words, "--granularity", "exact", "--machine", MACHINE_FILE]
 
 
-def _check_fits(trial: Trial, machine: Machine, kept: Files, found: Record) -> None:
-    """Refuse a prediction of something else, and a measurement that is not of what was predicted."""
-    command, asked = "" if found.provenance is None else found.provenance.command, shlex.join(predicting(trial))
+def _check_fits(trial: Trial, machine: Machine, kept: Files, prediction: Record) -> None:
+    """Refuse a prediction of another trial, commit or machine, and a measurement of another problem."""
+    command, asked = (
+        "" if prediction.provenance is None else prediction.provenance.command,
+        shlex.join(predicting(trial)),
+    )
     if command != asked:
         raise InputError(f"{kept.predicted} is of `{command}`, and `{asked}` is asked: take another folder")
-    if (made_by := _commit(found)) != (here := provenance([]).versions.get("commit", "")):
+    if (made_by := _commit(prediction)) != (here := provenance([]).versions.get("commit", "")):
         raise InputError(
             f"{kept.predicted} was predicted by commit {made_by or 'unknown'}, and this is {here or 'unknown'}: "
             "take another folder"
         )
-    if found.machine is None or found.machine.sha256 != machine.sha256:
+    if prediction.machine is None or prediction.machine.sha256 != machine.sha256:
         raise InputError(
             f"{kept.predicted} was predicted on another machine.toml than lies beside it: take another folder"
         )
     if kept.measured.exists():
         try:
-            check_same_problem(found, load_record(kept.measured))
+            check_same_problem(prediction, load_record(kept.measured))
         except InputError as error:
             raise InputError(f"{kept.measured}: {error}") from None
 
 
-def _commit(found: Record) -> str:
-    return "" if found.provenance is None else found.provenance.versions.get("commit", "")
+def _commit(record: Record) -> str:
+    return "" if record.provenance is None else record.provenance.versions.get("commit", "")
 
 
 def _slug(words: str) -> str:

@@ -31,13 +31,13 @@ def look_again(
     measured: Sequence[Path],
     measure: Callable[[Sequence[tuple[int, Path]]], None],
 ) -> int:
-    """Measure runs again until the machine was as it was calibrated, LOOKS times at most; how many needed it.
+    """Measure runs again until the machine is as fast as calibrated, at most LOOKS times; return their number.
 
     Parameters
     ----------
-    numbers : of the runs that are looked at: those measured now, not those that an earlier study left
-    predictions, measured : of every run, in the order of their numbers
-    measure : measures runs, each by its number, into files
+    numbers : numbers of the runs to check: runs measured now, without runs that an earlier study left
+    predictions, measured : prediction and measured record of every run, in the order of their numbers
+    measure : function that measures runs, given by number and file
     """
 
     def disturbed(among: Sequence[int]) -> list[int]:

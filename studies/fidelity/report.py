@@ -32,32 +32,32 @@ LEAST_TAU, INTERVALS = 0.9, (0.80, 0.97)
 
 
 def trials_table(results: Sequence[Result]) -> Tables:
-    """Predicted, measured, error, noise, and the parts of the error by cause, in percent of what was measured."""
+    """A table of trials: predicted, measured, error, noise, and the error by cause in percent of the measured time."""
     columns = ["trial", "predicted", "measured", "error", "no drift", "spread", *CAUSES]
-    sites = dict.fromkeys(one.site for one in results)
+    sites = dict.fromkeys(result.site for result in results)
     sections = [[(site, *[""] * (len(columns) - 1)), *_rows(results, site)] for site in sites]
     return table("Predicted from microbenchmarks, measured", columns, *sections)
 
 
 def _rows(results: Sequence[Result], site: str) -> Iterator[tuple[str, ...]]:
-    for one in results:
-        if one.site == site:
-            overlap = "" if one.overlap == "none" else f" {one.overlap}"
+    for result in results:
+        if result.site == site:
+            overlap = "" if result.overlap == "none" else f" {result.overlap}"
             yield (
-                f"  {one.problem}: {one.configuration}{overlap}",
-                milliseconds(one.predicted_seconds),
-                milliseconds(one.measured_seconds),
-                percent(one.relative_error),
-                percent(one.relative_error_drift_removed),
-                percent(one.spread, signed=False),
-                *(percent(one.causes[cause] / one.measured_seconds) for cause in CAUSES),
+                f"  {result.problem}: {result.configuration}{overlap}",
+                milliseconds(result.predicted_seconds),
+                milliseconds(result.measured_seconds),
+                percent(result.relative_error),
+                percent(result.relative_error_drift_removed),
+                percent(result.spread, signed=False),
+                *(percent(result.causes[cause] / result.measured_seconds) for cause in CAUSES),
             )
 
 
-def judgement_table(found: Judgement) -> Tables:
-    """What is asked for, and what was found."""
-    rows = [row for name, errors in found.errors.items() for row in _errors(name, errors)]
-    return table("Judged", ["what", "found", "to be reached", "cases"], rows, [*_together(found)])
+def judgement_table(judgement: Judgement) -> Tables:
+    """A table of the figures that the study reached, beside their thresholds."""
+    rows = [row for name, errors in judgement.errors.items() for row in _errors(name, errors)]
+    return table("Judged", ["what", "found", "to be reached", "cases"], rows, [*_together(judgement)])
 
 
 def _errors(name: Group, errors: Errors) -> Iterator[tuple[str, ...]]:
@@ -76,23 +76,23 @@ def _at_most(error: float | None) -> str:
     return UNKNOWN if error is None else f"at most {percent(error, signed=False)}"
 
 
-def _together(found: Judgement) -> Iterator[tuple[str, ...]]:
-    order, gains = found.order, [one for one in found.gains if one.group == "laboratory, overlap"]
+def _together(judgement: Judgement) -> Iterator[tuple[str, ...]]:
+    order, gains = judgement.order, [gain for gain in judgement.gains if gain.group == "laboratory, overlap"]
     tau = UNKNOWN if order.tau is None else f"{order.tau:.2f}"
     yield "order of configurations, Kendall's tau", tau, f"at least {LEAST_TAU}", f"{order.pairs} pairs"
     low, high = (percent(share, signed=False) for share in INTERVALS)
-    cases = sum(errors.cases for name, errors in found.errors.items() if name != "GPU")
+    cases = sum(errors.cases for name, errors in judgement.errors.items() if name != "GPU")
     yield (
         "intervals that hold the measurement",
-        percent(found.intervals_hold, signed=False),
+        percent(judgement.intervals_hold, signed=False),
         f"{low} to {high}",
         str(cases),
     )
     for words, good in (
-        (f"laboratories' gains of overlaps within {100 * CLOSE_GAIN:.0f} points", [one.close for one in gains]),
+        (f"laboratories' gains of overlaps within {100 * CLOSE_GAIN:.0f} points", [gain.close for gain in gains]),
         (
             f"signs of those predicted or measured above {100 * CLEAR_GAIN:.0f} %",
-            [one.sign_right for one in gains if one.clear],
+            [gain.sign_right for gain in gains if gain.clear],
         ),
     ):
         if good:

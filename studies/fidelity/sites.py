@@ -33,9 +33,9 @@ class TrialSite:
 
     Parameters
     ----------
-    topology : of the laboratory; empty for shared memory and the GPU
-    rate : of its hosts' links; empty for the topology's own
-    ranks : on which it is calibrated and on which everything runs
+    topology : topology of the laboratory; empty for shared memory and the GPU
+    rate : rate of the hosts' links; empty for the topology's own rate
+    ranks : number of ranks of the calibration and of every trial
     """
 
     topology: str = ""
@@ -53,7 +53,7 @@ class TrialSite:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """Of a command line, before the command that is to run here."""
+        """Words of the command line that start a command at this site; the command follows them."""
         if not self.topology:
             return "launch", "-n", str(self.ranks)
         rate = ("--rate", self.rate) if self.rate else ()
@@ -61,24 +61,24 @@ class TrialSite:
 
     @property
     def run_options(self) -> RunOptions:
-        """What everything that runs here has in common; arrays of a GPU that ranks share go by MPI."""
+        """Options of every run at this site; ranks that share a GPU send its arrays by MPI."""
         return RunOptions(backend="cupy", carrier="mpi") if self.gpu else RunOptions()
 
 
 def asked_site(topology: str, rate: str, ranks: int | None) -> TrialSite | None:
-    """The laboratory that was asked for; None where none was.
+    """The laboratory site that the options name; None without a topology.
 
     >>> asked_site("star:hosts=3", "150mbit", 3).name, asked_site("", "", None)
     ('star:hosts=3 at 150mbit', None)
 
     Raises
     ------
-    InputError : no number of ranks, or no topology for them
+    InputError : a topology without a number of ranks, or a rate or a number of ranks without a topology
     """
     if not topology:
-        for flag, given in (("--rate", rate), ("-n", ranks)):
-            if given:
-                raise InputError(f"{flag} {given}: goes with --topology TOPOLOGY")
+        for flag, value in (("--rate", rate), ("-n", ranks)):
+            if value:
+                raise InputError(f"{flag} {value}: goes with --topology TOPOLOGY")
         return None
     if ranks is None:
         raise InputError(f"--topology {topology}: goes with -n RANKS")
@@ -122,11 +122,11 @@ def standing(site: TrialSite) -> Iterator[Launched]:
 
 
 def _asked(site: TrialSite, others: Iterable[TrialSite]) -> "Laboratory":
-    """The site's laboratory; where none may be made, what can be asked for without one is said."""
+    """The site's laboratory; if no laboratory can start here, the error names the sites that need none."""
     try:
         return _laboratory(site)
     except InputError as error:
-        if any(not other.topology for other in others):
+        if any(not site.topology for site in others):
             raise InputError(f"{error}; --sites shared needs none") from None
         raise
 

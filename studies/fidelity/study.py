@@ -68,16 +68,17 @@ def main() -> None:
 def fidelity(
     trials: Sequence[Trial], *, folder: str = "", json: str = "", plot: str = "", command: Sequence[str] = ()
 ) -> Fidelity:
-    """Predicts and measures the trials site by site, and prints what came out.
+    """Predict and measure the trials site by site, and print the results.
 
     Parameters
     ----------
-    folder : where machine files and records stay, and are found when a study goes on (`kept.py`); by default they go
+    folder : folder of machine files and records, from which an interrupted study continues (`kept.py`); by default a
+        temporary folder
     json, plot : files of the answer and the figure; json `-` is stdout, and then no table is printed
 
     Raises
     ------
-    InputError : a laboratory that cannot be made here; files that cannot be written; a folder with other things in it
+    InputError : a laboratory that cannot start here; files that cannot be written; a folder with other contents
     """
     Destinations(json=json, plot=plot).check()
     sites = sites_of(trials)
@@ -86,9 +87,11 @@ def fidelity(
         machines: dict[str, str] = {}
         results: list[Result] = []
         for site in sites:
-            machine, found = _at(site, [trial for trial in trials if trial.site == site], site_folder(kept, site))
+            machine, site_results = _at(
+                site, [trial for trial in trials if trial.site == site], site_folder(kept, site)
+            )
             machines[site.name] = machine.sha256
-            results += found
+            results += site_results
         answer = Fidelity(
             trials=tuple(results), judgement=judged(results), machines=machines, provenance=provenance(list(command))
         )
@@ -109,7 +112,7 @@ def sites_of(trials: Sequence[Trial]) -> list[TrialSite]:
 def chosen_trials(
     sites: str, seed: int | None = None, cases: int | None = None, site: TrialSite | None = None
 ) -> list[Trial]:
-    """The matrix, or as many cases as are drawn, at the sites whose names begin with one of the words.
+    """Trials of the matrix, or drawn trials, at the sites whose names begin with one of the words.
 
     >>> {trial.site.ranks for trial in chosen_trials("shared")}
     {2}
@@ -117,12 +120,12 @@ def chosen_trials(
     Parameters
     ----------
     sites : words with blanks between, such as `shared star`; empty for all
-    seed, cases : of the draw; without them and without a site it is the matrix
-    site : where all cases are drawn
+    seed, cases : seed and number of the drawn trials; without them and without a site the trials are the matrix
+    site : site of all drawn trials
 
     Raises
     ------
-    InputError : a number of cases of the matrix; a word that no site begins with, or beside a site
+    InputError : a number of cases for the matrix; a word that no site begins with, or a word together with a site
     """
     words = sites.split()
     if words and site is not None:
@@ -150,7 +153,7 @@ def _at(site: TrialSite, trials: Sequence[Trial], folder: Path) -> tuple[Machine
         machine = _machine(site, launched, folder / MACHINE_FILE)
         records = [files_of(trial, folder) for trial in trials]
         predictions = [predicted(trial, machine, kept) for trial, kept in zip(trials, records, strict=True)]
-        seconds = sum(one.seconds for one in predictions)
+        seconds = sum(prediction.seconds for prediction in predictions)
         _say(f"{site.name}: measuring {len(trials)} runs, predicted {seconds:.0f} s a turn")
         how = [_repeated(site, prediction) for prediction in predictions]
 
@@ -164,20 +167,20 @@ def _at(site: TrialSite, trials: Sequence[Trial], folder: Path) -> tuple[Machine
         measure_all([(number, paths[number]) for number in missing])
         if needed := look_again(missing, predictions, paths, measure_all):
             _say(f"{site.name}: {needed} were measured again: the machine was not as it was calibrated")
-    found = zip(trials, how, predictions, records, strict=True)
+    runs = zip(trials, how, predictions, records, strict=True)
     return machine, [
-        result(one, said, compare_records(said, load_record(kept.measured)), command=one.command(often))
-        for one, often, said, kept in found
+        result(trial, said, compare_records(said, load_record(kept.measured)), command=trial.command(often))
+        for trial, often, said, kept in runs
     ]
 
 
 def _machine(site: TrialSite, launched: Launched, path: Path) -> Machine:
-    """The site's machine: calibrated, unless a study that was ended left it in the folder; how old it is is said."""
+    """The site's machine file from the folder, with its date printed, or a new calibration."""
     if not path.exists():
         return calibrated(site, launched, path)
     machine = load_machine(str(path))
-    made = machine.provenance
-    _say(f"{site.name}: {path} is used{f', of {made.date}' if made is not None else ''}")
+    calibration = machine.provenance
+    _say(f"{site.name}: {path} is used{f', of {calibration.date}' if calibration is not None else ''}")
     return machine
 
 
@@ -192,12 +195,12 @@ def _repeated(site: TrialSite, prediction: Record) -> RunOptions:
 
 @contextmanager
 def _kept(folder: str) -> Iterator[Path]:
-    """The folder that was asked for, or one that goes."""
+    """The folder that the user named, or a temporary folder."""
     if folder:
         yield make_folder(folder)
         return
-    with tempfile.TemporaryDirectory() as made:
-        yield Path(made)
+    with tempfile.TemporaryDirectory() as temporary:
+        yield Path(temporary)
 
 
 def _say(text: str) -> None:

@@ -93,7 +93,7 @@ class Trial:
 
 
 def matrix(sites: Sequence[TrialSite] | None = None) -> list[Trial]:
-    """Every algorithm, forward and training, each overlap alone and all, in bands, our collectives and the library's.
+    """Trials of every algorithm, forward and training, with each overlap, all overlaps, bands and both collectives.
 
     >>> trials = matrix()
     >>> len({(trial.site, *trial.words) for trial in trials}) == len(trials)
@@ -101,11 +101,11 @@ def matrix(sites: Sequence[TrialSite] | None = None) -> list[Trial]:
 
     Parameters
     ----------
-    sites : where; by default all, the GPU if there is one
+    sites : sites of the trials; by default all sites, with the GPU if there is one
     """
     if sites is None:
         sites = (*SITES, *(GPU_SITES if has_gpu() else ()))
-    return [Trial(site, one) for site in sites for one in (*_products(site), *_steps(site))]
+    return [Trial(site, experiment) for site in sites for experiment in (*_products(site), *_steps(site))]
 
 
 def _products(site: TrialSite) -> Iterator[Experiment]:
@@ -163,19 +163,22 @@ def _sums(grid: Grid, *, layers: int) -> bool:
 
 
 def draw(seed: int, cases: int, site: TrialSite | None = None) -> list[Trial]:
-    """Trials outside the matrix, the same for the same seed: other topologies, rates, sizes, grids and dtypes.
+    """Trials outside the matrix, reproducible by seed: other topologies, rates, sizes, grids and dtypes.
 
     Parameters
     ----------
-    site : where all of them run; by default sites are drawn, too
+    site : site of all trials; by default sites are drawn too
 
     >>> draw(3, 5) == draw(3, 5), len(draw(3, 5)), draw(3, 5) == draw(4, 5)
     (True, 5, False)
     """
     random, cutting = np.random.default_rng(seed), np.random.default_rng((seed, 1))
     sites = [site] if site is not None else [_drawn_site(random) for _ in range(-(-cases // DRAWN_SITES))]
-    drawn = [(one, _drawn(random, one.ranks)) for one in (sites[number % len(sites)] for number in range(cases))]
-    return [Trial(site, _in_drawn_bands(cutting, one)) for site, one in drawn]
+    drawn = [
+        (drawn_site, _drawn(random, drawn_site.ranks))
+        for drawn_site in (sites[number % len(sites)] for number in range(cases))
+    ]
+    return [Trial(site, _in_drawn_bands(cutting, experiment)) for site, experiment in drawn]
 
 
 def _drawn_site(random: np.random.Generator) -> TrialSite:
@@ -222,9 +225,9 @@ def _in_drawn_bands(random: np.random.Generator, experiment: Experiment) -> Expe
 
 
 def _with_overlap(random: np.random.Generator, experiment: Experiment, *, layers: int) -> Experiment:
-    """With none or one of the overlaps that have something to hide; the library's collectives without."""
+    """The experiment with drawn overlaps that have something to hide; without overlap for the library's collectives."""
     alternatives = [NONE, *_overlaps(experiment.grid, layers=layers)]
-    words = [",".join(name for name in OVERLAPS if name in one) or NO_OVERLAP for one in alternatives]
+    words = [",".join(name for name in OVERLAPS if name in overlaps) or NO_OVERLAP for overlaps in alternatives]
     chosen = alternatives[words.index(str(random.choice(words)))]
     return experiment if experiment.execution.choices == LIBRARY else _with(experiment, overlaps=chosen)
 

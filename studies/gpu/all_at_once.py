@@ -86,7 +86,7 @@ class SessionSummary(msgspec.Struct, frozen=True, kw_only=True):
     """A session so far."""
 
     device: str
-    made: Provenance
+    provenance: Provenance = msgspec.field(name="made")
     steps: tuple[StepResult, ...] = ()
 
 
@@ -96,14 +96,14 @@ class Session:
 
     Parameters
     ----------
-    options : words that every part is given
-    end : of the session, on the clock `now`
+    options : command-line options of every part
+    end : end of the session on the clock `now` [s]
     """
 
     folder: Path
     options: tuple[str, ...]
     end: float
-    made: Provenance
+    provenance: Provenance
     device: str
     now: Callable[[], float] = time.monotonic
     results: dict[str, StepResult] = field(default_factory=dict)
@@ -124,7 +124,7 @@ class Session:
                 return
 
     def result(self, step: SessionStep) -> StepResult:
-        """What becomes of a step that is run now."""
+        """The result of running a step now."""
         limit = min(step.limit_seconds, self.left())
         date, start, told = datetime.now(UTC).isoformat(timespec="seconds"), self.now(), ""
         status: Status = "left out"
@@ -142,9 +142,9 @@ class Session:
         )
 
     def save(self) -> None:
-        """Write what is known."""
-        known = SessionSummary(device=self.device, made=self.made, steps=tuple(self.results.values()))
-        files.write_json(self.folder / SUMMARY, known, SCHEMA)
+        """Write the summary of the steps so far."""
+        summary = SessionSummary(device=self.device, provenance=self.provenance, steps=tuple(self.results.values()))
+        files.write_json(self.folder / SUMMARY, summary, SCHEMA)
 
 
 def status_of(ended: int | None, told: str) -> Status:
@@ -219,24 +219,24 @@ def reason_of(detail: str) -> str:
     return [*failed, *lines[-1:], ""][0]
 
 
-def opened(folder: Path, made: Provenance, options: Sequence[str], minutes: float) -> Session:
+def opened(folder: Path, provenance: Provenance, options: Sequence[str], minutes: float) -> Session:
     """The session of a folder, with the results of an earlier one on the same GPU.
 
     Raises
     ------
-    InputError : a folder that holds results of another GPU, or is no folder that can be made
+    InputError : a folder that holds results of another GPU, or that cannot be created
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{folder}: {error.strerror}") from None
     device = driver_facts().get("name", "")
-    session = Session(folder.resolve(), tuple(options), time.monotonic() + 60 * minutes, made, device)
+    session = Session(folder.resolve(), tuple(options), time.monotonic() + 60 * minutes, provenance, device)
     if (folder / SUMMARY).exists():
         earlier = files.read(folder / SUMMARY, SessionSummary, SCHEMA)
         if earlier.device != device:
             raise InputError(f"{folder} holds results of {earlier.device!r}, and this is {device!r}: name another")
-        session.results = {one.name: one for one in earlier.steps}
+        session.results = {result.name: result for result in earlier.steps}
     return session
 
 
@@ -246,11 +246,11 @@ def show(session: Session) -> None:
 
 
 def found_tables(folder: Path) -> Iterator[Group]:
-    """The tables of the parts that have left something; `log.txt` has all rows."""
+    """Tables of the parts that have results; `log.txt` has all rows."""
     if (path := folder / GPU).exists():
         facts = files.read(path, GpuFacts, PART_SCHEMA)
-        known = {**facts.driver, **facts.versions, **facts.made.versions}
-        yield table(facts.device, ["what", "it is"], [(name, str(value)) for name, value in known.items()])
+        facts_of_run = {**facts.driver, **facts.versions, **facts.provenance.versions}
+        yield table(facts.device, ["what", "it is"], [(name, str(value)) for name, value in facts_of_run.items()])
     if (path := folder / CALIBRATION).exists():
         yield from calibration_tables(brief(files.read(path, Calibration, calibration.SCHEMA)))
     if (path := folder / EXECUTOR).exists():
@@ -260,8 +260,8 @@ def found_tables(folder: Path) -> Iterator[Group]:
 
 
 def steps_table(results: Sequence[StepResult]) -> Group:
-    """The steps, and of each test function how many of its tests came to which end."""
-    rows = [(one.name, one.status, _counts(one.tests), format_seconds(one.seconds)) for one in results]
+    """A table of the steps, and for each test function the number of tests by outcome."""
+    rows = [(result.name, result.status, _counts(result.tests), format_seconds(result.seconds)) for result in results]
     return table("Steps", ["step", "status", "tests", "time"], rows, names=3)
 
 
@@ -302,19 +302,19 @@ def chosen(names: str, steps: Sequence[SessionStep] = STEPS) -> list[SessionStep
 
 
 def main(words: Sequence[str]) -> int:
-    """Run the session; its exit status: 0 where every step passed, 1 where one did not."""
+    """Run the session and return its exit status: 0 if every step passed, otherwise 1."""
     parser = argparse.ArgumentParser(prog="gpu-all", description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--minutes", type=float, default=MINUTES)
     parser.add_argument("--commit", default="", help="of this tree, where git cannot tell")
     parser.add_argument("--only", default="", help="names of steps, with commas between them")
     parser.add_argument("--tiny", action="store_true", help="sizes for trying the session without a GPU")
-    given = parser.parse_args(words)
-    steps = chosen(given.only)
-    more = {"commit": given.commit} if given.commit else {}
-    options = [*(["--commit", given.commit] if given.commit else []), *(["--tiny"] if given.tiny else [])]
-    made = provenance(["python", "-m", "quadrille.studies.gpu.all_at_once", *words], **more)
-    session = opened(given.folder, made, options, given.minutes)
+    arguments = parser.parse_args(words)
+    steps = chosen(arguments.only)
+    more = {"commit": arguments.commit} if arguments.commit else {}
+    options = [*(["--commit", arguments.commit] if arguments.commit else []), *(["--tiny"] if arguments.tiny else [])]
+    origin = provenance(["python", "-m", "quadrille.studies.gpu.all_at_once", *words], **more)
+    session = opened(arguments.folder, origin, options, arguments.minutes)
     with ended_by_term(), contextlib.suppress(KeyboardInterrupt):
         session.run(steps)
     show(session)
@@ -328,16 +328,16 @@ def is_well(result: StepResult | None) -> bool:
 
 
 def verdict(results: Sequence[StepResult | None], log: Path) -> str:
-    """The session in a line.
+    """One line that sums up the session.
 
     Parameters
     ----------
-    results : None of steps that the session did not reach
+    results : result of each step; None for a step that the session did not reach
     """
-    came = [one for one in results if one is not None]
-    passed = sum(one.status == "passed" for one in came)
+    came = [result for result in results if result is not None]
+    passed = sum(result.status == "passed" for result in came)
     words = [f"{passed} of {len(results)} steps passed"]
-    words += [f"{one.status}: {one.name}" for one in came if one.status != "passed"]
+    words += [f"{result.status}: {result.name}" for result in came if result.status != "passed"]
     if missing := len(results) - len(came):
         words.append(f"{missing} not reached")
     return f"{'; '.join(words)}; {log} has all"

@@ -105,20 +105,20 @@ def install(folder: Path, prefix: Path = PREFIX) -> None:
 def environment(before: Mapping[str, str], prefix: Path = PREFIX) -> dict[str, str]:
     """The environment of the session: the wheels' packages, their MPI and its `mpirun` first.
 
-    No plugin of pytest is loaded but those that our tests ask for.
+    pytest loads only the plugins that our tests ask for.
     """
     sites = [str(site) for site in sorted(prefix.glob("**/site-packages"))]
     paths = [*sites, str(ROOT), *filter(None, [before.get("PYTHONPATH")])]
-    found = {**before, "PYTHONPATH": os.pathsep.join(paths)}
-    found |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONUNBUFFERED": "1"}
+    variables = {**before, "PYTHONPATH": os.pathsep.join(paths)}
+    variables |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONUNBUFFERED": "1"}
     if (prefix / "bin" / "mpirun").exists():
-        found["PATH"] = os.pathsep.join([str(prefix / "bin"), before.get("PATH", os.defpath)])
-        found["MPI4PY_LIBMPI"] = str(prefix / "lib" / "libmpi.so.40")
-        found["OPAL_PREFIX"] = str(prefix)
-        found.setdefault("OMPI_MCA_btl", "self,sm,tcp")
+        variables["PATH"] = os.pathsep.join([str(prefix / "bin"), before.get("PATH", os.defpath)])
+        variables["MPI4PY_LIBMPI"] = str(prefix / "lib" / "libmpi.so.40")
+        variables["OPAL_PREFIX"] = str(prefix)
+        variables.setdefault("OMPI_MCA_btl", "self,sm,tcp")
         if not reads_other_processes():
-            found.setdefault("OMPI_MCA_smsc", "^cma")
-    return found
+            variables.setdefault("OMPI_MCA_smsc", "^cma")
+    return variables
 
 
 def reads_other_processes() -> bool:
@@ -163,11 +163,11 @@ def main(words: Sequence[str]) -> None:
     parser.add_argument("verb", choices=("wheels", "run"))
     parser.add_argument("folder", type=Path)
     parser.add_argument("--python", default="3.12")
-    given, rest = parser.parse_known_args(words)
-    if given.verb == "wheels":
-        fetch_wheels(given.folder, given.python)
+    arguments, rest = parser.parse_known_args(words)
+    if arguments.verb == "wheels":
+        fetch_wheels(arguments.folder, arguments.python)
         return
-    install(given.folder)
+    install(arguments.folder)
     sys.stdout.flush()
     session = [sys.executable, "-P", "-m", "quadrille.studies.gpu.all_at_once", *rest]
     os.execve(sys.executable, session, environment(os.environ))  # noqa: S606 - this Python, from a list

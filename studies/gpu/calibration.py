@@ -50,16 +50,16 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What is measured.
+    """Sizes of the measurements.
 
     Parameters
     ----------
     products : m, k and n
     streams : bytes written
-    elements : of the matrices of layers' functions
+    elements : elements of the matrices that layers' functions run on
     vocabulary : rows and columns of a softmax over a vocabulary
     attention : sequences, tokens, heads, and columns of a head
-    executed : rows and columns of the product that is a whole run
+    executed : rows and columns of the product of a whole run
     shared : m, k and n of the product of ranks that share the GPU
     """
 
@@ -106,12 +106,12 @@ class StagedSteps(msgspec.Struct, frozen=True):
 
 
 class Calibration(msgspec.Struct, frozen=True, kw_only=True):
-    """What was measured on a GPU so far; `made` says when and by what."""
+    """Measurements of a GPU so far; `provenance` says when they were made and by which command."""
 
     device: str
     name: str
     memory_bytes: int
-    made: Provenance
+    provenance: Provenance = msgspec.field(name="made")
     products: tuple[DeviceProduct, ...] = ()
     streams: tuple[DeviceStream, ...] = ()
     kernels: tuple[DeviceKernel, ...] = ()
@@ -121,7 +121,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_enough(self) -> bool:
-        """Whether a machine file can be made."""
+        """Whether the measurements suffice for a machine file."""
         return bool(self.products and self.streams and self.launch)
 
     def machine(self, ranks: int) -> Machine:
@@ -134,7 +134,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
             self.streams,
             self.launch,
             self.staged.rows,
-            self.made,
+            self.provenance,
             ranks=ranks,
             kernels=self.kernels,
             issue_seconds=self.staged.issue_seconds,
@@ -142,24 +142,26 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def empty_calibration(device: GpuDevice, made: Provenance) -> Calibration:
-    """Nothing measured yet on this GPU."""
-    return Calibration(device=str(device), name=device.name, memory_bytes=device.memory_bytes, made=made)
+def empty_calibration(device: GpuDevice, provenance: Provenance) -> Calibration:
+    """The calibration of a GPU before any measurement."""
+    return Calibration(device=str(device), name=device.name, memory_bytes=device.memory_bytes, provenance=provenance)
 
 
-def measure_device(library: "CupyLibrary", ranks: Sequence[int], made: Provenance, sizes: Sizes = FULL) -> Calibration:
-    """All of it at once.
+def measure_device(
+    library: "CupyLibrary", ranks: Sequence[int], provenance: Provenance, sizes: Sizes = FULL
+) -> Calibration:
+    """Measure everything of the GPU that a machine file needs.
 
     Parameters
     ----------
-    ranks : numbers of those that will share the GPU
-    made : when and by what, for the machine file
+    ranks : numbers of ranks that will share the GPU
+    provenance : date, commit and command, for the machine file
     """
     bench = DeviceBench(library)
     bench.warm_up()
     return msgspec.structs.replace(
-        empty_calibration(library.device, made),
-        products=tuple(one for dtype in DTYPES for one in measure_products(bench, dtype, sizes)),
+        empty_calibration(library.device, provenance),
+        products=tuple(product for dtype in DTYPES for product in measure_products(bench, dtype, sizes)),
         streams=measure_streams(bench, sizes),
         kernels=measure_kernels(bench, sizes),
         attention=measure_attention(bench, sizes),

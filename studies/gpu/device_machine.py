@@ -26,19 +26,19 @@ def machine_of_device(
     issue_seconds: float = 0.0,
     alone_seconds: float = 0.0,
 ) -> Machine:
-    """The machine.
+    """The machine file of a GPU, from its measurements.
 
     Parameters
     ----------
-    launch : what work without content takes alone is the overhead of work that is no product
-    ranks : that may share the GPU
-    issue_seconds, alone_seconds : what an op costs beyond its work, as of `Host`
+    launch : launch cost; the time of an empty kernel alone is the overhead of every kernel that is no product
+    ranks : number of ranks that may share the GPU
+    issue_seconds, alone_seconds : cost of an op beyond its work, as in `Host` [s]
     """
     best: dict[str, float] = {}
     for product in products:
         best[product.dtype] = max(best.get(product.dtype, 0.0), product.flops_per_second)
-    copies = [one for one in streams if one.operation == "copy"]
-    largest = max(copies, key=lambda one: one.bytes)
+    copies = [stream for stream in streams if stream.operation == "copy"]
+    largest = max(copies, key=lambda stream: stream.bytes)
     return Machine(
         name=name,
         topology={"family": "host", "cores": 1},
@@ -48,7 +48,7 @@ def machine_of_device(
             memory_bytes=float(memory_bytes),
             overhead_seconds=launch.alone_seconds,
             gemm=tuple(map(gemm_row, products)),
-            memory=tuple(memory_row(one) for one in streams if one.operation in ON_DEVICE),
+            memory=tuple(memory_row(stream) for stream in streams if stream.operation in ON_DEVICE),
             kernel=tuple(map(kernel_row, kernels)),
         ),
         host=Host(

@@ -69,47 +69,47 @@ class GpuFacts(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: int
     driver: dict[str, str]
     versions: dict[str, int]
-    made: Provenance
+    provenance: Provenance = msgspec.field(name="made")
 
 
 class ExecutedRuns(msgspec.Struct, frozen=True):
     """Whole runs of one rank beside bare products."""
 
     runs: tuple[Executed, ...]
-    made: Provenance
+    provenance: Provenance = msgspec.field(name="made")
 
 
 class SharedRuns(msgspec.Struct, frozen=True):
     """Runs of ranks that share the GPU, predicted from the machine file alone."""
 
     runs: tuple[Shared, ...]
-    made: Provenance
+    provenance: Provenance = msgspec.field(name="made")
 
 
 @dataclass(frozen=True, slots=True)
 class SessionPart:
-    """What every part is given: where results go, where they come from, and the sizes."""
+    """Arguments of every part: the folder of the results, their provenance, and the sizes."""
 
     folder: Path
-    made: Provenance
+    provenance: Provenance
     sizes: Sizes
 
     def begun(self, library: "CupyLibrary") -> Calibration:
-        """The calibration as earlier parts have left it, or an empty one."""
+        """The calibration that earlier parts have written, or an empty calibration."""
         path = self.folder / CALIBRATION
         if not path.exists():
-            return empty_calibration(library.device, self.made)
-        return msgspec.structs.replace(files.read(path, Calibration, calibration.SCHEMA), made=self.made)
+            return empty_calibration(library.device, self.provenance)
+        return msgspec.structs.replace(files.read(path, Calibration, calibration.SCHEMA), provenance=self.provenance)
 
-    def keep(self, found: Calibration) -> None:
+    def keep(self, measurements: Calibration) -> None:
         """Write the calibration, and the machine file if it is enough."""
-        files.write_json(self.folder / CALIBRATION, found, calibration.SCHEMA)
-        if found.is_enough:
-            save_machine(found.machine(max(COUNTS)), self.folder / MACHINE)
+        files.write_json(self.folder / CALIBRATION, measurements, calibration.SCHEMA)
+        if measurements.is_enough:
+            save_machine(measurements.machine(max(COUNTS)), self.folder / MACHINE)
 
 
 def device(part: SessionPart) -> None:
-    """Which GPU, driver and libraries there are, and that one product and one sum are right."""
+    """Record the GPU, driver and libraries, and check one product and one sum."""
     library = open_cupy("bfloat16", 0)
     cuda = library.cupy.cuda
     handle = cuda.device.get_cublas_handle()
@@ -123,7 +123,7 @@ def device(part: SessionPart) -> None:
             "CUDA runtime": cuda.runtime.runtimeGetVersion(),
             "cuBLAS": cuda.cublas.getVersion(handle),
         },
-        made=part.made,
+        provenance=part.provenance,
     )
     files.write_json(part.folder / GPU, facts, SCHEMA)
     print(facts.device, facts.driver, facts.versions, sep="\n")
@@ -145,76 +145,76 @@ def driver_facts() -> dict[str, str]:
 
 
 def products(part: SessionPart) -> None:
-    """Products by shape, layout and dtype."""
+    """Measure products by shape, layout and dtype."""
     library, bench = warm_bench(part)
-    found = part.begun(library)
+    measurements = part.begun(library)
     for dtype in DTYPES:
         rows = calibration.measure_products(bench, dtype, part.sizes)
-        others = (one for one in found.products if one.dtype != dtype)
-        found = msgspec.structs.replace(found, products=(*others, *rows))
-        part.keep(found)
-    print_tables(*calibration_tables(found))
+        others = (product for product in measurements.products if product.dtype != dtype)
+        measurements = msgspec.structs.replace(measurements, products=(*others, *rows))
+        part.keep(measurements)
+    print_tables(*calibration_tables(measurements))
 
 
 def streams(part: SessionPart) -> None:
-    """Copies, sums, staging, and what handing work over costs."""
+    """Measure copies, sums, staging and the cost of a launch."""
     library, bench = warm_bench(part)
-    found = msgspec.structs.replace(
+    measurements = msgspec.structs.replace(
         part.begun(library), launch=bench.launch(), streams=calibration.measure_streams(bench, part.sizes)
     )
-    part.keep(found)
-    print_tables(*calibration_tables(found))
+    part.keep(measurements)
+    print_tables(*calibration_tables(measurements))
 
 
 def kernels(part: SessionPart) -> None:
-    """Functions of layers, softmax and attention."""
+    """Measure functions of layers, softmax and attention."""
     library, bench = warm_bench(part)
-    found = part.begun(library)
-    found = msgspec.structs.replace(found, attention=calibration.measure_attention(bench, part.sizes))
-    part.keep(found)
-    found = msgspec.structs.replace(found, kernels=calibration.measure_kernels(bench, part.sizes))
-    part.keep(found)
-    print_tables(*calibration_tables(found))
+    measurements = part.begun(library)
+    measurements = msgspec.structs.replace(measurements, attention=calibration.measure_attention(bench, part.sizes))
+    part.keep(measurements)
+    measurements = msgspec.structs.replace(measurements, kernels=calibration.measure_kernels(bench, part.sizes))
+    part.keep(measurements)
+    print_tables(*calibration_tables(measurements))
 
 
 def staged(part: SessionPart) -> None:
-    """Messages between ranks that share the GPU, by pattern and size."""
-    found, steps = part.begun(open_cupy("bfloat16", 0)), StagedSteps()
+    """Measure messages between ranks that share the GPU, by pattern and size."""
+    measurements, steps = part.begun(open_cupy("bfloat16", 0)), StagedSteps()
     for count in COUNTS[1:]:
         with only_first_gpu():
             steps = calibration.measure_staged([count], steps)
-        found = msgspec.structs.replace(found, staged=steps)
-        part.keep(found)
-    print_tables(*calibration_tables(found)[-1:])
+        measurements = msgspec.structs.replace(measurements, staged=steps)
+        part.keep(measurements)
+    print_tables(*calibration_tables(measurements)[-1:])
 
 
 def executor(part: SessionPart) -> None:
-    """A whole run of one rank beside CuPy's own product."""
+    """Compare a whole run of one rank with CuPy's own product."""
     _, bench = warm_bench(part)
     runs: tuple[Executed, ...] = ()
     for dtype in EXECUTED:
         runs = (*runs, run_executed(bench, dtype, part.sizes))
-        files.write_json(part.folder / EXECUTOR, ExecutedRuns(runs, part.made), SCHEMA)
+        files.write_json(part.folder / EXECUTOR, ExecutedRuns(runs, part.provenance), SCHEMA)
     print_tables(executed_table(runs))
-    slow = [f"{one.dtype} {one.share:.1%}" for one in runs if one.share < LEAST_SHARE]
+    slow = [f"{run.dtype} {run.share:.1%}" for run in runs if run.share < LEAST_SHARE]
     if slow and part.sizes is FULL:
         raise RunError(f"a whole run reaches less than {LEAST_SHARE:.0%} of a bare product: {', '.join(slow)}")
 
 
 def ranks(part: SessionPart) -> None:
-    """Numbers of ranks on the one GPU, staged and verified, beside their predictions from the machine file."""
+    """Run several numbers of ranks on the same GPU, staged and verified, and predict each run from the machine file."""
     machine, runs = load_machine(str(part.folder / MACHINE)), list[Shared]()
     for count in COUNTS:
         with only_first_gpu():
             runs += run_shared(machine, count, part.sizes)
-        files.write_json(part.folder / RANKS, SharedRuns(tuple(runs), part.made), SCHEMA)
+        files.write_json(part.folder / RANKS, SharedRuns(tuple(runs), part.provenance), SCHEMA)
     print_tables(shared_table(runs))
-    if wrong := [f"{one.ranks} ranks {one.dtype}" for one in runs if not one.verified]:
+    if wrong := [f"{run.ranks} ranks {run.dtype}" for run in runs if not run.verified]:
         raise RunError(f"results did not verify: {', '.join(wrong)}")
 
 
 PARTS: dict[str, Callable[[SessionPart], None]] = {
-    one.__name__: one for one in (device, products, streams, kernels, staged, executor, ranks)
+    part.__name__: part for part in (device, products, streams, kernels, staged, executor, ranks)
 }
 
 
@@ -234,10 +234,10 @@ def main(words: Sequence[str]) -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--commit", default="")
     parser.add_argument("--tiny", action="store_true")
-    given = parser.parse_args(words)
-    more = {"commit": given.commit} if given.commit else {}
-    made = provenance(["python", "-m", "quadrille.studies.gpu.parts", *words], **more)
-    PARTS[given.part](SessionPart(given.folder, made, TINY if given.tiny else FULL))
+    arguments = parser.parse_args(words)
+    more = {"commit": arguments.commit} if arguments.commit else {}
+    origin = provenance(["python", "-m", "quadrille.studies.gpu.parts", *words], **more)
+    PARTS[arguments.part](SessionPart(arguments.folder, origin, TINY if arguments.tiny else FULL))
 
 
 if __name__ == "__main__":

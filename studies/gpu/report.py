@@ -70,7 +70,7 @@ def best_rates(calibration: Calibration) -> dict[Dtype, float]:
     return {
         dtype: max(rates)
         for dtype in DTYPES
-        if (rates := [one.flops_per_second for one in calibration.products if one.dtype == dtype])
+        if (rates := [product.flops_per_second for product in calibration.products if product.dtype == dtype])
     }
 
 
@@ -82,34 +82,34 @@ def peaks(calibration: Calibration) -> dict[str, float]:
 
 
 def brief(calibration: Calibration) -> Calibration:
-    """What a screen has room for: products of operands as they lie, the largest streams, no functions of layers."""
-    most = max((one.bytes for one in calibration.streams), default=0)
+    """The part of a calibration that fits a screen: products without transposes, and the largest streams."""
+    most = max((stream.bytes for stream in calibration.streams), default=0)
     return msgspec.structs.replace(
         calibration,
-        products=tuple(one for one in calibration.products if one.layout == "NN"),
-        streams=tuple(one for one in calibration.streams if one.bytes == most),
+        products=tuple(product for product in calibration.products if product.layout == "NN"),
+        streams=tuple(stream for stream in calibration.streams if stream.bytes == most),
         kernels=(),
         staged=StagedSteps(),
     )
 
 
 def achieved_by(calibration: Calibration) -> dict[str, tuple[float, str]]:
-    """What the GPU reaches of its data sheet, as `topologies/nodes/achieved.py` has it, each number with its source.
+    """Shares of the data sheet that the GPU achieves, as in `topologies/nodes/achieved.py`, each with its source.
 
-    Nothing where the data sheet is not known, or products or copies are not measured.
+    Empty if the data sheet is unknown, or if products or copies are not measured.
     """
     sheet, dtype = data_sheet(calibration.name), "bfloat16"
     rows = [
-        Product(1, one.m, one.k, one.n, one.flops_per_second)
-        for one in calibration.products
-        if (one.dtype, one.layout) == (dtype, "NN") and min(one.m, one.n) >= LARGE
+        Product(1, product.m, product.k, product.n, product.flops_per_second)
+        for product in calibration.products
+        if (product.dtype, product.layout) == (dtype, "NN") and min(product.m, product.n) >= LARGE
     ]
-    copies = [2 * one.bytes / one.seconds for one in calibration.streams if one.operation == "copy"]
+    copies = [2 * stream.bytes / stream.seconds for stream in calibration.streams if stream.operation == "copy"]
     if sheet is None or sheet.generation not in MULTIPROCESSORS or len({row.k for row in rows}) < 2 or not copies:
         return {}
     best = max(rows, key=lambda row: row.flops_per_second)
     share, ramp = fit(rows, sheet.peak_flops_per_second[dtype], MULTIPROCESSORS[sheet.generation][0])
-    source = f"{calibration.name}, {calibration.made.date[:10]}"
+    source = f"{calibration.name}, {calibration.provenance.date[:10]}"
     return {
         "product_share": (share, f"fit to {len(rows)} products NN in {dtype}, {source}"),
         "ramp": (ramp, "the same fit"),
@@ -147,61 +147,67 @@ def calibration_tables(calibration: Calibration) -> list[Group]:
 
 
 def executed_table(executed: Sequence[Executed]) -> Group:
-    """Of whole runs beside bare products."""
+    """A table of whole runs beside bare products."""
     rows = [
         (
-            f"{one.size}^3 {one.dtype}",
-            one.bare,
-            *map(format_seconds, (one.bare_seconds, one.seconds)),
-            percent(one.share, signed=False),
+            f"{run.size}^3 {run.dtype}",
+            run.bare,
+            *map(format_seconds, (run.bare_seconds, run.seconds)),
+            percent(run.share, signed=False),
         )
-        for one in executed
+        for run in executed
     ]
     title = f"A whole run of one rank beside a bare product; at least {LEAST_SHARE:.0%} of its speed is to be reached"
     return table(title, ["product", "bare product by", "bare", "run", "share"], rows, names=2)
 
 
 def shared_table(shared: Sequence[Shared]) -> Group:
-    """Of ranks that share the GPU."""
+    """A table of runs on ranks that share the GPU."""
     rows = [
         (
-            str(one.ranks),
-            one.dtype,
-            *map(format_seconds, (one.predicted_seconds, one.seconds)),
-            percent(one.error),
-            "yes" if one.verified else "NO",
+            str(run.ranks),
+            run.dtype,
+            *map(format_seconds, (run.predicted_seconds, run.seconds)),
+            percent(run.error),
+            "yes" if run.verified else "NO",
         )
-        for one in shared
+        for run in shared
     ]
     title = f"{shared[0].matmul if shared else ''} on ranks that share the GPU, staged through the host"
     return table(title, ["ranks", "dtype", "predicted", "measured", "error", "verified"], rows, names=2)
 
 
 def _product_rows(products: Sequence[DeviceProduct], dtypes: Sequence[Dtype], peak: dict[str, float]) -> Iterator[Row]:
-    rates = {(one.m, one.k, one.n, one.layout, one.dtype): one.flops_per_second for one in products}
+    rates = {
+        (product.m, product.k, product.n, product.layout, product.dtype): product.flops_per_second
+        for product in products
+    }
     for m, k, n, layout in dict.fromkeys(key[:4] for key in rates):
-        found = [(rates.get((m, k, n, layout, dtype)), peak[dtype]) for dtype in dtypes]
-        cells = (f"{rate / 1e12:.1f} ({rate / most:.0%})" if rate else UNKNOWN for rate, most in found)
+        rates_and_peaks = [(rates.get((m, k, n, layout, dtype)), peak[dtype]) for dtype in dtypes]
+        cells = (f"{rate / 1e12:.1f} ({rate / most:.0%})" if rate else UNKNOWN for rate, most in rates_and_peaks)
         yield f"{m} x {k} x {n}", layout, *cells
 
 
 def _stream_rows(calibration: Calibration) -> Iterator[Row]:
-    for one in calibration.streams:
-        yield one.operation, format_bytes(one.bytes), format_bytes_per_second(one.bytes / one.seconds)
+    for stream in calibration.streams:
+        yield stream.operation, format_bytes(stream.bytes), format_bytes_per_second(stream.bytes / stream.seconds)
 
 
 def _kernel_rows(calibration: Calibration) -> Iterator[Row]:
-    """The largest matrix of each function and dtype."""
-    largest = {(one.function, one.dtype): one for one in sorted(calibration.kernels, key=lambda one: one.bytes)}
-    for (function, dtype), one in sorted(largest.items()):
-        yield function, dtype, format_bytes(one.bytes), format_bytes_per_second(one.bytes / one.seconds)
+    """Rows of the largest matrix of each function and dtype."""
+    largest = {
+        (kernel.function, kernel.dtype): kernel
+        for kernel in sorted(calibration.kernels, key=lambda kernel: kernel.bytes)
+    }
+    for (function, dtype), kernel in sorted(largest.items()):
+        yield function, dtype, format_bytes(kernel.bytes), format_bytes_per_second(kernel.bytes / kernel.seconds)
 
 
 def _attention_rows(calibration: Calibration) -> Iterator[Row]:
-    for one in calibration.attention:
-        shape = f"{one.sequences} x {one.tokens}, {one.heads} x {one.head}"
-        rates = f"{one.flops_per_second / 1e12:.2f}", format_bytes_per_second(one.bytes / one.seconds)
-        yield one.function, one.dtype, shape, *rates
+    for attention in calibration.attention:
+        shape = f"{attention.sequences} x {attention.tokens}, {attention.heads} x {attention.head}"
+        rates = f"{attention.flops_per_second / 1e12:.2f}", format_bytes_per_second(attention.bytes / attention.seconds)
+        yield attention.function, attention.dtype, shape, *rates
 
 
 def _launch_rows(launch: LaunchCost | None) -> Iterator[Row]:

@@ -68,12 +68,12 @@ def gpu(
     command: Sequence[str] = (),
     sizes: Sizes = FULL,
 ) -> GpuSpeed:
-    """Measures the GPU, predicts and runs ranks that share it, and prints the tables.
+    """Measure the GPU, predict and run ranks that share it, and print the tables.
 
     Parameters
     ----------
-    json, out : where the answer and the machine file go
-    ranks : numbers of ranks that share the GPU, of `GRIDS`
+    json, out : files of the answer and of the machine file
+    ranks : numbers of ranks that share the GPU, from `GRIDS`
 
     Raises
     ------
@@ -83,14 +83,14 @@ def gpu(
     if out:
         files.check_writable(out)
     library = open_cupy("bfloat16", 0)
-    bench, made = DeviceBench(library), provenance(list(command))
+    bench, origin = DeviceBench(library), provenance(list(command))
     bench.warm_up()
     with only_first_gpu():
         executed = tuple(run_executed(bench, dtype, sizes) for dtype in EXECUTED)
-        calibration = measure_device(library, ranks, made, sizes)
+        calibration = measure_device(library, ranks, origin, sizes)
         machine = calibration.machine(max(ranks))
-        shared = tuple(one for count in ranks for one in run_shared(machine, count, sizes))
-    answer = GpuSpeed(calibration=calibration, executed=executed, shared=shared, provenance=made)
+        shared = tuple(run for count in ranks for run in run_shared(machine, count, sizes))
+    answer = GpuSpeed(calibration=calibration, executed=executed, shared=shared, provenance=origin)
     if out:
         save_machine(machine, out)
     if json:

@@ -124,19 +124,19 @@ def host_fidelity(
 
     Parameters
     ----------
-    seed, cases : of the draw; as many again, divided by 4, are drawn for 4 and 8 ranks
-    json : where the result goes as well; `-` is stdout, and then no table is printed
-    machine : a machine file made by `calibrate` on this host
-    oversubscribed : whether 4 and 8 ranks are run too
+    seed, cases : seed and number of the drawn cases; a quarter of the number is drawn on top for 4 and 8 ranks
+    json : file of the result; `-` is stdout, and then no table is printed
+    machine : machine file that `calibrate` wrote on this host
+    oversubscribed : whether to run 4 and 8 ranks too
     """
     Destinations(json=json).check({"--machine": machine} if machine else {})
     drawn = draw(seed, cases, JUDGED_RANKS)
     if oversubscribed:
         drawn += draw(seed + 1, max(2, cases // 4), REPORTED_RANKS)
     with tempfile.TemporaryDirectory() as folder:
-        found = machine or calibrated(folder)
-        results = run_cases(drawn, load_machine(found), Path(folder))
-        fidelity = _summed_up(seed, load_machine(found), results, provenance(list(command)))
+        path = machine or calibrated(folder)
+        results = run_cases(drawn, load_machine(path), Path(folder))
+        fidelity = _summed_up(seed, load_machine(path), results, provenance(list(command)))
     if json:
         files.write_json(json, fidelity, SCHEMA)
     if json != files.STDOUT:
@@ -218,7 +218,7 @@ def _result(case: Drawn, prediction: Record, comparison: Comparison) -> CaseResu
     )
 
 
-def _summed_up(seed: int, machine: Machine, results: Sequence[CaseResult], made: Provenance) -> HostFidelity:
+def _summed_up(seed: int, machine: Machine, results: Sequence[CaseResult], origin: Provenance) -> HostFidelity:
     def groups(judged: bool) -> dict[str, GroupSummary]:
         chosen = [result for result in results if result.judged == judged]
         return {
@@ -233,7 +233,7 @@ def _summed_up(seed: int, machine: Machine, results: Sequence[CaseResult], made:
         cases=tuple(results),
         judged=groups(True),
         reported=groups(False),
-        provenance=made,
+        provenance=origin,
     )
 
 
@@ -261,8 +261,9 @@ def table(fidelity: HostFidelity) -> str:
     return "\n".join(lines)
 
 
-def _words(found: ErrorSizes) -> str:
-    return f"median {found.median:.1%}, 90th percentile {found.p90:.1%}, worst {found.worst:.1%} of {found.cases} cases"
+def _words(errors: ErrorSizes) -> str:
+    median, p90, worst = (f"{error:.1%}" for error in (errors.median, errors.p90, errors.worst))
+    return f"median {median}, 90th percentile {p90}, worst {worst} of {errors.cases} cases"
 
 
 def _percent(value: float | None, *, sign: bool = True) -> str:

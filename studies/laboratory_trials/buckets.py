@@ -62,7 +62,7 @@ def _set_buckets(wiring: NamespacePlan, entry: LaboratoryRecord, bucket: int) ->
 
 
 def _tried(entry: LaboratoryRecord, rate: float) -> tuple[float, float]:
-    """Mean share of the rate that hosts received, and seconds of the cores for a byte, all hosts sending at once."""
+    """Mean share of the rate that hosts receive, and core seconds per byte, while all hosts send at the same time."""
     places, addresses = [entry.namespaces[host] for host in entry.addresses], list(entry.addresses.values())
     spent = _children()
     told: multiprocessing.Queue[Received | None] = multiprocessing.Queue()
@@ -76,12 +76,12 @@ def _tried(entry: LaboratoryRecord, rate: float) -> tuple[float, float]:
         for number, place in enumerate(places)
     ]
     _start(senders)
-    found = [one for one in (told.get() for _ in receivers) if one is not None]
+    received = [transfer for transfer in (told.get() for _ in receivers) if transfer is not None]
     for process in (*senders, *receivers):
         process.join()
     busy = busy_seconds(*PACKETS) - before + _children() - spent
-    share = sum(one.size / one.seconds for one in found) / len(found) / rate
-    return share, busy / sum(one.size for one in found)
+    share = sum(transfer.size / transfer.seconds for transfer in received) / len(received) / rate
+    return share, busy / sum(transfer.size for transfer in received)
 
 
 def _children() -> float:

@@ -21,8 +21,8 @@ BUSY = ("user", "nice", "system", "irq", "softirq")
 def head_line() -> str:
     """The date, the machine, its load so far, the commit, and the command."""
     machine = f"{platform.release()}, {usable_cores()} cores, load {os.getloadavg()[0]:.1f} before"
-    made, command = provenance([]), " ".join(sys.orig_argv[1:])
-    return f"# {made.date[:10]}, Linux {machine}, commit {made.versions.get('commit', 'unknown')}, {command}"
+    origin, command = provenance([]), " ".join(sys.orig_argv[1:])
+    return f"# {origin.date[:10]}, Linux {machine}, commit {origin.versions.get('commit', 'unknown')}, {command}"
 
 
 def cores_busy_since_now() -> Callable[[], float]:
@@ -32,11 +32,11 @@ def cores_busy_since_now() -> Callable[[], float]:
 
 
 def busy_seconds(*kinds: str) -> float:
-    """How long the cores of this machine have been busy, all together, since it was started.
+    """Seconds that all cores of this machine together have been busy since boot.
 
     Parameters
     ----------
-    kinds : of work that are counted, of `BUSY`
+    kinds : kinds of work to count, from `BUSY`
     """
     words = Path("/proc/stat").read_text().splitlines()[0].split()[1:8]
     ticks = dict(zip((*BUSY[:3], "idle", "iowait", *BUSY[3:]), map(int, words), strict=True))

@@ -81,13 +81,13 @@ class Remedy:
         experiment = TrainingExperiment(MODEL, grid, execution=execution)
         return RunCase(experiment, record, RunOptions(repeats=REPEATS, warmups=1, chunk_bytes=self.chunk_bytes))
 
-    def row(self, hosts: int, measured: str, unit: str, found: Sequence[float], busy: float) -> list[str]:
-        """The median and the spread of what was found.
+    def row(self, hosts: int, measured: str, unit: str, values: Sequence[float], busy: float) -> list[str]:
+        """A row with the median and the extremes of the values.
 
         >>> Remedy("defaults", 0).row(4, "step", "seconds", [5.0, 7.0, 6.5], 0.5)
         ['4', 'defaults', '0', 'step', 'seconds', '6.500', '5.000', '7.000', '0.50']
         """
-        spread = [f"{one:.3f}" for one in (median(found), min(found), max(found))]
+        spread = [f"{value:.3f}" for value in (median(values), min(values), max(values))]
         return [str(hosts), self.setting, str(self.chunk_bytes), measured, unit, *spread, f"{busy:.2f}"]
 
 
@@ -149,7 +149,7 @@ def _have_collectives_measured(entry: LaboratoryRecord) -> None:
 
 
 def measure_collectives(setting: str, rate: float) -> None:
-    """A row for each size of chunks and each collective; rank 0 prints them."""
+    """Measure each chunk size with each collective; rank 0 prints a row for each."""
     from mpi4py import MPI
 
     table = csv.writer(sys.stdout, lineterminator="\n")
@@ -157,8 +157,8 @@ def measure_collectives(setting: str, rate: float) -> None:
     grid = GRIDS[hosts]
     for remedy in remedies(setting):
         for op, times in (*OPS, IN_A_ROW):
-            one = rings.schedule(op, SIZE, grid, times=times)
-            shares, busy = rings.shares_of_rate(one, "own", remedy.message_options, rate)
+            schedule = rings.schedule(op, SIZE, grid, times=times)
+            shares, busy = rings.shares_of_rate(schedule, "own", remedy.message_options, rate)
             if MPI.COMM_WORLD.rank == 0:
                 measured = f"{times} {collective_kind(op)}"
                 table.writerow(remedy.row(hosts, measured, "share_of_rate", shares, busy))
@@ -166,26 +166,26 @@ def measure_collectives(setting: str, rate: float) -> None:
 
 
 def _measured_steps(entry: LaboratoryRecord) -> dict[Remedy, ExchangeSteps]:
-    """Of every remedy, some in each turn; those with one setting in one launch."""
-    found = {remedy: ExchangeSteps() for setting in SETTINGS for remedy in remedies(setting)}
+    """The measured steps of every remedy, some in each round; remedies with the same setting share a launch."""
+    steps = {remedy: ExchangeSteps() for setting in SETTINGS for remedy in remedies(setting)}
     for _ in range(TURNS):
         for setting in SETTINGS:
             seconds, busy = _turn(entry, setting)
             for remedy, several in seconds.items():
-                found[remedy].seconds.extend(several)
-                found[remedy].busy.append(busy)
-    return found
+                steps[remedy].seconds.extend(several)
+                steps[remedy].busy.append(busy)
+    return steps
 
 
 def _turn(entry: LaboratoryRecord, setting: str) -> tuple[dict[Remedy, tuple[float, ...]], float]:
-    """Seconds of the steps with each remedy of a setting, and the part of the cores that was busy."""
+    """Seconds of the steps with each remedy of a setting, and the busy share of the cores."""
     hosts = len(entry.addresses)
     with tempfile.TemporaryDirectory() as folder:
-        paths = {one: str(Path(folder, f"{one.chunk_bytes}.json")) for one in remedies(setting)}
-        cases = [one.case(GRIDS[hosts], path) for one, path in paths.items()]
+        paths = {remedy: str(Path(folder, f"{remedy.chunk_bytes}.json")) for remedy in remedies(setting)}
+        cases = [remedy.case(GRIDS[hosts], path) for remedy, path in paths.items()]
         busy = cores_busy_since_now()
         measure(hosts, cases, launched=launched_in(entry, options(setting)))
-        return {one: load_record(path).seconds_of_repeats for one, path in paths.items()}, busy()
+        return {remedy: load_record(path).seconds_of_repeats for remedy, path in paths.items()}, busy()
 
 
 if __name__ == "__main__":

@@ -91,11 +91,11 @@ def ways_of(grid: str, *, one_switch: bool = True) -> list[Way]:
 
 
 def main(topology: str = "", *grids: str) -> None:
-    """The table of these grids, or of all that have as many ranks as the topology has hosts.
+    """Print the table of these grids, or of all grids with as many ranks as the topology has hosts.
 
     Raises
     ------
-    InputError : a grid that has no row in GRIDS
+    InputError : a grid that GRIDS lacks
     """
     if unknown := [grid for grid in grids if grid not in GRIDS]:
         raise InputError(f"grid {unknown[0]!r}: accepted are {' '.join(GRIDS)}")
@@ -106,11 +106,11 @@ def main(topology: str = "", *grids: str) -> None:
         hosts = parse_grid(grid).size
         where = topology or f"star:hosts={hosts}"
         busy = cores_busy_since_now()
-        found = _measured(where, grid, hosts)
+        records = _measured(where, grid, hosts)
         cores = busy()
-        for way in found:
+        for way in records:
             names = [where, grid, way.order, way.overlap, way.bands, way.collectives]
-            table.writerow([*names, *_row(found, way), f"{cores:.2f}"])
+            table.writerow([*names, *_row(records, way), f"{cores:.2f}"])
         sys.stdout.flush()
 
 
@@ -120,15 +120,15 @@ def _grids_of(topology: str) -> list[str]:
     return [grid for grid in GRIDS if hosts in (None, parse_grid(grid).size)]
 
 
-def _row(found: dict[Way, list[Record]], way: Way) -> list[str]:
-    """The numbers of one way beside the others."""
-    without, by_library = (replace(other, order=way.order) for other in (PLAIN, LIBRARY))
-    plain, library, seconds = (_seconds(found[one]) for one in (without, by_library, way))
-    gain = median(one - other for one, other in zip(plain, seconds, strict=True))
-    possible = possible_gain(found[without], way.overlap) if way.bands == "1" else 0.0
+def _row(records: dict[Way, list[Record]], way: Way) -> list[str]:
+    """The figures of a configuration beside the runs without overlap and with the library's collectives."""
+    without, by_library = (replace(configuration, order=way.order) for configuration in (PLAIN, LIBRARY))
+    plain, library, seconds = (_seconds(records[configuration]) for configuration in (without, by_library, way))
+    gain = median(before - after for before, after in zip(plain, seconds, strict=True))
+    possible = possible_gain(records[without], way.overlap) if way.bands == "1" else 0.0
     share = f"{gain / possible:.2f}" if possible else ""
-    wire = found[way][0].bytes_sent_per_rank_max / parse_rate(RATE)
-    spread = [f"{one:.3f}" for one in (median(seconds), min(seconds), max(seconds), gain)]
+    wire = records[way][0].bytes_sent_per_rank_max / parse_rate(RATE)
+    spread = [f"{value:.3f}" for value in (median(seconds), min(seconds), max(seconds), gain)]
     faster = f"{median(library) / median(seconds):.2f}"
     return [*spread, f"{possible:.3f}" if possible else "", share, faster, f"{wire:.2f}"]
 

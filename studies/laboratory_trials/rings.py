@@ -73,9 +73,9 @@ def ways_of(op: Collective) -> list[tuple[str, MessageOptions]]:
 
 
 def schedule(op: Collective, size: int, grid: Grid, *, times: int = 1) -> Schedule:
-    """A collective of every group along its axis on so many bytes, all groups at once, so many times in a row."""
-    one, elements = Part("one"), size // 4
-    tensors = declare(Tensor("part", Part("e", (op.axis,)), one), Tensor("whole", Part("e"), one))
+    """A schedule in which every group along the axis runs a collective on `size` bytes, `times` times in a row."""
+    single, elements = Part("one"), size // 4
+    tensors = declare(Tensor("part", Part("e", (op.axis,)), single), Tensor("whole", Part("e"), single))
     source = "part" if isinstance(op, AllGather) else "whole"
     program = (Role(in_sequence((Repeat("turn", times, (op,)),))),)
     return Schedule("ring", {"e": elements, "one": 1}, grid, "float32", tensors, (source,), (), program)
@@ -103,18 +103,18 @@ def measure(rate: float) -> None:
 
 
 def shares_of_rate(
-    one: Schedule, words: str, message_options: MessageOptions, rate: float
+    ring: Schedule, words: str, message_options: MessageOptions, rate: float
 ) -> tuple[list[float], float]:
-    """Share of the rate in each repeat, complete at rank 0, and the part of the cores that was busy."""
-    (whole,) = one.inputs
+    """Share of the rate in each repeat, complete at rank 0, and the busy share of the cores."""
+    (whole,) = ring.inputs
     carrier = MpiCarrier(message_options=message_options)
     busy_share = cores_busy_since_now()
-    zeros = {whole: np.zeros((one.sizes["e"], 1), "float32")}
-    found = execute(one, zeros, carrier, repeats=TIMES, warmups=1, choices=parse_choices(words))
+    zeros = {whole: np.zeros((ring.sizes["e"], 1), "float32")}
+    run = execute(ring, zeros, carrier, repeats=TIMES, warmups=1, choices=parse_choices(words))
     busy = busy_share()
     carrier.close()
-    sent = max(found.bytes_sent.values(), default=0)
-    return [sent / timeline.makespan / rate for timeline in found.timelines] or [0.0], busy
+    sent = max(run.bytes_sent.values(), default=0)
+    return [sent / timeline.makespan / rate for timeline in run.timelines] or [0.0], busy
 
 
 if __name__ == "__main__":

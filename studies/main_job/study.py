@@ -75,10 +75,10 @@ def sizes_words(matmul: NamedMatmul) -> str:
 
 
 def main() -> None:
-    """Do the main job and keep its comparisons."""
+    """Run the main job and write its comparisons."""
     comparisons = main_job()
-    made = provenance(["quadrille", "study", "main-job"])
-    cases = Cases(tuple(comparisons), summarise(comparisons), provenance=made)
+    origin = provenance(["quadrille", "study", "main-job"])
+    cases = Cases(tuple(comparisons), summarise(comparisons), provenance=origin)
     RESULTS.mkdir(exist_ok=True)
     files.write_json(RESULTS / "comparisons.json", cases, CASES_SCHEMA)
 
@@ -141,8 +141,8 @@ def _predict(folder: Path, matmul: NamedMatmul, machine: Machine, case: RunCase)
     path = folder / f"{matmul.name}.predicted.json"
     command = ["quadrille", "simulate", *words, "--machine", str(folder / "host.toml"), "--json", str(path)]
     _say(*command)
-    made, timeline = prediction_of(case.experiment, machine, command)
-    save_record(made, path)
+    prediction, timeline = prediction_of(case.experiment, machine, command)
+    save_record(prediction, path)
     save_timeline(timeline, folder / f"{matmul.name}.predicted.timeline.json")
 
 

@@ -91,7 +91,7 @@ def main() -> None:
 
 
 def overlap_worth(around: Around, asking: Asking) -> Findings:
-    """Asks about every overlap in every case, shows and writes what came out.
+    """Predict every overlap in every case, and print and write the results.
 
     Raises
     ------
@@ -99,39 +99,39 @@ def overlap_worth(around: Around, asking: Asking) -> Findings:
     """
     asking.check()
     cases = list(cases_of(around, asking))
-    searched = [(point, one) for point, one in cases if not isinstance(one, OneGrid)]
-    chosen = dict(zip([id(one) for _, one in searched], asked_at(searched, predicted_at, asking.jobs), strict=True))
+    searched = [(point, case) for point, case in cases if not isinstance(case, OneGrid)]
+    chosen = dict(zip([id(case) for _, case in searched], asked_at(searched, predicted_at, asking.jobs), strict=True))
     points: list[tuple[dict[str, str], OneGrid | Impossible]] = []
-    found: list[tuple[dict[str, str], SweepAnswer]] = []
-    for point, one in cases:
-        if isinstance(one, OneGrid):
-            points += _with_each_overlap(point, one)
-        elif (best := chosen[id(one)]).seconds is None:
-            found.append(({**point, "overlap": TOGETHER}, best))
+    results: list[tuple[dict[str, str], SweepAnswer]] = []
+    for point, case in cases:
+        if isinstance(case, OneGrid):
+            points += _with_each_overlap(point, case)
+        elif (best := chosen[id(case)]).seconds is None:
+            results.append(({**point, "overlap": TOGETHER}, best))
         else:
-            points += _with_each_overlap(point, on_grid(one, best))
+            points += _with_each_overlap(point, on_grid(case, best))
     answers = asked_at(points, predicted_step, asking.jobs)
-    found += [(point, one) for (point, _), one in zip(points, answers, strict=True)]
+    results += [(point, result) for (point, _), result in zip(points, answers, strict=True)]
     flags = {"machine": around.machine, "gpt": around.gpt, "recompute": "full", "scheme": "4d"}
-    return conclude("overlap-worth", flags, found, Shown(tables, answer, figure), asking)
+    return conclude("overlap-worth", flags, results, Shown(tables, answer, figure), asking)
 
 
 def cases_of(around: Around, asking: Asking) -> Iterator[Point]:
-    """The case, and with one thing changed; where the grid is not, the best one is to be looked for."""
+    """The base case, and cases that change a single setting; cases that do not fix the grid search the best."""
     gpus, each = around.gpus[0], around.each[0]
 
     def case(kind: str, *, gpus: int = gpus, each: int = each, bandwidth: str = "x1", grid: str = "") -> Point:
         settings = () if bandwidth == "x1" else (f"topology.bandwidth_bytes_per_second={bandwidth}",)
         point = {"changed": kind, "gpus": str(gpus), "each": str(each), "bandwidth": bandwidth}
-        one = asking.search(around.gpt, each * gpus, gpus, around.machine, settings=settings)
-        if not grid or isinstance(one, Impossible):
-            return point, one
-        return point, OneGrid(replace(one.experiment, grid=parse_grid(grid)), one.machine, one.most_seconds)
+        search = asking.search(around.gpt, each * gpus, gpus, around.machine, settings=settings)
+        if not grid or isinstance(search, Impossible):
+            return point, search
+        return point, OneGrid(replace(search.experiment, grid=parse_grid(grid)), search.machine, search.most_seconds)
 
-    for one in around.gpus:
-        yield case("GPUs", gpus=one)
-    for one in around.each[1:]:
-        yield case("sequences", each=one)
+    for sequences in around.gpus:
+        yield case("GPUs", gpus=sequences)
+    for sequences in around.each[1:]:
+        yield case("sequences", each=sequences)
     for factor in around.bandwidths:
         yield case("bandwidth", bandwidth=factor)
     for grid in around.grids or usual_grids(gpus):
@@ -150,16 +150,16 @@ def usual_grids(gpus: int) -> tuple[str, ...]:
 
 
 def _with_each_overlap(
-    point: dict[str, str], one: OneGrid | Impossible
+    point: dict[str, str], step: OneGrid | Impossible
 ) -> list[tuple[dict[str, str], OneGrid | Impossible]]:
     """The step on its grid with each of the overlaps."""
-    if isinstance(one, Impossible):
-        return [({**point, "overlap": way}, one) for way in WAYS]
-    experiment = one.experiment
+    if isinstance(step, Impossible):
+        return [({**point, "overlap": way}, step) for way in WAYS]
+    experiment = step.experiment
     return [
         (
             {**point, "grid": str(experiment.grid), "overlap": way},
-            replace(one, experiment=_overlapped(experiment, overlaps, bands)),
+            replace(step, experiment=_overlapped(experiment, overlaps, bands)),
         )
         for way, (overlaps, bands) in WAYS.items()
     ]
@@ -177,7 +177,7 @@ class OverlapCase:
     seconds: dict[str, float]
 
     def gain(self, overlap: str) -> float | None:
-        """Of an overlap over none."""
+        """Relative gain of an overlap over no overlap; None if either step is missing."""
         if overlap not in self.seconds or "none" not in self.seconds:
             return None
         return self.seconds["none"] / self.seconds[overlap] - 1
@@ -185,13 +185,13 @@ class OverlapCase:
 
 def cases_found(rows: Sequence[SweepRow]) -> list[OverlapCase]:
     """The rows by case."""
-    found: dict[tuple[tuple[str, str], ...], OverlapCase] = {}
+    by_point: dict[tuple[tuple[str, str], ...], OverlapCase] = {}
     for row in rows:
         point = {key: value for key, value in row.point.items() if key != "overlap"}
-        case = found.setdefault(tuple(point.items()), OverlapCase(point, {}))
+        case = by_point.setdefault(tuple(point.items()), OverlapCase(point, {}))
         if row.answer.seconds is not None:
             case.seconds[row.point["overlap"]] = row.answer.seconds
-    return list(found.values())
+    return list(by_point.values())
 
 
 def tables(rows: Sequence[SweepRow]) -> "list[Group]":
@@ -227,7 +227,7 @@ def _whole(cases: Sequence[OverlapCase]) -> Iterator[str]:
         f"All three together make a step {percent(least.gain(TOGETHER))} ({_where(least)}) to "
         f"{percent(most.gain(TOGETHER))} ({_where(most)}) faster."
     )
-    sums = [(sum(case.gain(one) or 0.0 for one in ALONE), case.gain(TOGETHER) or 0.0) for case in cases]
+    sums = [(sum(case.gain(overlap) or 0.0 for overlap in ALONE), case.gain(TOGETHER) or 0.0) for case in cases]
     less = sum(together < alone for alone, together in sums)
     yield f"In {less} of {len(sums)} cases they bring less together than the sum of each alone."
 
@@ -235,24 +235,25 @@ def _whole(cases: Sequence[OverlapCase]) -> Iterator[str]:
 def _bands(cases: Sequence[OverlapCase]) -> Iterator[str]:
     further = [(case.seconds[TOGETHER] / case.seconds[BANDED] - 1, case) for case in cases if BANDED in case.seconds]
     if further:
-        worst, least = min(further, key=lambda one: one[0])
-        best, most = max(further, key=lambda one: one[0])
+        worst, least = min(further, key=lambda change: change[0])
+        best, most = max(further, key=lambda change: change[0])
         yield f"Two bands change that by {percent(worst)} ({_where(least)}) to {percent(best)} ({_where(most)})."
 
 
 def _of_one(cases: Sequence[OverlapCase], overlap: str) -> Iterator[str]:
     gains = {place: case.gain(overlap) for place, case in enumerate(cases)}
-    known = {place: gain for place, gain in gains.items() if gain is not None}
-    if not known:
+    changes = {place: gain for place, gain in gains.items() if gain is not None}
+    if not changes:
         return
-    best = max(known, key=lambda place: known[place])
-    nothing = [cases[place] for place, gain in known.items() if abs(gain) < NOTHING]
-    slower = [cases[place] for place, gain in known.items() if gain <= -NOTHING]
-    text = f"{overlap.upper()} alone brings at most {percent(known[best])} ({_where(cases[best])})"
+    best = max(changes, key=lambda place: changes[place])
+    nothing = [cases[place] for place, gain in changes.items() if abs(gain) < NOTHING]
+    slower = [cases[place] for place, gain in changes.items() if gain <= -NOTHING]
+    text = f"{overlap.upper()} alone brings at most {percent(changes[best])} ({_where(cases[best])})"
     if nothing:
         lacking = sum(not _has_axis(case, overlap) for case in nothing)
         axes = " and ".join(HIDDEN_AXES[overlap])
-        text += f", and nothing in {len(nothing)} of {len(known)} cases, {lacking} of which have no ranks along {axes}"
+        text += f", and nothing in {len(nothing)} of {len(changes)} cases, "
+        text += f"{lacking} of which have no ranks along {axes}"
     if slower:
         worst = min(slower, key=lambda case: case.gain(overlap) or 0.0)
         text += f"; it makes {len(slower)} slower, by {percent(-(worst.gain(overlap) or 0.0), signed=False)} at most"
@@ -271,19 +272,19 @@ def _where(case: OverlapCase) -> str:
 
 
 def figure(rows: Sequence[SweepRow]) -> "Figure":
-    """Bars of the gains, a panel for each thing that is changed."""
+    """A bar chart of the gains, with one panel for each changed setting."""
     from matplotlib.figure import Figure
 
     cases = cases_found(rows)
     kinds = [kind for kind in KINDS if any(case.point["changed"] == kind for case in cases)]
-    made = Figure(figsize=(3.2 * len(kinds), 4), layout="constrained")
-    panels = made.subplots(1, len(kinds), sharey=True, squeeze=False)[0]
+    drawing = Figure(figsize=(3.2 * len(kinds), 4), layout="constrained")
+    panels = drawing.subplots(1, len(kinds), sharey=True, squeeze=False)[0]
     for axis, kind in zip(panels, kinds, strict=True):
         some = [case for case in cases if case.point["changed"] == kind]
         for place, overlap in enumerate(GAINS):
             gains = [100 * (case.gain(overlap) or 0.0) for case in some]
             axis.bar(
-                [one + 0.16 * (place - 2) for one in range(len(some))],
+                [group + 0.16 * (place - 2) for group in range(len(some))],
                 gains,
                 width=0.16,
                 color=COLOURS[overlap],
@@ -295,7 +296,7 @@ def figure(rows: Sequence[SweepRow]) -> "Figure":
         axis.grid(alpha=0.3, axis="y")
     panels[0].set_ylabel("gain over no overlap [%]")
     panels[0].legend(fontsize=8)
-    return made
+    return drawing
 
 
 if __name__ == "__main__":

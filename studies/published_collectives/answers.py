@@ -39,7 +39,12 @@ class JudgedCollective(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CollectivesSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """Of all judged rows, and of parts of them; `small_factor` is the median of max(p/m, m/p) below 1 MiB."""
+    """Errors over all judged rows, and by source, machine and size.
+
+    Parameters
+    ----------
+    small_factor : median of max(predicted / published, published / predicted) below 1 MiB
+    """
 
     rows: int
     median: float | None
@@ -103,7 +108,7 @@ def learnt(site: LearntCollectives) -> FittedSite:
         inside=site.settings.inside,
         between=site.settings.between,
         ll128=site.settings.ll128,
-        rows={what: row.id for what, row in site.learnt_from},
+        rows={parameter: row.id for parameter, row in site.learnt_from},
     )
 
 
@@ -116,7 +121,7 @@ def _sort_of(reason: str) -> str:
 
 
 def show(answer: CollectivesAnswer) -> None:
-    """Prints the summary for a person."""
+    """Print the summary as tables."""
     summary = answer.summary
     parts = {
         "all": Spread(summary.rows, summary.median, summary.mean, summary.worst),
@@ -126,15 +131,15 @@ def show(answer: CollectivesAnswer) -> None:
     machines = {f"{name}, from 1 MiB": part for name, part in summary.from_1_mib_by_machine.items()}
     learnt = [
         (
-            one.machine,
-            f"{one.launch_seconds * 1e6:.1f}",
-            f"{one.network_latency_seconds * 1e6:.1f}",
-            f"{one.inside:.3f}",
-            f"{one.between:.3f}",
-            "yes" if one.ll128 else "no",
-            ", ".join(f"{k} {v}" for k, v in one.rows.items()),
+            site.machine,
+            f"{site.launch_seconds * 1e6:.1f}",
+            f"{site.network_latency_seconds * 1e6:.1f}",
+            f"{site.inside:.3f}",
+            f"{site.between:.3f}",
+            "yes" if site.ll128 else "no",
+            ", ".join(f"{k} {v}" for k, v in site.rows.items()),
         )
-        for one in answer.calibration
+        for site in answer.calibration
     ]
     print_tables(
         spread_table("rows", parts, machines),

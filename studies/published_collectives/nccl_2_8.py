@@ -136,7 +136,7 @@ def _seconds(
 
 
 def _correction(size: float, algorithm: Algorithm, protocol: Protocol) -> float:
-    """Of a tree's bandwidth, what short pipelines leave."""
+    """The share of a tree's bandwidth that short pipelines leave."""
     step = halvings(int(size) >> 6)
     return CORRECTION[protocol][step] if algorithm == "tree" and step < len(CORRECTION[protocol]) else 1.0
 

@@ -91,9 +91,9 @@ class CollectiveRow:
 
     @property
     def version(self) -> tuple[int, int] | None:
-        """Of the library, where its words have it."""
-        found = re.match(r"\w+ (\d+)\.(\d+)", self.algorithm)
-        return (int(found[1]), int(found[2])) if found else None
+        """Major and minor version of the library; None if the row does not name a version."""
+        release = re.match(r"\w+ (\d+)\.(\d+)", self.algorithm)
+        return (int(release[1]), int(release[2])) if release else None
 
     @property
     def as_root(self) -> bool:
@@ -128,38 +128,38 @@ def read_rows(path: str | Path) -> list[CollectiveRow]:
 
     Raises
     ------
-    InputError : a file that cannot be read, or has a fault: with its line and column
+    InputError : a file that cannot be read, or a faulty row, named by line and column
     """
-    found = [_row(given, where) for given, where in published_rows(path, NEEDED, KINDS)]
+    rows = [_row(words, where) for words, where in published_rows(path, NEEDED, KINDS)]
     decimals: dict[tuple[str, ...], int] = {}
-    for row in found:
+    for row in rows:
         key = (row.source, row.table, row.metric)
         decimals[key] = max(decimals.get(key, 0), row.decimals)
-    return [replace(row, decimals=decimals[row.source, row.table, row.metric]) for row in found]
+    return [replace(row, decimals=decimals[row.source, row.table, row.metric]) for row in rows]
 
 
-def _row(given: Mapping[str, str], where: str) -> CollectiveRow:
-    text = given["value"].strip()
+def _row(words: Mapping[str, str], where: str) -> CollectiveRow:
+    text = words["value"].strip()
     return CollectiveRow(
-        id=given["id"],
-        kind=given["kind"],
-        source=given["source"],
-        table=given.get("table_or_figure", ""),
-        machine=given["machine"],
-        gpu_type=given["gpu_type"],
-        gpus=_whole(given, "num_gpus", where),
-        algorithm=given["algorithm"],
-        bytes=_whole(given, "message_bytes", where) if given["message_bytes"].strip() else None,
-        metric=given["metric"],
-        value=printed_value(given, where, zero=True),
-        unit=given["unit"],
+        id=words["id"],
+        kind=words["kind"],
+        source=words["source"],
+        table=words.get("table_or_figure", ""),
+        machine=words["machine"],
+        gpu_type=words["gpu_type"],
+        gpus=_whole(words, "num_gpus", where),
+        algorithm=words["algorithm"],
+        bytes=_whole(words, "message_bytes", where) if words["message_bytes"].strip() else None,
+        metric=words["metric"],
+        value=printed_value(words, where, zero=True),
+        unit=words["unit"],
         decimals=len(text.partition(".")[2]) if "e" not in text.lower() else 0,
-        note=given.get("note", ""),
+        note=words.get("note", ""),
     )
 
 
-def _whole(given: Mapping[str, str], column: str, where: str) -> int:
-    text = given[column].strip()
+def _whole(words: Mapping[str, str], column: str, where: str) -> int:
+    text = words[column].strip()
     if not (text.isascii() and text.isdigit() and int(text) >= 1):
         raise InputError(f"{where}: column {column}: {text!r} is not a whole number from 1")
     return int(text)

@@ -106,7 +106,7 @@ def machine_of(row: CollectiveRow) -> str | None:
 
 
 def calibration_rows(rows: Iterable[CollectiveRow]) -> dict[str, list[tuple[str, CollectiveRow]]]:
-    """For each machine of ours, the rows to learn from and what each sets, by the rule above."""
+    """For each known machine, the calibration rows and the parameter that each row sets, by the rule above."""
     by_machine: dict[str, dict[tuple[str, ...], CollectiveRow]] = defaultdict(dict)
     for row in rows:
         name = machine_of(row)
@@ -114,10 +114,13 @@ def calibration_rows(rows: Iterable[CollectiveRow]) -> dict[str, list[tuple[str,
             continue
         if row.rounding > TOO_ROUNDED or row.bytes is None or (row.metric, row.unit) not in SCALES:
             continue
-        known = by_machine[name].get(row.measurement)
-        if known is None or row.rounding < known.rounding:
+        best = by_machine[name].get(row.measurement)
+        if best is None or row.rounding < best.rounding:
             by_machine[name][row.measurement] = row
-    return {name: _chosen(list(found.values()), MACHINES[name].gpus_per_node) for name, found in by_machine.items()}
+    return {
+        name: _chosen(list(measurements.values()), MACHINES[name].gpus_per_node)
+        for name, measurements in by_machine.items()
+    }
 
 
 def _chosen(rows: Sequence[CollectiveRow], per_node: int) -> list[tuple[str, CollectiveRow]]:
@@ -133,7 +136,7 @@ def _chosen(rows: Sequence[CollectiveRow], per_node: int) -> list[tuple[str, Col
     else:
         chosen.append(("inside", max(rows, key=lambda row: (row.gpus, row.size))))
     chosen.append(("launch", min(rows, key=lambda row: (row.gpus, row.size))))
-    return list({row.id: (what, row) for what, row in chosen}.values())
+    return list({row.id: (parameter, row) for parameter, row in chosen}.values())
 
 
 def learn(
@@ -180,7 +183,7 @@ def _learnt(
 
 
 def _fitted(
-    what: str,
+    parameter: str,
     bounds: tuple[float, float],
     row: CollectiveRow,
     settings: NcclSettings,
@@ -188,25 +191,26 @@ def _fitted(
     *,
     less: bool,
 ) -> NcclSettings:
-    """The settings under which the row takes its time, by bisection of one of them.
+    """The settings with which the row takes its published time; a bisection finds the parameter.
 
     Parameters
     ----------
-    less : whether more of it takes less time
+    parameter : name of the setting that the bisection changes
+    less : whether a larger value takes less time
     """
     low, high = bounds
     wanted = published_seconds(row)
     while high / low > 1 + PRECISION:
         middle = (low * high) ** 0.5
-        if (seconds(row, _with(settings, what, middle)) > wanted) == less:
+        if (seconds(row, _with(settings, parameter, middle)) > wanted) == less:
             low = middle
         else:
             high = middle
-    return _with(settings, what, 0.0 if what == "network" and low == bounds[0] else high)
+    return _with(settings, parameter, 0.0 if parameter == "network" and low == bounds[0] else high)
 
 
-def _with(settings: NcclSettings, what: str, value: float) -> NcclSettings:
-    match what:
+def _with(settings: NcclSettings, parameter: str, value: float) -> NcclSettings:
+    match parameter:
         case "inside":
             return replace(settings, inside=value)
         case "between":
@@ -214,7 +218,7 @@ def _with(settings: NcclSettings, what: str, value: float) -> NcclSettings:
         case "network":
             return replace(settings, network_latency=value)
         case _:
-            raise AssertionError(what)
+            raise AssertionError(parameter)
 
 
 def published_seconds(row: CollectiveRow) -> float:

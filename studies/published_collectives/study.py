@@ -52,17 +52,17 @@ def main() -> None:
 def published_collectives(
     rows: str = "", *, json: str = "", figure: str = "", command: Sequence[str] = ()
 ) -> CollectivesAnswer:
-    """Predicts every row, judges what can be judged, and prints and writes what came out.
+    """Predict every row, judge the rows that can be judged, and print and write the results.
 
     Parameters
     ----------
-    rows : a CSV file; the project's own by default.  What is learnt of sites is always from the project's own
-    json, figure : files; `-` is stdout
+    rows : CSV file of rows, by default the project's own; calibration always uses the project's own rows
+    json, figure : files of the answer and the figure; json `-` is stdout
     """
     Destinations(json=json, plot=figure).check({"--rows": rows or str(ROWS)})
-    given = read_rows(rows or ROWS)
+    published = read_rows(rows or ROWS)
     sites = learn_sites(read_rows(ROWS))
-    judged = [judge(row, sites, twin) for row, twin in zip(given, twins(given), strict=True)]
+    judged = [judge(row, sites, twin) for row, twin in zip(published, finer_rows(published), strict=True)]
     answer = CollectivesAnswer(
         rows=judged,
         summary=summarise(judged),
@@ -91,21 +91,23 @@ ROUNDING_OF_SECONDS = 0.01
 """What times and bandwidths of one run may differ by beside their rounding."""
 
 
-def twins(rows: Sequence[CollectiveRow]) -> list[CollectiveRow | None]:
-    """For each row the one that says the same seconds with less rounding, where there is one."""
+def finer_rows(rows: Sequence[CollectiveRow]) -> list[CollectiveRow | None]:
+    """For each row, the row that states the same measurement with less rounding; None if there is none."""
     best: dict[tuple[str, ...], CollectiveRow] = {}
     for row in rows:
         if (row.metric, row.unit) in SCALES and row.rounding < getattr(best.get(row.measurement), "rounding", inf):
             best[row.measurement] = row
-    return [one if (one := best.get(row.measurement)) is not None and _same_run(row, one) else None for row in rows]
+    return [
+        finer if (finer := best.get(row.measurement)) is not None and _same_run(row, finer) else None for row in rows
+    ]
 
 
-def _same_run(row: CollectiveRow, other: CollectiveRow) -> bool:
-    """Whether two rows of one measurement are one run: another metric of the same seconds, within their rounding."""
-    if (row.metric, row.unit) not in SCALES or row.metric == other.metric or not row.value:
+def _same_run(row: CollectiveRow, finer: CollectiveRow) -> bool:
+    """Whether two rows of a measurement describe the same run: different metrics, equal seconds within rounding."""
+    if (row.metric, row.unit) not in SCALES or row.metric == finer.metric or not row.value:
         return False
-    allowed = row.rounding + other.rounding + ROUNDING_OF_SECONDS
-    return abs(_published_seconds(row) / _published_seconds(other) - 1) <= allowed
+    allowed = row.rounding + finer.rounding + ROUNDING_OF_SECONDS
+    return abs(_published_seconds(row) / _published_seconds(finer) - 1) <= allowed
 
 
 def _published_seconds(row: CollectiveRow) -> float:
@@ -124,7 +126,7 @@ def judge(
 
     Parameters
     ----------
-    twin : the same measurement in another row, which is judged in its place
+    twin : row of the same measurement that is judged instead
     """
     reason = why_skipped(row)
     name = machine_of(row)
@@ -135,12 +137,12 @@ def judge(
         predicted, model = _in_its_unit(row, name, site.settings)
     except InputError as error:
         return _entry(row, name, None, "", "skipped", str(error))
-    for what, own in site.learnt_from:
+    for parameter, own in site.learnt_from:
         if row.id == own.id and row.measurement == own.measurement:
-            return _entry(row, name, predicted, model, "calibration", f"sets {what} of {name}")
+            return _entry(row, name, predicted, model, "calibration", f"sets {parameter} of {name}")
         if row.measurement == own.measurement:
             return _entry(
-                row, name, predicted, model, "skipped", f"the same measurement as row {own.id}, which sets {what}"
+                row, name, predicted, model, "skipped", f"the same measurement as row {own.id}, which sets {parameter}"
             )
     if row.rounding > TOO_ROUNDED:
         reason = f"printed to {percent(row.rounding, signed=False)} only" if row.value else "printed as zero"
@@ -246,8 +248,8 @@ def _predicted(
         nccl=settings,
     )
     machine, net = _network(name, gpus)
-    found = predict_collective(question, machine, net=net)
-    return found.seconds, found.algorithm
+    prediction = predict_collective(question, machine, net=net)
+    return prediction.seconds, prediction.algorithm
 
 
 @cache

@@ -35,7 +35,7 @@ class JudgedTraining(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TrainingSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """Of all judged rows, and of parts of them; a source is a paper, its times and memory apart."""
+    """Errors over all judged rows, by source and by machine; a paper's times and its memory are separate sources."""
 
     rows: int
     median: float | None
@@ -106,7 +106,7 @@ def learnt(site: LearntTraining) -> FittedMachine:
 
 
 def show(answer: TrainingAnswer) -> None:
-    """Prints every judged row and the summary for a person."""
+    """Print every judged row and the summary as tables."""
     judged = [
         (
             row.id,
@@ -128,20 +128,20 @@ def show(answer: TrainingAnswer) -> None:
             ("machine", "between nodes", "rest [GB]", "rows"),
             [
                 (
-                    one.machine,
-                    f"{one.between:.3f}",
-                    f"{one.rest_bytes / 1e9:.1f}",
-                    ", ".join(map(" ".join, one.rows.items())),
+                    site.machine,
+                    f"{site.between:.3f}",
+                    f"{site.rest_bytes / 1e9:.1f}",
+                    ", ".join(map(" ".join, site.rows.items())),
                 )
-                for one in answer.calibration
+                for site in answer.calibration
             ],
         ),
         skipped_table(answer.rows),
         *([_claims(answer.claims)] if answer.claims else []),
     )
-    for one in answer.claims:
-        otherwise = "".join(f"; {value:.3g} {one.unit} with {words}" for words, value in one.what_if.items())
-        print(f"{one.name}: {one.setting}{otherwise}")
+    for claim in answer.claims:
+        otherwise = "".join(f"; {value:.3g} {claim.unit} with {words}" for words, value in claim.what_if.items())
+        print(f"{claim.name}: {claim.setting}{otherwise}")
 
 
 def _claims(claims: Sequence[Claimed]) -> "Group":
@@ -150,13 +150,13 @@ def _claims(claims: Sequence[Claimed]) -> "Group":
         ("claim", "source", "claimed", "predicted", "error"),
         [
             (
-                one.name,
-                one.source,
-                f"{one.claimed:g} {one.unit}",
-                in_words(one),
-                percent(one.relative_error, signed=True),
+                claim.name,
+                claim.source,
+                f"{claim.claimed:g} {claim.unit}",
+                in_words(claim),
+                percent(claim.relative_error, signed=True),
             )
-            for one in claims
+            for claim in claims
         ],
     )
 

@@ -103,12 +103,13 @@ def smallest_depth(training: Training) -> Grid:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What a step takes [s].
+    """The time of a step [s].
 
     Parameters
     ----------
-    sums : of it, sums over data that are all that goes on
-    low, high : between which the exact step lies; both are `seconds` where that is exact
+    seconds : predicted time
+    sums : time in which nothing runs but sums over the data axis, part of `seconds`
+    low, high : bounds of the exact step; both are equal to `seconds` if the prediction is exact
     """
 
     seconds: float
@@ -123,7 +124,7 @@ class Taken:
 
 @cache
 def taken(training: Training, grid: Grid, overlaps: frozenset[OverlapName] = OVERLAPS) -> Taken:
-    """One step: straight on from few layers to all, or all of them at the granularity of collectives."""
+    """The time of a step: extrapolated from few layers, or simulated with all layers collective by collective."""
 
     def simulation(layers: int, granularity: AskedGranularity) -> Simulator:
         return Simulator(
@@ -141,12 +142,12 @@ def taken(training: Training, grid: Grid, overlaps: frozenset[OverlapName] = OVE
         return _taken(simulation(layers, "collective").run())
     if layers <= depths[1]:
         return _taken(simulation(layers, "exact").run())
-    few, more = (_taken(simulation(one, "exact").run()) for one in depths)
+    few, more = (_taken(simulation(depth, "exact").run()) for depth in depths)
     step = straight(few.seconds, more.seconds, depths, layers)
     return Taken(step, straight(few.sums, more.sums, depths, layers), step, step)
 
 
 def _taken(prediction: Prediction) -> Taken:
-    sums = sum(one.exposed_seconds for one in prediction.op_times().values() if one.axis == "data")
+    sums = sum(times.exposed_seconds for times in prediction.op_times().values() if times.axis == "data")
     step, bound = prediction.timeline.makespan, prediction.bound
     return Taken(step, sums, *((step, step) if bound is None else (bound.low, bound.high)))

@@ -67,31 +67,31 @@ QUARTER = "topology.bandwidth_bytes_per_second=x0.25"
 
 
 def predicted_claims(limit: float = LIMIT_SECONDS) -> Iterator[Claimed]:
-    """Every claim with what is predicted of it, and lines on stderr, for they take minutes.
+    """Every claim with its prediction; progress goes to stderr, because claims take minutes.
 
     Parameters
     ----------
-    limit : seconds after which a claim is left out
+    limit : time after which a claim is left out [s]
     """
     for name, unit, claimed, source, work in CLAIMS:
         remark(f"{name} …")
         begun = time.monotonic()
-        found = limited(work, limit)
-        if found is None:
-            found = Found(None, f"left out: not done after {limit:g} s", {})
+        prediction = limited(work, limit)
+        if prediction is None:
+            prediction = Found(None, f"left out: not done after {limit:g} s", {})
         claim = Claimed(
             name=name,
             source=source,
             unit=unit,
             claimed=claimed,
-            predicted=found.predicted,
-            predicted_low=found.low,
-            predicted_high=found.high,
-            relative_error=None if found.predicted is None else found.predicted / claimed - 1,
-            setting=found.setting,
-            what_if=found.what_if,
+            predicted=prediction.predicted,
+            predicted_low=prediction.low,
+            predicted_high=prediction.high,
+            relative_error=None if prediction.predicted is None else prediction.predicted / claimed - 1,
+            setting=prediction.setting,
+            what_if=prediction.what_if,
         )
-        said = found.setting if found.predicted is None else in_words(claim)
+        said = prediction.setting if prediction.predicted is None else in_words(claim)
         remark(f"{name}: {said} ({time.monotonic() - begun:.0f} s)")
         yield claim
 
@@ -108,12 +108,12 @@ class Found:
 
 
 def share_of_peak(training: Training, others: tuple[tuple[str, Training], ...]) -> Found:
-    """Of hardware flop/s on the grid of the rule.
+    """The share of peak in hardware flop/s, on the grid of the paper's rule.
 
     Parameters
     ----------
-    others : the same changed, by what is changed; only where the step is exact, for what work beside communication
-        costs is in the upper bound alone
+    others : variants of the training with their names; they count only if the step is exact, because otherwise only
+        the upper bound contains the slowdown of work beside communication
     """
     grid = smallest_depth(training)
     step = taken(training, grid)
@@ -121,8 +121,8 @@ def share_of_peak(training: Training, others: tuple[tuple[str, Training], ...]) 
     what_if = {FREE_SUMS: training.share_of_peak(step.seconds - step.sums)}
     what_if[f"grid {deeper}"] = training.share_of_peak(taken(training, deeper).seconds)
     if step.exact:
-        what_if |= {words: one.share_of_peak(taken(one, grid).seconds) for words, one in others}
-    low, high = (None if step.exact else training.share_of_peak(one) for one in (step.high, step.low))
+        what_if |= {words: changed.share_of_peak(taken(changed, grid).seconds) for words, changed in others}
+    low, high = (None if step.exact else training.share_of_peak(seconds) for seconds in (step.high, step.low))
     return Found(training.share_of_peak(step.seconds), f"grid {grid}", what_if, low, high)
 
 
@@ -139,8 +139,8 @@ def gain_by_overlap() -> Found:
     def gain(grid: Grid) -> float:
         return 100 * (taken(AXONN_20B, grid, frozenset()).seconds / taken(AXONN_20B, grid).seconds - 1)
 
-    grid = min(GRIDS_20B, key=lambda one: taken(AXONN_20B, one).seconds)
-    others = {f"grid {one}": gain(one) for one in GRIDS_20B if one != grid}
+    grid = min(GRIDS_20B, key=lambda candidate: taken(AXONN_20B, candidate).seconds)
+    others = {f"grid {candidate}": gain(candidate) for candidate in GRIDS_20B if candidate != grid}
     return Found(gain(grid), f"grid {grid}; GPUs and batch are assumed", others)
 
 
@@ -157,11 +157,11 @@ def cube_against(scheme: str, grid: Grid) -> Found:
 
 
 def _of_peak(training: Training, *more: tuple[str, str]) -> Callable[[], Found]:
-    """The claim of a share of peak, with what every such claim is tried with and more, as words and settings."""
+    """A function that predicts a share of peak, with the usual variants and more variants (name, setting)."""
     tried = [(SLOWER, "device.overlap_slowdown=1.19"), *more]
     if share := MEASURED_SHARES.get(training.machine):
         tried.append((MEASURED, f"topology.bandwidth_bytes_per_second=x{share}"))
-    return partial(share_of_peak, training, tuple((words, training.what_if(one)) for words, one in tried))
+    return partial(share_of_peak, training, tuple((words, training.what_if(setting)) for words, setting in tried))
 
 
 CLAIMS: tuple[tuple[str, str, float, str, Callable[[], Found]], ...] = (

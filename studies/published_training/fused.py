@@ -21,7 +21,7 @@ OF_A100: dict[Generation, float] = {"ampere": 1.0, "hopper": (335e12 / 989.4e12)
 
 
 def fused_seconds(work: AttentionProducts, generation: Generation, peak: float) -> float:
-    """Of one pass of attention on a GPU of that generation, whose peak is in flop/s.
+    """Seconds of a pass of fused attention on a GPU of a generation, with its peak in flop/s.
 
     >>> work = AttentionProducts(1, 1000, 100, 2, "attention")
     >>> fused_seconds(work, "ampere", 1e9)

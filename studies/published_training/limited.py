@@ -9,15 +9,16 @@ Result = TypeVar("Result")
 
 
 def limited(work: Callable[[], Result], seconds: float) -> Result | None:
-    """What the work gives, or None where it is not done after so many seconds; its process has then been ended.
+    """The result of the work, or None if it takes longer than the limit, in which case its process is ended.
 
     Parameters
     ----------
-    work : a function that can be pickled
+    work : function that can be pickled
+    seconds : limit [s]
 
     Raises
     ------
-    RuntimeError : the work has failed; its process has said why on stderr
+    RuntimeError : the work failed; its process wrote the reason to stderr
     """
     context = get_context("spawn")
     here, there = context.Pipe(duplex=False)
@@ -27,7 +28,7 @@ def limited(work: Callable[[], Result], seconds: float) -> Result | None:
     try:
         if not here.poll(seconds):
             return None
-        found: Result = here.recv()
+        result: Result = here.recv()
     except EOFError:
         process.join()
         raise RuntimeError(f"{work} has failed in its process, with status {process.exitcode}") from None
@@ -35,7 +36,7 @@ def limited(work: Callable[[], Result], seconds: float) -> Result | None:
         process.terminate()
         process.join()
         here.close()
-    return found
+    return result
 
 
 def _carry_out(out: Connection, work: Callable[[], object]) -> None:

@@ -46,18 +46,18 @@ def megatron_runs(training: Training) -> list[PublishedRun]:
 
 
 def fastest(runs: list[PublishedRun]) -> tuple[PublishedRun, float]:
-    """The run that takes least, and its seconds; those whose turns alone take longer are not looked at further."""
+    """The fastest run and its seconds; a run whose microbatches alone take longer is not predicted in full."""
     least, best = float("inf"), runs[0]
     for bound, number in sorted((_least_seconds(run), number) for number, run in enumerate(runs)):
         if bound >= least:
             break
-        if (found := step_seconds(runs[number]).seconds) < least:
-            least, best = found, runs[number]
+        if (seconds := step_seconds(runs[number]).seconds) < least:
+            least, best = seconds, runs[number]
     return best, least
 
 
 def _least_seconds(run: PublishedRun) -> float:
-    """Of its busiest stage's turns."""
+    """Seconds of the busiest stage's microbatches, a lower bound of the step."""
     turns = turn_seconds(run)
     each = [forward + backward for forward, backward in zip(turns.forward, turns.backward, strict=True)]
     return ceil(run.microbatches) * max(each)

@@ -25,7 +25,7 @@ from quadrille.studies.published_training.step import HALF_BYTES, WIDE_BYTES, st
 
 @cache
 def peak_bytes(run: PublishedRun) -> float:
-    """Of the fullest GPU, without what the framework, libraries and gaps between buffers take."""
+    """Peak memory of the fullest GPU [B], without the framework, libraries and fragmentation."""
     problem = gpt_of(
         run.shape,
         run.micro * run.data * ceil(run.microbatches),

@@ -137,14 +137,14 @@ def read_rows(path: str | Path) -> list[TrainingRow]:
 
     Raises
     ------
-    InputError : a file that cannot be read, or has a fault: with its line and column
+    InputError : a file that cannot be read, or a faulty row, named by line and column
     """
-    return [_row(given, where) for given, where in published_rows(path, NEEDED, ("training",))]
+    return [_row(words, where) for words, where in published_rows(path, NEEDED, ("training",))]
 
 
-def _row(given: Mapping[str, str], where: str) -> TrainingRow:
+def _row(row: Mapping[str, str], where: str) -> TrainingRow:
     def whole(column: str) -> int:
-        written = given.get(column, "").strip()
+        written = row.get(column, "").strip()
         written = "" if written.lower() in NOT_PRINTED else written
         if written and not (written.isascii() and written.isdigit()):
             if column == "num_gpus":
@@ -153,13 +153,13 @@ def _row(given: Mapping[str, str], where: str) -> TrainingRow:
         return int(written or 0)
 
     def sharded(over: int) -> int:
-        words = given.get("zero_stage", "").lower().split()
+        words = row.get("zero_stage", "").lower().split()
         return 3 if words in ([FSDP], [FSDP, str(over)]) else whole("zero_stage")
 
     groups = [whole(column) for column in ("tp", "pp", "dp")]
     return TrainingRow(
-        id=given["id"],
-        value=printed_value(given, where, zero=False),
+        id=row["id"],
+        value=printed_value(row, where, zero=False),
         gpus=whole("num_gpus") or (prod(groups) if min(groups) > 0 else 0),
         tensor=whole("tp"),
         pipeline=whole("pp"),
@@ -174,5 +174,5 @@ def _row(given: Mapping[str, str], where: str) -> TrainingRow:
         vocabulary=whole("vocab"),
         batch=whole("global_batch"),
         micro=whole("micro_batch"),
-        words=given,
+        words=row,
     )

@@ -105,7 +105,7 @@ class PublishedRun:
 
     @property
     def microbatches(self) -> float:
-        """Of one replica in a step; those that are not whole run as if they were cut."""
+        """Microbatches of a replica in a step; may be fractional, and then the last microbatch is partial."""
         return self.batch / (self.micro * self.data)
 
     @property
@@ -252,10 +252,10 @@ def _attention(row: TrainingRow, gpu: Gpu) -> Variant:
 
 
 def _recompute(row: TrainingRow, same: Sequence[TrainingRow], shape: ModelShape) -> Recompute | None:
-    said = [known for known in RECOMPUTES if row.words["recompute"].lower().startswith(known)]
+    said = [recompute for recompute in RECOMPUTES if row.words["recompute"].lower().startswith(recompute)]
     if said:
         return said[0]
-    printed = {one.metric[0]: one.printed for one in same if one.metric is not None}
+    printed = {printed_row.metric[0]: printed_row.printed for printed_row in same if printed_row.metric is not None}
     seconds, rate = printed.get("seconds"), printed.get("flops")
     if not seconds or not rate:
         return None

@@ -28,7 +28,7 @@ class Sharded:
 
     Parameters
     ----------
-    adding : of the scatter of a layer's gradients, what the GPU adds up
+    adding : time in which the GPU adds up a layer's gradients, part of `scatter`
     """
 
     gather: float
@@ -39,11 +39,13 @@ class Sharded:
 
 
 def sharded_layers(layers: int, work: Seconds, moved: Sharded, zero: int) -> Seconds:
-    """Of all layers, with what of communication is not hidden.
+    """Seconds of all layers, with exposed communication.
 
     Parameters
     ----------
-    work : of one layer
+    work : seconds of a single layer
+    moved : seconds of the gathers and scatters
+    zero : ZeRO stage
 
     Two layers of 1 s and 2 s, gathers of 0.25 s and scatters of 0.5 s, all hidden but for the first and the last:
 

@@ -68,16 +68,16 @@ def question_of(row: CollectiveRow) -> CollectiveQuestion:
 
 
 def learn(machine: str, runs: Sequence[tuple[TrainingRow, PublishedRun]], slow: frozenset[str]) -> LearntTraining:
-    """A machine from its rows whose runs are modelled, in the order in which they are printed."""
+    """A machine calibrated from its rows whose runs are modelled, in printed order."""
     between, rest, rows = 1.0, 0.0, {}
     timed = [(row, run) for row, run in runs if row.metric is not None and row.metric[0] == "seconds" and run.data > 1]
     if machine in slow and timed:
-        row, run = max(timed, key=lambda one: one[1].data)
+        row, run = max(timed, key=lambda timed_run: timed_run[1].data)
         assert row.printed is not None
         between, rows["between"] = _share(run, row.printed), row.id
     weighed = [(row, run) for row, run in runs if row.metric is not None and row.metric[0] == "memory"]
     if len(weighed) >= LEFT_AT_LEAST:
-        row, run = min(weighed, key=lambda one: peak_bytes(one[1]))
+        row, run = min(weighed, key=lambda weighed_run: peak_bytes(weighed_run[1]))
         assert row.printed is not None
         rest, rows["rest"] = max(0.0, row.printed - peak_bytes(run)), row.id
     return LearntTraining(machine, between, rest, rows)

@@ -50,13 +50,13 @@ BESIDE: dict[bool, frozenset[OverlapName]] = {False: frozenset(), True: frozense
 
 @dataclass(frozen=True, slots=True)
 class Seconds:
-    """Of a forward and a backward pass over one microbatch."""
+    """Seconds of a forward and a backward pass over a microbatch."""
 
     forward: float
     backward: float
 
-    def __add__(self, other: "Seconds") -> "Seconds":
-        return Seconds(self.forward + other.forward, self.backward + other.backward)
+    def __add__(self, added: "Seconds") -> "Seconds":
+        return Seconds(self.forward + added.forward, self.backward + added.backward)
 
     @property
     def both(self) -> float:
@@ -64,12 +64,15 @@ class Seconds:
 
 
 @dataclass(frozen=True, slots=True)
-class Pieces:
-    """Times of a layer, of the embedding, and of all from the last norm to the loss.
+class LayerTimes:
+    """Times of a layer, of the embedding, and of the last norm and the loss.
 
     Parameters
     ----------
-    attention : of the layer, what makes the scores and their softmax: QKV and the products around it left out
+    layer : times of a layer
+    first : times of the embedding
+    last : times of the last norm and the loss
+    attention : times of the scores and their softmax, without QKV and the other products; part of `layer`
     """
 
     layer: Seconds
@@ -78,7 +81,7 @@ class Pieces:
     attention: Seconds
 
 
-def pieces_of(
+def layer_times(
     shape: ModelShape,
     tensor: int,
     micro: int,
@@ -87,25 +90,25 @@ def pieces_of(
     *,
     sequence_parallel: bool = False,
     fused_on: Generation | None = None,
-) -> Pieces:
-    """The pieces of a model whose layers are cut over `tensor` GPUs, for microbatches of `micro` sequences.
+) -> LayerTimes:
+    """Times of a model's layers, which are sharded over `tensor` GPUs, for microbatches of `micro` sequences.
 
     Parameters
     ----------
-    fused_on : the GPUs' generation where attention is fused (`fused.py`); None where its scores are stored
+    fused_on : generation of the GPUs if attention is fused (`fused.py`); None if attention stores its scores
     """
     scheme = MEGATRON_SCATTERED if sequence_parallel else MEGATRON
     problem = Gpt(1, shape.hidden, shape.heads, shape.sequence, shape.vocabulary, micro, dtype=dtype)
     schedule = gpt_schedule(problem, Grid(x=tensor), scheme)
-    found = simulate(overlap(schedule, BESIDE[sequence_parallel]), machine, choices=parse_choices("library"))
-    times = {name: _counted(one) for name, one in found.timeline.op_times().items()}
+    prediction = simulate(overlap(schedule, BESIDE[sequence_parallel]), machine, choices=parse_choices("library"))
+    times = {name: _counted(op_times) for name, op_times in prediction.timeline.op_times().items()}
     rows, hidden = Part("batch", unit=shape.sequence), Part("hidden")
     norm = Norm("last", rows, hidden, shape.hidden, "X", "last N", "dlast N", "dX")
     layer = transformer_layer(LayerShape(1, shape.hidden, shape.heads, shape.sequence), rows, scheme)
     if fused_on is not None:
         times |= _fused(layer, schedule, fused_on, machine.device.peak_flops_per_second[dtype])
     loss = scheme.vocabulary_loss(rows, "last N", "dlast N", problem.tokens)
-    return Pieces(
+    return LayerTimes(
         _seconds(layer, times),
         _seconds(scheme.embedding(rows, "X", "dX"), times),
         _seconds(normalisation(norm, scheme), times) + _seconds(loss, times),
@@ -113,9 +116,9 @@ def pieces_of(
     )
 
 
-def _counted(one: OpTimes) -> float:
-    """Of communication what no work hides."""
-    return one.waiting_seconds + (one.seconds if one.axis is None else one.exposed_seconds)
+def _counted(times: OpTimes) -> float:
+    """Seconds that an op adds to the pass: for communication, only the exposed part."""
+    return times.waiting_seconds + (times.seconds if times.axis is None else times.exposed_seconds)
 
 
 def _fused(layer: Layer, schedule: Schedule, generation: Generation, peak: float) -> dict[str, float]:

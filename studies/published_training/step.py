@@ -1,4 +1,4 @@
-"""Seconds of a training step: simulated pieces, put together by the order of the pipeline's turns.
+"""Seconds of a training step: simulated times, put together by the order of the pipeline's turns.
 
 A stage takes for a microbatch: forward, forward again where activations are not
 kept, backward, gradients added to those of the microbatches before.  The turns
@@ -29,7 +29,7 @@ from quadrille.experiments.network.question import CollectiveQuestion
 from quadrille.experiments.predict.pipeline_slots import TurnSeconds, stage_ends
 from quadrille.studies.published_training.runs import PublishedRun
 from quadrille.studies.published_training.sharded import Sharded, sharded_layers
-from quadrille.studies.published_training.stage import Pieces, Seconds, pieces_of
+from quadrille.studies.published_training.stage import LayerTimes, Seconds, layer_times
 from quadrille.topologies.find_machine import achieved_of, find_machine
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.machines.named import MACHINES
@@ -47,13 +47,14 @@ ADD_PASSES = 3
 
 @dataclass(frozen=True, slots=True)
 class StepSeconds:
-    """Of one training step, by what it goes into.
+    """Seconds of a training step, by part.
 
     Parameters
     ----------
-    steady : of the stage at work that has most to do
-    bubble : until the last stage is through, messages and waiting
-    replicas, table, update : after the last microbatch
+    steady : busy time of the busiest stage
+    bubble : messages and waiting until the last stage ends
+    replicas, table, update : gradient sums over replicas, gradient sum of the embedding table, and optimizer, all
+        after the last microbatch
     """
 
     steady: float
@@ -90,16 +91,16 @@ def step_seconds(run: PublishedRun, between: float = 1.0) -> StepSeconds:
 
 
 def turn_seconds(run: PublishedRun, between: float = 1.0) -> TurnSeconds:
-    """Of one microbatch through each part of the layers, and between two of them."""
-    pieces = _pieces(run)
-    layer, first, last = _layer(run, pieces), pieces.first, pieces.last
+    """Seconds of a microbatch in each chunk of the layers, and of its transfer between two chunks."""
+    times = _layer_times(run)
+    layer, first, last = _layer(run, times), times.first, times.last
     added = [_added(run, size) / run.interleave for size in stage_parameters(run)]
     chunks = [layers / run.interleave for layers in run.layers] * run.interleave
     each = [Seconds(layers * layer.forward, layers * layer.backward) for layers in chunks]
     if run.zero > 1:
         each = [sharded_layers(run.shape.layers, layer, _sharded(run, between), run.zero)]
-    forward = [one.forward for one in each]
-    backward = [one.backward + adding for one, adding in zip(each, added * run.interleave, strict=True)]
+    forward = [stage.forward for stage in each]
+    backward = [stage.backward + adding for stage, adding in zip(each, added * run.interleave, strict=True)]
     forward[0] += first.forward
     forward[-1] += last.forward
     backward[0] += first.backward
@@ -107,20 +108,20 @@ def turn_seconds(run: PublishedRun, between: float = 1.0) -> TurnSeconds:
     return TurnSeconds(forward, backward, _travel(run, between) if run.pipeline > 1 else 0.0)
 
 
-def _layer(run: PublishedRun, pieces: Pieces) -> Seconds:
-    """Of one layer, what is made again of it counted with its backward pass: fused attention makes its scores again."""
+def _layer(run: PublishedRun, times: LayerTimes) -> Seconds:
+    """Seconds of a layer, with recomputation in the backward pass; fused attention always recomputes its scores."""
     match run.recompute:
         case "none":
             again = 0.0
         case "selective":
-            again = pieces.attention.forward if run.attention == "unfused" else 0.0
+            again = times.attention.forward if run.attention == "unfused" else 0.0
         case "full":
-            again = pieces.layer.forward
-    return Seconds(pieces.layer.forward, pieces.layer.backward + again)
+            again = times.layer.forward
+    return Seconds(times.layer.forward, times.layer.backward + again)
 
 
 def _added(run: PublishedRun, parameters: float) -> float:
-    """Gradients of one microbatch to those of the others; those that are scattered are made fp32 first, then shards."""
+    """Seconds to add a microbatch's gradients to the sum; scattered gradients become fp32 before the scatter."""
     touched = (WIDE_ADD_BYTES if run.sums_in_fp32 else ADD_BYTES) if run.microbatches > 1 else 0
     if run.zero < 2:
         return _passes(run, parameters * touched)
@@ -129,7 +130,7 @@ def _added(run: PublishedRun, parameters: float) -> float:
 
 
 def _sharded(run: PublishedRun, between: float) -> Sharded:
-    """Of the gathers and scatters of one microbatch over the replicas."""
+    """Seconds of a microbatch's gathers and scatters over the replicas."""
     inner = run.shape.layer_parameters / run.tensor
     outer = stage_parameters(run)[0] - run.shape.layers * inner
     gathers = [_over_replicas(run, "all_gather", size * HALF_BYTES, between) for size in (inner, outer)]
@@ -140,12 +141,12 @@ def _sharded(run: PublishedRun, between: float) -> Sharded:
 
 
 def stage_parameters(run: PublishedRun) -> list[float]:
-    """Of one GPU of each stage; with a pipeline, the last one has the table too."""
-    found = [layers * run.shape.layer_parameters / run.tensor for layers in run.layers]
-    found[0] += (run.shape.table + run.shape.sequence * run.shape.hidden) / run.tensor
+    """Parameters on each GPU of each stage; with a pipeline, the last stage has the embedding table too."""
+    parameters = [layers * run.shape.layer_parameters / run.tensor for layers in run.layers]
+    parameters[0] += (run.shape.table + run.shape.sequence * run.shape.hidden) / run.tensor
     if run.pipeline > 1:
-        found[-1] += run.shape.table / run.tensor
-    return found
+        parameters[-1] += run.shape.table / run.tensor
+    return parameters
 
 
 def _travel(run: PublishedRun, between: float) -> float:
@@ -222,15 +223,15 @@ def _collective(machine: str, gpu: Gpu, kind: CollectiveKind, size: int, members
     return predict_collective(question, machine_for(machine, gpu, gpus)).seconds
 
 
-def _pieces(run: PublishedRun) -> Pieces:
+def _layer_times(run: PublishedRun) -> LayerTimes:
     fused_on = run.gpu.generation if run.attention == "fused" else None
-    return _pieces_of(
+    return _cached_layer_times(
         run.shape, run.tensor, run.micro, run.dtype, run.machine, run.gpu, run.sequence_parallel, fused_on
     )
 
 
 @cache
-def _pieces_of(
+def _cached_layer_times(
     shape: ModelShape,
     tensor: int,
     micro: int,
@@ -239,23 +240,25 @@ def _pieces_of(
     gpu: Gpu,
     sequence_parallel: bool,
     fused_on: Generation | None,
-) -> Pieces:
-    found = machine_for(machine, gpu, tensor)
-    return pieces_of(shape, tensor, micro, dtype, found, sequence_parallel=sequence_parallel, fused_on=fused_on)
+) -> LayerTimes:
+    device_machine = machine_for(machine, gpu, tensor)
+    return layer_times(
+        shape, tensor, micro, dtype, device_machine, sequence_parallel=sequence_parallel, fused_on=fused_on
+    )
 
 
 @cache
 def machine_for(name: str, gpu: Gpu, gpus: int) -> Machine:
-    """So much of a named machine with these GPUs, and what public microbenchmarks say that they reach.
+    """A named machine with `gpus` of these GPUs, and with the shares of peak that public microbenchmarks report.
 
-    Attention is unfused; where a run's is fused, `fused.py` has its seconds.
+    Attention is unfused; `fused.py` has the times of fused attention.
     """
-    found = find_machine(name, (), gpus=gpus)
+    machine = find_machine(name, (), gpus=gpus)
     device = msgspec.structs.replace(
-        found.device,
+        machine.device,
         peak_flops_per_second=dict(gpu.peak_flops_per_second),
         memory_bytes_per_second=gpu.memory_bytes_per_second,
         memory_bytes=gpu.memory_bytes,
         achieved=achieved_of(gpu, "unfused"),
     )
-    return msgspec.structs.replace(found, device=device)
+    return msgspec.structs.replace(machine, device=device)

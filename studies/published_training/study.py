@@ -55,20 +55,20 @@ def main() -> None:
 def published_training(
     rows: str = "", *, claims: bool = False, json: str = "", command: Sequence[str] = ()
 ) -> TrainingAnswer:
-    """Predicts every row, judges what can be judged, and prints and writes what came out.
+    """Predict every row, judge the rows that can be judged, and print and write the results.
 
     Parameters
     ----------
-    rows : a CSV file; the project's own by default.  What is learnt of machines is always from the project's own
-    claims : whether what papers claim of their schemes is predicted too, which takes minutes
-    json : a file; `-` is stdout
+    rows : CSV file of rows, by default the project's own; calibration always uses the project's own rows
+    claims : whether to predict the papers' claims about their schemes too, which takes minutes
+    json : file of the answer; `-` is stdout
     """
     Destinations(json=json).check({"--rows": rows or str(ROWS)})
-    given = read_rows(rows or ROWS)
+    published = read_rows(rows or ROWS)
     sites = learn_sites(read_rows(ROWS))
-    runs = runs_of(given)
-    again = printed_again(given)
-    judged = [judge(row, again.get(row.id) or runs[row.id], _twin(row, given), sites) for row in given]
+    runs = runs_of(published)
+    again = printed_again(published)
+    judged = [judge(row, again.get(row.id) or runs[row.id], _twin(row, published), sites) for row in published]
     answer = TrainingAnswer(
         rows=judged,
         summary=summarise(judged),
@@ -90,18 +90,18 @@ def runs_of(rows: Sequence[TrainingRow]) -> dict[str, PublishedRun | str]:
 
 
 def printed_again(rows: Sequence[TrainingRow]) -> dict[str, str]:
-    """The rows that another one has word for word, each with what to say of it."""
+    """Rows that repeat an earlier row word for word, each with the reason for skipping it."""
     first: dict[tuple[object, ...], str] = {}
-    found: dict[str, str] = {}
+    repeated: dict[str, str] = {}
     for row in rows:
         said = (row.run, row.words["metric"], row.words["unit"], row.words["value"])
         if first.setdefault(said, row.id) != row.id:
-            found[row.id] = f"the same number of the same run as row {first[said]}"
-    return found
+            repeated[row.id] = f"the same number of the same run as row {first[said]}"
+    return repeated
 
 
 def learn_sites(own: Sequence[TrainingRow]) -> dict[str, LearntTraining]:
-    """Every machine whose runs are modelled, with what was learnt of it, by its name."""
+    """The calibration of every machine whose runs are modelled, by machine name."""
     runs = runs_of(own)
     by_machine: dict[str, list[tuple[TrainingRow, PublishedRun]]] = defaultdict(list)
     for row in own:
@@ -109,7 +109,7 @@ def learn_sites(own: Sequence[TrainingRow]) -> dict[str, LearntTraining]:
         if isinstance(run, PublishedRun):
             by_machine[run.machine].append((row, run))
     slow = slow_networks(collectives.read_rows(ROWS), _all_reduce_seconds)
-    return {name: learn(name, found, slow) for name, found in by_machine.items()}
+    return {name: learn(name, runs_of_machine, slow) for name, runs_of_machine in by_machine.items()}
 
 
 def _all_reduce_seconds(row: collectives.CollectiveRow) -> float:
@@ -120,24 +120,24 @@ def _all_reduce_seconds(row: collectives.CollectiveRow) -> float:
 
 
 def _by_run(rows: Sequence[TrainingRow]) -> dict[tuple[str, ...], list[TrainingRow]]:
-    found: dict[tuple[str, ...], list[TrainingRow]] = defaultdict(list)
+    by_run: dict[tuple[str, ...], list[TrainingRow]] = defaultdict(list)
     for row in rows:
-        found[row.run].append(row)
-    return found
+        by_run[row.run].append(row)
+    return by_run
 
 
 def _twin(row: TrainingRow, rows: Sequence[TrainingRow]) -> TrainingRow | None:
-    """The row that says the same of the same run and is preferred to this one, where there is one.
+    """The preferred row that states the same measurement of the same run; None if there is none.
 
-    A run that a table prints more than once is measured more than once: rows
-    of a metric are told apart by their order.
+    A table that prints a run more than once has measured it more than once: the order of the rows
+    distinguishes rows of the same metric.
     """
     if row.metric is None or row.metric[0] not in PREFERRED:
         return None
-    same = [one for one in rows if one.run == row.run and one.metric is not None]
-    place = [one.id for one in same if one.words["metric"] == row.words["metric"]].index(row.id)
+    same = [other_row for other_row in rows if other_row.run == row.run and other_row.metric is not None]
+    place = [other_row.id for other_row in same if other_row.words["metric"] == row.words["metric"]].index(row.id)
     for metric in PREFERRED[: PREFERRED.index(row.metric[0])]:
-        others = [one for one in same if one.metric is not None and one.metric[0] == metric]
+        others = [other_row for other_row in same if other_row.metric is not None and other_row.metric[0] == metric]
         if place < len(others):
             return others[place]
     return None
@@ -152,7 +152,7 @@ def judge(
     site = sites.get(run.machine) or LearntTraining(run.machine)
     predicted = predict(row, run, site)
     if row.id in site.rows.values():
-        learnt_here = next(what for what, used in site.rows.items() if used == row.id)
+        learnt_here = next(parameter for parameter, used in site.rows.items() if used == row.id)
         return _entry(row, run, predicted, "calibration", f"sets {learnt_here}")
     if twin is not None:
         role: Role = "calibration" if twin.id in site.rows.values() else "skipped"
@@ -161,7 +161,7 @@ def judge(
 
 
 def predict(row: TrainingRow, run: PublishedRun, site: LearntTraining) -> float:
-    """What is predicted for a row, in its own unit."""
+    """The prediction for a row, in the row's unit."""
     assert row.metric is not None
     metric, unit = row.metric
     if metric == "memory":
@@ -172,20 +172,20 @@ def predict(row: TrainingRow, run: PublishedRun, site: LearntTraining) -> float:
     flops = counted.model if metric == "model_share" else counted.hardware
     match metric:
         case "seconds":
-            found = seconds
+            value = seconds
         case "sequences":
-            found = run.batch / seconds
+            value = run.batch / seconds
         case "tokens":
-            found = tokens / seconds
+            value = tokens / seconds
         case "tokens_per_gpu":
-            found = tokens / seconds / run.gpus
+            value = tokens / seconds / run.gpus
         case "flops":
-            found = flops / seconds / run.gpus
+            value = flops / seconds / run.gpus
         case "total_flops":
-            found = flops / seconds
+            value = flops / seconds
         case "share" | "model_share":
-            found = flops / seconds / run.gpus / run.gpu.peak_flops_per_second[run.dtype]
-    return found / unit
+            value = flops / seconds / run.gpus / run.gpu.peak_flops_per_second[run.dtype]
+    return value / unit
 
 
 @cache

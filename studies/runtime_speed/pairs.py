@@ -73,11 +73,11 @@ class Turns:
 
 
 def measured(communicator: Any, sizes: Matmul, pairs: int, names: Sequence[str]) -> dict[str, list[float]] | None:
-    """Seconds of each turn of every entrant, on rank 0.
+    """Seconds of each round of every entrant, on rank 0.
 
     Parameters
     ----------
-    names : of the peers that take part
+    names : names of the peers that take part
 
     Raises
     ------
@@ -119,23 +119,25 @@ def check_product(communicator: Any, name: str, peer: Peer, a: Any, b: Any) -> N
     """Freivalds: C v = A (B v), row by row, within what rounding may do."""
     vector = np.random.default_rng(1).random(b.shape[1])
     rows, columns, c = peer.product()
-    found = np.zeros(a.shape[0])
-    found[rows] = c.astype(np.float64) @ vector[columns]
-    found = communicator.allreduce(found)
+    product = np.zeros(a.shape[0])
+    product[rows] = c.astype(np.float64) @ vector[columns]
+    product = communicator.allreduce(product)
     wanted = a.astype(np.float64) @ (b.astype(np.float64) @ vector)
-    worst = float(np.max(np.abs(found / wanted - 1)))
+    worst = float(np.max(np.abs(product / wanted - 1)))
     if not worst <= a.shape[1] * np.finfo(a.dtype).eps:
         raise RunError(f"{name}: its product of {a.shape[0]}x{a.shape[1]}x{b.shape[1]} {a.dtype} is off by {worst:.1e}")
 
 
-def main(asked: str, found: str) -> None:
-    """Measure every product of the file on this rank; rank 0 writes what was found."""
+def main(asked: str, answer: str) -> None:
+    """Measure every product of the file on this rank; rank 0 writes the times."""
     from quadrille.runtime.host.world import world
 
     communicator, wanted = world(), json.loads(Path(asked).read_text())
-    products = [measured(communicator, _matmul(*one), wanted["pairs"], wanted["peers"]) for one in wanted["products"]]
+    products = [
+        measured(communicator, _matmul(*sizes), wanted["pairs"], wanted["peers"]) for sizes in wanted["products"]
+    ]
     if communicator.Get_rank() == 0:
-        Path(found).write_text(json.dumps(products))
+        Path(answer).write_text(json.dumps(products))
 
 
 def _matmul(m: int, k: int, n: int, dtype: DType) -> Matmul:

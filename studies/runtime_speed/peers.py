@@ -54,8 +54,8 @@ class ByHand:
     @classmethod
     def of(cls, communicator: Any, sizes: Matmul, a: Any, b: Any) -> "ByHand":
         rank, ranks = communicator.Get_rank(), communicator.Get_size()
-        rows, inner = part(sizes.m, ranks, rank), [part(sizes.k, ranks, other) for other in range(ranks)]
-        counts = [(one.stop - one.start) * sizes.n for one in inner]
+        rows, inner = part(sizes.m, ranks, rank), [part(sizes.k, ranks, member) for member in range(ranks)]
+        counts = [(rows_of_b.stop - rows_of_b.start) * sizes.n for rows_of_b in inner]
         whole = np.empty((sizes.k, sizes.n), a.dtype)
         c = np.empty((rows.stop - rows.start, sizes.n), a.dtype)
         return cls(communicator, rows, a[rows].copy(), b[inner[rank]].copy(), whole, c, counts)
@@ -158,8 +158,8 @@ class Heat:
         self.c = self.a @ self.b
 
     def product(self) -> Tile:
-        made = self.c.resplit(0).larray.numpy()
-        return self.rows, slice(0, made.shape[1]), made
+        product = self.c.resplit(0).larray.numpy()
+        return self.rows, slice(0, product.shape[1]), product
 
 
 BY_HAND, ONE_PROCESS, SCALAPACK = "mpi4py by hand", "NumPy, one process", "ScaLAPACK"
@@ -185,10 +185,10 @@ def missing(name: str, ranks: int) -> str:
 
 
 def versions(names: Collection[str]) -> dict[str, str]:
-    """Versions of the packages and libraries that these peers are of, beyond our own."""
+    """Versions of the packages and libraries of these peers."""
     packages = [package for name in names for package in PACKAGES.get(name, ())]
-    found = {package: metadata.version(package) for package in packages}
-    return found | ({SCALAPACK: scalapack.version()} if SCALAPACK in names else {})
+    installed = {package: metadata.version(package) for package in packages}
+    return installed | ({SCALAPACK: scalapack.version()} if SCALAPACK in names else {})
 
 
 def part(size: int, parts: int, index: int) -> slice:

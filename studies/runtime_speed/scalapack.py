@@ -135,18 +135,18 @@ def _descriptor(context: int, rows: int, columns: int, row_block: int, column_bl
 def _call(
     library: ctypes.CDLL, sizes: Matmul, operands: Sequence[tuple[Any, Any]], start: int, block: int
 ) -> Callable[[], object]:
-    """The product over one block of k, which sets C where it is the first and is added to it otherwise."""
+    """A function that computes the product over a block of k; the first block sets C, later blocks add to C."""
     letter, number = LETTERS[sizes.dtype]
     function = getattr(library, f"p{letter}gemm_")
     (b, of_b), (a, of_a), (c, of_c) = ((mine.ctypes.data_as(ctypes.c_void_p), of) for mine, of in operands)
-    one, first = _number(1), _number(start + 1)
+    unit, first = _number(1), _number(start + 1)
     inner = _number(min(block, sizes.k - start))
     before = ctypes.byref(number(1 if start else 0))
     arguments = (
         *(b"N", b"N", _number(sizes.n), _number(sizes.m), inner, ctypes.byref(number(1))),
-        *(b, one, first, of_b),
-        *(a, first, one, of_a),
-        *(before, c, one, one, of_c),
+        *(b, unit, first, of_b),
+        *(a, first, unit, of_a),
+        *(before, c, unit, unit, of_c),
     )
     return lambda: function(*arguments)
 
@@ -214,7 +214,7 @@ def verdict(name: str, its_mpi: str, our_mpi: str, blas: str) -> Verdict:
 
 
 def examine(name: str) -> tuple[str, str, str]:
-    """The MPI that a library is bound to, that of mpi4py, and the library's BLAS if its threads can be set.
+    """The MPI of a library, the MPI of mpi4py, and the library's BLAS if its threads can be set.
 
     The library is loaded into this process, beside mpi4py's MPI, which is not started.
     """
@@ -224,11 +224,11 @@ def examine(name: str) -> tuple[str, str, str]:
     from mpi4py import MPI
     from threadpoolctl import threadpool_info
 
-    before = [one["filepath"] for one in threadpool_info()]
+    before = [pool["filepath"] for pool in threadpool_info()]
     library = ctypes.CDLL(name)
     room, length = ctypes.create_string_buffer(MPI.MAX_LIBRARY_VERSION_STRING), ctypes.c_int()
     library.MPI_Get_library_version(room, ctypes.byref(length))
-    blas = [one for one in threadpool_info() if one["user_api"] == "blas" and one["filepath"] not in before]
+    blas = [pool for pool in threadpool_info() if pool["user_api"] == "blas" and pool["filepath"] not in before]
     words = [str(blas[0].get(key) or "") for key in ("internal_api", "version", "architecture")] if blas else []
     return room.value.decode(errors="replace"), MPI.Get_library_version().rstrip("\0"), " ".join(filter(None, words))
 

@@ -84,13 +84,13 @@ def runtime_speed(
     json: str = "",
     command: Sequence[str] = (),
 ) -> ProductSpeed:
-    """Measures every product in one launch and prints the table.
+    """Measure every product in one launch and print the table.
 
     Parameters
     ----------
     shapes : M,K,N
-    turns : of every entrant
-    json : where the answer goes; `-` is stdout, and then no table is printed
+    turns : number of rounds; every entrant runs once in each
+    json : file of the answer; `-` is stdout, and then no table is printed
     """
     Destinations(json=json).check()
     asked = [(*parse_sizes(shape), dtype) for shape in shapes for dtype in dtypes]
@@ -101,7 +101,7 @@ def runtime_speed(
         ranks=ranks,
         products=products,
         left_out=left_out,
-        mean_ratio_to_best=exp(sum(log(one.best.ratio.median) for one in products) / len(products)),
+        mean_ratio_to_best=exp(sum(log(product.best.ratio.median) for product in products) / len(products)),
         provenance=provenance(list(command), **versions(names)),
     )
     if json:
@@ -115,15 +115,15 @@ Asked = tuple[int, int, int, DType]
 
 
 def _measured(asked: Sequence[Asked], ranks: int, turns: int, names: Sequence[str]) -> list[dict[str, list[float]]]:
-    """Seconds of every turn of every entrant, product by product."""
+    """Seconds of every round of every entrant, for each product."""
     with tempfile.TemporaryDirectory() as folder:
-        wanted, found = Path(folder) / "asked.json", Path(folder) / "found.json"
+        wanted, answer = Path(folder) / "asked.json", Path(folder) / "found.json"
         wanted.write_text(json_text.dumps({"products": asked, "pairs": turns, "peers": names}))
-        launch_or_raise(f"{len(asked)} products", ranks, [str(wanted), str(found)], program=PAIRS)
-        return [dict(one) for one in json_text.loads(found.read_text())]
+        launch_or_raise(f"{len(asked)} products", ranks, [str(wanted), str(answer)], program=PAIRS)
+        return [dict(seconds) for seconds in json_text.loads(answer.read_text())]
 
 
-def _products(asked: Sequence[Asked], found: Sequence[dict[str, list[float]]]) -> list[TimedProduct]:
+def _products(asked: Sequence[Asked], measured: Sequence[dict[str, list[float]]]) -> list[TimedProduct]:
     return [
         TimedProduct(
             m=m,
@@ -137,7 +137,7 @@ def _products(asked: Sequence[Asked], found: Sequence[dict[str, list[float]]]) -
                 if name != OURS
             ),
         )
-        for (m, k, n, dtype), seconds in zip(asked, found, strict=True)
+        for (m, k, n, dtype), seconds in zip(asked, measured, strict=True)
     ]
 
 

@@ -34,7 +34,7 @@ MachineOf = Callable[[int], Machine]
 
 
 def answer(question: Question, machine: MachineOf) -> Scaling:
-    """All grids ranked and the best simulated, for each number of GPUs.
+    """Rank all grids and simulate the best grids, for each number of GPUs.
 
     Raises
     ------
@@ -48,16 +48,16 @@ def answer(question: Question, machine: MachineOf) -> Scaling:
     missing: list[str] = []
     for gpus in question.gpus:
         try:
-            one = _machine(machine, gpus)
+            part = _machine(machine, gpus)
         except InputError as error:
             missing.append(f"{gpus} GPUs: {error}")
             continue
-        found = _ranked(question, gpus, one)
-        placed = fullest_device(one, gpus)
-        fitting = [place for place, grid in enumerate(found) if placed.fits(one, grid.peak_bytes)]
-        ranked += [_ranked_row(gpus, grid, fits=place in fitting) for place, grid in enumerate(found)]
-        runs += [_run(question, gpus, place + 1, found[place], one) for place in fitting[: question.top]]
-        missing += _remarks_at(gpus, found, len(fitting), one, placed)
+        grids = _ranked(question, gpus, part)
+        placed = fullest_device(part, gpus)
+        fitting = [place for place, grid in enumerate(grids) if placed.fits(part, grid.peak_bytes)]
+        ranked += [_ranked_row(gpus, grid, fits=place in fitting) for place, grid in enumerate(grids)]
+        runs += [_run(question, gpus, place + 1, grids[place], part) for place in fitting[: question.top]]
+        missing += _remarks_at(gpus, grids, len(fitting), part, placed)
     if not runs:
         raise InputError(f"scaling {_sizes(question.problem)}: nothing to simulate; {'; '.join(missing)}")
     return Scaling(
@@ -66,7 +66,7 @@ def answer(question: Question, machine: MachineOf) -> Scaling:
         matmul=matmul_sizes(question.problem),
         dtype=question.problem.dtype,
         passes=question.problem.passes,
-        algorithms=tuple(one.name for one in question.algorithms),
+        algorithms=tuple(algorithm.name for algorithm in question.algorithms),
         order=question.order,
         overlap=tuple(sorted(question.overlaps)),
         gathered=question.problem.gathered,
@@ -159,23 +159,23 @@ def _with_efficiency(runs: Sequence[GridRun]) -> Iterator[GridRun]:
 
 
 def _remarks_on(machine: Machine, question: Question) -> Iterator[str]:
-    """What a user should know of the machine."""
-    known = machine.device.peak_flops_per_second
-    if question.problem.dtype not in known:
-        yield f"{machine.name} gives no speed for {question.problem.dtype}, only for {', '.join(known)}"
+    """Remarks about the machine's limits."""
+    peaks = machine.device.peak_flops_per_second
+    if question.problem.dtype not in peaks:
+        yield f"{machine.name} gives no speed for {question.problem.dtype}, only for {', '.join(peaks)}"
     if not machine.device.gemm:
         yield f"{machine.name} has no measured products: they are predicted from data sheets and public measurements"
 
 
 def _remarks_at(
-    gpus: int, found: Sequence[RankedGrid], fitting: int, machine: Machine, placed: FullestDevice
+    gpus: int, grids: Sequence[RankedGrid], fitting: int, machine: Machine, placed: FullestDevice
 ) -> Iterable[str]:
-    """Why there are fewer runs than asked for."""
-    if not found:
+    """Remarks on why there are fewer runs than the question asks for."""
+    if not grids:
         return [f"{_gpus(gpus)}: no grid; the algorithms asked for do not run on {gpus} ranks"]
     if fitting:
         return []
-    least, held = placed.ranks * min(grid.peak_bytes for grid in found), machine.device.memory_bytes
+    least, held = placed.ranks * min(grid.peak_bytes for grid in grids), machine.device.memory_bytes
     who = f"the {placed.ranks} ranks of a host need" if placed.ranks > 1 else "a rank needs"
     return [f"{_gpus(gpus)}: no grid fits; {who} at least {format_bytes(least)} of {format_bytes(held)}"]
 

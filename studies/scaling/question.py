@@ -25,11 +25,11 @@ DEFAULT_SIZES: dict[ScalingKind, tuple[int, int, int]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What is to be scaled, on which numbers of GPUs.
+    """A matmul to scale, and the numbers of GPUs.
 
     Parameters
     ----------
-    problem : of one GPU (weak) or of all together (strong)
+    problem : problem of each GPU (weak) or of all GPUs together (strong)
     gpus : numbers of GPUs, in increasing order
     top : grids simulated for each number of GPUs
     """
@@ -56,7 +56,7 @@ class Question:
             algorithm.check_form(self.problem.transposed)
 
     def problem_on(self, gpus: int) -> Matmul:
-        """The problem on so many GPUs: m grows with them, or nothing does.
+        """The problem on a number of GPUs: with weak scaling, m grows in proportion.
 
         >>> question = Question(kind="weak", problem=Matmul(5, 3, 2), algorithms=(find_algorithm("4d"),))
         >>> question.problem_on(7).sizes

@@ -117,33 +117,33 @@ class Scaling(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         return tuple(next(runs) for _, runs in groupby(self.runs, key=lambda run: run.gpus))
 
 
-def write_outputs(found: Scaling, json: str, csv: str, plot: str) -> None:
-    """Writes the files that are named and, unless one of them goes to stdout, prints the table."""
+def write_outputs(scaling: Scaling, json: str, csv: str, plot: str) -> None:
+    """Write the named files and, unless a file is stdout, print the table."""
     if plot:
-        draw(found, plot)
+        draw(scaling, plot)
     if csv:
-        files.write_text(csv, csv_text(found))
+        files.write_text(csv, csv_text(scaling))
     if json:
-        files.write_json(json, found, SCHEMA)
+        files.write_json(json, scaling, SCHEMA)
     if files.STDOUT not in (json, csv):
-        print_tables(scaling_table(found))
+        print_tables(scaling_table(scaling))
 
 
-def scaling_table(found: Scaling) -> "Group":
-    """Runs by number of GPUs, the fastest first."""
-    several = len(found.algorithms) > 1
+def scaling_table(scaling: Scaling) -> "Group":
+    """A table of the runs by number of GPUs, the fastest first."""
+    several = len(scaling.algorithms) > 1
     columns = ["gpus", *(["algorithm"] if several else []), "grid", "closed form", "simulated", "efficiency"]
     columns += ["exposed", "of peak", "memory"]
-    sections = [[_cells(run, several) for run in runs] for _, runs in groupby(found.runs, key=lambda run: run.gpus)]
-    return table(_title(found), columns, *sections, names=3 if several else 2)
+    sections = [[_cells(run, several) for run in runs] for _, runs in groupby(scaling.runs, key=lambda run: run.gpus)]
+    return table(_title(scaling), columns, *sections, names=3 if several else 2)
 
 
-def _title(found: Scaling) -> str:
-    m, k, n = found.matmul.m, found.matmul.k, found.matmul.n
-    rows = f"{m} for each GPU" if found.kind == "weak" else f"{m}"
-    stored = f", transposed={found.matmul.transposed}" if found.matmul.transposed else ""
-    what = f"m={rows}, k={k}, n={n}{stored}, {found.dtype}, {found.passes}"
-    return f"{found.kind} scaling of {', '.join(found.algorithms)} on {found.machine.name}, predicted: {what}"
+def _title(scaling: Scaling) -> str:
+    m, k, n = scaling.matmul.m, scaling.matmul.k, scaling.matmul.n
+    rows = f"{m} for each GPU" if scaling.kind == "weak" else f"{m}"
+    stored = f", transposed={scaling.matmul.transposed}" if scaling.matmul.transposed else ""
+    sizes = f"m={rows}, k={k}, n={n}{stored}, {scaling.dtype}, {scaling.passes}"
+    return f"{scaling.kind} scaling of {', '.join(scaling.algorithms)} on {scaling.machine.name}, predicted: {sizes}"
 
 
 def _cells(run: GridRun, several: bool) -> Sequence[str]:
@@ -160,12 +160,12 @@ def _cells(run: GridRun, several: bool) -> Sequence[str]:
     )
 
 
-def csv_text(found: Scaling) -> str:
-    """Every run as a line, under the names of the columns; times in seconds."""
+def csv_text(scaling: Scaling) -> str:
+    """CSV text with a header and a line for each run; times in seconds."""
     text = StringIO()
     writer = comma_separated.writer(text, lineterminator="\n")
     writer.writerow(CSV_COLUMNS)
-    writer.writerows(list(_values(run)) for run in found.runs)
+    writer.writerows(list(_values(run)) for run in scaling.runs)
     return text.getvalue()
 
 
@@ -184,15 +184,15 @@ def _grid(run: GridRun) -> str:
     return str(Grid(**run.grid, order=DEFAULT_ORDER))
 
 
-def draw(found: Scaling, path: str) -> None:
-    """Writes the figure: seconds and efficiency of the fastest run by number of GPUs."""
+def draw(scaling: Scaling, path: str) -> None:
+    """Write the figure: seconds and efficiency of the fastest run by number of GPUs."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 4), layout="constrained")
     left, right = figure.subplots(1, 2)
-    best = found.best
+    best = scaling.best
     gpus = [run.gpus for run in best]
-    ideal = [_ideal_seconds(found, best[0], run) for run in best]
+    ideal = [_ideal_seconds(scaling, best[0], run) for run in best]
     left.plot(gpus, ideal, color=IDEAL_COLOUR, linestyle=":", label="ideal")
     closed = [run.closed_form_seconds for run in best]
     left.plot(gpus, closed, color=CLOSED_FORM_COLOUR, marker="x", linestyle="--", label="closed form")
@@ -205,18 +205,18 @@ def draw(found: Scaling, path: str) -> None:
     right.set_ylabel("efficiency [%]")
     for axis in (left, right):
         _number_gpus(axis, gpus)
-    figure.suptitle(_title(found), fontsize=9)
+    figure.suptitle(_title(scaling), fontsize=9)
     write_figure(figure, path)
 
 
 def _number_gpus(axis: "Axes", gpus: list[int]) -> None:
     axis.set_xscale("log", base=2)
-    axis.set_xticks(gpus, [str(one) for one in gpus])
+    axis.set_xticks(gpus, [str(count) for count in gpus])
     axis.minorticks_off()
     axis.set_xlabel("GPUs")
     axis.grid(alpha=0.3)
 
 
-def _ideal_seconds(found: Scaling, first: GridRun, run: GridRun) -> float:
+def _ideal_seconds(scaling: Scaling, first: GridRun, run: GridRun) -> float:
     """Seconds at the efficiency of the first run."""
-    return first.seconds if found.kind == "weak" else first.seconds * first.gpus / run.gpus
+    return first.seconds if scaling.kind == "weak" else first.seconds * first.gpus / run.gpus

@@ -51,25 +51,25 @@ def scaling(
     read: Mapping[str, str] | None = None,
     command: Sequence[str] = (),
 ) -> Scaling:
-    """Answers the question, prints the table, and writes what is asked for.
+    """Answer the question, print the table, and write the named files.
 
     Parameters
     ----------
-    machine : gives the machine with so many GPUs
-    read : files that were read, by flag, which results must not overwrite
-    json, csv : files, or `-` for stdout, and then no table; empty for none
-    plot : a file for the figure (png, svg, pdf)
-    command : the words of the command line, for provenance
+    machine : function that returns the machine with a number of GPUs
+    read : input files by flag; results must not overwrite them
+    json, csv : files of the answer, or `-` for stdout, and then no table is printed; empty for none
+    plot : file of the figure (png, svg, pdf)
+    command : words of the command line, for provenance
 
     Raises
     ------
     InputError : a file that cannot be written, a machine that cannot be, a matmul that fits on none of the machines
     """
     Destinations(json=json, csv=csv, plot=plot).check(read)
-    found = msgspec.structs.replace(answer(question, machine), provenance=provenance(command))
-    remark_all(found.remarks)
-    write_outputs(found, json, csv, plot)
-    return found
+    outcome = msgspec.structs.replace(answer(question, machine), provenance=provenance(command))
+    remark_all(outcome.remarks)
+    write_outputs(outcome, json, csv, plot)
+    return outcome
 
 
 if __name__ == "__main__":

@@ -69,23 +69,25 @@ def growth(lines: Sequence[Line]) -> Iterator[Growth]:
             yield Growth(workload, switches, points[0][0], float(np.polyfit(x, y, 1)[0]))
 
 
-def print_speed(found: Speed) -> None:
-    """Prints every line beside SimGrid's, and how wall time grows."""
-    beside = {(line.workload, line.size): line for line in found.lines if line.simulator != "quadrille"}
+def print_speed(speed: Speed) -> None:
+    """Print every line beside SimGrid's, and the growth of the wall time."""
+    beside = {(line.workload, line.size): line for line in speed.lines if line.simulator != "quadrille"}
     columns = (
         "workload", "off", "N", "wall", "low - high", "floor", "peak memory", "events", "classes",
         "simulated", "off by hand", "SimGrid wall", "times faster", "differs by",
     )  # fmt: skip
-    own = [line for line in found.lines if line.simulator == "quadrille"]
+    own = [line for line in speed.lines if line.simulator == "quadrille"]
     sections = [
         [_row(line, beside.get((line.workload, line.size))) for line in group]
         for _, group in groupby(own, key=lambda line: (line.workload, line.switches))
     ]
-    grown = [(one.workload, one.switches, f"{one.smallest:,}", f"{one.exponent:.2f}") for one in found.growth]
+    grown = [
+        (growth.workload, growth.switches, f"{growth.smallest:,}", f"{growth.exponent:.2f}") for growth in speed.growth
+    ]
     print_tables(
         table("wall seconds from parsed arguments to result, medians", columns, *sections, names=2),
         table("wall ~ N ** exponent", ("workload", "off", "from N", "exponent"), grown, names=2),
-        table("", ("",), [(f"SimGrid: {found.simgrid}",)]),
+        table("", ("",), [(f"SimGrid: {speed.simgrid}",)]),
     )
 
 
@@ -93,7 +95,7 @@ def _row(line: Line, beside: Line | None) -> Row:
     wall, simulated = line.wall, line.simulated_seconds
     if wall is None or simulated is None:
         return (line.workload, line.switches, f"{line.size:,}", f"over {PATIENCE:.0f} s", *(UNKNOWN,) * 10)
-    other = beside.wall if beside is not None else None
+    simgrid_wall = beside.wall if beside is not None else None
     return (
         line.workload,
         line.switches,
@@ -106,8 +108,8 @@ def _row(line: Line, beside: Line | None) -> Row:
         UNKNOWN if line.classes is None else f"{line.classes:,}",
         f"{1000 * simulated:.6f} ms",
         _difference(simulated, line.by_hand_seconds),
-        format_seconds(other) if other else UNKNOWN,
-        f"{other / wall:.1f}" if other else UNKNOWN,
+        format_seconds(simgrid_wall) if simgrid_wall else UNKNOWN,
+        f"{simgrid_wall / wall:.1f}" if simgrid_wall else UNKNOWN,
         _difference(simulated, beside.simulated_seconds if beside is not None else None),
     )
 

@@ -81,22 +81,22 @@ class SimGridRow:
 
 
 def compile_driver(folder: Path) -> Path:
-    """The compiled driver, in `folder`.
+    """The path of the driver, compiled into `folder`.
 
     Raises
     ------
-    NotInstalled : no g++, no SimGrid, or one that the driver does not fit
+    NotInstalled : no g++, no SimGrid, or a SimGrid with which the driver does not compile
     """
     compiler = shutil.which("g++")
     if compiler is None:
         raise NotInstalled("not installed: g++ is missing (apt install g++ libsimgrid-dev)")
     program = folder / "driver"
     command = [compiler, "-O2", "-std=c++17", "-o", str(program), str(DRIVER), "-lsimgrid"]
-    made = subprocess.run(command, capture_output=True, text=True, check=False)
-    if made.returncode:
-        if "simgrid/s4u.hpp" in made.stderr and "No such file" in made.stderr:
+    compilation = subprocess.run(command, capture_output=True, text=True, check=False)
+    if compilation.returncode:
+        if "simgrid/s4u.hpp" in compilation.stderr and "No such file" in compilation.stderr:
             raise NotInstalled("not installed (apt install libsimgrid-dev)")
-        first = next((line for line in made.stderr.splitlines() if "error" in line), "the compiler failed")
+        first = next((line for line in compilation.stderr.splitlines() if "error" in line), "the compiler failed")
         raise NotInstalled(f"installed, but the driver does not compile with it: {first}")
     return program
 
@@ -131,11 +131,11 @@ def _workloads(folder: Path, *, quick: bool) -> Iterator[tuple[str, int, Path]]:
 
 
 def _row(program: Path, workload: str, size: int, described: Path) -> SimGridRow:
-    found = run_driver(program, described)
+    run = run_driver(program, described)
     command = " ".join(["driver", described.name, *OPTIONS])
-    if found is None:
+    if run is None:
         return SimGridRow(workload, size, command, (), None, None)
-    return SimGridRow(workload, size, command, (found.run_seconds,), found.peak_memory_bytes, float(found.finish.max()))
+    return SimGridRow(workload, size, command, (run.run_seconds,), run.peak_memory_bytes, float(run.finish.max()))
 
 
 def run_driver(program: Path, described: Path, *, patience: float = PATIENCE) -> SimgridRun | None:

@@ -39,13 +39,13 @@ def main() -> None:
 def simulator_speed(
     *, json_file: str = "", quick: bool = False, simgrid: bool = True, command: Sequence[str] = ()
 ) -> None:
-    """Measure every case, and print them in one table.
+    """Measure every case, and print a table of all cases.
 
     Parameters
     ----------
-    json_file : where the figures go in full; `-` is stdout
-    quick : one repeat, sizes to 16,384, no switches
-    simgrid : run SimGrid beside, where it is installed
+    json_file : file of all figures; `-` is stdout
+    quick : whether to run a single repeat, sizes up to 16,384 and no switches
+    simgrid : whether to run SimGrid too, if it is installed
     """
     if json_file:
         files.check_writable(json_file)
@@ -53,13 +53,13 @@ def simulator_speed(
     with tempfile.TemporaryDirectory() as folder:
         lines = list(_lines(cases(Path(folder), quick=quick), repeats))
         said, beside = _simgrid(quick=quick) if simgrid else ("left out", [])
-    found = Speed(
+    speed = Speed(
         lines=(*lines, *beside), growth=tuple(growth(lines)), simgrid=said, provenance=provenance(list(command))
     )
     if json_file:
-        files.write_json(json_file, found, SCHEMA)
+        files.write_json(json_file, speed, SCHEMA)
     if json_file != files.STDOUT:
-        print_speed(found)
+        print_speed(speed)
 
 
 def _lines(chosen: Iterator[SpeedCase], repeats: int) -> Iterator[Line]:
@@ -137,11 +137,11 @@ def _command(words: Sequence[str]) -> list[str]:
 
 
 def ask(words: Sequence[str]) -> dict[str, object] | None:
-    """The JSON answer of `quadrille` in a process of its own, None where it took longer than `PATIENCE`.
+    """The JSON answer of `quadrille`, run in its own process; None if it takes longer than `PATIENCE`.
 
     Raises
     ------
-    RuntimeError : the command failed; with its last line
+    RuntimeError : the command failed; the message has its last line
     """
     process = subprocess.Popen(
         _command(words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
@@ -156,8 +156,8 @@ def ask(words: Sequence[str]) -> dict[str, object] | None:
             process.wait()
     if process.returncode:
         raise RuntimeError(f"quadrille {' '.join(words)}: {remarks.strip().splitlines()[-1:]}")
-    found: dict[str, object] = json.loads(answer)
-    return found if float(str(found["wall_seconds"])) <= PATIENCE else None
+    record: dict[str, object] = json.loads(answer)
+    return record if float(str(record["wall_seconds"])) <= PATIENCE else None
 
 
 def _simgrid(*, quick: bool) -> tuple[str, list[Line]]:

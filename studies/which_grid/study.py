@@ -70,7 +70,7 @@ def main() -> None:
 
 
 def which_grid(asked: GridQuestion, asking: Asking) -> Findings:
-    """Looks for the best grid of every machine, and lays it in other orders; shows and writes what came out.
+    """Search the best grid of every machine, predict its other orders, and print and write the results.
 
     Raises
     ------
@@ -78,18 +78,18 @@ def which_grid(asked: GridQuestion, asking: Asking) -> Findings:
     """
     asking.check()
     searched = [_point(asked, machine, asking) for machine in asked.machines]
-    found: list[tuple[dict[str, str], SweepAnswer]] = []
+    results: list[tuple[dict[str, str], SweepAnswer]] = []
     orders: list[tuple[dict[str, str], Step]] = []
-    for (point, one), best in zip(searched, asked_at(searched, predicted_at, asking.jobs), strict=True):
-        found.append(({**point, "order": _order(best)}, best))
+    for (point, search), best in zip(searched, asked_at(searched, predicted_at, asking.jobs), strict=True):
+        results.append(({**point, "order": _order(best)}, best))
         if best.seconds is not None:
-            orders += list(_other_orders(point, one, best))
+            orders += list(_other_orders(point, search, best))
     others = asked_at(orders, predicted_step, asking.jobs)
     modelled = asked_at(searched, first_of_model, asking.jobs)
-    found += [(point, one) for (point, _), one in zip(orders, others, strict=True)]
-    found += [({**point, "order": MODEL}, one) for (point, _), one in zip(searched, modelled, strict=True)]
+    results += [(point, result) for (point, _), result in zip(orders, others, strict=True)]
+    results += [({**point, "order": MODEL}, result) for (point, _), result in zip(searched, modelled, strict=True)]
     flags = {"gpt": asked.gpt, "gpus": str(asked.gpus), "batch": str(asked.batch), "recompute": "full", "scheme": "4d"}
-    return conclude("which-grid", flags, found, Shown(tables, partial(worded, nodes_of(asked)), figure), asking)
+    return conclude("which-grid", flags, results, Shown(tables, partial(worded, nodes_of(asked)), figure), asking)
 
 
 def nodes_of(asked: GridQuestion) -> dict[str, int]:
@@ -103,12 +103,12 @@ def _point(asked: GridQuestion, machine: str, asking: Asking) -> tuple[dict[str,
     return {"machine": machine}, asking.search(asked.gpt, asked.batch, asked.gpus, machine)
 
 
-def _other_orders(point: dict[str, str], one: Search, best: SweepAnswer) -> Iterator[tuple[dict[str, str], Step]]:
-    """The best box with each of its long axes innermost, but the one that is."""
+def _other_orders(point: dict[str, str], search: Search, best: SweepAnswer) -> Iterator[tuple[dict[str, str], Step]]:
+    """The best grid in other orders: each long axis innermost, except the axis that already is."""
     assert best.trained is not None
     for axis in _long(best)[1:]:
-        turned = (axis, *(other for other in best.trained.order if other not in (axis, "pipeline")))
-        yield {**point, "order": f"{axis} {INNERMOST}"}, on_grid(one, best, turned)
+        turned = (axis, *(inner for inner in best.trained.order if inner not in (axis, "pipeline")))
+        yield {**point, "order": f"{axis} {INNERMOST}"}, on_grid(search, best, turned)
 
 
 def first_of_model(asked: Search) -> SweepAnswer:
@@ -183,7 +183,7 @@ def _order(answer: SweepAnswer) -> str:
 
 
 def inside(answer: SweepAnswer, per_node: int) -> list[Axis]:
-    """The axes whose groups lie wholly inside a node.
+    """Axes whose groups lie entirely inside a node.
 
     >>> from quadrille.experiments.sweep.outcomes import Trained
     >>> trained = Trained(
@@ -193,12 +193,12 @@ def inside(answer: SweepAnswer, per_node: int) -> list[Axis]:
     ['x', 'z']
     """
     assert answer.grid_lengths is not None
-    found, span = [], 1
+    axes, span = [], 1
     for axis in _long(answer):
         span *= answer.grid_lengths[axis]
         if per_node % span == 0:
-            found.append(axis)
-    return found
+            axes.append(axis)
+    return axes
 
 
 def best_of(rows: Sequence[SweepRow], machine: str) -> SweepRow | None:
@@ -238,13 +238,13 @@ def _called(row: SweepRow) -> str:
 
 
 def figure(rows: Sequence[SweepRow]) -> "Figure":
-    """Bars of every machine's orders: computing, and above it communication that nothing hides, by axis."""
+    """A bar chart of every machine's orders: computing time, then exposed communication by axis."""
     from matplotlib.figure import Figure
 
     some = [row for row in rows if row.answer.seconds is not None and row.answer.trained is not None]
-    ordered = sorted(some, key=lambda row: [one.point["machine"] for one in rows].index(row.point["machine"]))
-    made = Figure(figsize=(9, 1.5 + 0.32 * len(ordered)), layout="constrained")
-    axis = made.subplots()
+    ordered = sorted(some, key=lambda row: [member.point["machine"] for member in rows].index(row.point["machine"]))
+    drawing = Figure(figsize=(9, 1.5 + 0.32 * len(ordered)), layout="constrained")
+    axis = drawing.subplots()
     places = range(len(ordered))
     left = [row.answer.compute_seconds or 0.0 for row in ordered]
     axis.barh(places, left, color="#cccccc", label="computing")
@@ -254,13 +254,13 @@ def figure(rows: Sequence[SweepRow]) -> "Figure":
         ]
         if any(parts):
             axis.barh(places, parts, left=left, color=COLOURS[name], label=f"exposed, {name}")
-        left = [one + part for one, part in zip(left, parts, strict=True)]
+        left = [start + part for start, part in zip(left, parts, strict=True)]
     names = [f"{row.point['machine']}: {grid_words(row.answer)}, {','.join(_long(row.answer))}" for row in ordered]
     axis.set_yticks(places, names, fontsize=7)
     axis.invert_yaxis()
     axis.set(xlabel="step [s], predicted; axes from the inside out")
     axis.legend(fontsize=8)
-    return made
+    return drawing
 
 
 if __name__ == "__main__":

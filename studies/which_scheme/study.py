@@ -79,7 +79,7 @@ def main() -> None:
 
 
 def which_scheme(scaled: ScaledProblem, asking: Asking) -> Findings:
-    """Asks about every scheme at every point, shows and writes what came out.
+    """Predict every scheme at every point, and print and write the results.
 
     Raises
     ------
@@ -96,24 +96,24 @@ def which_scheme(scaled: ScaledProblem, asking: Asking) -> Findings:
         "overlap": ALL_OVERLAPS,
         "recompute": "full",
     }
-    found = [(point, answer) for (point, _), answer in zip(points, answers, strict=True)]
-    return conclude("which-scheme", flags, found, Shown(tables, answer, figure), asking)
+    results = [(point, answer) for (point, _), answer in zip(points, answers, strict=True)]
+    return conclude("which-scheme", flags, results, Shown(tables, answer, figure), asking)
 
 
 def points_of(scaled: ScaledProblem, asking: Asking) -> Iterator[Point]:
-    """Every scheme on every number of GPUs, of both scalings; the fewest GPUs first."""
+    """Points of every scheme on every number of GPUs, for both scalings; the smallest number of GPUs first."""
     for gpus in scaled.gpus:
         for scaling in SCALINGS:
             for scheme in scaled.schemes:
                 batch = scaled.batch_on(scaling, gpus)
-                one = asking.search(scaled.gpt, batch, gpus, scaled.machine, scheme=scheme)
-                yield {"scaling": scaling, "gpus": str(gpus), "batch": str(batch), "scheme": scheme}, one
+                search = asking.search(scaled.gpt, batch, gpus, scaled.machine, scheme=scheme)
+                yield {"scaling": scaling, "gpus": str(gpus), "batch": str(batch), "scheme": scheme}, search
 
 
 def tables(rows: Sequence[SweepRow]) -> "list[Group]":
     """One table for each scaling."""
     columns = ("GPUs", "batch", "scheme", *STEP_COLUMNS)
-    found = []
+    groups = []
     for scaling in SCALINGS:
         sections = [
             [
@@ -123,8 +123,8 @@ def tables(rows: Sequence[SweepRow]) -> "list[Group]":
             ]
             for gpus in dict.fromkeys(row.point["gpus"] for row in rows)
         ]
-        found.append(table(f"{scaling} scaling, predicted", columns, *sections, names=4))
-    return found
+        groups.append(table(f"{scaling} scaling, predicted", columns, *sections, names=4))
+    return groups
 
 
 def words(scheme: str) -> str:
@@ -155,21 +155,23 @@ def _sentences(rows: Sequence[SweepRow], scaling: Scaling) -> Iterator[str]:
         scheme: [gpus for gpus, winner in winners.items() if winner == scheme]
         for scheme in dict.fromkeys(winners.values())
     }
-    where = "; ".join(f"{words(scheme)} on {', '.join(_count(one) for one in on)} GPUs" for scheme, on in won.items())
+    where = "; ".join(
+        f"{words(scheme)} on {', '.join(_count(count) for count in on)} GPUs" for scheme, on in won.items()
+    )
     yield f"{scaling.capitalize()} scaling is fastest with {where}."
     for gpus in dict.fromkeys((next(iter(winners)), list(winners)[-1])):
         ordered = sorted(by_gpus[gpus], key=_seconds)
         if len(ordered) > 1:
             behind = ", ".join(
-                f"{words(one.point['scheme'])} takes {times(_seconds(one) / _seconds(ordered[0]))} as long"
-                for one in ordered[1:]
+                f"{words(row.point['scheme'])} takes {times(_seconds(row) / _seconds(ordered[0]))} as long"
+                for row in ordered[1:]
             )
             best = words(ordered[0].point["scheme"])
             yield f"On {_count(gpus)} GPUs {best} takes {_seconds(ordered[0]):.3g} s; {behind}."
     last = by_gpus[list(winners)[-1]]
-    hidden = ", ".join(f"{one.point['scheme']} {100 * _exposed(one):.0f} %" for one in sorted(last, key=_exposed))
-    least = min(_compute(one) for one in last)
-    longer = ", ".join(f"{one.point['scheme']} {times(_compute(one) / least)}" for one in sorted(last, key=_compute))
+    hidden = ", ".join(f"{row.point['scheme']} {100 * _exposed(row):.0f} %" for row in sorted(last, key=_exposed))
+    least = min(_compute(row) for row in last)
+    longer = ", ".join(f"{row.point['scheme']} {times(_compute(row) / least)}" for row in sorted(last, key=_compute))
     yield f"There communication that nothing hides is of the step: {hidden}; computing takes of the least: {longer}."
 
 
@@ -192,11 +194,11 @@ def _count(gpus: str) -> str:
 
 
 def figure(rows: Sequence[SweepRow]) -> "Figure":
-    """Share of peak of every scheme over the number of GPUs, both scalings side by side."""
+    """A figure with each scheme's share of peak over the number of GPUs, with one panel for each scaling."""
     from matplotlib.figure import Figure
 
-    made = Figure(figsize=(9, 4), layout="constrained")
-    for axis, scaling in zip(made.subplots(1, 2, sharey=True), SCALINGS, strict=True):
+    drawing = Figure(figsize=(9, 4), layout="constrained")
+    for axis, scaling in zip(drawing.subplots(1, 2, sharey=True), SCALINGS, strict=True):
         for scheme in dict.fromkeys(row.point["scheme"] for row in rows):
             line = [
                 (int(row.point["gpus"]), row.answer.trained.percent_of_peak)
@@ -208,13 +210,13 @@ def figure(rows: Sequence[SweepRow]) -> "Figure":
             )
         gpus = sorted({int(row.point["gpus"]) for row in rows})
         axis.set_xscale("log", base=2)
-        axis.set_xticks(gpus, [f"{one:,}" for one in gpus])
+        axis.set_xticks(gpus, [f"{count:,}" for count in gpus])
         axis.minorticks_off()
         axis.set(xlabel="GPUs", title=f"{scaling} scaling, predicted", ylim=(0, None))
         axis.grid(alpha=0.3)
-    made.axes[0].set_ylabel("hardware flop/s, % of peak")
-    made.axes[0].legend(fontsize=8)
-    return made
+    drawing.axes[0].set_ylabel("hardware flop/s, % of peak")
+    drawing.axes[0].legend(fontsize=8)
+    return drawing
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ def test_a_printed_time_keeps_three_digits(seconds):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(0.9999, "1 s"), (0.0009999, "1 ms"), (1e-12, "0.001 ns"), (-0.002, "-2 ms")]
+    ("seconds", "text"), [(0.9999, "1 s"), (0.0009999, "1 ms"), (1e-12, "0 s"), (0.6e-9, "0.6 ns"), (-0.002, "-2 ms")]
 )
 def test_times_at_the_edge_of_a_unit_move_to_the_next(seconds, text):
     assert units.format_seconds(seconds) == text

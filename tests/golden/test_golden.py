@@ -90,7 +90,7 @@ def test_a_launch_ends_as_its_ranks_do_and_says_so_in_one_line(words, status, sa
 
 
 def test_an_interruption_is_one_line_and_status_130():
-    words = ["simulate", "--matmul", "65536,65536,65536", "--grid", "z=64,x=64", "--machine", "perlmutter"]
+    words = ["simulate", "--matmul", "65536,65536,65536", "--grid", "z=128,x=64", "--machine", "perlmutter"]
     words += ["--placement", "scattered", "--passes", "training", "--no-fold", "--granularity", "exact"]
     program = [sys.executable, "-P", "-m", "quadrille", *words]
     variables = os.environ | {"PYTHONPATH": str(ROOT)}

@@ -1,7 +1,7 @@
 """Training steps on device arrays, which only the device reads: staged through MPI's host buffers, and over NCCL."""
 
 import json
-from dataclasses import asdict
+import pickle
 from functools import partial
 
 import numpy as np
@@ -130,8 +130,8 @@ def test_real_ranks_train_on_a_device_and_go_on_on_another_grid(tmp_path):
         RunCase(parse_training(layers), str(tmp_path / "layers.json"), run_flags()),
         RunCase(parse_training(then), str(tmp_path / "then.json"), run_flags(load=saved)),
     ]
-    listed = tmp_path / "cases.json"
-    listed.write_text(json.dumps([asdict(case) for case in cases]))
+    listed = tmp_path / "cases.pickle"
+    listed.write_bytes(pickle.dumps(cases))
     assert launch(3, [str(listed)], program=("-c", RANKS)) == 0
     begun, went_on = (json.loads((tmp_path / name).read_text())["losses"] for name in ("first.json", "then.json"))
     alone = losses(ended(gpt=ONE, batch="4", steps="3", grid="x=1", dtype="float64"))

@@ -224,7 +224,7 @@ def test_a_timeline_survives_its_file(tmp_path_factory, timeline, name):
         (lambda raw: raw["spans"]["rank"].__setitem__(0, 1), "spans.rank = 1: below 1"),
         (lambda raw: raw["spans"]["rank"].__setitem__(0, -1), r"spans.rank\[0\] = -1"),
         (lambda raw: raw.update(kind="guessed"), "kind = 'guessed': one of measured, predicted"),
-        (lambda raw: raw.update(schema="quadrille/timeline/2"), "newer"),
+        (lambda raw: raw.update(schema="quadrille/timeline/3"), "newer"),
         (lambda raw: raw.update(colour="red"), "colour is unknown"),
     ],
 )

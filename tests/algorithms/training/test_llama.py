@@ -199,11 +199,11 @@ def test_serial_gradients_are_slopes_of_the_loss(trait):
 
 def test_rotary_positions_see_distances_alone():
     """The scores of a turned query and key depend on how far they are apart, not on where they are."""
-    from quadrille.runtime.training.serial_transformer import turned
+    from quadrille.runtime.training.serial_transformer import rotated
 
     random = np.random.default_rng(3)
     q, k = (np.repeat(random.standard_normal((1, 8)), 9, axis=0) for _ in range(2))
-    scores = turned(q, 100.0) @ turned(k, 100.0).T
+    scores = rotated(q, 100.0) @ rotated(k, 100.0).T
     for distance in range(-8, 9):
         along = np.diagonal(scores, distance)
         np.testing.assert_allclose(along, along[0], rtol=1e-12)
@@ -233,15 +233,15 @@ def torch_loss(torch, p, tokens, targets, layers, heads):
     def norm(value, gamma):
         return value * torch.rsqrt(value.pow(2).mean(-1, keepdim=True) + 1e-5) * gamma[0]
 
-    def turned(value):
+    def rotated(value):
         one, other = value.chunk(2, dim=-1)
         return value * angles.cos() + torch.cat((-other, one), dim=-1) * angles.sin()
 
     for layer in range(layers):
         of = f" layer {layer}"
         qkv = (norm(x, p[f"norm1 γ{of}"]) @ p[f"QKV W{of}"]).unflatten(-1, (keys, group + 2, head))
-        q = turned(qkv[..., :group, :].flatten(2, 3).transpose(1, 2))
-        k = turned(qkv[..., group, :].transpose(1, 2)).repeat_interleave(group, dim=1)
+        q = rotated(qkv[..., :group, :].flatten(2, 3).transpose(1, 2))
+        k = rotated(qkv[..., group, :].transpose(1, 2)).repeat_interleave(group, dim=1)
         v = qkv[..., group + 1, :].transpose(1, 2).repeat_interleave(group, dim=1)
         a = f.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
         x = x + a @ p[f"project W{of}"]

@@ -356,7 +356,7 @@ def test_a_wiring_that_cannot_be_is_refused_before_anything_is_measured(tmp_path
     ]
     ended = quadrille("launch", "-n", "2", *words, seconds=20)
     assert ended.status == 2
-    assert "has 8 hosts and the ranks are on 1 host: a wiring of 1 host is needed" in ended.line
+    assert "has 8 hosts and the ranks are on 1 host: a topology of 1 host is needed" in ended.line
     assert not list(tmp_path.iterdir())
 
 

@@ -208,7 +208,7 @@ def test_all_overlaps_together_are_never_slower_than_none(grid):
 @pytest.fixture(scope="module")
 def schemes(tmp_path_factory):
     folder = tmp_path_factory.mktemp("schemes")
-    scaled = which_scheme.Scaled(gpt=SHALLOW, gpus=(4, 8), batch=16, each=2, schemes=("megatron", "bian", "4d"))
+    scaled = which_scheme.ScaledProblem(gpt=SHALLOW, gpus=(4, 8), batch=16, each=2, schemes=("megatron", "bian", "4d"))
     asking = Asking(top=1, json=str(folder / "found.json"), plot=str(folder / "found.png"))
     return which_scheme.which_scheme(scaled, asking), folder
 
@@ -296,8 +296,11 @@ def test_a_large_domain_has_the_machines_own_gpus_links_and_nics():
 @pytest.mark.parametrize(
     ("ask", "words"),
     [
-        (lambda: which_scheme.which_scheme(which_scheme.Scaled(schemes=("4d", "5d")), Asking()), "scheme '5d'"),
-        (lambda: which_scheme.which_scheme(which_scheme.Scaled(machine="nowhere"), Asking()), "machine 'nowhere'"),
+        (lambda: which_scheme.which_scheme(which_scheme.ScaledProblem(schemes=("4d", "5d")), Asking()), "scheme '5d'"),
+        (
+            lambda: which_scheme.which_scheme(which_scheme.ScaledProblem(machine="nowhere"), Asking()),
+            "machine 'nowhere'",
+        ),
         (lambda: worth.overlap_worth(worth.Around(gpt="7z"), Asking()), "model '7z'"),
         (lambda: which_grid.which_grid(which_grid.GridQuestion(gpt="7z"), Asking()), "model '7z'"),
         (

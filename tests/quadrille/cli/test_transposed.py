@@ -118,11 +118,11 @@ def test_forms_and_algorithms_are_swept_and_those_that_cannot_be_say_so(toy):
     found = sweep(
         SweepWords(flags=TrainingWords(matmul=SIZES, grid="z=2", algorithm="3d"), on=on), ["transposed=none,a,b"]
     )
-    assert [row.answer.reason for row in found.rows] == [None] * 3
-    assert found.rows[1].answer.bytes_sent_per_rank_max > 0
+    assert [row.answer.reason for row in found.points] == [None] * 3
+    assert found.points[1].answer.bytes_sent_per_rank_max > 0
     mixed = sweep(SweepWords(flags=TrainingWords(matmul=SIZES, transposed="a"), on=on), ["algorithm=4d,3d,summa"])
     refusal = "transposed a: 4d takes none only; summa and 3d take a and b"
-    assert [row.answer.reason for row in mixed.rows] == [refusal, None, None]
+    assert [row.answer.reason for row in mixed.points] == [refusal, None, None]
     with pytest.raises(InputError, match="--vary transposed=c: transposed 'c': accepted are none, a, b"):
         sweep(SweepWords(flags=TrainingWords(matmul=SIZES), on=on), ["transposed=c"])
 
@@ -133,7 +133,7 @@ def test_the_best_grid_is_looked_for(transposed):
     one = SweepWords(
         flags=TrainingWords(matmul="640,64,64", algorithm="3d", transposed=transposed), on=on, best_grid=True
     )
-    (row,) = sweep(one, ["gpus=4"]).rows
+    (row,) = sweep(one, ["gpus=4"]).points
     assert row.answer.grids == 6 and row.answer.seconds
 
 

@@ -230,7 +230,7 @@ def test_the_answer_and_the_machine_file_are_two_files(tmp_path):
 
 
 def calibrated(name="NVIDIA H100 80GB HBM3", **parts):
-    return Calibration(device=name, name=name, memory_bytes=80_000_000_000, made=MADE, **parts)
+    return Calibration(device=name, name=name, memory_bytes=80_000_000_000, provenance=MADE, **parts)
 
 
 def test_tables_show_shares_of_the_data_sheet_s_peak_and_what_was_measured(capsys):

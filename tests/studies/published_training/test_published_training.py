@@ -31,7 +31,7 @@ from quadrille.studies.published_training.rows import read_rows
 from quadrille.studies.published_training.runs import PublishedRun, cut, run_of
 from quadrille.studies.published_training.sharded import Sharded, sharded_layers
 from quadrille.studies.published_training.sites import LearntTraining, learn
-from quadrille.studies.published_training.stage import MEGATRON, Seconds, pieces_of
+from quadrille.studies.published_training.stage import MEGATRON, Seconds, layer_times
 from quadrille.studies.published_training.step import machine_for, stage_parameters, step_seconds, turn_seconds
 from quadrille.studies.published_training.study import ROWS, judge, published_training, runs_of
 from quadrille.topologies.machines.named import MACHINES
@@ -196,11 +196,11 @@ def test_what_is_made_again_takes_its_part_of_the_layer(runs):
     full, selective, none = (
         turn_seconds(replace(runs["16"], recompute=word)) for word in ("full", "selective", "none")
     )
-    pieces = pieces_of(runs["16"].shape, 8, runs["16"].micro, "float16", machine_for("selene", A100_80GB, 8))
+    times = layer_times(runs["16"].shape, 8, runs["16"].micro, "float16", machine_for("selene", A100_80GB, 8))
     layers = runs["16"].layers[1] / runs["16"].interleave
-    assert 0.05 < pieces.attention.forward / pieces.layer.forward < 0.2
-    assert selective.backward[1] - none.backward[1] == pytest.approx(layers * pieces.attention.forward)
-    assert full.backward[1] - none.backward[1] == pytest.approx(layers * pieces.layer.forward)
+    assert 0.05 < times.attention.forward / times.layer.forward < 0.2
+    assert selective.backward[1] - none.backward[1] == pytest.approx(layers * times.attention.forward)
+    assert full.backward[1] - none.backward[1] == pytest.approx(layers * times.layer.forward)
     fused = [replace(runs["16"], attention="fused", recompute=word) for word in ("selective", "none")]
     assert turn_seconds(fused[0]) == turn_seconds(fused[1])
 
@@ -208,7 +208,7 @@ def test_what_is_made_again_takes_its_part_of_the_layer(runs):
 def test_sequence_parallelism_saves_passes_and_hides_communication_towards_inputs(runs):
     """Not the products, nor the gathers and scatters that nothing runs beside: it saves less than a fifth."""
     given = runs["16"].shape, 8, 4, "float16", machine_for("selene", A100_80GB, 8)
-    whole, cut = (pieces_of(*given, sequence_parallel=on).layer for on in (False, True))
+    whole, cut = (layer_times(*given, sequence_parallel=on).layer for on in (False, True))
     assert 0.8 * whole.forward < cut.forward < whole.forward
     assert 0.8 * whole.backward < cut.backward < whole.backward
     assert whole.backward - cut.backward > whole.forward - cut.forward
@@ -266,7 +266,7 @@ def test_layers_that_communicate_longer_than_they_work_take_as_long_as_that():
 def test_fused_attention_takes_its_share_of_the_peak_and_the_rest_stays(runs):
     shape, machine = replace(runs["16"].shape, sequence=8192), machine_for("selene", A100_80GB, 1)
     stored, fused = (
-        pieces_of(shape, 8, 1, "float16", machine_for("selene", A100_80GB, 8), fused_on=on) for on in (None, "ampere")
+        layer_times(shape, 8, 1, "float16", machine_for("selene", A100_80GB, 8), fused_on=on) for on in (None, "ampere")
     )
     squares = 8192**2 * shape.hidden / 8
     peak = machine.device.peak_flops_per_second["float16"]
