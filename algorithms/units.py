@@ -29,7 +29,13 @@ for _letter, _thousands, _binary in (("k", KB, KIB), ("M", MB, MIB), ("G", GB, G
     for _name in (f"{_letter}b", f"{_letter}bit", f"{_letter.lower()}bit"):  # 200mbit, as Linux's tc writes it
         BYTES_OF_UNIT[_name] = _thousands * _BIT
 
-_QUANTITY = re.compile(r"\s*([0-9]+\.?[0-9]*(?:[eE][+-]?[0-9]+)?|\.[0-9]+)\s*([A-Za-z]*)\s*")
+SECONDS_OF_UNIT = {"": Fraction(1), "s": Fraction(1)} | {
+    unit: Fraction(1, 10**digits) for unit, digits in (("ms", 3), ("us", 6), ("µs", 6), ("ns", 9), ("ps", 12))
+}
+PREFIXES = {prefix: Fraction(10) ** digits for prefix, digits in (("", 0), ("k", 3), ("M", 6), ("G", 9), ("T", 12))}
+PREFIXES |= {"P": Fraction(10) ** 15, "E": Fraction(10) ** 18}
+
+_QUANTITY = re.compile(r"\s*([0-9]+\.?[0-9]*(?:[eE][+-]?[0-9]+)?|\.[0-9]+)\s*([A-Za-zµ]*)\s*")
 NOISE_SECONDS = 0.5e-9
 """Differences of times that are shorter come from rounding."""
 _TIME_STEPS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
@@ -65,6 +71,59 @@ def parse_rate(text: str) -> float:
     return rate
 
 
+def parse_seconds(text: str) -> float:
+    """Returns the seconds that `text` names.
+
+    >>> parse_seconds("1.35us"), parse_seconds("600 ns"), parse_seconds("2e-3")
+    (1.35e-06, 6e-07, 0.002)
+
+    Raises
+    ------
+    InputError : no number, or an unknown unit
+    """
+    return float(_scaled(text, SECONDS_OF_UNIT, "time", "1.35us, 600ns or 1e-6"))
+
+
+def parse_flops(text: str) -> float:
+    """Returns the flop/s that `text` names.
+
+    >>> parse_flops("312 TFLOP/s"), parse_flops("19.5TFLOPS"), parse_flops("1e12")
+    (312000000000000.0, 19500000000000.0, 1000000000000.0)
+
+    Raises
+    ------
+    InputError : no number, or an unknown unit
+    """
+    bare = re.sub(r"(?i)flop(s|/s)?\s*$", "", text)
+    return float(_scaled(bare, PREFIXES, "speed", "312TFLOP/s or 312e12"))
+
+
+def parse_measure(text: str, name: str) -> float:
+    """Returns the number that `text` names, in the base unit of the quantity that has this name.
+
+    The last words of the name tell the quantity: `latency` and `seconds` are times,
+    `bandwidth` and `bytes_per_second` data rates, `flops_per_second` speeds, `bytes` sizes.
+
+    >>> parse_measure("1.35us", "nic_latency"), parse_measure("400Gbit/s", "bandwidth_bytes_per_second")
+    (1.35e-06, 50000000000.0)
+    >>> parse_measure("80GB", "memory_bytes"), parse_measure("8", "hosts")
+    (80000000000.0, 8.0)
+
+    Raises
+    ------
+    InputError : no number, a unit of another quantity, or a unit where the name has none
+    """
+    if name.endswith(("_bytes_per_second", "bandwidth")):
+        return parse_rate(text)
+    if name.endswith(("_seconds", "latency")):
+        return parse_seconds(text)
+    if "flops_per_second" in name:
+        return parse_flops(text)
+    if name.endswith("_bytes"):
+        return float(_number_of_bytes(text, "size", "80GB, 64MiB or 4096"))
+    return float(_scaled(text, {"": Fraction(1)}, "number", "8 or 0.5"))
+
+
 def format_seconds(seconds: float) -> str:
     """A time in the unit that keeps it readable; less than half a nanosecond is 0, since it is rounding.
 
@@ -93,16 +152,22 @@ def format_bytes_per_second(rate: float) -> str:
 
 
 def _number_of_bytes(text: str, quantity: str, such_as: str) -> Fraction:
+    return _scaled(text, BYTES_OF_UNIT, quantity, such_as)
+
+
+def _scaled(text: str, units: dict[str, Fraction], quantity: str, such_as: str) -> Fraction:
+    """Returns the number with a unit that `text` is, in the base unit."""
     match = _QUANTITY.fullmatch(text)
     if match is None:
         raise InputError(f"{quantity} {text!r} is not a number from 0 with a unit, such as {such_as}")
     number, unit = match.groups()
-    factor = BYTES_OF_UNIT.get(unit)
+    factor = units.get(unit)
     if factor is None:
-        accepted = ", ".join(name for name in BYTES_OF_UNIT if name)
+        accepted = ", ".join(name for name in units if name) or "no unit"
         raise InputError(f"{quantity} {text!r} has the unknown unit {unit!r}; accepted: {accepted}")
     if not math.isfinite(float(number) * float(factor)):
-        raise InputError(f"{quantity} {text!r} is too large: a finite number of bytes is needed")
+        noun = "bytes" if units is BYTES_OF_UNIT else "the quantity"
+        raise InputError(f"{quantity} {text!r} is too large: a finite number of {noun} is needed")
     return Fraction(number) * factor
 
 

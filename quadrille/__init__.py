@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from quadrille.simulator.simulate import simulate as simulate
     from quadrille.topologies.find_machine import find_machine as find_machine
     from quadrille.topologies.machines.machine import Machine as Machine
-    from quadrille.topologies.machines.machine import load_machine as load_machine
+    from quadrille.topologies.machines.machine_file import load_machine as load_machine
 
 __all__ = [
     "Deadlock",

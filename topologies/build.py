@@ -7,13 +7,15 @@ from functools import partial
 from inspect import Parameter, getdoc, signature
 from pathlib import Path
 
-from quadrille.algorithms.errors import InputError, unknown_name
+from quadrille.algorithms.errors import InputError, nearest_names, unknown_name
+from quadrille.algorithms.units import parse_measure
 from quadrille.topologies.cluster import with_signature
 from quadrille.topologies.families.by_name import HOST_NETWORKS
 from quadrille.topologies.families.lists import as_word
 from quadrille.topologies.lazy_table import LazyTable
 from quadrille.topologies.machines.named import MACHINES
 from quadrille.topologies.network import Argument, Network
+from quadrille.topologies.quantity import bare_name
 
 
 def _of_hosts(name: str) -> Callable[..., Network]:
@@ -21,7 +23,7 @@ def _of_hosts(name: str) -> Callable[..., Network]:
 
 
 def _of_machine(name: str) -> Callable[..., Network]:
-    return MACHINES[name].topology
+    return MACHINES[name].builder()
 
 
 FAMILIES: LazyTable[Callable[..., Network]] = LazyTable(
@@ -41,8 +43,6 @@ LONGEST_NAME = 255
 WHOLE = re.compile("-?[0-9]{1,18}")
 REAL = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?|-?inf|nan")
 
-# Files say the unit in the name; the builders' arguments are the bare words.
-UNITS = ("_bytes_per_second", "_seconds")
 SPEEDS = {"bandwidth": "bandwidth=25e9", "latency": "latency=1e-6"}
 """How links are said to be, in examples."""
 
@@ -66,7 +66,9 @@ def build(family: str, arguments: Mapping[str, ArgumentValue]) -> Network:
     accepted = signature(builder).parameters
     given = _bare(family, arguments)
     if unknown := [name for name in given if name not in accepted]:
-        raise InputError(f"topology {family}: {', '.join(unknown)} is unknown; it takes {_takes(builder)}")
+        near = nearest_names(unknown[0], accepted)
+        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        raise InputError(f"topology {family}: {', '.join(unknown)} is unknown; it takes {_takes(builder)}{hint}")
     if missing := [p.name for p in accepted.values() if p.default is Parameter.empty and p.name not in given]:
         example = (
             f", as in {','.join(SPEEDS[name] for name in missing)} (B/s, s)" if set(missing) <= set(SPEEDS) else ""
@@ -127,6 +129,8 @@ def parse_topology(text: str) -> tuple[str, dict[str, Argument]]:
     ('leaf-spine', {'leaves': 2, 'spines': 1, 'hosts_per_leaf': 2, 'bandwidth': 25000000.0})
     >>> parse_topology("host")
     ('host', {})
+    >>> parse_topology("star:hosts=2,bandwidth=400Gbit/s,latency=1.35us")[1]
+    {'hosts': 2, 'bandwidth': 50000000000.0, 'latency': 1.35e-06}
 
     Raises
     ------
@@ -146,24 +150,39 @@ def parse_topology(text: str) -> tuple[str, dict[str, Argument]]:
             )
         if key in arguments:
             raise InputError(f"topology {text!r:.80}: {key} is given twice")
-        arguments[key] = _number(value)
-    return family, arguments
+        arguments[key] = _number(key, value)
+    return family.lower(), arguments
 
 
-def _number(text: str) -> Argument:
-    """The text as a whole number, else as a number, else as it is."""
+def _number(key: str, text: str) -> Argument:
+    """The value of an argument: an integer, a number, a rate or time with a unit, or a word.
+
+    >>> _number("hosts", "4"), _number("latency", "1.35us"), _number("bandwidth", "25GB/sx100GB/s")
+    (4, 1.35e-06, '25000000000.0x100000000000.0')
+    """
     if WHOLE.fullmatch(text):
         return int(text)
-    return float(text) if REAL.fullmatch(text) else text
+    if REAL.fullmatch(text):
+        return float(text)
+    if bare_name(key).endswith(("bandwidth", "latency")):
+        words = text.replace(":", "x").split("x")
+        if all(map(REAL.fullmatch, words)):
+            return text
+        parts = [_rate(key, word) for word in words]
+        return parts[0] if len(parts) == 1 else as_word(parts)
+    return text
+
+
+def _rate(key: str, text: str) -> float:
+    """A bandwidth or a latency, with or without a unit, in the base unit."""
+    return float(text) if REAL.fullmatch(text) else parse_measure(text, bare_name(key))
 
 
 def _bare(family: str, arguments: Mapping[str, ArgumentValue]) -> dict[str, ArgumentValue]:
     """The arguments by their names without units."""
     bare: dict[str, ArgumentValue] = {}
     for name, value in arguments.items():
-        word = name
-        for unit in UNITS:
-            word = word.removesuffix(unit)
+        word = bare_name(name)
         if word in bare:
             raise InputError(f"topology {family}: {word} is given twice, with and without its unit")
         bare[word] = value

@@ -14,7 +14,6 @@ from quadrille.topologies.families.lists import as_word
 from quadrille.topologies.limits import check_counts, check_size
 from quadrille.topologies.network import Argument, Ints, Network
 from quadrille.topologies.nodes.gpu_node import NodeKind, nvswitch_node
-from quadrille.topologies.nodes.node_kinds import NODE_KINDS
 
 OWN_NUMBERS = ("gpus_per_node", "nics_per_node", "gpu_bandwidth", "gpu_latency", "nic_bandwidth", "nic_latency")
 
@@ -207,6 +206,8 @@ def node_kind(arguments: Mapping[str, Any]) -> NodeKind:
     ------
     InputError : an unknown kind; a number that the kind needs, or has of its own
     """
+    from quadrille.topologies.nodes.node_kinds import NODE_KINDS  # named machines have their nodes already
+
     name = str(arguments.get("node", "nvswitch"))
     own = {key: arguments[key] for key in OWN_NUMBERS if arguments.get(key) is not None}
     if name in NODE_KINDS:

@@ -1,4 +1,4 @@
-"""Machines as the command line names them: a file, or one of those known by name; and what-if changes to either."""
+"""Machines by name or file, with what-if settings; and the named machines as text."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -6,37 +6,39 @@ from pathlib import Path
 import msgspec
 
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.formats.measured_rows import Achieved, Variant
 from quadrille.topologies.build import FAMILIES, parse_topology
-from quadrille.topologies.machines.machine import Argument, Device, Machine, Source, load_machine
-from quadrille.topologies.machines.named import MACHINES, NamedMachine, machine
-from quadrille.topologies.machines.what_if import apply
-from quadrille.topologies.nodes.gpus import Gpu
-from quadrille.topologies.quantity import Quantity
+from quadrille.topologies.machines.machine import Argument, Device, Machine
+from quadrille.topologies.machines.named import MACHINES, as_machine, is_file_name, machine, quantities_of
+from quadrille.topologies.machines.named_machine import NamedMachine
+from quadrille.topologies.quantity import Quantity, name_with_unit
 
 UNKNOWN_DEVICE = Device(
     peak_flops_per_second={"float32": 1.0}, memory_bytes_per_second=1.0, memory_bytes=1.0, overhead_seconds=0.0
 )
-"""Of a machine that is a topology alone, where nothing is computed."""
+"""Device of a machine that is only a topology, for questions in which nothing is computed."""
 TOPOLOGY_FILES = (".json", ".xml")
-WHOLE_NUMBERS = ("tile_rows", "tile_columns", "multiprocessors")
+RENAMED_ARGUMENTS = {
+    "nic_bandwidth_bytes_per_second": "bandwidth_bytes_per_second",
+    "nic_latency_seconds": "latency_seconds",
+}
+"""Quantities of nodes that are called differently as arguments of the topology."""
 
 
 def find_machine(text: str, settings: Sequence[str] = (), gpus: int | None = None) -> Machine:
     """The machine that `text` names, after the what-if settings.
 
-    >>> find_machine("perlmutter", ["device.overhead_seconds=x2"], gpus=8).device.overhead_seconds
+    >>> find_machine("Perlmutter", ["device.overhead_seconds=x2"], gpus=8).device.overhead_seconds
     1e-05
 
     Parameters
     ----------
-    text : a file if it ends in `.toml` or holds a `/`, else a name
+    text : a file name, which ends in `.toml` or has a `/`, or the name of a machine
     settings : each `path=value` or `path=xFACTOR`
-    gpus : how many of a named machine's GPUs are modelled, by default all that it has
+    gpus : number of GPUs of a named machine that are modelled, by default all
 
     Raises
     ------
-    InputError : an unknown name, a file that holds no machine, a setting that does not fit
+    InputError : an unknown name; a file without a machine; a setting that does not fit
     """
     if not text:
         raise InputError(f"machine is missing: --machine takes a .toml file or one of {', '.join(MACHINES)}")
@@ -45,113 +47,92 @@ def find_machine(text: str, settings: Sequence[str] = (), gpus: int | None = Non
             f"machine {text!r:.80}: is a topology alone, enough for collective, flows and topology show; "
             "speeds of GPUs are needed too: give a machine file (.toml) or a name"
         )
-    found = _from_file(text) if is_file_name(text) else of_name(machine(text), gpus)
-    return apply(found, settings)
-
-
-def is_file_name(text: str) -> bool:
-    """Whether a machine is given as a file, and not by name.
-
-    >>> [is_file_name(text) for text in ("host.toml", "./host", "perlmutter")]
-    [True, True, False]
-    """
-    return text.endswith(".toml") or "/" in text
+    return _changed(_from_file(text) if is_file_name(text) else as_machine(machine(text), gpus), settings)
 
 
 def find_machine_or_topology(text: str, settings: Sequence[str] = (), gpus: int | None = None) -> Machine:
-    """The machine that `text` names, or one that is a topology alone: enough where nothing is computed.
+    """The machine that `text` names, or a machine that is only a topology; nothing can be computed on the latter.
 
-    >>> find_machine_or_topology("star:hosts=3,bandwidth=25e6", ["topology.hosts=4"]).topology
+    >>> find_machine_or_topology("star:hosts=3,bandwidth=25MB/s", ["topology.hosts=4"]).topology
     {'family': 'star', 'hosts': 4, 'bandwidth_bytes_per_second': 25000000.0}
 
     Parameters
     ----------
     text : a machine, `family:key=value,…`, or a topology file (.json, .xml)
-    gpus : how many of a named machine's GPUs are modelled, by default all that it has
+    gpus : number of GPUs of a named machine that are modelled, by default all
 
     Raises
     ------
     InputError : no such machine, family or file; a setting that does not fit
     """
     if text.endswith(TOPOLOGY_FILES):
-        return apply(Machine(name=text, topology={"file": text}, device=UNKNOWN_DEVICE), settings)
+        return _changed(Machine(name=text, topology={"file": text}, device=UNKNOWN_DEVICE), settings)
     if text in MACHINES or is_file_name(text) or text.partition(":")[0] not in FAMILIES:
         return find_machine(text, settings, gpus)
     family, arguments = parse_topology(text)
-    wiring: dict[str, Argument] = {"family": family, **{_with_unit(name): value for name, value in arguments.items()}}
+    topology: dict[str, Argument] = {
+        "family": family,
+        **{name_with_unit(name): value for name, value in arguments.items()},
+    }
     try:
-        return apply(Machine(name=text, topology=wiring, device=UNKNOWN_DEVICE), settings)
+        return _changed(Machine(name=text, topology=topology, device=UNKNOWN_DEVICE), settings)
     except ValueError as error:
         raise InputError(f"machine {text!r:.80}: {error}") from None
 
 
-def _with_unit(argument: str) -> str:
-    """The name that an argument of a topology has in machine files.
+def _changed(original: Machine, settings: Sequence[str]) -> Machine:
+    """The machine after the what-if settings."""
+    if not settings:
+        return original
+    from quadrille.topologies.machines.what_if import apply_settings  # needed only for settings
 
-    >>> _with_unit("bandwidth"), _with_unit("uplink_latency"), _with_unit("hosts")
-    ('bandwidth_bytes_per_second', 'uplink_latency_seconds', 'hosts')
-    """
-    units = {"bandwidth": "_bytes_per_second", "latency": "_seconds"}
-    return argument + units.get(argument.rpartition("_")[2], "")
+    return apply_settings(original, settings)
 
 
 def _from_file(path: str) -> Machine:
-    """The machine in a file; a topology file is looked for in the machine file's folder."""
-    found = load_machine(path)
-    wiring = found.topology.get("file")
-    if not isinstance(wiring, str) or Path(wiring).is_absolute():
-        return found
-    return msgspec.structs.replace(found, topology={**found.topology, "file": str(Path(path).parent / wiring)})
+    """The machine in a file; the name of a topology file is relative to the folder of the machine file."""
+    from quadrille.topologies.machines.machine_file import load_machine
+
+    loaded = load_machine(path)
+    file = loaded.topology.get("file")
+    if not isinstance(file, str) or Path(file).is_absolute():
+        return loaded
+    return msgspec.structs.replace(loaded, topology={**loaded.topology, "file": str(Path(path).parent / file)})
 
 
-def of_name(named: NamedMachine, gpus: int | None = None) -> Machine:
-    """A named machine with its wiring for `gpus` GPUs, and a source for every number."""
-    device = Device(
-        peak_flops_per_second=dict(named.peak_flops_per_second),  # type: ignore[arg-type]
-        memory_bytes_per_second=named.memory_bytes_per_second,
-        memory_bytes=named.memory_bytes,
-        overhead_seconds=named.overhead_seconds,
-        achieved=achieved_of(named.gpu),
-        overlap_slowdown=named.gpu.overlap_slowdown,
-        communication_slowdown=named.gpu.communication_slowdown,
-    )
-    sources = tuple(Source(number.quantity, number.value, number.source) for number in _quantities(named))
-    topology: dict[str, str | bool | int | float | list[str | int | float]]
-    topology = {"family": named.name, **named.arguments(gpus)}
-    return Machine(name=named.name, topology=topology, device=device, sources=sources)
-
-
-def achieved_of(gpu: Gpu, attention: Variant = "fused") -> Achieved | None:
-    """What products and passes over memory reach on a GPU, or None where nothing is known but its peaks."""
-    from quadrille.topologies.nodes.achieved import achieved  # it takes NumPy, which `machines` alone can do without
-
-    found = achieved(gpu.generation)
-    if found is None:
-        return None
-    numbers = {one.quantity.removeprefix("achieved."): one.number for one in found}
-    whole = {key: int(numbers.pop(key)) for key in WHOLE_NUMBERS}
-    return Achieved(**numbers, **whole, attention=attention)  # type: ignore[arg-type]
-
-
-def _quantities(named: NamedMachine) -> tuple[Quantity, ...]:
-    """Every number of a named machine, and what work reaches on its GPUs."""
-    from quadrille.topologies.nodes.achieved import achieved
-
-    return (*named.quantities, *(achieved(named.gpu.generation) or ()))
+# Text
 
 
 def describe_machines(name: str = "") -> str:
-    """The named machines, or one of them, with the source of every number, in lines."""
-    chosen = [machine(name)] if name else list(MACHINES.values())
-    return "\n".join(line for named in chosen for line in _described(named))
+    """The named machines, one per line; or one machine, with the path of every number for `--set` and its source."""
+    if name:
+        return "\n".join(_described(machine(name)))
+    width = max(map(len, MACHINES))
+    return "\n".join(f"{word:{width}}  {named.summary}" for word, named in MACHINES.items())
 
 
 def _described(named: NamedMachine) -> Iterator[str]:
     yield f"{named.name}: {named.summary}"
-    numbers = _quantities(named)
-    width = max(len(number.quantity) for number in numbers)
-    values = [f"{number.value:g}" if not isinstance(number.value, str) else number.value for number in numbers]
-    longest = max(map(len, values))
-    for number, value in zip(numbers, values, strict=True):
-        yield f"  {number.quantity:{width}}  {value:>{longest}}  {number.source}"
-    yield ""
+    quantities = quantities_of(named)
+    paths = [path_of(named, quantity) or f"({quantity.quantity})" for quantity in quantities]
+    values = [f"{q.value:g}" if not isinstance(q.value, str) else q.value for q in quantities]
+    width, longest = max(map(len, paths)), max(map(len, values))
+    for path, value, quantity in zip(paths, values, quantities, strict=True):
+        yield f"  {path:{width}}  {value:>{longest}}  {quantity.source}"
+    yield "  --set PATH=VALUE changes a number; a name in brackets follows from the kind of node and cannot be set"
+
+
+def path_of(named: NamedMachine, quantity: Quantity) -> str | None:
+    """The path by which `--set` changes a quantity of a named machine; None for a word or a count of the node.
+
+    >>> perlmutter = machine("perlmutter")
+    >>> [path_of(perlmutter, quantity) for quantity in perlmutter.quantities if "ic_" in quantity.quantity]
+    ['topology.bandwidth_bytes_per_second', 'topology.latency_seconds']
+    """
+    name = quantity.quantity
+    name = RENAMED_ARGUMENTS.get(name, name)
+    if name.partition(".")[0] in Device.__struct_fields__:
+        return f"device.{name}"
+    if name in named.arguments() or name in named.optional_arguments():
+        return f"topology.{name}"
+    return None

@@ -8,15 +8,15 @@ Value = TypeVar("Value")
 
 
 class LazyTable(Mapping[str, Value]):
-    """Values by name; the names are known at once, each value when it is first asked for.
+    """Values by name, in any case; the names are known at once, each value when it is first asked for.
 
     >>> table = LazyTable({"pi": lambda: 3.14})
-    >>> "pi" in table, list(table), table["pi"]
+    >>> "Pi" in table, list(table), table["PI"]
     (True, ['pi'], 3.14)
 
     Parameters
     ----------
-    loaders : function that returns the value of each name
+    loaders : function that returns the value of each name, which is in lower case
     """
 
     def __init__(self, loaders: Mapping[str, Callable[[], Value]]) -> None:
@@ -24,12 +24,13 @@ class LazyTable(Mapping[str, Value]):
         self._values: dict[str, Value] = {}
 
     def __getitem__(self, name: str) -> Value:
-        if name not in self._values:
-            self._values[name] = self._loaders[name]()
-        return self._values[name]
+        key = name.lower()
+        if key not in self._values:
+            self._values[key] = self._loaders[key]()
+        return self._values[key]
 
     def __contains__(self, name: object) -> bool:
-        return name in self._loaders
+        return isinstance(name, str) and name.lower() in self._loaders
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._loaders)

@@ -17,7 +17,7 @@ import secrets
 import stat
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import isfinite
 from pathlib import Path
 from typing import Any, TypeVar
@@ -34,12 +34,20 @@ DEEP_KEY = re.compile(r"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\
 """A TOML key of more than 64 dotted words."""
 
 
-def read(path: str | Path, form: type[T], schema: str, older: Mapping[str, Renames] | None = None) -> T:
+def read(
+    path: str | Path,
+    form: type[T],
+    schema: str,
+    older: Mapping[str, Renames] | None = None,
+    *,
+    expand: Callable[[dict[str, Any]], dict[str, Any]] = dict,
+) -> T:
     """Returns the value of type `form` in the file at `path` under `schema`.
 
     Parameters
     ----------
     older : schemas of older versions that are accepted too, each with its renamed keys
+    expand : replaces abbreviations in the content before it is checked
 
     Raises
     ------
@@ -49,9 +57,9 @@ def read(path: str | Path, form: type[T], schema: str, older: Mapping[str, Renam
     raw = _parse(_content(Path(path), where), where, json=Path(path).suffix == ".json")
     named = raw.pop("schema", None)
     if older is not None and named in older:
-        return _convert(older[named].upgraded(raw), form, where)
+        return _convert(expand(older[named].upgraded(raw)), form, where)
     _check_schema(named, schema, where)
-    return _convert(raw, form, where)
+    return _convert(expand(raw), form, where)
 
 
 def write_json(path: str | Path, value: object, schema: str, *, indent: int = 2) -> None:

@@ -195,8 +195,9 @@ class Faults(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     Parameters
     ----------
-    fail : links that carry nothing: `leaf:3>spine:1`, or `leaf:3-spine:1` for both directions
-    degrade : share of its bandwidth that a link keeps, by link
+    fail : links that carry nothing: `leaf:3>spine:1`, `leaf:3-spine:1` for both directions, or a
+        pattern such as `leaf:*>spine:1`
+    degrade : share of its bandwidth that a link keeps, by link or pattern
     slow : share of its speed that a GPU or host keeps, by node
     """
 

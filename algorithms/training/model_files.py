@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.errors import InputError, nearest_names
 from quadrille.algorithms.training.architecture import ARCHITECTURES, LLAMA, PLAIN, ROTARY_BASE, Architecture
 from quadrille.algorithms.training.models import SHAPES, ModelShape
 from quadrille.algorithms.units import parse_integer
@@ -154,17 +154,22 @@ def find_shape(text: str) -> ModelShape:
 
     >>> find_shape("layers=2,hidden=8,heads=2,sequence=4,vocabulary=16").parameters
     1920
+    >>> find_shape("GPT3-175B") == find_shape("gpt3-175b")
+    True
 
     Raises
     ------
     InputError : an unknown name, a missing or invalid number, a file without a known model
     """
-    if text in SHAPES:
-        return SHAPES[text]
+    by_lower_case = {name.lower(): shape for name, shape in SHAPES.items()}
+    if text.lower() in by_lower_case:
+        return by_lower_case[text.lower()]
     if "=" in text:
         return _by_numbers(text)
     if text.endswith(".json"):
         return from_config(text)
+    if near := nearest_names(text, SHAPES):
+        raise InputError(f"model {text!r} is unknown; did you mean {' or '.join(near)}?")
     raise InputError(
         f"model {text!r}: accepted are {', '.join(SHAPES)}; numbers as {','.join(f'{name}=…' for name in NEEDED)} "
         "(architecture=llama beside them for a Llama); "

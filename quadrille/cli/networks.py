@@ -152,12 +152,32 @@ app.command("collective", text="Predict one collective of many groups on a machi
 )
 
 
-@app.command()
-def machines(name: Annotated[str, argument("[NAME]", "One of them only.")] = "") -> None:
-    """List the machines known by name, and the source of every number."""
-    from quadrille.topologies.find_machine import describe_machines
+def machines_known() -> list[str]:
+    """Names of the machines that --machine takes."""
+    from quadrille.topologies.machines.named import MACHINES
 
-    print(describe_machines(name))
+    return list(MACHINES)
+
+
+@app.command()
+def machines(
+    name: Annotated[str, argument("[NAME]", "One machine, with every number.", complete=machines_known)] = "",
+    gpus: Annotated[str, flag("--gpus", "N", "GPUs of the file that --toml writes; by default all.")] = "",
+    toml: Annotated[bool, switch("--toml", "Write the machine as a machine file to edit.")] = False,
+) -> None:
+    """List the machines known by name; or every number of one machine, its source, and its path for --set."""
+    from quadrille.algorithms.errors import InputError
+    from quadrille.cli.words.numbers import whole_number
+    from quadrille.topologies.find_machine import describe_machines
+    from quadrille.topologies.machines.machine_file import save_machine
+    from quadrille.topologies.machines.named import as_machine_file
+
+    if not toml:
+        print(describe_machines(name))
+        return
+    if not name:
+        raise InputError("machines --toml: the name of a machine is needed, as in quadrille machines perlmutter --toml")
+    save_machine(as_machine_file(name, whole_number(gpus, "--gpus") if gpus else None), "-")
 
 
 @topology_group.command("show")

@@ -137,8 +137,10 @@ Settings = Annotated[
 Routing = Annotated[
     str, flag("--routing", "RULE", "Routing rule: shortest, minimal, spray, ecmp[:SEED], …; by default the machine's.")
 ]
-Fail = Annotated[list[str], flag("--fail", "LINK", "A link that has failed; may be given several times.")]
-Degrade = Annotated[list[str], flag("--degrade", "LINK=SHARE", "A link with less bandwidth, such as gpu:0>leaf:0=0.5.")]
+Fail = Annotated[list[str], flag("--fail", "LINK", "A failed link, or a pattern such as nic:*>leaf:3; repeatable.")]
+Degrade = Annotated[
+    list[str], flag("--degrade", "LINK=SHARE", "Link or pattern with less bandwidth: gpu:*>leaf:0=0.5.")
+]
 Slow = Annotated[list[str], flag("--slow", "GPU=SHARE", "A slower GPU, such as gpu:7=0.8.")]
 PlacementRule = Annotated[
     str, flag("--placement", "RULE", "Rank placement: packed, scattered, axes:AXIS,… or a file with a place a line.")

@@ -45,11 +45,13 @@ def _with_faults(net: Network, faults: Faults | None, payload_share: float | dic
         net = net.with_bandwidths(net.bandwidths * _by_link(net, payload_share, default=1.0))
     if faults is None or not (faults.fail or faults.degrade):
         return net
+    from quadrille.topologies.link_patterns import matching_links  # needed only for faults
+
     bandwidths = net.bandwidths.copy()
     for name, share in faults.degrade.items():
-        bandwidths[net.link_numbers(name)] *= share
+        bandwidths[matching_links(net, name)] *= share
     for name in faults.fail:
-        bandwidths[net.link_numbers(name)] = 0.0
+        bandwidths[matching_links(net, name)] = 0.0
     return net.with_bandwidths(bandwidths)
 
 

@@ -39,7 +39,8 @@ from quadrille.experiments.workloads.run_options import RunOptions
 from quadrille.runtime.operands.generator import Kind
 from quadrille.studies.benchmarks.executor_overhead import Overhead, executor_overhead
 from quadrille.studies.host_fidelity.study import HostFidelity, calibrated, host_fidelity
-from quadrille.topologies.machines.machine import Machine, load_machine
+from quadrille.topologies.machines.machine import Machine
+from quadrille.topologies.machines.machine_file import load_machine
 
 SCHEMA = "quadrille/bench/1"
 RANKS = 2

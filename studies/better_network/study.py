@@ -38,8 +38,8 @@ from quadrille.experiments.sweep.training_study import (
     step_cells,
 )
 from quadrille.runtime.host.console import run_as_program
-from quadrille.topologies.find_machine import of_name
 from quadrille.topologies.machines.machine import Machine
+from quadrille.topologies.machines.named import as_machine
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -163,7 +163,7 @@ def on_switch(name: str, gpus: int, domain: int | None) -> Machine:
         "nic_bandwidth_bytes_per_second": node.injection_bandwidth / node.gpus,
         "nic_latency_seconds": node.nic_latency,
     }
-    return msgspec.structs.replace(of_name(named, gpus), name=f"{name}, nodes of {size}", topology=topology)
+    return msgspec.structs.replace(as_machine(named, gpus), name=f"{name}, nodes of {size}", topology=topology)
 
 
 def seconds_of(rows: Sequence[SweepRow]) -> dict[tuple[str, str], float]:

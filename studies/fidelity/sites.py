@@ -11,7 +11,8 @@ from quadrille.algorithms.provenance import provenance
 from quadrille.experiments.measure.batch import Launched
 from quadrille.experiments.workloads.run_options import RunOptions
 from quadrille.runtime.launching.launch import launch_or_raise
-from quadrille.topologies.machines.machine import Machine, load_machine, save_machine
+from quadrille.topologies.machines.machine import Machine
+from quadrille.topologies.machines.machine_file import load_machine, save_machine
 
 if TYPE_CHECKING:
     from quadrille.runtime.arrays.cupy_library import CupyLibrary

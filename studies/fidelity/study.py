@@ -32,7 +32,8 @@ from quadrille.studies.fidelity.remeasure import look_again
 from quadrille.studies.fidelity.report import judgement_table, trials_table
 from quadrille.studies.fidelity.sites import TrialSite, calibrated, check_sites, standing
 from quadrille.studies.fidelity.trials import Trial, draw, matrix
-from quadrille.topologies.machines.machine import Machine, load_machine
+from quadrille.topologies.machines.machine import Machine
+from quadrille.topologies.machines.machine_file import load_machine
 
 SCHEMA = "quadrille/fidelity/1"
 RESULTS = Path(__file__).resolve().parent / "results"

@@ -43,7 +43,7 @@ from quadrille.studies.gpu.report import (
     shared_table,
 )
 from quadrille.studies.gpu.study import EXECUTED, run_executed, run_shared
-from quadrille.topologies.machines.machine import load_machine, save_machine
+from quadrille.topologies.machines.machine_file import load_machine, save_machine
 
 if TYPE_CHECKING:
     from quadrille.runtime.arrays.cupy_library import CupyLibrary

@@ -30,7 +30,8 @@ from quadrille.runtime.host.devices import load_cupy
 from quadrille.runtime.measuring.device_benchmarks import DeviceBench
 from quadrille.studies.gpu.calibration import FULL, Calibration, Sizes, measure_device, only_first_gpu
 from quadrille.studies.gpu.report import Executed, Shared, calibration_tables, executed_table, shared_table
-from quadrille.topologies.machines.machine import Machine, save_machine
+from quadrille.topologies.machines.machine import Machine
+from quadrille.topologies.machines.machine_file import save_machine
 
 SCHEMA = "quadrille/gpu/1"
 RESULTS = Path(__file__).resolve().parent / "results"

@@ -36,7 +36,8 @@ from quadrille.experiments.workloads.matmul import MatmulExperiment
 from quadrille.experiments.workloads.run_options import RunOptions
 from quadrille.runtime.host.console import run_as_program
 from quadrille.runtime.launching.launch import launch_or_raise
-from quadrille.topologies.machines.machine import Machine, load_machine
+from quadrille.topologies.machines.machine import Machine
+from quadrille.topologies.machines.machine_file import load_machine
 
 FOLDER = Path("out") / "main-job"
 RESULTS = Path(__file__).resolve().parent / "results"

@@ -31,7 +31,7 @@ from quadrille.simulator.symmetry.even_shards import with_even_shards
 from quadrille.studies.published_training.step import machine_for
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.machines.named import MACHINES
-from quadrille.topologies.machines.what_if import apply
+from quadrille.topologies.machines.what_if import apply_settings
 
 OVERLAPS: frozenset[OverlapName] = frozenset({"oar", "ors", "oag"})
 CHOICES = parse_choices("library")
@@ -61,7 +61,7 @@ class Training:
 
     @property
     def model(self) -> Machine:
-        return apply(machine_for(self.machine, MACHINES[self.machine].gpu, self.gpus), self.settings)
+        return apply_settings(machine_for(self.machine, MACHINES[self.machine].gpu, self.gpus), self.settings)
 
     def what_if(self, *settings: str) -> "Training":
         """The same on a machine that is changed."""

@@ -65,3 +65,25 @@ def test_a_printed_size_keeps_three_digits(size):
 def test_rates_of_data_are_printed_in_powers_of_1000():
     assert units.format_bytes_per_second(1024) == "1.02 kB/s"
     assert units.format_bytes_per_second(3) == "3 B/s"
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "number"),
+    [
+        ("1.35us", "latency", 1.35e-6),
+        ("600ns", "latency_seconds", 6e-7),
+        ("400Gbit/s", "bandwidth", 50e9),
+        ("50GB/s", "uplink_bandwidth_bytes_per_second", 50e9),
+        ("989.4TFLOP/s", "peak_flops_per_second.bfloat16", 989.4e12),
+        ("80GB", "memory_bytes", 80e9),
+        ("4", "hosts", 4.0),
+    ],
+)
+def test_a_measure_has_the_unit_of_its_name(text, name, number):
+    assert units.parse_measure(text, name) == number
+
+
+@pytest.mark.parametrize(("text", "name"), [("1us", "bandwidth"), ("1GB/s", "latency"), ("4GB", "hosts"), ("x", "s")])
+def test_a_unit_of_another_quantity_is_refused(text, name):
+    with pytest.raises(InputError, match=r"unknown unit|is not a number"):
+        units.parse_measure(text, name)

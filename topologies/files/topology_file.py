@@ -54,10 +54,10 @@ def _text(path: str | Path) -> str:
 def is_topology_file(text: str) -> bool:
     """Whether a TOPOLOGY argument names a file.
 
-    >>> [is_topology_file(text) for text in ("net.json", "net.xml", "./net", "star:hosts=4", "perlmutter")]
-    [True, True, True, False, False]
+    >>> [is_topology_file(text) for text in ("net.json", "./net", "star:bandwidth=10GB/s", "perlmutter")]
+    [True, True, False, False]
     """
-    return text.endswith((".json", ".xml")) or "/" in text
+    return text.endswith((".json", ".xml")) or "/" in text.partition("=")[0]
 
 
 def built_alike(net: Network) -> Network | None:

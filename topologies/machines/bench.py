@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from quadrille.topologies.families.by_name import Fabric
-from quadrille.topologies.machines.named_machine import NamedMachine, NodesToConnect, Wiring
+from quadrille.topologies.machines.named_machine import FabricPlan, NamedMachine, NodesToConnect
 from quadrille.topologies.nodes.gpu_node import nvswitch_node
 from quadrille.topologies.nodes.gpus import H100_SXM
 from quadrille.topologies.quantity import Quantity
@@ -26,7 +26,7 @@ NODE = replace(
 )
 
 
-def leaves(uplink_bandwidth: float) -> Wiring:
+def leaves(uplink_bandwidth: float) -> FabricPlan:
     """Leaves of four nodes, each with one cable of this bandwidth to the one spine."""
 
     def wiring(site: NodesToConnect) -> Fabric:
@@ -36,11 +36,13 @@ def leaves(uplink_bandwidth: float) -> Wiring:
         return lambda builder, endpoints: add_leaf_spine(
             builder,
             endpoints,
-            per_leaf=NODES_PER_LEAF * kind.network_ports,
+            per_leaf=site.count("nodes_per_leaf", NODES_PER_LEAF) * kind.network_ports,
             spines=1,
             bandwidth=kind.nic_bandwidth,
             latency=kind.nic_latency,
-            uplink_bandwidth=uplink_bandwidth * kind.nic_bandwidth / NODE.nic_bandwidth,
+            uplink_bandwidth=site.numbers.get(
+                "uplink_bandwidth", uplink_bandwidth * kind.nic_bandwidth / NODE.nic_bandwidth
+            ),
         )
 
     return wiring
@@ -54,7 +56,7 @@ def cluster(name: str, summary: str, uplink_bandwidth: float) -> NamedMachine:
         gpus=1024,
         gpus_source=f"{PINNED}; of any size",
         node=NODE,
-        wiring=leaves(uplink_bandwidth),
+        fabric=leaves(uplink_bandwidth),
         overhead=Quantity("overhead_seconds", 0.0, f"{PINNED}; the compared model has none"),
         notes=(
             Quantity("nodes_per_leaf", NODES_PER_LEAF, PINNED),

@@ -5,7 +5,6 @@ a graph elsewhere.  The classes mirror the file; units stand in the names.
 """
 
 import hashlib
-from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -328,16 +327,6 @@ def _without_table(old: dict[str, Any], emulation: dict[str, Any]) -> dict[str, 
         if (name := new.partition(".")[2]) in emulation
         if old[path.partition(".")[0]] is None and emulation[name] != defaults[name]
     }
-
-
-def load_machine(path: str | Path) -> Machine:
-    """The machine in the file at `path`; InputError names the first fault of a file that holds none."""
-    return files.read(path, Machine, SCHEMA, OLDER)
-
-
-def save_machine(machine: Machine, path: str | Path) -> None:
-    """Writes `machine` as TOML, complete or not at all; `-` is stdout."""
-    files.write_toml(path, machine, SCHEMA)
 
 
 def _check_argument(key: str, value: Argument) -> None:

@@ -7,11 +7,17 @@ source begins with "assumption" is Quadrille's own.
 
 from collections.abc import Iterable
 
-from quadrille.algorithms.errors import unknown_name
-from quadrille.topologies.lazy_table import LazyTable, named_values
-from quadrille.topologies.machines.named_machine import NamedMachine
+import msgspec
 
-__all__ = ["MACHINES", "NamedMachine", "known_machine", "machine"]
+from quadrille.algorithms.errors import unknown_name
+from quadrille.algorithms.formats.measured_rows import Achieved, Variant
+from quadrille.topologies.lazy_table import LazyTable, named_values
+from quadrille.topologies.machines.machine import Argument, Device, Machine, Source
+from quadrille.topologies.machines.named_machine import NamedMachine
+from quadrille.topologies.nodes.gpus import Gpu
+from quadrille.topologies.quantity import Quantity
+
+WHOLE_NUMBERS = ("tile_rows", "tile_columns", "multiprocessors")
 
 
 def _slingshot() -> Iterable[NamedMachine]:
@@ -52,15 +58,6 @@ MACHINES: LazyTable[NamedMachine] = named_values(
 """Machines by name."""
 
 
-def known_machine(name: str) -> bool:
-    """Whether a machine of this name is known; upper and lower case are the same.
-
-    >>> known_machine("Perlmutter"), known_machine("perlmuter")
-    (True, False)
-    """
-    return name.lower() in MACHINES
-
-
 def machine(name: str) -> NamedMachine:
     """The machine of this name; upper and lower case are the same.
 
@@ -75,6 +72,77 @@ def machine(name: str) -> NamedMachine:
     ------
     InputError : an unknown name; the message suggests the nearest names, or lists all
     """
-    if not known_machine(name):
+    if name not in MACHINES:
         raise unknown_name("machine", name, MACHINES, "or give a machine file")
-    return MACHINES[name.lower()]
+    return MACHINES[name]
+
+
+def is_file_name(text: str) -> bool:
+    """Whether a machine is given as a file, not by name or as a topology.
+
+    >>> [is_file_name(text) for text in ("host.toml", "./host", "perlmutter", "star:hosts=2,bandwidth=10GB/s")]
+    [True, True, False, False]
+    """
+    return text.endswith(".toml") or "/" in text.partition("=")[0]
+
+
+# As machine files
+
+
+def as_machine(named: NamedMachine, gpus: int | None = None) -> Machine:
+    """A named machine with its network for `gpus` GPUs, and the source of every number."""
+    device = device_of(named)
+    sources = tuple(Source(number.quantity, number.value, number.source) for number in quantities_of(named))
+    topology: dict[str, Argument] = {"family": named.name, **named.arguments(gpus)}
+    return Machine(name=named.name, topology=topology, device=device, sources=sources)
+
+
+def as_machine_file(name: str, gpus: int | None = None) -> Machine:
+    """A named machine as a file to edit: every number of its network that can be changed is written out.
+
+    The file predicts what the name predicts.
+
+    >>> as_machine_file("selene", gpus=8).topology["switch_latency_seconds"]
+    1.3e-07
+
+    Raises
+    ------
+    InputError : an unknown name
+    """
+    named = machine(name)
+    written = as_machine(named, gpus)
+    numbers = named.optional_arguments()
+    del numbers["gpu_bandwidth_bytes_per_second"]  # it follows from the bandwidth of the node's cables
+    return msgspec.structs.replace(written, topology={**written.topology, **numbers})
+
+
+def device_of(named: NamedMachine) -> Device:
+    """The device of a named machine: its peaks, its memory, and the shares that work reaches."""
+    return Device(
+        peak_flops_per_second=dict(named.peak_flops_per_second),  # type: ignore[arg-type]
+        memory_bytes_per_second=named.memory_bytes_per_second,
+        memory_bytes=named.memory_bytes,
+        overhead_seconds=named.overhead_seconds,
+        achieved=achieved_of(named.gpu),
+        overlap_slowdown=named.gpu.overlap_slowdown,
+        communication_slowdown=named.gpu.communication_slowdown,
+    )
+
+
+def achieved_of(gpu: Gpu, attention: Variant = "fused") -> Achieved | None:
+    """The shares of a GPU's peaks that products and memory passes reach; None if only the peaks are known."""
+    from quadrille.topologies.nodes.achieved import achieved  # it needs NumPy, and `machines` without a name does not
+
+    quantities = achieved(gpu.generation)
+    if quantities is None:
+        return None
+    numbers = {quantity.quantity.removeprefix("achieved."): quantity.number for quantity in quantities}
+    whole = {key: int(numbers.pop(key)) for key in WHOLE_NUMBERS}
+    return Achieved(**numbers, **whole, attention=attention)  # type: ignore[arg-type]
+
+
+def quantities_of(named: NamedMachine) -> tuple[Quantity, ...]:
+    """Every number of a named machine, and the shares of the peaks that work reaches on its GPUs."""
+    from quadrille.topologies.nodes.achieved import achieved
+
+    return (*named.quantities, *(achieved(named.gpu.generation) or ()))

@@ -1,32 +1,52 @@
 """A machine known by name: its kind of node, the network between its nodes, and the source of every number."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from inspect import Parameter, signature
+from typing import Any
 
 from quadrille.algorithms.errors import InputError
 from quadrille.topologies.cluster import cluster_of, is_true
+from quadrille.topologies.families.basic import add_star
 from quadrille.topologies.families.by_name import Fabric
+from quadrille.topologies.families.tree import add_tree
 from quadrille.topologies.limits import check_cable, check_counts
 from quadrille.topologies.network import Argument, Network
 from quadrille.topologies.nodes.gpu_node import NodeKind
 from quadrille.topologies.nodes.gpus import Gpu
-from quadrille.topologies.quantity import Quantity
+from quadrille.topologies.quantity import Quantity, bare_name
+
+COUNTS = ("groups", "nodes_per_leaf", "nodes_per_unit")
+"""Numbers of a network that are integers."""
+STRUCTURE = ("gpus", "gpus_per_node", "nics_per_node", "nic_bandwidth", "nic_latency")
+"""Numbers of a node that have arguments of their own, or that its wiring fixes."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodesToConnect:
-    """What a wiring is made for: so many nodes of a kind, those of a unit cabled in one piece.
+    """The nodes that a fabric connects.
 
-    `stretch` is by how much the latencies of the network differ from the machine's own.
+    Parameters
+    ----------
+    kind, nodes : kind and number of the nodes
+    unit : nodes that are cabled as one unit
+    stretch : latency of a NIC's cable / the machine's own latency; switch latencies are multiplied by it
+    numbers : numbers of the network that differ from the machine's own, by name without unit
     """
 
     kind: NodeKind
     nodes: int
     unit: int
     stretch: float = 1.0
+    numbers: Mapping[str, float] = field(default_factory=dict)
+
+    def count(self, name: str, default: int) -> int:
+        """The integer of this name."""
+        return int(self.numbers.get(name, default))
 
 
-Wiring = Callable[[NodesToConnect], Fabric]
+FabricPlan = Callable[[NodesToConnect], Fabric]
+"""Chooses the sizes of a fabric for a number of nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +55,15 @@ class NamedMachine:
 
     Parameters
     ----------
-    gpus : how many GPUs the real machine has; any number can be modelled, more too
-    node : the kind of its nodes
-    wiring : the network between them
-    overhead : from issue to start of one op [s]
-    unit : nodes whose NICs number j are neighbours in the network, such as a scalable unit's; where more than one
-        unit is modelled, units are built whole
-    balanced_wiring : the network whose traffic between groups is balanced over all their cables, where it has groups
-    notes : numbers of the network and simplifications, with their sources
+    gpus : number of GPUs of the real machine; any number can be modelled, also a larger one
+    node : kind of its nodes
+    fabric : network between the nodes
+    overhead : time from issue to start of one op [s]
+    unit : nodes whose j-th NICs are neighbours in the network, such as those of a scalable unit; if more than one unit
+        is modelled, all units are complete
+    balanced_fabric : network in which the traffic between groups uses all their cables evenly; only for machines with
+        groups
+    notes : numbers and simplifications of the network, with their sources
     """
 
     name: str
@@ -50,21 +71,21 @@ class NamedMachine:
     gpus: int
     gpus_source: str
     node: NodeKind
-    wiring: Wiring
+    fabric: FabricPlan
     overhead: Quantity
     unit: int = 1
-    balanced_wiring: Wiring | None = None
+    balanced_fabric: FabricPlan | None = None
     notes: tuple[Quantity, ...] = ()
 
     @property
     def gpu(self) -> Gpu:
-        """What its GPUs are."""
+        """The GPU of its nodes."""
         assert self.node.gpu is not None, self.name
         return self.node.gpu
 
     @property
     def generation(self) -> str:
-        """Of its GPUs: volta, ampere, hopper, blackwell, cdna2 or cdna3."""
+        """Generation of its GPUs: volta, ampere, hopper, blackwell, cdna2 or cdna3."""
         return self.gpu.generation
 
     @property
@@ -73,7 +94,7 @@ class NamedMachine:
 
     @property
     def peak_flops_per_second(self) -> dict[str, float]:
-        """Of one GPU, by dtype."""
+        """Peak of one GPU, by dtype."""
         return self.gpu.peak_flops_per_second
 
     @property
@@ -94,15 +115,41 @@ class NamedMachine:
         count = Quantity("gpus", self.gpus, self.gpus_source)
         return (count, *self.gpu.quantities, self.overhead, *self.node.quantities, *self.notes)
 
+    @property
+    def numbers(self) -> dict[str, float]:
+        """Numbers of the nodes and of the network that `topology` takes, by the names that lists show.
+
+        >>> from quadrille.topologies.machines.named import machine
+        >>> machine("selene").numbers["switch_latency_seconds"]
+        1.3e-07
+        """
+        listed = (*self.node.quantities, *self.notes)
+        return {
+            quantity.quantity: quantity.number
+            for quantity in listed
+            if not isinstance(quantity.value, str) and bare_name(quantity.quantity) not in STRUCTURE
+        }
+
     def arguments(self, gpus: int | None = None) -> dict[str, Argument]:
-        """What `topology` takes, as a machine file holds it: these are what what-if changes."""
-        balanced: dict[str, Argument] = {} if self.balanced_wiring is None else {"balanced": True}
+        """Arguments of `topology` as a machine file holds them.
+
+        Parameters
+        ----------
+        gpus : number of GPUs that are modelled, by default all
+        """
+        balanced: dict[str, Argument] = {} if self.balanced_fabric is None else {"balanced": True}
         return {
             "gpus": self.gpus if gpus is None else gpus,
             "bandwidth_bytes_per_second": self.node.nic_bandwidth,
             "latency_seconds": self.node.nic_latency,
             **balanced,
         }
+
+    def optional_arguments(self) -> dict[str, Argument]:
+        """Further arguments of `topology` and their defaults, as a machine file may hold them."""
+        gpu_bandwidth: dict[str, Argument] = {"gpu_bandwidth_bytes_per_second": self.node.nvlink_bandwidth}
+        whole = {name: int(number) if name in COUNTS else number for name, number in self.numbers.items()}
+        return {"joined": False, **gpu_bandwidth, **whole}
 
     def topology(
         self,
@@ -113,51 +160,64 @@ class NamedMachine:
         gpu_bandwidth: float | None = None,
         joined: bool | str = False,
         balanced: bool | str = False,
+        **numbers: float | None,
     ) -> Network:
-        """As many nodes as `gpus` GPUs need, the last one perhaps not full, wired as the machine's are.
+        """The network of as many nodes as `gpus` GPUs need; the last node may not be full.
 
         Parameters
         ----------
-        bandwidth, latency : of the cable from a NIC to the network, by default the machine's [B/s, s]; the cables
-            between switches change by the same factor
-        gpu_bandwidth : from one GPU to the others of its node together [B/s]
-        joined : true for one NIC a node, of the bandwidth of all of them together
-        balanced : true for groups whose cables to others are one, as adaptive routing uses them; false for every cable
-            between two groups, with paths by a rule of routing
+        bandwidth, latency : rates of the cable from a NIC to the network, by default the machine's [B/s, s]; other
+            rates of the network that are not set change by the same factor
+        gpu_bandwidth : bandwidth from one GPU to the other GPUs of its node together [B/s]
+        joined : true for one NIC per node, which has the bandwidth of all its NICs
+        balanced : true for one cable per group, which adaptive routing fills evenly; false for every cable between two
+            groups, with paths by a routing rule
+        numbers : other values of `numbers`, by name without unit
 
         Raises
         ------
-        InputError : fewer than one GPU, a cable that cannot be, a machine without groups that is to be balanced
+        InputError : fewer than one GPU; an impossible cable; a number that the machine does not have
         """
         check_counts(self.name, gpus=gpus)
-        rates = self.node.nic_bandwidth if bandwidth is None else bandwidth
-        delays = self.node.nic_latency if latency is None else latency
-        check_cable(self.name, rates, delays)
+        rate = self.node.nic_bandwidth if bandwidth is None else bandwidth
+        delay = self.node.nic_latency if latency is None else latency
+        check_cable(self.name, rate, delay)
         check_cable(self.name, 1.0 if gpu_bandwidth is None else gpu_bandwidth, 0.0, prefix="gpu_")
-        together, wiring = is_true(self.name, "joined", joined), self.wiring
-        if even := is_true(self.name, "balanced", balanced):
-            if self.balanced_wiring is None:
-                raise InputError(f"{self.name}: balanced=true is for machines with groups, such as a dragonfly's")
-            wiring = self.balanced_wiring
-        kind = self.node.with_rates(rates, delays, gpu_bandwidth)
-        kind = kind.joined() if together else kind
-        least = -(-gpus // kind.gpus)
-        unit = min(self.unit, least)
-        site = NodesToConnect(kind, -(-least // unit) * unit, unit, delays / self.node.nic_latency)
-        arguments = self._changed(gpus, bandwidth=rates, latency=delays, gpu_bandwidth=gpu_bandwidth)
-        if together:
-            arguments["joined"] = "true"
-        if even:
-            arguments["balanced"] = "true"
-        return cluster_of(
-            kind,
-            site.nodes,
-            wiring(site),
-            arguments=arguments,
-            gpus=gpus,
-            nodes_per_rail=unit,
-            family=self.name,
-        )
+        changes = self._changed_numbers(numbers)
+        kind = self.node.with_numbers(changes).with_rates(rate, delay, gpu_bandwidth)
+        is_joined, is_balanced = is_true(self.name, "joined", joined), is_true(self.name, "balanced", balanced)
+        kind = kind.joined() if is_joined else kind
+        nodes = -(-gpus // kind.gpus)
+        unit = min(int(changes.get("nodes_per_unit", self.unit)), nodes)
+        site = NodesToConnect(kind, -(-nodes // unit) * unit, unit, delay / self.node.nic_latency, changes)
+        arguments = self._changed(gpus, bandwidth=rate, latency=delay, gpu_bandwidth=gpu_bandwidth) | changes
+        for word, is_set in (("joined", is_joined), ("balanced", is_balanced)):
+            if is_set:
+                arguments[word] = "true"
+        fabric = self._fabric(balanced=is_balanced)(site)
+        names = {"arguments": arguments, "family": self.name}
+        return cluster_of(kind, site.nodes, fabric, gpus=gpus, nodes_per_rail=unit, **names)  # type: ignore[arg-type]
+
+    def builder(self) -> Callable[..., Network]:
+        """`topology` as a function whose signature names every number that it takes."""
+
+        def build(*args: Any, **arguments: Any) -> Network:
+            return self.topology(*args, **arguments)
+
+        own = [p for p in signature(self.topology).parameters.values() if p.kind is not Parameter.VAR_KEYWORD]
+        for name in self.numbers:
+            word, kind = bare_name(name), int | None if name in COUNTS else float | None
+            own.append(Parameter(word, Parameter.KEYWORD_ONLY, default=None, annotation=kind))
+        build.__signature__ = signature(self.topology).replace(parameters=own)  # type: ignore[attr-defined]
+        build.__doc__ = self.topology.__doc__
+        return build
+
+    def _fabric(self, *, balanced: bool) -> FabricPlan:
+        if not balanced:
+            return self.fabric
+        if self.balanced_fabric is None:
+            raise InputError(f"{self.name}: balanced=true is for machines with groups, such as a dragonfly's")
+        return self.balanced_fabric
 
     def _changed(self, gpus: int, **rates: float | None) -> dict[str, Argument]:
         """The arguments that make a network other than the machine's own."""
@@ -165,14 +225,23 @@ class NamedMachine:
         changed = {name: rate for name, rate in rates.items() if rate is not None and rate != own[name]}
         return {"gpus": gpus, **changed}
 
+    def _changed_numbers(self, numbers: Mapping[str, float | None]) -> dict[str, float]:
+        """The numbers that differ from the machine's own, by name without unit."""
+        own = {bare_name(name): number for name, number in self.numbers.items()}
+        if unknown := [name for name, number in numbers.items() if number is not None and name not in own]:
+            raise InputError(f"{self.name}: has no {unknown[0]}; its numbers are {', '.join(own)}")
+        changes = {name: number for name, number in numbers.items() if number is not None and number != own[name]}
+        for name, number in changes.items():
+            if not (number > 0 or (number == 0 and name.endswith("latency"))):
+                raise InputError(f"{self.name}: {name}={number} must be above 0")
+        return changes
+
 
 OVERHEAD = Quantity(
     "overhead_seconds",
     5e-6,
     "assumption: order of magnitude of issuing one GPU kernel; not measured, calibrate to replace it",
 )
-
-
 QUANTUM_LATENCY = Quantity(
     "switch_latency_seconds", 130e-9, 'NVIDIA, "Quantum QM8700" data sheet: sub-130 ns from port to port'
 )
@@ -187,30 +256,29 @@ SPRAYED = (
 
 def one_switch(site: NodesToConnect) -> Fabric:
     """All NICs on one switch that blocks nothing."""
-    from quadrille.topologies.families.basic import add_star
-
     kind = site.kind
     return lambda builder, endpoints: add_star(
         builder, endpoints, bandwidth=kind.nic_bandwidth, latency=kind.nic_latency
     )
 
 
-def sprayed_tree(nodes: tuple[int, ...], latency: float, oversubscription: tuple[float, ...] = ()) -> Wiring:
-    """A tree in which all uplinks of a switch are one cable: of what comes from below, over the oversubscription.
+def sprayed_tree(nodes: tuple[int, ...], latency: float, oversubscription: tuple[float, ...] = ()) -> FabricPlan:
+    """A tree in which all uplinks of a switch are one cable.
+
+    The bandwidth of this cable is the bandwidth of all cables below the switch /
+    the oversubscription of its level.
 
     Parameters
     ----------
-    nodes : under one switch of each level but the last, which holds all; with a unit, a leaf takes one NIC of each
-        node of a unit, and `nodes` begins with the level above the leaves
-    latency : of each cable between switches [s]
-    oversubscription : of each of these levels, by default 1
+    nodes : nodes under one switch of each level but the last, which holds all nodes; on a machine with units a leaf
+        takes one NIC of each node of a unit, and `nodes` begins with the level above the leaves
+    latency : latency of each cable between switches [s]
+    oversubscription : oversubscription of each of these levels, by default 1
     """
 
-    def wiring(site: NodesToConnect) -> Fabric:
-        from quadrille.topologies.families.tree import add_tree
-
-        kind = site.kind
-        under = [count * kind.network_ports for count in nodes]
+    def plan(site: NodesToConnect) -> Fabric:
+        kind, first = site.kind, site.count("nodes_per_leaf", site.count("nodes_per_unit", nodes[0]))
+        under = [count * kind.network_ports for count in (first, *nodes[1:])]
         if site.unit > 1:
             under = [site.unit, *under]
         down, below = [], 1
@@ -219,15 +287,17 @@ def sprayed_tree(nodes: tuple[int, ...], latency: float, oversubscription: tuple
             below *= down[-1]
         down.append(max(1, -(-site.nodes * kind.network_ports // below)))
         rates, shares = [kind.nic_bandwidth], [*oversubscription, *([1.0] * len(under))]
+        shares[0] = site.numbers.get("oversubscription", shares[0])
         for level in range(len(under)):
             rates.append(rates[-1] * down[level] / shares[level])
+        delay = site.numbers.get("switch_latency", latency * site.stretch)
         return lambda builder, endpoints: add_tree(
             builder,
             endpoints,
             down=down,
             up=[1] * len(down),
             bandwidth=rates,
-            latency=[kind.nic_latency, *([latency * site.stretch] * len(under))],
+            latency=[kind.nic_latency, *([delay] * len(under))],
         )
 
-    return wiring
+    return plan

@@ -22,7 +22,7 @@ SELENE = NamedMachine(
     gpus_source="NVIDIA, Selene in the TOP500 list, November 2020: 560 DGX A100",
     node=DGX_A100_NODE,
     unit=20,
-    wiring=sprayed_tree((20,), QUANTUM_LATENCY.number),
+    fabric=sprayed_tree((20,), QUANTUM_LATENCY.number),
     overhead=OVERHEAD,
     notes=(
         Quantity("nodes_per_unit", 20, f"{SUPERPOD_A100}: a scalable unit; each of its 8 leaves takes one NIC a node"),
@@ -38,7 +38,7 @@ H100_SUPERPOD = NamedMachine(
     gpus_source=f"{SUPERPOD_H100}: 4 scalable units, 127 nodes",
     node=HGX_H100,
     unit=32,
-    wiring=sprayed_tree((32,), QUANTUM_LATENCY.number),
+    fabric=sprayed_tree((32,), QUANTUM_LATENCY.number),
     overhead=OVERHEAD,
     notes=(
         Quantity("nodes_per_unit", 32, f"{SUPERPOD_H100}: a scalable unit; each of its 8 leaves takes one NIC a node"),
@@ -55,7 +55,7 @@ H100_NODE = NamedMachine(
     gpus=8,
     gpus_source=ONE_NODE,
     node=HGX_H100,
-    wiring=one_switch,
+    fabric=one_switch,
     overhead=OVERHEAD,
     notes=(ONE_SWITCH,),
 )
@@ -65,7 +65,7 @@ H200_NODE = NamedMachine(
     gpus=8,
     gpus_source=ONE_NODE,
     node=HGX_H200,
-    wiring=one_switch,
+    fabric=one_switch,
     overhead=OVERHEAD,
     notes=(ONE_SWITCH,),
 )
@@ -75,7 +75,7 @@ B200_NODE = NamedMachine(
     gpus=8,
     gpus_source=ONE_NODE,
     node=HGX_B200,
-    wiring=one_switch,
+    fabric=one_switch,
     overhead=OVERHEAD,
     notes=(ONE_SWITCH,),
 )

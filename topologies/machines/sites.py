@@ -25,7 +25,7 @@ SUMMIT_MACHINE = NamedMachine(
     gpus=27648,
     gpus_source='TOP500 list, June 2018, "Summit": 4,608 nodes of 6 V100',
     node=SUMMIT,
-    wiring=sprayed_tree((18,), SWITCH_IB2_LATENCY.number),
+    fabric=sprayed_tree((18,), SWITCH_IB2_LATENCY.number),
     overhead=OVERHEAD,
     notes=(
         Quantity("nodes_per_leaf", 18, "Vazhkudai et al., SC18 (see the X bus): 18 nodes a cabinet"),
@@ -46,7 +46,7 @@ LONGHORN_MACHINE = NamedMachine(
     gpus_source='TACC, "Frontera" system page, tacc.utexas.edu: its POWER9 subsystem of 448 V100; nodes with 32 GB are '
     "modelled with 16 GB",
     node=LONGHORN,
-    wiring=one_switch,
+    fabric=one_switch,
     overhead=OVERHEAD,
     notes=(ONE_SWITCH,),
 )
@@ -57,7 +57,7 @@ JEAN_ZAY_V100_MACHINE = NamedMachine(
     gpus=1584,
     gpus_source=f"{IDRIS_V100}: 396 nodes of 4 V100; those with 16 GB are counted, not modelled",
     node=JEAN_ZAY_V100,
-    wiring=one_switch,
+    fabric=one_switch,
     overhead=OVERHEAD,
     notes=(ONE_SWITCH,),
 )
@@ -68,7 +68,7 @@ JEAN_ZAY_A100_MACHINE = NamedMachine(
     gpus=416,
     gpus_source=f"{IDRIS_A100}: 52 nodes of 8 A100",
     node=JEAN_ZAY_A100,
-    wiring=one_switch,
+    fabric=one_switch,
     overhead=OVERHEAD,
     notes=(ONE_SWITCH,),
 )
@@ -79,7 +79,7 @@ ABCI_V100 = NamedMachine(
     gpus=4352,
     gpus_source=f"{ABCI}: 1,088 nodes of 4 V100",
     node=ABCI_V,
-    wiring=sprayed_tree((34,), SWITCH_IB2_LATENCY.number, (3.0,)),
+    fabric=sprayed_tree((34,), SWITCH_IB2_LATENCY.number, (3.0,)),
     overhead=OVERHEAD,
     notes=(
         Quantity("nodes_per_leaf", 34, f"{ABCI}: 34 nodes a rack; simplification: a rack's switches are one"),
@@ -95,7 +95,7 @@ ABCI_A100 = NamedMachine(
     gpus=960,
     gpus_source=f"{ABCI}: 120 nodes of 8 A100",
     node=ABCI_A,
-    wiring=one_switch,
+    fabric=one_switch,
     overhead=OVERHEAD,
     notes=(Quantity("network", "one switch", f"{ABCI}: full bisection; simplification: one switch"),),
 )
@@ -114,7 +114,7 @@ AWS_P4D_MACHINE = NamedMachine(
     gpus=4000,
     gpus_source='AWS, "Amazon EC2 P4 Instances": more than 4,000 A100 in an UltraCluster',
     node=AWS_P4D,
-    wiring=one_switch,
+    fabric=one_switch,
     overhead=OVERHEAD,
     notes=(EFA,),
 )
@@ -124,7 +124,7 @@ AWS_P6_B200_MACHINE = NamedMachine(
     gpus=32,
     gpus_source="as many as in the published rows (4 instances); the size of a cluster is not published",
     node=AWS_P6_B200,
-    wiring=one_switch,
+    fabric=one_switch,
     overhead=OVERHEAD,
     notes=(EFA,),
 )
@@ -134,7 +134,7 @@ MI300X_MACHINE = NamedMachine(
     gpus=8,
     gpus_source="one node; more are modelled on one switch",
     node=MI300X_NODE,
-    wiring=one_switch,
+    fabric=one_switch,
     overhead=OVERHEAD,
     notes=(ONE_SWITCH,),
 )
@@ -152,7 +152,7 @@ UNNAMED_4X8 = NamedMachine(
         switched_node("unnamed", A100_80GB, 4, 25e9, node="assumption: A100 on NVSwitches", nic=UNNAMED),
         name="unnamed-4x8",
     ),
-    wiring=one_switch,
+    fabric=one_switch,
     overhead=OVERHEAD,
     notes=(ONE_SWITCH,),
 )

@@ -93,7 +93,7 @@ class Dragonfly:
             bandwidth=kind.nic_bandwidth,
             latency=kind.nic_latency,
             global_bandwidth=self._global_bandwidth(site),
-            global_latency=HOPS * SWITCH_LATENCY * site.stretch,
+            global_latency=self._global_latency(site),
         )
 
     def balanced(self, site: NodesToConnect) -> Fabric:
@@ -110,18 +110,25 @@ class Dragonfly:
             down=[self.nodes * kind.network_ports, filled],
             up=[1, 1],
             bandwidth=[kind.nic_bandwidth, rate],
-            latency=[kind.nic_latency, HOPS * SWITCH_LATENCY * site.stretch / 2],
+            latency=[kind.nic_latency, self._global_latency(site) / 2],
             kinds=("router", "core"),
         )
 
     def _sizes(self, site: NodesToConnect) -> tuple[int, int]:
         """Groups with nodes, and groups that are there."""
         filled = -(-site.nodes // self.nodes)
-        return filled, max(self.groups, filled) if filled > 1 else 1
+        return filled, max(site.count("groups", self.groups), filled) if filled > 1 else 1
 
     def _global_bandwidth(self, site: NodesToConnect) -> float:
         """Between two groups; it changes with the NICs' [B/s]."""
-        return global_bandwidth(max(2, self.groups)) * site.kind.injection_bandwidth / (4 * LINK)
+        scaled = (
+            global_bandwidth(max(2, site.count("groups", self.groups))) * site.kind.injection_bandwidth / (4 * LINK)
+        )
+        return site.numbers.get("global_bandwidth", scaled)
+
+    def _global_latency(self, site: NodesToConnect) -> float:
+        """Latency of a cable between two groups [s]."""
+        return site.numbers.get("global_latency", HOPS * SWITCH_LATENCY * site.stretch)
 
 
 def network_notes(groups: int, groups_source: str, cables_source: str) -> tuple[Quantity, ...]:
@@ -164,8 +171,8 @@ PERLMUTTER_MACHINE = NamedMachine(
     gpus=7168,
     gpus_source=f"{NERSC}: 1,536 nodes of 4 A100 40GB and 256 of 4 A100 80GB, modelled with 40 GB too",
     node=PERLMUTTER,
-    wiring=Dragonfly(14, 128).cables,
-    balanced_wiring=Dragonfly(14, 128).balanced,
+    fabric=Dragonfly(14, 128).cables,
+    balanced_fabric=Dragonfly(14, 128).balanced,
     overhead=OVERHEAD,
     notes=network_notes(
         14, f"{NERSC}: one group a GPU cabinet, 8 chassis of 8 blades of 2 nodes; 1,792 nodes fill 14", AS_FRONTIER
@@ -178,8 +185,8 @@ FRONTIER_MACHINE = NamedMachine(
     gpus=75264,
     gpus_source=f"{FRONTIER_PAPER}: 9,408 nodes of 8 GCDs",
     node=FRONTIER,
-    wiring=Dragonfly(74, 128).cables,
-    balanced_wiring=Dragonfly(74, 128).balanced,
+    fabric=Dragonfly(74, 128).cables,
+    balanced_fabric=Dragonfly(74, 128).balanced,
     overhead=OVERHEAD,
     notes=network_notes(
         74,
@@ -194,8 +201,8 @@ ALPS_MACHINE = NamedMachine(
     gpus=10752,
     gpus_source=f"{CSCS}: 2,688 nodes of 4 GH200",
     node=GH200_QUAD,
-    wiring=Dragonfly(24, 112).cables,
-    balanced_wiring=Dragonfly(24, 112).balanced,
+    fabric=Dragonfly(24, 112).cables,
+    balanced_fabric=Dragonfly(24, 112).balanced,
     overhead=OVERHEAD,
     notes=network_notes(
         24, f"{CSCS}: 24 cabinets of 112 nodes; a group a cabinet: an assumption, as on Perlmutter", AS_FRONTIER

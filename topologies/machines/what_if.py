@@ -26,12 +26,16 @@ from typing import Any
 
 import msgspec
 
-from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.errors import InputError, nearest_names
 from quadrille.algorithms.formats import files
 from quadrille.algorithms.formats.field_errors import explain
 from quadrille.algorithms.formats.measured_rows import Faults
 from quadrille.algorithms.schedule.kernels import ATTENTION_PRODUCTS
+from quadrille.algorithms.schedule.short_names import full_dtype
+from quadrille.algorithms.units import parse_measure
 from quadrille.topologies.machines.machine import Machine
+from quadrille.topologies.machines.named import MACHINES
+from quadrille.topologies.quantity import name_with_unit
 
 Change = Callable[[Any], Any]
 BETWEEN_HOSTS = {"transfer": ("pattern", "ranks"), "library": ("kind", "ranks", "stride", "world_size", "calls")}
@@ -44,7 +48,7 @@ ALIKE = 1e-9
 """Factors that differ less (relative) are one factor, rounded."""
 
 
-def apply(machine: Machine, settings: Iterable[str]) -> Machine:
+def apply_settings(machine: Machine, settings: Iterable[str]) -> Machine:
     """`machine` after each of the settings, in their order.
 
     >>> from quadrille.topologies.machines.machine import Device
@@ -52,7 +56,7 @@ def apply(machine: Machine, settings: Iterable[str]) -> Machine:
     ...     peak_flops_per_second={"float64": 8e10}, memory_bytes_per_second=1e10, memory_bytes=8e9, overhead_seconds=0
     ... )
     >>> machine = Machine(name="toy", topology={"family": "star", "hosts": 4}, device=device)
-    >>> faster = apply(machine, ["device.peak_flops_per_second=x2", "topology.hosts=8"])
+    >>> faster = apply_settings(machine, ["device.peak_flops_per_second=x2", "topology.hosts=8"])
     >>> faster.device.peak_flops_per_second, faster.topology["hosts"]
     ({'float64': 160000000000.0}, 8)
 
@@ -61,7 +65,8 @@ def apply(machine: Machine, settings: Iterable[str]) -> Machine:
     InputError : no such path (the keys there are listed), a value of the wrong type or out of range, measured rows that
         do not say whether they follow
     """
-    raw = files.plain(machine)
+    settings = tuple(settings)
+    raw = _with_defaults(files.plain(machine), settings)
     for of_links, neighbours in groupby(settings, lambda setting: _path(setting).startswith("topology.")):
         before, together = raw, tuple(neighbours)
         for setting in together:
@@ -73,7 +78,33 @@ def apply(machine: Machine, settings: Iterable[str]) -> Machine:
 
 
 def _path(setting: str) -> str:
-    return setting.partition("=")[0].strip()
+    """The path of a setting, in which short names of dtypes are written out.
+
+    >>> _path("device.peak_flops_per_second.bf16=x2")
+    'device.peak_flops_per_second.bfloat16'
+    """
+    path = setting.partition("=")[0].strip()
+    table, _, key = path.rpartition(".")
+    return f"{table}.{full_dtype(key)}" if table == "device.peak_flops_per_second" else path
+
+
+def _steps(path: str, raw: dict[str, Any]) -> list[str]:
+    """The keys of a path; an argument of the topology is found with or without its unit."""
+    table, _, key = path.rpartition(".")
+    if table == "topology" and key not in raw["topology"] and name_with_unit(key) in raw["topology"]:
+        return [table, name_with_unit(key)]
+    return path.split(".")
+
+
+def _with_defaults(raw: dict[str, Any], settings: Sequence[str]) -> dict[str, Any]:
+    """The machine with the defaults of those arguments of a named machine's network that settings change."""
+    family = raw["topology"].get("family")
+    if family not in MACHINES:
+        return raw
+    defaults = MACHINES[family].optional_arguments()
+    paths = [name_with_unit(_path(setting).removeprefix("topology.")) for setting in settings]
+    missing = {key: defaults[key] for key in paths if key in defaults and key not in raw["topology"]}
+    return {**raw, "topology": {**raw["topology"], **missing}}
 
 
 def _set(before: dict[str, Any], setting: str) -> dict[str, Any]:
@@ -82,7 +113,7 @@ def _set(before: dict[str, Any], setting: str) -> dict[str, Any]:
     if not path or not text:
         raise InputError(f"--set {setting}: write PATH=VALUE or PATH=xFACTOR, as device.memory_bytes=x2")
     after = files.plain(before)
-    _change(after, path.split("."), _change_to(text, setting), setting, [])
+    _change(after, _steps(path, after), _change_to(text, setting), setting, [])
     after = files.plain(_checked(after, setting))
     _take_rows_along(before["device"], after["device"], path, setting)
     return files.plain(_checked(after, setting))
@@ -163,6 +194,20 @@ def _change_to(text: str, setting: str) -> Change:
     return lambda value: _parsed(value, text, setting)
 
 
+def _number(text: str, setting: str) -> float:
+    """The number that `text` names, perhaps with a unit; not a number if it is none."""
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    try:
+        return parse_measure(text, _path(setting))
+    except InputError as error:
+        if text[:1].isdigit():
+            raise InputError(f"--set {setting}: {error}") from None
+    return math.nan
+
+
 def _scaled(value: Any, factor: float, setting: str) -> Any:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InputError(f"--set {setting}: {value!r} is not a number and cannot be multiplied; set a value")
@@ -183,10 +228,7 @@ def _parsed(value: Any, text: str, setting: str) -> Any:
             raise InputError(f"--set {setting}: {text!r} is not true or false")
         return text == "true"
     whole = isinstance(value, int)
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
+    number = _number(text, setting)
     if not math.isfinite(number) or (whole and number != int(number)):
         raise InputError(f"--set {setting}: {text!r} is not a {'whole' if whole else 'finite'} number")
     return int(number) if whole else number
@@ -203,6 +245,8 @@ def _change(table: Any, steps: list[str], change: Change, setting: str, done: li
     step, rest = steps[0], steps[1:]
     if not isinstance(table, dict) or step not in table:
         accepted = f"accepted: {', '.join(table)}" if isinstance(table, dict) else "nothing lies below it"
+        if near := nearest_names(step, table if isinstance(table, dict) else ()):
+            accepted += f"; did you mean {' or '.join(near)}?"
         raise InputError(f"--set {setting}: {'.'.join(done) or 'the machine'} has no {step!r}; {accepted}")
     value, done = table[step], [*done, step]
     if rest:

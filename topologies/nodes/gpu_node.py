@@ -7,15 +7,16 @@
 The kinds that have names are in `nodes/`, each number with its source.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
+from math import prod
 
 from quadrille.algorithms.errors import InputError
 from quadrille.topologies.limits import check_cable, check_counts
 from quadrille.topologies.nodes.gpus import Gpu
-from quadrille.topologies.quantity import Quantity
+from quadrille.topologies.quantity import Quantity, bare_name
 
 LATENCY = 0.6e-6
 """Between two GPUs of a node [s]; `INSIDE_LATENCY` is its source."""
@@ -62,6 +63,16 @@ class Cable:
     other: str
     bandwidth: float
     latency: float
+
+    @property
+    def quantities(self) -> tuple[str, ...]:
+        """First words of the quantities that give its rates, such as `nvlink` for `nvlink_bandwidth`."""
+        parts = {end.partition(":")[0] for end in (self.one, self.other)}
+        if parts == {"cpu"}:
+            return ("x_bus",)
+        if parts <= {"gpu", "nvswitch", "cpu"}:
+            return ("nvlink", "xgmi")
+        return ("pcie", "nic_attachment")
 
     @property
     def joins_gpus(self) -> bool:
@@ -138,6 +149,28 @@ class NodeKind:
         one = [replace(cable, other="nic:0", bandwidth=max(total, cable.bandwidth)) for cable in paths.values()]
         return replace(self, nics=1, nic_bandwidth=total, cables=(*inside, *one))
 
+    def with_numbers(self, numbers: Mapping[str, float]) -> "NodeKind":
+        """The same node with other rates of its inner cables, by the names of its quantities without unit.
+
+        >>> from quadrille.topologies.nodes.switched import HGX_H100
+        >>> HGX_H100.with_numbers({"nvlink_bandwidth": 900e9}).nvlink_bandwidth
+        900000000000.0
+        """
+        own = {bare_name(quantity.quantity): quantity.value for quantity in self.quantities}
+        factors = {name: number / float(own[name]) for name, number in numbers.items() if name in own}
+        if not factors:
+            return self
+        cables = tuple(self._scaled(cable, factors) for cable in self.cables)
+        return replace(self, cables=cables, nvlink_bandwidth=_sent_to_gpus(cables))
+
+    def _scaled(self, cable: Cable, factors: Mapping[str, float]) -> Cable:
+        """A cable whose rates are multiplied by the factors of the quantities that describe it."""
+        package = next((q.number for q in self.quantities if q.quantity.startswith("package_bandwidth")), None)
+        words = cable.quantities if cable.bandwidth != package else ("package",)
+        bandwidth = prod(factors.get(f"{word}_bandwidth", 1.0) for word in words)
+        latency = prod(factors.get(f"{word}_latency", 1.0) for word in cable.quantities)
+        return replace(cable, bandwidth=cable.bandwidth * bandwidth, latency=cable.latency * latency)
+
     def with_rates(
         self, nic_bandwidth: float | None, nic_latency: float | None, gpu_bandwidth: float | None
     ) -> "NodeKind":
@@ -156,6 +189,11 @@ class NodeKind:
             nic_bandwidth=self.nic_bandwidth if nic_bandwidth is None else nic_bandwidth,
             nic_latency=self.nic_latency if nic_latency is None else nic_latency,
         )
+
+
+def _sent_to_gpus(cables: Iterable[Cable]) -> float:
+    """Bandwidth from gpu:0 to the other GPUs of its node together [B/s]."""
+    return sum(cable.bandwidth for cable in cables if cable.joins_gpus and "gpu:0" in (cable.one, cable.other))
 
 
 def named_node(
@@ -177,7 +215,6 @@ def named_node(
     counts = [
         Quantity(f"{part}_per_node", number, quantities["node"][1]) for part, number in (("gpus", gpus), ("nics", nics))
     ]
-    sends = sum(cable.bandwidth for cable in cables if cable.joins_gpus and "gpu:0" in (cable.one, cable.other))
     return NodeKind(
         name,
         gpus,
@@ -185,7 +222,7 @@ def named_node(
         tuple(cables),
         Quantity("nic", *quantities["nic_bandwidth_bytes_per_second"]).number,
         Quantity("nic", *quantities["nic_latency_seconds"]).number,
-        sends,
+        _sent_to_gpus(cables),
         tuple((between or {}).items()),
         gpu,
         (*counts, *listed),

@@ -7,7 +7,7 @@ is not listed is not computed by the GPU's matrix units.
 from dataclasses import dataclass
 from typing import Literal
 
-from quadrille.topologies.quantity import Quantity, of, table
+from quadrille.topologies.quantity import Quantity, number_named, numbers_by_key
 
 Generation = Literal["volta", "ampere", "hopper", "blackwell", "cdna2", "cdna3"]
 
@@ -26,25 +26,25 @@ class Gpu:
 
     @property
     def peak_flops_per_second(self) -> dict[str, float]:
-        return table(self.quantities, "peak_flops_per_second")
+        return numbers_by_key(self.quantities, "peak_flops_per_second")
 
     @property
     def memory_bytes_per_second(self) -> float:
-        return of(self.quantities, "memory_bytes_per_second")
+        return number_named(self.quantities, "memory_bytes_per_second")
 
     @property
     def memory_bytes(self) -> float:
-        return of(self.quantities, "memory_bytes")
+        return number_named(self.quantities, "memory_bytes")
 
     @property
     def overlap_slowdown(self) -> float:
         """How many times as long local work takes beside communication."""
-        return of(self.quantities, "overlap_slowdown")
+        return number_named(self.quantities, "overlap_slowdown")
 
     @property
     def communication_slowdown(self) -> float:
         """How many times as long messages take beside local work."""
-        return of(self.quantities, "communication_slowdown")
+        return number_named(self.quantities, "communication_slowdown")
 
 
 def _gpu(

@@ -7,7 +7,8 @@ from quadrille.algorithms.collectives.choices import parse_choices
 from quadrille.algorithms.collectives.nccl.tables import MOST_CHANNELS
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.ops import CollectiveKind
-from quadrille.algorithms.schedule.tensors import ITEM_BYTES, DType
+from quadrille.algorithms.schedule.short_names import find_collective, find_dtype
+from quadrille.algorithms.schedule.tensors import ITEM_BYTES
 from quadrille.algorithms.units import format_bytes, parse_bytes
 from quadrille.cli.words.numbers import one_of, whole_number
 from quadrille.experiments.network.question import CollectiveQuestion, Concurrent
@@ -38,19 +39,16 @@ class CollectiveWords:
 
 
 def parse_kind(text: str) -> CollectiveKind:
-    """The kind of collective, with hyphens or underscores.
+    """The kind of collective; hyphens, underscores and upper case do not matter.
 
-    >>> parse_kind("all-reduce")
-    'all_reduce'
+    >>> parse_kind("all-reduce"), parse_kind("allreduce")
+    ('all_reduce', 'all_reduce')
 
     Raises
     ------
     InputError : another word
     """
-    kinds = get_args(CollectiveKind)
-    if text.replace("-", "_") not in kinds:
-        raise InputError(f"collective {text!r:.60}: accepted are {', '.join(kind.replace('_', '-') for kind in kinds)}")
-    return cast(CollectiveKind, text.replace("-", "_"))
+    return find_collective(text)
 
 
 def parse_question(flags: CollectiveWords, places: int, options: SimulationOptions = IN_FULL) -> CollectiveQuestion:
@@ -73,7 +71,7 @@ def parse_question(flags: CollectiveWords, places: int, options: SimulationOptio
             f"placement {flags.placement!r:.60}: a collective has no axes; packed, scattered or a file is accepted"
         )
     concurrent = cast(Concurrent, one_of(flags.concurrent, "concurrent", get_args(Concurrent)))
-    dtype = cast(DType, one_of(flags.dtype, "dtype", get_args(DType))) if flags.dtype else None
+    dtype = find_dtype(flags.dtype) if flags.dtype else None
     return CollectiveQuestion(
         kind=kind,
         bytes=_size(flags.bytes, kind),

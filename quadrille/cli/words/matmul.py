@@ -9,7 +9,7 @@ from quadrille.algorithms.matmuls.catalogue import find_algorithm
 from quadrille.algorithms.matmuls.matmul import Gathered, Matmul, Passes, Transposed, parse_sizes
 from quadrille.algorithms.schedule.grid import DEFAULT_ORDER, Axis, parse_grid, parse_order
 from quadrille.algorithms.schedule.ops import OverlapName
-from quadrille.algorithms.schedule.tensors import DType
+from quadrille.algorithms.schedule.short_names import find_dtype
 from quadrille.cli.words.flags import AUTO, MatmulWords
 from quadrille.cli.words.numbers import one_of, whole_number
 from quadrille.experiments.workloads.execution_options import ExecutionOptions
@@ -78,7 +78,7 @@ def parse_problem(words: MatmulWords) -> Matmul:
         m,
         k,
         n,
-        cast(DType, one_of(words.dtype, "dtype", get_args(DType))),
+        find_dtype(words.dtype),
         cast(Passes, one_of(words.passes, "passes", get_args(Passes))),
         cast(Gathered, one_of(words.gathered, "gathered", get_args(Gathered))),
         whole_number(words.panel, "--panel"),

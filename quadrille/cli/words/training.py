@@ -7,7 +7,7 @@ from typing import Any, get_args
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.matmuls.matmul import Gathered
 from quadrille.algorithms.schedule.grid import parse_grid
-from quadrille.algorithms.schedule.tensors import DType
+from quadrille.algorithms.schedule.short_names import find_dtype
 from quadrille.algorithms.training.adam import Adam, default_rate
 from quadrille.algorithms.training.gpt import Gpt, gpt_of
 from quadrille.algorithms.training.mlp import Mlp
@@ -96,7 +96,7 @@ def _common(words: TrainingWords, width: int) -> dict[str, Any]:
     """What both problems have."""
     rate = _number(words.learning_rate, "--learning-rate", above=True) if words.learning_rate else default_rate(width)
     return {
-        "dtype": one_of(words.dtype or "float32", "dtype", get_args(DType)),
+        "dtype": find_dtype(words.dtype or "float32"),
         "steps": whole_number(words.steps, "--steps"),
         "gathered": one_of(words.gathered, "gathered", get_args(Gathered)),
         "adam": Adam(rate=rate, clip=_number(words.clip, "--clip")),

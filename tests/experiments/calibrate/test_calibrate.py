@@ -39,7 +39,7 @@ from quadrille.simulator.ranks.resource_demands import ResourceDemands
 from quadrille.topologies.build import build
 from quadrille.topologies.files import node_link
 from quadrille.topologies.find_machine import find_machine
-from quadrille.topologies.machines.machine import load_machine
+from quadrille.topologies.machines.machine_file import load_machine
 from quadrille.topologies.routes.routing import Routing, parse_routing
 from tests.experiments.calibrate.test_link_saturation import rounds, slower
 from tests.support.calibrations import SMALL
@@ -59,7 +59,7 @@ from tests.support.calibrations import SMALL
 TWO_HOSTS = (
     IMPORTS
     + """
-from quadrille.topologies.machines.machine import save_machine
+from quadrille.topologies.machines.machine_file import save_machine
 from quadrille.topologies.build import parse_topology
 from quadrille.topologies.routes.routing import Routing
 hosts = (world.ComputeHost("one", (0,), 1), world.ComputeHost("other", (1,), 1))

@@ -431,7 +431,7 @@ def test_the_command_explains_what_simulate_wrote(tmp_path, capsys):
 
 
 def test_the_command_explains_a_run_on_a_host(tmp_path, capsys):
-    from quadrille.topologies.machines.machine import save_machine
+    from quadrille.topologies.machines.machine_file import save_machine
 
     save_machine(one_host(2, memory=1e10), tmp_path / "host.toml")
     target = tmp_path / "record.json"

@@ -16,7 +16,8 @@ from quadrille.runtime.laboratory.register import LaboratoryRecord
 from quadrille.runtime.launching.mpirun import Mpi
 from quadrille.topologies.build import build, parse_topology
 from quadrille.topologies.files import node_link
-from quadrille.topologies.machines.machine import NetworkCosts, save_machine
+from quadrille.topologies.machines.machine import NetworkCosts
+from quadrille.topologies.machines.machine_file import save_machine
 from quadrille.topologies.routes.routing import Routes, parse_routing
 from tests.support.toy_machines import star
 

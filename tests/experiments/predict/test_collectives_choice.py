@@ -26,7 +26,8 @@ from quadrille.experiments.predict.predict import prediction_of
 from quadrille.runtime.carriers.in_process import InProcess
 from quadrille.runtime.execution.execute import execute
 from quadrille.simulator.simulate import simulate
-from quadrille.topologies.machines.machine import NetworkCosts, save_machine
+from quadrille.topologies.machines.machine import NetworkCosts
+from quadrille.topologies.machines.machine_file import save_machine
 from tests.runtime.execution.test_execute import assembled, products, whole_integers
 from tests.support.quadrille import called, quadrille
 from tests.support.toy_machines import collective, leaf_spine, one_host, star, transfer_row

@@ -12,7 +12,7 @@ from quadrille.cli.words.flags import MatmulWords, TrainingWords
 from quadrille.cli.words.matmul import parse_matmul
 from quadrille.experiments.predict.predict import order_on, prediction_of
 from quadrille.experiments.workloads.rank_orders import ORDERS, in_every_order
-from quadrille.topologies.machines.machine import save_machine
+from quadrille.topologies.machines.machine_file import save_machine
 from tests.experiments.predict.test_collectives_choice import predicted_and_run
 from tests.support.quadrille import called
 from tests.support.toy_machines import leaf_spine, one_host, star

@@ -13,7 +13,8 @@ from quadrille.experiments.predict.predict import prediction_of
 from quadrille.experiments.records.record_table import print_record
 from quadrille.experiments.workloads.fullest_device import fullest_device
 from quadrille.topologies.find_machine import find_machine
-from quadrille.topologies.machines.machine import Emulation, Host, ReferenceKernels, save_machine
+from quadrille.topologies.machines.machine import Emulation, Host, ReferenceKernels
+from quadrille.topologies.machines.machine_file import save_machine
 from tests.support.quadrille import HOST, called
 from tests.support.toy_laboratories import laboratory
 

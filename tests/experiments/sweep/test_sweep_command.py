@@ -33,7 +33,8 @@ from quadrille.experiments.sweep.report import sweep_table as table_of
 from quadrille.experiments.sweep.sweep import answered
 from quadrille.experiments.sweep.varied import Varied
 from quadrille.experiments.workloads.fitting_grids import fitting_grids
-from quadrille.topologies.machines.machine import Host, save_machine
+from quadrille.topologies.machines.machine import Host
+from quadrille.topologies.machines.machine_file import save_machine
 from quadrille.topologies.machines.what_if import with_faults
 from tests.support.by_words import step_predicted
 from tests.support.quadrille import ROOT, called

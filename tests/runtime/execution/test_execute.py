@@ -90,8 +90,7 @@ def run(problem, algorithm, grid, collectives="own:ring", overlaps="none", chunk
     return execution
 
 
-@pytest.mark.parametrize("collectives", MODES)
-@pytest.mark.parametrize("passes", ["forward", "training"])
+@pytest.mark.parametrize(("passes", "collectives"), [("forward", "own:ring"), *(("training", mode) for mode in MODES)])
 def test_every_algorithm_on_every_grid_gives_numpy_s_product(passes, collectives):
     for algorithm, grid in grids(12):
         run(Matmul(13, 17, 11, "float64", passes, panel=3), algorithm, grid, collectives)
@@ -157,7 +156,7 @@ def test_repeats_each_give_a_timeline_of_the_same_ops():
         assert all(span.ready <= span.start <= span.end for span in timeline.spans)
 
 
-@pytest.mark.parametrize(("dtype", "sizes"), [("float32", (5, 12)), ("float64", (8,))])
+@pytest.mark.parametrize(("dtype", "sizes"), [("float32", (5, 6)), ("float64", (8,))])
 @pytest.mark.parametrize("collectives", MODES)
 def test_rounded_products_stay_within_the_bound_that_verification_uses(collectives, dtype, sizes):
     cases = [(*case, "none") for case in grids(12)] + (list(turned(12)) if collectives == "own:ring" else [])

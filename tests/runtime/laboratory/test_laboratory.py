@@ -27,7 +27,7 @@ from quadrille.runtime.laboratory.namespace_plan import is_of_cable
 from quadrille.runtime.laboratory.register import LaboratoryRecord
 from quadrille.runtime.laboratory.token_buckets import WHOLE_PACKET, burst_bytes
 from quadrille.topologies.build import build, parse_topology
-from quadrille.topologies.machines.machine import load_machine
+from quadrille.topologies.machines.machine_file import load_machine
 from quadrille.topologies.routes.routing import parse_routing
 from tests.support.laboratories import WHY_NOT, environment
 from tests.support.speed import needs_quiet

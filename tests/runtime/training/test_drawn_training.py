@@ -101,13 +101,13 @@ def right(flags):
     assert found.bound < 1e-5
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 @given(gpts())
 def test_any_gpt_that_is_not_refused_is_right(flags):
     right(flags)
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 @given(stacks())
 def test_any_stack_of_layers_that_is_not_refused_is_right(flags):
     right(flags)

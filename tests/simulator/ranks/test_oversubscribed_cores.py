@@ -14,7 +14,8 @@ from quadrille.algorithms.schedule.tensors import Tensor
 from quadrille.experiments.workloads.fullest_device import fullest_device
 from quadrille.simulator.machine.placement import place_ranks, spread_evenly
 from quadrille.simulator.simulate import Shortcuts, simulate
-from quadrille.topologies.machines.machine import Machine, load_machine, save_machine
+from quadrille.topologies.machines.machine import Machine
+from quadrille.topologies.machines.machine_file import load_machine, save_machine
 from tests.support.toy_laboratories import laboratory
 
 ALONE, TOGETHER = laboratory(None, cores=4), laboratory(None)

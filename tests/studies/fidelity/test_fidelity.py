@@ -17,7 +17,7 @@ from quadrille.studies.fidelity.sites import TrialSite, asked_site, calibrated, 
 from quadrille.studies.fidelity.study import chosen_trials, fidelity
 from quadrille.studies.fidelity.trials import GPU_SITES, SITES, Trial, draw, matrix
 from quadrille.studies.gpu import calibration
-from quadrille.topologies.machines.machine import load_machine
+from quadrille.topologies.machines.machine_file import load_machine
 from tests.support import fake_device
 from tests.support.quadrille import HOST, called
 from tests.support.toy_machines import transfer_row

@@ -20,7 +20,7 @@ from quadrille.studies.gpu import all_at_once
 from quadrille.studies.gpu.all_at_once import SCHEMA, Session, SessionSummary, chosen, main, opened, run_step, status_of
 from quadrille.studies.gpu.parts import PARTS
 from quadrille.studies.gpu.steps import STEPS, TESTS, SessionStep
-from quadrille.topologies.machines.machine import load_machine
+from quadrille.topologies.machines.machine_file import load_machine
 from tests.support.fake_device import AS_A_MODULE
 from tests.support.quadrille import ROOT
 

@@ -30,7 +30,7 @@ from quadrille.studies.gpu.calibration import DTYPES, TINY, Calibration, StagedS
 from quadrille.studies.gpu.device_machine import machine_of_device
 from quadrille.studies.gpu.report import Executed, Shared, achieved_by
 from quadrille.studies.gpu.study import GpuSpeed, gpu, show
-from quadrille.topologies.machines.machine import load_machine, save_machine
+from quadrille.topologies.machines.machine_file import load_machine, save_machine
 from quadrille.topologies.nodes.achieved import Product
 from tests.support import fake_device
 from tests.support.fake_device import FAKE

@@ -11,7 +11,7 @@ from quadrille.experiments.predict.predict import prediction_of
 from quadrille.runtime.launching import launch as launching
 from quadrille.studies.host_fidelity import study as host_fidelity
 from quadrille.studies.host_fidelity.study import LEAST, MOST, draw, table
-from quadrille.topologies.machines.machine import load_machine
+from quadrille.topologies.machines.machine_file import load_machine
 from tests.support.quadrille import HOST
 
 WORDS_OF_A_CASE = [

@@ -15,7 +15,7 @@ from quadrille.experiments.output import destinations
 from quadrille.experiments.workloads.matmul import MatmulExperiment
 from quadrille.studies.main_job import study as main_job
 from quadrille.studies.main_job.study import MATMULS, NamedMatmul
-from quadrille.topologies.machines.machine import load_machine
+from quadrille.topologies.machines.machine_file import load_machine
 from tests.support.quadrille import HOST, called
 
 SMALL = (

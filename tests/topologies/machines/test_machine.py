@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.provenance import provenance
-from quadrille.topologies.machines.machine import Emulation, Machine, load_machine, save_machine
+from quadrille.topologies.machines.machine import Emulation, Machine
+from quadrille.topologies.machines.machine_file import load_machine, save_machine
 from tests.support.quadrille import HOST, ROOT
 
 EXAMPLE = """schema = "quadrille/machine/1"

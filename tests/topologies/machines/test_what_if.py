@@ -4,7 +4,7 @@ import pytest
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.measured_rows import GemmRow, KernelRow, LibraryRow, MemoryRow, TransferRow
 from quadrille.topologies.machines.machine import Device, Emulation, Host, Machine, NetworkCosts
-from quadrille.topologies.machines.what_if import apply, in_chunks
+from quadrille.topologies.machines.what_if import apply_settings, in_chunks
 
 
 def gemm(dtype, rate):
@@ -29,7 +29,7 @@ def machine():
 
 
 def test_no_settings_change_nothing(machine):
-    assert apply(machine, []) == machine
+    assert apply_settings(machine, []) == machine
 
 
 def test_chunks_are_those_that_are_asked_for_where_messages_go_ahead(machine):
@@ -43,24 +43,24 @@ def test_chunks_are_those_that_are_asked_for_where_messages_go_ahead(machine):
 
 def test_the_machine_given_is_left_as_it_was(machine):
     before = msgspec.json.encode(machine)
-    apply(machine, ["device.gemm.flops_per_second=x3", "topology.hosts=1"])
+    apply_settings(machine, ["device.gemm.flops_per_second=x3", "topology.hosts=1"])
     assert msgspec.json.encode(machine) == before
 
 
 def test_a_factor_applies_to_every_entry_of_a_table_and_the_rows_that_refine_it(machine):
-    device = apply(machine, ["device.peak_flops_per_second=x2"]).device
+    device = apply_settings(machine, ["device.peak_flops_per_second=x2"]).device
     assert device.peak_flops_per_second == {"float64": 1.6e11, "float32": 3.2e11}
     assert [row.flops_per_second for row in device.gemm] == [1.4e11, 2.4e11]
 
 
 def test_one_entry_of_a_table_takes_its_own_rows_along(machine):
-    device = apply(machine, ["device.peak_flops_per_second.float32=3.2e11"]).device
+    device = apply_settings(machine, ["device.peak_flops_per_second.float32=3.2e11"]).device
     assert device.peak_flops_per_second == {"float64": 8e10, "float32": 3.2e11}
     assert [row.flops_per_second for row in device.gemm] == [7e10, 2.4e11]
 
 
 def test_memory_rows_follow_the_memory_rate(machine):
-    device = apply(machine, ["device.memory_bytes_per_second=x0.5"]).device
+    device = apply_settings(machine, ["device.memory_bytes_per_second=x0.5"]).device
     assert (device.memory_bytes_per_second, device.memory[0].bytes_per_second) == (5e9, 1.5e9)
 
 
@@ -72,9 +72,9 @@ def with_kernels(machine, *functions):
 
 def test_kernel_rows_follow_the_memory_rate_and_no_peak(machine):
     measured = with_kernels(machine, "gelu", "adam")
-    device = apply(measured, ["device.memory_bytes_per_second=x4"]).device
+    device = apply_settings(measured, ["device.memory_bytes_per_second=x4"]).device
     assert [row.seconds for row in device.kernel] == [5e-4, 5e-4]
-    assert apply(measured, ["device.peak_flops_per_second=x4"]).device.kernel == measured.device.kernel
+    assert apply_settings(measured, ["device.peak_flops_per_second=x4"]).device.kernel == measured.device.kernel
 
 
 @pytest.mark.parametrize("function", ["attention", "attention_gradient", "attention_keeping"])
@@ -82,9 +82,9 @@ def test_rows_of_attention_do_not_say_what_they_follow(machine, function):
     measured = with_kernels(machine, "gelu", function)
     for quantity in ("memory_bytes_per_second", "peak_flops_per_second", "peak_flops_per_second.float32"):
         with pytest.raises(InputError, match=f"device.kernel has rows of {function}, .* take them out"):
-            apply(measured, [f"device.{quantity}=x2"])
-        apply(measured, [f"device.{quantity}=x1"])
-    apply(measured, ["device.peak_flops_per_second.float64=x2"])
+            apply_settings(measured, [f"device.{quantity}=x2"])
+        apply_settings(measured, [f"device.{quantity}=x1"])
+    apply_settings(measured, ["device.peak_flops_per_second.float64=x2"])
 
 
 def between_hosts(machine, **topology):
@@ -116,7 +116,7 @@ def seconds_of(rows):
     ],
 )
 def test_steps_and_the_librarys_collectives_between_hosts_follow_their_links(machine, setting, seconds):
-    network = apply(between_hosts(machine, latency_seconds=1e-5), [setting]).network
+    network = apply_settings(between_hosts(machine, latency_seconds=1e-5), [setting]).network
     assert seconds_of(network.transfer) == seconds_of(network.library) == pytest.approx(seconds)
     assert [row.back_to_back_seconds for row in network.library] == pytest.approx([2 * one for one in seconds])
 
@@ -133,7 +133,7 @@ def test_of_the_librarys_collectives_by_two_calls_each_has_a_latency_of_its_own(
     )
     links = machine.topology | {"latency_seconds": 1e-5}
     measured = msgspec.structs.replace(machine, network=NetworkCosts(library=library), topology=links)
-    network = apply(measured, ["topology.latency_seconds=x3"]).network
+    network = apply_settings(measured, ["topology.latency_seconds=x3"]).network
     assert seconds_of(network.library) == pytest.approx([3e-3, 11e-3, 6e-3, 8e-3])
 
 
@@ -143,7 +143,7 @@ def test_the_latency_of_steps_that_follow_others_is_one_of_links_too(machine):
         measured, emulation=Emulation(back_to_back_latency_seconds=4e-4, sender_ack_delay_seconds=7e-4)
     )
     found = [
-        apply(measured, [f"topology.{quantity}=x3"]).emulation
+        apply_settings(measured, [f"topology.{quantity}=x3"]).emulation
         for quantity in ("latency_seconds", "bandwidth_bytes_per_second")
     ]
     assert [one.back_to_back_latency_seconds for one in found] == pytest.approx([12e-4, 4e-4])
@@ -152,7 +152,7 @@ def test_the_latency_of_steps_that_follow_others_is_one_of_links_too(machine):
 
 def test_what_was_not_measured_of_latency_is_not_known_at_another_either(machine):
     measured = between_hosts(machine, latency_seconds=1e-5)
-    emulated = apply(measured, ["topology.latency_seconds=x3"]).emulated
+    emulated = apply_settings(measured, ["topology.latency_seconds=x3"]).emulated
     assert (emulated.back_to_back_latency_seconds, emulated.sender_ack_delay_seconds) == (None, 0.0)
 
 
@@ -161,7 +161,7 @@ def test_a_rate_without_its_unit_as_laboratories_have_it_and_a_list_of_rates_are
     plain = {name: value for name, value in machine.topology.items() if not name.startswith("bandwidth")}
     for rate in (25e6, [25e6, 1e9]):
         measured = between_hosts(msgspec.structs.replace(machine, topology=plain), **{key: rate})
-        network = apply(measured, [f"topology.{key}=x2"]).network
+        network = apply_settings(measured, [f"topology.{key}=x2"]).network
         assert seconds_of(network.transfer) == seconds_of(network.library)
         assert seconds_of(network.library) == pytest.approx([1e-3, 5e-3, 2e-3, 3e-3])
 
@@ -172,10 +172,10 @@ UPLINKS = {"uplink_bandwidth_bytes_per_second": 1e8, "latency_seconds": 1e-5, "u
 def test_rows_follow_several_bandwidths_or_latencies_that_settings_change_by_one_factor(machine):
     measured = between_hosts(machine, **UPLINKS)
     both = ["topology.bandwidth_bytes_per_second=x2", "topology.uplink_bandwidth_bytes_per_second=2e8"]
-    network = apply(measured, both).network
+    network = apply_settings(measured, both).network
     assert seconds_of(network.transfer) == seconds_of(network.library) == pytest.approx([1e-3, 5e-3, 2e-3, 3e-3])
     later = ["topology.latency_seconds=x3", "topology.uplink_latency_seconds=x3", "network.transfer.seconds=x2"]
-    network = apply(measured, [*both, *later]).network
+    network = apply_settings(measured, [*both, *later]).network
     assert seconds_of(network.library) == pytest.approx([3e-3, 7e-3, 6e-3, 7e-3])
     assert seconds_of(network.transfer) == pytest.approx([6e-3, 14e-3, 12e-3, 14e-3])
 
@@ -194,14 +194,14 @@ def test_rows_that_may_go_by_any_of_several_links_are_no_guess(machine, rows, se
     network = NetworkCosts(**{rows: getattr(measured.network, rows)})
     settings = [f"topology.{setting}" for setting in settings]
     with pytest.raises(InputError) as refused:
-        apply(msgspec.structs.replace(measured, network=network), settings)
+        apply_settings(msgspec.structs.replace(measured, network=network), settings)
     line = f"--set {settings[-1]}: rows of network.{rows} do not say which of {several} held them up: change all by one"
     assert str(refused.value).startswith(line)
 
 
 def test_rows_within_a_host_follow_no_link_and_no_memory_of_the_device(machine):
     settings = ["topology.bandwidth_bytes_per_second=x2", "device.memory_bytes_per_second=x2"]
-    assert apply(machine, settings).host == machine.host
+    assert apply_settings(machine, settings).host == machine.host
 
 
 @pytest.mark.parametrize(
@@ -219,27 +219,29 @@ def test_rows_within_a_host_follow_no_link_and_no_memory_of_the_device(machine):
 )
 def test_rows_that_do_not_say_what_they_would_follow_are_no_guess(machine, topology, setting, words):
     with pytest.raises(InputError, match=words) as refused:
-        apply(between_hosts(machine, **topology), [setting])
+        apply_settings(between_hosts(machine, **topology), [setting])
     assert str(refused.value).startswith(f"--set {setting}: ")
-    apply(msgspec.structs.replace(machine, topology=machine.topology | topology), [setting])
+    apply_settings(msgspec.structs.replace(machine, topology=machine.topology | topology), [setting])
 
 
 @pytest.mark.parametrize("path", ["topology.bandwidth_bytes_per_second", "device.memory_bytes_per_second"])
 def test_a_rate_of_nothing_is_refused_before_rows_follow_it(machine, path):
     with pytest.raises(InputError, match=path):
-        apply(with_kernels(between_hosts(machine), "gelu"), [f"{path}=0"])
+        apply_settings(with_kernels(between_hosts(machine), "gelu"), [f"{path}=0"])
 
 
 def test_rows_are_changed_together(machine):
-    assert [row.flops_per_second for row in apply(machine, ["device.gemm.flops_per_second=x2"]).device.gemm] == [
+    assert [
+        row.flops_per_second for row in apply_settings(machine, ["device.gemm.flops_per_second=x2"]).device.gemm
+    ] == [
         1.4e11,
         2.4e11,
     ]
-    assert apply(machine, ["host.transfer.seconds=x4"]).host.transfer[0].seconds == 4e-6
+    assert apply_settings(machine, ["host.transfer.seconds=x4"]).host.transfer[0].seconds == 4e-6
 
 
 def test_settings_follow_each_other(machine):
-    assert apply(machine, ["topology.hosts=x2", "topology.hosts=x2"]).topology["hosts"] == 24
+    assert apply_settings(machine, ["topology.hosts=x2", "topology.hosts=x2"]).topology["hosts"] == 24
 
 
 @pytest.mark.parametrize(
@@ -259,15 +261,15 @@ def test_settings_follow_each_other(machine):
 def test_types_are_kept(machine, setting, key, value):
     if value is None:
         with pytest.raises(InputError, match="cannot be multiplied"):
-            apply(machine, [setting])
+            apply_settings(machine, [setting])
         return
-    changed = apply(machine, [setting]).topology[key]
+    changed = apply_settings(machine, [setting]).topology[key]
     assert changed == value
     assert type(changed) is type(machine.topology[key])
 
 
 def test_an_optional_number_can_be_given(machine):
-    assert apply(machine, ["host.memory_bytes_per_second=2e10"]).host.memory_bytes_per_second == 2e10
+    assert apply_settings(machine, ["host.memory_bytes_per_second=2e10"]).host.memory_bytes_per_second == 2e10
 
 
 @pytest.mark.parametrize(
@@ -301,7 +303,38 @@ def test_an_optional_number_can_be_given(machine):
 )
 def test_a_setting_that_cannot_be_is_refused_in_one_line(machine, setting, words):
     with pytest.raises(InputError) as refused:
-        apply(machine, [setting])
+        apply_settings(machine, [setting])
     message = str(refused.value)
     assert "\n" not in message
     assert all(word in message for word in [f"--set {setting}", *words]), message
+
+
+@pytest.mark.parametrize(
+    ("setting", "path", "value"),
+    [
+        ("topology.latency=1.35us", ("topology", "latency_seconds"), 1.35e-6),
+        ("topology.bandwidth_bytes_per_second=400Gbit/s", ("topology", "bandwidth_bytes_per_second"), 50e9),
+        ("topology.nvlink_bandwidth=x2", ("topology", "nvlink_bandwidth_bytes_per_second"), 200e9),
+        ("device.memory_bytes=80GB", ("device", "memory_bytes"), 80e9),
+        ("device.overhead_seconds=2us", ("device", "overhead_seconds"), 2e-6),
+    ],
+)
+def test_values_have_units_and_arguments_of_a_topology_need_none_in_their_names(setting, path, value):
+    from quadrille.topologies.find_machine import find_machine
+
+    table = getattr(find_machine("perlmutter", [setting], gpus=8), path[0])
+    assert (table[path[1]] if isinstance(table, dict) else getattr(table, path[1])) == value
+
+
+def test_a_short_name_of_a_dtype_is_its_peak():
+    from quadrille.topologies.find_machine import find_machine
+
+    peaks = find_machine("perlmutter", ["device.peak_flops_per_second.bf16=1PFLOP/s"]).device.peak_flops_per_second
+    assert peaks["bfloat16"] == 1e15
+
+
+def test_a_key_that_is_spelled_wrong_gets_the_nearest():
+    from quadrille.topologies.find_machine import find_machine
+
+    with pytest.raises(InputError, match=r"did you mean memory_bytes or memory\?"):
+        find_machine("perlmutter", ["device.memory_byts=x2"])

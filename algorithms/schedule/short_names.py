@@ -1,0 +1,64 @@
+"""Short names of element types and collectives: `bf16` for bfloat16, `allreduce` for all_reduce."""
+
+from typing import cast, get_args
+
+from quadrille.algorithms.errors import InputError, nearest_names
+from quadrille.algorithms.schedule.ops import CollectiveKind
+from quadrille.algorithms.schedule.tensors import DType
+
+DTYPES: dict[str, str] = {
+    **dict.fromkeys(("fp64", "f64", "double"), "float64"),
+    **dict.fromkeys(("fp32", "f32", "single"), "float32"),
+    **dict.fromkeys(("fp16", "f16", "half"), "float16"),
+    **dict.fromkeys(("bf16",), "bfloat16"),
+}
+"""Full name of each short name of an element type."""
+KINDS: dict[str, CollectiveKind] = {kind.replace("_", ""): kind for kind in get_args(CollectiveKind)}
+KINDS |= {"bcast": "broadcast", "alltoall": "all_to_all"}
+
+
+def full_dtype(text: str) -> str:
+    """The full name of an element type; a name without a short form stays as it is.
+
+    >>> full_dtype("BF16"), full_dtype("tf32"), full_dtype("Float32")
+    ('bfloat16', 'tf32', 'float32')
+    """
+    return DTYPES.get(text.lower(), text.lower())
+
+
+def find_dtype(text: str) -> DType:
+    """The element type with this name or short name, in any case.
+
+    >>> find_dtype("bf16"), find_dtype("fp64")
+    ('bfloat16', 'float64')
+
+    Raises
+    ------
+    InputError : another word; the message suggests the nearest name
+    """
+    dtype, accepted = full_dtype(text), get_args(DType)
+    if dtype not in accepted:
+        raise InputError(f"dtype {text!r:.60}: accepted are {', '.join(accepted)}{_hint(text, [*accepted, *DTYPES])}")
+    return cast(DType, dtype)
+
+
+def find_collective(text: str) -> CollectiveKind:
+    """The collective with this name, in any case, with hyphens, underscores or neither.
+
+    >>> find_collective("all-reduce"), find_collective("AllReduce"), find_collective("reducescatter")
+    ('all_reduce', 'all_reduce', 'reduce_scatter')
+
+    Raises
+    ------
+    InputError : another word; the message suggests the nearest name
+    """
+    word = text.lower().replace("-", "").replace("_", "")
+    if word not in KINDS:
+        names = [kind.replace("_", "-") for kind in get_args(CollectiveKind)]
+        raise InputError(f"collective {text!r:.60}: accepted are {', '.join(names)}{_hint(text, names)}")
+    return KINDS[word]
+
+
+def _hint(text: str, names: list[str]) -> str:
+    near = nearest_names(text, names, 1)
+    return f"; did you mean {near[0]}?" if near else ""

@@ -1,0 +1,90 @@
+"""Reading and writing machine files, and `like`: a table that takes its keys from another machine.
+
+    [device]
+    like = "h100-superpod"
+    memory_bytes = 94e9
+
+The keys beside `like` override the keys of that machine.  Tables within the table,
+such as the peaks, are merged key by key.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.formats import files
+from quadrille.topologies.machines.machine import OLDER, SCHEMA, Machine
+
+TABLES = ("topology", "device", "host", "network")
+"""Tables that may have `like`."""
+
+
+def load_machine(path: str | Path) -> Machine:
+    """The machine in the file at `path`.
+
+    Raises
+    ------
+    InputError : a file without a valid machine; the message names the first fault
+    """
+    return files.read(path, Machine, SCHEMA, OLDER, expand=lambda raw: with_likes(raw, path))
+
+
+def save_machine(machine: Machine, path: str | Path) -> None:
+    """Writes `machine` as TOML, complete or not at all; `-` is stdout."""
+    files.write_toml(path, machine, SCHEMA)
+
+
+def with_likes(raw: dict[str, Any], path: str | Path) -> dict[str, Any]:
+    """The content of a machine file in which each `like` is replaced by the keys that it stands for.
+
+    >>> raw = with_likes({"device": {"like": "h100-superpod", "memory_bytes": 94e9}}, "my.toml")
+    >>> raw["device"]["memory_bytes"], raw["device"]["peak_flops_per_second"]["float64"]
+    (94000000000.0, 66900000000000.0)
+
+    Raises
+    ------
+    InputError : an unknown machine, or a machine without this table
+    """
+    expanded = dict(raw)
+    for table in TABLES:
+        keys = raw.get(table)
+        if isinstance(keys, dict) and "like" in keys:
+            own = {key: value for key, value in keys.items() if key != "like"}
+            expanded[table] = _merged(_table(table, keys["like"], path), own)
+    return expanded
+
+
+def _table(table: str, like: object, path: str | Path) -> dict[str, Any]:
+    """A table of the machine that `like` names."""
+    where = f"machine file {path}: {table}.like"
+    if not isinstance(like, str):
+        raise InputError(f"{where} = {like!r:.60}: the name of a machine or of a machine file is needed")
+    try:
+        original = _machine(like, path)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
+    keys: dict[str, Any] | None = files.plain(original)[table]
+    if keys is None:
+        raise InputError(f"{where}: machine {like!r:.60} has no {table}")
+    return keys
+
+
+def _machine(like: str, path: str | Path) -> Machine:
+    from quadrille.topologies.machines.named import as_machine, is_file_name, machine  # most files are like no machine
+
+    if not is_file_name(like):
+        return as_machine(machine(like))
+    other = Path(path).parent / like
+    if other.resolve() == Path(path).resolve():
+        raise InputError("the file refers to itself")
+    return load_machine(other)
+
+
+def _merged(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of `base`, overridden by those of `own`; tables are merged key by key."""
+    merged = dict(base)
+    for key, value in own.items():
+        below = merged.get(key)
+        merged[key] = _merged(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
+    return merged
