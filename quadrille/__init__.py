@@ -115,7 +115,7 @@ WHERE = {
     "MpiCarrier": "quadrille.runtime.carriers.mpi:MpiCarrier",
     "Machine": "quadrille.topologies.machines.machine:Machine",
     "find_machine": "quadrille.topologies.find_machine:find_machine",
-    "load_machine": "quadrille.topologies.machines.machine:load_machine",
+    "load_machine": "quadrille.topologies.machines.machine_file:load_machine",
     "MatmulExperiment": "quadrille.experiments.workloads.matmul:MatmulExperiment",
     "TrainingExperiment": "quadrille.experiments.workloads.training:TrainingExperiment",
     "predict": "quadrille.experiments.predict.predict:prediction_record",

@@ -1,4 +1,6 @@
-"""The program `quadrille` and its groups of commands, to which the modules beside this one add theirs."""
+"""The program `quadrille`, its groups of commands, and which of several ranks speaks for all."""
+
+from collections.abc import Mapping
 
 from quadrille.cli.commands import Group
 
@@ -17,3 +19,14 @@ topology_group = Group("topology", "Networks: their links, their bisection bandw
 laboratory_group = Group("lab", "A topology as a network of namespaces on this machine (Linux, root).")
 for group in (study, topology_group, laboratory_group):
     app.add_command(group)
+
+
+def is_first(environment: Mapping[str, str]) -> bool:
+    """Whether the launcher calls this process rank 0, or did not start it.
+
+    >>> is_first({}), is_first({"PMI_RANK": "0"}), is_first({"PMI_RANK": "3"})
+    (True, True, False)
+    """
+    from quadrille.runtime.host.world import RANK_VARIABLES  # with MPI's names, which --help does not need
+
+    return all(environment.get(name, "0") == "0" for name in RANK_VARIABLES)

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
 import click
 
-from quadrille.cli.app import app
+from quadrille.cli.app import app, is_first
 from quadrille.cli.commands import argument, flag, switch, typed
 from quadrille.cli.networks import COLLECTIVE
 from quadrille.cli.options import (
@@ -56,7 +56,6 @@ def words_on_gpus(context: click.Context, values: dict[str, Any]) -> "MatmulWord
     """The words that name the experiment, with a grid that fits the GPUs; says which GPUs stay idle."""
     import os
 
-    from quadrille.cli.root_rank import is_first
     from quadrille.cli.words.gpus import idle_gpus, on_gpus
     from quadrille.runtime.host.console import remark
 
@@ -138,7 +137,6 @@ def run(context: click.Context, **values: Any) -> None:
     """Measure the experiment."""
     import os
 
-    from quadrille.cli.root_rank import is_first
     from quadrille.cli.words.experiment import experiment_of
     from quadrille.experiments.measure.run import run as measure
 

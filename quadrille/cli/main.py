@@ -15,9 +15,8 @@ import click
 
 from quadrille.algorithms.errors import InputError, QuadrilleError
 from quadrille.algorithms.extras import missing_extra
-from quadrille.cli.app import app, laboratory_group, study, topology_group
+from quadrille.cli.app import app, is_first, laboratory_group, study, topology_group
 from quadrille.cli.commands import Area
-from quadrille.cli.root_rank import is_first
 from quadrille.runtime.host.console import INTERRUPTED, remark
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ def load_machine(path: str | Path) -> Machine:
     ------
     InputError : a file without a valid machine; the message names the first fault
     """
-    return files.read(path, Machine, SCHEMA, OLDER, expand=lambda raw: with_likes(raw, path))
+    return _loaded(Path(path), ())
 
 
 def save_machine(machine: Machine, path: str | Path) -> None:
@@ -35,8 +35,15 @@ def save_machine(machine: Machine, path: str | Path) -> None:
     files.write_toml(path, machine, SCHEMA)
 
 
-def with_likes(raw: dict[str, Any], path: str | Path) -> dict[str, Any]:
+def _loaded(path: Path, readers: tuple[Path, ...]) -> Machine:
+    """The machine in a file that the files `readers` refer to, each to the next."""
+    return files.read(path, Machine, SCHEMA, OLDER, expand=lambda raw: with_likes(raw, path, readers))
+
+
+def with_likes(raw: dict[str, Any], path: str | Path, readers: tuple[Path, ...] = ()) -> dict[str, Any]:
     """The content of a machine file in which each `like` is replaced by the keys that it stands for.
+
+    `readers` are the files through which this file is being read.
 
     >>> raw = with_likes({"device": {"like": "h100-superpod", "memory_bytes": 94e9}}, "my.toml")
     >>> raw["device"]["memory_bytes"], raw["device"]["peak_flops_per_second"]["float64"]
@@ -44,24 +51,24 @@ def with_likes(raw: dict[str, Any], path: str | Path) -> dict[str, Any]:
 
     Raises
     ------
-    InputError : an unknown machine, or a machine without this table
+    InputError : an unknown machine, a machine without this table, or files that refer to each other in a circle
     """
     expanded = dict(raw)
     for table in TABLES:
         keys = raw.get(table)
         if isinstance(keys, dict) and "like" in keys:
             own = {key: value for key, value in keys.items() if key != "like"}
-            expanded[table] = _merged(_table(table, keys["like"], path), own)
+            expanded[table] = _merged(_table(table, keys["like"], Path(path), readers), own)
     return expanded
 
 
-def _table(table: str, like: object, path: str | Path) -> dict[str, Any]:
+def _table(table: str, like: object, path: Path, readers: tuple[Path, ...]) -> dict[str, Any]:
     """A table of the machine that `like` names."""
     where = f"machine file {path}: {table}.like"
     if not isinstance(like, str):
         raise InputError(f"{where} = {like!r:.60}: the name of a machine or of a machine file is needed")
     try:
-        original = _machine(like, path)
+        original = _machine(like, path, readers)
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
     keys: dict[str, Any] | None = files.plain(original)[table]
@@ -70,15 +77,16 @@ def _table(table: str, like: object, path: str | Path) -> dict[str, Any]:
     return keys
 
 
-def _machine(like: str, path: str | Path) -> Machine:
+def _machine(like: str, path: Path, readers: tuple[Path, ...]) -> Machine:
     from quadrille.topologies.machines.named import as_machine, is_file_name, machine  # most files are like no machine
 
     if not is_file_name(like):
         return as_machine(machine(like))
-    other = Path(path).parent / like
-    if other.resolve() == Path(path).resolve():
+    readers = (*readers, path.resolve())
+    base = path.parent / like
+    if base.resolve() in readers:
         raise InputError("the file refers to itself")
-    return load_machine(other)
+    return _loaded(base, readers)
 
 
 def _merged(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:

@@ -178,7 +178,7 @@ def test_debug_is_heeded_wherever_it_stands(monkeypatch, capsys):
 def test_a_command_whose_output_nobody_reads_to_the_end_is_quiet():
     words = f"'{sys.executable}' -m quadrille machines | head -n 1"
     done = subprocess.run(words, shell=True, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.stdout.startswith("perlmutter: ") and done.stderr == ""
+    assert done.stdout.startswith("perlmutter  ") and done.stderr == ""
 
 
 def test_machines_gives_every_number_with_its_source(capsys):

@@ -93,3 +93,10 @@ def test_a_number_that_a_machine_does_not_have_is_refused():
 
 def test_names_in_any_case_mean_the_machine():
     assert find_machine("PerlMutter", gpus=8) == find_machine("perlmutter", gpus=8)
+
+
+def test_files_that_refer_to_each_other_in_a_circle_are_refused(tmp_path):
+    for name, other in (("one", "two"), ("two", "three"), ("three", "two")):
+        (tmp_path / f"{name}.toml").write_text(f'schema = "quadrille/machine/2"\n[device]\nlike = "./{other}.toml"\n')
+    with pytest.raises(InputError, match="refers to itself"):
+        load_machine(tmp_path / "one.toml")
