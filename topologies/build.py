@@ -1,4 +1,4 @@
-"""Topologies by the name of their family, as machine files and the command line give them."""
+"""`build` makes a topology from the name of its family and its arguments, as in machine files and command lines."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -33,25 +33,25 @@ FAMILIES: LazyTable[Callable[..., Network]] = LazyTable(
         **{name: partial(_of_machine, name) for name in MACHINES},
     }
 )
-"""The builder of each family, and of each named machine."""
+"""The function that builds the network of each family, and of each named machine."""
 
 ArgumentValue = Argument | list[float] | tuple[float, ...]
-"""An argument as a file may write it: also a list, where the builder takes a list as a word."""
+"""The value of an argument in a machine file; it may be a list where the builder takes a word such as `4x4`."""
 LARGEST = 1e300
 LONGEST_NAME = 255
-"""Of a file: Linux refuses to look for a longer one."""
+"""Longest file name that Linux accepts [B]."""
 WHOLE = re.compile("-?[0-9]{1,18}")
 REAL = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?|-?inf|nan")
 
 SPEEDS = {"bandwidth": "bandwidth=25e9", "latency": "latency=1e-6"}
-"""How links are said to be, in examples."""
+"""Bandwidth and latency of a link as error messages show them in examples."""
 
 
 def build(family: str, arguments: Mapping[str, ArgumentValue]) -> Network:
-    """The topology that the builder of this family makes from these arguments.
+    """The topology of this family with these arguments.
 
-    Names may say their unit: `bandwidth_bytes_per_second` is `bandwidth`,
-    `latency_seconds` is `latency`.  Lists may be words such as `4x4` (`lists.py`).
+    Names may end in their unit: `bandwidth_bytes_per_second` is `bandwidth`,
+    `latency_seconds` is `latency`.  A list may be a word such as `4x4` (`lists.py`).
 
     >>> build("star", {"hosts": 3, "bandwidth_bytes_per_second": 25e6, "latency_seconds": 1e-5}).link_count
     6
@@ -64,26 +64,26 @@ def build(family: str, arguments: Mapping[str, ArgumentValue]) -> Network:
         raise unknown_name("topology family", family, FAMILIES)
     builder = FAMILIES[family]
     accepted = signature(builder).parameters
-    given = _bare(family, arguments)
-    if unknown := [name for name in given if name not in accepted]:
+    bare = _bare(family, arguments)
+    if unknown := [name for name in bare if name not in accepted]:
         near = nearest_names(unknown[0], accepted)
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
         raise InputError(f"topology {family}: {', '.join(unknown)} is unknown; it takes {_takes(builder)}{hint}")
-    if missing := [p.name for p in accepted.values() if p.default is Parameter.empty and p.name not in given]:
+    if missing := [p.name for p in accepted.values() if p.default is Parameter.empty and p.name not in bare]:
         example = (
             f", as in {','.join(SPEEDS[name] for name in missing)} (B/s, s)" if set(missing) <= set(SPEEDS) else ""
         )
         raise InputError(f"topology {family} lacks {', '.join(missing)}; it takes {_takes(builder)}{example}")
-    return builder(**{name: _checked(family, accepted[name], value) for name, value in given.items()})
+    return builder(**{name: _checked(family, accepted[name], value) for name, value in bare.items()})
 
 
 @dataclass(frozen=True, slots=True)
 class FamilyArguments:
-    """The arguments of a family of topologies.
+    """Names of the arguments that a family of topologies takes.
 
     Parameters
     ----------
-    needed, optional : names of arguments
+    needed, optional : names of the arguments without and with a default
     described : docstring of the builder
     """
 
@@ -93,7 +93,7 @@ class FamilyArguments:
 
 
 def families() -> dict[str, FamilyArguments]:
-    """The arguments of every family, by its name; named machines are no families.
+    """The arguments of every family, by the name of the family; named machines are not listed.
 
     >>> families()["star"].needed
     ('hosts', 'bandwidth', 'latency')
@@ -103,27 +103,27 @@ def families() -> dict[str, FamilyArguments]:
 
 def _arguments_of(builder: Callable[..., Network]) -> FamilyArguments:
     parameters = signature(builder).parameters.values()
-    needed = tuple(one.name for one in parameters if one.default is Parameter.empty)
+    needed = tuple(parameter.name for parameter in parameters if parameter.default is Parameter.empty)
     return FamilyArguments(
-        needed, tuple(one.name for one in parameters if one.name not in needed), getdoc(builder) or ""
+        needed, tuple(parameter.name for parameter in parameters if parameter.name not in needed), getdoc(builder) or ""
     )
 
 
 def with_stand_ins(
     family: str, arguments: Mapping[str, Argument], stand_ins: Mapping[str, Argument]
 ) -> dict[str, Argument]:
-    """The arguments, and a stand-in for each that the builder takes and these do not give, with or without its unit.
+    """The arguments, and those stand-ins that the builder takes and that are not among them, with or without unit.
 
     >>> with_stand_ins("star", {"hosts": 3, "bandwidth_bytes_per_second": 25e6}, {"bandwidth": 1.0, "latency": 0.0})
     {'latency': 0.0, 'hosts': 3, 'bandwidth_bytes_per_second': 25000000.0}
     """
-    accepted, given = signature(FAMILIES[family]).parameters, {name.partition("_")[0] for name in arguments}
-    left_out = {word: value for word, value in stand_ins.items() if word in accepted and word not in given}
+    accepted, names = signature(FAMILIES[family]).parameters, {name.partition("_")[0] for name in arguments}
+    left_out = {word: value for word, value in stand_ins.items() if word in accepted and word not in names}
     return left_out | dict(arguments)
 
 
 def parse_topology(text: str) -> tuple[str, dict[str, Argument]]:
-    """Family and arguments of `family:key=value,…`.
+    """Family and arguments of a topology word, `family:key=value,…`.
 
     >>> parse_topology("leaf-spine:leaves=2,spines=1,hosts_per_leaf=2,bandwidth=25e6")
     ('leaf-spine', {'leaves': 2, 'spines': 1, 'hosts_per_leaf': 2, 'bandwidth': 25000000.0})
@@ -155,7 +155,7 @@ def parse_topology(text: str) -> tuple[str, dict[str, Argument]]:
 
 
 def _number(key: str, text: str) -> Argument:
-    """The value of an argument: an integer, a number, a rate or time with a unit, or a word.
+    """The value that a text stands for: an integer, a number, a bandwidth or latency with a unit, or a word.
 
     >>> _number("hosts", "4"), _number("latency", "1.35us"), _number("bandwidth", "25GB/sx100GB/s")
     (4, 1.35e-06, '25000000000.0x100000000000.0')
@@ -174,12 +174,12 @@ def _number(key: str, text: str) -> Argument:
 
 
 def _rate(key: str, text: str) -> float:
-    """A bandwidth or a latency, with or without a unit, in the base unit."""
+    """A bandwidth [B/s] or a latency [s], written with or without a unit."""
     return float(text) if REAL.fullmatch(text) else parse_measure(text, bare_name(key))
 
 
 def _bare(family: str, arguments: Mapping[str, ArgumentValue]) -> dict[str, ArgumentValue]:
-    """The arguments by their names without units."""
+    """The arguments, by their names without units."""
     bare: dict[str, ArgumentValue] = {}
     for name, value in arguments.items():
         word = bare_name(name)
@@ -190,13 +190,13 @@ def _bare(family: str, arguments: Mapping[str, ArgumentValue]) -> dict[str, Argu
 
 
 def _takes(builder: Callable[..., Network]) -> str:
-    """The arguments of a builder in words, those with a default in brackets."""
+    """Names of the arguments of a builder, joined by commas; arguments with a default are in brackets."""
     parameters = signature(builder).parameters.values()
     return ", ".join(p.name if p.default is Parameter.empty else f"[{p.name}]" for p in parameters)
 
 
 def _checked(family: str, parameter: Parameter, value: ArgumentValue) -> Argument:
-    """The value as the builder's signature wants it.
+    """The value in the type that the builder's signature names; a list becomes a word.
 
     Raises
     ------

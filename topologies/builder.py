@@ -1,4 +1,4 @@
-"""How a network is put together: nodes kind by kind, cables, and last the network of all of them."""
+"""`Builder` collects the nodes and cables of a topology and makes a `Network` from them."""
 
 from collections.abc import Mapping, Sequence
 
@@ -10,7 +10,7 @@ from quadrille.topologies.structured_paths import PathSet
 
 
 class Builder:
-    """Collects the nodes and cables of a network; what it gives back are their numbers.
+    """Collects the nodes and cables of a network; its methods return node and link numbers.
 
     >>> builder = Builder("star", {"hosts": 2})
     >>> hosts, switch = builder.nodes("host", 2), builder.nodes("switch", 1)
@@ -29,23 +29,28 @@ class Builder:
         self._cables: list[tuple[Ints, Ints, Floats, Floats]] = []
 
     def nodes(self, kind: str, count: int) -> Ints:
-        """Numbers of `count` new nodes kind:0, kind:1, …; each kind is made once."""
+        """Adds the nodes kind:0 … kind:(count - 1) and returns their numbers [count]; a kind can be added once."""
         assert kind not in self._kinds, kind
         self._kinds[kind] = (self._nodes, count)
         self._nodes += count
         return np.arange(self._nodes - count, self._nodes)
 
-    def cables(self, one: Ints, other: Ints, *, bandwidth: float | Floats, latency: float | Floats) -> Ints:
-        """Numbers of the links one>other of new cables; `reverse` of a number is the other direction.
+    def cables(self, sources: Ints, targets: Ints, *, bandwidth: float | Floats, latency: float | Floats) -> Ints:
+        """Adds cables and returns the links from sources to targets [cables]; `reverse` gives the other direction.
 
         The arguments are broadcast against each other.
+
+        Parameters
+        ----------
+        sources, targets : node numbers of the two ends of each cable
+        bandwidth, latency : bandwidth [B/s] and latency [s] of each direction
         """
-        ones, others, rates, delays = np.broadcast_arrays(one, other, bandwidth, latency)
-        ones, others = ones.ravel().astype(np.int64), others.ravel().astype(np.int64)
-        self._cables.append((ones, others, rates.ravel().astype(np.float64), delays.ravel().astype(np.float64)))
+        tails, heads, rates, delays = np.broadcast_arrays(sources, targets, bandwidth, latency)
+        tails, heads = tails.ravel().astype(np.int64), heads.ravel().astype(np.int64)
+        self._cables.append((tails, heads, rates.ravel().astype(np.float64), delays.ravel().astype(np.float64)))
         first = self._links
-        self._links += 2 * len(ones)
-        return first + 2 * np.arange(len(ones))
+        self._links += 2 * len(tails)
+        return first + 2 * np.arange(len(tails))
 
     def network(
         self,
@@ -56,7 +61,16 @@ class Builder:
         name: str | None = None,
         per_node: int = 1,
     ) -> Network:
-        """The network of all nodes and cables so far."""
+        """The network of all nodes and cables that were added.
+
+        Parameters
+        ----------
+        endpoints : kind and number of the compute endpoints
+        paths : shortest paths between endpoints in closed form; None if they must be searched
+        cores : number of cores of each host, or of every host
+        name : name of the network; by default `family:key=value,…`
+        per_node : number of compute endpoints in a node
+        """
         text = ",".join(f"{key}={value}" for key, value in self.arguments.items())
         hosts = self._kinds["host"][1] if endpoints[0] == "host" else 0
         return Network(
@@ -75,7 +89,7 @@ class Builder:
         )
 
     def _interleaved(self, forward: int, backward: int, dtype: type) -> NDArray:  # type: ignore[type-arg]
-        """A column of all links: of each cable the one direction, then the other."""
+        """One attribute of all links; the two directions of each cable follow each other [links]."""
         column: NDArray = np.empty(self._links, dtype=dtype)  # type: ignore[type-arg]
         if self._cables:
             column[0::2] = np.concatenate([cables[forward] for cables in self._cables])
@@ -84,5 +98,5 @@ class Builder:
 
 
 def reverse(links: Ints) -> Ints:
-    """The other directions of links that a builder has made; -1 stays -1."""
+    """The links of the opposite directions of the same cables; -1, no link, stays -1."""
     return np.where(links < 0, links, links ^ 1)

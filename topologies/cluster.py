@@ -1,4 +1,4 @@
-"""Nodes of GPUs under a network of switches: any kind of node with any family of network."""
+"""GPU clusters: nodes of any kind, joined by a network of any family."""
 
 from collections.abc import Callable, Mapping
 from inspect import Parameter, Signature, signature
@@ -35,18 +35,18 @@ def gpu_cluster(
     nodes_per_rail: int | None = None,
     **fabric: Any,
 ) -> Network:
-    """`nodes` nodes of one kind, whose NICs are joined by a network of any family.
+    """A cluster of `nodes` nodes of one kind, whose NICs are joined by a network of any family.
 
-    The network's own arguments stand beside the cluster's under their own names,
-    and count NICs where the family counts hosts:
+    The arguments of the network's family are given under their own names.  Where
+    the family counts hosts, they count NICs:
 
         gpu-cluster:nodes=64,node=dgx-a100,network=leaf-spine,nodes_per_leaf=4,spines=8
         gpu-cluster:nodes=512,node=gh200-4,network=tree,down=32x64,up=1x32
 
-    Its `bandwidth` and `latency` are those of the NICs' cables unless given.  With
-    `nodes_per_leaf` alone each leaf has one cable of `uplink_bandwidth` to
-    spine:0, which stands for all its uplinks together under ideal spraying; with
-    nothing one switch holds all nodes and blocks nothing.
+    The network's `bandwidth` and `latency` default to those of the NICs' cables.
+    With `nodes_per_leaf` alone, each leaf has one cable of `uplink_bandwidth` to
+    spine:0, which stands for all its uplinks under ideal spraying.  Without a
+    network, one non-blocking switch joins all nodes.
 
     >>> gpu_cluster(2, "perlmutter").endpoint_count
     8
@@ -55,17 +55,17 @@ def gpu_cluster(
 
     Parameters
     ----------
-    node : "nvswitch", which needs the six numbers from gpus_per_node to nic_latency, or a kind that has its own
-    gpus : compute endpoints, where the last node is not full; all GPUs by default
-    gpu_bandwidth, gpu_latency : of the cable from a GPU to the NVSwitch [B/s, s]
-    nics_per_node : 0 for a cable from each GPU straight to the network
-    nic_bandwidth, nic_latency : of the cable from a NIC to the network [B/s, s]
-    joined : true for one NIC a node, of the bandwidth of all of them together
-    network : family of the network, by default star, or leaf-spine where nodes_per_leaf is given; rails of a
-        rail-optimised one are by default the NICs of a node
-    nodes_per_leaf : nodes under a leaf of a leaf-spine network
-    nodes_per_rail : the NICs number j of so many consecutive nodes are neighbours in the network; by default the NICs
-        of a node are
+    node : kind of node: "nvswitch", which needs the six numbers from gpus_per_node to nic_latency, or a named kind
+    gpus : number of compute endpoints, if the last node is not full; by default all GPUs
+    gpu_bandwidth, gpu_latency : rates of the cable from a GPU to the NVSwitch [B/s, s]
+    nics_per_node : number of NICs in a node; with 0, each GPU has a cable to the network
+    nic_bandwidth, nic_latency : rates of the cable from a NIC to the network [B/s, s]
+    joined : whether one NIC, with the bandwidth of all, replaces the NICs of a node
+    network : family of the network, by default star, or leaf-spine if nodes_per_leaf is given; a rail-optimised
+        network has by default one rail for each NIC of a node
+    nodes_per_leaf : number of nodes under each leaf of a leaf-spine network
+    nodes_per_rail : number of consecutive nodes whose NICs with the same index are neighbours in the network; by
+        default the NICs of one node are neighbours
 
     Raises
     ------
@@ -87,7 +87,7 @@ def gpu_cluster(
 def _network(
     network: str | None, nodes_per_leaf: int | None, kind: NodeKind, fabric: dict[str, Any]
 ) -> tuple[str, dict[str, Any]]:
-    """Family of the network and its arguments, `nodes_per_leaf` among them as NICs."""
+    """Family of the network and its arguments, in which `nodes_per_leaf` has become a number of NICs."""
     if network == "rail-optimised":
         fabric = {"rails": kind.network_ports, **fabric}
     if nodes_per_leaf is None:
@@ -108,8 +108,8 @@ def _network(
     return "leaf-spine", {"spines": 1, **fabric, "per_leaf": nodes_per_leaf * kind.network_ports}
 
 
-def _with_those_of_networks(own: Signature) -> Signature:
-    """The cluster's arguments and, all optional, those of every family of network."""
+def _with_network_arguments(own: Signature) -> Signature:
+    """The cluster's signature, extended by the arguments of every family of network, all optional."""
     parameters = {name: p for name, p in own.parameters.items() if p.kind is not Parameter.VAR_KEYWORD}
     for network in FABRICS:
         for name, parameter in parameters_of(network).items():
@@ -123,9 +123,9 @@ def _with_those_of_networks(own: Signature) -> Signature:
 
 
 def with_signature() -> Callable[..., Network]:
-    """`gpu_cluster`, whose signature names the arguments of every family of network."""
+    """The function `gpu_cluster`, whose signature names the arguments of every family of network."""
     if not hasattr(gpu_cluster, "__signature__"):
-        gpu_cluster.__signature__ = _with_those_of_networks(signature(gpu_cluster))  # type: ignore[attr-defined]
+        gpu_cluster.__signature__ = _with_network_arguments(signature(gpu_cluster))  # type: ignore[attr-defined]
     return gpu_cluster
 
 
@@ -139,9 +139,10 @@ def cluster_of(
     nodes_per_rail: int | None = None,
     family: str = "gpu-cluster",
 ) -> Network:
-    """`nodes` nodes of one kind whose doors (NICs, or GPUs without any) are the endpoints of a fabric.
+    """A cluster of `nodes` nodes of one kind whose network ports are the endpoints of a fabric.
 
-    GPUs, switches and NICs are numbered on from those of the nodes before.
+    The network ports are the NICs, or the GPUs of nodes without NICs.  GPUs,
+    switches and NICs are numbered through the cluster, node by node.
 
     Raises
     ------
@@ -153,23 +154,23 @@ def cluster_of(
         raise InputError(f"{family}: gpus={count} must be from 1 to {nodes * kind.gpus}, what {nodes} nodes hold")
     check_size(family, nodes * sum(kind.parts.values()), 2 * nodes * (len(kind.cables) + kind.network_ports))
     builder = Builder(family, arguments)
-    made = {
+    parts = {
         name: builder.nodes(name, nodes * per_node).reshape(nodes, per_node) for name, per_node in kind.parts.items()
     }
     inside: dict[tuple[str, str], int] = {}
     for cable in kind.cables:
-        one, other = _part(made, cable.one), _part(made, cable.other)
-        first = int(builder.cables(one, other, bandwidth=cable.bandwidth, latency=cable.latency)[0])
-        inside.setdefault((cable.one, cable.other), first)
-        inside.setdefault((cable.other, cable.one), first + 1)
-    network_ports = made["nic" if kind.nics else "gpu"]
+        ends = _part(parts, cable.first), _part(parts, cable.second)
+        link = int(builder.cables(*ends, bandwidth=cable.bandwidth, latency=cable.latency)[0])
+        inside.setdefault((cable.first, cable.second), link)
+        inside.setdefault((cable.second, cable.first), link + 1)
+    network_ports = parts["nic" if kind.nics else "gpu"]
     order = rails(nodes, kind.network_ports, nodes_per_rail or 1)
     outside = fabric(builder, network_ports.ravel()[order])
     return builder.network(("gpu", count), cluster_paths(kind, inside, outside, order), per_node=kind.gpus)
 
 
 def rails(nodes: int, network_ports: int, nodes_per_rail: int) -> Ints:
-    """Doors, numbered node by node, in the order of a network where those of a rail are neighbours.
+    """Network ports, numbered node by node, in the order in which the ports of a rail are neighbours [ports].
 
     >>> rails(4, 2, 2).tolist()
     [0, 2, 1, 3, 4, 6, 5, 7]
@@ -180,7 +181,7 @@ def rails(nodes: int, network_ports: int, nodes_per_rail: int) -> Ints:
 
 
 def is_true(family: str, name: str, value: bool | str) -> bool:
-    """Whether a switch is on, given as such or as the word `true` or `false`.
+    """Whether an option is on; it is a bool or the word `true` or `false`.
 
     Raises
     ------
@@ -193,18 +194,18 @@ def is_true(family: str, name: str, value: bool | str) -> bool:
     return value == "true"
 
 
-def _part(made: Mapping[str, Ints], local: str) -> Ints:
-    """Numbers of one part of a node, such as `nic:1`, in all nodes."""
+def _part(parts: Mapping[str, Ints], local: str) -> Ints:
+    """Node numbers of one part, such as `nic:1`, in every node of the cluster [nodes]."""
     name, _, index = local.partition(":")
-    return made[name][:, int(index)]
+    return parts[name][:, int(index)]
 
 
 def node_kind(arguments: Mapping[str, Any]) -> NodeKind:
-    """The kind of node that these arguments of `gpu_cluster` ask for.
+    """The kind of node that these arguments of `gpu_cluster` name.
 
     Raises
     ------
-    InputError : an unknown kind; a number that the kind needs, or has of its own
+    InputError : an unknown kind; a number that the kind lacks, or that it defines itself
     """
     from quadrille.topologies.nodes.node_kinds import NODE_KINDS  # named machines have their nodes already
 

@@ -1,4 +1,4 @@
-"""Paths between the GPUs of a cluster: by the node's own cables, else out by a door, across, and in by another."""
+"""Paths between the GPUs of a cluster: inside a node, or out by a network port, over the fabric, and in by another."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,17 +14,20 @@ from quadrille.topologies.structured_paths import ClosedFormSplit, PathSet
 
 @dataclass(frozen=True)
 class ClusterPaths:
-    """Within a node by the node's own cables, else out by the source's door and in by the target's.
+    """The paths of a cluster: over cables inside the node, or out and in by the network ports of source and target.
 
-    Link tables hold the number of the link in node 0, -1 where there is none;
-    in node i it is 2 i higher, since all nodes get one cable at a time.
+    The tables `within` and `out` hold link numbers of node 0, and -1 where a path
+    has fewer hops.  The same link of node i is 2 i higher, because the builder
+    adds each cable to all nodes at once.
 
     Parameters
     ----------
-    within : from GPU to GPU of a node [gpus, gpus, hops]
-    out : from a GPU to its door [gpus, hops]
-    network_port : of each GPU, numbered within the node [gpus]
-    endpoint : of each door, numbered node by node, its number in the fabric [nodes · doors]
+    gpus, network_ports : number of GPUs and of network ports in a node
+    within : links from each GPU to each GPU of a node [gpus, gpus, hops]
+    out : links from each GPU to its network port [gpus, hops]
+    network_port : network port of each GPU, numbered within the node [gpus]
+    endpoint : number in the fabric of each network port, numbered node by node [nodes · network ports]
+    fabric : paths between the network ports of different nodes
     """
 
     gpus: int
@@ -36,7 +39,7 @@ class ClusterPaths:
     fabric: PathSet
 
     def _ends(self, gpus: Ints) -> tuple[Ints, Ints, Ints]:
-        """Node, number within the node, and endpoint of the fabric of each GPU."""
+        """Node, index within the node, and endpoint in the fabric of each GPU [gpus]."""
         node, local = np.divmod(gpus, self.gpus)
         return node, local, self.endpoint[node * self.network_ports + self.network_port[local]]
 
@@ -60,7 +63,7 @@ class ClusterPaths:
         return np.concatenate([*inside[:2], across, inside[2]], axis=1)
 
     def _in_nodes(self, first: Ints, here: Ints, last: Ints, there: Ints) -> tuple[Ints, Ints, Ints]:
-        """Links inside nodes: of pairs in one node, and of the others from source to door and from door to target."""
+        """Links inside nodes [pairs, hops]: between GPUs of one node, from source to port, from port to target."""
         near = (first == last)[:, None]
         within = np.where(near, _in_node(self.within[here, there], first), -1)
         out = np.where(near, -1, _in_node(self.out[here], first))
@@ -70,10 +73,10 @@ class ClusterPaths:
 
 @dataclass(frozen=True)
 class SplitClusterPaths(ClusterPaths):
-    """Over a fabric that spreads flows in closed form."""
+    """The paths of a cluster whose fabric spreads flows in closed form."""
 
     def spread(self, sources: Ints, targets: Ints) -> tuple[Ints, Ints, Floats]:
-        """All of a flow on the links inside nodes, and the fabric's shares across."""
+        """Flow, link and share of each entry: share 1 on links inside nodes, and the shares of the fabric elsewhere."""
         assert isinstance(self.fabric, ClosedFormSplit)
         first, here, exits = self._ends(sources)
         last, there, enters = self._ends(targets)
@@ -89,12 +92,13 @@ class SplitClusterPaths(ClusterPaths):
 
 
 def cluster_paths(kind: NodeKind, inside: Mapping[tuple[str, str], int], fabric: PathSet, order: Ints) -> ClusterPaths:
-    """Paths of a cluster of such nodes.
+    """The paths between the GPUs of a cluster of nodes of this kind.
 
     Parameters
     ----------
-    inside : links of node 0, by the parts that they join
-    order : the doors, numbered node by node, in the order in which the fabric joined them
+    inside : links of node 0, by the two parts that each joins
+    fabric : paths between network ports
+    order : network ports, numbered node by node, in the order in which the fabric joined them [ports]
     """
     gpus = range(kind.gpus)
     paths = [paths_inside_node(kind.cables, f"gpu:{gpu}") for gpu in gpus]
@@ -107,17 +111,17 @@ def cluster_paths(kind: NodeKind, inside: Mapping[tuple[str, str], int], fabric:
     network_port = np.array([int(kind.network_port(a).partition(":")[2]) for a in gpus])
     endpoint = np.empty(len(order), dtype=np.int64)
     endpoint[order] = np.arange(len(order))
-    made = SplitClusterPaths if isinstance(fabric, ClosedFormSplit) else ClusterPaths
-    return made(kind.gpus, kind.network_ports, within, out, network_port, endpoint, fabric)
+    paths_class = SplitClusterPaths if isinstance(fabric, ClosedFormSplit) else ClusterPaths
+    return paths_class(kind.gpus, kind.network_ports, within, out, network_port, endpoint, fabric)
 
 
 def _in_node(links: Ints, nodes: Ints) -> Ints:
-    """Links of node 0 as those of the given nodes."""
+    """The same links in these nodes, given links of node 0."""
     return np.where(links < 0, -1, links + 2 * nodes[:, None])
 
 
 def _table(paths: list[list[int]]) -> Ints:
-    """Paths side by side, -1 after their ends."""
+    """Paths as a table, filled up with -1 [paths, hops]."""
     table = np.full((len(paths), max(map(len, paths), default=0)), -1, dtype=np.int64)
     for row, path in enumerate(paths):
         table[row, : len(path)] = path

@@ -1,15 +1,14 @@
 """A topology as arrays: nodes `kind:index`, and links, each one direction of a cable.
 
 A cluster of 131,072 GPUs has half a million links, so nodes and links are
-numbers and what is known of them stands in arrays; names are made when asked
-for.  Nodes of one kind are consecutive.  `leaf:3>spine:1` is a link,
-`leaf:3-spine:1` both directions, and the j-th parallel one, from j = 1, has
-`#j` at the end.
+numbers, their attributes are arrays, and names are composed on demand.  Nodes of
+one kind have consecutive numbers.  `leaf:3>spine:1` is a link, `leaf:3-spine:1`
+is both directions of a cable, and the j-th parallel link, from j = 1, ends in `#j`.
 
     nodes   host:0 host:1 | leaf:0      kinds  {"host": (0, 2), "leaf": (2, 1)}
     links   host:0>leaf:0  leaf:0>host:0  host:1>leaf:0  leaf:0>host:1
 
-`graph()` is the same as a networkx graph, for those who want to look at it.
+`graph()` returns the same topology as a networkx graph.
 """
 
 import re
@@ -49,22 +48,22 @@ class Link:
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """Nodes, links and compute endpoints.
+    """A topology: its nodes, its links and its compute endpoints.
 
     Parameters
     ----------
-    name : of the topology, for people
-    family, arguments : what built it
-    kinds : first node and number of nodes of each kind
-    indices : of each node within its kind, where they are not 0, 1, …
-    per_node : compute endpoints that share a node, in order: place i is in node i // per_node
-    sources, targets : node numbers of each link [links]
-    bandwidths : of each link [B/s]; 0 where it has failed
-    latencies : of each link [s]
-    endpoints : kind and number of the compute endpoints: place i is the node `kind:i`
-    cores : of each host [hosts]; empty where GPUs compute
-    paths : the shortest paths between endpoints, where the family's structure gives them; else they are searched
-    unshared : which links give every flow more than it can use, and are there for their latency [links]
+    name : name of the topology, as it is printed
+    family, arguments : family and arguments from which `build` makes the same topology
+    kinds : number of the first node, and number of nodes, of each kind
+    indices : index of each node within its kind [nodes]; None where the indices of each kind are 0, 1, …
+    per_node : number of compute endpoints in a node; endpoint i is in node i // per_node
+    sources, targets : node numbers of the two ends of each link [links]
+    bandwidths : bandwidth of each link [B/s]; 0 if the link has failed [links]
+    latencies : latency of each link [s] [links]
+    endpoints : kind and number of the compute endpoints; endpoint i is the node `kind:i`
+    cores : number of cores of each host [hosts]; empty if the endpoints are GPUs
+    paths : shortest paths between endpoints in closed form; None if they must be searched
+    unshared : whether each link gives every flow more bandwidth than the flow can use, and so only adds latency [links]
     """
 
     name: str
@@ -95,7 +94,7 @@ class Network:
         return self.endpoints[1]
 
     def endpoint_nodes(self) -> Ints:
-        """Node number of each compute place."""
+        """Node number of each compute endpoint [endpoints]."""
         kind, count = self.endpoints
         if self.indices is None:
             return self.kinds[kind][0] + np.arange(count)
@@ -110,15 +109,15 @@ class Network:
         raise IndexError(node)
 
     def node_number(self, name: str) -> int:
-        """Number of the node of this name, -1 where there is none."""
+        """Number of the node with this name; -1 if there is no such node."""
         kind, _, text = name.partition(":")
         if kind not in self.kinds or not _is_number(text):
             return -1
         (first, count), index = self.kinds[kind], int(text)
         if self.indices is None:
             return first + index if index < count else -1
-        found = np.flatnonzero(self.indices[first : first + count] == index)
-        return first + int(found[0]) if len(found) else -1
+        matches = np.flatnonzero(self.indices[first : first + count] == index)
+        return first + int(matches[0]) if len(matches) else -1
 
     def link(self, number: int) -> Link:
         return Link(
@@ -130,7 +129,7 @@ class Network:
         )
 
     def link_names(self, numbers: "Ints | Sequence[int]") -> list[str]:
-        """Names of these links, all at once: many cost little more than one.
+        """Names of the links with these numbers, found in one pass over all links.
 
         >>> from quadrille.topologies.families.basic import star
         >>> star(2, bandwidth=1e9, latency=1e-6).link_names([0, 3])
@@ -144,23 +143,23 @@ class Network:
         ]
 
     def link_number(self, name: str) -> int:
-        """Number of the link of this name (one direction).
+        """Number of the link with this name (one direction of a cable).
 
         Raises
         ------
-        InputError : no such link; the message lists those that leave the same node
+        InputError : no such link; the message lists the links that leave the same node
         """
         path, mark, text = name.partition("#")
         source, _, target = path.partition(">")
-        found = self._parallel(self.node_number(source), self.node_number(target))
-        if not mark and len(found):
-            return int(found[0])
-        if _is_number(text) and 0 < int(text) < len(found):
-            return int(found[int(text)])
+        parallel = self._parallel(self.node_number(source), self.node_number(target))
+        if not mark and len(parallel):
+            return int(parallel[0])
+        if _is_number(text) and 0 < int(text) < len(parallel):
+            return int(parallel[int(text)])
         raise InputError(f"link {name!r} is not in topology {self.name!r}: {self._choices(source)}")
 
     def link_numbers(self, name: str) -> list[int]:
-        """The link `a>b`, or both directions of `a-b`.
+        """Numbers of the link `a>b`, or of both directions of the cable `a-b`.
 
         Raises
         ------
@@ -169,18 +168,18 @@ class Network:
         if ">" in name or "-" not in name:
             return [self.link_number(name)]
         path, mark, index = name.partition("#")
-        one, _, other = path.partition("-")
-        return [self.link_number(f"{one}>{other}{mark}{index}"), self.link_number(f"{other}>{one}{mark}{index}")]
+        first, _, second = path.partition("-")
+        return [self.link_number(f"{first}>{second}{mark}{index}"), self.link_number(f"{second}>{first}{mark}{index}")]
 
     def _parallel_indices(self, numbers: Ints) -> Ints:
-        """Of each of these links, its index among those from the same node to the same other."""
+        """Index of each of these links among the parallel links between the same two nodes."""
         pairs = self.sources * self.node_count + self.targets
-        alike = np.flatnonzero(np.isin(pairs, pairs[numbers]))
-        order = alike[np.argsort(pairs[alike], kind="stable")]
+        parallel = np.flatnonzero(np.isin(pairs, pairs[numbers]))
+        order = parallel[np.argsort(pairs[parallel], kind="stable")]
         begins = np.diff(pairs[order], prepend=-1) != 0
-        place = np.arange(len(order))
+        position = np.arange(len(order))
         index = np.zeros(self.link_count, dtype=np.int64)
-        index[order] = place - np.maximum.accumulate(np.where(begins, place, 0))
+        index[order] = position - np.maximum.accumulate(np.where(begins, position, 0))
         return index[numbers]
 
     def _parallel(self, source: int, target: int) -> Ints:
@@ -191,17 +190,17 @@ class Network:
         node = self.node_number(source)
         if node < 0:
             return f"there is no node {source!r}; a link is written leaf:3>spine:1"
-        found = self.link_names(np.flatnonzero(self.sources == node)[:9])
-        return f"{source} has " + (", ".join(found[:8]) + (", …" if len(found) > 8 else "") if found else "no links")
+        names = self.link_names(np.flatnonzero(self.sources == node)[:9])
+        return f"{source} has " + (", ".join(names[:8]) + (", …" if len(names) > 8 else "") if names else "no links")
 
     # Other forms
 
     def with_bandwidths(self, bandwidths: Floats) -> "Network":
-        """The same network with other bandwidths, 0 for a link that has failed.
+        """The same network with these bandwidths [B/s]; 0 marks a link that has failed.
 
         Raises
         ------
-        InputError : another bandwidth for a link that is `unshared`
+        InputError : a changed bandwidth, other than 0, of an `unshared` link
         """
         if self.unshared is not None:
             changed = np.flatnonzero(self.unshared & (bandwidths != self.bandwidths) & (bandwidths != 0))
@@ -217,7 +216,7 @@ class Network:
         return failed
 
     def graph(self) -> "nx.MultiDiGraph":
-        """The networkx graph; nodes carry `kind`, hosts `cores`, edges `bandwidth` and `latency`."""
+        """The topology as a networkx graph; nodes have `kind`, hosts `cores`, edges `bandwidth` and `latency`."""
         import networkx as nx
 
         net = nx.MultiDiGraph(
@@ -242,11 +241,11 @@ class Network:
 
 
 def with_unshared(net: Network, unshared: NDArray[np.bool_]) -> Network:
-    """The network in which these links hold no flow back: they have twice what all others have together.
+    """The network in which these links never limit a flow: each gets twice the bandwidth of all other links together.
 
-    This is what a link without sharing does on paths on which a shared link is as
-    narrow: no flow is faster than that one, and all flows together are no faster
-    than all shared links together.
+    This equals a link without sharing, provided that every path over it also has
+    a shared link that is no faster: that link limits each flow, and all shared
+    links together limit all flows together.
 
     >>> from quadrille.topologies.families.basic import star
     >>> with_unshared(star(2, bandwidth=1e9, latency=0.0), np.array([True, False, False, False])).bandwidths.tolist()
@@ -259,7 +258,7 @@ def with_unshared(net: Network, unshared: NDArray[np.bool_]) -> Network:
 
 
 def _is_number(text: str) -> bool:
-    """Whether the text is a number as names have it: 0, 1, 2, … without leading zeros."""
+    """Whether the text is an index as node names have it: 0, 1, 2, … without leading zeros."""
     return NUMBER.fullmatch(text) is not None
 
 

@@ -1,16 +1,16 @@
-"""Paths: the shortest paths between endpoints that a topology's structure gives, without a search.
+"""Interfaces of the paths between endpoints that follow from a topology's structure, without a search.
 
-A family numbers the shortest paths of each pair 0 … count - 1.  Which of them a
-flow takes is the business of `routing.py`; a family only says how many there
-are, which one deterministic routing takes, and what links each consists of.
-All of it works on arrays, pair by pair; endpoints are numbered from 0 in the
-order in which they were attached.
+A family numbers the shortest paths of each pair of endpoints 0 … count - 1.  It
+computes how many there are, which of them deterministic routing takes, and which
+links each has.  `routing.py` chooses the path of a flow.  All functions work on
+arrays with one entry a pair; endpoints are numbered from 0 in the order in which
+they were attached.
 
-What a family may know besides: how an equal split over all paths of a pair
-falls on links (`ClosedFormSplit`), without listing them; and paths that are not the
-shortest (`NonMinimalPaths`): on a dragonfly by way of another group, on a torus by way
-of another router.  A detour is asked for by a negative number, so that paths
-composed of others hand it on like any other number.
+A family may offer more: the equal split of a flow over all its paths
+(`ClosedFormSplit`), without listing them, and paths that are not shortest
+(`NonMinimalPaths`): on a dragonfly through another group, on a torus through
+another router.  A negative path number selects a non-minimal path, so that paths
+composed of others can pass the number on.
 """
 
 from abc import ABC, abstractmethod
@@ -25,55 +25,55 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 MAX_COUNTED_PATHS = 2**31
-"""Paths of a pair are told apart up to this number."""
+"""Largest number of shortest paths of a pair that is counted."""
 
 
 class PathSet(Protocol):
-    """Shortest paths between endpoints; `sources`, `targets` and `chosen` have one entry a pair."""
+    """Shortest paths between endpoints; `sources`, `targets` and path numbers `chosen` have an entry for each pair."""
 
     def counts(self, sources: Ints, targets: Ints) -> Ints:
-        """How many shortest paths each pair has; 1 from an endpoint to itself."""
+        """Number of shortest paths of each pair [pairs]; 1 from an endpoint to itself."""
         ...
 
     def default(self, sources: Ints, targets: Ints) -> Ints:
-        """The path that deterministic routing takes: D-mod-k on trees, dimension order on tori."""
+        """Number of the path that deterministic routing takes [pairs]: D-mod-k on trees, dimension order on tori."""
         ...
 
     def links(self, sources: Ints, targets: Ints, chosen: Ints) -> Ints:
-        """Links of the chosen path of each pair, in order, -1 where there are fewer [pairs, hops]."""
+        """Links of the chosen path of each pair, in order, filled up with -1 [pairs, hops]."""
         ...
 
 
 @runtime_checkable
 class ClosedFormSplit(PathSet, Protocol):
-    """Paths whose equal split is known in closed form."""
+    """Paths for which the equal split of a flow has a closed form."""
 
     def spread(self, sources: Ints, targets: Ints) -> tuple[Ints, Ints, Floats]:
-        """Pair, link and share of each link that carries some of a pair's flow; shares of one link add up."""
+        """Pair, link and share of each entry of the equal split; entries with one pair and link add up [entries]."""
         ...
 
 
 @runtime_checkable
 class NonMinimalPaths(Protocol):
-    """Paths that also go round: `links` takes ~random, a negative number, for the detour drawn by `random`.
+    """Paths that include non-minimal paths: `links` takes the negative number ~random for a path drawn by `random`.
 
-    The same random number draws the same detour.  Pairs that have none, such as
-    two endpoints of one group, get a shortest path.
+    The same random number draws the same path.  Pairs without a non-minimal path,
+    such as two endpoints of one group, get a shortest path.
     """
 
     @property
     def has_groups(self) -> bool:
-        """Whether detours are by way of another group."""
+        """Whether non-minimal paths lead through another group."""
         ...
 
     @property
     def global_links(self) -> Ints:
-        """Links between groups, whose load adaptive routing watches."""
+        """Links between groups, whose load adaptive routing compares."""
         ...
 
 
-def detours(paths: PathSet) -> NonMinimalPaths | None:
-    """The detours of these paths, or of those that they are composed of (their `fabric`), if there are any."""
+def non_minimal_paths(paths: PathSet) -> NonMinimalPaths | None:
+    """These paths, or the paths of their `fabric`, if they include non-minimal paths; else None."""
     while not isinstance(paths, NonMinimalPaths):
         if not hasattr(paths, "fabric"):
             return None
@@ -82,7 +82,7 @@ def detours(paths: PathSet) -> NonMinimalPaths | None:
 
 
 class SinglePath:
-    """Base of families with a single shortest path between any two endpoints."""
+    """Base of families with one shortest path between any two endpoints."""
 
     def counts(self, sources: Ints, targets: Ints) -> Ints:
         return np.ones(len(sources), dtype=np.int64)
@@ -92,7 +92,7 @@ class SinglePath:
 
 
 def side_by_side(*columns: Ints | None, absent: Sequence[Flags | None] = ()) -> Ints:
-    """Columns of links as a table [pairs, hops]; column j is -1 where `absent[j]`.
+    """Table of links [pairs, hops] from one column for each hop; column j is -1 where `absent[j]`.
 
     >>> side_by_side(np.array([4, 6]), np.array([9, 9]), absent=[None, np.array([True, False])])
     array([[ 4, -1],
@@ -106,7 +106,7 @@ def side_by_side(*columns: Ints | None, absent: Sequence[Flags | None] = ()) -> 
 
 
 class GroupLinks(Protocol):
-    """Links between groups of switches, which are numbered through, group by group; `targets` is the switch of each."""
+    """Links between groups of switches; `targets` has the switch at which each link ends, numbered group by group."""
 
     @property
     def groups(self) -> int: ...
@@ -120,19 +120,19 @@ class GroupLinks(Protocol):
 
 @runtime_checkable
 class GroupedPaths(NonMinimalPaths, Protocol):
-    """Non-minimal paths by way of another group.
+    """Non-minimal paths through another group.
 
-    The remainder of `random` by the number of groups less two selects the group.
+    The remainder of `random` by (number of groups - 2) selects the group.
     """
 
     @property
     def switch_of(self) -> Ints:
-        """Switch of each endpoint, numbered through, group by group."""
+        """Switch of each endpoint, numbered through, group by group [endpoints]."""
         ...
 
     @property
     def local(self) -> Ints:
-        """Links within groups, a row for each such switch."""
+        """Links within groups; the first dimension is the switch."""
         ...
 
     @property
@@ -142,32 +142,33 @@ class GroupedPaths(NonMinimalPaths, Protocol):
 
 
 class ListedPaths(SinglePath, ABC):
-    """Base of paths that nodes and links do not tell."""
+    """Base of paths that are listed, because they do not follow from nodes and links."""
 
     @abstractmethod
     def links(self, sources: Ints, targets: Ints, chosen: Ints) -> Ints:
-        """Links of the path of each pair, in order, -1 where there are fewer [pairs, hops]."""
+        """Links of the path of each pair, in order, filled up with -1 [pairs, hops]."""
 
     def rows(self, endpoints: int) -> "list[list[list[int]]]":
-        """The paths from every place to every other, source by source.
+        """The links of the path from each endpoint to each endpoint: rows[source][target].
 
         >>> RouteTable.of([[[], [0, 2]], [[3, 1], []]]).rows(2)
         [[[], [0, 2]], [[3, 1], []]]
         """
-        targets, found = np.arange(endpoints), []
+        targets, rows = np.arange(endpoints), []
         for source in range(endpoints):
             table = self.links(np.full(endpoints, source), targets, np.zeros(endpoints, dtype=np.int64))
-            found.append([[link for link in path if link >= 0] for path in table.tolist()])
-        return found
+            rows.append([[link for link in path if link >= 0] for path in table.tolist()])
+        return rows
 
 
 @dataclass(frozen=True)
 class RouteTable(ListedPaths):
-    """All paths, listed.
+    """A table of one path for each pair of endpoints.
 
     Parameters
     ----------
-    table : of pair source · endpoints + target, its links [pairs, hops]
+    endpoints : number of endpoints
+    table : links of each pair; the pair's row is source · endpoints + target, filled up with -1 [pairs, hops]
     """
 
     endpoints: int
@@ -175,7 +176,7 @@ class RouteTable(ListedPaths):
 
     @classmethod
     def of(cls, rows: list[list[list[int]]]) -> "RouteTable":
-        """The paths from every place to every other, source by source."""
+        """The table of these paths: rows[source][target] has the links of a path."""
         paths = [path for row in rows for path in row]
         lengths = np.array([len(path) for path in paths], dtype=np.int64)
         table = np.full((len(paths), int(lengths.max(initial=0))), -1, dtype=np.int64)
@@ -183,5 +184,5 @@ class RouteTable(ListedPaths):
         return cls(len(rows), table)
 
     def links(self, sources: Ints, targets: Ints, chosen: Ints) -> Ints:
-        found: Ints = self.table[sources * self.endpoints + targets]
-        return found
+        links: Ints = self.table[sources * self.endpoints + targets]
+        return links

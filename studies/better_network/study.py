@@ -145,7 +145,7 @@ def on_switch(name: str, gpus: int, domain: int | None) -> Machine:
 
     named = machine(name)
     node = named.node
-    inside = next((cable for cable in node.cables if cable.other.startswith("nvswitch:")), None)
+    inside = next((cable for cable in node.cables if cable.second.startswith("nvswitch:")), None)
     if inside is None:
         raise InputError(
             f"machine {name}: GPUs of a node are not joined by a switch; better-network takes one such as h100-superpod"

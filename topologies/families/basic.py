@@ -1,4 +1,4 @@
-"""The simplest networks: one host, a star, a dumbbell, and every host wired to every other."""
+"""Simple topologies: a single host, a star, a dumbbell and a full mesh."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from quadrille.topologies.structured_paths import SinglePath, side_by_side
 
 
 def host(cores: int = 1) -> Network:
-    """The single node host:0 with `cores` cores, without links.
+    """A single node, host:0, with `cores` cores and no links.
 
     >>> host(cores=2).cores.tolist()
     [2]
@@ -28,20 +28,20 @@ def host(cores: int = 1) -> Network:
 
 
 def star(hosts: int, *, bandwidth: float, latency: float, cores: int = 1) -> Network:
-    """`hosts` hosts, each on its own cable to switch:0, which blocks nothing.
+    """A star: `hosts` hosts, each with one cable to the non-blocking switch:0.
 
     >>> star(4, bandwidth=25e9, latency=1e-6).link_count
     8
 
     Parameters
     ----------
-    bandwidth : of each cable, each direction [B/s]
-    latency : of each cable [s]
-    cores : of each host
+    bandwidth : bandwidth of each cable, per direction [B/s]
+    latency : latency of each cable [s]
+    cores : number of cores of each host
 
     Raises
     ------
-    InputError : fewer than one host or core; a cable that cannot be
+    InputError : fewer than one host or core; a bandwidth or latency out of range
     """
     arguments = {"hosts": hosts, "bandwidth": bandwidth, "latency": latency, "cores": cores}
     check_counts("star", hosts=hosts, cores=cores)
@@ -52,7 +52,7 @@ def star(hosts: int, *, bandwidth: float, latency: float, cores: int = 1) -> Net
 
 
 def add_star(builder: Builder, endpoints: Ints, *, bandwidth: float, latency: float) -> "StarPaths":
-    """Joins the endpoints by one switch that blocks nothing."""
+    """Connects the endpoints to one non-blocking switch, and returns the paths between them."""
     check_cable("star", bandwidth, latency)
     up = builder.cables(endpoints, builder.nodes("switch", 1), bandwidth=bandwidth, latency=latency)
     return StarPaths(up)
@@ -60,7 +60,12 @@ def add_star(builder: Builder, endpoints: Ints, *, bandwidth: float, latency: fl
 
 @dataclass(frozen=True)
 class StarPaths(SinglePath):
-    """Up by the source's cable, down by the target's."""
+    """The paths of a star: the cables of source and target.
+
+    Parameters
+    ----------
+    up : link from each endpoint to the switch [endpoints]
+    """
 
     up: Ints
 
@@ -72,24 +77,24 @@ class StarPaths(SinglePath):
 def dumbbell(
     hosts: int, *, bandwidth: float, latency: float, waist_bandwidth: float | None = None, cores: int = 1
 ) -> Network:
-    """`hosts` hosts, the first half of them on switch:0, the others on switch:1, and one cable between the switches.
+    """A dumbbell: the first half of the hosts on switch:0, the others on switch:1, and one cable between the switches.
 
-    Where all of one side send to the other, the waist is oversubscribed by
-    ⌈hosts / 2⌉ × bandwidth / waist_bandwidth.
+    If all hosts of one side send to the other side, the cable between the switches
+    is oversubscribed by ⌈hosts / 2⌉ × bandwidth / waist_bandwidth.
 
     >>> dumbbell(4, bandwidth=25e6, latency=0.0).link_count
     10
 
     Parameters
     ----------
-    bandwidth : of each cable, each direction [B/s]
-    latency : of each cable [s]
-    waist_bandwidth : of the cable between the switches, where it differs [B/s]
-    cores : of each host
+    bandwidth : bandwidth of each cable, per direction [B/s]
+    latency : latency of each cable [s]
+    waist_bandwidth : bandwidth of the cable between the switches [B/s]; by default `bandwidth`
+    cores : number of cores of each host
 
     Raises
     ------
-    InputError : fewer than two hosts, or one core; a cable that cannot be
+    InputError : fewer than two hosts or one core; a bandwidth or latency out of range
     """
     arguments = {
         "hosts": hosts,
@@ -101,15 +106,15 @@ def dumbbell(
     check_counts("dumbbell", hosts=hosts, cores=cores)
     check_size("dumbbell", hosts + 2, 2 * (hosts + 1))
     builder = Builder("dumbbell", arguments)
-    hosts_made = builder.nodes("host", hosts)
-    paths = add_dumbbell(builder, hosts_made, bandwidth=bandwidth, latency=latency, waist_bandwidth=waist_bandwidth)
+    endpoints = builder.nodes("host", hosts)
+    paths = add_dumbbell(builder, endpoints, bandwidth=bandwidth, latency=latency, waist_bandwidth=waist_bandwidth)
     return builder.network(("host", hosts), paths, cores=cores)
 
 
 def add_dumbbell(
     builder: Builder, endpoints: Ints, *, bandwidth: float, latency: float, waist_bandwidth: float | None = None
 ) -> "DumbbellPaths":
-    """Joins the endpoints by two switches, the first half of them on one, and the cable between these."""
+    """Connects the first half of the endpoints to one switch, the others to another, and the two switches."""
     if len(endpoints) < 2:
         raise InputError(f"dumbbell: hosts={len(endpoints)} must be at least 2, one on each side")
     check_cable("dumbbell", bandwidth, latency)
@@ -124,13 +129,13 @@ def add_dumbbell(
 
 @dataclass(frozen=True)
 class DumbbellPaths(SinglePath):
-    """Up by the source's cable, through the waist where the target is on the other side, down by the target's.
+    """The paths of a dumbbell: the cables of source and target, and the cable between the switches if they differ.
 
     Parameters
     ----------
-    up : cable of each endpoint
-    side : of each endpoint, 0 or 1
-    across : the link from switch:0 to switch:1
+    up : link from each endpoint to its switch [endpoints]
+    side : switch of each endpoint, 0 or 1 [endpoints]
+    across : link from switch:0 to switch:1
     """
 
     up: Ints
@@ -146,19 +151,19 @@ class DumbbellPaths(SinglePath):
 
 
 def full(hosts: int, *, bandwidth: float, latency: float, cores: int = 1) -> Network:
-    """`hosts` hosts with a cable between any two: hosts (hosts - 1) / 2 cables.
+    """A full mesh: `hosts` hosts and a cable between any two, hosts (hosts - 1) / 2 cables.
 
     >>> full(5, bandwidth=25e9, latency=1e-6).link_count
     20
 
     Parameters
     ----------
-    bandwidth, latency : of each cable, each direction [B/s, s]
-    cores : of each host
+    bandwidth, latency : bandwidth and latency of each cable, per direction [B/s, s]
+    cores : number of cores of each host
 
     Raises
     ------
-    InputError : fewer than one host or core; a cable that cannot be
+    InputError : fewer than one host or core; a bandwidth or latency out of range
     """
     check_counts("full", hosts=hosts, cores=cores)
     check_size("full", hosts, hosts * (hosts - 1))
@@ -168,18 +173,24 @@ def full(hosts: int, *, bandwidth: float, latency: float, cores: int = 1) -> Net
 
 
 def add_full(builder: Builder, endpoints: Ints, *, bandwidth: float, latency: float) -> "FullPaths":
-    """Wires every endpoint to every other."""
+    """Connects every two endpoints by a cable."""
     check_cable("full", bandwidth, latency)
     count = len(endpoints)
     check_size("full", count, count * (count - 1))
-    one, other = np.triu_indices(count, 1)
-    cables = builder.cables(endpoints[one], endpoints[other], bandwidth=bandwidth, latency=latency)
+    first, second = np.triu_indices(count, 1)
+    cables = builder.cables(endpoints[first], endpoints[second], bandwidth=bandwidth, latency=latency)
     return FullPaths(count, int(cables[0]) if len(cables) else 0)
 
 
 @dataclass(frozen=True)
 class FullPaths(SinglePath):
-    """The one cable between two endpoints, among those that `add_full` made row by row."""
+    """The paths of a full mesh: the cable between source and target.
+
+    Parameters
+    ----------
+    count : number of endpoints
+    first : first link of the mesh; the cables follow in the order (0, 1), (0, 2), …, (1, 2), …
+    """
 
     count: int
     first: int

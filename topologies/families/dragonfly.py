@@ -1,4 +1,4 @@
-"""The dragonfly: groups of routers, all wired to all, and a few cables between each pair of groups."""
+"""The dragonfly: groups of fully connected routers, and a few cables between each pair of groups."""
 
 from dataclasses import dataclass
 
@@ -27,12 +27,12 @@ def dragonfly(
     global_latency: float | None = None,
     cores: int = 1,
 ) -> Network:
-    """`groups` groups of `routers` routers (g and a in the paper), `hosts_per_router` (p) hosts on each.
+    """A dragonfly of `groups` groups (g in the paper) of `routers` routers (a) with `hosts_per_router` hosts (p) each.
 
-    Within a group every router is wired to every other.  Each router has
-    `global_links` (h) ports to other groups; each pair of groups gets
-    routers × global_links // (groups - 1) cables, arranged as `global_links.py`
-    says.  So there are
+    Within a group every router has a cable to every other router.  Each router has
+    `global_links` ports (h) to other groups.  Each pair of groups is joined by
+    routers × global_links // (groups - 1) cables, arranged as described in
+    `global_links.py`.  The network has
 
         hosts           groups · routers · hosts_per_router
         local cables    groups · routers (routers - 1) / 2 · local_links
@@ -44,15 +44,15 @@ def dragonfly(
 
     Parameters
     ----------
-    bandwidth, latency : of the cable of a host, each direction, and of all others by default [B/s, s]
-    local_bandwidth, local_latency : of the cables within a group [B/s, s]
-    local_links : parallel cables between two routers of a group
-    global_bandwidth, global_latency : of the cables between groups [B/s, s]
-    cores : of each host
+    bandwidth, latency : rates of the cable of a host, per direction, and default of all other cables [B/s, s]
+    local_bandwidth, local_latency : rates of the cables within a group [B/s, s]
+    local_links : number of parallel cables between two routers of a group
+    global_bandwidth, global_latency : rates of the cables between groups [B/s, s]
+    cores : number of cores of each host
 
     Raises
     ------
-    InputError : a count below one; more groups than the global links reach; a cable that cannot be
+    InputError : a count below one; more groups than the global links reach; a bandwidth or latency out of range
 
     Source: Kim, Dally, Scott, Abts, "Technology-Driven, Highly-Scalable
     Dragonfly Topology", ISCA 2008, section 3.
@@ -82,7 +82,7 @@ def dragonfly(
 
 
 def _size(groups: int, routers: int, hosts: int, global_links: int, local_links: int) -> tuple[int, int]:
-    """Nodes and links."""
+    """Number of nodes and number of links of a dragonfly."""
     between = global_cables("dragonfly", groups, routers, global_links)
     cables = hosts + groups * routers * (routers - 1) // 2 * local_links + groups * (groups - 1) // 2 * between
     return hosts + groups * routers, 2 * cables
@@ -104,11 +104,14 @@ def add_dragonfly(
     global_bandwidth: float | None = None,
     global_latency: float | None = None,
 ) -> "DragonflyPaths":
-    """Joins the endpoints by a dragonfly, `per_router` on each router in turn, the last perhaps not full.
+    """Connects the endpoints by a dragonfly: `per_router` on each router in order; the last may have fewer.
+
+    The other arguments are those of `dragonfly`.
 
     Parameters
     ----------
-    groups : as many as the endpoints need by default; with more, groups without endpoints still carry detours
+    groups : number of groups; by default as few as hold the endpoints.  Groups without endpoints carry non-minimal
+        paths
 
     Raises
     ------
@@ -139,54 +142,60 @@ def add_dragonfly(
 
 
 def _local(builder: Builder, grouped: Ints, parallel: int, cable: Rates) -> Ints:
-    """Joins all routers of each group; links from a router to those of its group [routers, of a group, parallel]."""
+    """Connects all routers of each group; returns the links from each router to the routers of its group.
+
+    The links have the shape [routers, routers of a group, parallel].
+    """
     groups, routers = grouped.shape
-    one, other = np.triu_indices(routers, 1)
-    shape = groups, len(one), parallel
-    ends = (np.broadcast_to(grouped[:, side, None], shape) for side in (one, other))
+    first, second = np.triu_indices(routers, 1)
+    shape = groups, len(first), parallel
+    ends = (np.broadcast_to(grouped[:, side, None], shape) for side in (first, second))
     cables = builder.cables(*ends, bandwidth=cable.bandwidth, latency=cable.latency).reshape(shape)
     local = np.full((groups, routers, routers, parallel), -1, dtype=np.int64)
-    local[:, one, other], local[:, other, one] = cables, reverse(cables)
+    local[:, first, second], local[:, second, first] = cables, reverse(cables)
     return local.reshape(groups * routers, routers, parallel)
 
 
 @dataclass(frozen=True)
 class DragonflyPaths(GroupPaths):
-    """Minimal paths: at most one global link, and the fewest hops among these.
+    """The paths of a dragonfly.
 
-    From router s to router t of another group: a link straight from s to t; else
-    one from s to t's group or from s's group to t, with a local hop behind or
-    before it; else any between the two groups, with a local hop on both sides.
-    (Two global links by way of a third group may be as few hops; nobody routes so,
-    since it takes twice the global bandwidth.)  A path's number says by its
-    quotient which global link, by its remainder which of the parallel local ones.
+    A minimal path has at most one global link, and among such paths the fewest
+    hops.  From router s to router t of another group it takes, in this order of
+    preference: a global link from s to t; a global link from s to t's group, or
+    from s's group to t, and one local hop; any global link between the two groups
+    and two local hops.  (A path over two global links through a third group may
+    have as few hops, but uses twice the global bandwidth, so routers do not take
+    it.)  The quotient of a path's number by the number of parallel local links
+    selects the global link, its remainder the local links.
 
-    NonMinimalPaths go minimally to a group drawn from the others, arriving where the
-    global link ends, and minimally from there (Valiant, as Kim et al. 2008,
-    section 4); within a group, or with two groups, paths stay minimal.
+    A non-minimal path leads minimally to a random other group, to the router at
+    which the global link ends, and minimally from there (Valiant routing, Kim et
+    al. 2008, section 4).  Within a group, and with only two groups, all paths are
+    minimal.
 
     Parameters
     ----------
-    local : links from a router to those of its group [routers, routers of a group, parallel]
+    local : links from each router to the routers of its group [routers, routers of a group, parallel]
     """
 
     local: Ints
 
     @property
     def most_hops(self) -> int:
-        """No minimal path is longer: the cables of both hosts, local hops, and a global one between groups."""
+        """Upper bound of the hops of a minimal path: the cables of both hosts, local hops and one global hop."""
         local = int(self._size > 1)
         return 2 + local + (1 + local if self.between.groups > 1 else 0)
 
     @property
     def _size(self) -> int:
-        """Routers in a group."""
+        """Number of routers in a group."""
         return int(self.local.shape[1])
 
     # Between routers
 
     def _hops(self, first: Ints, last: Ints) -> tuple[Ints, Ints, Ints]:
-        """Local hops of minimal paths, global links to choose from, and how many of these leave `first` itself."""
+        """Local hops of minimal paths; number of possible global links, in total and at router `first` [pairs]."""
         start, end = first // self._size, last // self._size
         own, arriving = self.between.leaving(first, end)[1], self.between.arriving(start, last)[1]
         direct, between = self.between.direct(first, last)[1], self.between.joining(start, end)[1]
@@ -196,13 +205,13 @@ class DragonflyPaths(GroupPaths):
         return hops, links, own
 
     def _minimal(self, first: Ints, last: Ints) -> Ints:
-        """How many minimal paths there are."""
+        """Number of minimal paths between two routers [pairs]."""
         hops, links, _ = self._hops(first, last)
-        found: Ints = links * self.local.shape[2] ** hops
-        return found
+        paths: Ints = links * self.local.shape[2] ** hops
+        return paths
 
     def _across(self, first: Ints, last: Ints, chosen: Ints) -> Ints:
-        """Links of the chosen minimal paths: local, global, local [pairs, 3]."""
+        """Links of the chosen minimal paths between routers: local, global, local [pairs, 3]."""
         between, parallel = self.between, self.local.shape[2]
         start, end = first // self._size, last // self._size
         hops, _, own = self._hops(first, last)
@@ -223,7 +232,7 @@ class DragonflyPaths(GroupPaths):
         )
 
     def _legs(self, first: Ints, last: Ints, crossing: Ints, lane: Ints, other_lane: Ints) -> Ints:
-        """From one router to another by a global link, or within a group without [pairs, 3]."""
+        """Links between two routers over the global link at position `crossing`, or within a group [pairs, 3]."""
         near = first // self._size == last // self._size
         if not len(self.between.links):
             crossing, exits, enters = np.full(len(first), -1), first, first
@@ -236,7 +245,7 @@ class DragonflyPaths(GroupPaths):
         return side_by_side(before, crossing, after, absent=[first == exits, near, enters == last])
 
     def _around(self, first: Ints, last: Ints, random: Ints) -> Ints:
-        """Links of detours by way of another group [pairs, 6]."""
+        """Links of the non-minimal paths through another group that `random` draws [pairs, 6]."""
         between, parallel = self.between, self.local.shape[2]
         start, end = first // self._size, last // self._size
         straight = (start == end) | (between.groups < 3)

@@ -1,4 +1,4 @@
-"""The dragonfly+: groups of leaves and spines, and cables between the spines of different groups."""
+"""The dragonfly+: groups of leaf and spine switches, and cables between the spines of different groups."""
 
 from dataclasses import dataclass
 
@@ -27,11 +27,11 @@ def dragonfly_plus(
     global_latency: float | None = None,
     cores: int = 1,
 ) -> Network:
-    """`groups` groups of `leaves` leaves, each wired to all `spines` spines of its group.
+    """A dragonfly+ of `groups` groups; each leaf of a group has a cable to each of the `spines` spines of the group.
 
-    Hosts are on leaves; each spine has `global_links` ports to other groups; each
-    pair of groups gets spines × global_links // (groups - 1) cables, arranged as
-    `global_links.py` says.  So there are
+    Hosts are connected to leaves.  Each spine has `global_links` ports to other
+    groups.  Each pair of groups is joined by spines × global_links // (groups - 1)
+    cables, arranged as described in `global_links.py`.  The network has
 
         hosts           groups · leaves · hosts_per_leaf
         local cables    groups · leaves · spines
@@ -43,14 +43,14 @@ def dragonfly_plus(
 
     Parameters
     ----------
-    bandwidth, latency : of the cable of a host, each direction, and of all others by default [B/s, s]
-    local_bandwidth, local_latency : of the cables within a group [B/s, s]
-    global_bandwidth, global_latency : of the cables between groups [B/s, s]
-    cores : of each host
+    bandwidth, latency : rates of the cable of a host, per direction, and default of all other cables [B/s, s]
+    local_bandwidth, local_latency : rates of the cables within a group [B/s, s]
+    global_bandwidth, global_latency : rates of the cables between groups [B/s, s]
+    cores : number of cores of each host
 
     Raises
     ------
-    InputError : a count below one; more groups than the global links reach; a cable that cannot be
+    InputError : a count below one; more groups than the global links reach; a bandwidth or latency out of range
 
     Source: Shpiner, Haramaty, Eliad, Zdornov, Gafni, Zahavi, "Dragonfly+: Low
     Cost Topology for Scaling Datacenters", HiPINEB 2017.
@@ -80,7 +80,7 @@ def dragonfly_plus(
 
 
 def _size(groups: int, leaves: int, spines: int, hosts: int, global_links: int) -> tuple[int, int]:
-    """Nodes and links."""
+    """Number of nodes and number of links of a dragonfly+."""
     between = global_cables("dragonfly+", groups, spines, global_links)
     cables = hosts + groups * leaves * spines + groups * (groups - 1) // 2 * between
     return hosts + groups * (leaves + spines), 2 * cables
@@ -102,11 +102,13 @@ def add_dragonfly_plus(
     global_bandwidth: float | None = None,
     global_latency: float | None = None,
 ) -> "DragonflyPlusPaths":
-    """Joins the endpoints by a dragonfly+, `per_leaf` on each leaf in turn, the last perhaps not full.
+    """Connects the endpoints by a dragonfly+: `per_leaf` on each leaf in order; the last may have fewer.
+
+    The other arguments are those of `dragonfly_plus`.
 
     Parameters
     ----------
-    groups : as many as the endpoints need by default
+    groups : number of groups; by default as few as hold the endpoints
 
     Raises
     ------
@@ -140,16 +142,18 @@ def add_dragonfly_plus(
 
 @dataclass(frozen=True)
 class DragonflyPlusPaths(GroupPaths):
-    """Minimal paths: within a group by any spine, to another group by any global link between the two.
+    """The paths of a dragonfly+.
 
-    NonMinimalPaths go minimally to a group drawn from the others and minimally from there:
-    from the spine where they arrive if it has a link to the target's group, else by
-    a leaf to a spine that has.  Within a group, or with two groups, paths stay minimal.
+    A minimal path goes over any spine within a group, and over any global link
+    between two groups.  A non-minimal path leads minimally to a random other group
+    and minimally from there: directly from the spine at which it arrives if this
+    spine has a link to the target's group, else over a leaf to a spine that has
+    one.  Within a group, and with only two groups, all paths are minimal.
 
     Parameters
     ----------
-    leaves : of a group
-    local : links from a leaf to the spines of its group [leaves, spines of a group]
+    leaves : number of leaves in a group
+    local : links from each leaf to the spines of its group [leaves, spines of a group]
     """
 
     leaves: int
@@ -157,18 +161,18 @@ class DragonflyPlusPaths(GroupPaths):
 
     @property
     def most_hops(self) -> int:
-        """No minimal path is longer: the cables of both hosts, up and down, and a global one between groups."""
+        """Upper bound of the hops of a minimal path: the cables of both hosts, up, down, and one global hop."""
         return 4 + (self.between.groups > 1)
 
     @property
     def _spines(self) -> int:
-        """Spines in a group."""
+        """Number of spines in a group."""
         return int(self.local.shape[1])
 
     # Between leaves
 
     def _across(self, first: Ints, last: Ints, chosen: Ints) -> Ints:
-        """Links of the chosen minimal paths: up to a spine, between groups, down from a spine [pairs, 3]."""
+        """Links of the chosen minimal paths between leaves: up, between groups, down [pairs, 3]."""
         start, end = first // self.leaves, last // self.leaves
         crossing = self.between.between_groups.at(self.between.joining(start, end)[0] + chosen)
         near = start == end
@@ -183,11 +187,14 @@ class DragonflyPlusPaths(GroupPaths):
 
     @staticmethod
     def _spine(ends: Ints, crossing: Ints) -> Ints:
-        """Entries of global links; any where there are none."""
+        """Entries of `ends` at the positions `crossing`; arbitrary numbers if there are no global links."""
         return ends[crossing] if len(ends) else crossing
 
     def _around(self, first: Ints, last: Ints, random: Ints) -> Ints:
-        """Links of detours: up, between groups, down and up where needed, between groups, down [pairs, 6]."""
+        """Links of the non-minimal paths that `random` draws [pairs, 6].
+
+        The hops are: up, between groups, down and up unless one spine has both global links, between groups, down.
+        """
         between = self.between
         start, end = first // self.leaves, last // self.leaves
         if between.groups < 3:
@@ -218,11 +225,11 @@ class DragonflyPlusPaths(GroupPaths):
         return np.where(straight[:, None], minimal, table)
 
     def _minimal(self, first: Ints, last: Ints) -> Ints:
-        """How many minimal paths there are between leaves."""
+        """Number of minimal paths between two leaves [pairs]."""
         start, end = first // self.leaves, last // self.leaves
         return np.select([first == last, start == end], [1, self._spines], self.between.joining(start, end)[1])
 
     @staticmethod
     def _padded(across: Ints) -> Ints:
-        """Minimal paths in a table as wide as that of detours."""
+        """The minimal paths in a table with as many columns as that of non-minimal paths [pairs, 6]."""
         return np.concatenate([across, np.full_like(across, -1)], axis=1)

@@ -1,16 +1,16 @@
-"""Global links: the cables between the groups of a dragonfly, finding those between two ends, and paths over them.
+"""Global links: the cables between the groups of a dragonfly, their lookup by router or group, and paths over them.
 
 Every group has routers · per_router global ports, numbered router by router.
-With g groups, port p of group i leads to group i + 1 + p mod (g - 1), counted
-round: g - 1 ports lead to one other group each, and so do the next g - 1.  Each
-pair of groups so has
+With g groups, port p of group i leads to group (i + 1 + p mod (g - 1)) mod g: the
+first g - 1 ports lead to one other group each, and so do the next g - 1.  Each
+pair of groups therefore has
 
     routers · per_router // (g - 1)   global cables,
 
-evenly spread over the routers; the ports left over, fewer than g - 1, stay
-empty.  All groups look alike: turning the numbers of the groups changes nothing
-(the relative arrangement, as named by Hastings et al., "Comparing Global
-Link Arrangements for Dragonfly Networks", CLUSTER 2015).
+spread evenly over the routers.  The remaining ports, fewer than g - 1, stay
+unused.  The arrangement is symmetric under a cyclic shift of the groups (the
+"relative" arrangement of Hastings et al., "Comparing Global Link Arrangements
+for Dragonfly Networks", CLUSTER 2015).
 """
 
 from abc import ABC, abstractmethod
@@ -26,14 +26,14 @@ from quadrille.topologies.structured_paths import side_by_side
 
 
 def global_cables(family: str, groups: int, routers: int, per_router: int) -> int:
-    """Cables between each pair of groups.
+    """Number of cables between each pair of groups.
 
     >>> global_cables("dragonfly", 9, 4, 2), global_cables("dragonfly", 3, 4, 2)
     (1, 4)
 
     Raises
     ------
-    InputError : too many groups for the ports that each has
+    InputError : more groups than the global ports of a group can reach
     """
     if groups == 1:
         return 0
@@ -47,7 +47,7 @@ def global_cables(family: str, groups: int, routers: int, per_router: int) -> in
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Bandwidth [B/s] and latency [s] of alike cables."""
+    """Bandwidth [B/s] and latency [s] of a kind of cable."""
 
     bandwidth: float
     latency: float
@@ -63,11 +63,11 @@ def local_and_global(
     global_bandwidth: float | None,
     global_latency: float | None,
 ) -> tuple[Rates, Rates]:
-    """The cables within and between groups: those of the hosts where they are not given.
+    """Rates of the cables within a group and between groups; they default to the rates of the hosts' cables.
 
     Raises
     ------
-    InputError : a cable that cannot be
+    InputError : a bandwidth or latency out of range
     """
     near = Rates(
         bandwidth if local_bandwidth is None else local_bandwidth, latency if local_latency is None else local_latency
@@ -87,9 +87,12 @@ class GlobalLinks:
 
     Parameters
     ----------
-    per_group : routers of a group that have global ports
-    links : all of them, both directions
-    sources, targets : routers of each
+    groups : number of groups
+    per_group : number of routers in a group that have global ports
+    links : link numbers, both directions of each cable [links]
+    sources, targets : routers at the two ends of each link [links]
+    between_routers, from_router, to_router, between_groups : index of `links` by source and target: router to router,
+        router to group, group to router, group to group
     """
 
     groups: int
@@ -104,13 +107,13 @@ class GlobalLinks:
 
     @classmethod
     def wire(cls, builder: Builder, routers: Ints, per_router: int, *, family: str, cable: Rates) -> "GlobalLinks":
-        """Wires routers [groups, per group] as this module says."""
+        """Adds the global cables between these routers [groups, per group], arranged as described above."""
         groups, per_group = routers.shape
         count = global_cables(family, groups, per_group, per_router)
-        one, other = np.triu_indices(groups, 1)
+        near, far = np.triu_indices(groups, 1)
         lap = (groups - 1) * np.arange(count)[:, None]
-        there = (one * per_group + (lap + other - one - 1) // per_router).ravel()
-        back = (other * per_group + (lap + groups - (other - one) - 1) // per_router).ravel()
+        there = (near * per_group + (lap + far - near - 1) // per_router).ravel()
+        back = (far * per_group + (lap + groups - (far - near) - 1) // per_router).ravel()
         flat = routers.ravel()
         cables = builder.cables(flat[there], flat[back], bandwidth=cable.bandwidth, latency=cable.latency)
         sources, targets = np.concatenate([there, back]), np.concatenate([back, there])
@@ -128,31 +131,34 @@ class GlobalLinks:
         )
 
     def direct(self, sources: Ints, targets: Ints) -> tuple[Ints, Ints]:
-        """First and number of the links between two routers, in `between_routers`."""
+        """First position in `between_routers`, and number, of the links between two routers."""
         return self.between_routers.find(sources * self.groups * self.per_group + targets)
 
     def leaving(self, sources: Ints, groups: Ints) -> tuple[Ints, Ints]:
-        """First and number of the links from a router to a group, in `from_router`."""
+        """First position in `from_router`, and number, of the links from a router to a group."""
         return self.from_router.find(sources * self.groups + groups)
 
     def arriving(self, groups: Ints, targets: Ints) -> tuple[Ints, Ints]:
-        """First and number of the links from a group to a router, in `to_router`."""
+        """First position in `to_router`, and number, of the links from a group to a router."""
         return self.to_router.find(groups * self.groups * self.per_group + targets)
 
     def joining(self, sources: Ints, targets: Ints) -> tuple[Ints, Ints]:
-        """First and number of the links between two groups, in `between_groups`."""
+        """First position in `between_groups`, and number, of the links between two groups."""
         return self.between_groups.find(sources * self.groups + targets)
 
 
 @dataclass(frozen=True)
 class GroupPaths(ABC):
-    """Base of families whose groups are joined by global links: out to a switch, across, and in from another.
+    """Base of the paths of families whose groups are joined by global links.
+
+    A path leads from the source to its switch, over switches and global links, and
+    from the target's switch to the target.
 
     Parameters
     ----------
-    up : cable of each endpoint
-    switch_of : router or leaf of each endpoint, numbered through
-    between : the global links
+    up : link from each endpoint to its switch [endpoints]
+    switch_of : router or leaf of each endpoint, numbered through, group by group [endpoints]
+    between : links between groups
     """
 
     up: Ints
@@ -171,7 +177,7 @@ class GroupPaths(ABC):
         return self._minimal(self.switch_of[sources], self.switch_of[targets])
 
     def default(self, sources: Ints, targets: Ints) -> Ints:
-        """The residue of the target, so that targets spread over the paths."""
+        """Path number target mod count, so that the targets are spread over the paths [pairs]."""
         return targets % self.counts(sources, targets)
 
     def links(self, sources: Ints, targets: Ints, chosen: Ints) -> Ints:
@@ -187,7 +193,7 @@ class GroupPaths(ABC):
 
     @abstractmethod
     def _minimal(self, first: Ints, last: Ints) -> Ints:
-        """How many minimal paths there are between switches."""
+        """Number of minimal paths between two switches [pairs]."""
 
     @abstractmethod
     def _across(self, first: Ints, last: Ints, chosen: Ints) -> Ints:
@@ -195,18 +201,18 @@ class GroupPaths(ABC):
 
     @abstractmethod
     def _around(self, first: Ints, last: Ints, random: Ints) -> Ints:
-        """Links of detours by way of another group [pairs, 6]."""
+        """Links of the non-minimal paths through another group that `random` draws [pairs, 6]."""
 
 
 @dataclass(frozen=True)
 class ByKey:
-    """Positions in the order of their keys, so that those of one key are a run.
+    """An index: positions sorted by key, so that the positions of one key are consecutive.
 
     Parameters
     ----------
-    keys : sorted
-    order : position of each
-    offsets : where the run of each possible key begins; none where there are too many
+    keys : keys in ascending order [positions]
+    order : position of each sorted key [positions]
+    offsets : start of each possible key in `order`; None if there are more than `MAX_OFFSETS` possible keys
     """
 
     keys: Ints
@@ -215,14 +221,14 @@ class ByKey:
 
     @classmethod
     def of(cls, keys: Ints, possible: int) -> "ByKey":
-        """The runs of these keys, which are all below `possible`."""
+        """The index of these keys, which are all below `possible`."""
         order = np.argsort(keys, kind="stable")
         few = possible <= MAX_OFFSETS
         offsets = np.concatenate([[0], np.cumsum(np.bincount(keys, minlength=possible))]) if few else None
         return cls(keys[order], order, offsets)
 
     def find(self, keys: Ints) -> tuple[Ints, Ints]:
-        """First and number of the positions of each key."""
+        """First entry in `order`, and number of entries, of each key."""
         if self.offsets is not None:
             first = self.offsets[keys]
             return first, self.offsets[keys + 1] - first
@@ -230,10 +236,11 @@ class ByKey:
         return first, np.searchsorted(self.keys, keys, side="right") - first
 
     def at(self, positions: Ints) -> Ints:
-        """Positions in the original order; any where there are none."""
+        """Original positions of these entries of `order`; 0 if the index is empty."""
         if not len(self.order):
             return np.zeros(len(positions), dtype=np.int64)
         return self.order[np.minimum(positions, len(self.order) - 1)]
 
 
 MAX_OFFSETS = 1 << 22
+"""Largest number of possible keys for which an index stores an offset each."""

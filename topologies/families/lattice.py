@@ -1,15 +1,15 @@
 """Paths through a torus or a mesh.
 
-A shortest path goes along each dimension by the shorter side: steps[i] hops
-along dimension i, in any order.  So there are
+A shortest path takes the shorter direction along each dimension: steps[i] hops
+along dimension i.  The hops may come in any order, so there are
 
     (steps[0] + steps[1] + …)! / (steps[0]! · steps[1]! · …)
 
-orders, twice as many for each dimension in which both sides are equally long
-(a tie: half of a ring of even length).  A path's number says by its quotient
-which sides are taken in ties, by its remainder which of the orders, sorted as
-words: order 0 is all of dimension 0 first, then dimension 1, …: dimension-order
-routing.
+orders.  Each dimension in which both directions are equally long (a tie: half of a
+ring of even length) doubles the number of paths.  The quotient of a path's number
+by the number of orders selects the directions in ties; the remainder selects the
+order, in lexicographic order of the dimensions.  Order 0 is dimension-order
+routing: first all hops of dimension 0, then all of dimension 1, ….
 """
 
 from collections.abc import Iterator
@@ -26,23 +26,23 @@ from quadrille.topologies.network import Floats, Ints
 from quadrille.topologies.structured_paths import MAX_COUNTED_PATHS
 
 MAX_HOPS = 1 << 28
-"""Hops of all pairs together that are listed at once."""
+"""Largest size of a table of links [pairs · hops]."""
 
 
 @dataclass(frozen=True)
 class LatticePaths:
-    """Shortest paths, and detours by way of a router drawn from all (Valiant, Brebner 1981).
+    """The paths of a torus or mesh: shortest paths, and paths through a random router (Valiant, Brebner 1981).
 
-    In ties deterministic routing goes up from even coordinates and down from odd
-    ones, so that both directions of a ring carry alike.
+    In ties, deterministic routing goes up from even coordinates and down from odd
+    coordinates, so that both directions of a ring carry the same load.
 
     Parameters
     ----------
-    lengths : of each dimension, the first varies fastest
-    closed : a torus, where dimensions longer than 2 are rings
-    ahead : link from each vertex to its next along each dimension, -1 where there is none [vertices, dimensions]
-    up : link from each endpoint to its router; none where endpoints are the vertices [endpoints]
-    per_router : endpoints on each router
+    lengths : number of vertices along each dimension; the first dimension varies fastest
+    closed : whether dimensions longer than 2 are rings (a torus)
+    ahead : link from each vertex to the next along each dimension; -1 at the end of a mesh [vertices, dimensions]
+    up : link from each endpoint to its router [endpoints]; None if the endpoints are the vertices
+    per_router : number of endpoints on each router; 1 if the endpoints are the vertices
     """
 
     lengths: tuple[int, ...]
@@ -61,14 +61,14 @@ class LatticePaths:
 
     @property
     def most_hops(self) -> int:
-        """Hops between the furthest endpoints: half of each ring, all of each line, and two cables of hosts."""
+        """Upper bound of the hops of a shortest path: half of each ring, each line, and the cables of both hosts."""
         across = sum(n // 2 if self._ring(n) else n - 1 for n in self.lengths)
         return across + 2 * (self.up is not None)
 
     def counts(self, sources: Ints, targets: Ints) -> Ints:
         steps, _, ties = self._steps(sources // self.per_router, targets // self.per_router)
-        found: Ints = orders(steps) << ties.sum(axis=1)
-        return found
+        paths: Ints = orders(steps) << ties.sum(axis=1)
+        return paths
 
     def default(self, sources: Ints, targets: Ints) -> Ints:
         ends = sources // self.per_router, targets // self.per_router
@@ -92,15 +92,18 @@ class LatticePaths:
         return np.concatenate([out[:, None], table, back[:, None]], axis=1)
 
     def spread(self, sources: Ints, targets: Ints) -> tuple[Ints, Ints, Floats]:
-        """An equal split over all paths, the same for all pairs that lie alike, shifted."""
+        """Pair, link and share of each entry of the equal split over all paths [entries].
+
+        Pairs with the same displacement have the same split, shifted by the source.
+        """
         first, last = sources // self.per_router, targets // self.per_router
         steps, signs, ties = self._steps(first, last)
-        alike, members = np.unique(np.concatenate([steps * signs, ties], axis=1), axis=0, return_inverse=True)
-        order, sizes = np.argsort(members, kind="stable"), np.bincount(members.ravel(), minlength=len(alike))
+        displacements, members = np.unique(np.concatenate([steps * signs, ties], axis=1), axis=0, return_inverse=True)
+        order, sizes = np.argsort(members, kind="stable"), np.bincount(members.ravel(), minlength=len(displacements))
         owners, links, shares = [], [], []
-        groups = np.split(order, np.cumsum(sizes)[:-1])[: len(alike)]
-        for moves, pairs in zip(alike, groups, strict=True):
-            for owner, link, share in self._spread_alike(
+        groups = np.split(order, np.cumsum(sizes)[:-1])[: len(displacements)]
+        for moves, pairs in zip(displacements, groups, strict=True):
+            for owner, link, share in self._spread_shifted(
                 first[pairs], moves[: len(self.lengths)], moves[len(self.lengths) :]
             ):
                 owners.append(pairs[owner])
@@ -125,7 +128,7 @@ class LatticePaths:
         return coordinates
 
     def _steps(self, sources: Ints, targets: Ints) -> tuple[Ints, Ints, Ints]:
-        """Steps along each dimension, their direction (1, -1), whether the other is as short [pairs, dimensions]."""
+        """Hops along each dimension, direction (1, -1), and whether both directions tie [pairs, dimensions]."""
         moves = self._coordinates(targets) - self._coordinates(sources)
         rings = np.array([self._ring(length) for length in self.lengths])
         lengths = np.array(self.lengths)
@@ -134,7 +137,7 @@ class LatticePaths:
         return np.abs(moves), np.where(moves < 0, -1, 1), ties.astype(np.int64)
 
     def _sides(self, sources: Ints, ties: Ints) -> Ints:
-        """The sides that deterministic routing takes in ties, one bit each, 1 for down."""
+        """Directions that deterministic routing takes in ties, one bit each, 1 for down [pairs]."""
         return self._packed(self._coordinates(sources) % 2 * ties, ties)
 
     @staticmethod
@@ -143,17 +146,17 @@ class LatticePaths:
         return packed
 
     def _default(self, sources: Ints, targets: Ints) -> Ints:
-        """Links of dimension-order routing."""
+        """Links of dimension-order routing between vertices [pairs, hops]."""
         steps, _, ties = self._steps(sources, targets)
         return self._across(sources, targets, self._sides(sources, ties) * orders(steps))
 
     def _default_or(self, sources: Ints, targets: Ints, chosen: Ints, default: NDArray[np.bool_]) -> Ints:
-        """Links of dimension-order routing where `default`, else of the chosen paths."""
+        """Links of dimension-order routing where `default`, and of the chosen paths elsewhere [pairs, hops]."""
         steps, _, ties = self._steps(sources, targets)
         return self._across(sources, targets, np.where(default, self._sides(sources, ties) * orders(steps), chosen))
 
     def _across(self, sources: Ints, targets: Ints, chosen: Ints) -> Ints:
-        """Links of the chosen paths between vertices."""
+        """Links of the chosen paths between vertices [pairs, hops]."""
         steps, signs, ties = self._steps(sources, targets)
         sides, rest = np.divmod(chosen, orders(steps))
         down = sides[:, None] >> (np.cumsum(ties, axis=1) - ties) & ties
@@ -181,8 +184,8 @@ class LatticePaths:
         behind = reverse(self.ahead[neighbours, along])
         return np.where(signs > 0, ahead, behind), neighbours
 
-    def _spread_alike(self, first: Ints, moves: Ints, ties: Ints) -> Iterator[tuple[Ints, Ints, Floats]]:
-        """Pairs, links and shares of pairs that lie alike, side by side in ties, dimension by dimension."""
+    def _spread_shifted(self, first: Ints, moves: Ints, ties: Ints) -> Iterator[tuple[Ints, Ints, Floats]]:
+        """Pairs, links and shares of the split of pairs with one displacement, by directions and dimension."""
         steps, weight = np.abs(moves), 0.5 ** int(ties.sum())
         points = np.indices(tuple((steps + 1).tolist())).reshape(len(steps), -1).T
         for sides in product(
@@ -202,30 +205,34 @@ class LatticePaths:
 
 
 def orders(steps: Ints) -> Ints:
-    """In how many orders steps along several dimensions can be taken, at most `MAX_COUNTED_PATHS` [pairs].
+    """Number of orders of these steps along several dimensions, at most `MAX_COUNTED_PATHS` [pairs].
+
+    Parameters
+    ----------
+    steps : number of hops along each dimension [pairs, dimensions]
 
     >>> orders(np.array([[2, 1], [0, 5], [1, 1], [40, 40]])).tolist()
     [3, 1, 2, 2147483648]
     """
-    found, before = np.ones(len(steps), dtype=np.int64), np.zeros(len(steps), dtype=np.int64)
+    count, before = np.ones(len(steps), dtype=np.int64), np.zeros(len(steps), dtype=np.int64)
     for column in steps.T:
         before = before + column
-        found = np.minimum(found * _binomial(before, np.minimum(column, before - column)), MAX_COUNTED_PATHS)
-    return found
+        count = np.minimum(count * _binomial(before, np.minimum(column, before - column)), MAX_COUNTED_PATHS)
+    return count
 
 
 def _binomial(total: Ints, part: Ints) -> Ints:
-    """How many paths to choose `part`, at most half, of `total`; at most `MAX_COUNTED_PATHS`."""
-    found = np.ones(len(total), dtype=np.int64)
+    """The binomial coefficient of `total` and `part` (at most half of it), at most `MAX_COUNTED_PATHS` [pairs]."""
+    count = np.ones(len(total), dtype=np.int64)
     # With 17 of 34 or more the number is above 2**31 already.
     for factor in range(1, min(17, int(part.max(initial=0))) + 1):
-        more = np.minimum(found * (total - part + factor) // factor, MAX_COUNTED_PATHS)
-        found = np.where(factor <= part, more, found)
-    return found
+        more = np.minimum(count * (total - part + factor) // factor, MAX_COUNTED_PATHS)
+        count = np.where(factor <= part, more, count)
+    return count
 
 
 def _next(steps: Ints, rest: Ints) -> tuple[Ints, Ints]:
-    """Dimension of the next step in order number `rest`, -1 after the last; the number among what then remains."""
+    """Dimension of the next step in order number `rest` (-1: none), and number of the order of the remaining steps."""
     dimension = np.full(len(steps), -1, dtype=np.int64)
     if not rest.any():
         left = steps > 0
@@ -243,7 +250,7 @@ def _next(steps: Ints, rest: Ints) -> tuple[Ints, Ints]:
 
 
 def _log_orders(steps: Ints) -> Floats:
-    """Logarithm of the number of orders."""
+    """Natural logarithm of the number of orders of these steps [pairs]."""
     factorials = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, int(steps.sum(axis=1).max(initial=0)) + 1)))])
     logs: Floats = factorials[steps.sum(axis=1)] - factorials[steps].sum(axis=1)
     return logs

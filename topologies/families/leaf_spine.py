@@ -1,4 +1,4 @@
-"""Leaf-spine networks: hosts under leaves, or NICs under the switch of their rail, and spines above."""
+"""Leaf-spine networks: hosts under leaf switches, or NICs under rail switches, and spines above them."""
 
 from dataclasses import dataclass
 
@@ -21,7 +21,7 @@ def leaf_spine(
     uplink_bandwidth: float | None = None,
     cores: int = 1,
 ) -> Network:
-    """Hosts under `leaves` leaf switches, every leaf wired to every spine.
+    """A leaf-spine network: hosts under `leaves` leaf switches, and a cable from every leaf to every spine.
 
     host:h is under leaf:(h // hosts_per_leaf).  The fabric is oversubscribed by
     hosts_per_leaf × bandwidth / (spines × uplink_bandwidth).
@@ -31,14 +31,14 @@ def leaf_spine(
 
     Parameters
     ----------
-    bandwidth : of each cable, each direction [B/s]
-    latency : of each cable [s]
-    uplink_bandwidth : of the cables between leaf and spine, where it differs [B/s]
-    cores : of each host
+    bandwidth : bandwidth of each cable, per direction [B/s]
+    latency : latency of each cable [s]
+    uplink_bandwidth : bandwidth of the cables between leaf and spine [B/s]; by default `bandwidth`
+    cores : number of cores of each host
 
     Raises
     ------
-    InputError : fewer than one leaf, spine, host per leaf or core; a cable that cannot be
+    InputError : fewer than one leaf, spine, host per leaf or core; a bandwidth or latency out of range
     """
     arguments = {
         "leaves": leaves,
@@ -75,7 +75,7 @@ def add_leaf_spine(
     latency: float,
     uplink_bandwidth: float | None = None,
 ) -> "LeafSpinePaths":
-    """Joins the endpoints by leaves of `per_leaf` endpoints, the last one perhaps not full, and spines."""
+    """Connects `per_leaf` endpoints to each leaf in order (the last may have fewer), and every leaf to every spine."""
     check_counts("leaf-spine", per_leaf=per_leaf, spines=spines)
     check_cable("leaf-spine", bandwidth, latency)
     uplink = bandwidth if uplink_bandwidth is None else uplink_bandwidth
@@ -91,18 +91,17 @@ def add_leaf_spine(
 
 @dataclass(frozen=True)
 class LeafSpinePaths:
-    """Across leaves by any spine; deterministically by that of the target.
+    """The paths of a leaf-spine network: over any spine between leaves; deterministic routing takes the target's spine.
 
-    All traffic to one endpoint then comes down through one spine, and the
-    endpoints under a leaf are spread evenly over the spines (destination-modulo
-    routing).
+    All traffic to one endpoint then comes down from one spine, and the endpoints
+    under a leaf are spread evenly over the spines (destination-modulo routing).
 
     Parameters
     ----------
-    up : cable of each endpoint
-    leaf_of : each endpoint
-    across : cables from leaves to spines [leaves, spines]
-    spine_of : each endpoint as a target
+    up : link from each endpoint to its leaf [endpoints]
+    leaf_of : leaf of each endpoint [endpoints]
+    across : links from leaves to spines [leaves, spines]
+    spine_of : spine over which deterministic routing reaches each endpoint [endpoints]
     """
 
     up: Ints
@@ -128,7 +127,7 @@ class LeafSpinePaths:
         )
 
     def spread(self, sources: Ints, targets: Ints) -> tuple[Ints, Ints, Floats]:
-        """All of a flow on the cables of its ends, and across leaves the same on every spine."""
+        """Pair, link and share of each entry: 1 on the cables of both ends, 1 / spines on the cables of each spine."""
         first, last, spines = self.leaf_of[sources], self.leaf_of[targets], self.across.shape[1]
         apart, across = np.flatnonzero(sources != targets), np.flatnonzero(first != last)
         owners = np.concatenate([apart, apart, np.repeat(across, spines), np.repeat(across, spines)])
@@ -148,12 +147,12 @@ def rail_optimised(
     uplink_bandwidth: float | None = None,
     cores: int = 1,
 ) -> Network:
-    """`nodes` nodes of `rails` NICs, in units of `nodes_per_unit`; a unit has a switch for each rail.
+    """A rail-optimised network: nodes of `rails` NICs, in units of `nodes_per_unit` with a switch for each rail.
 
-    host:h stands for NIC h mod rails of node h // rails, on rail switch
-    rail:(unit × rails + h mod rails); every rail switch has a cable to every spine.
-    `gpu-cluster` puts GPUs behind the NICs.  With u = ceil(nodes / nodes_per_unit)
-    units there are
+    host:h stands for NIC h mod rails of node h // rails, which is connected to rail
+    switch rail:(unit × rails + h mod rails).  Every rail switch has a cable to every
+    spine.  `gpu-cluster` adds the GPUs behind the NICs.  With
+    u = ceil(nodes / nodes_per_unit) units, the network has
 
         hosts    nodes · rails
         rail switches    u · rails
@@ -164,13 +163,13 @@ def rail_optimised(
 
     Parameters
     ----------
-    bandwidth, latency : of each cable, each direction [B/s, s]
-    uplink_bandwidth : of the cables between rail switch and spine, where it differs [B/s]
-    cores : of each host
+    bandwidth, latency : bandwidth and latency of each cable, per direction [B/s, s]
+    uplink_bandwidth : bandwidth of the cables between rail switch and spine [B/s]; by default `bandwidth`
+    cores : number of cores of each host
 
     Raises
     ------
-    InputError : a count below one; a cable that cannot be
+    InputError : a count below one; a bandwidth or latency out of range
 
     Source: NVIDIA, "DGX SuperPOD: Next Generation Scalable Infrastructure for
     AI Leadership, Reference Architecture", 2023, compute fabric.
@@ -205,14 +204,15 @@ def add_rail_optimised(
     latency: float,
     uplink_bandwidth: float | None = None,
 ) -> LeafSpinePaths:
-    """Joins the endpoints, `rails` for each node in turn, by rail switches and spines.
+    """Connects the endpoints, `rails` for each node in order, to rail switches, and every rail switch to every spine.
 
-    Between rails the spine is that of the target's place in its unit, so that
-    the nodes of a unit are spread evenly over the spines.
+    Deterministic routing between rails takes the spine with the index of the
+    target's node in its unit, so that the nodes of a unit are spread evenly over
+    the spines.
 
     Raises
     ------
-    InputError : as `rail_optimised`; endpoints that are not `rails` for each node
+    InputError : as `rail_optimised`; a number of endpoints that `rails` does not divide
     """
     check_counts("rail-optimised", rails=rails, nodes_per_unit=nodes_per_unit, spines=spines)
     check_cable("rail-optimised", bandwidth, latency)

@@ -1,7 +1,7 @@
-"""Lists of numbers as one word, `4x4` or `25e9:100e9`: what files and the command line can hold.
+"""Lists of numbers written as one word, such as `4x4` or `25e9x100e9`, for files and the command line.
 
-A builder takes a sequence as well as such a word, or one number for a list of
-one; the network keeps the word, so that it can be built again from its name.
+A builder takes a sequence, such a word, or one number for a list of one.  The
+network keeps the word as its argument, so that its name describes it fully.
 """
 
 import re
@@ -18,18 +18,18 @@ Number = TypeVar("Number", int, float)
 
 
 def whole_numbers(family: str, name: str, value: WholeNumbers, *, length: int | None = None) -> tuple[int, ...]:
-    """The whole numbers from 1 in a list such as `8x8x4`.
+    """The numbers of a list of whole numbers from 1, such as `8x8x4`.
 
     >>> whole_numbers("torus", "dims", "8x8x4"), whole_numbers("torus", "dims", 8)
     ((8, 8, 4), (8,))
 
     Parameters
     ----------
-    length : how many there must be; one number then stands for as many
+    length : required length of the list; a single number is then repeated
 
     Raises
     ------
-    InputError : naming the family, the list and what is accepted
+    InputError : another word or length; the message names the family, the list and the accepted values
     """
     words = _words(value)
     if not all(word.isascii() and word.isdigit() and len(word) < 19 and int(word) >= 1 for word in words):
@@ -40,25 +40,25 @@ def whole_numbers(family: str, name: str, value: WholeNumbers, *, length: int | 
 
 
 def numbers(family: str, name: str, value: Numbers, *, length: int | None = None) -> tuple[float, ...]:
-    """The finite numbers in a list such as `25e9x100e9`.
+    """The numbers of a list of finite numbers, such as `25e9x100e9`.
 
     >>> numbers("tree", "bandwidth", 25e9, length=2)
     (25000000000.0, 25000000000.0)
 
     Raises
     ------
-    InputError : naming the family, the list and what is accepted
+    InputError : another word or length; the message names the family, the list and the accepted values
     """
-    found = tuple(_number(word) for word in _words(value))
-    if not found or not all(map(isfinite, found)):
+    values = tuple(_number(word) for word in _words(value))
+    if not values or not all(map(isfinite, values)):
         raise InputError(
             f"{family}: {name}={as_word(value)!s:.60} must be finite numbers joined by x, such as 25e9x100e9"
         )
-    return _of_length(family, name, value, found, length)
+    return _of_length(family, name, value, values, length)
 
 
 def as_word(value: Numbers) -> int | float | str:
-    """The list as one word, as an argument of a network keeps it.
+    """The list as one word with `x` between the numbers; a single number stays a number.
 
     >>> as_word((4, 4)), as_word(8), as_word("4:4")
     ('4x4', 8, '4x4')
@@ -79,10 +79,10 @@ def _number(word: str) -> float:
 
 
 def _of_length(
-    family: str, name: str, value: Numbers, found: tuple[Number, ...], length: int | None
+    family: str, name: str, value: Numbers, values: tuple[Number, ...], length: int | None
 ) -> tuple[Number, ...]:
-    if length is None or len(found) == length:
-        return found
-    if len(found) == 1:
-        return found * length
-    raise InputError(f"{family}: {name}={as_word(value)!s:.60} has {len(found)} numbers; it must have 1 or {length}")
+    if length is None or len(values) == length:
+        return values
+    if len(values) == 1:
+        return values * length
+    raise InputError(f"{family}: {name}={as_word(value)!s:.60} has {len(values)} numbers; it must have 1 or {length}")

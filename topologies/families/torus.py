@@ -1,4 +1,4 @@
-"""Tori, meshes and rings: hosts wired to their neighbours, or routers with hosts on them."""
+"""Tori, meshes and rings of hosts, or of routers with hosts."""
 
 from collections.abc import Sequence
 from math import prod
@@ -25,27 +25,28 @@ def torus(
     host_latency: float | None = None,
     cores: int = 1,
 ) -> Network:
-    """A grid of these lengths, written 8x8x4, in which every line is closed to a ring.
+    """A torus: a grid with these lengths, written 8x8x4, in which every line is closed to a ring.
 
-    Vertex v has coordinates v mod dims[0], v // dims[0] mod dims[1], … (the first
-    varies fastest) and a cable to its next neighbour along every dimension: as
-    many cables as vertices and dimensions longer than 2.  A dimension of length 2
-    has one cable, not two, between its two ends; one of length 1 has none.
+    Vertex v has the coordinates v mod dims[0], v // dims[0] mod dims[1], … (the
+    first varies fastest) and a cable to the next vertex along every dimension.  A
+    dimension of length 2 has one cable, not two, between its two vertices; a
+    dimension of length 1 has no cables.
 
     >>> torus("4x4x2", bandwidth=1e9, latency=1e-6).link_count
     160
 
     Parameters
     ----------
-    bandwidth, latency : of each cable of the grid, each direction [B/s, s]
-    hosts_per_router : 0 where hosts themselves are the vertices, as in Blue Gene; else the vertices are routers
-        and host h is on router h // hosts_per_router
-    host_bandwidth, host_latency : of the cable from a host to its router, where it differs [B/s, s]
-    cores : of each host
+    dims : number of vertices along each dimension
+    bandwidth, latency : rates of each cable of the grid, per direction [B/s, s]
+    hosts_per_router : number of hosts on each router; host h is on router h // hosts_per_router.  With 0 the hosts
+        themselves are the vertices, as in Blue Gene
+    host_bandwidth, host_latency : rates of the cable from a host to its router [B/s, s]; by default those of the grid
+    cores : number of cores of each host
 
     Raises
     ------
-    InputError : a length below one; more than 12 dimensions; a cable that cannot be
+    InputError : a length below one; more than 12 dimensions; a bandwidth or latency out of range
 
     Source: Dally, Towles, "Principles and Practices of Interconnection
     Networks", Morgan Kaufmann 2004, chapter 5: k-ary n-cubes.
@@ -72,7 +73,9 @@ def mesh(
     host_latency: float | None = None,
     cores: int = 1,
 ) -> Network:
-    """A torus whose lines are not closed: dims[i] - 1 cables in each line along dimension i.
+    """A mesh: a torus whose lines are not closed, with dims[i] - 1 cables in each line along dimension i.
+
+    The arguments are those of `torus`.
 
     >>> mesh("4x4", bandwidth=1e9, latency=1e-6).link_count
     48
@@ -94,7 +97,7 @@ def mesh(
 
 
 def _grid(family: str, dims: WholeNumbers, hosts_per_router: int, cores: int, **cables: float | None) -> Network:
-    """The torus or mesh with hosts."""
+    """The torus or mesh, by its family, with its hosts."""
     vertices = prod(_lengths(family, dims))
     check_counts(family, cores=cores)
     if hosts_per_router < 0:
@@ -130,20 +133,26 @@ def add_torus(
     family: str = "torus",
     closed: bool = True,
 ) -> LatticePaths:
-    """Joins the endpoints by a torus: as its vertices, or `per_router` of them on each of its routers.
+    """Connects the endpoints by a torus: as its vertices, or `per_router` on each of its routers.
+
+    Parameters
+    ----------
+    per_router : number of endpoints on each router; 0 if the endpoints are the vertices
+    family : name of the family, for messages
+    closed : whether lines longer than 2 are closed to rings; False for a mesh
 
     Raises
     ------
-    InputError : as `torus`; other than one endpoint a vertex, or more than the routers have room for
+    InputError : as `torus`; a number of endpoints other than that of the vertices, or more than fit on the routers
     """
     lengths = _lengths(family, dims)
     check_cable(family, bandwidth, latency)
     vertices, count = prod(lengths), len(endpoints)
     check_size(family, vertices + count, 2 * (vertices * len(lengths) + count))
     own = {"host_bandwidth": host_bandwidth, "host_latency": host_latency}
-    if not per_router and (given := [name for name, value in own.items() if value is not None]):
+    if not per_router and (host_rates := [name for name, value in own.items() if value is not None]):
         raise InputError(
-            f"{family}: {', '.join(given)} is for hosts on routers: give hosts_per_router "
+            f"{family}: {', '.join(host_rates)} is for hosts on routers: give hosts_per_router "
             "(in a gpu-cluster per_router) too"
         )
     if not per_router and count != vertices:
@@ -164,15 +173,15 @@ def add_torus(
 def _lattice(
     builder: Builder, nodes: Ints, lengths: tuple[int, ...], *, closed: bool, bandwidth: float, latency: float
 ) -> Ints:
-    """Joins each vertex to the next in every dimension; the links ahead, -1 at the end of a mesh [vertices, dims]."""
+    """Connects each vertex to the next along every dimension; links, -1 at the end of a mesh [vertices, dims]."""
     ahead = np.full((len(nodes), len(lengths)), -1, dtype=np.int64)
     number, stride = np.arange(len(nodes)), 1
     for dimension, length in enumerate(lengths):
-        place = number // stride % length
+        coordinate = number // stride % length
         rings = closed and length > 2
-        one = number if rings else number[place < length - 1]
-        other = one + stride - np.where(place[one] == length - 1, stride * length, 0)
-        ahead[one, dimension] = builder.cables(nodes[one], nodes[other], bandwidth=bandwidth, latency=latency)
+        tail = number if rings else number[coordinate < length - 1]
+        head = tail + stride - np.where(coordinate[tail] == length - 1, stride * length, 0)
+        ahead[tail, dimension] = builder.cables(nodes[tail], nodes[head], bandwidth=bandwidth, latency=latency)
         stride *= length
     return ahead
 
@@ -188,7 +197,7 @@ def add_mesh(
     host_bandwidth: float | None = None,
     host_latency: float | None = None,
 ) -> LatticePaths:
-    """Joins the endpoints by a mesh, as `add_torus` does by a torus."""
+    """Connects the endpoints by a mesh; the arguments are those of `add_torus`."""
     return add_torus(
         builder,
         endpoints,
@@ -204,19 +213,19 @@ def add_mesh(
 
 
 def ring(hosts: int, *, bandwidth: float, latency: float, cores: int = 1) -> Network:
-    """`hosts` hosts, host:i wired to host:i+1 and the last to host:0; two hosts have one cable.
+    """A ring: a cable from each host to the next and from the last to host:0; two hosts have one cable.
 
     >>> ring(5, bandwidth=25e9, latency=1e-6).link_count
     10
 
     Parameters
     ----------
-    bandwidth, latency : of each cable, each direction [B/s, s]
-    cores : of each host
+    bandwidth, latency : bandwidth and latency of each cable, per direction [B/s, s]
+    cores : number of cores of each host
 
     Raises
     ------
-    InputError : fewer than one host or core; a cable that cannot be
+    InputError : fewer than one host or core; a bandwidth or latency out of range
     """
     check_counts("ring", hosts=hosts, cores=cores)
     check_size("ring", hosts, 2 * hosts)
@@ -226,5 +235,5 @@ def ring(hosts: int, *, bandwidth: float, latency: float, cores: int = 1) -> Net
 
 
 def add_ring(builder: Builder, endpoints: Ints, *, bandwidth: float, latency: float) -> LatticePaths:
-    """Wires each endpoint to the next and the last to the first."""
+    """Connects each endpoint to the next, and the last endpoint to the first."""
     return add_torus(builder, endpoints, dims=len(endpoints), bandwidth=bandwidth, latency=latency, family="ring")

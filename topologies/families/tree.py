@@ -1,4 +1,4 @@
-"""Fat trees: any number of levels, parents and parallel cables, and the three-level tree of equal switches."""
+"""Fat trees: any levels, parents and parallel cables (`tree`), or three levels of equal switches (`fat_tree`)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,32 +23,32 @@ def tree(
     parallel: int | str | Sequence[int] = 1,
     cores: int = 1,
 ) -> Network:
-    """A fat tree of h levels of switches: lists of h numbers, from the hosts upwards, written 4x4x2.
+    """A fat tree with h levels of switches; lists have h numbers, from the hosts upwards, written 4x4x2.
 
     A switch of level l has down[l] children; every host or switch below level l
-    has up[l] parents there and parallel[l] cables to each.  So there are
+    has up[l] parents in level l and parallel[l] cables to each.  The network has
 
         hosts                 down[1] · … · down[h]
         switches of level l   up[1] · … · up[l] · down[l + 1] · … · down[h]
 
-    and level l is oversubscribed by down[l] / (up[l + 1] · parallel[l + 1]) where
-    all cables are alike.  Switches are called leaf, spine and core; a tree of one
-    level has one switch, and one of more than three spine_b, spine_c, … below
-    its core.
+    If all cables are equal, level l is oversubscribed by
+    down[l] / (up[l + 1] · parallel[l + 1]).  The levels are called leaf, spine and
+    core; further levels below the core are spine_b, spine_c, …; the switch of a tree
+    with one level is switch:0.
 
     >>> tree("4x4", "1x2", parallel="1x2", bandwidth=1e9, latency=1e-6).kinds
     {'host': (0, 16), 'leaf': (16, 4), 'spine': (20, 2)}
 
     Parameters
     ----------
-    down, up, parallel : a number a level, or one for all
-    bandwidth : of each cable below a level, each direction; a list or one for all [B/s]
-    latency : likewise [s]
-    cores : of each host
+    down : number of children of a switch, for each level
+    up, parallel : number of parents, and of cables to each parent, for each level, or one number for all levels
+    bandwidth, latency : rates of the cables below each level, per direction, or one number for all levels [B/s, s]
+    cores : number of cores of each host
 
     Raises
     ------
-    InputError : lists of different lengths; a number below one; a cable that cannot be
+    InputError : lists of different lengths; a number below one; a bandwidth or latency out of range
 
     Source: Zahavi, "D-Mod-K Routing Providing Non-Blocking Traffic for Shift
     Permutations on Real Life Fat Trees", Technion, 2010: PGFT(h; m; w; p).
@@ -76,11 +76,16 @@ def add_tree(
     kinds: Sequence[str] | None = None,
     family: str = "tree",
 ) -> "TreePaths":
-    """Joins the endpoints by such a tree, which may have room for more: switches above nobody are left out.
+    """Connects the endpoints by a tree; switches that have no endpoint below them are left out.
+
+    Parameters
+    ----------
+    kinds : kind of node of each level; by default leaf, spine, …, core
+    family : name of the family, for messages
 
     Raises
     ------
-    InputError : as `tree`; more endpoints than it has room for
+    InputError : as `tree`; more endpoints than the tree holds
     """
     shape = TreeShape.of(family, down, up, parallel)
     if len(endpoints) > shape.room:
@@ -92,7 +97,7 @@ def add_tree(
         check_cable(family, rate, delay)
     below, climbing = endpoints, list[Ints]()
     for level, kind in enumerate(kinds or _kinds(shape.levels)):
-        # Under an index of 3: cables[node below, parent, parallel]; see TreePaths for how nodes are numbered.
+        # Links have the shape [node below, parent, parallel]; TreePaths describes how nodes are numbered.
         across, wide = -(-len(endpoints) // shape.under(level + 1)), shape.width(level + 1)
         above = builder.nodes(kind, across * wide).reshape(across, shape.width(level), shape.up[level])
         node = np.arange(len(below))
@@ -113,7 +118,7 @@ def _kinds(levels: int) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class TreeShape:
-    """Children, parents and parallel cables, from the lowest level of switches upwards."""
+    """Numbers of children, parents and parallel cables at each level of a tree, from the hosts upwards."""
 
     down: tuple[int, ...]
     up: tuple[int, ...]
@@ -136,19 +141,19 @@ class TreeShape:
 
     @property
     def room(self) -> int:
-        """Endpoints that the full tree holds."""
+        """Number of endpoints that the full tree holds."""
         return prod(self.down)
 
     def under(self, level: int) -> int:
-        """Endpoints under a switch of a level; level 0 are the endpoints themselves."""
+        """Number of endpoints under a switch of a level; level 0 are the endpoints themselves."""
         return prod(self.down[:level])
 
     def width(self, level: int) -> int:
-        """Switches of a level above the same endpoints."""
+        """Number of switches of a level that are above the same endpoints."""
         return prod(self.up[:level])
 
     def size(self, endpoints: int) -> tuple[int, int]:
-        """Nodes and links of the tree above so many endpoints, which count as nodes."""
+        """Number of nodes (endpoints included) and number of links of the tree above so many endpoints."""
         counts = [-(-endpoints // self.under(level)) * self.width(level) for level in range(self.levels + 1)]
         cables = sum(n * w * p for n, w, p in zip(counts, self.up, self.parallel, strict=False))
         return sum(counts), 2 * cables
@@ -159,24 +164,25 @@ MAX_LEVELS = 12
 
 @dataclass(frozen=True)
 class TreePaths:
-    """Up to where source and target meet, then down.
+    """The paths of a tree: up to the lowest level that is above source and target, then down.
 
-    Going up, every parent and parallel cable is free to choose; going down the
-    parent is the one gone up by, and only the parallel cable is free.  A node of
-    level l has number (block of endpoints under it) · width + (the parents that
-    lead to it, first choice most significant).
+    On the way up, any parent and parallel cable can be chosen; on the way down the
+    switches follow from the way up, and only the parallel cable can be chosen.  A
+    node of level l has the number (block of endpoints under it) · width + (the
+    parents that lead to it, first choice most significant).
 
-    A path's number has one digit a level, the lowest level most significant:
-    parent, cable up, cable down.  D-mod-k takes at level l the port
+    A path's number has one digit for each level, the lowest level most significant:
+    parent, cable up, cable down.  D-mod-k routing takes at level l the port
 
         target / (up[1] · … · up[l - 1])  mod  up[l] · parallel[l]
 
-    whose remainder by up[l] is the parent, and whose quotient is the cable of
-    the path up as of the path down.
+    The port's remainder by up[l] is the parent; its quotient is the cable, up and
+    down.
 
     Parameters
     ----------
-    climbing : links from each node below a level to its parents there [nodes, parents, parallel], level by level
+    shape : numbers of children, parents and parallel cables of each level
+    climbing : for each level, links from each node below it to its parents [nodes, parents, parallel]
 
     Source: Zahavi 2010 (see `tree`) for D-mod-k.
     """
@@ -185,7 +191,7 @@ class TreePaths:
     climbing: tuple[Ints, ...]
 
     def _met(self, sources: Ints, targets: Ints) -> Ints:
-        """Level at which the two sides meet; 0 from an endpoint to itself."""
+        """Lowest level above both endpoints [pairs]; 0 from an endpoint to itself."""
         apart = [
             sources // self.shape.under(level) != targets // self.shape.under(level)
             for level in range(self.shape.levels)
@@ -194,7 +200,7 @@ class TreePaths:
         return met
 
     def _digit(self, level: int) -> int:
-        """Choices at a level: parent, cable up, cable down."""
+        """Number of choices at a level: parents times cables up times cables down."""
         return self.shape.up[level] * self.shape.parallel[level] ** 2
 
     def counts(self, sources: Ints, targets: Ints) -> Ints:
@@ -234,7 +240,7 @@ class TreePaths:
         return table
 
     def _digits(self, met: Ints, chosen: Ints) -> list[Ints]:
-        """The digits of paths, of the lowest level first; 0 above the level where both sides meet."""
+        """The digits of the path numbers, lowest level first; 0 above the level where source and target meet."""
         digits, rest = list[Ints](), chosen
         for level in reversed(range(self.shape.levels)):
             used = level < met
@@ -243,41 +249,42 @@ class TreePaths:
         return digits[::-1]
 
     def spread(self, sources: Ints, targets: Ints) -> tuple[Ints, Ints, Floats]:
-        """Level by level, all links up from all choices below, and the same down, in equal shares."""
+        """Pair, link and share of each entry: at each level all possible links up and down, in equal shares."""
         met = self._met(sources, targets)
         owners, links, shares = [], [], []
         for level, climbing in enumerate(self.climbing):
             pairs = np.flatnonzero(level < met)
             width, under = self.shape.width(level), self.shape.under(level)
             for end, path in ((sources, climbing), (targets, reverse(climbing))):
-                found = path[(end[pairs] // under * width)[:, None] + np.arange(width)]
-                alike = width * self.shape.up[level] * self.shape.parallel[level]
-                owners.append(np.repeat(pairs, alike))
-                links.append(found.ravel())
-                shares.append(np.full(found.size, 1.0 / alike))
+                choices = path[(end[pairs] // under * width)[:, None] + np.arange(width)]
+                count = width * self.shape.up[level] * self.shape.parallel[level]
+                owners.append(np.repeat(pairs, count))
+                links.append(choices.ravel())
+                shares.append(np.full(choices.size, 1.0 / count))
         return np.concatenate(owners), np.concatenate(links), np.concatenate(shares)
 
 
 def fat_tree(ports: int, *, bandwidth: float, latency: float, cores: int = 1) -> Network:
-    """A fat tree of switches with `ports` ports each (k in the paper), non-blocking.
+    """A non-blocking fat tree with three levels of switches with `ports` ports each (k in the paper).
 
-    With h = ports / 2: `ports` pods, each of h edge and h aggregation switches,
-    every edge switch wired to every aggregation switch of its pod and to h hosts;
-    h² core switches, core:c wired to aggregation switch c // h of every pod.
+    With h = ports / 2, the network has `ports` pods of h edge and h aggregation
+    switches.  Every edge switch has cables to h hosts and to every aggregation
+    switch of its pod.  Each of the h² core switches core:c has a cable to
+    aggregation switch c // h of every pod.
 
     >>> {kind: count for kind, (_, count) in fat_tree(4, bandwidth=1e9, latency=1e-6).kinds.items()}
     {'host': 16, 'edge': 8, 'aggregation': 8, 'core': 4}
 
     Parameters
     ----------
-    ports : per switch, even
-    bandwidth : of each cable, each direction [B/s]
-    latency : of each cable [s]
-    cores : of each host
+    ports : number of ports of each switch, even
+    bandwidth : bandwidth of each cable, per direction [B/s]
+    latency : latency of each cable [s]
+    cores : number of cores of each host
 
     Raises
     ------
-    InputError : ports odd or below 2; fewer than one core; a cable that cannot be
+    InputError : an odd number of ports, or fewer than 2; fewer than one core; a bandwidth or latency out of range
 
     Source: Al-Fares, Loukissas, Vahdat, "A Scalable, Commodity Data Center
     Network Architecture", SIGCOMM 2008, section 3.1.
@@ -291,11 +298,11 @@ def fat_tree(ports: int, *, bandwidth: float, latency: float, cores: int = 1) ->
 
 
 def add_fat_tree(builder: Builder, endpoints: Ints, *, ports: int, bandwidth: float, latency: float) -> TreePaths:
-    """Joins the endpoints, at most ports³ / 4, by the fat tree of these switches, without pods that hold nobody.
+    """Connects the endpoints, at most ports³ / 4, by a fat tree; pods without endpoints are left out.
 
     Raises
     ------
-    InputError : ports odd; more endpoints than it has room for; a cable that cannot be
+    InputError : an odd number of ports; more endpoints than fit; a bandwidth or latency out of range
     """
     if ports < 2 or ports % 2:
         raise InputError(f"fat-tree: ports={ports} must be even: half of the ports go up and half down")

@@ -1,7 +1,7 @@
-"""The parts of node-link JSON, checked one by one: nodes, edges, endpoints and routes.
+"""Readers of the parts of a node-link JSON file: nodes, edges, endpoints and routes.
 
-Each function raises InputError with the path of the file, the place in it and
-what is accepted.
+Each function checks its part.  It raises InputError with the path of the file, the
+position in it and the accepted values.
 """
 
 import json
@@ -22,14 +22,15 @@ EDGE_KEYS = frozenset(("source", "target", "key", "bandwidth", "latency", "unsha
 LARGEST = 1e300
 
 
-def check_keys(path: str, what: str, table: Mapping[str, Any], accepted: Iterable[str]) -> None:
-    """Refuses a table with a key that is not accepted, by name."""
+def check_keys(path: str, subject: str, table: Mapping[str, Any], accepted: Iterable[str]) -> None:
+    """Raises InputError if a table, called `subject` in the message, has a key that is not accepted."""
     if unknown := [key for key in table if key not in accepted]:
-        raise InputError(f"{path}: {what} has {unknown[0]!r:.60}, which is unknown; accepted are {', '.join(accepted)}")
+        names = ", ".join(accepted)
+        raise InputError(f"{path}: {subject} has {unknown[0]!r:.60}, which is unknown; accepted are {names}")
 
 
 def cores_of_nodes(path: str, nodes: list[Any]) -> dict[str, int]:
-    """Cores of each node, by name, in the order of the file; 1 where it is no host."""
+    """Number of cores of each node, by name, in the order of the file; 1 for nodes that are not hosts."""
     cores: dict[str, int] = {}
     for place, node in enumerate(nodes):
         name = node.get("id") if isinstance(node, dict) else node
@@ -50,7 +51,10 @@ def cores_of_nodes(path: str, nodes: list[Any]) -> dict[str, int]:
 
 
 def numbered(names: Iterable[str]) -> tuple[dict[str, int], dict[str, tuple[int, int]], np.ndarray | None]:
-    """Numbers of the nodes, those of a kind together; first and count of each kind; indices, where not 0, 1, …"""
+    """Number of each node, by name; first number and count of each kind; index of each node, or None for 0, 1, …
+
+    Nodes of one kind get consecutive numbers.
+    """
     by_kind: dict[str, list[str]] = {}
     for name in names:
         by_kind.setdefault(name.partition(":")[0], []).append(name)
@@ -67,14 +71,14 @@ def numbered(names: Iterable[str]) -> tuple[dict[str, int], dict[str, tuple[int,
 
 @dataclass(slots=True)
 class Links:
-    """Links as they are read, one direction of a cable each: ends, rates, and whether they hold no flow back."""
+    """Links read so far: node numbers of both ends, (bandwidth [B/s], latency [s]), and whether they never limit."""
 
     ends: list[tuple[int, int]] = field(default_factory=list)
     rates: list[tuple[float, float]] = field(default_factory=list)
     unshared: list[bool] = field(default_factory=list)
 
     def add(self, source: int, target: int, bandwidth: float, latency: float, *, unshared: bool) -> None:
-        """One more link."""
+        """Appends a link."""
         self.ends.append((source, target))
         self.rates.append((bandwidth, latency))
         self.unshared.append(unshared)
@@ -83,8 +87,8 @@ class Links:
 def links_of_edges(
     path: str, edges: list[Any], numbers: Mapping[str, int], *, directed: bool, multigraph: bool
 ) -> Links:
-    """The links of all edges, in order: one of each, or where edges have no direction two, there and back."""
-    found, seen = Links(), set[tuple[int, int, object]]()
+    """The links of all edges, in order: one for each directed edge, two (there and back) for each undirected edge."""
+    links, seen = Links(), set[tuple[int, int, object]]()
     for place, edge in enumerate(edges):
         source, target = _ends(path, place, edge, numbers)
         name = f"{edge['source']}>{edge['target']}"
@@ -93,9 +97,9 @@ def links_of_edges(
         if source == target:
             raise InputError(f"{path}: edges[{place}]: {name} leads from a node to itself")
         if "key" in edge or not multigraph:
-            one, other = (source, target) if directed or source < target else (target, source)
+            ends = (source, target) if directed or source < target else (target, source)
             key = edge.get("key")
-            parallel = one, other, key if isinstance(key, int | str) else json.dumps(key)
+            parallel = *ends, key if isinstance(key, int | str) else json.dumps(key)
             if parallel in seen:
                 which = f" with key={key!r}" if "key" in edge else ""
                 raise InputError(f"{path}: edges[{place}]: link {name}{which} is there twice")
@@ -103,14 +107,14 @@ def links_of_edges(
         failed, unshared = (_switch(path, place, name, edge, word) for word in ("failed", "unshared"))
         bandwidth = 0.0 if failed else _rate(path, place, name, edge, "bandwidth", "B/s above 0")
         latency = _rate(path, place, name, edge, "latency", "seconds from 0")
-        found.add(source, target, bandwidth, latency, unshared=unshared)
+        links.add(source, target, bandwidth, latency, unshared=unshared)
         if not directed:
-            found.add(target, source, bandwidth, latency, unshared=unshared)
-    return found
+            links.add(target, source, bandwidth, latency, unshared=unshared)
+    return links
 
 
 def _ends(path: str, place: int, edge: Any, numbers: Mapping[str, int]) -> tuple[int, int]:
-    """Node numbers of the ends of an edge."""
+    """Node numbers of the source and target of an edge."""
     if not isinstance(edge, dict) or not ("source" in edge and "target" in edge):
         raise InputError(f"{path}: edges[{place}]={edge!r:.80} has no source and target")
     for end in (edge["source"], edge["target"]):
@@ -132,38 +136,38 @@ def _rate(path: str, place: int, name: str, edge: Mapping[str, Any], attribute: 
         return value
     fits = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < LARGEST and isfinite(value)
     if not fits or value < 0 or (value == 0 and "above" in accepted):  # type: ignore[operator]
-        found = f"link {name} has {attribute}={value!r:.40}"
-        raise InputError(f"{path}: edges[{place}]: {found}; it must be a finite number of {accepted}")
+        fault = f"link {name} has {attribute}={value!r:.40}"
+        raise InputError(f"{path}: edges[{place}]: {fault}; it must be a finite number of {accepted}")
     return float(value)  # type: ignore[arg-type]
 
 
 def places_of(path: str, graph: Mapping[str, Any], nodes: Mapping[str, int]) -> tuple[str, int]:
-    """Kind and count of the compute endpoints, all of which are there."""
+    """Kind and number of the compute endpoints, all of which are among the nodes."""
     kinds = [name.partition(":")[0] for name in nodes]
     kind = "gpu" if "gpu" in kinds else "host"
-    given = graph.get("places", [kind, kinds.count(kind)])
-    if not (isinstance(given, list) and len(given) == 2 and is_count(given[1])):
-        raise InputError(f"{path}: endpoints={given!r:.60} must be [kind, count], with at least one compute place")
-    if given[0] not in ("gpu", "host"):
+    entry = graph.get("places", [kind, kinds.count(kind)])
+    if not (isinstance(entry, list) and len(entry) == 2 and is_count(entry[1])):
+        raise InputError(f"{path}: endpoints={entry!r:.60} must be [kind, count], with at least one compute place")
+    if entry[0] not in ("gpu", "host"):
         raise InputError(
-            f"{path}: endpoints={given!r} must be GPUs or hosts: ['gpu', {given[1]}] or ['host', {given[1]}]"
+            f"{path}: endpoints={entry!r} must be GPUs or hosts: ['gpu', {entry[1]}] or ['host', {entry[1]}]"
         )
-    for index in range(min(given[1], len(nodes) + 1)):
-        if f"{given[0]}:{index}" not in nodes:
-            raise InputError(f"{path}: place {given[0]}:{index} of {given[1]} is not among the nodes")
-    return str(given[0]), given[1]
+    for index in range(min(entry[1], len(nodes) + 1)):
+        if f"{entry[0]}:{index}" not in nodes:
+            raise InputError(f"{path}: place {entry[0]}:{index} of {entry[1]} is not among the nodes")
+    return str(entry[0]), entry[1]
 
 
 def per_node_of(path: str, graph: Mapping[str, Any]) -> int:
-    """Places that share a node, 1 where the file does not say."""
-    given = graph.get("per_node", 1)
-    if not is_count(given):
-        raise InputError(f"{path}: per_node={given!r:.40} must be a whole number from 1")
-    return int(given)
+    """Number of endpoints in a node; 1 if the file does not have it."""
+    count = graph.get("per_node", 1)
+    if not is_count(count):
+        raise InputError(f"{path}: per_node={count!r:.40} must be a whole number from 1")
+    return int(count)
 
 
 def routes_of(path: str, rows: Any, endpoints: tuple[str, int], links: int) -> list[list[list[int]]]:
-    """The links of the path from every place to every other, source by source."""
+    """Link numbers of the path from each endpoint to each endpoint: routes[source][target]."""
     kind, count = endpoints
     if not (isinstance(rows, list) and len(rows) == count):
         raise InputError(f"{path}: routes must be a list of {count} lists, one from each {kind}")
@@ -180,5 +184,5 @@ def routes_of(path: str, rows: Any, endpoints: tuple[str, int], links: int) -> l
 
 
 def is_count(value: object) -> bool:
-    """Whether a value is a whole number from 1 that something can be counted by."""
+    """Whether a value is a whole number from 1 to `MAX_COUNT`."""
     return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MAX_COUNT

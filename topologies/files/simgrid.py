@@ -1,27 +1,22 @@
-"""SimGrid's platform files, version 4 and 4.1: a cluster, or zones with their routes.
+"""Reader of SimGrid's platform files, version 4 and 4.1: a cluster, or zones with routes.
 
-A platform with one cluster and nothing else becomes the network of that family,
-with its structure; else hosts, links, clusters and routes are taken as they are
-listed.
-Inside a cluster the routing is ours: it may take another of several equally
-short paths than SimGrid does.  Speeds of hosts are passed over: how fast they compute is said by the machine
-file.  What is not supported is refused by name and line.
+A platform that is a single cluster becomes a network of that family, with paths in
+closed form.  Any other platform becomes a network with listed paths.  Inside a
+cluster, Quadrille's routing may choose another of several equally short paths than
+SimGrid does.  The speeds of hosts are ignored; the machine file has them.  An
+unsupported element raises an error with its name and line.
+
+A network with listed paths has no switches.  Link k of the file is a link between
+two nodes of its own, `end:2k>end:2k+1`, and also back if its directions do not share
+the bandwidth.  A path is the list of links that the file gives, so there is no other
+path around a failed link.
+
+A FATPIPE link gives every flow its whole bandwidth.  It does not limit a flow whose
+route also has a shared link that is no faster: such a FATPIPE link keeps its latency
+and is `unshared`.  A route whose slowest link is a FATPIPE link is an error.
 
 Source: SimGrid's documentation, "Platform Description" and "Describing
 Virtual Platforms: XML Reference", simgrid.org.
-
-
-The network of a SimGrid platform whose routes are listed.
-
-It has no switches: each link of the file is one link between two nodes of its
-own, `end:2k>end:2k+1`, in the order of the file (and back again, where each
-direction has its bandwidth to itself), and a path is the links that the file
-names.  There is no detour around a failed link.
-
-A FATPIPE link gives every flow its whole bandwidth.  On a route on which a shared
-link is as narrow, that holds no flow back: such a link has its latency, and, as
-`unshared`, more bandwidth than all shared links have together.  A route on which
-a FATPIPE link is the narrowest is refused.
 """
 
 from dataclasses import dataclass
@@ -43,11 +38,16 @@ VERSIONS = ("4", "4.1")
 
 
 def parse(text: str, path: str) -> Network:
-    """The network of a platform; `path` is for messages.
+    """The network that a platform file describes.
+
+    Parameters
+    ----------
+    text : content of the file
+    path : path of the file, for messages
 
     Raises
     ------
-    InputError : not such a platform; the message has the line and the reason
+    InputError : an unsupported or faulty platform; the message has the line and the reason
     """
     root = elements(text, path)
     if root.tag != "platform":
@@ -55,25 +55,25 @@ def parse(text: str, path: str) -> Network:
     root.check_attributes("version")
     if root.needed("version") not in VERSIONS:
         raise root.error(f"version={root.attributes['version']!r} of the platform; supported are {', '.join(VERSIONS)}")
-    found = [child for child in root.children if child.tag not in IGNORED]
+    parts = [child for child in root.children if child.tag not in IGNORED]
     alone = _only_cluster(root)
     if alone is not None:
         return cluster(alone)
-    if len(found) != 1 or found[0].tag not in ("zone", "AS"):
+    if len(parts) != 1 or parts[0].tag not in ("zone", "AS"):
         raise root.error("a platform must hold one <zone>, in which all else is")
     platform = Platform()
-    platform.read(found[0])
+    platform.read(parts[0])
     return listed_network(platform, path, Path(path).stem)
 
 
 def _only_cluster(element: Element) -> Element | None:
-    """The cluster that is all there is in the element, perhaps inside zones."""
-    found = [child for child in element.children if child.tag not in IGNORED]
-    if len(found) != 1:
+    """The cluster, if the element contains nothing but one cluster, perhaps inside zones; else None."""
+    parts = [child for child in element.children if child.tag not in IGNORED]
+    if len(parts) != 1:
         return None
-    if found[0].tag == "cluster":
-        return found[0]
-    return _only_cluster(found[0]) if found[0].tag in ("zone", "AS") else None
+    if parts[0].tag == "cluster":
+        return parts[0]
+    return _only_cluster(parts[0]) if parts[0].tag in ("zone", "AS") else None
 
 
 ALL_PAIRS_CHECKED = 64
@@ -82,13 +82,13 @@ ROUTES_KEPT = 1 << 16
 
 @dataclass(frozen=True)
 class PlatformPaths(ListedPaths):
-    """Paths that a platform lists, found when they are asked for.
+    """The paths that a platform lists; each path is computed when it is first needed.
 
     Parameters
     ----------
-    names : of the hosts
-    numbers : of each link and direction
-    path : of the file, for messages
+    names : names of the hosts, by endpoint
+    numbers : link number of each link's name and direction (True: backwards)
+    path : path of the file, for messages
     """
 
     platform: Platform
@@ -100,21 +100,21 @@ class PlatformPaths(ListedPaths):
         object.__setattr__(self, "links_between", lru_cache(ROUTES_KEPT)(self.links_between))
 
     def links_between(self, source: int, target: int) -> list[int]:
-        """Links from one place to another.
+        """Link numbers of the path between two endpoints.
 
         Raises
         ------
-        InputError : no route, or one whose narrowest link is FATPIPE
+        InputError : no route, or a route whose slowest link is FATPIPE
         """
-        one, other = self.names[source], self.names[target]
+        names = self.names[source], self.names[target]
         try:
-            hops = hops_between(self.platform, one, other)
+            hops = hops_between(self.platform, *names)
         except InputError as error:
             raise InputError(f"{self.path}: {error}") from None
-        self._check_unshared(one, other, hops)
+        self._check_unshared(*names, hops)
         return [self.numbers[hop] for hop in hops]
 
-    def _check_unshared(self, one: str, other: str, hops: NamedPath) -> None:
+    def _check_unshared(self, source: str, target: str, hops: NamedPath) -> None:
         links = {name: self.platform.links[name] for name, _ in hops}
         unshared = {name: bandwidth for name, (bandwidth, _, policy) in links.items() if policy == "FATPIPE"}
         if not unshared:
@@ -123,27 +123,32 @@ class PlatformPaths(ListedPaths):
         narrowest = min((bandwidth for bandwidth, _, policy in links.values() if policy != "FATPIPE"), default=np.inf)
         if unshared[name] < narrowest:
             raise InputError(
-                f"{self.path}: the FATPIPE link {name!r} is the narrowest on the route from {one!r} to {other!r}, "
+                f"{self.path}: the FATPIPE link {name!r} is the narrowest on the route from {source!r} to {target!r}, "
                 "so that it would hold each flow back by itself: that is not supported; a shared link must be as narrow"
             )
 
     def links(self, sources: Ints, targets: Ints, chosen: Ints) -> Ints:
-        found = [
+        paths = [
             self.links_between(source, target)
             for source, target in zip(sources.tolist(), targets.tolist(), strict=True)
         ]
-        table = np.full((len(found), max(map(len, found), default=0)), -1, dtype=np.int64)
-        for row, path in enumerate(found):
+        table = np.full((len(paths), max(map(len, paths), default=0)), -1, dtype=np.int64)
+        for row, path in enumerate(paths):
             table[row, : len(path)] = path
         return table
 
 
 def listed_network(platform: Platform, path: str, name: str) -> Network:
-    """The network of all hosts, in the order of the file.
+    """The network of a platform with listed paths; its endpoints are the hosts, in the order of the file.
+
+    Parameters
+    ----------
+    path : path of the file, for messages
+    name : name of the network
 
     Raises
     ------
-    InputError : no hosts, two of them without a route, or a FATPIPE link that would hold flows back
+    InputError : no hosts, two hosts without a route, or a FATPIPE link that limits flows
     """
     if not platform.hosts:
         raise InputError(f"{path}: the platform has no hosts")
@@ -164,7 +169,7 @@ def listed_network(platform: Platform, path: str, name: str) -> Network:
 
 
 def _check_routes(net: Network, paths: ListedPaths) -> None:
-    """All routes of a small platform, and those from and to the first host of a large one."""
+    """Checks all routes of a small platform, and the routes from and to the first host of a large one."""
     count = net.endpoint_count
     pairs = np.arange(count * count) if count <= ALL_PAIRS_CHECKED else np.arange(count)
     sources, targets = np.divmod(pairs, count)

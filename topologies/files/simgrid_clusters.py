@@ -1,7 +1,7 @@
-"""SimGrid's clusters: flat, fat tree, torus and dragonfly, from one element.
+"""Networks of SimGrid's `<cluster>` elements: flat, fat tree, torus and dragonfly.
 
-In a flat one link 2 i leads from host i to the switch, and link 2 i + 1 back; the
-backbone comes after those of all hosts.
+In a flat cluster, link 2 i leads from host i to the switch, and link 2 i + 1 back.
+The links of the backbone follow those of all hosts.
 """
 
 import re
@@ -29,55 +29,55 @@ POLICIES = ("SPLITDUPLEX", "SHARED", "FATPIPE")
 
 
 def cluster(element: Element) -> Network:
-    """The network of a cluster; host number i is the i-th of `radical`.
+    """The network of a cluster; endpoint i is the i-th host of `radical`.
 
     Raises
     ------
-    InputError : an attribute that is missing, wrong or not supported, with its line
+    InputError : an attribute that is missing, wrong or not supported; the message has its line
     """
     element.check_attributes(*ACCEPTED)
     shape = element.attributes.get("topology", "FLAT")
-    makers: dict[str, Callable[[Element, int], Network]] = {
+    builders: dict[str, Callable[[Element, int], Network]] = {
         "FLAT": flat,
         "FAT_TREE": fat_tree,
         "TORUS": simgrid_torus,
         "DRAGONFLY": dragonfly,
     }
-    if shape not in makers:
-        raise element.error(f"<cluster> has topology={shape!r}; supported are {', '.join(makers)}")
+    if shape not in builders:
+        raise element.error(f"<cluster> has topology={shape!r}; supported are {', '.join(builders)}")
     hosts = sum(last - first + 1 for first, last in radical(element))
     if shape != "FLAT" and policy(element, "sharing_policy") != "SPLITDUPLEX":
         raise element.error(f"<cluster> of topology {shape} is supported with sharing_policy='SPLITDUPLEX' only")
     if shape != "FLAT" and "bb_bw" in element.attributes:
         raise element.error(f"<cluster> of topology {shape} has bb_bw; a backbone is supported in a FLAT one only")
-    return makers[shape](element, hosts)
+    return builders[shape](element, hosts)
 
 
 def radical(element: Element) -> list[tuple[int, int]]:
-    """First and last number of each piece of `0-15,20`."""
+    """First and last number of each range of the attribute `radical`, such as `0-15,20`."""
     text = element.needed("radical")
-    pieces = []
-    for piece in text.split(","):
-        match = re.fullmatch(r"\s*([0-9]{1,9})(?:-([0-9]{1,9}))?\s*", piece)
+    ranges = []
+    for word in text.split(","):
+        match = re.fullmatch(r"\s*([0-9]{1,9})(?:-([0-9]{1,9}))?\s*", word)
         if not match or int(match[2] or match[1]) < int(match[1]):
             raise element.error(f"<cluster> has radical={text!r:.60}; write numbers and ranges, such as 0-15,20")
-        pieces.append((int(match[1]), int(match[2] or match[1])))
-    for (_, last), (first, _) in pairwise(sorted(pieces)):
+        ranges.append((int(match[1]), int(match[2] or match[1])))
+    for (_, last), (first, _) in pairwise(sorted(ranges)):
         if first <= last:
             raise element.error(f"<cluster> has radical={text!r:.60}, in which {first} is there twice")
-    return pieces
+    return ranges
 
 
 def policy(element: Element, name: str, default: str = "SPLITDUPLEX") -> str:
-    """How a link is shared: by both directions, by each (FULLDUPLEX is the old word), or not at all."""
-    found = element.attributes.get(name, default).replace("FULLDUPLEX", "SPLITDUPLEX")
-    if found not in POLICIES:
-        raise element.error(f"<{element.tag}> has {name}={found!r}; supported are {', '.join(POLICIES)}")
-    return found
+    """Sharing policy of a link: SHARED by both directions, SPLITDUPLEX (also FULLDUPLEX), or FATPIPE (not shared)."""
+    word = element.attributes.get(name, default).replace("FULLDUPLEX", "SPLITDUPLEX")
+    if word not in POLICIES:
+        raise element.error(f"<{element.tag}> has {name}={word!r}; supported are {', '.join(POLICIES)}")
+    return word
 
 
 def cores(element: Element) -> int:
-    """Cores of each host."""
+    """Number of cores of each host."""
     (count,) = whole_numbers(element, element.attributes.get("core", "1"), "core")
     if count < 1:
         raise element.error(f"<{element.tag}> has core={count}; a host has at least one")
@@ -85,24 +85,24 @@ def cores(element: Element) -> int:
 
 
 def rates(element: Element) -> dict[str, float]:
-    """Of the cluster's links [B/s, s]."""
+    """Bandwidth [B/s] and latency [s] of the cluster's links."""
     return {
         "bandwidth": element.quantity("bw", BYTES_PER_SECOND, above=True),
         "latency": element.quantity("lat", SECONDS, above=False),
     }
 
 
-def parameters(element: Element, pieces: int, example: str) -> list[list[int]]:
-    """The pieces of `topo_parameters`, each a list of whole numbers."""
+def parameters(element: Element, count: int, example: str) -> list[list[int]]:
+    """The lists of whole numbers of the attribute `topo_parameters`, of which there must be `count`."""
     text = element.needed("topo_parameters")
-    found = [[*whole_numbers(element, piece, "topo_parameters")] for piece in text.split(";")]
-    if len(found) != pieces or min(map(min, found)) < 1:
+    lists = [[*whole_numbers(element, word, "topo_parameters")] for word in text.split(";")]
+    if len(lists) != count or min(map(min, lists)) < 1:
         raise element.error(f"<cluster> has topo_parameters={text!r}; it must be like {example}, from 1")
-    return found
+    return lists
 
 
 def check_hosts(element: Element, hosts: int, built: int) -> None:
-    """Refuses a radical that does not fit the parameters."""
+    """Raises InputError if `radical` and `topo_parameters` have different numbers of hosts."""
     if hosts != built:
         raise element.error(
             f"<cluster> has {hosts} hosts by radical={element.attributes['radical']!r} and {built} by topo_parameters"
@@ -110,7 +110,7 @@ def check_hosts(element: Element, hosts: int, built: int) -> None:
 
 
 def fat_tree(element: Element, hosts: int) -> Network:
-    """Levels; children, parents and parallel cables of each level, from the hosts upwards."""
+    """The fat tree of a cluster; its parameters are levels; children; parents; parallel cables."""
     example = "2;4,4;1,2;1,2"
     levels, down, up, parallel = parameters(element, 4, example)
     if len(levels) != 1 or not len(down) == len(up) == len(parallel) == levels[0]:
@@ -122,7 +122,7 @@ def fat_tree(element: Element, hosts: int) -> Network:
 
 
 def simgrid_torus(element: Element, hosts: int) -> Network:
-    """The lengths of the torus, whose vertices are the hosts."""
+    """The torus of a cluster, whose vertices are the hosts; its parameters are the lengths."""
     (dims,) = parameters(element, 1, "3,2,2")
     check_hosts(element, hosts, int(np.prod(dims, dtype=object)))
     rate = rates(element)
@@ -132,19 +132,19 @@ def simgrid_torus(element: Element, hosts: int) -> Network:
 def dragonfly(element: Element, hosts: int) -> Network:
     """The dragonfly of Cray's Cascade: groups of chassis of routers, with hosts on each router.
 
-    A router is wired to all others of its chassis (green), to those in its place
-    in the other chassis of its group (black), and router j of group i to router i
-    of group j (blue).  Parallel cables are one of their bandwidth together.  Paths
-    are the shortest, by search.
+    A router has cables to all routers of its chassis (green) and to the routers with
+    its index in the other chassis of its group (black); router j of group i has a
+    cable to router i of group j (blue).  One cable with their total bandwidth stands
+    for parallel cables.  Shortest paths are searched.
 
     Source: Faanes et al., "Cray Cascade: A Scalable HPC System Based on a
     Dragonfly Network", SC12; SimGrid's documentation, "Dragonfly Cluster".
     """
     example = "3,4;4,3;5,1;2"
-    found = parameters(element, 4, example)
-    if [len(piece) for piece in found] != [2, 2, 2, 1]:
+    lists = parameters(element, 4, example)
+    if [len(numbers) for numbers in lists] != [2, 2, 2, 1]:
         raise element.error(f"<cluster> has topo_parameters={element.attributes['topo_parameters']!r}; write {example}")
-    (groups, blue), (chassis, black), (blades, green), (per_router,) = found
+    (groups, blue), (chassis, black), (blades, green), (per_router,) = lists
     group_size = chassis * blades
     check_hosts(element, hosts, groups * group_size * per_router)
     if groups > 1 and group_size < groups:
@@ -158,19 +158,18 @@ def dragonfly(element: Element, hosts: int) -> Network:
     routers = builder.nodes("router", groups * group_size).reshape(groups, chassis, blades)
     builder.cables(nodes, routers.ravel()[np.arange(hosts) // per_router], **rate)
     for axis, links in ((2, green), (1, black)):
-        one, other = np.triu_indices(routers.shape[axis], 1)
-        ends = (np.take(routers, side, axis=axis).ravel() for side in (one, other))
+        ends = (np.take(routers, side, axis=axis).ravel() for side in np.triu_indices(routers.shape[axis], 1))
         builder.cables(*ends, bandwidth=links * rate["bandwidth"], latency=rate["latency"])
-    one, other = np.triu_indices(groups, 1)
+    first, second = np.triu_indices(groups, 1)
     flat_groups = routers.reshape(groups, group_size)
-    if len(one):
-        here, there = flat_groups[one, other], flat_groups[other, one]
+    if len(first):
+        here, there = flat_groups[first, second], flat_groups[second, first]
         builder.cables(here, there, bandwidth=blue * rate["bandwidth"], latency=rate["latency"])
     return builder.network(("host", hosts), cores=cores(element))
 
 
 def flat(element: Element, hosts: int) -> Network:
-    """Hosts on one switch: a star; with a backbone, or with links that both directions share, paths of its own."""
+    """The flat cluster: a star, or, with a backbone or links shared by both directions, a network with `FlatPaths`."""
     check_size("cluster", hosts, 2 * hosts)
     own, rate = policy(element, "sharing_policy"), rates(element)
     if own == "FATPIPE":
@@ -197,13 +196,13 @@ def flat(element: Element, hosts: int) -> Network:
 
 
 def host_names(element: Element) -> list[str]:
-    """Names of a cluster's hosts: prefix, number, suffix."""
+    """Names of a cluster's hosts, in the order of their numbers: prefix, number, suffix."""
     prefix, suffix = element.attributes.get("prefix", ""), element.attributes.get("suffix", "")
     return [f"{prefix}{i}{suffix}" for first, last in radical(element) for i in range(first, last + 1)]
 
 
 def router_name(element: Element) -> str:
-    """Name of the router by which a flat cluster is left; clusters of other topologies have none."""
+    """Name of the router that connects a flat cluster to other zones; empty for other topologies."""
     if element.attributes.get("topology", "FLAT") != "FLAT":
         return ""
     prefix, suffix = element.attributes.get("prefix", ""), element.attributes.get("suffix", "")
@@ -211,7 +210,7 @@ def router_name(element: Element) -> str:
 
 
 def router_links(net: Network, host: int, *, inwards: bool) -> list[int]:
-    """Links from a host of a flat cluster to its router, which is behind the backbone, or back inwards."""
+    """Links from a host of a flat cluster to its router, which is behind the backbone; with `inwards`, back."""
     backbone = [2 * net.endpoint_count] if net.link_count > 2 * net.endpoint_count else []
     shared = isinstance(net.paths, FlatPaths) and net.paths.shared
     return [*backbone, 2 * host + (not shared)] if inwards else [2 * host, *backbone]
@@ -219,15 +218,15 @@ def router_links(net: Network, host: int, *, inwards: bool) -> list[int]:
 
 @dataclass(frozen=True)
 class FlatPaths(ListedPaths):
-    """Up by the source's link, over the backbone if there is one, down by the target's.
+    """The paths of a flat cluster: the links of source and target, and the backbone between them.
 
-    Links that both directions share are always taken by the number of the one.
+    A link that both directions share has one number, that of its first direction.
 
     Parameters
     ----------
-    up : link of each host
-    shared : whether both directions share it
-    middle : the backbone
+    up : link from each host to the switch [hosts]
+    shared : whether both directions of a host's link share its bandwidth
+    middle : link of the backbone; None if there is no backbone
     """
 
     up: Ints

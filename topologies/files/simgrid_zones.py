@@ -1,7 +1,6 @@
-"""SimGrid's zones: hosts, links, clusters and the routes between them, as a file lists them.
+"""`Platform` reads the zones of a SimGrid platform: hosts, links, clusters and the listed routes between them.
 
-Which links join two hosts is `simgrid_routes.py`'s; the network made of all of
-them `simgrid.py`'s.
+`simgrid_routes.py` finds the route between two hosts; `simgrid.py` makes the network.
 """
 
 from collections.abc import Iterable
@@ -14,25 +13,27 @@ from quadrille.topologies.network import Network
 from quadrille.topologies.routes.routing import Routes
 
 NamedPath = tuple[tuple[str, bool], ...]
-"""Links by name, and whether each is taken backwards."""
+"""Links of a route: name of each link, and whether the route takes it backwards."""
 
 
 class InsideZone(Protocol):
-    """What is inside a cluster."""
+    """Paths inside a cluster."""
 
     def hops(self, source: str, target: str) -> NamedPath:
-        """Links from one host to another, or between a host and the router, which is behind the backbone."""
+        """Links from one host to another, or between a host and the router behind the backbone."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterInside:
-    """A `<cluster>`: its own network, whose cable k is the platform's link `name/k`.
+    """Paths inside a `<cluster>`: those of its network, whose cable k is the platform's link `name/k`.
 
     Parameters
     ----------
-    numbers : of its hosts, by name
-    router : its name, empty where there is none
+    name : name of the cluster
+    net : network of the cluster
+    numbers : endpoint of each host in the network, by name
+    router : name of the router; empty if there is none
     """
 
     name: str
@@ -52,11 +53,11 @@ class ClusterInside:
 
 @dataclass(slots=True)
 class HostLinks:
-    """A zone with routing="Cluster": a link up and one down for each host, and perhaps a backbone.
+    """Paths inside a zone with routing="Cluster": the links up and down of the hosts, and the backbone if there is one.
 
     Parameters
     ----------
-    backbone : its name, empty where there is none
+    backbone : name of the backbone's link; empty if there is none
     ends : link up and link down of each host, by name; a router has none
     """
 
@@ -87,7 +88,13 @@ OF_ZONES = ("zoneRoute", "ASroute", "bypassZoneRoute", "bypassASroute")
 
 @dataclass(slots=True)
 class Route:
-    """Links between two hosts, routers or zones, and the gateways of the zones."""
+    """A route between two hosts, routers or zones.
+
+    Parameters
+    ----------
+    hops : links of the route
+    exit, entry : gateways of the source zone and the target zone; empty for hosts and routers
+    """
 
     hops: NamedPath
     exit: str = ""
@@ -96,7 +103,16 @@ class Route:
 
 @dataclass(slots=True)
 class Zone:
-    """A zone, what is in it and how it routes."""
+    """A zone of a platform.
+
+    Parameters
+    ----------
+    parent : zone that contains this zone; None for the outermost
+    points : names of the hosts, routers and zones directly inside
+    routes, bypasses : listed routes, by source and target
+    graph : graph of the listed routes, made by the first search
+    inside : paths inside a cluster; None for other zones
+    """
 
     name: str
     routing: str
@@ -109,28 +125,29 @@ class Zone:
 
     @property
     def above(self) -> list["Zone"]:
-        """All that the zone is in, from the outermost, and the zone itself."""
+        """The zones that contain this zone, from the outermost, and this zone itself."""
         return [*(self.parent.above if self.parent else []), self]
 
 
 class Platform:
-    """Hosts, links and zones of a platform, as they are read.
+    """Hosts, links and zones of a platform that have been read so far.
 
-    Parameters
+    Attributes
     ----------
-    hosts : cores of each
-    links : bandwidth [B/s], latency [s] and sharing policy of each
-    home : the zone in which each host or router is
+    hosts : number of cores of each host, by name
+    links : bandwidth [B/s], latency [s] and sharing policy of each link, by name
+    zone_of : zone of each host or router, by name
+    zones : zones, by name
     """
 
     def __init__(self) -> None:
         self.hosts: dict[str, int] = {}
         self.links: dict[str, tuple[float, float, str]] = {}
-        self.home: dict[str, Zone] = {}
+        self.zone_of: dict[str, Zone] = {}
         self.zones: dict[str, Zone] = {}
 
     def read(self, element: Element, parent: Zone | None = None) -> Zone:
-        """A zone and all that is in it: first what there is, then the routes."""
+        """Reads a zone with its contents: first hosts, links and zones, then routes."""
         element.check_attributes("id", "routing")
         routing = element.needed("routing")
         if routing not in ROUTINGS:
@@ -146,7 +163,7 @@ class Platform:
         return zone
 
     def _part(self, element: Element, zone: Zone) -> None:
-        """A host, link, cluster or zone in a zone; what leads from one to another is read later."""
+        """Reads a host, link, cluster or zone inside a zone; routes are read later."""
         match element.tag:
             case "zone" | "AS":
                 zone.points.add(self.read(element, zone).name)
@@ -161,12 +178,12 @@ class Platform:
 
     def _zone(self, element: Element, routing: str, parent: Zone | None) -> Zone:
         zone = Zone(element.needed("id"), routing, parent)
-        self._new(element, zone.name, self.zones)
+        self._check_new(element, zone.name, self.zones)
         self.zones[zone.name] = zone
         return zone
 
-    def _new(self, element: Element, name: str, known: Iterable[str]) -> None:
-        if name in known:
+    def _check_new(self, element: Element, name: str, names: Iterable[str]) -> None:
+        if name in names:
             raise element.error(f"<{element.tag}> {name!r} is there twice")
 
     def _point(self, element: Element, zone: Zone) -> None:
@@ -174,22 +191,22 @@ class Platform:
         self._place(element, element.needed("id"), zone, cores(element) if element.tag == "host" else 0)
 
     def _place(self, element: Element, name: str, zone: Zone, count: int) -> None:
-        """A host with so many cores, or with none a router, in its zone."""
-        self._new(element, name, self.home)
+        """Adds a host with `count` cores, or with 0 a router, to a zone."""
+        self._check_new(element, name, self.zone_of)
         if count:
             self.hosts[name] = count
-        self.home[name] = zone
+        self.zone_of[name] = zone
         zone.points.add(name)
 
     def _link(self, element: Element) -> None:
         element.check_attributes("id", "bandwidth", "latency", "sharing_policy")
         name, shared = element.needed("id"), policy(element, "sharing_policy", "SHARED")
-        self._new(element, name, self.links)
+        self._check_new(element, name, self.links)
         bandwidth = element.quantity("bandwidth", BYTES_PER_SECOND, above=True)
         self.links[name] = bandwidth, element.quantity("latency", SECONDS, above=False, default="0"), shared
 
     def _cluster(self, element: Element, parent: Zone) -> Zone:
-        """A cluster as a zone of its own, in which its hosts and its router are."""
+        """Reads a cluster as a zone that contains its hosts and its router."""
         net, names, router = cluster(element), host_names(element), router_name(element)
         zone = self._zone(element, "Cluster", parent)
         zone.inside = ClusterInside(zone.name, net, {host: number for number, host in enumerate(names)}, router)
@@ -207,7 +224,7 @@ class Platform:
         return zone
 
     def _host_links(self, element: Element, zone: Zone) -> None:
-        """Links of the hosts of a zone with routing="Cluster", each with one up and one down."""
+        """Reads the `<host_link>`s of a zone with routing="Cluster": a link up and a link down for each host."""
         zone.inside = inside = HostLinks()
         for child in element.children:
             if child.tag == "backbone":
@@ -215,7 +232,7 @@ class Platform:
             elif child.tag == "host_link":
                 child.check_attributes("id", "up", "down")
                 host = child.needed("id")
-                if self.home.get(host) is not zone:
+                if self.zone_of.get(host) is not zone:
                     raise child.error(f"<host_link> names the host {host!r}, which is not in zone {zone.name!r}")
                 inside.ends[host] = self._direction(child, "up"), self._direction(child, "down")
         lost = next((point for point in zone.points if point in self.hosts and point not in inside.ends), None)
@@ -223,15 +240,15 @@ class Platform:
             raise element.error(f"<{element.tag}> {zone.name!r} has the host {lost!r} without a <host_link>")
 
     def _direction(self, element: Element, name: str) -> tuple[str, bool]:
-        """A link by its name, or a direction of a SPLITDUPLEX one, whose names end in _UP and _DOWN."""
-        given = element.needed(name)
+        """The link that an attribute names, and whether backwards; a SPLITDUPLEX link may end in _UP or _DOWN."""
+        word = element.needed(name)
         for ending, backwards in (("_UP", False), ("_DOWN", True)):
-            link = given.removesuffix(ending)
-            if given not in self.links and link != given and self.links.get(link, NO_LINK)[2] == "SPLITDUPLEX":
+            link = word.removesuffix(ending)
+            if word not in self.links and link != word and self.links.get(link, NO_LINK)[2] == "SPLITDUPLEX":
                 return link, backwards
-        if given not in self.links:
-            raise element.error(f"<{element.tag}> names the link {given!r}, which is not there")
-        return given, False
+        if word not in self.links:
+            raise element.error(f"<{element.tag}> names the link {word!r}, which is not there")
+        return word, False
 
     # Routes
 
@@ -247,25 +264,25 @@ class Platform:
             if gateway and not any(above.name == inside for above in self._above(element, gateway)):
                 raise element.error(f"<{element.tag}> has the gateway {gateway!r}, which is not in zone {inside!r}")
         hops = tuple(self._hop(child) for child in element.children if child.tag not in IGNORED)
-        known = zone.bypasses if bypass else zone.routes
-        if (source, target) in known:
+        routes = zone.bypasses if bypass else zone.routes
+        if (source, target) in routes:
             raise element.error(f"<{element.tag}> from {source!r} to {target!r}: there is one already")
-        known[source, target] = Route(hops, exit_, entry)
+        routes[source, target] = Route(hops, exit_, entry)
         both = element.attributes.get("symmetrical", "YES").upper()
         if both not in ("YES", "NO"):
             raise element.error(f"<{element.tag}> has symmetrical={both!r}; it must be YES or NO")
         if both == "YES" and source != target and not bypass:
             back = Route(tuple((name, not backwards) for name, backwards in reversed(hops)), entry, exit_)
-            known.setdefault((target, source), back)
+            routes.setdefault((target, source), back)
 
     def _below(self, zone: Zone) -> set[str]:
-        """Hosts and routers of a zone, and all zones below it."""
-        return zone.points | {name for name, other in self.zones.items() if zone in other.above[:-1]}
+        """Hosts and routers of a zone, and all zones inside it."""
+        return zone.points | {name for name, inner in self.zones.items() if zone in inner.above[:-1]}
 
     def _above(self, element: Element, point: str) -> list[Zone]:
-        if point not in self.home:
+        if point not in self.zone_of:
             raise element.error(f"<{element.tag}> has the gateway {point!r}, which is no host or router")
-        return self.home[point].above
+        return self.zone_of[point].above
 
     def _hop(self, element: Element) -> tuple[str, bool]:
         if element.tag != "link_ctn":

@@ -1,4 +1,4 @@
-"""Topologies from files: node-link JSON (`node_link.py`) and SimGrid's platform XML (`simgrid.py`)."""
+"""`load_topology` reads a topology from a file: node-link JSON (`node_link.py`) or SimGrid's XML (`simgrid.py`)."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -13,15 +13,15 @@ from quadrille.topologies.structured_paths import ListedPaths
 
 MOST_BYTES = 1 << 30
 MAX_LISTED_ENDPOINTS = 1024
-"""Places between which routes are listed one by one."""
+"""Largest number of endpoints between which a JSON file lists the routes."""
 
 
 def load_topology(path: str | Path) -> Network:
-    """The topology in a file: SimGrid's XML where its name ends in `.xml`, else node-link JSON.
+    """The topology in a file: SimGrid's XML if its name ends in `.xml`, else node-link JSON.
 
     Raises
     ------
-    InputError : a file that cannot be read, or is not a topology whose endpoints all reach each other
+    InputError : a file that cannot be read or is not a topology, or endpoints that do not all reach each other
     """
     text = _text(path)
     if str(path).endswith(".xml"):
@@ -32,7 +32,7 @@ def load_topology(path: str | Path) -> Network:
     if net.paths is not None:
         return net
     check_connected(net, str(path))
-    built = built_alike(net)
+    built = network_of_family(net)
     return net if built is None else replace(net, paths=built.paths)
 
 
@@ -60,8 +60,8 @@ def is_topology_file(text: str) -> bool:
     return text.endswith((".json", ".xml")) or "/" in text.partition("=")[0]
 
 
-def built_alike(net: Network) -> Network | None:
-    """What the family that a network names would build, if that has the very same nodes and links; else None."""
+def network_of_family(net: Network) -> Network | None:
+    """The network that the family of `net` builds, if it has exactly the nodes and links of `net`; else None."""
     from quadrille.topologies.build import FAMILIES, build
 
     if net.family not in FAMILIES:
@@ -70,21 +70,21 @@ def built_alike(net: Network) -> Network | None:
         built = build(net.family, net.arguments)
     except InputError:
         return None
-    alike = (
+    same = (
         net.indices is None
         and dict(net.kinds) == dict(built.kinds)
         and np.array_equal(net.sources, built.sources)
         and np.array_equal(net.targets, built.targets)
     )
-    return built if alike else None
+    return built if same else None
 
 
 def check_written(net: Network, path: str) -> None:
-    """Refuses to write as node-link JSON a network whose routes, listed one by one, are too many.
+    """Checks that a network can be written as node-link JSON.
 
     Raises
     ------
-    InputError : a network with routes of its own between many endpoints
+    InputError : a network with listed routes between more than `MAX_LISTED_ENDPOINTS` endpoints
     """
     if isinstance(net.paths, ListedPaths) and net.endpoint_count > MAX_LISTED_ENDPOINTS:
         raise InputError(
@@ -94,11 +94,11 @@ def check_written(net: Network, path: str) -> None:
 
 
 def check_connected(net: Network, path: str) -> None:
-    """Refuses a network in which a place or a NIC has no link, or a place does not reach all others.
+    """Checks that every endpoint and NIC has a link and that all endpoints reach each other.
 
     Raises
     ------
-    InputError : naming the place
+    InputError : an endpoint or NIC without a link, or an endpoint that does not reach all others; the message names it
     """
     first, nics = net.kinds.get("nic", (0, 0))
     loose = np.setdiff1d(np.arange(first, first + nics), net.sources)
@@ -109,10 +109,10 @@ def check_connected(net: Network, path: str) -> None:
     if len(nodes) > 1 and not linked.all():
         raise InputError(f"{path}: {kind}:{int(np.argmin(linked))} has no link to the others, or none from them")
     for against, verb in ((False, "reaches"), (True, "is reached from")):
-        found = Hops(net, against=against).nearest(int(nodes[0]))[nodes] >= 0
-        if not found.all():
-            lost = int(np.argmin(found))
+        reached = Hops(net, against=against).nearest(int(nodes[0]))[nodes] >= 0
+        if not reached.all():
+            lost = int(np.argmin(reached))
             raise InputError(
-                f"{path}: the network is in pieces: {kind}:0 {verb} {int(found.sum())} of {len(found)} endpoints, "
+                f"{path}: the network is in pieces: {kind}:0 {verb} {int(reached.sum())} of {len(reached)} endpoints, "
                 f"not {kind}:{lost}"
             )

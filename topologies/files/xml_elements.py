@@ -1,7 +1,7 @@
-"""XML as elements that know their line; nothing is fetched or expanded.
+"""XML parsed into `Element`s that know their line.
 
-A document type that names a file is usual in SimGrid's platforms and is passed
-over; an entity declared inside the document is refused.
+Nothing outside the text is read: a document type that names a file, as in SimGrid's
+platforms, is ignored, and a document that declares an entity is an error.
 """
 
 import re
@@ -17,7 +17,7 @@ DEEPEST = 64
 
 @dataclass(slots=True)
 class Element:
-    """One element, where it stands, and what is in it."""
+    """An XML element: its attributes, its children, and the path and line at which it begins."""
 
     tag: str
     attributes: dict[str, str]
@@ -26,17 +26,17 @@ class Element:
     children: list["Element"] = field(default_factory=list)
 
     def error(self, text: str) -> InputError:
-        """A fault of this element."""
+        """An InputError whose message begins with the element's path and line."""
         return InputError(f"{self.path}, line {self.line}: {text}")
 
     def needed(self, name: str) -> str:
-        """The value of an attribute that must be there."""
+        """The value of a required attribute."""
         if name not in self.attributes:
             raise self.error(f"<{self.tag}> lacks {name}")
         return self.attributes[name]
 
     def check_attributes(self, *accepted: str) -> None:
-        """Refuses attributes that are not accepted, by name."""
+        """Raises InputError if the element has an attribute that is not accepted."""
         if unknown := [name for name in self.attributes if name not in accepted]:
             raise self.error(
                 f"<{self.tag}> has {unknown[0]}={self.attributes[unknown[0]]!r}, which is not supported; "
@@ -45,6 +45,12 @@ class Element:
 
     def quantity(self, name: str, units: dict[str, float], *, above: bool, default: str | None = None) -> float:
         """The value of an attribute such as `50us`, in the base unit.
+
+        Parameters
+        ----------
+        units : factor of each unit to the base unit
+        above : whether the value must be above 0; else it may be 0
+        default : text of a missing attribute; None if the attribute is required
 
         >>> Element("link", {"latency": "50us"}, "net.xml", 3).quantity("latency", SECONDS, above=False)
         5e-05
@@ -56,10 +62,10 @@ class Element:
         except (KeyError, ValueError, OverflowError):
             value = float("nan")
         if not (0 <= value < 1e300) or (above and value == 0):
-            known = ", ".join(unit for unit in units if unit)
+            names = ", ".join(unit for unit in units if unit)
             raise self.error(
                 f"<{self.tag}> has {name}={text!r}; it must be a number {'above' if above else 'from'} 0 with a unit, "
-                f"one of {known}"
+                f"one of {names}"
             )
         return value
 
@@ -79,14 +85,14 @@ SECONDS = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "ps": 1e-12, "
 
 
 def elements(text: str, path: str) -> Element:
-    r"""The outermost element of a document.
+    r"""The outermost element of an XML document.
 
     >>> elements("<a>\n<b c='1'/></a>", "net.xml").children[0].line
     2
 
     Raises
     ------
-    InputError : not XML (with the line), entities, too deep
+    InputError : text that is not XML, a declared entity, or elements nested more than `DEEPEST` deep; with the line
     """
     root = Element("", {}, path, 0)
     open_elements = [root]
@@ -115,7 +121,7 @@ def elements(text: str, path: str) -> Element:
 
 
 def whole_numbers(element: Element, text: str, name: str) -> Iterator[int]:
-    """Whole numbers of a list such as `4,4`."""
+    """The whole numbers of a list such as `4,4`, which attribute `name` of the element has."""
     for word in text.split(","):
         if not (word.strip().isascii() and word.strip().isdigit() and len(word.strip()) < 10):
             raise element.error(f"<{element.tag}> has {name}={text!r}; {word.strip()!r} is not a whole number")

@@ -1,22 +1,23 @@
-"""What-if: a machine with some of its numbers changed, by `path=value` or `path=xFACTOR`.
+"""What-if changes of a machine: settings `path=value` or `path=xFACTOR` (`--set`), faults and chunk sizes.
 
-A path names fields from the outside in, joined by dots.  A path through a list
-of rows, or one that ends at a table of numbers, changes every number there.
-Types are kept: a whole number stays whole.
+A path is a list of keys joined by dots.  A path through a list of rows, or a path
+that ends at a table of numbers, changes every number there.  Values keep their type:
+a whole number stays whole.
 
-Measured rows follow the rate that they refine, as a faster device would keep
-its efficiency:
+Measured rows of a machine change with the rate that they refine, because a faster
+device keeps its efficiency:
 
-    device.peak_flops_per_second     rows of GEMMs of the dtype
-    device.memory_bytes_per_second   rows of memory and of kernels
-    topology: a latency              steps and the library's collectives between hosts: the least of each kind
-    topology: a bandwidth            the same: what they take beyond that
+    setting                          rows that change
+    device.peak_flops_per_second     GEMMs of the dtype
+    device.memory_bytes_per_second   memory and kernels
+    topology: a latency              transfers and library collectives between hosts: least seconds of each kind
+    topology: a bandwidth            transfers and library collectives between hosts: seconds beyond the least
 
-Steps and collectives within one host cross no link, and their memory need not
-be the device's: they follow nothing, and have paths of their own.  A change is
-refused where rows do not say whether they follow it: attention goes by its
-products or by memory, what crosses hosts by any of several bandwidths or
-latencies, unless settings next to each other change all of them by one factor.
+Transfers and collectives within one host cross no link, and may use other memory
+than the device's; their rows change only by paths of their own.  A setting is an
+error if it is unknown whether rows depend on it: attention depends on products or on
+memory, and transfers between hosts on any of several bandwidths or latencies, unless
+consecutive settings change all of these by one factor.
 """
 
 import math
@@ -39,17 +40,17 @@ from quadrille.topologies.quantity import name_with_unit
 
 Change = Callable[[Any], Any]
 BETWEEN_HOSTS = {"transfer": ("pattern", "ranks"), "library": ("kind", "ranks", "stride", "world_size", "calls")}
-"""Rows of the network, and what those that differ in size alone have in common."""
+"""Keys that rows of network measurements have in common if they differ in size only, by the name of the table."""
 OF_LINKS = ("bandwidth", "latency")
-"""Quantities of a topology's links that rows of the network follow."""
+"""Quantities of a topology's links with which rows of network measurements change."""
 OTHER_LATENCIES = ("back_to_back_latency_seconds", "sender_ack_delay_seconds")
-"""Latencies of an emulated network beside the rows of the network."""
-ALIKE = 1e-9
-"""Factors that differ less (relative) are one factor, rounded."""
+"""Latencies of an emulated network that change with the topology's latencies."""
+SAME_FACTOR = 1e-9
+"""Relative difference up to which two factors are equal."""
 
 
 def apply_settings(machine: Machine, settings: Iterable[str]) -> Machine:
-    """`machine` after each of the settings, in their order.
+    """The machine after these settings, applied in order.
 
     >>> from quadrille.topologies.machines.machine import Device
     >>> device = Device(
@@ -62,8 +63,8 @@ def apply_settings(machine: Machine, settings: Iterable[str]) -> Machine:
 
     Raises
     ------
-    InputError : no such path (the keys there are listed), a value of the wrong type or out of range, measured rows that
-        do not say whether they follow
+    InputError : an unknown path (the message lists the keys), a value of the wrong type or out of range, or measured
+        rows for which it is unknown whether they change
     """
     settings = tuple(settings)
     raw = _with_defaults(files.plain(machine), settings)
@@ -78,7 +79,7 @@ def apply_settings(machine: Machine, settings: Iterable[str]) -> Machine:
 
 
 def _path(setting: str) -> str:
-    """The path of a setting, in which short names of dtypes are written out.
+    """The path of a setting, with short names of dtypes replaced by full names.
 
     >>> _path("device.peak_flops_per_second.bf16=x2")
     'device.peak_flops_per_second.bfloat16'
@@ -89,7 +90,7 @@ def _path(setting: str) -> str:
 
 
 def _steps(path: str, raw: dict[str, Any]) -> list[str]:
-    """The keys of a path; an argument of the topology is found with or without its unit."""
+    """The keys of a path; an argument of the topology may be named with or without its unit."""
     table, _, key = path.rpartition(".")
     if table == "topology" and key not in raw["topology"] and name_with_unit(key) in raw["topology"]:
         return [table, name_with_unit(key)]
@@ -97,7 +98,7 @@ def _steps(path: str, raw: dict[str, Any]) -> list[str]:
 
 
 def _with_defaults(raw: dict[str, Any], settings: Sequence[str]) -> dict[str, Any]:
-    """The machine with the defaults of those arguments of a named machine's network that settings change."""
+    """The machine, with the default of each argument of a named machine's network that a setting changes."""
     family = raw["topology"].get("family")
     if family not in MACHINES:
         return raw
@@ -108,7 +109,7 @@ def _with_defaults(raw: dict[str, Any], settings: Sequence[str]) -> dict[str, An
 
 
 def _set(before: dict[str, Any], setting: str) -> dict[str, Any]:
-    """The machine after one setting, and the rows of its device with it."""
+    """The machine after one setting, and after the change of the device's rows that follows from it."""
     path, text = _path(setting), setting.partition("=")[2].strip()
     if not path or not text:
         raise InputError(f"--set {setting}: write PATH=VALUE or PATH=xFACTOR, as device.memory_bytes=x2")
@@ -122,9 +123,9 @@ def _set(before: dict[str, Any], setting: str) -> dict[str, Any]:
 def with_faults(
     machine: Machine, *, fail: Iterable[str] = (), degrade: Iterable[str] = (), slow: Iterable[str] = ()
 ) -> Machine:
-    """`machine` with more faults: links to fail, `LINK=SHARE` to degrade, `GPU=SHARE` to slow down.
+    """The machine with additional faults: failed links, degraded links (`LINK=SHARE`) and slow GPUs (`GPU=SHARE`).
 
-    Whether there are such links and GPUs is seen where the topology is built.
+    The names of links and GPUs are checked when the topology is built.
 
     >>> from quadrille.topologies.machines.machine import Device
     >>> device = Device(
@@ -148,11 +149,11 @@ def with_faults(
 
 
 def in_chunks(machine: Machine, chunk_bytes: int | None) -> Machine:
-    """`machine` whose messages are cut otherwise where sends are buffered; steps stay as measured.
+    """The machine with another chunk size of messages, if it emulates an eager protocol; measured rows stay the same.
 
     Parameters
     ----------
-    chunk_bytes : 0 for whole steps; None for what the machine says
+    chunk_bytes : size of a chunk [B]; 0 for undivided messages; None keeps the machine's chunk size
     """
     emulation = machine.emulation
     if emulation is None or not emulation.eager or chunk_bytes is None:
@@ -161,7 +162,7 @@ def in_chunks(machine: Machine, chunk_bytes: int | None) -> Machine:
 
 
 def _share(flag: str, word: str, example: str) -> tuple[str, float]:
-    """Name and share of `NAME=SHARE`."""
+    """Name and share of the word `NAME=SHARE` of a flag."""
     name, _, text = word.rpartition("=")
     try:
         share = float(text)
@@ -181,7 +182,7 @@ def _checked(raw: dict[str, Any], setting: str) -> Machine:
 
 
 def _change_to(text: str, setting: str) -> Change:
-    """The change that `text` asks for: a factor after an x, or a new value."""
+    """The function that changes a value as `text` says: multiplication after an x, else replacement."""
     if text[0] in "x×*" and text[1:]:
         try:
             factor = float(text[1:])
@@ -195,7 +196,7 @@ def _change_to(text: str, setting: str) -> Change:
 
 
 def _number(text: str, setting: str) -> float:
-    """The number that `text` names, perhaps with a unit; not a number if it is none."""
+    """The number in `text`, which may have a unit; NaN if it is not a number."""
     try:
         return float(text)
     except ValueError:
@@ -220,7 +221,7 @@ def _scaled(value: Any, factor: float, setting: str) -> Any:
 
 
 def _parsed(value: Any, text: str, setting: str) -> Any:
-    """`text` as a value of the type that `value` has."""
+    """The text as a value of the type of `value`."""
     if isinstance(value, str):
         return text
     if isinstance(value, bool):
@@ -235,7 +236,7 @@ def _parsed(value: Any, text: str, setting: str) -> Any:
 
 
 def _change(table: Any, steps: list[str], change: Change, setting: str, done: list[str]) -> None:
-    """Changes, in place, what `steps` lead to from `table`."""
+    """Changes, in place, the values at path `steps` of `table`; `done` are the keys that lead to `table`."""
     if isinstance(table, list | tuple):
         for row in table:
             _change(row, steps, change, setting, done)
@@ -258,7 +259,7 @@ def _change(table: Any, steps: list[str], change: Change, setting: str, done: li
 
 
 def _changed(value: Any, change: Change, setting: str, path: str) -> Any:
-    """`value`, or every number of a table or list of numbers, after the change."""
+    """The value after the change; of a table or list, every number after the change."""
     entries = list(value.values()) if isinstance(value, dict) else value
     if isinstance(value, dict | list | tuple):
         if not entries:
@@ -275,7 +276,7 @@ def _changed(value: Any, change: Change, setting: str, path: str) -> Any:
 
 
 def _take_rows_along(before: dict[str, Any], after: dict[str, Any], path: str, setting: str) -> None:
-    """Scales the measured rows of a device by what the rate that they refine was scaled by."""
+    """Scales the measured rows of a device by the factor of the peak rate that a setting changed."""
     if path.startswith("device.peak_flops_per_second"):
         old, new = before["peak_flops_per_second"], after["peak_flops_per_second"]
         faster = {dtype: new[dtype] / old[dtype] for dtype in old}
@@ -292,7 +293,7 @@ def _take_rows_along(before: dict[str, Any], after: dict[str, Any], path: str, s
 
 
 def _check_no_attention(rows: Iterable[dict[str, Any]], setting: str) -> None:
-    """Refuse rows of kernels that may go by products as well as by memory."""
+    """Raises InputError for rows of attention kernels, whose time may depend on products or on memory."""
     for row in rows:
         if row["function"] in ATTENTION_PRODUCTS:
             raise InputError(
@@ -302,7 +303,7 @@ def _check_no_attention(rows: Iterable[dict[str, Any]], setting: str) -> None:
 
 
 def _take_network_along(before: dict[str, Any], after: dict[str, Any], settings: Sequence[str]) -> None:
-    """Changes what was measured between hosts as the links' bandwidths or latencies were changed."""
+    """Changes the rows measured between hosts by the factors of the links' bandwidths and latencies."""
     measured = {name: rows for name in BETWEEN_HOSTS if (rows := (after.get("network") or {}).get(name))}
     names = "rows of " + " and ".join(f"network.{name}" for name in measured)
     for quantity in OF_LINKS:
@@ -311,7 +312,7 @@ def _take_network_along(before: dict[str, Any], after: dict[str, Any], settings:
             continue
         factor = _common_factor(before["topology"], after["topology"], quantity, f"--set {changing[-1]}: {names}")
         for name, rows in measured.items():
-            _follow(rows, BETWEEN_HOSTS[name], quantity, factor)
+            _scale_rows(rows, BETWEEN_HOSTS[name], quantity, factor)
         if quantity == "latency":
             for name in OTHER_LATENCIES:
                 if (emulation := after.get("emulation")) and emulation.get(name):
@@ -319,11 +320,17 @@ def _take_network_along(before: dict[str, Any], after: dict[str, Any], settings:
 
 
 def _common_factor(old: dict[str, Any], new: dict[str, Any], quantity: str, rows: str) -> float:
-    """By what all of a topology's bandwidths, or latencies, were multiplied.
+    """The factor by which all bandwidths, or latencies, of a topology were multiplied.
 
     Parameters
     ----------
-    rows : which follow, as they begin a line
+    old, new : arguments of the topology before and after the settings
+    quantity : "bandwidth" or "latency"
+    rows : begin of error messages, which names the setting and the rows
+
+    Raises
+    ------
+    InputError : several factors, or a change that is not a factor
     """
     factors = {key: _factor(old[key], new[key]) for key in new if _quantity(key) == quantity}
     if unknown := [key for key, factor in factors.items() if factor is None]:
@@ -331,21 +338,21 @@ def _common_factor(old: dict[str, Any], new: dict[str, Any], quantity: str, rows
             f"{rows} were measured at {old[unknown[0]]}, and do not say what they take otherwise: change their "
             "seconds, or take them out of the machine file"
         )
-    known = [factor for factor in factors.values() if factor is not None]
-    if not _alike(known):
+    numbers = [factor for factor in factors.values() if factor is not None]
+    if not _are_equal(numbers):
         raise InputError(
             f"{rows} do not say which of {', '.join(factors)} held them up: change all by one factor in --sets next "
             "to each other, or take them out of the machine file"
         )
-    return known[0]
+    return numbers[0]
 
 
-def _alike(factors: Sequence[float]) -> bool:
-    return max(factors) <= min(factors) * (1 + ALIKE)
+def _are_equal(factors: Sequence[float]) -> bool:
+    return max(factors) <= min(factors) * (1 + SAME_FACTOR)
 
 
 def _quantity(key: str) -> str | None:
-    """What an argument of a topology, or the path to it, is of a link, with or without its unit.
+    """The quantity of a link ("bandwidth", "latency") that an argument of a topology, or a path to it, is; else None.
 
     >>> _quantity("uplink_bandwidth"), _quantity("topology.latency_seconds"), _quantity("hosts")
     ('bandwidth', 'latency', None)
@@ -356,7 +363,7 @@ def _quantity(key: str) -> str | None:
 
 
 def _factor(old: Any, new: Any) -> float | None:
-    """By what a number, or every number of a list, was multiplied; None where there is no such factor.
+    """The factor by which a number, or every number of a list, was multiplied; None if there is no single factor.
 
     >>> _factor(2, 3), _factor([2.0, 4.0], [1.0, 2.0]), _factor([2.0, 4.0], [2.0, 2.0]), _factor("25e9x1e9", "1e9x1e9")
     (1.5, 0.5, None, None)
@@ -364,20 +371,26 @@ def _factor(old: Any, new: Any) -> float | None:
     if old == new:
         return 1.0
     pairs = list(zip(old, new, strict=True)) if isinstance(old, list | tuple) else [(old, new)]
-    if not all(isinstance(one, int | float) and one for pair in pairs for one in pair):
+    if not all(isinstance(number, int | float) and number for pair in pairs for number in pair):
         return None
     factors: list[float] = [now / was for was, now in pairs]
-    return factors[0] if _alike(factors) else None
+    return factors[0] if _are_equal(factors) else None
 
 
-def _follow(rows: Sequence[dict[str, Any]], alike: tuple[str, ...], quantity: str, factor: float) -> None:
-    """Changes the least seconds of rows that are alike with the latency, and what is beyond with the bandwidth."""
+def _scale_rows(rows: Sequence[dict[str, Any]], keys: tuple[str, ...], quantity: str, factor: float) -> None:
+    """Scales the least seconds of each kind of row with the latency, and the seconds beyond with the bandwidth.
+
+    Parameters
+    ----------
+    rows : measured rows, changed in place
+    keys : keys whose values make the kind of a row
+    """
     for name in ("seconds", "back_to_back_seconds"):
-        told, least = [row for row in rows if name in row], dict[tuple[Any, ...], float]()
-        for row in told:
-            kind = tuple(row.get(key) for key in alike)
+        timed, least = [row for row in rows if name in row], dict[tuple[Any, ...], float]()
+        for row in timed:
+            kind = tuple(row.get(key) for key in keys)
             least[kind] = min(row[name], least.get(kind, row[name]))
-        for row in told:
-            first = least[tuple(row.get(key) for key in alike)]
+        for row in timed:
+            first = least[tuple(row.get(key) for key in keys)]
             beyond = row[name] - first
             row[name] = first * factor + beyond if quantity == "latency" else first + beyond / factor

@@ -1,14 +1,16 @@
-"""Bisection bandwidth, and how far a network falls short of what its nodes inject.
+"""Bisection bandwidth and oversubscription of a network.
 
-The bisection is what the first half of the endpoints (by number, the smaller half
-where their number is odd) can send to the others at once, each sending to whom
-it likes.  By the theorem of maximum flow and minimum cut this is the capacity of
-the narrowest cut between the halves.  Every cut is an upper bound, and every
-flow that fits a lower one.  Cuts tried: the endpoints' own links, and those between
-what is nearer to one half and the rest.  Flows tried: place i to place i + half
-by one shortest path or by all equally.  Where both meet, it is exact; else a
-maximum flow is found by networkx if the network is small enough; else the least
-cut is an upper bound.
+The bisection bandwidth is the largest bandwidth at which the first half of the
+endpoints (by number; the smaller half of an odd number) can send to the second half,
+each endpoint to any targets.  By the max-flow min-cut theorem it is the capacity of
+the narrowest cut between the halves.  Every cut is an upper bound, and every flow
+that fits is a lower bound.
+
+The cuts tried are the links of the endpoints, and the links between the nodes nearer
+to one half and the others.  The flows tried send from endpoint i to endpoint
+i + half, on one shortest path or equally on all.  If the bounds meet, the result is
+exact.  Otherwise networkx finds a maximum flow of a network that is small enough; for
+a larger network the smallest cut is an upper bound.
 """
 
 from collections.abc import Iterator
@@ -26,14 +28,14 @@ if TYPE_CHECKING:
 
 NODE_PARTS = ("gpu", "nvswitch", "cpu", "pcie", "nic")
 CUT_LINKS = 6_000
-"""Links, with each half of the endpoints merged and parallel ones counted once, up to which a maximum flow is found."""
+"""Largest number of links (each half of the endpoints merged, parallel links as one) for a maximum flow."""
 MAX_FLOW_PATHS = 4_000_000
-"""Paths of a flow that is tried."""
+"""Largest number of paths of a flow that is tried."""
 SAME = 1e-9
 
 
 def bisection(net: Network) -> Figure:
-    """What the first half of the endpoints can send to the second at once [B/s].
+    """The bisection bandwidth: the largest bandwidth from the first half of the endpoints to the second [B/s].
 
     >>> from quadrille.topologies.families.torus import ring
     >>> bisection(ring(6, bandwidth=1e9, latency=0.0)).value
@@ -41,7 +43,7 @@ def bisection(net: Network) -> Figure:
 
     Raises
     ------
-    InputError : endpoints that are not joined
+    InputError : endpoints that do not reach each other
     """
     if net.endpoint_count < 2:
         return Figure(0.0, "exact", "a single place")
@@ -57,7 +59,11 @@ def bisection(net: Network) -> Figure:
 
 
 def oversubscription(net: Network, halves: Figure) -> Figure:
-    """What half of the nodes can inject into the network / what the bisection carries, at least 1.
+    """Injection bandwidth of half of the endpoints / bisection bandwidth, at least 1.
+
+    Parameters
+    ----------
+    halves : bisection bandwidth of the network
 
     >>> from quadrille.topologies.families.basic import star
     >>> net = star(4, bandwidth=1e9, latency=0.0)
@@ -75,10 +81,11 @@ def oversubscription(net: Network, halves: Figure) -> Figure:
 
 
 def _injection(net: Network) -> float:
-    """What half of the endpoints can send into the network, by the links that leave nodes [B/s].
+    """Bandwidth at which half of the endpoints can send into the network, over the links that leave nodes [B/s].
 
-    In a cluster these are the links of NICs, or of GPUs where there are none, to
-    what is not part of a node; with nothing outside nodes they are those of GPUs.
+    In a cluster these are the links from NICs, or from GPUs of nodes without NICs,
+    to parts outside the node.  If there is nothing outside nodes, these are the links
+    of the GPUs.
     """
     network_port = "nic" if "nic" in net.kinds else net.endpoints[0]
     leaving, inside = np.zeros(net.node_count, dtype=bool), np.zeros(net.node_count, dtype=bool)
@@ -104,9 +111,9 @@ def _halves(net: Network) -> tuple[Ints, Ints]:
 
 
 def _cuts(net: Network) -> list[tuple[float, str]]:
-    """Capacities of some cuts between the halves, and what they cut [B/s]."""
-    one, other = _halves(net)
-    near, far = Hops(net).nearest(one), Hops(net, against=True).nearest(other)
+    """Capacity [B/s] and description of some cuts between the halves."""
+    senders, receivers = _halves(net)
+    near, far = Hops(net).nearest(senders), Hops(net, against=True).nearest(receivers)
     near, far = (np.where(hops < 0, net.node_count, hops) for hops in (near, far))
     cuts = []
     for side, name in (
@@ -115,14 +122,14 @@ def _cuts(net: Network) -> list[tuple[float, str]]:
         (np.zeros(net.node_count, dtype=bool), "the links of the endpoints of one half"),
         (np.ones(net.node_count, dtype=bool), "the links of the endpoints of one half"),
     ):
-        side[one], side[other] = True, False
+        side[senders], side[receivers] = True, False
         crossing = side[net.sources] & ~side[net.targets]
         cuts.append((float(net.bandwidths[crossing].sum()), name))
     return cuts
 
 
 def _shifted_flows(net: Network) -> Iterator[float]:
-    """What flows if each place of one half sends alike to its image in the other, by one path, then by all [B/s]."""
+    """Total bandwidth if endpoint i sends equally to endpoint i + half, on one shortest path, then on all [B/s]."""
     half = net.endpoint_count // 2
     sources = np.arange(half)
     if net.paths is None or net.failed.any():
@@ -133,7 +140,7 @@ def _shifted_flows(net: Network) -> Iterator[float]:
 
 
 def _flow(net: Network, routing: Routing, sources: Ints, targets: Ints) -> float:
-    """The largest equal flows that fit, together [B/s]."""
+    """Total bandwidth of the largest equal flows between these pairs that fit on the links [B/s]."""
     paths = Routes(net, routing).between(sources, targets)
     load = np.bincount(paths.links, paths.shares, minlength=net.link_count)
     used = load > 0
@@ -141,11 +148,11 @@ def _flow(net: Network, routing: Routing, sources: Ints, targets: Ints) -> float
 
 
 def _merged_graph(net: Network) -> "nx.DiGraph | None":
-    """The network with each half merged to one node, "source" and "sink"; None if it is too large."""
-    one, other = _halves(net)
+    """The network with each half merged into a node, "source" and "sink"; None if it is too large."""
+    senders, receivers = _halves(net)
     merged = np.arange(net.node_count)
-    source, sink = int(one[0]), int(other[0])
-    merged[one], merged[other] = source, sink
+    source, sink = int(senders[0]), int(receivers[0])
+    merged[senders], merged[receivers] = source, sink
     ends = merged[net.sources] * net.node_count + merged[net.targets]
     keys, where = np.unique(ends, return_inverse=True)
     if len(keys) > CUT_LINKS:

@@ -1,9 +1,9 @@
-"""Diameter: most hops of a shortest path between two endpoints.
+"""Diameter of a network: most hops of a shortest path between two endpoints.
 
-Searches from some endpoints give a lower bound.  Upper bounds come from the
-family's structure and from searches from and to switches: no two endpoints are
-further apart by way of a switch than the longest path to it and the longest from
-it.  Where both meet, or where every place was searched from, it is exact.
+Searches from some endpoints give a lower bound.  Upper bounds come from the family's
+structure and from searches from and to a switch: no shortest path has more hops than
+the longest path to the switch plus the longest path from it.  The result is exact if
+the bounds meet, or if every endpoint was searched from.
 """
 
 import numpy as np
@@ -15,11 +15,11 @@ from quadrille.topologies.routes.search import Hops, SearchedPaths
 
 LEAST_SEARCHES = 4
 WORK = 20_000_000
-"""Links that searches from endpoints may look at."""
+"""Number of links that all searches from endpoints together may visit."""
 
 
 def diameter(net: Network) -> Figure:
-    """Most hops of a shortest path between two endpoints.
+    """The diameter: most hops of a shortest path between two endpoints.
 
     >>> from quadrille.topologies.families.basic import star
     >>> str(diameter(star(3, bandwidth=1e9, latency=0.0)))
@@ -27,17 +27,17 @@ def diameter(net: Network) -> Figure:
 
     Raises
     ------
-    InputError : endpoints that are not joined
+    InputError : endpoints that do not reach each other
     """
     nodes, count, hops, most = net.endpoint_nodes(), net.endpoint_count, Hops(net), 0
     bound = _most_hops(net, hops)
     searches = min(count, max(LEAST_SEARCHES, WORK // max(1, net.link_count)))
     for done, start in enumerate(np.linspace(0, count - 1, searches).astype(np.int64).tolist(), start=1):
-        found = hops.nearest(int(nodes[start]))[nodes]
-        if (found < 0).any():
+        distances = hops.nearest(int(nodes[start]))[nodes]
+        if (distances < 0).any():
             # Raises, with the failed links and how many endpoints are reached.
-            SearchedPaths(net).counts(np.array([start]), np.array([int(np.argmax(found < 0))]))
-        most = max(most, int(found.max()))
+            SearchedPaths(net).counts(np.array([start]), np.array([int(np.argmax(distances < 0))]))
+        most = max(most, int(distances.max()))
         if most == bound:
             return Figure(most, "exact", f"searched from {done} of {count} endpoints, and no two can be further apart")
     if searches == count:
@@ -46,14 +46,14 @@ def diameter(net: Network) -> Figure:
 
 
 def _most_hops(net: Network, hops: Hops) -> int:
-    """A number of hops that no shortest path exceeds."""
+    """Upper bound of the hops of a shortest path between endpoints."""
     paths, bounds, nodes = net.paths, [net.node_count], net.endpoint_nodes()
     fabric = paths.fabric if isinstance(paths, ClusterPaths) else paths
-    known = getattr(fabric, "most_hops", None)
-    if known is not None and not net.failed.any():
+    closed_form = getattr(fabric, "most_hops", None)
+    if closed_form is not None and not net.failed.any():
         out, within = (paths.out.shape[1], paths.within.shape[2]) if isinstance(paths, ClusterPaths) else (0, 0)
-        bounds.append(max(within, int(known) + 2 * out))
-    # By way of the last node of each kind that is not a place: the top of a tree is among them.
+        bounds.append(max(within, int(closed_form) + 2 * out))
+    # Through the last node of each kind of switch, which includes the top of a tree.
     back = Hops(net, against=True)
     for first, number in (span for kind, span in net.kinds.items() if kind != net.endpoints[0]):
         there, here = hops.nearest(first + number - 1)[nodes], back.nearest(first + number - 1)[nodes]

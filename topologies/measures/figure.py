@@ -1,4 +1,4 @@
-"""A figure of a network, and how well it is known."""
+"""A figure of a network, which is exact or a bound."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -6,7 +6,7 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A value; whether it is exact or a bound; and how it was found.
+    """A value, whether it is exact or a bound, and the method that computed it.
 
     >>> str(Figure(5.0, "at least", "searched from 4 of 80 endpoints"))
     'at least 5 (searched from 4 of 80 endpoints)'

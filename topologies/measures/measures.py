@@ -1,6 +1,6 @@
-"""What can be said of a network as a whole: counts, diameter, bisection bandwidth, oversubscription.
+"""Measures of a network as a whole: counts, diameter, bisection bandwidth and oversubscription.
 
-Every figure says whether it is exact or a bound, and how it was found
+Every figure says whether it is exact or a bound, and how it was computed
 (`diameter.py`, `bisection.py`).
 """
 
@@ -16,13 +16,16 @@ from quadrille.topologies.network import Network
 
 @dataclass(frozen=True, slots=True)
 class Measures:
-    """Of a network: nodes by kind, links by the kinds at their ends, and the figures of this module.
+    """Counts and figures of a network.
 
     Parameters
     ----------
-    diameter : [links]
-    bisection : [B/s]
-    oversubscription : what half of the endpoints can inject / bisection
+    nodes : number of nodes of each kind
+    links : number of links, by the kinds of their ends, such as `host>switch`
+    endpoints : number of compute endpoints
+    diameter : most hops of a shortest path [links]
+    bisection : bisection bandwidth [B/s]
+    oversubscription : injection bandwidth of half of the endpoints / bisection bandwidth
     """
 
     nodes: dict[str, int]
@@ -37,13 +40,13 @@ def measures(net: Network) -> Measures:
     """All measures of a network.
 
     >>> from quadrille.topologies.families.leaf_spine import leaf_spine
-    >>> found = measures(leaf_spine(4, 1, 8, bandwidth=1e9, latency=1e-6, uplink_bandwidth=4e9))
-    >>> found.diameter.value, found.bisection.value, found.oversubscription.value
+    >>> net = measures(leaf_spine(4, 1, 8, bandwidth=1e9, latency=1e-6, uplink_bandwidth=4e9))
+    >>> net.diameter.value, net.bisection.value, net.oversubscription.value
     (4, 8000000000.0, 2.0)
 
     Raises
     ------
-    InputError : endpoints that are not joined
+    InputError : endpoints that do not reach each other
     """
     halves = bisection(net)
     return Measures(
@@ -57,7 +60,7 @@ def measures(net: Network) -> Measures:
 
 
 def links_by_kind(net: Network) -> dict[str, int]:
-    """How many links there are from one kind of node to another.
+    """Number of links from each kind of node to each other kind.
 
     >>> from quadrille.topologies.families.basic import star
     >>> links_by_kind(star(3, bandwidth=1e9, latency=0.0))

@@ -1,11 +1,11 @@
-"""How near products and passes over memory come to a GPU's peaks: public microbenchmarks, and what follows from them.
+"""Achieved shares of a GPU's peak compute and memory rates, derived from public microbenchmarks.
 
-A product is cut into tiles of 256 x 128, as many at once as there are
-multiprocessors, and a tile of inner length k reaches `product_share` k / (k + `ramp`)
-of the peak.  For A100 the two numbers are the least-squares fit to the rows
-below.  For the others only the best of many products is known: their share is
-such that this one is met, times what A100's fit is below A100's best, for a
-step's products are many and the clock sinks.
+A matrix product is cut into tiles of 256 x 128, and one tile runs on each
+multiprocessor at a time.  A tile of inner length k reaches `product_share` k /
+(k + `ramp`) of the peak.  For A100 both numbers are a least-squares fit to the
+rows below.  For other GPUs only the fastest of many products is published: their
+share reproduces that product, times the ratio of A100's fit to A100's fastest
+product, because the many products of a training step lower the clock.
 """
 
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ TENSOR_CORES_2018 = (
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """A measured product, or so many of the same size at once."""
+    """A measured batch of `count` products [m, k] x [k, n], and its achieved rate [flop/s]."""
 
     count: int
     m: int
@@ -44,7 +44,7 @@ class Product:
     flops_per_second: float
 
     def waves(self, multiprocessors: int) -> float:
-        """Share of the last and the other waves that is work, and of edge tiles that is within the product."""
+        """Share of the computed tile area that is part of the product, in edge tiles and in the last wave."""
         tiles = self.count * ceil(self.m / TILE[0]) * ceil(self.n / TILE[1])
         whole = ceil(tiles / multiprocessors) * multiprocessors * TILE[0] * TILE[1]
         return self.count * self.m * self.n / whole
@@ -80,7 +80,7 @@ MEMORY_SOURCE = f"{SIZING}: GELU, 5.4e8 B in 0.5 ms, of 1.555e12 B/s (printed to
 
 
 def a100_fit() -> tuple[float, float]:
-    """Share and ramp that meet A100's rows best.
+    """`product_share` and `ramp` of the A100, fitted to its rows.
 
     >>> [round(number, 3) for number in a100_fit()]
     [0.855, 257.384]
@@ -89,21 +89,22 @@ def a100_fit() -> tuple[float, float]:
 
 
 def fit(rows: Sequence[Product], peak: float, multiprocessors: int) -> tuple[float, float]:
-    """Share and ramp that meet measured products: 1 / share + ramp / share / k by least squares of relative errors.
+    """`product_share` and `ramp` that fit measured products best: 1 / share + ramp / share / k, relative least squares.
 
     Parameters
     ----------
-    rows : of several inner lengths k
-    peak : of the data sheet [flop/s]
+    rows : measured products with several inner lengths k
+    peak : peak rate of the data sheet [flop/s]
+    multiprocessors : number of multiprocessors of the GPU
     """
     measured = np.array([row.flops_per_second / peak / row.waves(multiprocessors) for row in rows])
     terms = np.array([[1.0, 1.0 / row.k] for row in rows]) * measured[:, None]
-    (one, per_k), *_ = np.linalg.lstsq(terms, np.ones(len(rows)), rcond=None)
-    return float(1 / one), float(per_k / one)
+    (inverse_share, per_k), *_ = np.linalg.lstsq(terms, np.ones(len(rows)), rcond=None)
+    return float(1 / inverse_share), float(per_k / inverse_share)
 
 
 def achieved(generation: Generation) -> tuple[Quantity, ...] | None:
-    """The numbers of a generation of GPUs, or None where no public rows were found."""
+    """The achieved shares of a generation of GPUs with their sources; None if no measurements are published."""
     if generation not in BEST_ROWS:
         return None
     share, ramp = a100_fit()

@@ -1,10 +1,10 @@
-"""What is inside a node of GPUs: GPUs, switches or processors between them, NICs to the network.
+"""A node with GPUs: its GPUs, the switches or processors between them, and its NICs.
 
     gpu:0 ─┬─ nvswitch:0 ─┬─ gpu:1          cables inside the node
            └─ nic:0       └─ nic:1
                 │               │           cables to the network
 
-The kinds that have names are in `nodes/`, each number with its source.
+The modules of `nodes/` define the named kinds of nodes; each number has a source.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,7 +19,7 @@ from quadrille.topologies.nodes.gpus import Gpu
 from quadrille.topologies.quantity import Quantity, bare_name
 
 LATENCY = 0.6e-6
-"""Between two GPUs of a node [s]; `INSIDE_LATENCY` is its source."""
+"""Latency between two GPUs of a node [s]; `INSIDE_LATENCY` is its source."""
 INSIDE_LATENCY = (
     "assumption: the 0.6 us that NCCL assumes for a ring step over NVLink (src/graph/tuning.cc, hwLatencies, ring, LL)"
 )
@@ -41,7 +41,7 @@ Numbers = dict[str, tuple[float | str, str]]
 
 
 def network_numbers(bandwidth: float, source: str) -> Numbers:
-    """Of the cable from a NIC to the network."""
+    """Bandwidth [B/s] and latency [s] of the cable from a NIC to the network, each with its source."""
     return {
         "nic_bandwidth_bytes_per_second": (bandwidth, source),
         "nic_latency_seconds": (1.35e-6, NET_LATENCY),
@@ -49,7 +49,7 @@ def network_numbers(bandwidth: float, source: str) -> Numbers:
 
 
 MAX_GPUS = 576
-"""In a node: the largest NVLink domain that its vendor names.
+"""Largest number of GPUs in a node: the largest NVLink domain that NVIDIA names.
 
 Source: NVIDIA, "GB200 NVL72", nvidia.com: fifth-generation NVLink joins up to 576 GPUs.
 """
@@ -57,17 +57,23 @@ Source: NVIDIA, "GB200 NVL72", nvidia.com: fifth-generation NVLink joins up to 5
 
 @dataclass(frozen=True, slots=True)
 class Cable:
-    """Two ends, numbered within the node, and what each direction carries [B/s], after how long [s]."""
+    """A cable between two parts of a node, such as `gpu:0` and `nic:1`.
 
-    one: str
-    other: str
+    Parameters
+    ----------
+    first, second : the two parts, numbered within the node
+    bandwidth, latency : rates of each direction [B/s, s]
+    """
+
+    first: str
+    second: str
     bandwidth: float
     latency: float
 
     @property
     def quantities(self) -> tuple[str, ...]:
-        """First words of the quantities that give its rates, such as `nvlink` for `nvlink_bandwidth`."""
-        parts = {end.partition(":")[0] for end in (self.one, self.other)}
+        """First words of the quantities that are the cable's rates, such as `nvlink` for `nvlink_bandwidth`."""
+        parts = {end.partition(":")[0] for end in (self.first, self.second)}
         if parts == {"cpu"}:
             return ("x_bus",)
         if parts <= {"gpu", "nvswitch", "cpu"}:
@@ -76,24 +82,26 @@ class Cable:
 
     @property
     def joins_gpus(self) -> bool:
-        """Whether it is between GPUs, or from one to the switch between them."""
-        return self.one.startswith("gpu:") and self.other.startswith(("gpu:", "nvswitch:"))
+        """Whether the cable joins two GPUs, or a GPU and an NVSwitch."""
+        return self.first.startswith("gpu:") and self.second.startswith(("gpu:", "nvswitch:"))
 
 
 @dataclass(frozen=True, slots=True)
 class NodeKind:
-    """A node of `gpus` GPUs and `nics` NICs.
+    """A kind of node with `gpus` GPUs and `nics` NICs.
 
-    GPU g leaves the node by NIC g * nics // gpus; without NICs each GPU has a
-    cable of its own to the network.
+    GPU g leaves the node by NIC g * nics // gpus.  In a node without NICs each GPU
+    has a cable of its own to the network.
 
     Parameters
     ----------
-    between : kinds and counts of what else there is, such as (("nvswitch", 1),)
-    nvlink_bandwidth : from one GPU to all others of the node together, each way [B/s]; 0 where it is alone
-    nic_bandwidth, nic_latency : of the cable from a NIC to the network [B/s, s]
-    gpu : what the GPUs are, where the kind has a name
-    quantities : the numbers of the node, with their sources; those of its GPUs are in `gpu`
+    cables : cables inside the node
+    nic_bandwidth, nic_latency : rates of the cable from a NIC to the network [B/s, s]
+    nvlink_bandwidth : bandwidth from one GPU to all other GPUs of the node together, per direction [B/s]; 0 if it has
+        no other GPU
+    between : kinds and counts of the other parts of the node, such as (("nvswitch", 1),)
+    gpu : model of the GPUs; None for a kind without a name
+    quantities : numbers of the node with their sources; those of its GPUs are in `gpu`
     """
 
     name: str
@@ -112,29 +120,29 @@ class NodeKind:
         return gpu * self.nics // self.gpus
 
     def network_port(self, gpu: int) -> str:
-        """The part from which the cable to the network leaves: the GPU's NIC, or the GPU itself."""
+        """The part of the node from which a GPU's cable to the network leaves: its NIC, or the GPU itself."""
         return f"nic:{self.nic(gpu)}" if self.nics else f"gpu:{gpu}"
 
     @property
     def network_ports(self) -> int:
-        """Cables from the node to the network."""
+        """Number of cables from the node to the network."""
         return self.nics or self.gpus
 
     @property
     def parts(self) -> dict[str, int]:
-        """Kinds and counts of all that is in the node, GPUs first."""
+        """Kinds and counts of all parts of the node, GPUs first."""
         return {"gpu": self.gpus, **dict(self.between), **({"nic": self.nics} if self.nics else {})}
 
     @property
     def injection_bandwidth(self) -> float:
-        """What the node sends into the network at most [B/s]."""
+        """Largest bandwidth from the node into the network [B/s]."""
         return self.network_ports * self.nic_bandwidth
 
     def joined(self) -> "NodeKind":
-        """The same node with all its NICs as one, of their bandwidth together.
+        """The same node with one NIC that has the bandwidth of all its NICs together.
 
-        What reaches the one NIC inside the node then never limits, as if every
-        GPU's traffic were spread over all NICs.
+        The cables to this NIC inside the node never limit, as if every GPU's traffic
+        were spread over all NICs.
 
         >>> kind = nvswitch_node(
         ...     4, 4, gpu_bandwidth=300e9, gpu_latency=1e-6, nic_bandwidth=25e9, nic_latency=1e-6).joined()
@@ -144,13 +152,13 @@ class NodeKind:
         if self.nics < 2:
             return self
         total = self.nics * self.nic_bandwidth
-        paths = {cable.one: cable for cable in self.cables if cable.other.startswith("nic:")}
-        inside = [cable for cable in self.cables if not cable.other.startswith("nic:")]
-        one = [replace(cable, other="nic:0", bandwidth=max(total, cable.bandwidth)) for cable in paths.values()]
-        return replace(self, nics=1, nic_bandwidth=total, cables=(*inside, *one))
+        to_nics = {cable.first: cable for cable in self.cables if cable.second.startswith("nic:")}
+        inside = [cable for cable in self.cables if not cable.second.startswith("nic:")]
+        to_nic = [replace(cable, second="nic:0", bandwidth=max(total, cable.bandwidth)) for cable in to_nics.values()]
+        return replace(self, nics=1, nic_bandwidth=total, cables=(*inside, *to_nic))
 
     def with_numbers(self, numbers: Mapping[str, float]) -> "NodeKind":
-        """The same node with other rates of its inner cables, by the names of its quantities without unit.
+        """The same node with these rates of the cables inside it, by the names of its quantities without unit.
 
         >>> from quadrille.topologies.nodes.switched import HGX_H100
         >>> HGX_H100.with_numbers({"nvlink_bandwidth": 900e9}).nvlink_bandwidth
@@ -164,7 +172,7 @@ class NodeKind:
         return replace(self, cables=cables, nvlink_bandwidth=_sent_to_gpus(cables))
 
     def _scaled(self, cable: Cable, factors: Mapping[str, float]) -> Cable:
-        """A cable whose rates are multiplied by the factors of the quantities that describe it."""
+        """The cable, its rates multiplied by the factors of the quantities that are its rates."""
         package = next((q.number for q in self.quantities if q.quantity.startswith("package_bandwidth")), None)
         words = cable.quantities if cable.bandwidth != package else ("package",)
         bandwidth = prod(factors.get(f"{word}_bandwidth", 1.0) for word in words)
@@ -174,9 +182,11 @@ class NodeKind:
     def with_rates(
         self, nic_bandwidth: float | None, nic_latency: float | None, gpu_bandwidth: float | None
     ) -> "NodeKind":
-        """The same node with other cables to the network, and between GPUs others by one factor.
+        """The same node with these rates of the cables to the network and between GPUs; None keeps a rate.
 
-        `gpu_bandwidth` is the new `nvlink_bandwidth`; None leaves things as they are.
+        Parameters
+        ----------
+        gpu_bandwidth : new `nvlink_bandwidth` [B/s]; all cables between GPUs change by the same factor
         """
         factor = gpu_bandwidth / self.nvlink_bandwidth if gpu_bandwidth and self.nvlink_bandwidth else 1.0
         cables = tuple(
@@ -193,7 +203,7 @@ class NodeKind:
 
 def _sent_to_gpus(cables: Iterable[Cable]) -> float:
     """Bandwidth from gpu:0 to the other GPUs of its node together [B/s]."""
-    return sum(cable.bandwidth for cable in cables if cable.joins_gpus and "gpu:0" in (cable.one, cable.other))
+    return sum(cable.bandwidth for cable in cables if cable.joins_gpus and "gpu:0" in (cable.first, cable.second))
 
 
 def named_node(
@@ -206,10 +216,16 @@ def named_node(
     quantities: Mapping[str, tuple[float | str, str]],
     between: Mapping[str, int] | None = None,
 ) -> NodeKind:
-    """A kind of node with a source for every number: `quantities` has (value, source) by name.
+    """A named kind of node, each number with its source.
 
-    The one called `node` is the source of the counts.  The NICs' cables and what
-    a GPU sends to the others are read off the quantities and the cables.
+    The rates of the NICs' cables are taken from `quantities`, `nvlink_bandwidth`
+    from the cables.
+
+    Parameters
+    ----------
+    gpus, nics : number of GPUs and NICs in the node
+    quantities : (value, source) of each quantity; the source of `node` is that of the counts
+    between : counts of the other parts of the node, by kind
     """
     listed = [Quantity(key, value, source) for key, (value, source) in quantities.items() if key != "node"]
     counts = [
@@ -233,12 +249,11 @@ def named_node(
 def nvswitch_node(
     gpus: int, nics: int, *, gpu_bandwidth: float, gpu_latency: float, nic_bandwidth: float, nic_latency: float
 ) -> NodeKind:
-    """GPUs on one NVSwitch, and NICs, each serving gpus / nics of them.
+    """A node whose GPUs are joined by one NVSwitch, with NICs that serve gpus / nics GPUs each.
 
-    The cable between a GPU and its NIC never limits and costs no time; what
-    limits is the NIC's own cable to the network.  One NIC of n-fold bandwidth
-    joins a node's n NICs in one injection link.  With no NIC (0) each GPU has its
-    own cable to the network.
+    The cable between a GPU and its NIC never limits and has no latency; the NIC's
+    cable to the network limits.  Without NICs (0) each GPU has its own cable to the
+    network.
 
     >>> kind = nvswitch_node(
     ...     8, 4, gpu_bandwidth=450e9, gpu_latency=1e-6, nic_bandwidth=50e9, nic_latency=1e-6)
@@ -247,7 +262,7 @@ def nvswitch_node(
 
     Raises
     ------
-    InputError : fewer than one GPU or NIC, more NICs than GPUs, a cable that cannot be
+    InputError : fewer than one GPU; more NICs than GPUs; a bandwidth or latency out of range
     """
     check_counts("gpu-cluster", gpus_per_node=gpus)
     if gpus > MAX_GPUS:
@@ -265,11 +280,10 @@ def nvswitch_node(
 
 @cache
 def paths_inside_node(cables: tuple[Cable, ...], source: str) -> dict[str, tuple[str, ...]]:
-    """Parts of a node on the path from one to every other: fewest hops, then the widest, part by part.
+    """Parts of a node on the path from `source` to each part: the path with the fewest hops, and of those the widest.
 
-    Of parts that are alike, the first by name is taken.
-
-    No path goes through a NIC on to another part.
+    Among equal paths, the first by name is taken.  No path goes through a NIC to
+    another part.
 
     >>> pair = (Cable("gpu:0", "gpu:1", 75e9, 0), Cable("gpu:0", "cpu:0", 16e9, 0), Cable("gpu:1", "cpu:0", 16e9, 0))
     >>> paths_inside_node((*pair, Cable("cpu:0", "nic:0", 12.5e9, 0)), "gpu:1")["nic:0"]
@@ -277,16 +291,16 @@ def paths_inside_node(cables: tuple[Cable, ...], source: str) -> dict[str, tuple
     """
     beside: dict[str, dict[str, float]] = {}
     for cable in cables:
-        for one, other in ((cable.one, cable.other), (cable.other, cable.one)):
-            if one == source or not one.startswith("nic:"):
-                beside.setdefault(one, {})[other] = cable.bandwidth
-    found: dict[str, tuple[str, ...]] = {source: (source,)}
-    ring = found
+        for tail, head in ((cable.first, cable.second), (cable.second, cable.first)):
+            if tail == source or not tail.startswith("nic:"):
+                beside.setdefault(tail, {})[head] = cable.bandwidth
+    paths: dict[str, tuple[str, ...]] = {source: (source,)}
+    ring = paths
     while ring:
         candidates = [
-            (*path, part) for last, path in ring.items() for part in beside.get(last, {}) if part not in found
+            (*path, part) for last, path in ring.items() for part in beside.get(last, {}) if part not in paths
         ]
         by_width = sorted(candidates, key=lambda path: (-min(beside[a][b] for a, b in pairwise(path)), path))
         ring = {path[-1]: path for path in reversed(by_width)}
-        found |= ring
-    return found
+        paths |= ring
+    return paths

@@ -1,4 +1,4 @@
-"""The vendor of the processors that host the GPUs of each kind of node: NCCL reckons with it.
+"""Vendor of the host processors of each kind of node, on which NCCL's tuning depends.
 
 A vendor is `intel`, `amd`, or `other` (POWER and Arm).
 """
@@ -36,11 +36,11 @@ PROCESSORS: dict[str, Quantity] = {
         ("longhorn", "other", f"{TACC}: two POWER9"),
     )
 }
-"""By the name of the kind of node."""
+"""Vendor of the host processors, with its source, by the name of the kind of node."""
 
 
 def vendor(kind: str) -> Vendor:
-    """Of a kind of node; Intel, which NCCL's tables begin with, where nothing is known.
+    """Vendor of the host processors of a kind of node; `intel`, the first entry of NCCL's tables, for an unknown kind.
 
     >>> vendor("perlmutter"), vendor("summit"), vendor("a kind of one's own")
     ('amd', 'other', 'intel')

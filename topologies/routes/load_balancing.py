@@ -1,47 +1,43 @@
-"""Adaptive routing on dragonflies.
+"""Load-dependent routing on dragonflies: rules `adaptive` and `balanced`.
 
-Adaptive routing on dragonflies: the minimal path or a detour, by the load of global links.
+**Adaptive**: a pair of endpoints takes its minimal path or a non-minimal path, by the
+load of global links.  The rule is that of UGAL, with the load of earlier decisions in
+place of queue lengths.  Pairs are decided in the order in which they are first asked
+for.  The load of a link is
 
-The rule is that of UGAL, with what has been decided so far in place of the
-lengths of queues.  Pairs of endpoints are taken in the order in which they are
-first asked for.  The load of a link is
+    number of pairs sent over it so far · bandwidth of the widest global link / its own
 
-    pairs sent over it so far · bandwidth of the widest global link / its own
+With q(path) the largest load of the path's global links and H(path) the number of its
+global links (1 for a minimal path, 2 for a non-minimal path), a pair takes the
+non-minimal path that Valiant routing draws if
 
-and q(path) the largest load of the path's global links, H(path) their number: 1
-for a minimal path, 2 for a detour.  A pair takes its detour, the one of Valiant
-routing, exactly when
+    q(minimal) · H(minimal)  >  q(non-minimal) · H(non-minimal)
 
-    q(minimal) · H(minimal)  >  q(detour) · H(detour)
-
-so when the minimal path's most loaded global link carries more than twice what
-the detour's does; else its minimal path.  A pair keeps its path: asked again, or
-one by one in the same order, the answer is the same.
+and its minimal path otherwise.  A pair keeps its path: later calls return the same
+path, and one call for many pairs decides as one call for each pair in the same order.
 
 Source: Kim, Dally, Scott, Abts, "Technology-Driven, Highly-Scalable Dragonfly
 Topology", ISCA 2008, section 4 (UGAL, with all hops of a path for H and the
 length of the queue at its first hop for q).
 
-
-Balanced routing between groups: each flow on its minimal path and on detours by all other groups, at once.
-
-It is what adaptive routing packet by packet settles at where groups send as much
-as they can to one other group each.  A packet takes the cheaper of a minimal path
-and of detours, by load and length; where the minimal cable is full, packets go
-round, until all cables are as full.  Of g groups, let a have endpoints and so
-traffic of their own.  A flow's parts are as
+**Balanced**: each flow between groups is split over its minimal path and non-minimal
+paths through all other groups.  This is the steady state of packet-by-packet adaptive
+routing when each group sends as fast as it can to one other group: packets avoid the
+minimal path when its global link is full, until all global links are equally full.
+Let there be g groups, a of them with endpoints and so with traffic of their own.  The
+parts of a flow have the ratio
 
     1      on the minimal path
-    1      on a detour by each of the g - a groups without endpoints
-    1/2    on a detour by each of the a - 2 others, whose cables their own flows need as well
+    1      on a path through each of the g - a groups without endpoints
+    1/2    on a path through each of the a - 2 other groups, which need half of the cables for their own flows
 
-and each group so gets g - a/2 times the cables that join it to its target.
-Traffic that is spread evenly over all groups would be better off on minimal
-paths, by up to two: there this rule is a lower bound.  A flow's latency is that
-of its minimal path, which packets take where nothing is full.
+so each group has g - a/2 times the bandwidth of the cables that join it to its target.
+Traffic that is spread evenly over all groups would be up to twice as fast on minimal
+paths; for such traffic this rule is a lower bound.  The latency of a flow is that of
+its minimal path, which packets take when nothing is full.
 
-Every pair of groups is treated alike, so what a machine's symmetry makes alike
-stays alike, and folds.
+All pairs of groups are treated equally, so equivalent ranks of a machine stay
+equivalent, and simulations can fold them.
 
 Source: Kim, Dally, Scott, Abts, "Technology-Driven, Highly-Scalable Dragonfly
 Topology", ISCA 2008, section 4 (UGAL; its worst case, all of a group to the
@@ -62,16 +58,17 @@ from quadrille.topologies.structured_paths import Flags, GroupedPaths, PathSet
 
 
 class AdaptiveChoices:
-    """What has been decided for pairs of endpoints so far.
+    """The paths that adaptive routing has chosen for pairs of endpoints so far.
 
     Parameters
     ----------
-    global_links : between groups
-    bandwidths : of all links [B/s]
+    endpoints : number of endpoints
+    global_links : links between groups
+    bandwidths : bandwidth of each link [B/s] [links]
     """
 
     def __init__(self, endpoints: int, global_links: Ints, bandwidths: Floats) -> None:
-        self._places = endpoints
+        self._endpoints = endpoints
         self._global = np.zeros(len(bandwidths), dtype=bool)
         self._global[global_links] = True
         # In units of the widest global link, so that loads of equal links are whole numbers, and ties are ties.
@@ -82,8 +79,13 @@ class AdaptiveChoices:
         self._around: dict[int, bool] = {}
 
     def around(self, sources: Ints, targets: Ints, straight: Ints, around: Ints) -> Ints:
-        """Which of the flows take their detour, given the links of both paths [flows, hops]."""
-        pairs: list[int] = (sources * self._places + targets).tolist()
+        """Indices of the flows that take their non-minimal path.
+
+        Parameters
+        ----------
+        straight, around : links of the minimal and the non-minimal path of each flow [flows, hops]
+        """
+        pairs: list[int] = (sources * self._endpoints + targets).tolist()
         fresh: dict[int, int] = {}
         for flow, pair in enumerate(pairs):
             if pair not in self._around:
@@ -94,7 +96,12 @@ class AdaptiveChoices:
         return np.flatnonzero([self._around[pair] for pair in pairs])
 
     def _decide(self, short: list[int], long: list[int]) -> bool:
-        """Whether a pair takes the long path, whose load is then counted, else that of the short one."""
+        """Whether a pair takes the long path; adds the pair to the load of the path that it takes.
+
+        Parameters
+        ----------
+        short, long : global links of the minimal and the non-minimal path
+        """
         load = self._load
         longer = len(short) * max((load[link] for link in short), default=0.0) > len(long) * max(
             (load[link] for link in long), default=0.0
@@ -104,7 +111,7 @@ class AdaptiveChoices:
         return longer
 
     def _crossed(self, table: Ints) -> list[list[int]]:
-        """Global links of each way."""
+        """Global links of each path of a table of links [flows, hops]."""
         crossed = (table >= 0) & self._global[table]
         ends: list[int] = np.cumsum(crossed.sum(axis=1)).tolist()
         links = table[crossed].tolist()
@@ -112,65 +119,70 @@ class AdaptiveChoices:
 
 
 LOCAL = 1
-"""Hops within a group on either side of a minimal path's global link."""
+"""Number of hops within a group on each side of the global link of a minimal path."""
 
 
 def balanced(
     net: Network,
     paths: PathSet,
-    known: GroupedPaths,
+    groups: GroupedPaths,
     sources: Ints,
     targets: Ints,
     shortest: Callable[[Ints, Ints], Ints],
 ) -> Split:
-    """Flows between groups on all paths that have no failed link; of the others, the shortest path.
+    """The split of each flow between groups over all its paths without a failed link.
+
+    Flows within a group, and flows without such a path, take one shortest path.
 
     Parameters
     ----------
-    known : the detours of these paths
-    shortest : links of one path of each pair [pairs, hops], for pairs of one group and those with no other path left
+    paths : minimal and non-minimal paths of the network
+    groups : the same paths, or those of the fabric inside them, with their groups
+    shortest : function that returns the links of one shortest path of each pair [pairs, hops]
     """
     straight = paths.links(sources, targets, paths.default(sources, targets))
     is_global = np.zeros(max(1, net.link_count), dtype=bool)
-    is_global[known.global_links] = True
+    is_global[groups.global_links] = True
     crossing = (straight >= 0) & is_global[straight]
     flows = np.flatnonzero(crossing.any(axis=1))
-    found = Split.none(0)
+    spread = Split.none(0)
     if len(flows):
         column = int(crossing[flows[0]].argmax())
-        flows, found = _spread(net, paths, known, (sources, targets), straight, flows, column)
+        flows, spread = _spread(net, paths, groups, (sources, targets), straight, flows, column)
     rest = np.setdiff1d(np.arange(len(sources)), flows)
     table = shortest(sources[rest], targets[rest])
     flow, hop = np.nonzero(table >= 0)
     whole = Split(flow, table[flow, hop], np.ones(len(flow)), _latency(net, table))
-    return Split.none(len(sources)).joined(flows, found).joined(rest, whole)
+    return Split.none(len(sources)).joined(flows, spread).joined(rest, whole)
 
 
 def _spread(
     net: Network,
     paths: PathSet,
-    known: GroupedPaths,
+    groups: GroupedPaths,
     pairs: tuple[Ints, Ints],
     straight: Ints,
     flows: Ints,
     column: int,
 ) -> tuple[Ints, Split]:
-    """The flows between groups that have a path left, and how these are spread.
+    """The flows between groups that have a path without a failed link, and their split.
 
-    What lies between the ends of a flow is the same for all flows with the same
-    links there, so it is found for one of each kind.
+    Flows whose minimal paths differ only in the cables of their endpoints have the
+    same split between these cables, so the split is computed once for each kind.
 
     Parameters
     ----------
-    straight : links of minimal paths of all flows, the global one in `column`
+    pairs : source and target of all flows
+    straight : links of the minimal path of each flow; column `column` has the global link [flows, hops]
+    flows : the flows between groups
     """
     straight, inner = straight[flows], slice(column - LOCAL, column + LOCAL + 1)
     _, first, kind = np.unique(straight[:, inner], axis=0, return_index=True, return_inverse=True)
     kind = kind.ravel()
     ends = straight.copy()
     ends[:, inner] = -1
-    one = flows[first]
-    shared, joined = _between(net, paths, known, pairs[0][one], pairs[1][one], straight[first], inner)
+    samples = flows[first]
+    shared, joined = _between(net, paths, groups, pairs[0][samples], pairs[1][samples], straight[first], inner)
     kept = joined[kind] & ~_broken(net, ends)
     flows, ends, kind = flows[kept], ends[kept], kind[kept]
     flow, hop = np.nonzero(ends >= 0)
@@ -188,18 +200,24 @@ def _spread(
 
 
 def _between(
-    net: Network, paths: PathSet, known: GroupedPaths, sources: Ints, targets: Ints, straight: Ints, inner: slice
+    net: Network, paths: PathSet, groups: GroupedPaths, sources: Ints, targets: Ints, straight: Ints, inner: slice
 ) -> tuple[Split, Flags]:
-    """The parts of pairs on all paths between their ends, and which pairs have a path left."""
-    pairs, others = len(sources), known.between.groups - 2
+    """The split of each pair over its paths between the cables of its endpoints, and whether it has a path.
+
+    Parameters
+    ----------
+    straight : links of the minimal path of each pair [pairs, hops]
+    inner : columns of `straight` between the cables of the endpoints
+    """
+    pairs, others = len(sources), groups.between.groups - 2
     tables, owners, parts = [straight[:, inner]], [np.arange(pairs)], [np.ones(pairs)]
     if others > 0:
-        owner, other = np.divmod(np.arange(pairs * others), others)
-        drawn = (hashed(straight[owner, inner.start + LOCAL], other, 0) >> np.uint64(33)).astype(np.int64)
-        table = paths.links(sources[owner], targets[owner], ~(other + others * drawn))
+        owner, group = np.divmod(np.arange(pairs * others), others)
+        drawn = (hashed(straight[owner, inner.start + LOCAL], group, 0) >> np.uint64(33)).astype(np.int64)
+        table = paths.links(sources[owner], targets[owner], ~(group + others * drawn))
         tables.append(table[:, inner.start : inner.stop + table.shape[1] - straight.shape[1]])
         owners.append(owner)
-        parts.append(_detour_parts(known, tables[-1]))
+        parts.append(_detour_parts(groups, tables[-1]))
     alive = [~_broken(net, table) for table in tables]
     sums = np.zeros(pairs)
     flows, links, shares = list[Ints](), list[Ints](), list[Floats]()
@@ -213,20 +231,20 @@ def _between(
     return Split(flow, np.concatenate(links), np.concatenate(shares) / sums[flow], np.zeros(pairs)), sums > 0
 
 
-def _detour_parts(known: GroupedPaths, table: Ints) -> Floats:
-    """The part of each detour, given its links."""
-    between = known.between
+def _detour_parts(groups: GroupedPaths, table: Ints) -> Floats:
+    """Part of the flow on each non-minimal path, given its links: 1/2 through a group with endpoints, else 1."""
+    between = groups.between
     position = np.full(max(table.max(), between.links.max()) + 1, -1)
     position[between.links] = np.arange(len(between.links))
-    found = np.where(table >= 0, position[table], -1)
-    first = found[np.arange(len(table)), (found >= 0).argmax(axis=1)]
+    positions = np.where(table >= 0, position[table], -1)
+    first = positions[np.arange(len(table)), (positions >= 0).argmax(axis=1)]
     occupied = np.zeros(between.groups, dtype=bool)
-    occupied[known.switch_of * between.groups // len(known.local)] = True
+    occupied[groups.switch_of * between.groups // len(groups.local)] = True
     return np.where(occupied[between.targets[first] // between.per_group], 0.5, 1.0)
 
 
 def _latency(net: Network, table: Ints) -> Floats:
-    """Sums over the links of each path [s]."""
+    """Latency of each path, the sum over its links [s] [paths]."""
     if not net.link_count:
         return np.zeros(len(table))
     latency: Floats = np.where(table >= 0, net.latencies[table], 0.0).sum(axis=1)
@@ -234,5 +252,5 @@ def _latency(net: Network, table: Ints) -> Floats:
 
 
 def _broken(net: Network, table: Ints) -> Flags:
-    """Which paths have a link that has failed."""
+    """Whether each path has a failed link [paths]."""
     return np.asarray((net.failed[table] & (table >= 0)).any(axis=1))

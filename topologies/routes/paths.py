@@ -1,4 +1,4 @@
-"""The links that each flow takes once routing has chosen, and the hash by which rules draw paths."""
+"""`Paths`, the links that each flow takes after routing, and the hash by which routing rules draw paths."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,18 +11,18 @@ from quadrille.topologies.network import Floats, Ints
 
 @dataclass(frozen=True, slots=True)
 class Paths:
-    """What each of many flows takes of which links.
+    """The links of each of many flows, and the share of the flow on each link.
 
-    Flow f takes shares[e] units of links[e] for a unit of its own, for e from
-    offsets[f] to offsets[f + 1]; a flow on one path takes 1 of each of its links,
-    in order.  The order of the links of a flow on several paths says nothing:
-    compare these as sets of (link, share).
+    Flow f sends shares[e] of its bytes over links[e], for e from offsets[f] to
+    offsets[f + 1].  A flow on a single path has its links in order, each with share 1.
+    The links of a flow on several paths have no order: compare them as sets of
+    (link, share).
 
     Parameters
     ----------
-    offsets : [flows + 1]
-    links, shares : [entries]
-    latency : of each flow, the sum over its links; the largest of its paths [s]
+    offsets : first entry of each flow, and the number of entries [flows + 1]
+    links, shares : link and share of each entry [entries]
+    latency : latency of each flow, the sum over its links; the largest sum of several paths [s] [flows]
     """
 
     offsets: Ints
@@ -32,10 +32,10 @@ class Paths:
 
 
 def joined(parts: Sequence[Paths]) -> Paths:
-    """The paths of some flows, and behind them those of others.
+    """The concatenation of the paths of several sets of flows.
 
-    >>> one = Paths(np.array([0, 2]), np.array([4, 7]), np.ones(2), np.ones(1))
-    >>> joined([one, one]).offsets.tolist()
+    >>> paths = Paths(np.array([0, 2]), np.array([4, 7]), np.ones(2), np.ones(1))
+    >>> joined([paths, paths]).offsets.tolist()
     [0, 2, 4]
     """
     if len(parts) == 1:
@@ -50,7 +50,7 @@ def joined(parts: Sequence[Paths]) -> Paths:
 
 
 def put_rows(table: Ints, rows: Ints, paths: Ints) -> Ints:
-    """The table with some rows replaced, widened where the new ones are longer."""
+    """The table of links [flows, hops] with these rows replaced; it gets more columns if the new paths are longer."""
     hops = max(table.shape[1], paths.shape[1])
     wider = np.full((len(table), hops), -1, dtype=np.int64)
     wider[:, : table.shape[1]] = table
@@ -60,7 +60,7 @@ def put_rows(table: Ints, rows: Ints, paths: Ints) -> Ints:
 
 
 def hashed(sources: Ints, targets: Ints, seed: int) -> NDArray[np.uint64]:
-    """A number for each (source, target, seed) that looks random (the finaliser of SplitMix64).
+    """A pseudorandom number for each (source, target, seed): the finaliser of SplitMix64.
 
     Source: Steele, Lea, Flood, "Fast Splittable Pseudorandom Number
     Generators", OOPSLA 2014, section 5.

@@ -1,19 +1,20 @@
-"""Routing: which of the paths a flow takes.
+"""Routing rules, and `Routes`, the paths that flows take through a network under a rule.
 
     shortest   one path, by destination: D-mod-k on trees, dimension order on tori
-    minimal    the same, by its name on dragonflies
+    minimal    the same as `shortest`, by its name on dragonflies
     spray      an equal share of the flow on every shortest path (packet spraying; `spraying.py`)
     ecmp       one shortest path, by a hash of source, target and seed
-    valiant    one detour by way of a group (dragonflies) or router (tori, meshes, rings)
+    valiant    one non-minimal path through a group (dragonflies) or router (tori, meshes, rings)
                drawn by a hash of source, target and seed
-    adaptive   the minimal path or that detour, by load (dragonflies; `load_balancing.py`)
-    balanced   shares on the minimal path and on a detour by every other group (dragonflies; `load_balancing.py`)
+    adaptive   the minimal path or that non-minimal path, by load (dragonflies; `load_balancing.py`)
+    balanced   shares on the minimal path and on paths through every other group (dragonflies; `load_balancing.py`)
 
-A topology's structure gives the paths (`structured_paths.py`).  Where a link of the chosen
-path has failed, the next one in order is taken; where all have (or the next
-`MAX_LISTED_PATHS`), or where there is no structure, paths are searched (`search.py`).  A detour with a failed link
-is drawn again, up to `DRAWS` times, and then given up for the shortest path.
-Nothing here grows with the square of the number of endpoints.
+The topology's structure gives the paths (`structured_paths.py`).  If a link of the
+chosen path has failed, the next path in order is taken.  If all paths, or the next
+`MAX_LISTED_PATHS`, have failed links, or if the topology has no structure, paths are
+searched (`search.py`).  A non-minimal path with a failed link is drawn again, up to
+`DRAWS` times; then the flow takes a shortest path.  No cost or memory here grows with
+the square of the number of endpoints.
 """
 
 import re
@@ -28,7 +29,7 @@ from numpy.typing import NDArray
 from quadrille.algorithms.errors import InputError
 from quadrille.topologies.network import Floats, Ints, Network
 from quadrille.topologies.routes.paths import Paths, joined, put_rows
-from quadrille.topologies.structured_paths import PathSet, detours
+from quadrille.topologies.structured_paths import PathSet, non_minimal_paths
 
 if TYPE_CHECKING:
     from quadrille.topologies.routes.load_balancing import AdaptiveChoices
@@ -40,15 +41,17 @@ Rule = Literal["shortest", "minimal", "spray", "ecmp", "valiant", "adaptive", "b
 SEEDED = ("ecmp", "valiant", "adaptive")
 
 DRAWS = 16
-WAYS_AT_ONCE = 1 << 14
+"""Largest number of draws of a non-minimal path."""
+PATHS_AT_ONCE = 1 << 14
+"""Number of paths of broken flows that are checked together."""
 PAIRS_AT_ONCE = 1 << 14
-"""Of so many pairs, what is worked out stays in the cache."""
+"""Number of pairs that are routed together; their arrays fit into the processor's cache."""
 SEED = re.compile("[0-9]{1,18}")
 
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """A rule, and the seed of its hash."""
+    """A routing rule, and the seed of its hash."""
 
     rule: Rule = "shortest"
     seed: int = 0
@@ -58,18 +61,18 @@ class Routing:
 
 
 def parse_routing(text: str, offered: Sequence[Rule] = get_args(Rule)) -> Routing:
-    """A rule, and for those that hash `:SEED`.
+    """The routing that a word names: a rule, followed by `:SEED` for rules that draw paths.
 
     >>> parse_routing("ecmp:7"), str(parse_routing("valiant"))
     (Routing(rule='ecmp', seed=7), 'valiant:0')
 
     Parameters
     ----------
-    offered : the rules that are named where the word is none
+    offered : rules that the error message names
 
     Raises
     ------
-    InputError : another word
+    InputError : a word that is not a routing
     """
     word, colon, seed = text.partition(":")
     for rule in get_args(Rule):
@@ -80,7 +83,7 @@ def parse_routing(text: str, offered: Sequence[Rule] = get_args(Rule)) -> Routin
 
 
 class Routes:
-    """Routes through one network, between endpoints given by number.
+    """The paths between endpoints of one network under one routing.
 
     >>> from quadrille.topologies.families.basic import star
     >>> paths = Routes(star(3, bandwidth=1e9, latency=1e-6)).between([0, 1], [2, 1])
@@ -99,11 +102,11 @@ class Routes:
         return SearchedPaths(self.net)
 
     def between(self, sources: "Ints | list[int]", targets: "Ints | list[int]") -> Paths:
-        """The paths of flows from sources[f] to targets[f]; one from a place to itself has no links.
+        """The paths of flows from endpoints sources[f] to targets[f]; a flow from an endpoint to itself has no links.
 
         Raises
         ------
-        InputError : a place that is not there, or no path between the two
+        InputError : an unknown endpoint, or no path between two endpoints
         """
         sources, targets = np.asarray(sources, dtype=np.int64), np.asarray(targets, dtype=np.int64)
         self._check(sources, targets)
@@ -144,7 +147,7 @@ class Routes:
         return paths.default(sources, targets)
 
     def _surviving(self, paths: PathSet, sources: Ints, targets: Ints, chosen: Ints) -> Ints:
-        """Links of the chosen paths; the next path in order, or a searched one, where a link has failed."""
+        """Links of the chosen path, or of the next or a searched path, without a failed link [pairs, hops]."""
         table = paths.links(sources, targets, chosen)
         broken = np.flatnonzero(self._broken(table))
         if not len(broken):
@@ -156,28 +159,29 @@ class Routes:
         from quadrille.topologies.routes.spraying import MAX_LISTED_PATHS
 
         while tried < MAX_LISTED_PATHS and len(again := broken[counts[broken] > tried]):
-            # The next few of each pair at once, of which the first that is whole is taken.
+            # Checks the next few paths of each pair together, and takes the first without a failed link.
             following = (chosen[again, None] + np.arange(tried, tried + more)) % counts[again, None]
-            found = paths.links(np.repeat(sources[again], more), np.repeat(targets[again], more), following.ravel())
-            whole = ~self._broken(found).reshape(following.shape)
+            ends = np.repeat(sources[again], more), np.repeat(targets[again], more)
+            candidates = paths.links(*ends, following.ravel())
+            whole = ~self._broken(candidates).reshape(following.shape)
             first, mended = whole.argmax(axis=1) + np.arange(len(again)) * more, whole.any(axis=1)
-            table = put_rows(table, again[mended], found[first[mended]])
+            table = put_rows(table, again[mended], candidates[first[mended]])
             broken = np.setdiff1d(broken, again[mended])
-            tried, more = tried + more, max(1, min(2 * more, WAYS_AT_ONCE // len(again)))
+            tried, more = tried + more, max(1, min(2 * more, PATHS_AT_ONCE // len(again)))
         if len(broken):
-            detour = self._search.default(sources[broken], targets[broken])
-            table = put_rows(table, broken, self._search.links(sources[broken], targets[broken], detour))
+            searched = self._search.default(sources[broken], targets[broken])
+            table = put_rows(table, broken, self._search.links(sources[broken], targets[broken], searched))
         return table
 
     def _broken(self, table: Ints) -> NDArray[np.bool_]:
-        """Which paths have a link that has failed [pairs]."""
+        """Whether each path has a failed link [pairs]."""
         failed = self.net.failed
         if not failed.any():
             return np.zeros(len(table), dtype=bool)
         return np.asarray((failed[table] & (table >= 0)).any(axis=1))
 
     def _paths(self, table: Ints) -> Paths:
-        """One path a flow, from a table of links [flows, hops]."""
+        """The paths of flows that take one path each, given a table of links [flows, hops]."""
         lengths, latency = np.zeros(len(table), dtype=np.int64), np.zeros(len(table))
         for column in table.T:
             lengths += column >= 0
@@ -188,38 +192,37 @@ class Routes:
 
     @cached_property
     def _latencies(self) -> Floats:
-        """Of each link, and behind them that of none, whose number is -1 [s]."""
+        """Latency of each link [s]; the last entry is 0, for link -1, which stands for no link [links + 1]."""
         return np.append(self.net.latencies, 0.0)
 
-    # NonMinimalPaths
+    # Non-minimal paths
 
     def _detoured(self, sources: Ints, targets: Ints) -> Ints:
-        """Links of one detour of each pair [pairs, hops].
+        """Links of one non-minimal path of each pair [pairs, hops].
 
         Raises
         ------
-        InputError : a topology that has none
+        InputError : a topology without non-minimal paths
         """
         paths, rule = self.net.paths, self.routing.rule
-        known = None if paths is None else detours(paths)
-        if paths is None or known is None:
+        if paths is None or non_minimal_paths(paths) is None:
             accepted = (
                 "dragonfly, dragonfly+, torus, mesh and ring" if rule == "valiant" else "dragonfly and dragonfly+"
             )
-            raise InputError(f"routing {rule}: topology {self.net.name!r} has no detours; {accepted} have")
+            raise InputError(f"routing {rule}: topology {self.net.name!r} has no non-minimal paths; {accepted} have")
         table = paths.links(sources, targets, self._drawn(sources, targets, 0))
         broken = np.flatnonzero(self._broken(table))
         for draw in range(1, DRAWS):
             if not len(broken):
                 return table
-            found = paths.links(sources[broken], targets[broken], self._drawn(sources[broken], targets[broken], draw))
-            whole = ~self._broken(found)
-            table = put_rows(table, broken[whole], found[whole])
+            redrawn = paths.links(sources[broken], targets[broken], self._drawn(sources[broken], targets[broken], draw))
+            whole = ~self._broken(redrawn)
+            table = put_rows(table, broken[whole], redrawn[whole])
             broken = broken[~whole]
         return put_rows(table, broken, self._shortest(sources[broken], targets[broken]))
 
     def _drawn(self, sources: Ints, targets: Ints, draw: int) -> Ints:
-        """Negative numbers that stand for random detours."""
+        """Negative path numbers of random non-minimal paths [pairs]."""
         from quadrille.topologies.routes.paths import hashed
 
         drawn = hashed(sources, targets, self.routing.seed + (draw << 32)) >> np.uint64(1)
@@ -227,42 +230,42 @@ class Routes:
 
     @cached_property
     def _choices(self) -> "AdaptiveChoices":
-        """What adaptive routing has decided so far."""
+        """The choices of adaptive routing so far."""
         from quadrille.topologies.routes.load_balancing import AdaptiveChoices
 
         return AdaptiveChoices(self.net.endpoint_count, self._grouped().global_links, self.net.bandwidths)
 
     def _grouped(self) -> "GroupedPaths":
-        """The detours of a topology with groups.
+        """The non-minimal paths of a topology with groups.
 
         Raises
         ------
-        InputError : one without
+        InputError : a topology without groups
         """
         from quadrille.topologies.structured_paths import GroupedPaths
 
-        known = None if self.net.paths is None else detours(self.net.paths)
-        if not isinstance(known, GroupedPaths) or not known.has_groups:
+        paths = None if self.net.paths is None else non_minimal_paths(self.net.paths)
+        if not isinstance(paths, GroupedPaths) or not paths.has_groups:
             raise InputError(
                 f"routing {self.routing.rule}: topology {self.net.name!r} has no groups; it is for dragonfly and "
                 "dragonfly+"
             )
-        return known
+        return paths
 
     def _adapted(self, sources: Ints, targets: Ints) -> Ints:
-        """Links of the minimal path or of the detour of each pair [pairs, hops]."""
+        """Links of the minimal or the non-minimal path of each pair [pairs, hops]."""
         choices = self._choices
         straight, around = self._shortest(sources, targets), self._detoured(sources, targets)
         taken = choices.around(sources, targets, straight, around)
         return put_rows(straight, taken, around[taken])
 
     def _balanced(self, sources: Ints, targets: Ints) -> Paths:
-        known, paths = self._grouped(), self.net.paths
+        groups, paths = self._grouped(), self.net.paths
         assert paths is not None
         from quadrille.topologies.routes.load_balancing import balanced
 
-        found = balanced(self.net, paths, known, sources, targets, self._shortest)
-        return Paths(*found.ordered(), found.latency)
+        split = balanced(self.net, paths, groups, sources, targets, self._shortest)
+        return Paths(*split.ordered(), split.latency)
 
     @cached_property
     def _spraying(self) -> "Spraying":
@@ -271,5 +274,5 @@ class Routes:
         return Spraying(self.net, lambda: self._search)
 
     def _sprayed(self, sources: Ints, targets: Ints) -> Paths:
-        found = self._spraying.between(sources, targets)
-        return Paths(*found.summed(self.net.link_count), found.latency)
+        split = self._spraying.between(sources, targets)
+        return Paths(*split.summed(self.net.link_count), split.latency)

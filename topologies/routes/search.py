@@ -1,9 +1,9 @@
-"""Shortest paths by search, for networks without a structure of their own or with links that have failed.
+"""Shortest paths by breadth-first search, for networks without closed-form paths or with failed links.
 
-One breadth-first search per source, level by level in arrays; the last sources
-are kept.  Paths are counted as they are found, parallel links apart, so that
-path number w of a pair can be walked back without listing the others, and an
-equal split over all of them follows from the counts alone:
+One search for each source computes, level by level in arrays, the hops and the number
+of shortest paths to every node; the results of the last sources are cached.  From the
+counts, in which parallel links are different paths, path number w of a pair follows
+without listing the others, and so does an equal split over all paths:
 
     share of link u > v = paths source..u × paths v..target / paths source..target
 """
@@ -18,11 +18,11 @@ from quadrille.topologies.structured_paths import MAX_COUNTED_PATHS
 
 SOURCES_KEPT = 256
 MAX_COMPONENTS = 64
-"""Pieces of a network in which endpoints are told apart without a search for each."""
+"""Largest number of connected components that are labelled; further endpoints are searched one by one."""
 
 
 class SearchedPaths:
-    """Shortest paths by hops between the endpoints of a network, over the links that have not failed."""
+    """Shortest paths (fewest hops) between the endpoints of a network, over the links that have not failed."""
 
     def __init__(self, net: Network) -> None:
         self._net = net
@@ -33,51 +33,51 @@ class SearchedPaths:
         self._search = lru_cache(SOURCES_KEPT)(self._from)
 
     @cached_property
-    def _pieces(self) -> Ints:
-        """Component of each endpoint, whose endpoints all reach each other; -1 beyond `MAX_COMPONENTS` [endpoints]."""
-        pieces = np.full(len(self._nodes), -1, dtype=np.int64)
+    def _components(self) -> Ints:
+        """Strongly connected component of each endpoint; -1 beyond `MAX_COMPONENTS` components [endpoints]."""
+        components = np.full(len(self._nodes), -1, dtype=np.int64)
         ahead, back = Hops(self._net), Hops(self._net, against=True)
-        for piece in range(MAX_COMPONENTS):
-            if (pieces >= 0).all():
+        for component in range(MAX_COMPONENTS):
+            if (components >= 0).all():
                 break
-            start = int(self._nodes[np.argmin(pieces)])
+            start = int(self._nodes[np.argmin(components)])
             joined = (ahead.nearest(start) >= 0) & (back.nearest(start) >= 0)
-            pieces[joined[self._nodes]] = piece
-        return pieces
+            components[joined[self._nodes]] = component
+        return components
 
     def check_reachable(self, sources: Ints, targets: Ints) -> None:
-        """Refuses pairs without any path, without a search for each source.
+        """Checks that each pair has a path, with a search only for pairs in different components.
 
         Raises
         ------
-        InputError : no path between the two
+        InputError : a pair without a path
         """
-        one, other = self._pieces[sources], self._pieces[targets]
-        apart = np.flatnonzero((one != other) | (one < 0))
+        first, last = self._components[sources], self._components[targets]
+        apart = np.flatnonzero((first != last) | (first < 0))
         self.counts(sources[apart], targets[apart])
 
     def counts(self, sources: Ints, targets: Ints) -> Ints:
-        """How many shortest paths each pair has, at most `MAX_COUNTED_PATHS`.
+        """Number of shortest paths of each pair, at most `MAX_COUNTED_PATHS` [pairs].
 
         Raises
         ------
-        InputError : no path between the two
+        InputError : a pair without a path
         """
-        found = np.empty(len(sources), dtype=np.int64)
+        counts = np.empty(len(sources), dtype=np.int64)
         for pair, (source, target) in enumerate(zip(sources.tolist(), targets.tolist(), strict=True)):
             distance, paths = self._search(source)
             node = self._nodes[target]
             if distance[node] < 0:
                 raise InputError(self._cut(source, target))
-            found[pair] = min(paths[node], MAX_COUNTED_PATHS)
-        return found
+            counts[pair] = min(paths[node], MAX_COUNTED_PATHS)
+        return counts
 
     def default(self, sources: Ints, targets: Ints) -> Ints:
-        """The residue of the target, so that targets spread over the paths."""
+        """Path number target mod count, so that the targets are spread over the paths [pairs]."""
         return targets % self.counts(sources, targets)
 
     def links(self, sources: Ints, targets: Ints, chosen: Ints) -> Ints:
-        """Links of the chosen path of each pair, in order, -1 where there are fewer [pairs, hops]."""
+        """Links of the chosen path of each pair, in order, filled up with -1 [pairs, hops]."""
         self.counts(sources, targets)
         paths = [
             self._walk(s, t, w) for s, t, w in zip(sources.tolist(), targets.tolist(), chosen.tolist(), strict=True)
@@ -88,7 +88,7 @@ class SearchedPaths:
         return table
 
     def spread(self, source: int, target: int) -> tuple[Ints, Floats, float]:
-        """Links of all shortest paths of a pair, their shares under an equal split, and the largest latency [s]."""
+        """Links of all shortest paths of a pair, their shares of an equal split, and the largest latency [s]."""
         self.counts(np.array([source]), np.array([target]))
         distance, paths = self._search(source)
         net, last = self._net, int(self._nodes[target])
@@ -110,7 +110,7 @@ class SearchedPaths:
         return np.array(links, dtype=np.int64), np.array(shares), latency[level[0]]
 
     def _walk(self, source: int, target: int, index: int) -> list[int]:
-        """Links of path number `index`, walked back from the target."""
+        """Links of path number `index` of a pair, in order."""
         distance, paths = self._search(source)
         node, path = int(self._nodes[target]), list[int]()
         rest = float(index)
@@ -125,7 +125,7 @@ class SearchedPaths:
         return path[::-1]
 
     def _from(self, source: int) -> tuple[Ints, Floats]:
-        """Hops and number of shortest paths from a place to every node; -1 and 0 where there is none."""
+        """Hops (-1 if there is no path) and number of shortest paths from an endpoint to every node [nodes]."""
         net = self._net
         distance = np.full(net.node_count, -1, dtype=np.int64)
         paths = np.zeros(net.node_count)
@@ -155,7 +155,7 @@ class SearchedPaths:
 
 
 class Hops:
-    """Hops between nodes over links that have not failed.
+    """The hops between nodes of a network over links that have not failed.
 
     >>> from quadrille.topologies.families.basic import star
     >>> Hops(star(2, bandwidth=1e9, latency=0.0)).nearest(0).tolist()
@@ -163,7 +163,7 @@ class Hops:
 
     Parameters
     ----------
-    against : the links, so hops from every node to the nearest of some
+    against : whether hops are counted from every node to the start nodes, against the direction of the links
     """
 
     def __init__(self, net: Network, *, against: bool = False) -> None:
@@ -173,7 +173,7 @@ class Hops:
         self._nodes = net.node_count
 
     def nearest(self, starts: "Ints | int") -> Ints:
-        """Hops from the nearest of these nodes to every node, -1 where there is no path."""
+        """Hops from the nearest of these nodes to every node; -1 if there is no path [nodes]."""
         distance = np.full(self._nodes, -1, dtype=np.int64)
         level = np.atleast_1d(np.asarray(starts, dtype=np.int64))
         distance[level], hops = 0, 0
@@ -186,7 +186,14 @@ class Hops:
 
 
 class _Incidence:
-    """Links at each node, in order of their numbers."""
+    """The links at each node, in order of their numbers.
+
+    Parameters
+    ----------
+    ends : node of each link [links]
+    links : link numbers [links]
+    nodes : number of nodes
+    """
 
     def __init__(self, ends: Ints, links: Ints, nodes: int) -> None:
         order = np.argsort(ends, kind="stable")
@@ -195,13 +202,13 @@ class _Incidence:
 
     def of(self, node: int) -> Ints:
         """Links at this node."""
-        found: Ints = self._links[self._offsets[node] : self._offsets[node + 1]]
-        return found
+        links: Ints = self._links[self._offsets[node] : self._offsets[node + 1]]
+        return links
 
     def of_all(self, nodes: Ints) -> Ints:
         """Links at all of these nodes."""
         counts = self._offsets[nodes + 1] - self._offsets[nodes]
         ends = np.cumsum(counts)
         steps = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - counts, counts)
-        found: Ints = self._links[np.repeat(self._offsets[nodes], counts) + steps]
-        return found
+        links: Ints = self._links[np.repeat(self._offsets[nodes], counts) + steps]
+        return links

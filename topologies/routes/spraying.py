@@ -1,9 +1,10 @@
-"""Spraying: an equal share of a flow on every shortest path.
+"""Packet spraying: an equal share of each flow on every shortest path.
 
-How the shares fall on links is known in closed form (`paths.ClosedFormSplit`), or found
-by listing the paths, or by a search that counts them.  Paths with a link that has
-failed carry nothing: those left are counted on the links that the closed form
-names (`spraying.py`), or listed; where all have one, a search finds others.
+The shares on links come from the closed form of the topology
+(`structured_paths.ClosedFormSplit`), from a list of the paths, or from a search that
+counts the paths.  Paths with a failed link carry nothing.  The remaining paths are
+counted on the links of the closed form, or listed; if none remains, a search finds
+other paths.
 """
 
 from collections.abc import Callable
@@ -18,17 +19,17 @@ from quadrille.topologies.routes.search import SearchedPaths
 from quadrille.topologies.structured_paths import ClosedFormSplit, PathSet
 
 MAX_LISTED_PATHS = 4096
-"""Paths of a pair that are listed; where there are more, a search counts them."""
+"""Largest number of paths of a pair that are listed; more paths are counted by a search."""
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Split of links, flow by flow; those of one link in one flow add up.
+    """The shares of flows on links; entries with the same flow and link add up.
 
     Parameters
     ----------
-    flows, links, shares : [entries]
-    latency : of each flow, the largest of its paths [s]
+    flows, links, shares : flow, link and share of each entry [entries]
+    latency : latency of each flow, the largest of its paths [s] [flows]
     """
 
     flows: Ints
@@ -38,60 +39,71 @@ class Split:
 
     @classmethod
     def none(cls, flows: int) -> "Split":
+        """The split of `flows` flows that has no entries."""
         return cls(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(flows))
 
     def without(self, flows: Ints) -> "Split":
-        """The shares of all flows but these."""
+        """The split without the entries of these flows."""
         kept = ~np.isin(self.flows, flows)
         latency = self.latency.copy()
         latency[flows] = 0.0
         return Split(self.flows[kept], self.links[kept], self.shares[kept], latency)
 
-    def joined(self, flows: Ints, other: "Split") -> "Split":
-        """These shares and others, whose flows number i is flows[i] here."""
+    def joined(self, flows: Ints, split: "Split") -> "Split":
+        """The entries of this split and of another, whose flow i is flow flows[i] here."""
         latency = self.latency.copy()
-        latency[flows] = np.maximum(latency[flows], other.latency)
+        latency[flows] = np.maximum(latency[flows], split.latency)
         return Split(
-            np.concatenate([self.flows, flows[other.flows]]),
-            np.concatenate([self.links, other.links]),
-            np.concatenate([self.shares, other.shares]),
+            np.concatenate([self.flows, flows[split.flows]]),
+            np.concatenate([self.links, split.links]),
+            np.concatenate([self.shares, split.shares]),
             latency,
         )
 
     def summed(self, links: int) -> tuple[Ints, Ints, Floats]:
-        """Offsets of flows, and links and shares in order of flows, every link of a flow once."""
+        """Offsets, links and shares as in `Paths`, with each link of a flow once.
+
+        Parameters
+        ----------
+        links : number of links of the network
+        """
         width = max(1, links)
-        found, where = np.unique(self.flows * width + self.links, return_inverse=True)
-        sums = np.bincount(where, self.shares, minlength=len(found)).astype(np.float64)
-        flow, link = np.divmod(found, width)
+        keys, where = np.unique(self.flows * width + self.links, return_inverse=True)
+        sums = np.bincount(where, self.shares, minlength=len(keys)).astype(np.float64)
+        flow, link = np.divmod(keys, width)
         return np.concatenate([[0], np.cumsum(np.bincount(flow, minlength=len(self.latency)))]), link, sums
 
     def ordered(self) -> tuple[Ints, Ints, Floats]:
-        """Offsets of flows, and links and shares in order of flows, where no flow lists a link twice."""
+        """Offsets, links and shares as in `Paths`, if no flow has two entries of one link."""
         order = np.argsort(self.flows, kind="stable")
         counts = np.bincount(self.flows, minlength=len(self.latency))
         return np.concatenate([[0], np.cumsum(counts)]), self.links[order], self.shares[order]
 
 
 class Spraying:
-    """Equal splits through one network."""
+    """Equal splits of flows over all shortest paths of one network.
+
+    Parameters
+    ----------
+    search : function that returns the searched paths of the network
+    """
 
     def __init__(self, net: Network, search: Callable[[], SearchedPaths]) -> None:
         self._net = net
         self._search = search
 
     def between(self, sources: Ints, targets: Ints) -> Split:
-        """An equal split of each flow over all its paths.
+        """The equal split of each flow over all its shortest paths.
 
         Raises
         ------
-        InputError : no path between the two
+        InputError : a pair without a path
         """
         paths, flows = self._net.paths, np.arange(len(sources))
         if paths is None:
             return self._searched(sources, targets)
         if isinstance(paths, ClosedFormSplit):
-            done = self._known(paths, sources, targets)
+            done = self._closed_form(paths, sources, targets)
         else:
             if self._net.failed.any():
                 self._search().check_reachable(sources, targets)
@@ -103,15 +115,15 @@ class Spraying:
             self._search().check_reachable(sources[rest], targets[rest])
         return done.joined(rest, self._searched(sources[rest], targets[rest]))
 
-    def _known(self, paths: ClosedFormSplit, sources: Ints, targets: Ints) -> Split:
-        """Splits in closed form, and over what remains of them where links have failed; of flows cut off nothing."""
+    def _closed_form(self, paths: ClosedFormSplit, sources: Ints, targets: Ints) -> Split:
+        """Splits in closed form over the paths without a failed link; a flow without such a path has no entries."""
         flows, links, shares = paths.spread(sources, targets)
         first = paths.links(sources, targets, np.zeros(len(sources), dtype=np.int64))
         whole = Split(flows, links, shares, self._latency(first))
-        told = self._net.failed[links]
+        recounted = self._net.failed[links]
         if self._unlike is not None:
-            told |= self._unlike[links] & (shares < 1)  # the slowest of several paths need not be the first
-        broken = np.unique(flows[told])
+            recounted |= self._unlike[links] & (shares < 1)  # the slowest of several paths need not be the first
+        broken = np.unique(flows[recounted])
         if not len(broken):
             return whole
         entries = np.flatnonzero(np.isin(flows, broken))
@@ -121,11 +133,11 @@ class Spraying:
 
     @cached_property
     def _unlike(self) -> NDArray[np.bool_] | None:
-        """Links whose latency is not that of all links from their kind of node to that of their end; None: no such."""
+        """Whether the latency of links between the same two kinds of nodes differs [links]; None if it never does."""
         net = self._net
         firsts = np.array([first for first, _ in net.kinds.values()])
-        one, other = (np.searchsorted(firsts, nodes, side="right") for nodes in (net.sources, net.targets))
-        _, kinds = np.unique(one * (len(firsts) + 1) + other, return_inverse=True)
+        tails, heads = (np.searchsorted(firsts, nodes, side="right") for nodes in (net.sources, net.targets))
+        _, kinds = np.unique(tails * (len(firsts) + 1) + heads, return_inverse=True)
         least = np.full(int(kinds.max(initial=-1)) + 1, np.inf)
         np.minimum.at(least, kinds, net.latencies)
         most = np.zeros(len(least))
@@ -134,13 +146,13 @@ class Spraying:
         return unlike if unlike.any() else None
 
     def _listed(self, paths: PathSet, sources: Ints, targets: Ints) -> Split:
-        """Splits over listed paths without a failed link.
+        """Splits over the listed paths without a failed link.
 
         A flow with more than `MAX_LISTED_PATHS` paths, or with no path left, has no entries.
         """
         counts = paths.counts(sources, targets)
         counts = np.where(counts > MAX_LISTED_PATHS, 0, counts)
-        alive, found = np.zeros(len(sources), dtype=np.int64), list[Split]()
+        alive, splits = np.zeros(len(sources), dtype=np.int64), list[Split]()
         for path in range(int(counts.max(initial=0))):
             flows = np.flatnonzero(counts > path)
             table = paths.links(sources[flows], targets[flows], np.full(len(flows), path))
@@ -150,28 +162,28 @@ class Spraying:
             used, latency = table >= 0, np.zeros(len(sources))
             latency[flows] = self._latency(table)
             owners = np.broadcast_to(flows[:, None], table.shape)[used]
-            found.append(Split(owners, table[used], np.ones(len(owners)), latency))
-        if not found:
+            splits.append(Split(owners, table[used], np.ones(len(owners)), latency))
+        if not splits:
             return Split.none(len(sources))
-        owners = np.concatenate([one.flows for one in found])
-        links = np.concatenate([one.links for one in found])
-        return Split(owners, links, 1.0 / alive[owners], reduce(np.maximum, (one.latency for one in found)))
+        owners = np.concatenate([split.flows for split in splits])
+        links = np.concatenate([split.links for split in splits])
+        return Split(owners, links, 1.0 / alive[owners], reduce(np.maximum, (split.latency for split in splits)))
 
     def _searched(self, sources: Ints, targets: Ints) -> Split:
-        """Splits by search, pair by pair."""
+        """Splits from a search for each pair."""
         if not len(sources):
             return Split.none(0)
         search = self._search()
-        found = [search.spread(s, t) for s, t in zip(sources.tolist(), targets.tolist(), strict=True)]
+        splits = [search.spread(s, t) for s, t in zip(sources.tolist(), targets.tolist(), strict=True)]
         return Split(
-            np.repeat(np.arange(len(found)), [len(links) for links, _, _ in found]),
-            np.concatenate([links for links, _, _ in found]),
-            np.concatenate([shares for _, shares, _ in found]),
-            np.array([latency for _, _, latency in found]),
+            np.repeat(np.arange(len(splits)), [len(links) for links, _, _ in splits]),
+            np.concatenate([links for links, _, _ in splits]),
+            np.concatenate([shares for _, shares, _ in splits]),
+            np.array([latency for _, _, latency in splits]),
         )
 
     def _latency(self, table: Ints) -> Floats:
-        """Sums over the links of each path [s]."""
+        """Latency of each path, the sum over its links [s] [paths]."""
         if not self._net.link_count:
             return np.zeros(len(table))
         latency: Floats = np.where(table >= 0, self._net.latencies[table], 0.0).sum(axis=1)
@@ -179,29 +191,29 @@ class Spraying:
 
 
 ENTRIES_AT_ONCE = 1 << 22
-"""Links of pairs that are looked at together."""
+"""Number of entries whose remaining paths are counted together."""
 
 
 def remaining_shares(
     net: Network, sources: Ints, targets: Ints, owners: Ints, links: Ints
 ) -> tuple[Ints, Ints, Floats, Floats]:
-    """Pair, link and share of an equal split over the paths without a failed link, and each pair's largest latency [s].
+    """Pair, link and share of equal splits over the paths without a failed link, and largest latency of each pair [s].
 
-    A pair of which no path remains has no entries.
+    A pair without such a path has no entries.
 
     >>> from quadrille.topologies.families.tree import tree
     >>> net = tree("1x2", "1x3", bandwidth=1e9, latency=1e-6)
-    >>> one, other = np.array([0]), np.array([1])
-    >>> owners, links, _ = net.paths.spread(one, other)
+    >>> sources, targets = np.array([0]), np.array([1])
+    >>> owners, links, _ = net.paths.spread(sources, targets)
     >>> bandwidths = net.bandwidths.copy()
     >>> bandwidths[links[2]] = 0.0
-    >>> remaining_shares(net.with_bandwidths(bandwidths), one, other, owners, links)[2].tolist()
+    >>> remaining_shares(net.with_bandwidths(bandwidths), sources, targets, owners, links)[2].tolist()
     [1.0, 0.5, 0.5, 0.5, 0.5, 1.0]
 
     Parameters
     ----------
     sources, targets : endpoints of each pair
-    owners, links : pair and link of each entry; of a pair all links of its shortest paths, and no others that lead on
+    owners, links : pair and link of each entry: for each pair exactly the links of its shortest paths
     """
     order = np.argsort(owners, kind="stable")
     owners, links = owners[order], links[order]
@@ -223,7 +235,7 @@ def remaining_shares(
 def _remaining(
     net: Network, sources: Ints, targets: Ints, owners: Ints, links: Ints
 ) -> tuple[Ints, Ints, Floats, Floats]:
-    """The same for as many pairs as are looked at together."""
+    """`remaining_shares` of pairs that are counted together."""
     alive = ~net.failed[links]
     owners, links = np.divmod(np.unique(owners[alive] * net.link_count + links[alive]), net.link_count)
     nodes, base = net.endpoint_nodes(), owners * net.node_count
@@ -249,7 +261,7 @@ def _remaining(
 
 
 def _counted(start: Ints, tails: Ints, heads: Ints, points: int) -> tuple[list[Ints], Floats]:
-    """Links by their hops from the start, and paths from the start to every point."""
+    """Links grouped by their hops from the start, and number of paths from the start to every point [points]."""
     paths, reached = np.zeros(points), np.zeros(points, dtype=bool)
     paths[start], reached[start] = 1.0, True
     levels, rest = [], np.arange(len(tails))
@@ -265,7 +277,7 @@ def _counted(start: Ints, tails: Ints, heads: Ints, points: int) -> tuple[list[I
 
 
 def _back(levels: list[Ints], end: Ints, tails: Ints, heads: Ints, points: int) -> Floats:
-    """Paths from every point to the end."""
+    """Number of paths from every point to the end [points]."""
     paths = np.zeros(points)
     paths[end] = 1.0
     for level in reversed(levels):

@@ -22,7 +22,7 @@ def path(kind, source, target):
 
 
 def narrowest(kind, hops):
-    widths = {frozenset((c.one, c.other)): c.bandwidth for c in kind.cables}
+    widths = {frozenset((c.first, c.second)): c.bandwidth for c in kind.cables}
     return min(widths[frozenset(hop)] for hop in pairwise(hops))
 
 
@@ -49,7 +49,7 @@ def test_gpus_never_meet_through_a_nic(kind):
 
 def test_all_ends_of_cables_are_parts_of_the_node(kind):
     for cable in kind.cables:
-        for end in (cable.one, cable.other):
+        for end in (cable.first, cable.second):
             name, _, index = end.partition(":")
             assert int(index) < kind.parts[name]
 
@@ -103,7 +103,7 @@ def test_each_gpu_uses_all_its_links(name):
     kind = NODE_KINDS[name]
     for gpu in range(kind.gpus):
         assert (
-            sum(c.bandwidth for c in kind.cables if c.joins_gpus and f"gpu:{gpu}" in (c.one, c.other))
+            sum(c.bandwidth for c in kind.cables if c.joins_gpus and f"gpu:{gpu}" in (c.first, c.second))
             == ALL_LINKS[name]
         )
     assert kind.nvlink_bandwidth == ALL_LINKS[name]
@@ -155,7 +155,7 @@ def test_joined_nics_are_one_that_nothing_inside_the_node_limits(kind):
     for gpu in range(kind.gpus):
         *inside, _ = way = path(joined, f"gpu:{gpu}", "nic:0")
         last = Cable(*way[-2:], 0, 0)
-        assert narrowest(joined, (last.one, last.other)) >= joined.nic_bandwidth
+        assert narrowest(joined, (last.first, last.second)) >= joined.nic_bandwidth
         assert inside == list(path(kind, f"gpu:{gpu}", f"nic:{kind.nic(gpu)}"))[:-1]
 
 

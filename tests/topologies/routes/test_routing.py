@@ -443,7 +443,7 @@ def test_valiant_draws_again_where_a_link_has_failed():
 @pytest.mark.parametrize("rule", ["valiant", "adaptive"])
 @pytest.mark.parametrize("name", ["star", "leaf-spine", "fat-tree", "rails", "full", "nvswitch"])
 def test_detours_are_refused_where_there_are_none(name, rule):
-    with pytest.raises(InputError, match=f"routing {rule}: topology .* has no (detours|groups); .*dragonfly"):
+    with pytest.raises(InputError, match=f"routing {rule}: topology .* has no (non-minimal paths|groups); .*dragonfly"):
         Routes(NETS[name], Routing(rule)).between([0], [1])
 
 
