@@ -190,13 +190,13 @@ class Simulator:
         return self._seconds_without([])
 
     def _seconds_without(self, skipped: Sequence[SkippedIterations]) -> float:
-        ranks, known = self._ranks.simulated, OpPlans(self._schedule, self._choices)
+        ranks, plans = self._ranks.simulated, OpPlans(self._schedule, self._choices)
         sampled = ranks[:: max(1, len(ranks) // SAMPLED_RANKS)]
         steps: dict[tuple[int, Kind], int] = {}
-        return sum(self._wall_seconds_of(rank, known, steps, skipped) for rank in sampled) * len(ranks) / len(sampled)
+        return sum(self._wall_seconds_of(rank, plans, steps, skipped) for rank in sampled) * len(ranks) / len(sampled)
 
     def _wall_seconds_of(
-        self, rank: int, known: OpPlans, steps: dict[tuple[int, Kind], int], skipped: Sequence[SkippedIterations]
+        self, rank: int, plans: OpPlans, steps: dict[tuple[int, Kind], int], skipped: Sequence[SkippedIterations]
     ) -> float:
         """Wall seconds for the ops and steps of a rank; `steps` caches the steps of an op by kind."""
         schedule, seconds = self._schedule, 0.0
@@ -204,7 +204,7 @@ class Simulator:
         for op, moment, _ in walk_skipping(schedule.program(place), place, skipped):
             seconds += OP_WALL_SECONDS
             if isinstance(op, Communication):
-                kind = id(op), known.kind(op, moment)
+                kind = id(op), plans.kind(op, moment)
                 if kind not in steps:
                     moved = traffic(op, schedule, moment, self._choices)
                     steps[kind] = 0 if moved is None else moved.lowered.steps

@@ -19,7 +19,7 @@ from quadrille.algorithms.schedule.parts import Coordinates, Panel, Part, cut, i
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.schedule.tensors import Tensor
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 Kind = tuple[int, ...]
 """Key of the coordinates for an op: kind along each relevant axis, then relevant loop indices."""
 
@@ -229,7 +229,7 @@ class OpKinds:
         return CoordinateKinds(replace(needed, distinct_axes=needed.distinct_axes | apart), self._grid)
 
 
-class PerKind(Generic[Found]):
+class PerKind(Generic[Result]):
     """A function of op and coordinates, evaluated once for each kind of coordinates.
 
     Parameters
@@ -237,11 +237,11 @@ class PerKind(Generic[Found]):
     find : function with the same result for all coordinates of a kind
     """
 
-    def __init__(self, schedule: Schedule, find: Callable[[Op, Coordinates], Found]) -> None:
+    def __init__(self, schedule: Schedule, find: Callable[[Op, Coordinates], Result]) -> None:
         self._kinds, self._find = schedule.cached(OpKinds), find
-        self._found: dict[tuple[int, Kind], Found] = {}
+        self._found: dict[tuple[int, Kind], Result] = {}
 
-    def of(self, op: Op, coordinates: Coordinates) -> Found:
+    def of(self, op: Op, coordinates: Coordinates) -> Result:
         """Result for the op at the coordinates."""
         key = id(op), self._kinds.of(op, coordinates)
         if key not in self._found:

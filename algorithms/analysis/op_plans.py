@@ -1,9 +1,10 @@
-"""What an op does on a rank, step by step, computed once for each kind of coordinates.
+"""Plans of ops: the steps of a communication op, or the sizes of local work, on a rank.
 
-Layout arithmetic costs ten times as much as simulating a step. An op depends on
-little of its coordinates (`coordinate_dependence.py`): at most two sizes an axis, and
-the coordinate along its own axis. So thousands of ranks share a few plans.
-If every iteration of a loop is of a kind of its own, only a few thousand plans are kept.
+Plans are computed once for each kind of coordinates, because layout arithmetic costs
+ten times as much as the simulation of a step.  An op depends only on part of its
+coordinates (`coordinate_dependence.py`): at most two block sizes for each axis, and
+the coordinate along its own axis.  Thousands of ranks therefore share a few plans.
+If each iteration of a loop has a kind of its own, the cache is cleared when it is full.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,11 +21,11 @@ from quadrille.algorithms.schedule.ops import AllReduce, CommunicationOp, Comput
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import Schedule
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 KEPT = 1 << 12
-"""Kinds of coordinates for which an op's plans are kept."""
+"""Largest number of kinds of coordinates for which an op's plans are cached."""
 STEPS_KEPT = 1 << 18
-"""Steps that are kept, together about 30 MB; the steps of longer plans are computed when they are needed."""
+"""Largest number of cached steps, about 30 MB; the steps of further plans are computed when they are needed."""
 
 
 class PlanStep(NamedTuple):
@@ -34,8 +35,8 @@ class PlanStep(NamedTuple):
     ----------
     send_to, receive_from : coordinates along the op's axis; None if nothing is sent or received
     sent : bytes that the member sends
-    added : bytes that the member adds to what it holds
-    pattern : `one_way`, `exchange` (to and fro) or `shift` (around)
+    added : received bytes that the member adds to its own
+    pattern : `one_way` (only sends or only receives), `exchange` (with one peer) or `shift` (with two peers)
     """
 
     send_to: int | None
@@ -51,10 +52,12 @@ class PlanStep(NamedTuple):
 
 
 class StepRun(NamedTuple):
-    """Equal steps in a row, in which something is sent or received.
+    """Consecutive equal steps in which the member sends or receives.
 
     Parameters
     ----------
+    step : the step
+    times : number of equal steps
     number : number of the first step, from 1
     """
 
@@ -65,14 +68,14 @@ class StepRun(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CommPlan:
-    """A communication op on one rank.
+    """The plan of a communication op on one rank.
 
     Parameters
     ----------
     moved : traffic of the op; None if nothing is sent
-    copied : bytes copied before and after
-    kept : the steps, if they are not too many to keep
-    wires : name of the wires that the messages use, see `wires_of`
+    copied : bytes that are copied before and after the messages
+    kept : the steps; None if they are not cached
+    wires : name of the channels that the messages use, see `wires_of`
     """
 
     moved: Traffic | None
@@ -81,7 +84,7 @@ class CommPlan:
     wires: str
 
     def steps(self) -> Iterator[PlanStep]:
-        """The steps, one by one."""
+        """The steps of the member, in order."""
         if self.kept is not None:
             return iter(self.kept)
         return plan_steps(self.moved) if self.moved is not None else iter(())
@@ -93,10 +96,10 @@ class LocalSizes:
 
     Parameters
     ----------
-    product : rows, inner dimension and columns of a product
+    product : rows, inner dimension and columns of a matrix product; None for other work
     written : bytes of the result
-    touched : bytes of memory that are read and written at least
-    work : work of a layer's function
+    touched : smallest number of bytes of memory that are read and written
+    work : work of a layer function; None for other work
     """
 
     product: tuple[int, int, int] | None
@@ -124,7 +127,7 @@ class OpPlans:
         self.kind = schedule.cached(OpKinds).of
         self._steps = 0
         self._same: dict[PlanStep, PlanStep] = {}
-        self._communication: Memo[CommPlan] = Memo(self._duty)
+        self._communication: Memo[CommPlan] = Memo(self._plan)
         self._local: Memo[LocalSizes] = Memo(self._sizes)
 
     def communication(self, op: CommunicationOp, place: Coordinates) -> CommPlan:
@@ -135,7 +138,7 @@ class OpPlans:
         """The sizes of local work on the rank at `place`."""
         return self._local.get(op, self.kind(op, place), place)
 
-    def _duty(self, op: CommunicationOp, place: Coordinates) -> CommPlan:
+    def _plan(self, op: CommunicationOp, place: Coordinates) -> CommPlan:
         moved = traffic(op, self._schedule, place, self._choices)
         copied = local_copies(op, self._schedule, place, moved)
         count = 0 if moved is None else moved.lowered.steps
@@ -160,26 +163,26 @@ class OpPlans:
 
 
 def wires_of(op: CommunicationOp, moved: Traffic | None) -> str:
-    """The name of the wires of an op's lane that its messages use.
+    """The name of the channels that the messages of an op use: its lane, or channels of its own.
 
-    Sends and receives on a wire meet in order. Each op sends as often as it receives, so ops may as well have wires
-    of their own. All-reduces by recursive doubling have: otherwise a ring's neighbours would be of two kinds, those
-    that exchange and those that do not, and no two of them would be equivalent.
+    Sends and receives on a channel are matched in order.  An op sends as often as it receives, so an op may have
+    channels of its own without a change of the result.  All-reduces by recursive doubling have their own channels:
+    otherwise only some neighbours in a ring would also exchange data, and few ranks would be equivalent.
     """
     if isinstance(op, AllReduce) and moved is not None and moved.lowered.algorithm == "doubling":
         return f"{lane(op)} by doubling"
     return lane(op)
 
 
-class Memo(Generic[Found]):
-    """Results by op and kind of coordinates; all are dropped when they are too many."""
+class Memo(Generic[Result]):
+    """A cache of results by op and kind of coordinates; an op's results are dropped when there are more than `KEPT`."""
 
-    def __init__(self, find: Callable[..., Found]) -> None:
+    def __init__(self, find: Callable[..., Result]) -> None:
         self._find = find
-        self._kept: dict[int, dict[Kind, Found]] = {}
+        self._kept: dict[int, dict[Kind, Result]] = {}
 
-    def get(self, op: Op, kind: Kind, place: Coordinates) -> Found:
-        """The result of `find` for the op at such coordinates."""
+    def get(self, op: Op, kind: Kind, place: Coordinates) -> Result:
+        """The result of `find` for the op at coordinates of this kind."""
         of_op = self._kept.setdefault(id(op), {})
         if kind not in of_op:
             if len(of_op) >= KEPT:
@@ -189,7 +192,7 @@ class Memo(Generic[Found]):
 
 
 def plan_steps(moved: Traffic) -> Iterator[PlanStep]:
-    """The steps of one member; empty pieces are not sent, except in a barrier."""
+    """The steps of one member; empty messages are not sent, except in a barrier."""
     is_barrier = moved.lowered.algorithm == "dissemination"
     for exchange in moved.exchanges():
         sent, received = exchange.sent, exchange.received
@@ -200,7 +203,7 @@ def plan_steps(moved: Traffic) -> Iterator[PlanStep]:
 
 
 def _pattern(send_to: int | None, receive_from: int | None) -> str:
-    """The pattern of a step."""
+    """The pattern of a step: `one_way`, `exchange` or `shift`."""
     if send_to is None or receive_from is None:
         return "one_way"
     return "exchange" if send_to == receive_from else "shift"

@@ -1,8 +1,8 @@
 """Ranges of the shards of a buffer, derived from the layouts of an op's two tensors [elements].
 
-A collective moves pieces of a flattened block, one or more for each member.  The layouts must fit: each member's part
-is whole rows
-of the block or a contiguous range of it, in the order of the members.
+A collective moves shards of a flattened block, one or more for each member.  The
+layouts must fit: the part of each member is a range of whole rows, or a contiguous
+range of the flattened block, in the order of the members.
 """
 
 from collections.abc import Callable
@@ -39,8 +39,8 @@ def are_equal(edges: Edges) -> bool:
     return len({stop - start for start, stop in pairwise(edges)}) == 1
 
 
-def piece_edges(op: Collective, schedule: Schedule, coordinates: Coordinates) -> tuple[Edges, Edges]:
-    """Returns the edges of the pieces sent and of the pieces received [elements].
+def shard_edges(op: Collective, schedule: Schedule, coordinates: Coordinates) -> tuple[Edges, Edges]:
+    """Returns the edges of the shards sent and of the shards received [elements].
 
     Raises
     ------
@@ -68,8 +68,8 @@ def piece_edges(op: Collective, schedule: Schedule, coordinates: Coordinates) ->
 def _member_edges(op: AllGather | ReduceScatter, part: Tensor, whole: Tensor, coordinates: Coordinates) -> Edges:
     """Returns the edges of the members' parts in the flattened whole."""
     block = whole.block(coordinates)
-    if pieces := _next_cut(part, whole, op.axis):
-        return pieces(block, coordinates.grid.length(op.axis))
+    if edges_of := _next_cut(part, whole, op.axis):
+        return edges_of(block, coordinates.grid.length(op.axis))
     edges = [0]
     for member in range(coordinates.grid.length(op.axis)):
         start, stop = range_in(block, part.block(coordinates.at(op.axis, member)))
@@ -82,16 +82,16 @@ def _member_edges(op: AllGather | ReduceScatter, part: Tensor, whole: Tensor, co
 
 
 def _next_cut(part: Tensor, whole: Tensor, axis: Axis) -> Callable[[Block, int], Edges] | None:
-    """Returns the function for the edges of the parts, if the part is the whole cut once more over the axis, else None.
+    """Returns the function for the edges of the parts if `part` is `whole` cut once more over the axis, else None.
 
-    This is the common case; it needs no look at each member.
+    In this common case the members need not be visited one by one.
     """
     if any(tensor.held_at is not None or tensor.stages is not None for tensor in (part, whole)):
         return None
     if part.columns != whole.columns or axis in whole.cut_over:
         return None
     if part.rows == whole.rows:
-        return _pieces if part.shards == (*whole.shards, axis) else None
+        return _shards if part.shards == (*whole.shards, axis) else None
     if part.shards or whole.shards or whole.rows.panel is not None or whole.rows.rotated_by:
         return None
     if part.rows == replace(whole.rows, axes=(*whole.rows.axes, axis)) and not whole.rows.finer:
@@ -101,19 +101,22 @@ def _next_cut(part: Tensor, whole: Tensor, axis: Axis) -> Callable[[Block, int],
     return None
 
 
-def _pieces(block: Block, members: int) -> Edges:
+def _shards(block: Block, members: int) -> Edges:
+    """Edges of a flattened block that is cut into shards."""
     return tuple(boundaries(block.elements, members))
 
 
 def _rows(block: Block, members: int, *, each: int) -> Edges:
+    """Edges of a block that is cut by rows, in units of `each` rows."""
     rows, columns = block.rectangle_shape
     units = rows / each if is_mean(rows) else rows // each
     return tuple(edge * each * columns for edge in boundaries(cast(int, units), members))
 
 
 def range_in(whole: Block, part: Block) -> tuple[int, int]:
-    """Range of the flattened `whole` that `part` covers: full rows, a range of its only row, or a shard; the whole
-    may be a shard too.
+    """Range of the flattened `whole` that `part` covers; (-1, -1) if it covers no contiguous range.
+
+    The part is full rows, a range of the only row, or a shard; the whole may be a shard too.
 
     >>> range_in(Block((2, 6), (0, 3)), Block((4, 6), (0, 3)))
     (6, 12)

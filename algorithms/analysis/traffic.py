@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from quadrille.algorithms.analysis.root_distances import AROUND
-from quadrille.algorithms.analysis.shard_ranges import are_equal, piece_edges
+from quadrille.algorithms.analysis.shard_ranges import are_equal, shard_edges
 from quadrille.algorithms.collectives.choices import Choices
 from quadrille.algorithms.collectives.lowered import Lowered, Name
 from quadrille.algorithms.collectives.lowering import lower
@@ -153,7 +153,7 @@ def traffic(op: CommunicationOp, schedule: Schedule, coordinates: Coordinates, c
         case AllGather() | ReduceScatter() | AllReduce() | Broadcast() | Reduce() | AllToAll() | Barrier():
             if members == 1:
                 return None
-            edges, receive_edges = piece_edges(op, schedule, coordinates)
+            edges, receive_edges = shard_edges(op, schedule, coordinates)
             item = _item_bytes(op, schedule)
             root = evaluate(op.root, coordinates) if isinstance(op, Broadcast | Reduce) else 0
             lowered = _lowered(op, choices, members, root, edges[-1], item)

@@ -169,8 +169,8 @@ class Choices:
                 return ":".join(word for word in ("nccl", self.nccl_algorithm, self.nccl_protocol) if word is not None)
 
 
-LIBRARY = {str(one): one for one in (Choices("library"), Choices("library", calls="vector"))}
-"""MPI library by word: regular calls for equal shards, or vector calls always."""
+LIBRARY = {str(choices): choices for choices in (Choices("library"), Choices("library", calls="vector"))}
+"""Choices of the MPI library by word: regular calls for equal shards, or always vector calls."""
 
 
 def parse_choices(text: str) -> Choices:

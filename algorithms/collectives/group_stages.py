@@ -1,8 +1,9 @@
-"""The steps of a collective for all members of a group at once: who sends to whom, in lockstep.
+"""The steps of a collective for a whole group: in each step, which member sends which pieces to which member.
 
-Our algorithms run in lockstep: what a member sends in its step s, its peer
-receives in its own step s (idle steps counted). So one table of peers for each
-step stands for the whole group, and the p - 1 equal steps of a ring are one table.
+The collective algorithms run in lockstep: a message that a member sends in its step s
+is received in step s of its peer (idle steps are counted). So one table of peers
+describes a step of the whole group, and one table describes the p - 1 equal steps of
+a ring.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,24 +15,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quadrille.algorithms.collectives.lowered import Lowered
-from quadrille.algorithms.collectives.runs import NOBODY, PieceRange, Section
+from quadrille.algorithms.collectives.runs import NOBODY, Section
 from quadrille.algorithms.errors import InputError
 
 Ints = NDArray[np.int64]
 MOST_STEPS = 1 << 22
-"""Steps of all members that are visited one by one at most, if sections do not run in lockstep; about 5 s."""
+"""Largest number of steps of all members that are visited one by one if sections do not run in lockstep (5 s)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupMove:
     """The messages of one step of a group.
 
-    In the k-th step member `sender[e]` sends to `receiver[e]` the `count[e]` pieces
-    from origin + (first - origin + k stride) mod around on, `every` apart.
+    In step k, member sender[e] sends `count[e]` pieces to member receiver[e].  The first
+    of them is piece origin + (first - origin + k stride) mod around, and the distance
+    between them is `every`.
 
     Parameters
     ----------
-    adds : whether the receiver adds what it gets to what it holds
+    adds : whether the receiver adds the message to its buffer [messages]
     """
 
     sender: Ints
@@ -44,8 +46,8 @@ class GroupMove:
     origin: Ints | int = 0
     around: int = 1 << 62
 
-    def pieces(self, k: int, pieces: int) -> Ints:
-        """The first piece of each message in the k-th step."""
+    def first_pieces(self, k: int, pieces: int) -> Ints:
+        """The first piece of each message in step k, given the number of pieces [messages]."""
         if not self.stride:
             return self.first
         around = min(self.around, pieces)
@@ -55,7 +57,7 @@ class GroupMove:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupStage:
-    """Moves that follow one another, repeated `times` times."""
+    """Consecutive moves, repeated `times` times."""
 
     times: int
     moves: tuple[GroupMove, ...]
@@ -108,7 +110,7 @@ def _same_steps(section: Section, following: Section, members: int) -> bool:
 
 
 def _spread(values: Any, members: int) -> Ints:
-    """The values of all members; a single value holds for all."""
+    """The value of each member, from one value for all or from one for each [members]."""
     return np.broadcast_to(np.asarray(values, dtype=np.int64), (members,))
 
 
@@ -145,20 +147,15 @@ def _of_section(section: Section, taken: NDArray[np.bool_], members: int) -> Gro
 
 
 def _one_by_one(lowered: Lowered) -> Iterator[GroupStage]:
-    """The stages found by visiting every step of every member."""
+    """The stages, from a visit of every step of every member."""
     for index in range(lowered.steps):
         rows, every = [], 1
         for member in range(lowered.members):
             step = lowered.step(member, index)
             if step.send_to is not None and step.send is not None:
                 adds = lowered.step(step.send_to, index).reduce
-                rows.append((member, step.send_to, *_pieces(step.send), adds))
+                rows.append((member, step.send_to, step.send.first, step.send.count, adds))
                 every = step.send.every
         if rows:
             sender, receiver, first, count, adds = np.array(rows, dtype=np.int64).T
             yield GroupStage(1, (GroupMove(sender, receiver, first, count, adds.astype(np.bool_), every=every),))
-
-
-def _pieces(run: PieceRange) -> tuple[int, int]:
-    """The first piece of a run and the number of pieces."""
-    return run.first, run.count

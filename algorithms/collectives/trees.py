@@ -79,7 +79,7 @@ def all_reduce(members: int, pieces: int) -> Lowered:
 def double_tree(members: int) -> DoubleTree:
     """Both trees, the colours of their edges, and the first step of each edge."""
     parent = np.array([_first_parents(members), _second_parents(members)])
-    colour = _colours(parent)
+    colour = _edge_colours(parent)
     starts = np.array([_starts(parent[tree], colour[tree]) for tree in range(2)])
     children = np.full((2, members), NOBODY)
     served_tree = np.zeros((2, members), np.int64)
@@ -115,16 +115,15 @@ def _second_parents(members: int) -> Integers:
     return parents
 
 
-def _colours(parent: Integers) -> Integers:
+def _edge_colours(parent: Integers) -> Integers:
     """Colour 0 or 1 of each edge, by tree and child; both edges into a member differ, and both edges out of it.
 
     The edge (tree, child) meets at most one other edge at its child, and one at its parent.  So edges that must differ
-    form paths and
-    cycles that alternate between both kinds of meeting; their length is even.  The first child on each has colour 0 in
-    the first tree.
+    form paths and cycles that alternate between both kinds of meeting; their length is even.  The first child on each
+    path or cycle has colour 0 in the first tree.
 
-    All walks advance at once, by pointer doubling, and keep the first child met and whether its colour in the first
-    tree differs.
+    All paths are followed together, by pointer doubling, with the first child on each and whether its colour in the
+    first tree differs.
     """
     members = parent.shape[1]
     met, turned = _meetings(parent)
@@ -145,9 +144,8 @@ def _colours(parent: Integers) -> Integers:
 def _meetings(parent: Integers) -> tuple[Integers, NDArray[np.bool_]]:
     """Successor of each walk, and whether the colours in the first tree differ between both ends.
 
-    A walk at child c that leaves by its edge in tree t has number t members + c.  It goes to the child with the same
-    parent, and leaves
-    that child by its other edge.
+    A walk that leaves child c by its edge in tree t has the number t · members + c.  It goes to the child with the same
+    parent, and leaves that child by its other edge.
     """
     members = parent.shape[1]
     met = np.arange(2 * members)
@@ -208,9 +206,8 @@ def _piece(start: int, s: int, halves: tuple[int, int], tree: int) -> int | None
 def _sections(members: int, root: int, halves: tuple[int, int]) -> Iterator[Section]:
     """Sections of rounds, each an even and an odd step, in which a member has the same peers.
 
-    In even steps a member receives from one parent during some rounds and sends to one child during others; likewise in
-    odd steps.  Eight
-    ends cut its rounds into at most seven sections.
+    In even steps a member receives from one parent during some rounds and sends to one child during others, and so it
+    does in odd steps.  The eight ends of these ranges cut its rounds into at most seven sections.
     """
     trees = double_tree(members)
     here = np.arange(members)
@@ -223,9 +220,9 @@ def _sections(members: int, root: int, halves: tuple[int, int]) -> Iterator[Sect
             yield Section(
                 steps=(end - begin)[seat],
                 receive_from=received.peers(begin, root)[seat],
-                receive_first=received.pieces(begin)[seat],
+                receive_first=received.first_pieces(begin)[seat],
                 send_to=sent.peers(begin, root)[seat],
-                send_first=sent.pieces(begin)[seat],
+                send_first=sent.first_pieces(begin)[seat],
                 stride=1,
                 alternates=parity == 0,
             )
@@ -233,7 +230,14 @@ def _sections(members: int, root: int, halves: tuple[int, int]) -> Iterator[Sect
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Stream:
-    """What each position receives, or sends, in steps of one parity: pieces from `base`, in rounds begin .. end."""
+    """The messages that each position receives, or sends, in steps of one parity.
+
+    Parameters
+    ----------
+    peer : peer of each position; NOBODY if it has none [positions]
+    begin, end : rounds from `begin` to `end` - 1 have a message [positions]
+    base : piece of the first of these rounds; it rises by 1 each round [positions]
+    """
 
     peer: Integers
     begin: Integers
@@ -241,10 +245,12 @@ class _Stream:
     base: Integers
 
     def peers(self, during: Integers, root: int) -> Integers:
+        """Member at the other end of each position's message in this round; NOBODY if there is no message."""
         active = (self.peer != NOBODY) & (self.begin <= during) & (during < self.end)
         return np.where(active, (self.peer + root) % len(self.peer), NOBODY)
 
-    def pieces(self, during: Integers) -> Integers:
+    def first_pieces(self, during: Integers) -> Integers:
+        """First piece of each position in this round [positions]."""
         return self.base + during - self.begin
 
 

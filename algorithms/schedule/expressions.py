@@ -70,8 +70,8 @@ class Sum:
     """Sum of two expressions.
 
     >>> from quadrille.algorithms.schedule.grid import Grid
-    >>> coordinates = Coordinates(Grid(pipeline=4), {}, {"pipeline": 1}, {"turn": 5})
-    >>> Sum(Affine("turn"), Affine("pipeline", -1, offset=3)).value(coordinates)
+    >>> coordinates = Coordinates(Grid(pipeline=4), {}, {"pipeline": 1}, {"slot": 5})
+    >>> Sum(Affine("slot"), Affine("pipeline", -1, offset=3)).value(coordinates)
     7
     """
 
@@ -132,8 +132,8 @@ def evaluate(value: IntExpression, coordinates: Coordinates) -> int:
 def variables(value: IntExpression) -> frozenset[str]:
     """Returns the coordinates and loop indices that an expression depends on.
 
-    >>> sorted(variables(Sum(Affine("turn"), Affine("pipeline", -1))))
-    ['pipeline', 'turn']
+    >>> sorted(variables(Sum(Affine("slot"), Affine("pipeline", -1))))
+    ['pipeline', 'slot']
     """
     match value:
         case int():
@@ -194,8 +194,8 @@ class FloorDivision(Expression):
     """Quotient of an expression and an integer, rounded down.
 
     >>> from quadrille.algorithms.schedule.grid import Grid
-    >>> coordinates = Coordinates(Grid(), {}, {}, {"turn": 7})
-    >>> FloorDivision(Affine("turn"), 3).value(coordinates), Modulo(Affine("turn"), 3).value(coordinates)
+    >>> coordinates = Coordinates(Grid(), {}, {}, {"slot": 7})
+    >>> FloorDivision(Affine("slot"), 3).value(coordinates), Modulo(Affine("slot"), 3).value(coordinates)
     (2, 1)
     """
 
@@ -282,8 +282,8 @@ class CyclicLookup(Expression):
         first + (begin + iteration) mod length
 
     >>> from quadrille.algorithms.schedule.grid import Grid
-    >>> cycle = CyclicLookup((((4, 2, 3),),), (0, 0), Affine("turn"))
-    >>> [cycle.value(Coordinates(Grid(), {}, {}, {"turn": turn})) for turn in range(4)]
+    >>> cycle = CyclicLookup((((4, 2, 3),),), (0, 0), Affine("slot"))
+    >>> [cycle.value(Coordinates(Grid(), {}, {}, {"slot": slot})) for slot in range(4)]
     [6, 4, 5, 6]
 
     Parameters

@@ -16,7 +16,7 @@ from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.program import Program, is_concurrent, ops
 from quadrille.algorithms.schedule.tensors import ITEM_BYTES, DType, Tensor
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Schedule:
     state: tuple[str, ...] = ()
     _found: dict[Callable[..., object], object] = field(init=False, default_factory=dict, compare=False, repr=False)
 
-    def cached(self, find: Callable[["Schedule"], Found]) -> Found:
+    def cached(self, find: Callable[["Schedule"], Result]) -> Result:
         """Result of `find` for this schedule, computed once."""
         if find not in self._found:
             self._found[find] = find(self)
@@ -104,10 +104,11 @@ class Schedule:
         head += ", ".join(f"{letter}={size}" for letter, size in self.sizes.items()) + f", {self.dtype}"
         if self.overlap:
             head += f", overlap {','.join(sorted(self.overlap))}"
-        tensors = [f"  {self._duty(name):6} {tensor}" for name, tensor in self.tensors.items()]
+        tensors = [f"  {self._role(name):6} {tensor}" for name, tensor in self.tensors.items()]
         return "\n".join([head, *tensors, *(line for role in self.roles for line in role.lines())])
 
-    def _duty(self, tensor: str) -> str:
+    def _role(self, tensor: str) -> str:
+        """Role of a tensor: "state", "input", "output" or empty."""
         if tensor in self.state:
             return "state"
         return "input" if tensor in self.inputs else "output" if tensor in self.outputs else ""

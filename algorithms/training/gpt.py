@@ -173,7 +173,7 @@ def gpt_schedule(problem: Gpt, grid: Grid, scheme: Scheme) -> Schedule:
     check_gpt(problem, grid, scheme, parts.rows)
     stages = Stages(grid.pipeline, problem.layers, parts.count, problem.interleave)
     plan = parameter_sharding(grid, problem.zero, problem.precision, parts.count, problem.gathered)
-    step = GptStep(_pieces(problem, scheme, stages), stages, plan, problem.steps, problem.adam)
+    step = GptStep(_model_layers(problem, scheme, stages), stages, plan, problem.steps, problem.adam)
     statistics = problem.precision.statistics
     tensors = [
         *(tensor for layer in step.layers for tensor in layer.tensors),
@@ -197,7 +197,8 @@ def gpt_schedule(problem: Gpt, grid: Grid, scheme: Scheme) -> Schedule:
     )
 
 
-def _pieces(problem: Gpt, scheme: Scheme, stages: Stages) -> ModelLayers:
+def _model_layers(problem: Gpt, scheme: Scheme, stages: Stages) -> ModelLayers:
+    """The embedding, the transformer layer, the last normalisation and the loss under a scheme."""
     rows, hidden = Part("batch", unit=problem.sequence), Part("hidden")
     architecture = problem.architecture
     shape = LayerShape(
@@ -222,7 +223,7 @@ def _pieces(problem: Gpt, scheme: Scheme, stages: Stages) -> ModelLayers:
 
 
 def _stream(problem: Gpt, scheme: Scheme, stages: Stages) -> list[Tensor]:
-    """The activation that passes through all layers, and its gradient; two copies where one may still be in flight."""
+    """The activation that passes through all layers, and its gradient, in two copies if one may still be in flight."""
     rows, hidden = Part("batch", unit=problem.sequence), Part("hidden")
     both: Copies = ((MICROBATCH, 2),) if stages.count > 1 else ()
     return [

@@ -6,12 +6,12 @@ backward passes:
     stage 0 of 3    F0 F1 F2 B0 F3 B1    B2 B3        warmup = stages - 1 - stage
     stage 2         F0 B0 F1 B1 F2 B2 F3 B3
 
-Interleaved 1F1B: a stage has several chunks of layers, every stages-th one.  It processes rounds of as many
-microbatches as there are stages,
-chunk after chunk, and starts with (stages - 1 - stage) · 2 + (chunks - 1) · stages warm-up slots.  Activations between
-a forward slot and its
-backward slot are in one of warmup + 1 buffers shared by all chunks; the next forward slot reuses a released buffer.
-`Stages.interleaved` alone determines the order.
+A *slot* is one forward or backward pass of one microbatch through one chunk of layers.
+
+Interleaved 1F1B: stage i of s has several chunks of layers, chunks i, s + i, 2 s + i, ….  A stage processes rounds of
+s microbatches, chunk after chunk, and starts with (s - 1 - i) · 2 + (chunks - 1) · s warm-up slots.  Activations
+between a forward slot and its backward slot are in one of warmup + 1 buffers, which all chunks share; the next
+forward slot reuses a released buffer.  `Stages.interleaved` alone determines the order.
 
 Source: Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM", arXiv
 2104.04473, section 2.2.
@@ -39,15 +39,16 @@ from quadrille.algorithms.training.layers import Layer
 from quadrille.algorithms.training.microbatches import MICROBATCH
 from quadrille.algorithms.training.transformer import LAYER
 
-CHUNK, TURN, SLOT = "chunk", "turn", "slot"
+CHUNK, SLOT, BUFFER = "chunk", "slot", "buffer"
+"""Loops over the chunks of a stage, the slots of a step, and the activation buffers."""
 FORWARD_LANE, BACKWARD_LANE = 0, 1
-"""Of what stages send each other: activations, and their gradients."""
-STAGE, NUMBER_OF_TURN = Affine("pipeline"), Affine(TURN)
+"""Lanes on which stages send each other activations and their gradients."""
+STAGE, SLOT_NUMBER = Affine("pipeline"), Affine(SLOT)
 
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """A pipeline.
+    """The stages of a pipeline, and the order of their slots.
 
     Parameters
     ----------
@@ -130,8 +131,8 @@ class Stages:
         return Min(self.slot_count, Affine("pipeline", -2, first))
 
     @property
-    def steady(self) -> IntExpression:
-        """Number of slots with one forward and one backward pass."""
+    def alternating(self) -> IntExpression:
+        """Number of forward slots that are each followed by a backward slot, as an expression."""
         return Sum(self.slot_count, _negative(self.warmup))
 
     def interleaved(self, forward: Program, backward: Program) -> Program:
@@ -139,44 +140,44 @@ class Stages:
         if self.count == 1:
             both = (*forward, *backward)
             return both if self.microbatches == 1 else (Repeat(MICROBATCH, self.microbatches, both),)
-        turn = NUMBER_OF_TURN
+        slot = SLOT_NUMBER
         return (
-            Repeat(TURN, self.warmup, self._at(forward, turn)),
+            Repeat(SLOT, self.warmup, self._at(forward, slot)),
             Repeat(
-                TURN,
-                self.steady,
-                (*self._at(forward, Sum(turn, self.warmup)), *self._at(backward, turn, backwards=True)),
+                SLOT,
+                self.alternating,
+                (*self._at(forward, Sum(slot, self.warmup)), *self._at(backward, slot, backwards=True)),
             ),
-            Repeat(TURN, self.warmup, self._at(backward, Sum(turn, self.steady), backwards=True)),
+            Repeat(SLOT, self.warmup, self._at(backward, Sum(slot, self.alternating), backwards=True)),
         )
 
-    def _at(self, body: Program, turn: IntExpression, *, backwards: bool = False) -> Program:
-        """A pass in the slot of that number."""
+    def _at(self, body: Program, slot: IntExpression, *, backwards: bool = False) -> Program:
+        """The pass of the microbatch and chunk that the slot of this number processes."""
         if self.chunks == 1:
-            return (Repeat(MICROBATCH, 1, body, first=turn),)
+            return (Repeat(MICROBATCH, 1, body, first=slot),)
         round_of, within = self.count * self.chunks, self.count
-        chunk: IntExpression = FloorDivision(Modulo(turn, round_of), within)
+        chunk: IntExpression = FloorDivision(Modulo(slot, round_of), within)
         if backwards:
             chunk = Sum(self.chunks - 1, _negative(chunk))
-        microbatch = Sum(Scaled(within, FloorDivision(turn, round_of)), Modulo(turn, within))
-        slotted = (Repeat(SLOT, 1, body, first=self._slot),)
-        return (Repeat(CHUNK, 1, (Repeat(MICROBATCH, 1, slotted, first=microbatch),), first=chunk),)
+        microbatch = Sum(Scaled(within, FloorDivision(slot, round_of)), Modulo(slot, within))
+        buffered = (Repeat(BUFFER, 1, body, first=self._buffer),)
+        return (Repeat(CHUNK, 1, (Repeat(MICROBATCH, 1, buffered, first=microbatch),), first=chunk),)
 
     @property
-    def _slot(self) -> IntExpression:
+    def _buffer(self) -> IntExpression:
         """Activation buffer of a microbatch in a chunk."""
-        runs = tuple(slots(self, stage) for stage in range(self.count))
+        runs = tuple(slot_buffers(self, stage) for stage in range(self.count))
         of_round = Sum(Affine(CHUNK, self.count), Modulo(Affine(MICROBATCH), self.count))
         return CyclicLookup(runs, (STAGE, of_round), FloorDivision(Affine(MICROBATCH), self.count))
 
     def order(self, stage: int) -> list[str]:
         """Slots of a stage, each with its microbatch and, if there are several, its chunk."""
         ahead = self.warmup_of(stage)
-        steady = self.slot_count - ahead
-        forward = [self._name("F", turn) for turn in range(self.slot_count)]
-        backward = [self._name("B", turn) for turn in range(self.slot_count)]
-        between = [slot for pair in zip(forward[ahead:], backward, strict=False) for slot in pair]
-        return forward[:ahead] + between + backward[steady:]
+        alternating = self.slot_count - ahead
+        forward = [self._name("F", slot) for slot in range(self.slot_count)]
+        backward = [self._name("B", slot) for slot in range(self.slot_count)]
+        between = [name for pair in zip(forward[ahead:], backward, strict=False) for name in pair]
+        return forward[:ahead] + between + backward[alternating:]
 
     def warmup_of(self, stage: int) -> int:
         """Forward slots of a stage before its first backward slot."""
@@ -184,15 +185,15 @@ class Stages:
         wanted = later if self.chunks == 1 else 2 * later + (self.chunks - 1) * self.count
         return min(self.slot_count, wanted)
 
-    def _name(self, letter: str, turn: int) -> str:
-        chunk, microbatch = self._of_turn(turn, backwards=letter == "B")
+    def _name(self, letter: str, slot: int) -> str:
+        chunk, microbatch = self._of_slot(slot, backwards=letter == "B")
         return f"{letter}{microbatch}" if self.chunks == 1 else f"{letter}{microbatch}.{chunk}"
 
-    def _of_turn(self, turn: int, *, backwards: bool) -> tuple[int, int]:
+    def _of_slot(self, slot: int, *, backwards: bool) -> tuple[int, int]:
         """Chunk and microbatch of a slot."""
         if self.chunks == 1:
-            return 0, turn
-        rounds, rest = divmod(turn, self.count * self.chunks)
+            return 0, slot
+        rounds, rest = divmod(slot, self.count * self.chunks)
         chunk = rest // self.count
         return self.chunks - 1 - chunk if backwards else chunk, rounds * self.count + rest % self.count
 
@@ -207,7 +208,7 @@ class Stages:
             return ()
         if self.chunks == 1:
             return ((MICROBATCH, Min(self.microbatches, Affine("pipeline", -1, self.count))),)
-        return ((SLOT, Lookup((tuple(self.in_flight(stage) for stage in range(self.count)),), (0, STAGE))),)
+        return ((BUFFER, Lookup((tuple(self.in_flight(stage) for stage in range(self.count)),), (0, STAGE))),)
 
     def staged(self, layer: Layer, rows: str) -> Layer:
         """The layer with the copies of one stage; activations are tensors with these rows."""
@@ -232,34 +233,33 @@ class Stages:
         return replace(tensor, copies=(*inner, *chunks, of_layers), first_indices=((LAYER, self.begin),))
 
 
-def slots(stages: Stages, stage: int) -> tuple[tuple[int, int, int], ...]:
-    """Activation buffers of each slot of a round, cyclically from round to round: first, begin and number.
+def slot_buffers(stages: Stages, stage: int) -> tuple[tuple[int, int, int], ...]:
+    """Activation buffers of each slot of a round, cyclic from round to round: first buffer, offset and number.
 
-    A slot of chunk c takes `warmup + 1 + stages · (chunks - 1 - 2 c)` slots until its backward pass ends; the slot that
-    begins then reuses its
-    buffer.  So buffers cycle through the slots of a round, and return after whole rounds.
+    The backward pass of a slot of chunk c ends `warmup + 1 + stages · (chunks - 1 - 2 c)` slots later; the slot that
+    begins then reuses the buffer.  So the buffers cycle through the slots of a round, and return after whole rounds.
 
-    >>> slots(Stages(2, layers=4, microbatches=8, chunks=2), stage=0)
+    >>> slot_buffers(Stages(2, layers=4, microbatches=8, chunks=2), stage=0)
     ((0, 0, 5), (0, 2, 5), (0, 3, 5), (0, 4, 5))
     """
     in_round, ahead = stages.count * stages.chunks, stages.warmup_of(stage)
-    if stages.slot_count <= ahead + 1:  # each has a slot of its own
+    if stages.slot_count <= ahead + 1:  # each slot has a buffer of its own
         each = stages.slot_count // in_round
-        return tuple((turn * each, 0, each) for turn in range(in_round))
+        return tuple((slot * each, 0, each) for slot in range(in_round))
     cycles: dict[int, tuple[int, int, int]] = {}
     first = 0
     for begin in range(in_round):
         if begin in cycles:
             continue
         passed: dict[int, int] = {}
-        turn = begin
-        while (of_round := turn % in_round) not in passed:
-            passed[of_round] = turn // in_round
-            turn += ahead + 1 + stages.count * (stages.chunks - 1 - 2 * (of_round // stages.count))
-        length = turn // in_round
+        slot = begin
+        while (of_round := slot % in_round) not in passed:
+            passed[of_round] = slot // in_round
+            slot += ahead + 1 + stages.count * (stages.chunks - 1 - 2 * (of_round // stages.count))
+        length = slot // in_round
         cycles |= {of_round: (first, -rounds % length, length) for of_round, rounds in passed.items()}
         first += length
-    return tuple(cycles[turn] for turn in range(in_round))
+    return tuple(cycles[slot] for slot in range(in_round))
 
 
 def _negative(value: IntExpression) -> IntExpression:

@@ -98,7 +98,7 @@ class PricedHop:
         pieces = edges.shape[1] - 1
         if work.even or work.empty_messages:
             return np.asarray(edges[which, -1] / pieces * self._count)
-        first = np.tile(self._move.pieces(k, pieces), self._copies)
+        first = np.tile(self._move.first_pieces(k, pieces), self._copies)
         if self._move.every == 1:
             end = first + self._count
             around_end = edges[which, np.maximum(0, end - pieces)] - edges[which, 0]

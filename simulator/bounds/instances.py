@@ -22,9 +22,10 @@ class TimeParts:
 
     Parameters
     ----------
-    latency, bandwidth, contention : of the messages that the rank sends; if it sends none, of those that it receives
-    compute : copies and reductions
-    overhead : fixed cost of the op beside its steps
+    latency, bandwidth, contention : time of the messages that the rank sends; if it sends none, of the messages that it
+        receives [s] [ranks]
+    compute : time of copies and reductions [s] [ranks]
+    overhead : fixed time of the op in addition to its steps [s] [ranks]
     """
 
     latency: Floats
@@ -36,7 +37,7 @@ class TimeParts:
 
     @classmethod
     def of(cls, ranks: int) -> "TimeParts":
-        """No time yet, for so many ranks."""
+        """A breakdown of zero seconds for `ranks` ranks."""
         return cls(*(np.zeros(ranks) for _ in range(5)))
 
     @property
@@ -51,7 +52,7 @@ class TimeParts:
         return TimeParts(*(thin(column) for column in self.columns()))
 
     def columns(self) -> tuple[Floats, ...]:
-        """All five causes."""
+        """The columns of the five causes: latency, bandwidth, contention, compute, overhead."""
         return self.latency, self.bandwidth, self.contention, self.compute, self.overhead
 
     def of_ranks(self, ranks: Ints) -> "TimeParts":
@@ -70,6 +71,7 @@ class ChannelTotals:
 
     Parameters
     ----------
+    bytes, seconds : bytes and seconds of each channel [channels]
     links : bytes over links that no channel of the schedule accounts for
     """
 
@@ -80,15 +82,15 @@ class ChannelTotals:
 
     @classmethod
     def none(cls, channels: int, links: int) -> "ChannelTotals":
-        """Nothing yet."""
+        """Totals of zero for these numbers of channels and links."""
         return cls(np.zeros(channels), np.zeros(channels), np.zeros(links))
 
     def copy(self) -> "ChannelTotals":
-        """A copy that later changes leave as it is."""
+        """A copy that does not change with later additions."""
         return ChannelTotals(self.bytes.copy(), self.seconds.copy(), self.links.copy(), self.messages)
 
     def add(self, before: "ChannelTotals", times: int) -> None:
-        """Adds so many times what came since `before`; messages count only if they were simulated."""
+        """Adds the increase since `before` `times` more times; the number of messages, which were simulated, stays."""
         self.bytes += times * (self.bytes - before.bytes)
         self.seconds += times * (self.seconds - before.seconds)
         self.links += times * (self.links - before.links)
@@ -101,7 +103,7 @@ class ChannelTotals:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InstanceTotals:
-    """What one instance of an op on its groups adds to the totals, whenever its members begin.
+    """The time and the traffic that one instance of an op on its groups adds to the totals.
 
     Parameters
     ----------
@@ -202,7 +204,8 @@ class Instance:
 
         Parameters
         ----------
-        stride, length : of the op's axis
+        places : indices into `ranks`
+        stride, length : distance in ranks between neighbours along the op's axis, and number of ranks along it
         """
         for at in places.tolist():
             rank, later = int(self.ranks[at]), float(self.moved(at).item())

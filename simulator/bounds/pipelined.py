@@ -1,10 +1,11 @@
-"""Pipelined collectives: messages that run down chains and trees, step by step, in one compiled pass.
+"""Times of pipelined collectives: messages pass along chains and trees, step by step, in one compiled pass.
 
-In a chain of 64 members and 64 pieces there are 126 steps, each with other members
-at work; but every message is one of 63 hops with a piece of one of two sizes. So
-hops are priced once for each size, and the steps only list their hops (`MessageTable`).
+A chain of 64 members and 64 pieces has 126 steps, and different members send in each
+step.  But every message uses one of 63 hops and has one of two sizes.  So the cost of
+each hop is computed once for each size, and the steps only list their hops
+(`MessageTable`).
 
-A step is the same as in `message_times.py`: all messages of a step use the times before it.
+As in `message_times.py`, all messages of a step begin at the times before the step.
 """
 
 from collections.abc import Mapping
@@ -24,13 +25,13 @@ from quadrille.simulator.engine.compiled import Kernel, as_column_table, compile
 from quadrille.topologies.network import Floats
 
 CALLED = ("account", "execute")
-"""Kernels that Python calls."""
+"""Names of the kernels that Python calls."""
 
 assert TYPICAL == 1, "the kernels name the row"
 
 
 class PipelineArrays(NamedTuple):
-    """Table and hop costs in the form that kernels take, flattened; a wire is a hop of one group.
+    """The message table and the hop costs as flat arrays for the kernels; a *wire* is a hop of one group.
 
     Parameters
     ----------
@@ -55,13 +56,13 @@ class PipelineArrays(NamedTuple):
 
 
 def message_kind(arrays: PipelineArrays, message: int, wire: int) -> int:
-    """The kind of a message on a wire: its pattern and its size."""
+    """The kind, that is pattern and size, of a message on a wire."""
     of_buffer = arrays.pattern[message] * arrays.shape[1] + arrays.buffer[wire]
     return int(arrays.kind[of_buffer * arrays.shape[2] + arrays.piece[message]])
 
 
 def end_messages(arrays: PipelineArrays, step: int, times: Floats, ends: Floats, row: int) -> None:
-    """Computes when the messages of a step end; -1 for messages of no bytes, which are not sent."""
+    """Computes the end time of each message of a step [s]; -1 for empty messages, which are not sent."""
     groups, begin = arrays.shape[0], arrays.first[step]
     for m in range(begin, arrays.first[step + 1]):
         for g in range(groups):
@@ -78,7 +79,7 @@ def end_messages(arrays: PipelineArrays, step: int, times: Floats, ends: Floats,
 
 
 def advance_members(arrays: PipelineArrays, step: int, slow: Floats, times: Floats, ends: Floats, row: int) -> None:
-    """Advances the members of a step: senders when their message has ended, then receivers, which may add it."""
+    """Advances the members of a step: senders to the end of their message, then receivers, which may add it."""
     groups, begin = arrays.shape[0], arrays.first[step]
     for m in range(begin, arrays.first[step + 1]):
         for g in range(groups):
@@ -127,7 +128,7 @@ def execute(arrays: PipelineArrays, slow: Floats, times: Floats, ends: Floats) -
     Parameters
     ----------
     slow : factor by which additions are slowed, by row [3, members of all groups]
-    times : when each member begins, and then ends [3, members of all groups]
+    times : time at which each member begins, replaced by the time at which it ends [s] [3, members of all groups]
     ends : buffer for the messages of a step [most messages, groups]
     """
     for row in range(3):
@@ -139,7 +140,7 @@ def execute(arrays: PipelineArrays, slow: Floats, times: Floats, ends: Floats) -
 KERNELS = (message_kind, end_messages, advance_members, account, execute)
 
 LARGE = 1 << 6
-"""Messages of one collective from which on a compiled kernel is used."""
+"""Number of messages of a collective from which a compiled kernel is used."""
 
 TABLES_KEPT = 1 << 12
 
@@ -151,9 +152,10 @@ class MessageTable:
     Parameters
     ----------
     first : index of the first message of each step; the last entry is the number of messages [steps + 1]
-    hop, piece, pattern : of each message
-    gets : whether the receiver of a message sends nothing in its step
-    sender, receiver, adds : of each hop
+    hop, piece, pattern : hop, piece and pattern of each message [messages]
+    gets : whether the receiver of a message sends nothing in the same step [messages]
+    sender, receiver : members at the two ends of each hop [hops]
+    adds : whether the receiver of each hop adds the message to its buffer [hops]
     """
 
     first: Ints

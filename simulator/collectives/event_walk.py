@@ -9,10 +9,10 @@ which rates are settled once.
 A walk begins in plain Python on lists; one that is large or long is continued by
 the same functions, compiled, on arrays.
 
-Irregular contention is chaotic: of several rings placed at random over an uneven
-network, a change of all sizes by one part in 10^15 has moved the end by 10^-2. There
-any order of rounding, and so any shortcut, may change the end as much. Symmetric
-programs, and those that settle into a period, are not like that.
+Irregular contention is chaotic: for several rings placed at random on an irregular
+network, a change of all sizes by one part in 10^15 changed the end by one part in
+100. In such cases another order of rounding, and so any shortcut, may change the end
+as much. Symmetric programs and programs that become periodic are not sensitive.
 """
 
 from dataclasses import dataclass, fields
@@ -38,10 +38,10 @@ PROGRAM_COLUMNS = ("offsets", "count", "cycle", "send", "receive", "sent_bytes",
 KERNELS = (*rates.KERNELS, *heap.KERNELS, *walk_state.KERNELS, *event_kernels.KERNELS)
 
 PLAIN_EVENTS = 10_000
-"""Number of events, or flows, from which on loading Numba pays."""
+"""Number of events, or of flows, from which loading Numba saves time."""
 
 REBASE_AFTER = 4096
-"""The clock is restarted after so many of the longest transfers."""
+"""Number of durations of the longest transfer after which the clock is restarted at 0."""
 
 NAMED = 4
 """Number of members that the message of a deadlock names."""
@@ -54,9 +54,9 @@ class WalkResult:
     Parameters
     ----------
     ends : when each member ends [s]
-    busy : seconds in which something moves over each link
-    events : number of ends of latencies and transfers simulated
-    error_seconds : how far states that were taken for equal differed, times the periods skipped
+    busy : time in which each link is in use [s] [links]
+    events : number of simulated ends of latencies and transfers
+    error_seconds : difference of states that were taken as equal, times the number of skipped periods [s]
     """
 
     ends: Floats
@@ -77,14 +77,14 @@ def walk_from_events(
     fold_time: bool = True,
     local: bool = True,
 ) -> WalkResult:
-    """Walks all members from the begin to the last member's end.
+    """Simulates all members from the begin to the end of the last member.
 
     Parameters
     ----------
     flows : flows of the programs, with the links that they cross
     capacities : capacity of each link [B/s]
-    latency, caps : of each flow [s, B/s]
-    alone : best rate of each flow [B/s]
+    latency, caps : latency and highest rate of each flow [s, B/s] [flows]
+    alone : rate of each flow without contention [B/s] [flows]
     contended : whether flows can slow each other; if not, each has its best rate
     fold_time, local : shortcuts that do not change the result
 
@@ -117,7 +117,7 @@ def walk_from_events(
 
 
 def _go_on(walk_on: Kernel, pause: Kernel, start: WalkState, state: FlowState, last: int) -> int:
-    """Continues the walk until there are more than `last` events, or nothing is left."""
+    """Continues the walk until all members have ended or there are more than `last` events."""
     while (outcome := int(walk_on(start, state, last))) == event_kernels.PAUSE:
         pause(start)
     return outcome
@@ -133,7 +133,7 @@ def _walk(
     contended: bool,
     fold_time: bool,
 ) -> WalkState:
-    """The state at the begin, in arrays."""
+    """The state at the begin, as arrays."""
     members, count = programs.members, programs.flows
     columns = {name: getattr(programs, name) for name in PROGRAM_COLUMNS}
     sizes = _piece_columns(programs.pieces)
@@ -203,7 +203,7 @@ def _reals(programs: MemberPrograms, latency: Floats, alone: Floats) -> Floats:
 
 
 def _longest(programs: MemberPrograms) -> Floats:
-    """Bytes that a step of a run sends at most."""
+    """Largest number of bytes that a step of each run sends [runs]."""
     pieces = programs.pieces
     return programs.sent_bytes if pieces is None else pieces.sent * (pieces.elements + 1) * pieces.element_bytes
 
@@ -226,7 +226,7 @@ def _as_arrays(lists: Columns, arrays: Columns) -> Columns:
 
 
 def _stuck(w: WalkState, programs: MemberPrograms) -> str:
-    """Who waits for whom, in words."""
+    """The message of a deadlock: which members wait, and for which peers."""
     waiting = [i for i in range(programs.members) if w.run[i] < programs.offsets[i + 1]]
     waits = []
     for i in waiting[:NAMED]:

@@ -167,7 +167,7 @@ def _of_job(number: int, job: CollectiveJob, *, uneven: bool) -> MemberPrograms:
         return np.tile(values, groups)
 
     def shifted(values: Ints, step: int) -> Ints:
-        """Numbers that go on from group to group; -1 stays."""
+        """Numbers of one group, repeated for all groups and shifted by `step` from group to group; -1 stays."""
         spread = values + step * np.arange(groups)[:, None]
         return np.where(values < 0, NOBODY, spread).ravel() if len(values) and values.min() < 0 else spread.ravel()
 
@@ -186,7 +186,7 @@ def _of_job(number: int, job: CollectiveJob, *, uneven: bool) -> MemberPrograms:
         send_slot=again(slots[0]),
         receive_slot=again(slots[1]),
         job=np.full(groups * flows, number),
-        pieces=_pieces(job, runs, groups) if uneven else None,
+        pieces=_piece_sizes(job, runs, groups) if uneven else None,
     )
 
 
@@ -208,17 +208,17 @@ def _distinct(keys: Ints) -> Ints:
     return kept if (kept[1:] > kept[:-1]).all() else np.unique(kept)
 
 
-def _all_in(keys: Ints, known: Ints) -> bool:
-    """Whether all keys from 0 are among the known keys, which are sorted."""
-    if not len(known):
+def _all_in(keys: Ints, sorted_keys: Ints) -> bool:
+    """Whether all keys from 0 are among these sorted keys."""
+    if not len(sorted_keys):
         return not (keys >= 0).any()
-    nearest = known[np.minimum(np.searchsorted(known, keys), len(known) - 1)]
+    nearest = sorted_keys[np.minimum(np.searchsorted(sorted_keys, keys), len(sorted_keys) - 1)]
     return bool(((nearest == keys) | (keys < 0)).all())
 
 
-def _positions(known: Ints, keys: Ints) -> Ints:
-    """The index of each key among the known keys; NOBODY for no key."""
-    return np.where(keys < 0, NOBODY, np.searchsorted(known, keys))
+def _positions(sorted_keys: Ints, keys: Ints) -> Ints:
+    """The index of each key in these sorted keys; NOBODY for a key below 0."""
+    return np.where(keys < 0, NOBODY, np.searchsorted(sorted_keys, keys))
 
 
 def _first_use(side: Ints, local: Ints, flows: int) -> Ints:
@@ -235,8 +235,8 @@ def _idle(runs: Runs) -> Runs:
     return replace(runs, **nothing | {"offsets": np.zeros_like(runs.offsets)})
 
 
-def _pieces(job: CollectiveJob, runs: Runs, groups: int) -> PieceSizes:
-    """The pieces that each run of all groups moves."""
+def _piece_sizes(job: CollectiveJob, runs: Runs, groups: int) -> PieceSizes:
+    """The pieces that each run of all groups moves, and their sizes."""
     elements = round(job.bytes / job.item_bytes)
     member = np.repeat(np.arange(runs.members), np.diff(runs.offsets))
     own = np.where(runs.receive_from >= 0, member, NOBODY)

@@ -1,17 +1,17 @@
-"""The state of members that walk their programs, and skipping of whole periods (kernels).
+"""The state of a walk through the programs of all members, and the skipping of whole periods (kernels).
 
 Kernels are plain functions over arrays or lists that Numba can compile (see
 `engine/compiled.py`); `event_kernels.py` has the others.
 
 Skipping of periods
 -------------------
-The position of each member in its run, what every flow is doing and the time until
-its next event make up the state; how many steps of its run a member has done does
-not matter until the run ends. If a state recurs, so does all that followed: whole
-periods are skipped, as many as fit before the first member ends its run, and the rest
-is simulated. One state is kept at a time, that of the 1st, 2nd, 4th, 8th … step in a
-run of one member, so a period is found within about twice the time that it took to
-set in and to pass once.
+The state consists of the position of each member in its run, the status of each flow
+and the time until its next event; the number of steps that a member has done does not
+matter until its run ends. If a state recurs, the events between repeat: as many whole
+periods are skipped as fit before the first member ends its run, and the rest is
+simulated. One state is saved at a time, after the 1st, 2nd, 4th, 8th … step in a run
+of one member. So a period is detected within about twice the time until it has begun
+and passed once.
 
 `engine/period_detector.py` does the same for the flow engine. The two share the method
 but not the computation: there the state is that of whatever is in the event queue,
@@ -27,15 +27,15 @@ from typing import Any, NamedTuple
 
 Array = Any  # an array, or a list where the kernels run uncompiled
 
-# What a flow is doing: nothing, one end waits for the other, latency, bytes
+# Status of a flow: not used, one end waits for the other, latency, transfer
 IDLE, SENDER_WAITS, RECEIVER_WAITS, LATENT, MOVING = range(5)
 
-# Places in `WalkState.numbers`; that of the heap's size, HEAP, is in `sharing/heap.py`
+# Indices of `WalkState.numbers`; index 0, the size of the heap, is HEAP of `engine/event_queue.py`
 ALIVE, EVENTS, SHARED, EVEN, FOLDS, WATCHED, WATCHED_RUN, STEPPED, STEPS, SAVE_AT, SAVED, JUMPS, BEGUN = range(1, 14)
 
 NUMBERS = 14
 
-# Places in `WalkState.reals`
+# Indices of `WalkState.reals`
 CLOCK, EPOCH, TIE, SPAN, SAVED_CLOCK, DEVIATION, ERROR = range(7)
 
 REALS = 7
@@ -44,23 +44,26 @@ ROUNDING = 1e-15  # a few units in the last place
 
 
 class WalkState(NamedTuple):
-    """Programs, the positions of members and flows in them, and links.
+    """The programs of members, the progress of members and flows, and the use of links.
 
     Parameters
     ----------
     offsets … empty : programs, by member and run
-    sent … element_bytes : sizes of pieces by run, where they are not even
-    sender, receiver, latency, alone : by flow; `alone` is its best rate [B/s]
+    sent … element_bytes : sizes of pieces by run, if pieces are uneven
+    sender, receiver, latency, alone : ends, latency [s] and rate without contention [B/s] of each flow [flows]
     entry_offsets, entry_links : links of each flow
-    run, phase, k, pending : of each member: its run, which of two alternating runs, the step in it, and the number of
-        transfers for which it waits
-    ends : when a member ended
-    status, left, since, speed, due : of each flow: bytes left at `since`, rate, and time of its next event
-    heap, slot : flows by `due`, and the index of a flow there
-    using, opened, busy : of each link: flows that move over it, since when it is used, seconds of use before that
-    changed, batch : buffers
-    saved_… : the state to which later states are compared
-    numbers, reals : see HEAP … and CLOCK …; the time is EPOCH + CLOCK
+    run, phase, k : run of each member, which of two alternating runs, and step in the run [members]
+    pending : number of transfers for which each member waits [members]
+    ends : time at which each member ended [s] [members]
+    status : IDLE … MOVING [flows]
+    left, since, speed : bytes left at time `since`, and rate from then on [B, s, B/s] [flows]
+    due : time of each flow's next event [s] [flows]
+    heap, slot : flows in a heap by `due`, and index of each flow in it
+    using, opened, busy : number of flows that move over each link, time since which it is in use, and seconds of use
+        before that time [links]
+    changed, batch : working space
+    saved_… : saved state, to which later states are compared
+    numbers, reals : counters and times, see ALIVE … and CLOCK …; the simulated time is EPOCH + CLOCK
     """
 
     offsets: Array
@@ -116,11 +119,11 @@ class WalkState(NamedTuple):
     reals: Array
 
 
-SAME = 1e-12  # states whose times agree to this part of the time between them are one
+SAME = 1e-12  # two states are equal if their times differ by less than this share of the time between them
 
 
 def check_period(w: WalkState) -> None:
-    """Skips periods if the kept state recurs; keeps the state after the 1st, 2nd, 4th, 8th … step of a run."""
+    """Skips periods if the saved state recurs; saves the state after the 1st, 2nd, 4th, 8th … step of a run."""
     run = w.run[w.numbers[WATCHED]]
     if run != w.numbers[WATCHED_RUN]:
         w.numbers[WATCHED_RUN] = run
@@ -134,7 +137,7 @@ def check_period(w: WalkState) -> None:
 
 
 def _save(w: WalkState) -> None:
-    """Keeps the state."""
+    """Saves the state."""
     w.numbers[SAVED] = 1
     w.reals[SAVED_CLOCK] = w.reals[CLOCK]
     for i in range(len(w.run)):
@@ -147,13 +150,13 @@ def _save(w: WalkState) -> None:
 
 
 def _busy(w: WalkState, link: int) -> float:
-    """Seconds so far in which something moved over a link."""
+    """Time in which a link was in use so far [s]."""
     so_far: float = w.busy[link]
     return so_far + (w.reals[CLOCK] - w.opened[link] if w.using[link] > 0 else 0.0)
 
 
 def _repeats(w: WalkState) -> bool:
-    """Whether the state is the kept one, but for the number of steps that members have done in their runs.
+    """Whether the state equals the saved state, except for the number of steps that members have done in their runs.
 
     Rates follow from which flows move, so a flow has as many bytes left when it has
     as many seconds left.
@@ -176,7 +179,7 @@ def _repeats(w: WalkState) -> bool:
 
 
 def _jump(w: WalkState) -> None:
-    """Skips as many periods as fit before any member comes to the end of its run."""
+    """Skips as many periods as fit before the first member ends its run."""
     periods = -1
     for i in range(len(w.run)):
         steps = w.k[i] - w.saved_k[i]
@@ -197,7 +200,7 @@ def _jump(w: WalkState) -> None:
 
 
 def rebase(w: WalkState) -> None:
-    """Restarts the clock at 0, so that it keeps its precision."""
+    """Restarts the clock at 0, to keep its precision."""
     now = w.reals[CLOCK]
     w.reals[EPOCH] += now
     w.reals[CLOCK] = 0.0

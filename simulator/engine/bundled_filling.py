@@ -77,7 +77,7 @@ def _spread(s: FlowState, b: Bundles) -> None:
 
 def _overfull(s: FlowState, b: Bundles) -> int:
     """Make overloaded branches hot that were not; returns their number."""
-    found = 0
+    overloaded = 0
     for i in range(b.counts[USED]):
         j = b.used[i]
         if b.hot[j] == b.counts[HEAT] or _is_trunk(b, j):
@@ -87,8 +87,8 @@ def _overfull(s: FlowState, b: Bundles) -> int:
             load += s.slot_share[k] * s.current[s.slot_flow[k]]
         if load > s.capacities[j] * (1 + TIE):
             b.hot[j] = b.counts[HEAT]
-            found += 1
-    return found
+            overloaded += 1
+    return overloaded
 
 
 def _rise_all(s: FlowState, b: Bundles) -> int:

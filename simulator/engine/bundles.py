@@ -88,15 +88,15 @@ def new_bundles(state: FlowState) -> Bundles:
         return NONE
     owner = np.repeat(np.arange(flows), np.diff(state.offsets))
     users = np.bincount(state.links, minlength=len(state.capacities))
-    found, least = None, max(LEAST_USERS, int(users.max()) // 2)
+    best, least = None, max(LEAST_USERS, int(users.max()) // 2)
     while True:
         tried = _bundled(state, owner, users >= least)
         if tried is None:
             break
-        found, least = (tried, users >= least), least // 2
+        best, least = (tried, users >= least), least // 2
         if least < LEAST_USERS:
             break
-    return NONE if found is None else _new_bundles(state, owner, *found)
+    return NONE if best is None else _new_bundles(state, owner, *best)
 
 
 def _bundled(state: FlowState, owner: Integers, trunk: NDArray[np.bool_]) -> Integers | None:

@@ -91,9 +91,9 @@ def _column(context: Any, builder: Any, table: TableType, pointer: Any, name: st
     words = builder.bitcast(pointer, WORD.as_pointer())
 
     def word(at: int) -> Any:
-        found = builder.load(builder.gep(words, [WORD(at)]))
-        found.set_metadata("invariant.load", builder.module.add_metadata([]))  # arrays stay where they are
-        return found
+        value = builder.load(builder.gep(words, [WORD(at)]))
+        value.set_metadata("invariant.load", builder.module.add_metadata([]))  # arrays stay where they are
+        return value
 
     element = context.get_data_type(kind.dtype)
     length, size = word(2 * place + 1), WORD(context.get_abi_sizeof(element))

@@ -103,10 +103,12 @@ class MemberSeconds:
 
     Parameters
     ----------
-    latency, compute : latencies and local work of all steps, as far as they do not overlap transfers
-    extrapolated : whether a flow was larger than what was measured
-    waiting, path_latency, bandwidth, contention : of the transfer of each stage that ended last: waiting for
-        its other end, latency, time that the transfer takes alone, time that sharing adds
+    latency, compute : latencies and local work of all steps, except where transfers overlap them
+    extrapolated : whether a flow was larger than the measured flows
+    waiting : time in which the last transfer of each stage waited for its peer
+    path_latency : latency of the last transfer of each stage
+    bandwidth : time that the last transfer of each stage takes without contention
+    contention : time that sharing adds to the last transfer of each stage
     computing : local work
     """
 

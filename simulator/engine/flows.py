@@ -122,9 +122,11 @@ def simulate_flows(capacities: Floats, traffic: FlowSet, *, local: bool = True) 
 
     Two flows of 10 bytes on a link of 10 B/s; the second starts after 0.5 s:
 
-    >>> one, zero = np.ones(2), np.zeros(2)
-    >>> both = FlowSet(np.arange(3), np.array([0, 0]), one, 10 * one, np.array([0.0, 0.5]), zero, one, np.inf * one)
-    >>> simulate_flows(np.array([10.0]), both).finish
+    >>> ones, zeros = np.ones(2), np.zeros(2)
+    >>> flows = FlowSet(
+    ...     np.arange(3), np.array([0, 0]), ones, 10 * ones, np.array([0.0, 0.5]), zeros, ones, np.inf * ones
+    ... )
+    >>> simulate_flows(np.array([10.0]), flows).finish
     array([1.5, 2. ])
 
     Parameters
@@ -155,12 +157,12 @@ def simulate_flows(capacities: Floats, traffic: FlowSet, *, local: bool = True) 
 
 
 def load_kernels(flows: int) -> float:
-    """Seconds to load the compiled kernels, if so many flows need them; the kernels stay loaded."""
+    """Loads the compiled kernels if this number of flows needs them, and returns the seconds that it took."""
     began = time.perf_counter()
     if flows >= COMPILED_FROM:
-        one, none = np.ones(1), np.zeros(1)
-        traffic = FlowSet(np.array([0, 1]), np.array([0]), one, one, none, none, one, one)
-        state = new_state(one, traffic.offsets, traffic.links, one, one, one)
+        ones, zeros = np.ones(1), np.zeros(1)
+        traffic = FlowSet(np.array([0, 1]), np.array([0]), ones, ones, zeros, zeros, ones, ones)
+        state = new_state(ones, traffic.offsets, traffic.links, ones, ones, ones)
         compiled(KERNELS, ["_run"])["_run"](state, bundles.NONE, _progress(1, traffic))
     return time.perf_counter() - began
 

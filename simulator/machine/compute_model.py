@@ -43,7 +43,7 @@ MARGIN = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Seconds, and whether they lie outside what was measured."""
+    """A time [s], and whether it was extrapolated beyond the measured range."""
 
     seconds: float
     extrapolated: bool
@@ -51,9 +51,9 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class GemmFit:
-    """Coefficients of the fit, and the range of dimensions of its rows.
+    """The coefficients of the fit, and the range of dimensions of its rows.
 
-    Without enough rows of both kinds there are no c5 and c6, and all products count as one kind.
+    If there are too few rows with w = 0 or with w = 1, the fit has no c5 and c6.
     """
 
     dtype: DType
@@ -74,7 +74,7 @@ class GemmFit:
 
 
 def fit_gemm(rows: Sequence[GemmRow], dtype: DType) -> GemmFit:
-    """Fit of measured rows of one dtype."""
+    """The fit of the measured rows of one dtype."""
     seconds = np.array([2.0 * row.m * row.k * row.n / row.flops_per_second for row in rows])
     in_pages = sum(in_whole_pages(row.n, dtype) for row in rows)
     both_kinds = in_pages >= LEAST_ROWS_IN_PAGES and len(rows) - in_pages >= LEAST_ROWS
@@ -149,8 +149,8 @@ class ComputeModel:
         """Seconds of a product; an empty product takes the overhead of an op."""
         return self._slowed(self._gemm(m, k, n, layout))
 
-    def _slowed(self, found: Estimate) -> Estimate:
-        return found if self._speed == 1.0 else Estimate(found.seconds / self._speed, found.extrapolated)
+    def _slowed(self, estimate: Estimate) -> Estimate:
+        return estimate if self._speed == 1.0 else Estimate(estimate.seconds / self._speed, estimate.extrapolated)
 
     def _gemm(self, m: int, k: int, n: int, layout: GemmLayout) -> Estimate:
         if not m * k * n:
@@ -160,8 +160,8 @@ class ComputeModel:
         fit = self._fits[layout]
         if fit is None:
             return Estimate(self._from_data_sheet(m, k, n), True)
-        found = fit[0].estimate(m, k, n)
-        return Estimate(found.seconds + self._device.overhead_seconds, found.extrapolated or fit[1])
+        estimate = fit[0].estimate(m, k, n)
+        return Estimate(estimate.seconds + self._device.overhead_seconds, estimate.extrapolated or fit[1])
 
     def _fit(self, layout: GemmLayout) -> tuple[GemmFit, bool] | None:
         """Fit of the measured rows nearest to this rank, and whether they were measured under other conditions.
@@ -214,8 +214,8 @@ class ComputeModel:
             self._kernels[function] = self._kernel_curve(function)
         measured = self._kernels[function]
         if measured is not None:
-            found = Estimate(measured.seconds(work.touched), not measured.covers(work.touched))
-            return self._slowed(Estimate(found.seconds + device.overhead_seconds, found.extrapolated))
+            seconds = measured.seconds(work.touched) + device.overhead_seconds
+            return self._slowed(Estimate(seconds, not measured.covers(work.touched)))
         rate, achieved = device.memory_bytes_per_second, device.achieved
         if achieved is None:
             seconds = max(work.product_flops / self._peak, work.touched / rate)

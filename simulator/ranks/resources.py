@@ -1,8 +1,8 @@
-"""Resources of transfers and local work, for every single rank or for classes of equal ranks.
+"""Resources of transfers and local work, for single ranks or for classes of equivalent ranks.
 
-With `PerRankResources` every rank, place and link is itself.  With `PerClassResources` the ranks, flows and links
-of one class are one (`symmetry/classes.py`): if n flows of a class cross each link of a class, the flow that stands
-for the flows takes n times its share of the link that stands for the links.
+`PerRankResources` has resources for every rank, place and link.  `PerClassResources` has resources for every class of
+ranks, flows and links (`symmetry/classes.py`): if n flows of a class cross each link of a class, the flow that
+represents the class takes n times its share of the link that represents the links.
 """
 
 from dataclasses import dataclass
@@ -24,13 +24,13 @@ MAX_CACHED_ROUTES = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class RouteDemand:
-    """Demands of a byte on a channel.
+    """The demands of each byte on a channel.
 
     Parameters
     ----------
     demands : units of each resource for each byte
     latency : latency of the route [s]
-    alone : rate with nothing else under way [B/s]
+    alone : rate without contention [B/s]
     """
 
     demands: dict[int, float]
@@ -62,19 +62,19 @@ class Resources(Protocol):
 
 
 class PerRankResources:
-    """Resources of every single rank; unknown routes are computed when they are used.
+    """Resources of every single rank; routes that are not in `known_paths` are computed when they are used.
 
     Parameters
     ----------
-    known : paths of flows that were computed before, which is much faster than one by one
+    known_paths : paths of flows that were computed together, which is much faster than one by one
     """
 
     def __init__(
-        self, placement: RankPlacement, routes: Routes, engine: FlowEngine, known: "FlowPaths | None" = None
+        self, placement: RankPlacement, routes: Routes, engine: FlowEngine, known_paths: "FlowPaths | None" = None
     ) -> None:
         self._placement = placement
         self._routes = routes
-        self._known = known
+        self._flow_paths = known_paths
         self._numbers = EngineResources(placement, engine)
         self._between = lru_cache(MAX_CACHED_ROUTES)(self._routed)
 
@@ -92,7 +92,10 @@ class PerRankResources:
 
     def _routed(self, source: int, target: int) -> RouteDemand:
         flow = self._flows.get((source, target))
-        paths = self._routes.between([source], [target]) if flow is None or self._known is None else self._known.paths
+        if flow is None or self._flow_paths is None:
+            paths = self._routes.between([source], [target])
+        else:
+            paths = self._flow_paths.paths
         first, last = paths.offsets[flow or 0 : (flow or 0) + 2].tolist()
         taken = list(zip(paths.links[first:last].tolist(), paths.shares[first:last].tolist(), strict=True))
         return RouteDemand(
@@ -103,10 +106,10 @@ class PerRankResources:
 
     @cached_property
     def _flows(self) -> dict[tuple[int, int], int]:
-        """Index of a known flow, by its two places."""
-        if self._known is None:
+        """Index in `known_paths` of each flow, by the places of its two ends."""
+        if self._flow_paths is None:
             return {}
-        ends = (self._placement.of_rank[rank].tolist() for rank in (self._known.sender, self._known.receiver))
+        ends = (self._placement.of_rank[rank].tolist() for rank in (self._flow_paths.sender, self._flow_paths.receiver))
         return {pair: flow for flow, pair in enumerate(zip(*ends, strict=True))}
 
     def host_resource(self, rank: int, kind: str, channel: Channel | None = None) -> tuple[int, float]:

@@ -1,4 +1,4 @@
-"""The ranks that are simulated: all ranks, or one rank for each class of ranks that behave alike."""
+"""The ranks that are simulated: all ranks, or one rank for each class of equivalent ranks."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -36,7 +36,7 @@ class SimulatedRanks:
     Parameters
     ----------
     classes : classes of ranks that behave alike; None if every rank is simulated
-    known : paths that were computed although no ranks behave alike
+    known_paths : paths of all flows, if they were computed although no ranks are equivalent; else None
     why_not : why every rank is simulated; empty if ranks are folded
     iterations : signature of each iteration of each loop, see `Patterns`
     """
@@ -47,13 +47,13 @@ class SimulatedRanks:
     classes: SymmetryClasses | None = None
     why_not: str = ""
     iterations: Mapping[LoopPosition, Sequence[int]] = field(default_factory=dict)
-    known: FlowPaths | None = None
+    known_paths: FlowPaths | None = None
 
     def demands(self, engine: FlowEngine) -> ResourceDemands:
         """Resource demands of the simulated ranks on an engine."""
         resources: Resources
         if self.classes is None:
-            resources = PerRankResources(self.placement, self.routes, engine, self.known)
+            resources = PerRankResources(self.placement, self.routes, engine, self.known_paths)
         else:
             resources = PerClassResources(self.classes, self.placement, engine)
         return ResourceDemands(
@@ -146,7 +146,7 @@ def choose_ranks(
 
     Parameters
     ----------
-    fold : whether ranks that behave alike may be simulated as one
+    fold : whether equivalent ranks may be simulated as one
     iterations : whether the signatures of loop iterations are needed
 
     Raises
@@ -161,20 +161,20 @@ def choose_ranks(
     if rank_patterns is None:
         return replace(every_rank, why_not=TOO_MANY_CHANNELS)
     if not fold or schedule.grid.size == 1:
-        known = flow_paths(rank_patterns, placement, routes) if len(rank_patterns.sender) else None
+        paths = flow_paths(rank_patterns, placement, routes) if len(rank_patterns.sender) else None
         return replace(
-            every_rank, why_not="" if fold else FOLDING_OFF, iterations=rank_patterns.iterations, known=known
+            every_rank, why_not="" if fold else FOLDING_OFF, iterations=rank_patterns.iterations, known_paths=paths
         )
     classes = classes_of(rank_patterns, placement, routes)
     if classes.folding.folded:
         return replace(every_rank, classes=classes, iterations=rank_patterns.iterations)
     return replace(
-        every_rank, why_not=classes.folding.why_not, iterations=rank_patterns.iterations, known=classes.all_paths
+        every_rank, why_not=classes.folding.why_not, iterations=rank_patterns.iterations, known_paths=classes.all_paths
     )
 
 
 def _end_kinds(schedule: Schedule, choices: Choices, placement: RankPlacement) -> EndKinds:
-    """Which members of a collective end together: as measured for the library's, else members that do the same."""
+    """Kinds of members of a collective that end together: measured ones for the MPI library, else by their steps."""
     library = LibraryTimes(placement.machine, schedule.grid, placement)
     return lambda op: library.kinds_of_members(op) if choices.by_library(op) else ()
 

@@ -1,10 +1,11 @@
-"""Who sends to whom on which lane, found from the groups that use the lane.
+"""Channels: which rank sends to which rank on which lane, derived from the groups that use the lane.
 
 A *channel* goes from one rank to another on a lane; its *label* says at which
 events of which communication patterns its sender sends and its receiver receives.
 Groups along an axis that use a lane in the same way have the same channels between
-their members, so these are found once and copied to every group. Channels of
-point-to-point ops are listed rank by rank; so is every channel of a lane that has both.
+their members, so these channels are computed once and copied to every group. The
+channels of point-to-point ops are listed rank by rank, and so are all channels of a
+lane with both kinds of ops.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
@@ -25,18 +26,18 @@ SHAPED = ("count", "cycle", "pieces_sent", "pieces_received", "reduce")
 
 
 def equal_pieces(moved: Traffic) -> bool:
-    """Whether all pieces have the same size, so that it does not matter which one is sent when."""
+    """Whether all pieces have the same size, so that their order does not matter."""
     sizes = {after - before for edges in (moved.edges, moved.receive_edges) for before, after in pairwise(edges)}
     return len(sizes) == 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MemberKinds:
-    """The members of a group in one communication pattern: which take the same steps, and who sends to whom.
+    """The members of a group in one communication pattern: kinds with equal steps, and uses of channels.
 
     Parameters
     ----------
-    kinds : members of one kind take the same steps, whoever their peers are, and have the same mark [members]
+    kinds : kind of each member; members of a kind have equal steps, except for peers, and equal marks [members]
     events : (position in the program, whether it is a send) of each use of a channel
     sender, receiver, event : each use of a channel, seen by the sender or by the receiver
     """
@@ -49,11 +50,12 @@ class MemberKinds:
 
     @classmethod
     def of(cls, lowered: Lowered, marks: Ints, *, even: bool) -> "MemberKinds":
-        """From the programs of all members; pieces of one size are not distinguished.
+        """The kinds of the members of a collective; pieces of one size are not distinguished.
 
         Parameters
         ----------
-        marks : numbers from 0 that distinguish members beside their steps [members]
+        marks : numbers from 0 that distinguish members in addition to their steps [members]
+        even : whether all pieces have the same size
         """
         runs = lowered.runs()
         member = np.repeat(np.arange(runs.members), np.diff(runs.offsets))
@@ -80,13 +82,14 @@ Rows = tuple[Ints, Ints, Ints]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Channels:
-    """All channels, each once.
+    """All channels, without duplicates.
 
     Parameters
     ----------
     lanes : names of lanes
-    lane : lane of each channel, an index into `lanes`
-    sender, receiver, label : of each channel
+    lane : lane of each channel, an index into `lanes` [channels]
+    sender, receiver : ranks at the two ends of each channel [channels]
+    label : label of each channel [channels]
     """
 
     lanes: tuple[str, ...]
@@ -116,7 +119,7 @@ class ChannelUses:
         self._labels: dict[Hashable, int] = {}
 
     def by_groups(self, axis: Axis, lane: str, key: Hashable, members: MemberKinds, first: Ints) -> None:
-        """Adds groups along an axis, by their first ranks, whose members use a lane as one pattern does."""
+        """Adds groups along an axis, given by their first ranks, whose members use a lane in the same pattern."""
         self._members.setdefault((axis, lane), {})[key] = members
         self._groups.setdefault((axis, lane, key), np.zeros(self._grid.size, dtype=bool))[first] = True
 
@@ -170,7 +173,7 @@ class ChannelUses:
         return (first[:, None] + members * self._grid.stride(axis)).ravel()
 
     def _uses_of_groups(self, axis: Axis, lane: str) -> Iterator[tuple[Rows, Ints]]:
-        """The uses of a lane within a group, with the first ranks of the groups that use the lane so."""
+        """The uses of a lane within a group, and the first ranks of the groups that have these uses."""
         patterns = self._members[axis, lane]
         kind = np.zeros(self._grid.size, dtype=np.int64)
         for key in patterns:
@@ -193,7 +196,7 @@ class ChannelUses:
 
         Parameters
         ----------
-        size : more than any sender or receiver
+        size : number above every sender and receiver
         """
         sender, receiver, event = uses
         channels, owner = np.unique(sender * size + receiver, return_inverse=True)

@@ -35,7 +35,7 @@ def loop_position(program: Program, at: int, prefix: str = "") -> LoopPosition:
     """
     entry = program[at]
     assert isinstance(entry, Repeat)
-    before = sum(isinstance(other, Repeat) and other.loop == entry.loop for other in program[:at])
+    before = sum(isinstance(earlier, Repeat) and earlier.loop == entry.loop for earlier in program[:at])
     return f"{prefix}{entry.loop}#{before}"
 
 

@@ -36,7 +36,7 @@ def two_to_a_node(grid: Grid) -> Choices:
 @pytest.mark.parametrize(("algorithm", "grid"), GRIDS)
 @pytest.mark.parametrize("passes", ["forward", "training"])
 @pytest.mark.parametrize("set_name", ["double_binary_tree", "hierarchical", "ring:40B", "double_binary_tree:40B"])
-def test_the_product_is_numpy_s_and_the_bytes_are_those_foretold(algorithm, grid, passes, set_name):
+def test_the_product_is_numpy_s_and_the_bytes_are_those_predicted(algorithm, grid, passes, set_name):
     problem = Matmul(53, 37, 41, "float64", passes, panel=5)
     choices = two_to_a_node(grid) if set_name == "hierarchical" else parse_choices(f"own:{set_name}")
     schedule, matrices = matmul_schedule(problem, algorithm, grid), whole_integers(problem)

@@ -50,7 +50,7 @@ def test_3d_on_its_optimal_grid_sends_exactly_the_bound_in_every_regime_and_form
         assert most == mean == pytest.approx(lower_bound_words(*sizes, ranks), rel=1e-12)
 
 
-def test_where_pieces_are_uneven_the_mean_over_ranks_is_the_bound():
+def test_where_shards_are_uneven_the_mean_over_ranks_is_the_bound():
     most, mean = sent_words(Matmul(9600, 2400, 600), "3d", best_grid(9600, 2400, 600, 512))
     assert mean == pytest.approx(lower_bound_words(9600, 2400, 600, 512), rel=1e-12) == 210937.5
     assert mean < most < mean + 300, "a row of C at most"

@@ -32,7 +32,7 @@ def simulation(schedule, granularity):
     )
 
 
-def test_what_takes_too_long_is_given_up_for_a_bound_around_the_exact_answer(schedule, monkeypatch):
+def test_a_simulation_beyond_its_budget_becomes_a_bound_around_the_exact_answer(schedule, monkeypatch):
     exact = simulation(schedule, "exact").run()
     monkeypatch.setattr(simulate, "MAX_WALL_SECONDS", 50 * OP_WALL_SECONDS)
     one = simulation(schedule, "auto")
@@ -59,7 +59,7 @@ def test_tries_that_came_before_count(monkeypatch):
     assert most == simulate.MAX_WALL_SECONDS and then <= most - 10 * OP_WALL_SECONDS
 
 
-def test_what_was_asked_to_be_exact_is_never_given_up(schedule, monkeypatch):
+def test_a_simulation_that_must_be_exact_has_no_budget(schedule, monkeypatch):
     usual = simulation(schedule, "auto").run()
     monkeypatch.setattr(simulate, "MAX_WALL_SECONDS", 0.0)
     asked = simulation(schedule, "exact").run()

@@ -41,7 +41,7 @@ def as_found(moved, copied, steps):
 @pytest.mark.parametrize("shards", ["exact", "even"])
 @pytest.mark.parametrize("collectives", ["own:ring", "own:doubling", "own:double_binary_tree"])
 @pytest.mark.parametrize(("algorithm", "grid"), CASES)
-def test_ranks_of_one_kind_have_one_duty(algorithm, grid, collectives, shards):
+def test_ranks_of_one_kind_have_one_plan(algorithm, grid, collectives, shards):
     schedule, choices = schedule_of(algorithm, grid), parse_choices(collectives)
     schedule = with_even_shards(schedule) if shards == "even" else schedule
     found = OpPlans(schedule, choices)
@@ -69,4 +69,4 @@ def test_many_ranks_share_few_duties():
 def test_what_is_forgotten_is_found_again(monkeypatch, kept):
     for name, value in kept.items():
         monkeypatch.setattr(op_plans, name, value)
-    test_ranks_of_one_kind_have_one_duty("cannon", "z=3,x=3", "own:ring", "exact")
+    test_ranks_of_one_kind_have_one_plan("cannon", "z=3,x=3", "own:ring", "exact")

@@ -165,7 +165,7 @@ def test_7_and_8_a_vector_comes_from_the_diagonal_and_its_gradient_goes_back():
         ("reduce", (P - 1) * P**2 * N // P**2),
     ],
 )
-def test_7_and_8_move_pieces_of_the_vector_and_nothing_of_the_matrix(kind_of_op, words):
+def test_7_and_8_move_shards_of_the_vector_and_nothing_of_the_matrix(kind_of_op, words):
     schedule = with_vector()
     (op,) = [op for op in all_ops(schedule) if kind(op) == kind_of_op]
     assert sum(received(op, schedule, rank) for rank in range(P**3)) == words

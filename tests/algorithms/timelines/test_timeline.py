@@ -158,7 +158,7 @@ def test_a_rank_without_the_op_counts_as_zero_so_that_ops_add_up():
     assert timeline.op_times()["multiply"].seconds == 2
 
 
-def test_copies_stand_for_ranks_that_behave_alike():
+def test_copies_represent_equivalent_ranks():
     spans = (span(0, "multiply", "compute", 0, 6), span(1, "multiply", "compute", 0, 2))
     folded = Timeline(spans, "predicted", ranks=4, copies={0: 1, 1: 3})
     whole = timeline_of(*spans, *(structs.replace(spans[1], rank=rank) for rank in (2, 3)), ranks=4)
@@ -259,7 +259,7 @@ def repeating(draw):
 
 
 @given(timeline=repeating())
-def test_turns_that_are_said_once_are_counted_as_if_they_were_told(timeline):
+def test_run_length_encoded_iterations_are_counted_as_if_they_were_listed(timeline):
     told = timeline.unrolled()
     expected = told.op_times()
     for name, times in timeline.op_times().items():
@@ -274,7 +274,7 @@ def shifted(timeline, seconds, index):
 
 
 @given(timeline=played(), pause=st.integers(1, 3), times=st.integers(1, 9), late=st.integers(0, 8))
-def test_the_critical_path_through_turns_is_that_of_every_turn(timeline, pause, times, late):
+def test_the_critical_path_through_iterations_is_that_of_every_iteration(timeline, pause, times, late):
     """Turns of a random program on several ranks; a boundary between turns may lie within a collective."""
     period = timeline.end + pause
     every = [one for turn in range(times + 2) for one in shifted(timeline, turn * period, turn)]
@@ -287,11 +287,11 @@ def test_the_critical_path_through_turns_is_that_of_every_turn(timeline, pause, 
 
 
 @given(timeline=repeating())
-def test_spans_that_reach_over_turns_are_on_the_critical_path_too(timeline):
+def test_spans_that_reach_over_iterations_are_on_the_critical_path_too(timeline):
     assert timeline.critical_path() == timeline.unrolled().critical_path()
 
 
-def test_spans_at_the_same_time_are_taken_by_rank_in_whatever_order_they_are_told():
+def test_spans_at_the_same_time_are_taken_by_rank_in_whatever_order_they_are_listed():
     spans = [span(rank, f"op {1 - rank}", "compute", 41, 42, ready=0, index=99) for rank in (1, 0)]
     turns = (RepeatedIterations(41.0, 1.0, 1, {"op 0": 1, "op 1": 1}),)
     for told in (spans, spans[::-1]):
@@ -313,7 +313,7 @@ def test_a_rank_is_expanded_without_the_others():
     }
 
 
-def test_the_critical_path_of_many_turns_tells_the_spans_of_one_rank_only():
+def test_the_critical_path_of_many_iterations_lists_the_spans_of_one_rank_only():
     spans = [
         span(rank, "step", "compute", 1e4, 1e4 + (1 if rank else 2), ready=1e4, index=10**4) for rank in range(500)
     ]
@@ -322,7 +322,7 @@ def test_the_critical_path_of_many_turns_tells_the_spans_of_one_rank_only():
     assert len(path) == 5000 and {one.rank for one in path} == {0}
 
 
-def test_what_is_told_of_turns_does_not_grow_with_them():
+def test_the_encoding_of_iterations_does_not_grow_with_them():
     last = span(0, "multiply", "compute", 1e6, 1e6 + 1)
     many = replace(timeline_of(last), repeated=(RepeatedIterations(1e6, 1.0, 10**6, {"multiply": 1}),))
     assert len(many.weighted_spans()[0]) < 20

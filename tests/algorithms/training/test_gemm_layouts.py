@@ -30,7 +30,7 @@ def operand(stored, transposed):
 
 
 @pytest.mark.parametrize("written", ["NN", "NT", "TN"])
-def test_every_way_gives_the_product(written):
+def test_every_layout_gives_the_product(written):
     rng = np.random.default_rng(3)
     p, q = rng.standard_normal((3, 5)), rng.standard_normal((5, 7))
     a, b = operand(p, written == "TN"), operand(q, written == "NT")
@@ -41,7 +41,7 @@ def test_every_way_gives_the_product(written):
         np.testing.assert_allclose(found.T if way.flipped else found, p @ q, rtol=1e-12)
 
 
-def test_there_are_six_ways_and_three_to_add_to_a_result():
+def test_there_are_six_layouts_and_three_to_add_to_a_result():
     assert len(set(gemm_variants("NT"))) == 6
     assert len(set(gemm_variants("NT", accumulate=True))) == 3
 

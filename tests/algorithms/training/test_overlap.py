@@ -105,7 +105,7 @@ def test_other_schemes(name, sequence_parallel, grid):
 
 
 @pytest.mark.parametrize(("recompute", "gathered"), [("none", "keep"), ("full", "keep"), ("full", "again")])
-def test_recomputation_and_keeping(recompute, gathered):
+def test_recomputation_and_weight_caching(recompute, gathered):
     problem = Gpt(3, 12, 4, 5, 17, 6, adam=ADAM, recompute=recompute, gathered=gathered)
     check_sets(schedule_of(problem, Grid(z=2, x=2)), [ALL, ("oag",)])
 

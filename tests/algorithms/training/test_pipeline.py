@@ -13,7 +13,7 @@ from quadrille.algorithms.training.adam import Adam
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.training.microbatches import microbatches
 from quadrille.algorithms.training.mlp import Mlp
-from quadrille.algorithms.training.pipeline import Stages, slots
+from quadrille.algorithms.training.pipeline import Stages, slot_buffers
 from quadrille.algorithms.training.scheme_4d import Scheme4D
 from quadrille.simulator.simulate import simulate
 from tests.support.toy_machines import FREE, star
@@ -121,7 +121,7 @@ def test_the_order_of_interleaved_chunks_by_hand():
 @pytest.mark.parametrize(
     ("count", "chunks", "turns"), [(2, 1, 5), (4, 1, 2), (4, 1, 9), (2, 2, 4), (3, 2, 6), (4, 3, 8)]
 )
-def test_the_program_takes_turns_in_that_order(count, chunks, turns):
+def test_the_program_has_its_slots_in_that_order(count, chunks, turns):
     """The program's loops, walked on a rank of every stage, say what `order` says."""
     from quadrille.algorithms.schedule.ops import Pointwise
     from quadrille.algorithms.schedule.program import walk
@@ -139,17 +139,17 @@ def test_the_program_takes_turns_in_that_order(count, chunks, turns):
 
 
 @pytest.mark.parametrize(("count", "turns"), [(4, 8), (4, 2), (2, 5)])
-def test_as_many_microbatches_are_under_way_as_stages_that_follow(count, turns):
+def test_as_many_microbatches_are_in_flight_as_stages_that_follow(count, turns):
     stages = Stages(count, layers=count, microbatches=turns)
     assert [stages.in_flight(stage) for stage in range(count)] == [min(count - stage, turns) for stage in range(count)]
 
 
 @pytest.mark.parametrize(("count", "chunks"), [(2, 2), (2, 3), (3, 2), (4, 2), (4, 5), (5, 3)])
 @pytest.mark.parametrize("rounds", [1, 2, 3, 7])
-def test_turns_under_way_never_share_a_slot_and_take_no_more_slots_than_there_are_at_once(count, chunks, rounds):
+def test_slots_in_flight_never_share_a_buffer_and_take_no_more_buffers_than_slots(count, chunks, rounds):
     stages = Stages(count, count * chunks, count * rounds, chunks)
     for stage in range(count):
-        table, taken, most, used = slots(stages, stage), {}, 0, set()
+        table, taken, most, used = slot_buffers(stages, stage), {}, 0, set()
         for name in stages.order(stage):
             microbatch, chunk = map(int, name[1:].split("."))
             first, begin, length = table[chunk * count + microbatch % count]
@@ -164,7 +164,7 @@ def test_turns_under_way_never_share_a_slot_and_take_no_more_slots_than_there_ar
         assert used == set(range(most))
 
 
-def test_four_stages_of_two_chunks_keep_eleven_turns_as_megatron_does():
+def test_four_stages_of_two_chunks_keep_eleven_slots_as_megatron_does():
     """Warm-up turns and one: (stages - 1) · 2 + (chunks - 1) · stages + 1."""
     assert [Stages(4, 8, 16, 2).in_flight(stage) for stage in range(4)] == [11, 9, 7, 5]
 

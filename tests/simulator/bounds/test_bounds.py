@@ -149,7 +149,7 @@ def test_stages_move_what_the_steps_of_each_member_move(set_name, members):
             for k in range(stage.times)
             for move in stage.moves
             for one, to, first, count, adds in zip(
-                move.sender, move.receiver, move.pieces(k, lowered.pieces), move.count, move.adds, strict=True
+                move.sender, move.receiver, move.first_pieces(k, lowered.pieces), move.count, move.adds, strict=True
             )
         ]
         steps = [
@@ -163,7 +163,7 @@ def test_stages_move_what_the_steps_of_each_member_move(set_name, members):
         assert sum(row[5] for row in moved) == received
 
 
-def test_steps_that_are_alike_may_be_left_out(monkeypatch):
+def test_equal_steps_may_be_left_out(monkeypatch):
     schedule = with_even_shards(matmul_schedule(Matmul(1300, 700, 900, "float64", "training"), "4d", Grid(z=24, x=2)))
     machine = leaf_spine(12, 4, memory=1e10)
     placement = place_ranks(machine, 48)
@@ -187,7 +187,7 @@ def test_of_groups_that_do_the_same_one_is_walked(monkeypatch):
     assert short.walk.ends == pytest.approx(long.walk.ends, rel=1e-11)
 
 
-def test_groups_are_twins_where_they_cost_the_same_and_begin_as_far_apart():
+def test_groups_are_equivalent_where_they_cost_the_same_and_begin_with_the_same_offsets():
     times = np.array([[0.0, 1.0, 5.0, 6.0, 7.0, 8.5, 2.0, 3.0]])
     assert equivalent_groups(times, np.array([[0, 0, 0, 0]])).tolist() == [[0, 0, 2, 0]]
     assert equivalent_groups(times, np.array([[0, 1, 0, 1]])).tolist() == [[0, 1, 2, 1]]

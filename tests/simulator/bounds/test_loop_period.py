@@ -64,7 +64,7 @@ def check_the_same(short, long):
 
 @pytest.mark.parametrize("which", [0, 1])
 @pytest.mark.parametrize(("scheme", "grid", "overlaps"), CASES)
-def test_turns_that_are_passed_over_change_no_answer(scheme, grid, overlaps, which):
+def test_skipped_iterations_change_no_answer(scheme, grid, overlaps, which):
     check_the_same(*short_and_long(model(scheme, grid, overlaps), machines(grid.size)[which]))
 
 
@@ -74,7 +74,7 @@ def apart(ranks):
 
 
 @pytest.mark.parametrize(("grid", "overlaps"), [(Grid(data=3, z=2, x=2), OVERLAPS), (Grid(data=2, y=3), ())])
-def test_parts_that_do_not_meet_in_a_loop_each_pass_over_turns_at_their_own_pace(grid, overlaps):
+def test_parts_that_do_not_meet_in_a_loop_each_skip_iterations_at_their_own_pace(grid, overlaps):
     schedule = model("4d", grid, overlaps)
     short, long = short_and_long(schedule, apart(grid.size))
     check_the_same(short, long)
@@ -100,7 +100,7 @@ def test_loops_in_which_the_next_layer_is_gathered_and_the_last_one_scattered_ar
 
 @pytest.mark.parametrize("slack", [0.0, inf])
 @pytest.mark.parametrize("grid", [Grid(data=2, z=3), Grid(data=3, y=2), Grid(z=3, x=2)])
-def test_bounds_hold_where_turns_are_passed_over_that_do_not_quite_repeat(monkeypatch, grid, slack):
+def test_bounds_hold_where_skipped_iterations_do_not_quite_repeat(monkeypatch, grid, slack):
     monkeypatch.setattr(loop_period, "LARGE", 0)
     monkeypatch.setattr(loop_period, "SLACKS", ((0, slack),))
     schedule, machine = model("4d", grid, ("oar", "oag"), layers=9), apart(grid.size)
@@ -111,7 +111,7 @@ def test_bounds_hold_where_turns_are_passed_over_that_do_not_quite_repeat(monkey
     assert found.low * (1 - 1e-9) <= found.seconds <= found.high * (1 + 1e-9)
 
 
-def test_loops_whose_turns_differ_are_walked_to_the_end():
+def test_loops_whose_iterations_differ_are_walked_to_the_end():
     schedule, machine = model("optimus", Grid(z=2, x=3), layers=2), star(6)
     found = walked(schedule, machine, parse_choices("own"), place_ranks(machine, 6))
     assert found.walk.skipped_iterations == 0
@@ -136,7 +136,7 @@ def test_waves_in_one_pass_are_the_steps_one_by_one(monkeypatch, scheme, grid, o
 
 
 @pytest.mark.parametrize(("scheme", "grid", "overlaps"), CASES)
-def test_the_timeline_with_turns_said_once_is_that_of_all_turns(monkeypatch, scheme, grid, overlaps):
+def test_the_run_length_encoded_timeline_is_that_of_all_iterations(monkeypatch, scheme, grid, overlaps):
     schedule, machine = model(scheme, grid, overlaps), machines(grid.size)[1]
     short = simulate(schedule, machine, granularity="collective")
     monkeypatch.setattr(

@@ -57,7 +57,7 @@ def test_members_of_a_node_that_come_apart_in_rank_order_are_brought_together():
     assert (np.array([0, 4, 1, 5, 2, 6, 3, 7])[order[0]] // 4).tolist() == [0] * 4 + [1] * 4
 
 
-def test_nodes_of_different_patterns_are_told_apart():
+def test_nodes_of_different_patterns_are_distinguished():
     nodes = by_node(np.array([[0, 1, 2, 4, 5, 6], [8, 9, 10, 12, 13, 15]]), 4)
     assert nodes.length.tolist() == [3, 3, 3, 3]
     assert nodes.patterns.tolist() == [[0, 1, 2], [0, 1, 3]]

@@ -78,7 +78,7 @@ def test_flows_carry_what_the_steps_say(kind, name, members, elements):
 
 
 @given(st.sampled_from(KINDS), st.sampled_from(sorted(SETS)), st.integers(2, 9))
-def test_sizes_of_steps_in_turn_are_the_sizes_of_each_step(kind, name, members):
+def test_sizes_of_consecutive_steps_are_the_sizes_of_each_step(kind, name, members):
     pieces = programs_of([job(kind, name, np.arange(members)[None], 1009.0)], "exact").pieces
     if pieces is not None:
         for k, sizes in enumerate(step_bytes(pieces, 5)):
@@ -110,7 +110,7 @@ def test_programs_of_classes_are_those_of_their_representatives():
     assert few.offsets.tolist() == one.offsets.tolist()
 
 
-def test_who_waits_for_ever_is_told():
+def test_a_deadlock_names_the_members_that_wait():
     """Member 1 of a ring of 3 leaves out what it should receive."""
     programs = programs_of([ring([[7, 8, 9]])])
     receive = programs.receive.copy()

@@ -54,7 +54,7 @@ def test_a_twin_reads_and_writes_the_arrays_of_a_named_tuple(kept_at):
     assert mine.total[0] == (2 + 8) * RATE
 
 
-def test_compiling_is_told_once_and_its_seconds_are_counted(kept_at, capsys):
+def test_compiling_is_reported_once_and_its_seconds_are_counted(kept_at, capsys):
     before = loading_seconds()
     for _ in range(2):  # the second is read from disk
         compiled(KERNELS, ["add_up"])["add_up"](account(), 0)
@@ -73,7 +73,7 @@ def test_a_changed_constant_is_compiled_anew(kept_at, monkeypatch):
     assert mine.total[0] == (1 + 2 + 8) * 5
 
 
-def test_twins_work_where_nothing_can_be_kept(tmp_path, monkeypatch, capsys):
+def test_compiled_kernels_work_where_nothing_can_be_cached(tmp_path, monkeypatch, capsys):
     """Neither the folder named nor its parents can be made: a file is in the way, whoever asks."""
     from numba.core import caching
 
@@ -94,7 +94,7 @@ def test_a_table_refuses_arrays_that_are_not_one_piece():
         ColumnTable(account()._replace(amounts=np.zeros(8)[::2]))
 
 
-def test_twins_are_made_once_in_a_process_until_a_constant_changes(kept_at, monkeypatch):
+def test_kernels_are_compiled_once_in_a_process_until_a_constant_changes(kept_at, monkeypatch):
     twins = compiled(KERNELS, ["add_up"])
     assert compiled(KERNELS, ["add_up"]) is twins
     monkeypatch.setitem(globals(), "RATE", 5)

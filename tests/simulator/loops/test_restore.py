@@ -204,13 +204,13 @@ def test_the_answer_is_that_of_every_iteration_in_nested_loops_and_roles(case, m
 # Parts
 
 
-def test_only_long_stretches_are_shortened_and_by_a_multiple_of_two_turns():
+def test_only_long_iteration_ranges_are_shortened_and_by_a_multiple_of_two_iterations():
     assert iteration_ranges({"i#0": [1] * 11 + [2] * 41}) == [IterationRange("i#0", 11, 52, 2)]
     assert iteration_ranges({"i#0": [1] * 40}, {"i": [2, 5, 40]}) == [IterationRange("i#0", 0, 40, 5)]
     assert most_skipped(IterationRange("i#0", 11, 52, 2)) == SkippedIterations("i#0", 11, 16, 50, 52)
 
 
-def test_as_many_iterations_are_simulated_behind_a_gap_as_there_are_copies_that_take_turns():
+def test_as_many_iterations_are_simulated_after_skipped_ones_as_there_are_alternating_copies():
     tensors = [
         Tensor("S", Part("m"), Part("m"), copies=(("j", 3), ("i", 60))),
         Tensor("T", Part("m"), Part("m"), copies=(("j", Affine("pipeline", -1, 4)),)),
@@ -255,7 +255,7 @@ def spans_of(turns, ranks=1, drift=0.0):
     return found, [("i#0", span.index) for span in found]
 
 
-def test_a_period_is_found_where_all_iterations_are_alike():
+def test_a_period_is_found_where_all_iterations_are_equal():
     found = period_window(SkippedIterations("i#0", 0, 6, 54, 56), *spans_of(8))
     assert (found.seconds, found.iterations, found.periods) == (pytest.approx(1.0), 1, 48)
 
@@ -343,7 +343,7 @@ def test_iterations_without_a_period_are_all_walked():
     assert detector.skipped == []
 
 
-def test_iterations_that_find_no_period_for_long_are_given_up_where_nobody_waits_for_them():
+def test_the_search_for_a_period_ends_after_many_iterations_where_nobody_waits_for_it():
     detector = PeriodDetector([IterationRange("i#0", 0, 60, 2)], lambda _: 1, patient=False)
     with pytest.raises(BudgetExceeded):
         watched(detector, 60, lambda number: 1.0 + 1e-6 * number**2)

@@ -62,7 +62,7 @@ def test_those_that_follow_the_first_take_what_was_measured_of_such():
     assert following.by_size.seconds(GATHERED) == 0.5
 
 
-def test_the_first_is_that_of_the_first_turn_of_a_loop():
+def test_the_first_is_that_of_the_first_iteration_of_a_loop():
     """Three gathers, turn after turn."""
     one = msgspec.structs.replace(row("all_gather", 4, 1, GATHERED, 0.25), back_to_back_seconds=0.5)
     whole = Part("e")
@@ -155,7 +155,7 @@ def test_what_leaves_nothing_to_choose_shares_links_as_a_message_does():
         assert found.timeline.makespan < 0.25
 
 
-def test_groups_that_lie_most_alike_are_taken_and_sizes_between_are_interpolated():
+def test_the_most_similar_groups_are_taken_and_sizes_between_are_interpolated():
     rows = [row("reduce", 2, 1, 100, 1.0), row("reduce", 2, 1, 300, 3.0), row("reduce", 2, 4, 100, 9.0, of=8)]
     assert curve_of(rows, "reduce", 2, 2, of=4, member=0).by_size.seconds(200) == 2.0
     assert curve_of(rows, "reduce", 2, 2, of=8, member=0).by_size.seconds(100) == 9.0
@@ -194,7 +194,7 @@ def test_each_word_is_predicted_from_the_rows_of_its_calls_and_from_the_others_w
 
 
 @pytest.mark.parametrize("word", ["library", "library:vector"])
-def test_unequal_pieces_go_by_vector_calls_whatever_was_chosen(word):
+def test_unequal_shards_go_by_vector_calls_whatever_was_chosen(word):
     said = predicted(machine(REGULAR, VECTOR), parse_choices(word), size=511)
     assert said.op_times()["gather B"].seconds == pytest.approx(0.5, rel=0.01)
     assert said.labels == {"gather B": f"{word} {MEASURED}"} and "gather B" not in said.extrapolated

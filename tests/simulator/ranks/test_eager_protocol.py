@@ -85,7 +85,7 @@ def test_whose_receiver_was_there_before_hears_as_much_later_than_that_one():
 
 @pytest.mark.parametrize("product", [64, 1024])
 @pytest.mark.parametrize(("measured", "beyond"), [(SIZE, set()), (SIZE // 4, {"message"})])
-def test_one_beyond_what_was_measured_is_told_whether_it_comes_early_or_late(product, measured, beyond):
+def test_a_message_beyond_the_measured_sizes_is_reported_whether_it_comes_early_or_late(product, measured, beyond):
     rows = tuple(TransferRow(pattern="one_way", ranks=2, bytes=size, seconds=size / RATE) for size in (1, measured))
     found = simulate(late(SIZE // 8, product), machine(True, rows=rows))
     assert found.extrapolated - {"multiply"} == beyond
@@ -96,7 +96,7 @@ def test_without_buffers_it_goes_when_both_are_there():
     assert found[1, "message"] == found[0, "message"] == pytest.approx(found[1, "multiply"] + LATENCY + SIZE / RATE)
 
 
-def test_of_a_long_message_only_as_much_goes_ahead_as_is_under_way_at_once():
+def test_only_the_eager_part_of_a_long_message_is_sent_ahead():
     size = 3 * AHEAD_BYTES
     found = ends(late(size // 8, product=2048), buffered=True)
     assert found[1, "multiply"] > size / RATE
@@ -175,7 +175,7 @@ def test_folding_changes_nothing_where_ranks_hear_late(gathered):
 
 @pytest.mark.parametrize("family", [None, LEAF_SPINE])
 @pytest.mark.parametrize("algorithm", ["summa", "2.5d", "cannon", "4d"])
-def test_folding_changes_nothing_where_messages_are_buffered(algorithm, family):
+def test_folding_changes_nothing_under_the_eager_protocol(algorithm, family):
     grid = Grid(z=2, x=2) if algorithm != "2.5d" else Grid(z=2, x=2, y=2)
     schedule = matmul_schedule(Matmul(512, 512, 512), algorithm, grid)
     lab = machine(True, family=family, sender_ack_delay=TAKEN)  # 2.5d: two ranks on each host

@@ -47,7 +47,7 @@ def multiplied_by(axis, ranks=4):
 
 
 @pytest.mark.parametrize("fold", [True, False])
-def test_ranks_that_are_dealt_out_keep_to_one_core_each(fold):
+def test_pinned_ranks_keep_to_one_core_each(fold):
     """Four ranks on two cores: the first and the third share one, the first and the second do not."""
     once = seconds(ALONE, multiplied_by("x"), threads=1)
     for axis, times in (("x", 2.0), ("y", 1.0)):
@@ -55,7 +55,7 @@ def test_ranks_that_are_dealt_out_keep_to_one_core_each(fold):
         assert found == pytest.approx(times * once)
 
 
-def test_ranks_that_cannot_be_dealt_out_share_all_cores():
+def test_ranks_that_cannot_be_pinned_evenly_share_all_cores():
     """Six ranks on four cores."""
     machine = laboratory(None, cores=4)
     assert seconds(machine, multiplied_by("x", 6), threads=1) == pytest.approx(
@@ -120,7 +120,7 @@ def test_ranks_live_where_a_laboratory_starts_them(ranks, expected):
     assert spread_evenly(ranks, 4).tolist() == expected
 
 
-def test_more_ranks_than_cores_are_said_to_be_crowded():
+def test_more_ranks_than_cores_are_reported_as_oversubscribed():
     assert fullest_device(TOGETHER, 4).oversubscribed and not fullest_device(ALONE, 4).oversubscribed
 
 

@@ -80,7 +80,7 @@ def test_even_shards_give_back_the_symmetry_that_a_remainder_takes():
     assert exact.extent.rank_classes > 16
 
 
-def test_parts_of_a_mean_size_are_alike_to_the_last_bit():
+def test_parts_of_a_mean_size_are_equal_to_the_last_bit():
     place = with_even_shards(scheduled("1d-column", "x=7", (10, 10, 10))).coordinates(0)
     assert place.sizes["n"] == Fraction(10)
     grid = Grid(x=7)

@@ -35,7 +35,7 @@ def as_sets(classes):
 
 
 @pytest.mark.parametrize("gpus", [64, 96, 1024])
-def test_ranks_of_a_ring_are_alike_a_leaf_apart(gpus):
+def test_ranks_of_a_ring_at_a_distance_of_a_leaf_are_equivalent(gpus):
     folding = fold(*leaf_ring(gpus))
     assert as_sets(folding.ranks) == {frozenset(range(i, gpus, LEAF)) for i in range(LEAF)}
     assert folding.rounds <= LEAF // 2
@@ -190,7 +190,7 @@ def test_two_flows_of_a_rank_with_one_label_are_refused_if_asked(once, way):
 
 
 @given(st.data())
-def test_colours_are_the_same_flow_by_flow_and_by_whole_arrays(data):
+def test_labels_are_the_same_flow_by_flow_and_by_whole_arrays(data):
     gpus, capacities, flows = data.draw(random_flows())
     shares = np.array(data.draw(st.lists(st.sampled_from([0.5, 1.0]), min_size=len(flows.links), max_size=1 << 9)))
     flows = Flows(flows.sender, flows.receiver, flows.offsets, flows.links, shares[: len(flows.links)], flows.columns)

@@ -51,7 +51,7 @@ def test_the_answer_is_the_same_with_and_without_folding_over_time(case, machine
 
 
 @pytest.mark.parametrize(("grid", "machine", "options"), PIPELINES, ids=str)
-def test_turns_of_a_pipeline_are_left_out_and_the_answer_is_the_same(grid, machine, options):
+def test_skipped_slots_of_a_pipeline_do_not_change_the_answer(grid, machine, options):
     schedule = scheduled(grid, micro_batch=1, **options)
     given = schedule, MACHINES[machine](schedule.grid.size)
     short, long = simulate(*given), simulate(*given, shortcuts=Shortcuts(fold_time=False))
@@ -84,7 +84,7 @@ def test_the_answer_is_that_of_every_rank_where_groups_straddle_nodes(machine, g
     check_same_op_times(simulate(*given), simulate(*given, shortcuts=Shortcuts(fold=False, fold_time=False)))
 
 
-def test_a_timeline_of_too_many_spans_says_once_what_it_is_told_for_all(monkeypatch):
+def test_a_timeline_of_too_many_spans_is_run_length_encoded(monkeypatch):
     schedule = scheduled("z=2,x=2", layers=12)
     given = schedule, find_machine("perlmutter")
     whole = simulate(*given)
@@ -98,7 +98,7 @@ def test_a_timeline_of_too_many_spans_says_once_what_it_is_told_for_all(monkeypa
         assert short.times[name].seconds == pytest.approx(times.seconds, rel=1e-9)
 
 
-def test_sums_of_one_element_leave_ranks_alike():
+def test_sums_of_one_element_leave_ranks_equivalent():
     problem = Gpt(2, 128, 4, 8, 128, 64)
     schedule = gpt_schedule(problem, parse_grid("data=4,z=8,y=2,x=2"), Scheme4D())
     perlmutter = find_machine("perlmutter")
