@@ -209,7 +209,7 @@ def test_a_stranger_is_found_wherever_it_is_imported(package, source, named):
     assert strangers(source, package) == named
 
 
-def test_code_that_runs_at_import_is_told_from_code_that_a_function_runs():
+def test_code_that_runs_at_import_is_distinguished_from_code_that_a_function_runs():
     source = (
         "import numpy\nif TYPE_CHECKING:\n    import cupy\ndef f():\n    import cupy.cuda\nclass A:\n    import json"
     )

@@ -9,8 +9,6 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("algorithms", "topologies", "simulator", "runtime", "experiments", "studies", "quadrille/cli")
 MODULES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
-NOT_YET = set((ROOT / "tests" / "words_not_yet.txt").read_text().split())
-"""Modules that have yet to be rewritten; the list may only get shorter."""
 OLD_NAMES = {
     "homes", "dealt_out", "crowded", "duties", "duty", "postmen", "greeting", "greet", "stories", "story", "twins",
     "walkers", "steady", "alike", "looks", "colours", "gaps", "rhythm", "garbage", "seldom_collected", "manner",
@@ -74,10 +72,7 @@ def faults(path):
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_module_keeps_to_the_words_and_habits_of_the_house(path):
-    if str(path.relative_to(ROOT)) in NOT_YET:
-        assert list(faults(path)), "it keeps to them now: take it off tests/words_not_yet.txt"
-    else:
-        assert not list(faults(path))
+    assert not list(faults(path))
 
 
 @pytest.mark.parametrize(

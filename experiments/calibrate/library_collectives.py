@@ -1,8 +1,8 @@
-"""Measurements of the MPI library's collectives: every kind, group shape and size, until a step takes long.
+"""Measurements of the MPI library's collectives: every kind, group shape and size, until a collective takes long.
 
-A library switches its algorithm at some size: a broadcast to six hosts took 204 ms for 1 MiB and 389 ms for 4 MiB, and
-a
-reduce-scatter of four 35 ms and 555 ms. Where seconds do not grow with bytes, sizes in between are measured, too.
+A library changes its algorithm at some size: from 1 MiB to 4 MiB, a broadcast to six hosts grew from 204 ms to 389 ms,
+and a reduce-scatter of four hosts from 35 ms to 555 ms. If the time does not grow in proportion to the size, sizes in
+between are measured, too.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -19,25 +19,27 @@ from quadrille.runtime.measuring.microbenchmarks import Bench
 from quadrille.runtime.measuring.points import CollectivePoint
 
 LONG_SECONDS = 0.3
-"""After a step that takes longer, larger sizes are not measured."""
-SPENT_SECONDS = 0.5
-"""The approximate duration of all runs of one size."""
+"""Duration of a collective after which larger sizes are not measured [s]."""
+SECONDS_PER_SIZE = 0.5
+"""Approximate duration of all runs of one size [s]."""
 LEAST_RUNS, RUNS = 3, 4
-"""The fewest runs of a size, for long steps, and the usual number."""
-OUT_OF_PROPORTION, LEAST_PARTED_BYTES = 1.3, 1 << 16
-"""The factor by which seconds may differ from growing with bytes, and the smallest size at which sizes in between are
-measured.
-"""
-PARTINGS = 2
-"""How often an interval of sizes is halved."""
+"""Smallest number of runs of a size, for long collectives, and usual number."""
+OUT_OF_PROPORTION, LEAST_HALVED_BYTES = 1.3, 1 << 16
+"""Factor by which a time may differ from growth in proportion to the size, and smallest size with sizes in between."""
+HALVINGS = 2
+"""Largest number of times that an interval of sizes is halved."""
 Measure = Callable[[int, float], CollectivePoint]
-"""Measures a size; the second argument is its expected time [s], or 0 if it is unknown."""
+"""Measures a collective, given its size [B] and its expected time [s], which is 0 if it is unknown."""
 
 
 def library_points(bench: Bench, sizes: Sequence[int]) -> Iterator[CollectivePoint]:
-    """The collectives of all ranks of a bench, in groups of every shape that a grid can have.
+    """Measures the collectives of all ranks of a bench, in groups of every shape that a grid can have.
 
-    Collectives with roots are measured in groups of more than two members; between two they are plain messages.
+    Collectives with a root are measured in groups of more than two members; between two members they are messages.
+
+    Parameters
+    ----------
+    sizes : rising sizes [B]
     """
     for shape in group_shapes(bench.ranks):
         for kind, calls in _kinds_and_calls(shape):
@@ -48,12 +50,12 @@ def library_points(bench: Bench, sizes: Sequence[int]) -> Iterator[CollectivePoi
 def _measured(
     bench: Bench, kind: CollectiveKind, shape: GroupShape, calls: Calls | None, size: int, expected: float
 ) -> CollectivePoint:
-    runs = max(LEAST_RUNS, min(RUNS, int(SPENT_SECONDS / (IN_A_ROW * expected)))) if expected else RUNS
+    runs = max(LEAST_RUNS, min(RUNS, int(SECONDS_PER_SIZE / (IN_A_ROW * expected)))) if expected else RUNS
     return bench.collective(kind, shape, size, ROUNDS if kind in ROOTED else runs, calls)
 
 
 def ladder(measure: Measure, sizes: Sequence[int]) -> Iterator[CollectivePoint]:
-    """Points of growing sizes until one takes long, and of sizes in between where seconds are out of proportion."""
+    """Measures rising sizes until a collective takes long, and sizes in between if times grow out of proportion."""
     before: CollectivePoint | None = None
     for size in sizes:
         point = measure(size, before.seconds * size / before.bytes if before is not None else 0.0)
@@ -66,29 +68,30 @@ def ladder(measure: Measure, sizes: Sequence[int]) -> Iterator[CollectivePoint]:
 
 
 def _between(
-    measure: Measure, low: CollectivePoint, high: CollectivePoint, partings: int = PARTINGS
+    measure: Measure, low: CollectivePoint, high: CollectivePoint, halvings: int = HALVINGS
 ) -> Iterator[CollectivePoint]:
-    """Points of sizes between two whose seconds do not grow as their bytes do, by repeated halving."""
+    """Measures sizes between two points whose times do not grow in proportion to their sizes, by repeated halving."""
     grown = low.seconds * high.bytes / low.bytes
-    if not partings or low.bytes < LEAST_PARTED_BYTES or _alike(high.seconds, grown):
+    if not halvings or low.bytes < LEAST_HALVED_BYTES or _is_near(high.seconds, grown):
         return
     middle = measure(round(sqrt(low.bytes * high.bytes)), sqrt(low.seconds * high.seconds))
     share = (middle.bytes - low.bytes) / (high.bytes - low.bytes)
-    if _alike(middle.seconds, low.seconds + share * (high.seconds - low.seconds)):  # a latency and a rate
-        partings = 1
-    yield from _between(measure, low, middle, partings - 1)
+    if _is_near(middle.seconds, low.seconds + share * (high.seconds - low.seconds)):  # a latency and a rate
+        halvings = 1
+    yield from _between(measure, low, middle, halvings - 1)
     yield middle
-    yield from _between(measure, middle, high, partings - 1)
+    yield from _between(measure, middle, high, halvings - 1)
 
 
-def _alike(seconds: float, expected: float) -> bool:
+def _is_near(seconds: float, expected: float) -> bool:
     return 1 / OUT_OF_PROPORTION <= seconds / expected <= OUT_OF_PROPORTION
 
 
 def every_second(sizes: Sequence[int]) -> Sequence[int]:
-    """Every second size, for MPI's vector calls. The largest is included: beyond twice that size nothing is known.
+    """Every second size, the largest included, for MPI's vector calls.
 
-    On four hosts at 200 Mbit/s these sizes take 25 s, and all sizes 34 s.
+    The largest size is needed because times are extrapolated to at most twice that size. On four hosts at 200 Mbit/s
+    these sizes take 25 s, and all sizes 34 s.
 
     >>> every_second((1, 2, 4, 8)), every_second((1, 4, 16))
     ((2, 8), (1, 16))
@@ -97,12 +100,13 @@ def every_second(sizes: Sequence[int]) -> Sequence[int]:
 
 
 def _kinds_and_calls(shape: GroupShape) -> Iterator[tuple[CollectiveKind, Calls | None]]:
-    """The measured kinds in groups of a shape, and the MPI calls of kinds that have two."""
+    """The kinds of collectives to measure in groups of a shape, with the MPI calls of kinds that have two."""
     for kind in (*KINDS, *(ROOTED if shape.members > 2 else ())):
         yield from ((kind, calls) for calls in (get_args(Calls) if kind in VECTOR_CALL_KINDS else (None,)))
 
 
 def library_row(point: CollectivePoint) -> LibraryRow:
+    """The row of a machine file for a measured collective."""
     shape = point.shape
     return LibraryRow(
         kind=point.kind,

@@ -1,4 +1,4 @@
-"""A machine file from measurements: rows, derived numbers, and how well the fit explains the rows."""
+"""`make_machine` makes a machine from a calibration: measured rows, derived numbers, and the quality of the fit."""
 
 from collections.abc import Iterable, Sequence
 from statistics import median
@@ -37,43 +37,48 @@ def make_machine(
     topology: TopologyOption | None,
     routing: Routing,
 ) -> Machine:
-    """The content of the machine file without its provenance.
+    """The machine that a calibration measured, without provenance.
 
     Parameters
     ----------
-    topology, routing : topology option and routing rule of several hosts, checked to be theirs
+    name : name of the machine
+    measured : measurements of the device, of the hosts and of transfers between them
+    topology : topology option, checked to fit the hosts; None for a star of the hosts
+    routing : routing rule between hosts
     """
     host, shared = hosts[0], hosts[0].sharing > 0
     device = _device(measured)
-    wiring, library = _topology(measured, hosts, topology, routing), tuple(map(library_row, measured.library))
+    network, library = _topology(measured, hosts, topology, routing), tuple(map(library_row, measured.library))
     between = measured.between
-    filled = links_of(between, wiring, routing)
+    saturated = links_of(between, network, routing)
     fit = _fit(device, measured.local.disturbed)
     return Machine(
         name=name,
-        topology=wiring,
+        topology=network,
         routing=str(routing),
         device=device,
         host=Host(
             cores=host.cores,
-            ranks=max(len(one.ranks) for one in hosts) if len(hosts) > 1 and not shared else None,
+            ranks=max(len(host_of_ranks.ranks) for host_of_ranks in hosts) if len(hosts) > 1 and not shared else None,
             memory_bytes_per_second=_shared_bandwidth(device.memory),
             issue_seconds=measured.overheads.issue_seconds,
             single_rank_op_seconds=measured.overheads.alone_seconds,
             transfer=tuple(transfer_row(point) for point in measured.host_transfers),
             library=library if between is None else (),
         ),
-        network=None if between is None else network_section(between, library, wiring, routing, filled, shared=shared),
-        emulation=emulation_section(between, wiring, routing) if shared else None,
+        network=None
+        if between is None
+        else network_section(between, library, network, routing, saturated, shared=shared),
+        emulation=emulation_section(between, network, routing) if shared else None,
         reference=_reference(measured.together.reference),
         reference_alone=_reference(measured.reference_alone),
-        fit=msgspec.structs.replace(fit, warnings=(*fit.warnings, *warnings_of(filled, wiring))),
-        sources=sources_of(filled, wiring),
+        fit=msgspec.structs.replace(fit, warnings=(*fit.warnings, *warnings_of(saturated, network))),
+        sources=sources_of(saturated, network),
     )
 
 
 def _device(measured: CalibrationMeasurements) -> Device:
-    """The device: measured rows, and their best values as its peaks."""
+    """The device with its measured rows; its peak rates are the best measured values."""
     local = measured.local
     rows, memory = tuple(map(_gemm_row, local.gemm)), tuple(map(_memory_row, local.streams))
     largest = max(row.bytes for row in memory)
@@ -104,7 +109,7 @@ def _topology(
     option: TopologyOption | None,
     routing: Routing,
 ) -> Arguments:
-    """The topology: one host, or the given topology (a star by default) with measured speeds where it names none."""
+    """The topology: one host, or the topology option (by default a star) with measured rates unless it gives rates."""
     if len(hosts) == 1 and option is None:
         return {"family": "host", "cores": hosts[0].cores}
     option = option if option is not None else default_star(len(hosts))
@@ -112,6 +117,12 @@ def _topology(
 
 
 def _fit(device: Device, disturbed: int) -> Fit:
+    """The residuals of the GEMM fits, with warnings.
+
+    Parameters
+    ----------
+    disturbed : number of measurements that were repeated because of other load
+    """
     residuals: dict[str, float] = {}
     rows, points = device.gemm, len(device.gemm) + len(device.memory) + len(device.kernel)
     for dtype in DTYPES:
@@ -171,7 +182,7 @@ def _kernel_row(point: KernelPoint) -> KernelRow:
 
 
 def _reference(rounds: Iterable[Times]) -> ReferenceKernels:
-    """The reference kernels: the median of the faster half, because undisturbed points are kept too."""
+    """The reference kernels: the medians of the faster halves, which other load did not disturb."""
     gemm, copy, add = (sorted(times) for times in zip(*rounds, strict=True))
     calm = (len(gemm) + 1) // 2
     return ReferenceKernels(

@@ -16,9 +16,9 @@ from quadrille.experiments.calibrate.topology_option import FILE
 from quadrille.experiments.laboratory.topology_plan import (
     SINGLE_PATH_RULES,
     check_places,
+    namespace_plan,
     scaled,
     slowest_of_hosts,
-    wiring,
 )
 from quadrille.experiments.network.topology import find_topology
 from quadrille.runtime.host.console import remark
@@ -147,7 +147,7 @@ def laboratory_of(topology: str, rate: str = "", routing: str = "", name: str = 
     elif machine is None:
         _check_rates_are_said(topology)
     _say_what_is_not_set(topology)
-    plan = wiring(net, rule)
+    plan = namespace_plan(net, rule)
     working = np.flatnonzero(~net.failed)
     rates = dict(zip(net.link_names(working), net.bandwidths[working].tolist(), strict=True))
     in_full = _in_full(topology if machine is None else _typed(machine), factor)

@@ -1,9 +1,9 @@
-"""From a topology to a namespace plan: nodes, cables, addresses and routes on one machine.
+"""`namespace_plan` makes the namespace plan of a topology: nodes, cables, addresses and routes on one machine.
 
-Every node becomes a namespace. A host has one interface, `eth0`, with its address, and sends everything to the other
-end of its cable. A switch forwards by address over exactly the links of the simulator's routing. A host with several
-cables becomes a host and a switch beside it, joined by a cable without a rate limit. Next hops are known by their
-hardware addresses, so no packet ever needs address resolution.
+Every node becomes a network namespace. A host has one interface, `eth0`, with its address, and sends all packets to the
+other end of its cable. A switch forwards by address over exactly the links of the simulator's routing. A host with
+several cables becomes a host and a switch beside it, joined by a cable without a rate limit. Routes name the hardware
+addresses of next hops, so no packet needs address resolution.
 """
 
 from collections import defaultdict
@@ -27,14 +27,14 @@ from quadrille.topologies.routes.routing import Routes, Routing, Rule
 
 MOST_HOSTS, MOST_SWITCHES = 16, 64
 SLOWEST, FASTEST = 125e3, 1.25e9
-"""The slowest and the fastest rate that a token bucket keeps [B/s]: 1 Mbit/s and 10 Gbit/s."""
+"""The lowest and the highest rate that a token bucket keeps [B/s]: 1 Mbit/s and 10 Gbit/s."""
 SHORTEST = Routing()
 SINGLE_PATH_RULES: tuple[Rule, ...] = ("shortest", "minimal", "ecmp", "valiant")
-"""Routing rules with one path per pair, as static routes need it."""
+"""Routing rules with one path for each pair of hosts, which static routes need."""
 
 
 def slowest_of_hosts(net: Network) -> float:
-    """The rate of a host's slowest cable [B/s], which `--rate` sets.
+    """The bandwidth of the slowest cable of a host [B/s], which `--rate` sets.
 
     Raises
     ------
@@ -47,7 +47,7 @@ def slowest_of_hosts(net: Network) -> float:
 
 
 def scaled(net: Network, rate: float) -> Network:
-    """The network with a host's slowest cable at this rate [B/s] and all other cables in proportion.
+    """The network, scaled so that the slowest cable of a host has this rate [B/s].
 
     >>> from quadrille.topologies.families.leaf_spine import leaf_spine
     >>> net = leaf_spine(2, 1, 2, bandwidth=4.0, latency=0.0, uplink_bandwidth=8.0)
@@ -57,26 +57,26 @@ def scaled(net: Network, rate: float) -> Network:
     return net.with_bandwidths(net.bandwidths * (rate / slowest_of_hosts(net)))
 
 
-def wiring(net: Network, routing: Routing = SHORTEST) -> NamespacePlan:
+def namespace_plan(net: Network, routing: Routing = SHORTEST) -> NamespacePlan:
     """The namespace plan of this network.
 
     >>> from quadrille.topologies.families.basic import star
-    >>> plan = wiring(star(3, bandwidth=25e6, latency=0.0))
+    >>> plan = namespace_plan(star(3, bandwidth=25e6, latency=0.0))
     >>> plan.places, plan.addresses["host:2"], len(plan.cables)
     (('host:0', 'host:1', 'host:2', 'switch:0'), '10.77.0.3', 3)
 
     Raises
     ------
     InputError : GPUs instead of hosts, too many hosts or switches, a rate that no token bucket keeps, a routing
-        rule with several paths per pair, or a path that visits a node twice
+        rule with several paths for a pair, or a path that visits a node twice
     """
     check_places(net, net.name)
     _check(net, routing)
-    return _PlanBuilder(net).wiring(routing)
+    return _PlanBuilder(net).plan(routing)
 
 
 def check_places(net: Network, topology: str) -> None:
-    """Refuse a network whose nodes a laboratory cannot have, whatever its rates.
+    """Checks that a laboratory can have the nodes of a network, whatever its rates.
 
     Parameters
     ----------
@@ -98,8 +98,9 @@ def check_places(net: Network, topology: str) -> None:
 
 
 def _check(net: Network, routing: Routing) -> None:
+    """Checks the routing rule and the rates of all links."""
     if routing.rule not in SINGLE_PATH_RULES:
-        raise InputError(f"routing {routing}: a laboratory has one way for each pair: {', '.join(SINGLE_PATH_RULES)}")
+        raise InputError(f"routing {routing}: a laboratory has one path for each pair: {', '.join(SINGLE_PATH_RULES)}")
     for number in np.flatnonzero(~net.failed).tolist():
         if not SLOWEST <= net.bandwidths[number] <= FASTEST:
             raise InputError(
@@ -117,7 +118,7 @@ class _PlanBuilder:
         self._hosts = [net.node_name(int(node)) for node in net.endpoint_nodes()]
         self._addresses = {host: f"10.77.0.{number + 1}" for number, host in enumerate(self._hosts)}
         self._used: dict[str, int] = defaultdict(int)
-        self._made = 0
+        self._port_count = 0
         leaving = np.bincount(net.sources[~net.failed], minlength=net.node_count)
         self._forwarding = {
             host for host, node in zip(self._hosts, net.endpoint_nodes(), strict=True) if int(leaving[node]) > 1
@@ -129,19 +130,20 @@ class _PlanBuilder:
                 inside = VethPair(self._port(host, 0.0), self._port(_beside(host), 0.0))
                 self._cables.append(inside)
         for number, back in _pairs(net):
-            one = self._port(self._place(int(net.sources[number])), float(net.bandwidths[number]))
-            other = self._port(self._place(int(net.targets[number])), float(net.bandwidths[back]))
-            self._cables.append(VethPair(one, other))
-            self._ports[number], self._ports[back] = (one, other), (other, one)
+            near = self._port(self._place(int(net.sources[number])), float(net.bandwidths[number]))
+            far = self._port(self._place(int(net.targets[number])), float(net.bandwidths[back]))
+            self._cables.append(VethPair(near, far))
+            self._ports[number], self._ports[back] = (near, far), (far, near)
 
-    def wiring(self, routing: Routing) -> NamespacePlan:
+    def plan(self, routing: Routing) -> NamespacePlan:
+        """The namespace plan with routes by this routing rule."""
         net, hosts = self._net, set(self._hosts)
         switches = [name for name in map(net.node_name, range(net.node_count)) if name not in hosts]
         beside = [_beside(host) for host in self._hosts if host in self._forwarding]
-        ways = self._ways(routing)
-        routes = (*self._out_of_hosts(), *self._into_hosts(), *self._between(ways))
+        paths = self._paths(routing)
+        routes = (*self._out_of_hosts(), *self._into_hosts(), *self._between(paths))
         places, cables = (*switches, *beside), tuple(self._cables)
-        return NamespacePlan(net.name, self._addresses, places, cables, routes, self._passing(ways))
+        return NamespacePlan(net.name, self._addresses, places, cables, routes, self._passing(paths))
 
     def _place(self, node: int) -> str:
         """The namespace in which the cables of a node end."""
@@ -149,13 +151,14 @@ class _PlanBuilder:
         return _beside(name) if name in self._forwarding else name
 
     def _port(self, place: str, rate: float) -> Port:
-        number, self._made = self._made, self._made + 1
+        """A new port of a namespace with this rate [B/s]; 0 is no limit."""
+        number, self._port_count = self._port_count, self._port_count + 1
         index, self._used[place] = self._used[place], self._used[place] + 1
         interface = HOST_INTERFACE if place in self._addresses else f"{SWITCH_INTERFACE}{index}"
         return Port(place, interface, f"02:51:00:00:{number >> 8:02x}:{number & 255:02x}", rate)
 
     def _out_of_hosts(self) -> Iterator[ForwardingRoute]:
-        """Routes of the hosts: everything goes to the other end of their only cable."""
+        """Routes of the hosts: all packets go to the other end of the only cable."""
         for cable in self._cables:
             for port, end in ((cable.near, cable.far), (cable.far, cable.near)):
                 if port.place in self._addresses:
@@ -170,50 +173,50 @@ class _PlanBuilder:
                 address = self._addresses[cable.near.place]
                 yield ForwardingRoute(cable.far.place, address, "", cable.far.interface, cable.near.hardware)
 
-    def _ways(self, routing: Routing) -> dict[tuple[int, int], list[int]]:
-        """The links from each host to each other host, by host index."""
+    def _paths(self, routing: Routing) -> dict[tuple[int, int], list[int]]:
+        """The links of the path from each host to each other host, by host index."""
         places = range(len(self._hosts))
         pairs = [(source, target) for source in places for target in places if source != target]
         paths = Routes(self._net, routing).between([pair[0] for pair in pairs], [pair[1] for pair in pairs])
-        found = {}
+        links_by_pair = {}
         for flow, (source, target) in enumerate(pairs):
-            way = paths.links[paths.offsets[flow] : paths.offsets[flow + 1]]
-            self._check_passed_once(way, source, target, routing)
-            found[source, target] = way.tolist()
-        return found
+            links = paths.links[paths.offsets[flow] : paths.offsets[flow + 1]]
+            self._check_passed_once(links, source, target, routing)
+            links_by_pair[source, target] = links.tolist()
+        return links_by_pair
 
-    def _passing(self, ways: Mapping[tuple[int, int], Sequence[int]]) -> dict[Port, tuple[Pair, ...]]:
+    def _passing(self, paths: Mapping[tuple[int, int], Sequence[int]]) -> dict[Port, tuple[Pair, ...]]:
         """The pairs of hosts whose paths use each port."""
         pairs_by_port: dict[Port, list[Pair]] = {port: [] for port, _ in self._ports.values()}
-        for (source, target), way in ways.items():
-            for link in way:
+        for (source, target), links in paths.items():
+            for link in links:
                 pairs_by_port[self._ports[link][0]].append((self._address(source), self._address(target)))
         return {port: tuple(pairs) for port, pairs in pairs_by_port.items()}
 
-    def _between(self, ways: Mapping[tuple[int, int], Sequence[int]]) -> Iterator[ForwardingRoute]:
-        """Routes of the switches: by target alone where the paths of all sources use the same link."""
+    def _between(self, paths: Mapping[tuple[int, int], Sequence[int]]) -> Iterator[ForwardingRoute]:
+        """Routes of the switches: by target only if the paths of all sources use the same link, else by source too."""
         taken: dict[tuple[str, int], dict[int, int]] = defaultdict(dict)
-        for (source, target), way in ways.items():
-            for link in way:
+        for (source, target), links in paths.items():
+            for link in links:
                 port, _ = self._ports[link]
                 if port.place not in self._addresses:
                     taken[port.place, target][source] = link
-        for (place, target), links in taken.items():
-            alike = len(set(links.values())) == 1
-            for source, link in list(links.items())[: 1 if alike else None]:
+        for (place, target), link_of_source in taken.items():
+            by_target = len(set(link_of_source.values())) == 1
+            for source, link in list(link_of_source.items())[: 1 if by_target else None]:
                 port, end = self._ports[link]
-                come_from = "" if alike else self._address(source)
-                yield ForwardingRoute(place, self._address(target), come_from, port.interface, end.hardware)
+                source_address = "" if by_target else self._address(source)
+                yield ForwardingRoute(place, self._address(target), source_address, port.interface, end.hardware)
 
-    def _check_passed_once(self, way: Ints, source: int, target: int, routing: Routing) -> None:
-        """Refuse a path that visits a node twice: static routes would take the same link again."""
-        passed = [*self._net.sources[way].tolist(), int(self._net.targets[way[-1]])]
+    def _check_passed_once(self, links: Ints, source: int, target: int, routing: Routing) -> None:
+        """Raises InputError for a path that visits a node twice: static routes would take the same link again."""
+        passed = [*self._net.sources[links].tolist(), int(self._net.targets[links[-1]])]
         twice = next((node for place, node in enumerate(passed) if node in passed[:place]), None)
         if twice is not None:
             raise InputError(
-                f"routing {routing}: the way from {self._hosts[source]} to {self._hosts[target]} passes "
+                f"routing {routing}: the path from {self._hosts[source]} to {self._hosts[target]} passes "
                 f"{self._net.node_name(twice)} twice, which static routes cannot: accepted are shortest, minimal, "
-                f"ecmp[:SEED], and {routing.rule} where its ways come back to none, as on a dragonfly"
+                f"ecmp[:SEED], and {routing.rule} if its paths visit no node twice, as on a dragonfly"
             )
 
     def _address(self, place: int) -> str:
@@ -226,7 +229,7 @@ def _beside(host: str) -> str:
 
 
 def _pairs(net: Network) -> Iterator[tuple[int, int]]:
-    """The two directions of every cable that is up.
+    """The two links of every cable that has not failed.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What comes of a run: timelines, counted bytes, reference kernels, losses, and the verdict."""
+"""The measurements of a run: timelines, counted bytes, reference kernels, losses and verification."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,39 +17,41 @@ KernelSeconds = tuple[float, float, float]
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What came of a run, at rank 0.
+    """The measurements of a run, complete at rank 0.
 
     Parameters
     ----------
-    timelines : one a repeat
-    bytes_sent : counted, of every rank
-    reference : seconds of the reference kernels (gemm, copy, add) beside each repeat, means over ranks that time them
-    at_once : how many do, where hosts share cores; 0: all
-    losses : loss of every training step
-    beside : how much of each op that may run beside local work did, of 1
+    timelines : timeline of each repeat
+    bytes_sent : counted bytes that each rank sent, by rank
+    reference : times of the reference kernels after each repeat, means over the ranks that time them [s]
+    concurrent_ranks : number of ranks that time the reference kernels if hosts share cores; 0 for all ranks
+    verification : result of the check of the outputs; None if they were not checked
+    losses : loss of every training step; None for a matmul
+    message_options : message options of the run
+    overlap_fractions : fraction of an op's messages that were sent during local work, from 0 to 1, by the op's name
     """
 
     timelines: Sequence[Timeline]
     bytes_sent: Mapping[int, int]
     reference: Sequence[KernelSeconds]
-    at_once: int
+    concurrent_ranks: int
     verification: "Verification | None"
     warmups: int
     threads: int
     backend: str
     losses: tuple[float, ...] | None = None
     message_options: MessageOptions = WHOLE_MESSAGES
-    beside: Mapping[str, float] = field(default_factory=dict)
+    overlap_fractions: Mapping[str, float] = field(default_factory=dict)
 
 
 def typical(timelines: Sequence[Timeline]) -> Timeline:
-    """The timeline whose makespan is nearest to the median of all."""
+    """The timeline whose makespan is nearest to the median makespan."""
     middle = median(timeline.makespan for timeline in timelines)
     return min(timelines, key=lambda timeline: abs(timeline.makespan - middle))
 
 
 def mean_over_ranks(by_rank: Sequence[Sequence[KernelSeconds]]) -> list[KernelSeconds]:
-    """Seconds of the reference kernels beside each repeat, from those of every rank that timed any.
+    """Times of the reference kernels in each repeat, means over the ranks that timed them [s].
 
     >>> mean_over_ranks([[(1.0, 2.0, 3.0)], [(3.0, 2.0, 1.0)], []])
     [(2.0, 2.0, 2.0)]

@@ -1,4 +1,4 @@
-"""The record of a run: what a schedule does in numbers, joined with how long it took."""
+"""`measured_record` makes the record of a run: the volumes of its schedule, and the measured times."""
 
 from collections.abc import Mapping, Sequence
 from math import isfinite
@@ -15,7 +15,7 @@ from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.timelines.op_times import op_times
 from quadrille.algorithms.timelines.timeline import Timeline
 from quadrille.experiments.measure.measured import KernelSeconds, Measured
-from quadrille.experiments.measure.overlap_obtained import Obtained, overlaps_obtained
+from quadrille.experiments.measure.overlap_obtained import ObtainedOverlap, obtained_overlaps
 from quadrille.experiments.records.record_entries import amounts_of, named, op_record, what
 from quadrille.experiments.workloads.matmul import MatmulExperiment
 from quadrille.runtime.carriers.message_options import MessageOptions
@@ -33,11 +33,12 @@ def measured_record(
     provenance: Provenance,
     machine: "Machine | None" = None,
 ) -> Record:
-    """The record of a run; its bytes are those that were counted.
+    """The record of a run; its bytes are counted bytes.
 
     Parameters
     ----------
-    machine : the one that the user named beside the run, if any
+    run : measurements of the run
+    machine : machine that the user named for the run; None if there is none
     """
     makespans = [timeline.makespan for timeline in run.timelines]
     over_repeats = percentiles(makespans)
@@ -56,10 +57,10 @@ def measured_record(
         warmups=run.warmups,
         seconds_of_repeats=tuple(makespans),
         ops=ops,
-        reference=_reference(run.reference, run.at_once),
+        reference=_reference(run.reference, run.concurrent_ranks),
         verified=None if run.verification is None else _verified(run.verification),
         provenance=provenance,
-        messages=_messages(run.message_options, overlaps_obtained(ops, run.beside)),
+        messages=_messages(run.message_options, obtained_overlaps(ops, run.overlap_fractions)),
         **_training_figures(experiment, schedule, median(makespans), ops, machine, run.losses),
     )
 
@@ -72,7 +73,7 @@ def _training_figures(
     machine: "Machine | None",
     losses: tuple[float, ...] | None,
 ) -> dict[str, Any]:
-    """Fields of the record that only training steps have."""
+    """Fields of the record that only training has."""
     if isinstance(experiment, MatmulExperiment):
         return {}
     from quadrille.experiments.workloads.training_figures import Spent, figures_of
@@ -80,12 +81,12 @@ def _training_figures(
     return figures_of(experiment, schedule, Spent(seconds, ops, machine, losses))
 
 
-def _messages(message_options: MessageOptions, obtained: Sequence[Obtained]) -> Messages | UnsetType:
-    """How messages went, where it is not the plain delivery."""
-    if obtained:
-        together = sum(one.share * one.seconds for one in obtained) / sum(one.seconds for one in obtained)
-        by_op = {one.op: one.share for one in obtained}
-        return Messages(message_options.chunk_bytes, message_options.progress, min(1.0, together), by_op)
+def _messages(message_options: MessageOptions, overlaps: Sequence[ObtainedOverlap]) -> Messages | UnsetType:
+    """The message options and the obtained overlap; unset if messages are whole and nothing overlaps."""
+    if overlaps:
+        mean = sum(op.share * op.seconds for op in overlaps) / sum(op.seconds for op in overlaps)
+        by_op = {op.op: op.share for op in overlaps}
+        return Messages(message_options.chunk_bytes, message_options.progress, min(1.0, mean), by_op)
     if not message_options.chunk_bytes and message_options.progress == "none":
         return UNSET
     return Messages(message_options.chunk_bytes, message_options.progress)
@@ -96,7 +97,7 @@ def _counted(bytes_sent: Mapping[int, int]) -> dict[str, int]:
 
 
 def _measured_ops(experiment: "Experiment", amounts: Volumes, timelines: Sequence[Timeline]) -> tuple[OpRecord, ...]:
-    """Every op over all repeats, and its seconds in each."""
+    """The entry of every op over all repeats, with its seconds in each repeat."""
     each = [op_times(timeline) for timeline in timelines]
     return tuple(
         msgspec.structs.replace(
@@ -107,11 +108,12 @@ def _measured_ops(experiment: "Experiment", amounts: Volumes, timelines: Sequenc
     )
 
 
-def _reference(beside: Sequence[KernelSeconds], at_once: int) -> Reference | None:
-    if not beside:
+def _reference(seconds: Sequence[KernelSeconds], concurrent_ranks: int) -> Reference | None:
+    """The times of the reference kernels in each repeat; None if they were not measured."""
+    if not seconds:
         return None
-    gemm, copy, add = zip(*beside, strict=True)
-    return Reference(gemm, copy, add, at_once)
+    gemm, copy, add = zip(*seconds, strict=True)
+    return Reference(gemm, copy, add, concurrent_ranks)
 
 
 def _verified(verdict: "Verification") -> Verified:

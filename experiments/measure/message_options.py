@@ -1,4 +1,4 @@
-"""How the messages of a run go where it runs, as far as the flags do not say it."""
+"""`message_options_at` chooses the message options of a run: from flags, from a machine file, or by default."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,34 +23,35 @@ if TYPE_CHECKING:
     from quadrille.topologies.machines.machine import Machine
 
 
-def delivery_at(
+def message_options_at(
     site: RankEnvironment, options: RunOptions, schedule: Schedule, named: "Machine | None"
 ) -> MessageOptions:
-    """What the options say, else what was found best at such a site, else what suits the site; all ranks call it.
+    """The message options of a run: those of the flags, else the best measured ones, else the defaults.
 
-    How device arrays go their carrier decides (`staging.py`).  Where no communication may run beside local work
-    nothing advances it there.
+    All ranks call it.  Device arrays have whole messages: their carrier decides how they are sent (`staging.py`).
+    If no communication may overlap local work, no thread progresses messages.
 
     Parameters
     ----------
-    named : the machine that the user named, at rank 0
+    options : options that the user gave
+    named : machine that the user named, at rank 0; None elsewhere
 
     Raises
     ------
-    InputError : a progress thread, and an MPI that may not be called by two threads in turn
+    InputError : a progress thread, and an MPI library that does not allow calls from two threads
     """
-    known = _found_at(site, named.messages) if named is not None else ()
+    measured = _rows_at(site, named.messages) if named is not None else ()
     with collective_work("choosing how messages go"):
-        rows = site.communicator.bcast(known)
+        rows = site.communicator.bcast(measured)
     if options.backend != "numpy":
         return WHOLE_MESSAGES
     usual, chunk_bytes, progress = default_message_options(site.host), options.chunk_bytes, options.progress
-    found = _best_row(_allowed(rows, options), usual)
+    best = _best_row(_allowed(rows, options), usual)
     if chunk_bytes is None:
-        chunk_bytes = usual.chunk_bytes if found is None else found.chunk_bytes
+        chunk_bytes = usual.chunk_bytes if best is None else best.chunk_bytes
     if progress is None:
         here = default_progress(site.host, hosts=site.hosts, threads=site.threads)
-        progress = _where_any(schedule, here if found is None else found.progress)
+        progress = _if_overlapped(schedule, here if best is None else best.progress)
     if progress == "thread" and not mpi_allows_threads():
         if options.progress == "thread":
             raise InputError(
@@ -60,14 +61,14 @@ def delivery_at(
     return replace(usual, chunk_bytes=chunk_bytes, progress=progress)
 
 
-def _found_at(site: RankEnvironment, rows: "Sequence[MessagesRow]") -> "list[MessagesRow]":
-    """Those of as many ranks, hosts and threads: among others another delivery may be best."""
+def _rows_at(site: RankEnvironment, rows: "Sequence[MessagesRow]") -> "list[MessagesRow]":
+    """The rows that were measured with the same numbers of ranks, hosts and threads."""
     here = site.communicator.size, site.hosts, site.threads
     return [row for row in rows if (row.ranks, row.hosts, row.threads) == here]
 
 
 def _allowed(rows: "Sequence[MessagesRow]", options: RunOptions) -> "list[MessagesRow]":
-    """The deliveries that fit what the options say."""
+    """The rows that agree with the given options."""
     return [
         row
         for row in rows
@@ -75,13 +76,13 @@ def _allowed(rows: "Sequence[MessagesRow]", options: RunOptions) -> "list[Messag
     ]
 
 
-def _where_any(schedule: Schedule, progress: Progress) -> Progress:
-    """That, where any communication may run beside local work."""
+def _if_overlapped(schedule: Schedule, progress: Progress) -> Progress:
+    """The progress if any communication of the schedule may overlap local work, else "none"."""
     return progress if any(may_overlap(schedule, op) for op in all_ops(schedule)) else "none"
 
 
 def _best_row(rows: "Sequence[MessagesRow]", usual: MessageOptions) -> "MessagesRow | None":
-    """The best of the rows, if there are any."""
+    """The best of the rows; None if there are no rows."""
     if not rows:
         return None
     from quadrille.experiments.calibrate.chunk_tuning import best_row

@@ -1,10 +1,10 @@
-"""What came of overlaps: how fast messages went beside local work, of how fast they went while nothing was computed.
+"""Obtained overlap: the rate of messages during local work, relative to their rate while nothing is computed.
 
-    beside local work     part m of an op's messages in u seconds
-    while nothing ran     part 1 - m in e seconds
-    obtained              (m / u) / ((1 - m) / e), 1 at most
+    during local work      share m of an op's messages in u seconds
+    while nothing runs     share 1 - m in e seconds
+    obtained overlap       (m / u) / ((1 - m) / e), at most 1
 
-What hides an op wholly has obtained all that there was.
+The obtained overlap of an op without exposed time is 1.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,42 +12,55 @@ from dataclasses import dataclass
 
 from quadrille.algorithms.formats.record import OpRecord
 
-ALL = 0.98
-"""Of an op's messages: where so many went beside local work, the few others tell no speed."""
+NEARLY_ALL = 0.98
+"""Share of messages during local work from which the remaining messages are too few to measure their rate."""
 BRIEF_SECONDS = 1e-4
-"""Local work so short tells nothing of what went on beside it."""
+"""Duration of hidden communication up to which its rate cannot be measured [s]."""
 
 
 @dataclass(frozen=True, slots=True)
-class Obtained:
-    """What an op obtained, and its seconds beside local work."""
+class ObtainedOverlap:
+    """The obtained overlap of an op.
+
+    Parameters
+    ----------
+    op : name of the op
+    share : obtained overlap, from 0 to 1
+    seconds : time of the op that local work hides [s]
+    """
 
     op: str
     share: float
     seconds: float
 
 
-def overlaps_obtained(ops: Sequence[OpRecord], beside: Mapping[str, float]) -> list[Obtained]:
-    """Of each op that ran beside local work.
+def obtained_overlaps(ops: Sequence[OpRecord], fractions: Mapping[str, float]) -> list[ObtainedOverlap]:
+    """The obtained overlap of each op that overlaps local work.
 
     Parameters
     ----------
-    beside : how much of an op went on beside local work, of 1
+    fractions : fraction of an op's messages that were sent during local work, from 0 to 1, by the name of the op
     """
-    found = []
+    overlaps = []
     for op in ops:
         hidden = op.seconds - op.exposed_seconds
-        if op.name in beside and hidden > BRIEF_SECONDS:
-            found.append(Obtained(op.name, obtained(beside[op.name], hidden, op.exposed_seconds), hidden))
-    return found
+        if op.name in fractions and hidden > BRIEF_SECONDS:
+            share = obtained_share(fractions[op.name], hidden, op.exposed_seconds)
+            overlaps.append(ObtainedOverlap(op.name, share, hidden))
+    return overlaps
 
 
-def obtained(share: float, hidden: float, exposed: float) -> float:
-    """How fast the share of an op went that was hidden, of how fast the rest went.
+def obtained_share(fraction: float, hidden: float, exposed: float) -> float:
+    """The rate of the hidden messages of an op relative to the rate of its exposed messages, at most 1.
 
-    >>> obtained(0.5, 1.0, 1.0), obtained(0.2, 1.0, 2.0), obtained(1.0, 3.0, 0.0)
+    Parameters
+    ----------
+    fraction : fraction of the messages that were sent during local work
+    hidden, exposed : time during local work, and time while nothing is computed [s]
+
+    >>> obtained_share(0.5, 1.0, 1.0), obtained_share(0.2, 1.0, 2.0), obtained_share(1.0, 3.0, 0.0)
     (1.0, 0.5, 1.0)
     """
-    if share >= ALL or not exposed:
+    if fraction >= NEARLY_ALL or not exposed:
         return 1.0
-    return min(1.0, share / hidden * exposed / (1 - share))
+    return min(1.0, fraction / hidden * exposed / (1 - fraction))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.schedule import Schedule
-from quadrille.experiments.measure.message_options import delivery_at
+from quadrille.experiments.measure.message_options import message_options_at
 from quadrille.experiments.output.destinations import Destinations, check_apart
 from quadrille.experiments.workloads.matmul import MatmulExperiment
 from quadrille.experiments.workloads.run_options import RunOptions
@@ -40,7 +40,7 @@ Answered = TypeVar("Answered")
 
 
 class Job(Protocol):
-    """What a run reads, checks and writes, on one rank; all ranks have one and take every step together."""
+    """The inputs, the verification and the files of a run, on one rank; all ranks call each method together."""
 
     schedule: Schedule
 
@@ -50,34 +50,36 @@ class Job(Protocol):
 
     @property
     def source(self) -> InputSource:
-        """Where inputs and parameters come from, once it is open."""
+        """Source of inputs and parameters, after `open`."""
 
     def open(self) -> None:
-        """Opens what is read and looks whether all can be written (InputError)."""
+        """Opens the inputs and checks that all outputs can be written (InputError)."""
 
     def verified(self, execution: Execution, site: RankEnvironment) -> "Verification":
-        """The verdict of all ranks, the same on each."""
+        """The result of the verification, equal on all ranks."""
 
     def write(self, execution: Execution, site: RankEnvironment) -> None:
-        """Writes what was asked for, all or nothing."""
+        """Writes the files of the run, all or none."""
 
     def losses(self, execution: Execution, site: RankEnvironment) -> tuple[float, ...] | None:
-        """The loss of every step, where there is one, on every rank."""
+        """The loss of every training step, on every rank; None for a matmul."""
 
     @property
     def not_written(self) -> str:
-        """What is said of files where the result is wrong."""
+        """The part of an error message about files that were not written; empty if there are none."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedRun:
-    """All that a run needs to know, on one rank.
+    """A run on one rank, after all checks and automatic choices.
 
     Parameters
     ----------
-    experiment : the experiment with its collectives and its order of ranks chosen
-    machine : the machine that was named for it, at rank 0
-    chosen, order : the choices of collectives and of the order of ranks, with their reasons
+    experiment : experiment with its collectives and its order of ranks
+    site : host, arrays and communicator of the rank
+    job : inputs, verification and files of the run
+    machine : machine that the user named, at rank 0; else None
+    chosen, order : automatic choices of collectives and of the order of ranks, with reasons
     """
 
     experiment: "Experiment"
@@ -93,11 +95,11 @@ class PreparedRun:
 def prepared_run(
     experiment: "Experiment", machine: "Machine | None", options: RunOptions, destinations: Destinations
 ) -> PreparedRun:
-    """The run of an experiment; all ranks call it.
+    """Checks an experiment and makes the automatic choices; all ranks call it together.
 
     Raises
     ------
-    InputError : an experiment that cannot be
+    InputError : an experiment that cannot run
     """
     if experiment.execution.shards == "even":
         raise InputError("shards 'even': no rank has shards of mean size; a run accepts exact")
@@ -136,12 +138,12 @@ def prepared_run(
         check_memory(job.schedule, experiment.execution.choices, site, verify_bytes=verify_bytes)
         if site.is_root:
             remark_all(experiment.remarks(job.schedule))
-        message_options = delivery_at(site, options, job.schedule, here)
+        message_options = message_options_at(site, options, job.schedule, here)
     return PreparedRun(experiment, options, site, job, message_options, here, chosen, order)
 
 
 def _job(experiment: "Experiment", options: RunOptions, communicator: "Intracomm") -> Job:
-    """What a run of the experiment reads, checks and writes."""
+    """The job of an experiment: a matmul or training."""
     if isinstance(experiment, MatmulExperiment):
         from quadrille.experiments.measure.matmul_job import MatmulJob
 
@@ -152,7 +154,7 @@ def _job(experiment: "Experiment", options: RunOptions, communicator: "Intracomm
 
 
 def _prepared_machine(machine: "Machine", experiment: "Experiment", options: RunOptions) -> "Machine":
-    """The machine with messages as the options say, known to have room for the ranks."""
+    """The machine with the message size of the options, after a check that its devices hold the ranks."""
     from quadrille.experiments.workloads.fullest_device import fullest_device
     from quadrille.topologies.machines.what_if import in_chunks
 

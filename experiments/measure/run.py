@@ -1,4 +1,4 @@
-"""`quadrille run`: from an experiment to a measured record, on every rank of an MPI world or alone as one rank."""
+"""`run` executes an experiment on all ranks of an MPI world (or on one rank) and writes the measured record."""
 
 from collections.abc import Sequence
 from math import isfinite
@@ -32,17 +32,20 @@ def run(
     destinations: Destinations | None = None,
     command: Sequence[str] = (),
 ) -> None:
-    """Runs the experiment on all ranks; rank 0 writes its record, or prints it.
+    """Runs the experiment on all ranks; rank 0 writes or prints the record.
 
     Parameters
     ----------
-    machine : the machine that the record names, and that order and collectives are chosen for, if any; rank 0 reads it
-    command : the words of the command line, for provenance
+    machine : machine that the record names, and for which automatic choices of order and collectives are made; only
+        rank 0 uses it
+    options : repeats, verification, files and other options of a run
+    destinations : files that rank 0 writes
+    command : words of the command line, for provenance
 
     Raises
     ------
-    InputError : an experiment that cannot be
-    RunError : a result that did not verify, or could not be written; a loss that is not a number
+    InputError : an experiment that cannot run
+    RunError : a result that fails verification or cannot be written, or a loss that is not finite
     """
     destinations = destinations or Destinations()
     prepared = prepared_run(experiment, machine, options or RunOptions(), destinations)
@@ -61,7 +64,7 @@ def run(
 
 
 def _measure(prepared: PreparedRun) -> tuple[Measured, Execution]:
-    """What was measured, complete at rank 0 only, and the rank's results."""
+    """The measurements, complete at rank 0 only, and the results of this rank."""
     experiment, options, site, job = prepared.experiment, prepared.options, prepared.site, prepared.job
     choices = experiment.execution.choices
     with local_work("set-up of the run"):
@@ -69,10 +72,10 @@ def _measure(prepared: PreparedRun) -> tuple[Measured, Execution]:
 
         from quadrille.runtime.measuring.reference_kernels import ReferenceBenchmark
 
-        at_once = min(site.host.cores, site.host.sharing)
-        beside = KernelsBesideRuns(ReferenceBenchmark(), at_once or site.communicator.size)
+        concurrent_ranks = min(site.host.cores, site.host.sharing)
+        kernels = KernelsBesideRuns(ReferenceBenchmark(), concurrent_ranks or site.communicator.size)
     with (
-        np.errstate(over="ignore", invalid="ignore", divide="ignore"),  # a loss or an error that is not finite is told
+        np.errstate(over="ignore", invalid="ignore", divide="ignore"),  # non-finite values are reported
         threadpool_limits(site.threads, user_api="blas"),
         open_carrier(
             options.carrier, site, experiment.execution.choices, experiment.dtype, prepared.message_options
@@ -86,7 +89,7 @@ def _measure(prepared: PreparedRun) -> tuple[Measured, Execution]:
             warmups=options.warmups,
             choices=choices,
             library=site.library,
-            between=beside.measure,
+            between=kernels.measure,
             reporter=own_reporter(),
             progress=prepared.message_options.progress,
         )
@@ -94,13 +97,13 @@ def _measure(prepared: PreparedRun) -> tuple[Measured, Execution]:
             losses = job.losses(execution, site)
             verification = job.verified(execution, site) if options.verify else None
     with collective_work("gathering of what was measured"):
-        by_rank = site.communicator.gather(beside.seconds[options.warmups :])
+        by_rank = site.communicator.gather(kernels.seconds[options.warmups :])
     reference = mean_over_ranks(by_rank) if by_rank is not None else []
     measured = Measured(
         execution.timelines,
         execution.bytes_sent,
         reference,
-        at_once,
+        concurrent_ranks,
         verification,
         options.warmups,
         site.threads,
@@ -113,12 +116,12 @@ def _measure(prepared: PreparedRun) -> tuple[Measured, Execution]:
 
 
 def _record(prepared: PreparedRun, measured: Measured, command: Sequence[str]) -> "Record":
-    """The measured record, with what was chosen and why."""
+    """The measured record, with the automatic choices and their reasons."""
     from quadrille.algorithms.provenance import provenance
     from quadrille.experiments.measure.measured_record import measured_record
     from quadrille.runtime.arrays.blas import describe_blas
 
-    made = measured_record(
+    record = measured_record(
         prepared.experiment,
         prepared.job.schedule,
         measured,
@@ -126,14 +129,14 @@ def _record(prepared: PreparedRun, measured: Measured, command: Sequence[str]) -
         prepared.machine,
     )
     if prepared.chosen:
-        from quadrille.experiments.predict.collectives_choice import told
+        from quadrille.experiments.predict.collectives_choice import record_with_choices
 
-        made = told(made, prepared.chosen)
-    return prepared.order.told(made) if prepared.order is not None else made
+        record = record_with_choices(record, prepared.chosen)
+    return prepared.order.record_with_order(record) if prepared.order is not None else record
 
 
 def _fault(measured: Measured, not_written: str) -> str:
-    """Why what was computed is not to be kept; empty if it is right."""
+    """The message of a failed run: a failed verification or a loss that is not finite; empty if the run succeeded."""
     verification, diverged = measured.verification, first_diverged(measured.losses or ())
     if verification is not None and not verification.ok:
         return f"{verification}{not_written}"
@@ -146,7 +149,7 @@ def _fault(measured: Measured, not_written: str) -> str:
 
 
 def first_diverged(losses: Sequence[float]) -> int | None:
-    """The first step of this run, from 0, whose loss is infinite or not a number; None where all are finite.
+    """Index of the first step of this run whose loss is infinite or not a number; None if all losses are finite.
 
     >>> first_diverged([5.6, float("inf"), float("nan")]), first_diverged([5.6])
     (1, None)
@@ -155,17 +158,19 @@ def first_diverged(losses: Sequence[float]) -> int | None:
 
 
 class KernelsBesideRuns:
-    """The reference kernels as they were beside each run, warm-ups included.
+    """Times of the reference kernels after each repeat, warm-ups included.
 
     Parameters
     ----------
-    at_once : so many ranks time them, the first ones; the others wait, on cores that all share
+    kernels : benchmark of the reference kernels
+    concurrent_ranks : number of ranks, from rank 0, that time the kernels; other ranks wait, because all share cores
     """
 
-    def __init__(self, kernels: "ReferenceBenchmark", at_once: int) -> None:
-        self._kernels, self._at_once = kernels, at_once
+    def __init__(self, kernels: "ReferenceBenchmark", concurrent_ranks: int) -> None:
+        self._kernels, self._concurrent_ranks = kernels, concurrent_ranks
         self.seconds: list[KernelSeconds] = []
 
     def measure(self, rank: int) -> None:
-        if rank < self._at_once:
+        """Times the kernels if this rank is one of the ranks that do."""
+        if rank < self._concurrent_ranks:
             self.seconds.append(self._kernels.measure())

@@ -1,4 +1,4 @@
-"""What a run of training steps reads, checks and writes."""
+"""The job of a training run: its inputs, the check of its results, and its checkpoint."""
 
 import os
 from typing import TYPE_CHECKING
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 
 class TrainingJob:
-    """Parameters from the generator or a checkpoint, losses and gradients checked, and a checkpoint at the end.
+    """A training job on one rank: initial or loaded parameters, verification, and a checkpoint at the end.
 
     Parameters
     ----------
-    communicator : all ranks, each of which makes one
+    communicator : communicator of all ranks; each rank has a job
     """
 
     schedule: Schedule
@@ -57,7 +57,7 @@ class TrainingJob:
         self.verify_bytes = serial_bytes(problem, communicator.rank)
 
     def open(self) -> None:
-        """Looks whether the checkpoint is of this model and sound, and whether one can be written."""
+        """Checks that the checkpoint to load is intact and of this model, and that a checkpoint can be written."""
         problem, options = self._experiment.problem, self._options
         sequence = problem.sequence if isinstance(problem, Gpt) else 0
         self._data = TrainingSource(self.schedule, seed=options.seed, sequence=sequence)
@@ -77,15 +77,15 @@ class TrainingJob:
             self._writer.check_writable()
 
     def losses(self, execution: Execution, site: RankEnvironment) -> tuple[float, ...]:
-        """The loss of every step, from the first rank that has it."""
+        """The loss of every step, from the first rank that has losses."""
         rank = site.communicator.rank
-        mine = [float(site.library.fetch(one).reshape(-1)[0]) for one in execution.outputs[rank]["loss"] if one.size]
+        mine = [float(site.library.fetch(loss).reshape(-1)[0]) for loss in execution.outputs[rank]["loss"] if loss.size]
         with collective_work("gathering losses"):
             every: list[list[float]] = site.communicator.allgather(mine)
         return tuple(next(losses for losses in every if losses))
 
     def verified(self, execution: Execution, site: RankEnvironment) -> Verification:
-        """The verdict of all ranks, the same on each: rank 0 trains alone and gives all what came of it."""
+        """The result of the verification, equal on all ranks: rank 0 trains serially and broadcasts the reference."""
         communicator = site.communicator
         reference: SerialReference | None = None
         if communicator.rank == 0:
@@ -96,8 +96,8 @@ class TrainingJob:
             reference = communicator.bcast(reference)
         assert reference is not None
         blocks = {
-            name: [site.library.fetch(one) for one in (found if isinstance(found, list) else [found])]
-            for name, found in execution.outputs[communicator.rank].items()
+            name: [site.library.fetch(array) for array in (output if isinstance(output, list) else [output])]
+            for name, output in execution.outputs[communicator.rank].items()
         }
         place = self.schedule.coordinates(communicator.rank)
         mine = verify_blocks(self.schedule, place, blocks, reference, self._experiment.dtype)
@@ -122,12 +122,12 @@ class TrainingJob:
             barrier_for_files(communicator)
             if site.is_root:
                 writer.commit()
-            barrier_for_files(communicator)  # a run that follows in this world may load it on any rank
+            barrier_for_files(communicator)  # a later run in this world may load the checkpoint on any rank
         except BaseException:
             writer.discard()
             raise
 
     @property
     def not_written(self) -> str:
-        """What is said of files where the result is wrong."""
+        """The part of an error message about files that were not written; empty if there are none."""
         return "; no checkpoint was written" if self._options.save else ""

@@ -27,14 +27,15 @@ MOST_RUNS = 1 << 22
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectivePrediction:
-    """What is said of a collective.
+    """The prediction of a collective.
 
     Parameters
     ----------
-    algorithm, why : how it is carried out, and why so
-    protocol, channels, different_ways : NCCL's protocol; rings or trees at once; how many of them go over other links
-    seconds_by_part, mean_seconds_by_part : what the time is made of for the last rank and for the mean one, if known
-    shards_bound : how far off `seconds` may be, relative, because pieces have the mean size
+    algorithm, why : algorithm of the collective, and the reason for it
+    protocol : protocol of NCCL; None for other libraries
+    channels, different_paths : number of concurrent rings or trees, and number of them that use different links
+    seconds_by_part, mean_seconds_by_part : time by cause for the last rank and for the mean rank [s]; None if unknown
+    shards_bound : largest relative error of `seconds` because shards have the mean size
     """
 
     question: CollectiveQuestion
@@ -46,7 +47,7 @@ class CollectivePrediction:
     why: str
     protocol: Protocol | None = None
     channels: int
-    different_ways: int
+    different_paths: int
     seconds_by_part: dict[PathPart, float] | None
     mean_seconds_by_part: dict[PathPart, float] | None
     method: str
@@ -80,7 +81,7 @@ class _Carried:
     why: str
     protocol: Protocol | None = None
     channels: int
-    different_ways: int
+    different_paths: int
     shards_bound: float = 0.0
 
 
@@ -118,7 +119,7 @@ def predict_collective(
         why=carried.why,
         protocol=carried.protocol,
         channels=carried.channels,
-        different_ways=carried.different_ways,
+        different_paths=carried.different_paths,
         seconds_by_part=ran.causes.of(ran.seconds) if ran.causes else None,
         mean_seconds_by_part=ran.causes.mean_of(ran.seconds) if ran.causes else None,
         method=ran.method,
@@ -134,14 +135,14 @@ def predict_collective(
 
 
 def _chosen(question: CollectiveQuestion, sharing: int, machine: Machine, net: Network) -> CollectivePrediction:
-    """The collective by what takes least of our own; where it is to go in channels, a ring alone does.
+    """The prediction of the fastest of Quadrille's own algorithms; with several channels, of the ring.
 
     Parameters
     ----------
     sharing : consecutive members of a group that share a node
     """
-    ways = different(OWN, lambda choices: lowered_for(replace(question, choices=choices), sharing)[0])
-    sets = ways if question.channels == 1 else [Choices("own", "ring")]
+    choices = different(OWN, lambda choices: lowered_for(replace(question, choices=choices), sharing)[0])
+    sets = choices if question.channels == 1 else [Choices("own", "ring")]
     tried = [predict_collective(replace(question, choices=choices), machine, net=net) for choices in sets]
     best, *others = sorted(tried, key=lambda choices: comparable(choices.seconds))
     longer = ", ".join(f"{choices.question.choices} {format_seconds(choices.seconds)}" for choices in others)
@@ -157,7 +158,7 @@ def _carried(question: CollectiveQuestion, groups: Ints, places: Ints, machine: 
             algorithm=own.algorithm,
             why=own.why,
             channels=own.channels,
-            different_ways=own.channels,
+            different_paths=own.channels,
             shards_bound=own.shards_bound,
         )
     nccl = nccl_collective(
@@ -179,7 +180,7 @@ def _carried(question: CollectiveQuestion, groups: Ints, places: Ints, machine: 
         why=nccl.why,
         protocol=nccl.plan.protocol,
         channels=max(nccl.plan.channels, nccl.path_count),
-        different_ways=nccl.path_count,
+        different_paths=nccl.path_count,
     )
 
 
@@ -205,7 +206,7 @@ def _nothing_moves(question: CollectiveQuestion, machine: Machine) -> Collective
         algorithm="none",
         why="a group of one rank has what it needs: nothing moves",
         channels=0,
-        different_ways=0,
+        different_paths=0,
         seconds_by_part=None,
         mean_seconds_by_part=None,
         method="none",

@@ -45,18 +45,18 @@ class LinkUse(msgspec.Struct, frozen=True):
 
 
 class CollectiveAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What `--json` writes.  Bandwidths are in B/s and null where nothing moves.
+    """The answer that `--json` writes; bandwidths are in B/s, and null for a collective without bytes.
 
     Parameters
     ----------
-    classes : number of rank classes; the ranks of a class behave alike
-    shards_bound : how far off `seconds` may be, relative, because pieces have the mean size
+    classes : number of rank classes; the ranks of a class are equivalent
+    shards_bound : largest relative error of `seconds` because shards have the mean size
     protocol : protocol of NCCL; null for other libraries
-    channels : rings or trees at once: those that NCCL takes, or those of our own
-    different_ways : how many of the channels go over different links; the others go along with them
-    seconds_by_part, mean_seconds_by_part : what the time is made of, until the last rank has ended and on the mean
-        rank (`quadrille.simulator.collectives.run`); both add up to `seconds`; null where nothing was simulated
-    wall_seconds : from parsed arguments to the result, imports apart
+    channels : number of concurrent rings or trees, as NCCL or Quadrille chooses
+    different_paths : number of channels that use different links; the other channels use the same links as these
+    seconds_by_part, mean_seconds_by_part : time by cause [s], for the last rank and for the mean rank
+        (`quadrille.simulator.collectives.run`); each adds up to `seconds`; null without a simulation
+    wall_seconds : time from parsed arguments to the result, without imports [s]
     """
 
     kind: CollectiveKind
@@ -74,7 +74,7 @@ class CollectiveAnswer(msgspec.Struct, frozen=True, kw_only=True):
     algorithm: str
     protocol: Protocol | None
     channels: int
-    different_ways: int
+    different_paths: int
     why: str
     seconds: float
     algorithm_bandwidth: float | None
@@ -159,7 +159,7 @@ def _answer(predicted: CollectivePrediction, wall: float, origin: Provenance) ->
         algorithm=predicted.algorithm,
         protocol=predicted.protocol,
         channels=predicted.channels,
-        different_ways=predicted.different_ways,
+        different_paths=predicted.different_paths,
         why=predicted.why,
         seconds=predicted.seconds,
         algorithm_bandwidth=predicted.algorithm_bandwidth,

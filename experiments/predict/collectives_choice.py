@@ -221,8 +221,8 @@ def comparable(seconds: float) -> float:
     return float(f"{seconds:.6g}")
 
 
-def told(record: Record, chosen: Sequence[Chosen]) -> Record:
-    """The record with what was chosen, and why."""
+def record_with_choices(record: Record, chosen: Sequence[Chosen]) -> Record:
+    """The record with the chosen collectives and their predicted times."""
     return msgspec.structs.replace(
         record, collectives={name: choice.entry() for choice in chosen for name in choice.asked.names}
     )

@@ -60,8 +60,8 @@ class ChosenOrder:
         """The experiment with its ranks in the chosen order."""
         return _laid_out(experiment, self.ranked[0].grid)
 
-    def told(self, record: Record) -> Record:
-        """The record with the choice and its reason, where there was a choice."""
+    def record_with_order(self, record: Record) -> Record:
+        """The record with the chosen order and its predicted time, if there was a choice."""
         if len(self.ranked) == 1:
             return record
         first, second = self.ranked[:2]

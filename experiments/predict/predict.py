@@ -74,7 +74,7 @@ def predict(
     )
     remark_all([*_bound_in_words(record), *experiment.remarks(prepared.schedule)])
     remark_all(_remarks(prepared, record.peak_bytes_per_rank_max))
-    write_results(destinations, order.told(record) if order else record, timeline)
+    write_results(destinations, order.record_with_order(record) if order else record, timeline)
 
 
 def _check_generated(experiment: MatmulExperiment, options: RunOptions) -> None:
@@ -201,9 +201,9 @@ def predicted(
             even_within=even_within(prepared),
         )
     if chosen:
-        from quadrille.experiments.predict.collectives_choice import told
+        from quadrille.experiments.predict.collectives_choice import record_with_choices
 
-        record = told(record, chosen)
+        record = record_with_choices(record, chosen)
     return record, prediction.timeline
 
 

@@ -24,7 +24,7 @@ class Laboratory:
     Parameters
     ----------
     topology : topology as the user typed it
-    wiring : namespace plan of the topology
+    plan : namespace plan of the topology
     rates : rate of each link by its name [B/s]
     in_full : topology with all its rates, as `calibrate` takes it; empty if it cannot be written so
     routing : routing rule of the plan
@@ -32,7 +32,7 @@ class Laboratory:
 
     name: str
     topology: str
-    wiring: NamespacePlan
+    plan: NamespacePlan
     rates: dict[str, float]
     in_full: str = ""
     routing: str = "shortest"
@@ -40,7 +40,7 @@ class Laboratory:
     @property
     def namespaces(self) -> dict[str, str]:
         """The namespace of each node, with the laboratory's name in it."""
-        return {place: f"{PREFIX}-{self.name}-{place.replace(':', '')}" for place in self.wiring.places}
+        return {place: f"{PREFIX}-{self.name}-{place.replace(':', '')}" for place in self.plan.places}
 
     @property
     def entry(self) -> LaboratoryRecord:
@@ -48,7 +48,7 @@ class Laboratory:
         return LaboratoryRecord(
             name=self.name,
             topology=self.topology,
-            addresses=dict(self.wiring.addresses),
+            addresses=dict(self.plan.addresses),
             namespaces=self.namespaces,
             rates=self.rates,
             in_full=self.in_full,
@@ -77,7 +77,7 @@ def up(laboratory: Laboratory, *, owned: bool = False) -> LaboratoryRecord:
         register.write(entry)
     built = entry if owned else laboratory.entry
     try:
-        namespaces.build(laboratory.wiring, entry.namespaces)
+        namespaces.build(laboratory.plan, entry.namespaces)
         with register.locked_register():
             if register.read(laboratory.name) != entry:
                 raise RunError(f"laboratory {laboratory.name!r} was taken down while it was brought up")

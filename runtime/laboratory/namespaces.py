@@ -81,7 +81,7 @@ def exists(name: str) -> bool:
     return (FOLDER / name).exists()
 
 
-def build(wiring: NamespacePlan, names: Mapping[str, str]) -> None:
+def build(plan: NamespacePlan, names: Mapping[str, str]) -> None:
     """Create and connect all namespaces of a plan.
 
     Parameters
@@ -92,11 +92,11 @@ def build(wiring: NamespacePlan, names: Mapping[str, str]) -> None:
     ------
     RunError : the kernel refused something
     """
-    with _asked(f"a part of laboratory {wiring.name!r}"):
+    with _asked(f"a part of laboratory {plan.name!r}"):
         for place, name in names.items():
             with _asked(f"the namespace of {place}"):
                 netns.create(name)
-        _connect(wiring, names)
+        _connect(plan, names)
 
 
 @contextmanager
@@ -118,32 +118,32 @@ def _asked(request: str, made_by: str = "") -> Iterator[None]:
         raise RunError(f"the kernel refused {request}: {reason}" + (f" ({made_by})" if made_by else "")) from error
 
 
-def _connect(wiring: NamespacePlan, names: Mapping[str, str]) -> None:
-    _set_up(wiring, names)
+def _connect(plan: NamespacePlan, names: Mapping[str, str]) -> None:
+    _set_up(plan, names)
     sockets: dict[str, Any] = {place: socket_of(name) for place, name in names.items()}
-    ends = [pair for cable in wiring.cables for pair in ((cable.near, cable.far), (cable.far, cable.near))]
-    hosts = {address: host for host, address in wiring.addresses.items()}
+    ends = [pair for cable in plan.cables for pair in ((cable.near, cable.far), (cable.far, cable.near))]
+    hosts = {address: host for host, address in plan.addresses.items()}
     try:
-        for cable in wiring.cables:
+        for cable in plan.cables:
             _lay(cable, sockets[cable.near.place], names[cable.far.place])
         for place, socket in sockets.items():
             socket.link("set", index=1, state="up")  # lo
-            address = wiring.addresses.get(place)
+            address = plan.addresses.get(place)
             own = [(port, far) for port, far in ends if port.place == place]
             next_hops = {port.interface: _start(socket, port, far, address) for port, far in own}
             for port, far in own:
-                _keep_rate(socket, next_hops[port.interface], port, far, wiring.passing.get(port, ()))
-            for route in (planned for planned in wiring.routes if planned.place == place):
+                _keep_rate(socket, next_hops[port.interface], port, far, plan.passing.get(port, ()))
+            for route in (planned for planned in plan.routes if planned.place == place):
                 _add_route(socket, route, next_hops[route.interface], hosts)
     finally:
         for socket in sockets.values():
             socket.close()
 
 
-def _set_up(wiring: NamespacePlan, names: Mapping[str, str]) -> None:
+def _set_up(plan: NamespacePlan, names: Mapping[str, str]) -> None:
     """Set the kernel's network settings of each node, before it has a port."""
     for place, name in names.items():
-        own = {"ip_forward": "1"} if place in wiring.switches else {"tcp_congestion_control": CONGESTION_CONTROL}
+        own = {"ip_forward": "1"} if place in plan.switches else {"tcp_congestion_control": CONGESTION_CONTROL}
         with inside(name):
             for setting, value in (ANY_PATH | own).items():
                 with _asked(f"net.ipv4.{setting.replace('/', '.')} = {value} at {place}"):

@@ -48,14 +48,14 @@ def main() -> None:
         with laboratory.standing(wanted) as entry:
             speed = min(entry.rates.values())
             for bucket in BUCKETS:
-                _set_buckets(wanted.wiring, entry, bucket)
+                _set_buckets(wanted.plan, entry, bucket)
                 share, cost = _tried(entry, speed)
                 table.writerow([f"{speed:.0f}", bucket, f"{share:.3f}", f"{cost:.2e}"])
                 sys.stdout.flush()
 
 
-def _set_buckets(wiring: NamespacePlan, entry: LaboratoryRecord, bucket: int) -> None:
-    for port in (end for cable in wiring.cables for end in (cable.near, cable.far)):
+def _set_buckets(plan: NamespacePlan, entry: LaboratoryRecord, bucket: int) -> None:
+    for port in (end for cable in plan.cables for end in (cable.near, cable.far)):
         with namespaces.socket_of(entry.namespaces[port.place]) as kernel:
             (index,) = kernel.link_lookup(ifname=port.interface)
             queues.limit(kernel, index, port.rate, bucket)

@@ -116,7 +116,7 @@ def main(topology: str = "", *grids: str) -> None:
 
 def _grids_of(topology: str) -> list[str]:
     """Those with as many ranks as there are hosts; all, each with a switch of its own, where no topology is given."""
-    hosts = len(laboratory_of(topology, RATE).wiring.hosts) if topology else None
+    hosts = len(laboratory_of(topology, RATE).plan.hosts) if topology else None
     return [grid for grid in GRIDS if hosts in (None, parse_grid(grid).size)]
 
 
@@ -157,7 +157,7 @@ def _seconds(records: Sequence[Record]) -> list[float]:
 def _measured(topology: str, grid: str, hosts: int) -> dict[Way, list[Record]]:
     """Every way in turn, several times, in one launch."""
     wanted = laboratory_of(topology, RATE, name=f"steps{os.getpid()}")
-    ways = ways_of(grid, one_switch=len(wanted.wiring.switches) == 1)
+    ways = ways_of(grid, one_switch=len(wanted.plan.switches) == 1)
     with tempfile.TemporaryDirectory() as folder, laboratory.standing(wanted) as entry:
         places = list(product(range(TURNS), ways))
         paths = {(turn, way): str(Path(folder, f"{turn}-{ways.index(way)}.json")) for turn, way in places}

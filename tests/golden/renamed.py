@@ -15,5 +15,6 @@ RENAMED = {
     "quadrille/timeline/1": "quadrille/timeline/2",
     "simulation.why_not": "simulation.not_folded_reason",
     "reference.at_once": "reference.concurrent_ranks",
+    "different_ways": "different_paths",
 }
 ADDED = set()

@@ -75,7 +75,7 @@ def test_a_topology_is_built_again_from_what_it_says_of_itself(family):
 
 
 @pytest.mark.parametrize("family", EXAMPLES)
-def test_every_cable_goes_both_ways_alike(family):
+def test_both_directions_of_every_cable_are_equal(family):
     net = build(family, EXAMPLES[family])
     assert np.array_equal(net.sources[0::2], net.targets[1::2])
     assert np.array_equal(net.targets[0::2], net.sources[1::2])

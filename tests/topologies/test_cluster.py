@@ -114,7 +114,7 @@ def test_flows_through_any_network_lose_nothing_on_the_way(network, rule):
         check_flow(net, sources[pair], targets[pair], paths.links[entries], paths.shares[entries])
 
 
-def test_ways_between_nodes_with_one_way_out_are_those_that_a_search_finds(network):
+def test_paths_between_nodes_with_one_network_port_are_those_that_a_search_finds(network):
     net = gpu_cluster(32, "gh200-1", **network)
     sources, targets = np.divmod(np.arange(32 * 32), 32)
     hops = np.diff(Routes(net).between(sources, targets).offsets)

@@ -49,7 +49,7 @@ def test_names_of_many_links_are_those_of_each(net):
     assert net.link_names([]) == []
 
 
-def test_parallel_links_are_told_apart_from_one_on(net):
+def test_parallel_links_have_indices_from_one_on(net):
     written = ["leaf:1>spine:0", "leaf:1>spine:0#1", "leaf:1>spine:0#2"]
     assert [net.link(net.link_number(name)).bandwidth for name in written] == [4.0, 5.0, 6.0]
     assert [link_name("leaf:1", "spine:0", j) for j in range(3)] == written

@@ -181,7 +181,7 @@ def test_the_librarys_collectives_are_measured_by_kind_and_size_and_predicted_fr
 
 
 @mpi
-def test_messages_beside_products_are_timed_in_chunks_and_whole_with_a_thread_and_without(two):
+def test_messages_during_products_are_timed_in_chunks_and_whole_with_a_thread_and_without(two):
     machine = load_machine(two)
     rows = machine.messages
     assert {(row.ranks, row.hosts, row.threads) for row in rows} == {(2, 1, max(1, machine.host.cores // 2))}
@@ -404,7 +404,7 @@ def test_a_laboratory_of_a_topology_file_has_the_rates_in_it_and_its_machine_fil
         parse_topology_option(str(tmp_path / "none.json"), 4)
 
 
-def test_a_machine_file_says_which_ways_messages_took():
+def test_a_machine_file_has_the_routing_of_its_messages():
     wiring = parse_topology_option("leaf-spine:leaves=2,spines=2,hosts_per_leaf=1", 2)
     found = [make_machine("lab", measured(), HOSTS, wiring, parse_routing(way)) for way in ("shortest", "ecmp:7")]
     assert [machine.routing for machine in found] == ["shortest", "ecmp:7"]
@@ -428,14 +428,14 @@ def test_a_routing_that_hosts_do_not_have_is_refused(rule, hosts, said):
         parse_routing_option(rule, None, hosts)
 
 
-def test_the_latency_of_a_message_is_that_of_the_links_on_one_of_its_ways():
+def test_the_latency_of_a_message_is_that_of_the_links_on_one_of_its_paths():
     wiring = parse_topology_option("leaf-spine:leaves=2,spines=4,hosts_per_leaf=1", 2)
     found = [make_machine("lab", measured(), HOSTS, wiring, parse_routing(way)) for way in ("shortest", "spray")]
     one, several = (machine.topology["latency_seconds"] for machine in found)
     assert one == pytest.approx(several) == pytest.approx(1.25e-5)  # of four links
 
 
-def test_links_whose_buckets_differ_are_told_one_by_one():
+def test_links_whose_buckets_differ_are_listed_one_by_one():
     machine = in_a_laboratory("leaf-spine:leaves=2,spines=1,hosts_per_leaf=2,bandwidth=25e6,uplink_bandwidth=140e6")
     found = machine.emulation.burst_bytes
     assert len(found) == 12 and set(found.values()) == {7e4, 1.4e5}

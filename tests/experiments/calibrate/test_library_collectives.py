@@ -2,7 +2,7 @@
 
 import pytest
 
-from quadrille.experiments.calibrate.library_collectives import LONG_SECONDS, PARTINGS, ladder
+from quadrille.experiments.calibrate.library_collectives import HALVINGS, LONG_SECONDS, ladder
 from quadrille.runtime.measuring.chained_library_calls import GroupShape
 from quadrille.runtime.measuring.points import CollectivePoint
 from quadrille.runtime.measuring.sizes import FULL
@@ -42,7 +42,7 @@ def test_where_the_library_takes_another_algorithm_sizes_between_are_measured_an
     found, _ = measured(seconds_of)
     sizes = [size for size, _ in found]
     between = [size for size in sizes if 1 << 20 < size < 1 << 22]
-    assert sizes == sorted(sizes) and 2 <= len(between) <= 2**PARTINGS - 1
+    assert sizes == sorted(sizes) and 2 <= len(between) <= 2**HALVINGS - 1
     low = max(size for size in sizes if size < switch)
     high = min(size for size in sizes if size >= switch)
     assert high / low < 1.42

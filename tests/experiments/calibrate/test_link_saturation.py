@@ -90,6 +90,6 @@ def test_a_flow_that_brought_nothing_fills_no_link():
     assert filled.agree and len(filled.unfilled) == STAR.link_count
 
 
-def test_the_way_between_two_hosts_is_as_fast_as_its_slowest_link_was_found_to_be():
+def test_the_path_between_two_hosts_is_as_fast_as_its_slowest_measured_link():
     filled = link_saturation(STAR, Routing(), rounds(slower(STAR, {"switch:0>host:1": 0.5})), PAYLOAD)
     assert (rate_between(STAR, Routing()), rate_between(STAR, Routing(), filled)) == (100.0, pytest.approx(50.0))

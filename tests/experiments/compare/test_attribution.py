@@ -69,7 +69,7 @@ def test_a_slower_gemm_is_computing_whatever_its_parts():
     assert found.other == 0.0
 
 
-def test_a_difference_of_communication_is_dealt_out_as_its_prediction_consists():
+def test_a_difference_of_communication_is_split_as_its_prediction():
     found = attribute(0.8, [(gather(2.0, transfer=1.0, latency=0.5, compute=0.5), gather(1.2))])
     assert (found.transfer, found.latency, found.compute) == pytest.approx((0.4, 0.2, 0.2))
 
@@ -125,7 +125,7 @@ def test_the_drift_of_the_makespan_lies_between_those_of_the_kernels(faster, slo
         assert found.total is None
 
 
-def test_the_memory_kernels_count_alike_for_all_that_is_no_gemm():
+def test_the_memory_kernels_count_equally_for_all_that_is_no_gemm():
     found = drift(Reference((1.0,), (1.0,), (1.0,)), Reference((1.0,), (4.0,), (1.0,)), [])
     assert [op_drift(found, kind) for kind in KINDS] == [1.0, *[2.0] * (len(KINDS) - 1)]
 

@@ -209,7 +209,7 @@ def test_records_of_different_problems_are_refused_naming_all_that_differs(chang
     assert "\n" not in str(refusal.value)
 
 
-def test_one_problem_written_in_two_ways_is_one_problem():
+def test_one_problem_written_differently_is_one_problem():
     short = replace(MEASURED, grid={"x": 3, "z": 2}, options=Options(collectives="own"))
     assert compare_records(PREDICTED, short).problem == compare_records(PREDICTED, MEASURED).problem
 

@@ -34,7 +34,7 @@ def nothing_stands(tmp_path, monkeypatch):
             "star:hosts=4 --rate 200mbit -n 2 -- simulate --matmul 8,8,8",
             "lab run: 'simulate' is neither run, calibrate, rank nor a program that is found on the path",
         ),
-        ("torus:dims=3x3 --rate 200mbit --routing valiant -n 9 -- run", "routing valiant:0: the way from host:"),
+        ("torus:dims=3x3 --rate 200mbit --routing valiant -n 9 -- run", "routing valiant:0: the path from host:"),
     ],
 )
 def test_what_cannot_be_is_one_line_before_anything_stands(capsys, words, said):
@@ -43,7 +43,7 @@ def test_what_cannot_be_is_one_line_before_anything_stands(capsys, words, said):
     assert re.search(said, ended.line)
 
 
-def test_what_stands_is_told_under_a_schema_and_with_its_provenance(capsys, tmp_path):
+def test_running_laboratories_are_listed_under_a_schema_and_with_provenance(capsys, tmp_path):
     owner, started = own_start()
     stays = LaboratoryRecord(
         name="stays",

@@ -9,7 +9,7 @@ from quadrille.algorithms.formats.measured_rows import Faults
 from quadrille.experiments.laboratory import ranks
 from quadrille.experiments.laboratory.command import laboratory_of
 from quadrille.experiments.laboratory.ranks import launch_in, with_topology
-from quadrille.experiments.laboratory.topology_plan import MOST_HOSTS, scaled, wiring
+from quadrille.experiments.laboratory.topology_plan import MOST_HOSTS, namespace_plan, scaled
 from quadrille.runtime.laboratory import namespaces, register
 from quadrille.runtime.laboratory.namespace_plan import HOST_INTERFACE
 from quadrille.runtime.laboratory.register import LaboratoryRecord
@@ -64,8 +64,8 @@ def links_walked(made, source, target):
 
 
 @pytest.mark.parametrize("text", [*SINGLE_HOMED, *MANY_HOMED])
-def test_a_pair_has_a_queue_at_each_port_with_a_rate_on_its_way_and_nowhere_else(text):
-    made = wiring(network(text))
+def test_a_pair_has_a_queue_at_each_port_with_a_rate_on_its_path_and_nowhere_else(text):
+    made = namespace_plan(network(text))
     for source in made.hosts:
         for target in set(made.hosts) - {source}:
             pair = made.addresses[source], made.addresses[target]
@@ -77,7 +77,7 @@ def test_a_pair_has_a_queue_at_each_port_with_a_rate_on_its_way_and_nowhere_else
 @pytest.mark.parametrize("text", [*SINGLE_HOMED, *MANY_HOMED])
 def test_packets_take_the_links_that_the_simulator_takes(text, routing):
     net = network(text)
-    made = wiring(net, parse_routing(routing))
+    made = namespace_plan(net, parse_routing(routing))
     routes = Routes(net, parse_routing(routing))
     for source in range(net.endpoint_count):
         for target in range(net.endpoint_count):
@@ -93,7 +93,7 @@ def test_packets_take_the_links_that_the_simulator_takes(text, routing):
 @pytest.mark.parametrize("text", [*SINGLE_HOMED, *MANY_HOMED])
 def test_every_host_has_one_interface_and_every_link_its_rate(text):
     net = network(text)
-    made = wiring(net)
+    made = namespace_plan(net)
     ends = [end for cable in made.cables for end in (cable.near, cable.far)]
     for host in made.hosts:
         assert [end.interface for end in ends if end.place == host] == [HOST_INTERFACE]
@@ -105,7 +105,7 @@ def test_every_host_has_one_interface_and_every_link_its_rate(text):
 def test_each_direction_has_the_rate_of_its_link():
     net = network("star:hosts=2")
     uneven = net.with_bandwidths(np.array([1e6, 2e6, 3e6, 4e6]))
-    rates = {(c.near.place, c.near.rate, c.far.place, c.far.rate) for c in wiring(uneven).cables}
+    rates = {(c.near.place, c.near.rate, c.far.place, c.far.rate) for c in namespace_plan(uneven).cables}
     by_link = {
         (name.split(">")[0], rate) for name, rate in zip(uneven.link_names(range(4)), [1e6, 2e6, 3e6, 4e6], strict=True)
     }
@@ -147,7 +147,7 @@ def four_in_a_file(folder, rate=25e6):
     return path
 
 
-def test_a_topology_in_a_file_is_told_by_its_name_unless_its_rates_are_changed(monkeypatch, tmp_path):
+def test_a_topology_in_a_file_is_called_by_its_name_unless_its_rates_are_changed(monkeypatch, tmp_path):
     monkeypatch.setattr(namespaces, "check_allowed", lambda: None)
     monkeypatch.chdir(tmp_path)
     path = four_in_a_file(tmp_path)
@@ -158,7 +158,7 @@ def test_a_topology_in_a_file_is_told_by_its_name_unless_its_rates_are_changed(m
 
 
 @pytest.mark.parametrize("rate", ["", "80mbit"])
-def test_of_a_machine_file_links_have_the_rates_before_headers_and_messages_go_its_ways(monkeypatch, tmp_path, rate):
+def test_links_of_a_machine_file_have_the_rates_before_headers_and_messages_its_routing(monkeypatch, tmp_path, rate):
     monkeypatch.setattr(namespaces, "check_allowed", lambda: None)
     wired = {"family": "tree", "down": [2, 2], "up": "1x2", "bandwidth_bytes_per_second": [25e6, 50e6],
              "latency_seconds": 1e-5}  # fmt: skip
@@ -198,7 +198,7 @@ STAR = LaboratoryRecord(
 )
 
 
-def test_a_calibration_is_told_the_topology_in_full_and_one_that_nothing_says_is_refused():
+def test_a_calibration_gets_the_topology_in_full_and_an_unknown_one_is_refused():
     told = with_topology(STAR, 2, ["calibrate", "--out", "-"])
     assert told == ["calibrate", "--out", "-", "--topology", "star:hosts=2,…", "--routing", "shortest"]
     for words in (["calibrate", "--topology=star:hosts=2", "--routing", "minimal"], ["run"], []):
@@ -238,7 +238,7 @@ def test_what_is_wrong_is_named_whether_or_not_a_rate_is_given(monkeypatch, aske
         ("star:hosts=3", r"'star:hosts=3' has 3 hosts and the ranks are on 2 hosts"),
     ],
 )
-def test_a_calibration_that_is_told_of_other_links_is_refused_before_anything_is_made(topology, said):
+def test_a_calibration_with_other_links_is_refused_before_anything_is_made(topology, said):
     with pytest.raises(InputError, match=said):
         with_topology(STAR, 2, ["calibrate", "--topology", topology])
 
@@ -253,7 +253,7 @@ def test_fewer_than_one_rank_is_refused_before_anything_is_divided_by_it():
         launch_in(STAR, 0, ["run"])
 
 
-def test_mpirun_is_told_of_the_agent_in_the_words_of_its_own_version(tmp_path, monkeypatch):
+def test_mpirun_gets_the_agent_in_the_words_of_its_own_version(tmp_path, monkeypatch):
     monkeypatch.setattr(register, "FOLDER", tmp_path)
     words = {version: ranks._options(STAR, 2, Mpi("Open MPI", version)) for version in ("4.1.6", "5.0.11")}
     agent = words["5.0.11"][words["5.0.11"].index("plm_ssh_agent") + 1]
@@ -276,19 +276,19 @@ def test_what_cannot_be_built_is_refused(text, words):
     family, arguments = parse_topology(text)
     given = arguments if family == "host" else {"bandwidth": 25e6, "latency": 0.0} | arguments
     with pytest.raises(InputError, match=words):
-        wiring(build(family, given))
+        namespace_plan(build(family, given))
 
 
 @pytest.mark.parametrize("text", ["torus:dims=3x3", "mesh:dims=3x3", "ring:hosts=6"])
-def test_a_detour_that_comes_back_to_a_place_is_refused(text):
-    said = r"routing valiant:0: the way from host:\d to host:\d passes host:\d twice, .* accepted are shortest, minimal"
+def test_a_non_minimal_path_that_visits_a_place_twice_is_refused(text):
+    said = r"routing valiant:0: the path from host:\d to host:\d passes host:\d twice, .* accepted are shortest,"
     with pytest.raises(InputError, match=said):
-        wiring(network(text), parse_routing("valiant:0"))
+        namespace_plan(network(text), parse_routing("valiant:0"))
 
 
-def test_detours_that_pass_every_place_once_are_taken():
+def test_non_minimal_paths_that_visit_every_place_once_are_taken():
     net, routing = network("dragonfly:groups=3,routers=2,hosts_per_router=2,global_links=1"), parse_routing("valiant:3")
-    made, routes = wiring(net, routing), Routes(net, routing)
+    made, routes = namespace_plan(net, routing), Routes(net, routing)
     for source in range(net.endpoint_count):
         for target in set(range(net.endpoint_count)) - {source}:
             walked = links_walked(made, f"host:{source}", f"host:{target}")
@@ -302,11 +302,11 @@ def test_a_rate_needs_a_link_that_it_can_set():
         scaled(net.with_bandwidths(net.bandwidths * 0), 25e6)
 
 
-def test_a_rule_of_several_ways_is_refused():
-    with pytest.raises(InputError, match="one way for each pair"):
-        wiring(network("star:hosts=4"), parse_routing("spray"))
+def test_a_rule_of_several_paths_is_refused():
+    with pytest.raises(InputError, match="one path for each pair"):
+        namespace_plan(network("star:hosts=4"), parse_routing("spray"))
 
 
 def test_gpus_are_refused():
     with pytest.raises(InputError, match="takes hosts"):
-        wiring(build("perlmutter", {"gpus": 8}))
+        namespace_plan(build("perlmutter", {"gpus": 8}))

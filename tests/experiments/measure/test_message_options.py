@@ -12,8 +12,8 @@ from quadrille.algorithms.passes.bands import in_bands
 from quadrille.algorithms.passes.overlap import overlap
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.cli.words.runs import RunWords, parse_run
-from quadrille.experiments.measure import message_options as delivery_at_module
-from quadrille.experiments.measure.message_options import delivery_at
+from quadrille.experiments.measure import message_options as message_options_module
+from quadrille.experiments.measure.message_options import message_options_at
 from quadrille.runtime.carriers.message_options import CHUNK_BYTES, WHOLE_MESSAGES
 from quadrille.runtime.host.world import ComputeHost
 
@@ -27,7 +27,7 @@ def message_options(schedule, *, hosts=1, cores=2, sharing=0, rows=(), **flags):
         host=host, hosts=hosts, threads=1, communicator=SimpleNamespace(size=2, bcast=lambda one: one)
     )
     named = SimpleNamespace(messages=rows) if rows else None
-    return delivery_at(site, parse_run(RunWords(**flags)), schedule, named)
+    return message_options_at(site, parse_run(RunWords(**flags)), schedule, named)
 
 
 def tried(chunk_bytes, progress, seconds, *, ranks=2, hosts=1, threads=1):
@@ -86,7 +86,7 @@ def test_messages_go_in_chunks_in_a_laboratory_and_device_arrays_go_whole():
 
 
 def test_no_thread_is_taken_where_mpi_may_not_be_called_by_two(monkeypatch):
-    monkeypatch.setattr(delivery_at_module, "mpi_allows_threads", lambda: False)
+    monkeypatch.setattr(message_options_module, "mpi_allows_threads", lambda: False)
     assert message_options(BESIDE, hosts=2).progress == "none"
     with pytest.raises(InputError, match=r"progress 'thread': .* does not take calls of two threads; accepted is none"):
         message_options(BESIDE, progress="thread")

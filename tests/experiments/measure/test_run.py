@@ -136,7 +136,7 @@ def test_the_timeline_kept_is_that_of_the_median_repeat(operands, alone):
     assert {"multiply C", "process_name"} <= names
 
 
-def test_the_table_of_a_run_shows_ops_total_and_verdict(alone):
+def test_the_table_of_a_run_shows_ops_total_and_verification(alone):
     for text in ("measured: summa, forward, m=61 k=47 n=53 float64", "\nmultiply C ", "\ntotal: ", "\nverified: "):
         assert text in alone.out
 
@@ -160,7 +160,7 @@ def test_counted_bytes_are_those_of_the_schedule(operands, together):
 
 
 @mpi
-def test_rank_0_alone_speaks_and_nothing_hidden_is_left(operands, together):
+def test_only_rank_0_prints_and_nothing_hidden_is_left(operands, together):
     assert together.out.count("measured: 4d") == 1
     assert together.err == ""
     assert not [path for path in operands.iterdir() if path.name.startswith(".")]
@@ -180,7 +180,7 @@ def test_a_run_names_the_machine_of_its_prediction_and_the_two_are_compared(caps
 
 
 @mpi
-def test_a_run_in_chunks_beside_a_thread_is_verified_sends_the_same_and_says_how(tmp_path):
+def test_a_run_in_chunks_with_a_progress_thread_is_verified_sends_the_same_and_says_how(tmp_path):
     words = ["--matmul", SIZES, "--passes", "training", "--grid", "z=2", "--overlap", "ors,oag", "--repeats", "1"]
     ways = {"plain": [], "cut": ["--chunk", "1KiB", "--progress", "thread", "--verify"]}
     for name, way in ways.items():
@@ -199,7 +199,7 @@ def test_a_machine_too_small_for_the_ranks_is_refused_by_a_run_too():
 
 
 @mpi
-def test_a_wrong_number_of_ranks_is_told_which_grids_would_fit():
+def test_a_wrong_number_of_ranks_names_the_grids_that_would_fit():
     ended = quadrille("launch", "-n", "2", "run", "--matmul", SIZES, "--algorithm", "3d", "--grid", "x=3")
     assert ended.status == 2
     assert "ranks=2, but the grid x=3 has 3: start 3 ranks (quadrille launch -n 3 …)" in ended.line
@@ -377,7 +377,7 @@ def test_of_ranks_that_share_cores_the_first_ones_time_the_reference_kernels():
 
     timed = []
     for rank in range(4):
-        beside = KernelsBesideRuns(Kernels(), at_once=2)
+        beside = KernelsBesideRuns(Kernels(), concurrent_ranks=2)
         beside.measure(rank)
         timed.append(len(beside.seconds))
     assert timed == [1, 1, 0, 0]

@@ -66,7 +66,7 @@ def test_w2_that_fits_its_links_does_not_contend():
 
 @pytest.mark.parametrize("kind", ["all-gather", "reduce-scatter", "all-reduce", "broadcast", "reduce", "all-to-all"])
 @pytest.mark.parametrize("collectives", ["own:ring", "own:doubling", "own:hierarchical", "own:double_binary_tree"])
-def test_every_way_of_simulating_gives_the_same(kind, collectives):
+def test_every_granularity_of_simulation_gives_the_same(kind, collectives):
     machine = find_machine("perlmutter", gpus=32)
     seconds = [
         predict_collective(
@@ -168,12 +168,12 @@ def test_routing_is_recorded_in_full():
     assert predicted(STAR, bytes="1MiB", routing="ecmp").routing == "ecmp:0"
 
 
-def test_channels_are_those_that_nccl_takes_and_ways_those_that_differ():
+def test_channels_are_those_that_nccl_takes_and_paths_those_that_differ():
     answer = predicted("perlmutter", gpus="64", collectives="nccl:ring:Simple")
     assert (answer.protocol, answer.channels) == ("Simple", 8)
-    assert answer.different_ways == 4  # one for each NIC of a node
+    assert answer.different_paths == 4  # one for each NIC of a node
     own = predicted("perlmutter", gpus="64", channels="3")
-    assert (own.protocol, own.channels, own.different_ways) == (None, 3, 3)
+    assert (own.protocol, own.channels, own.different_paths) == (None, 3, 3)
 
 
 def test_the_group_is_all_that_the_stride_reaches():

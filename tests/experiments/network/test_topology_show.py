@@ -106,7 +106,7 @@ def test_machine_files_and_platforms_are_shown_too(tmp_path, capsys):
     assert "7 us to 7 us" in text
 
 
-def test_a_wiring_beside_a_machine_file_is_shown(tmp_path, capsys):
+def test_a_topology_beside_a_machine_file_is_shown(tmp_path, capsys):
     (tmp_path / "net.json").write_text(dumps(build(*parse_topology("star:hosts=5,bandwidth=1e9,latency=0"))))
     plain = MACHINE.split("[topology]")[0] + '[topology]\nfile = "net.json"\n[device]' + MACHINE.split("[device]")[1]
     (tmp_path / "five.toml").write_text(plain)

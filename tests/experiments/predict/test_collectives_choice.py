@@ -111,7 +111,7 @@ def ways_by_library(size, *rows):
 
 
 @pytest.mark.parametrize(("fastest", "seconds"), [("library", (1e-6, 1e-5)), ("library:vector", (1e-5, 1e-6))])
-def test_both_calls_of_the_library_are_tried_where_both_were_measured_and_pieces_are_equal(fastest, seconds):
+def test_both_calls_of_the_library_are_tried_where_both_were_measured_and_shards_are_equal(fastest, seconds):
     both = [gathered(*one) for one in zip(("regular", "vector"), seconds, strict=True)]
     assert ways_by_library(1 << 20, *both) == (fastest, {"library", "library:vector"})
     assert ways_by_library((1 << 20) - 8, *both) == ("library", {"library"})
@@ -134,7 +134,7 @@ def test_ops_of_one_kind_and_size_are_one_question_and_groups_of_one_are_none():
     assert scatter.kind == "reduce_scatter" and scatter.axis == "z"
 
 
-def test_what_is_left_of_a_program_is_the_op_in_all_its_turns():
+def test_the_reduced_program_is_the_op_in_all_its_iterations():
     schedule = matmul_schedule(Matmul(64, 64, 64, panel=16), "summa", Grid(z=2, x=2))
     name = next(op.name for op in all_ops(schedule) if isinstance(op, Collective))
     left = only(schedule.roles[0].program, name)
@@ -151,7 +151,7 @@ def mixed(schedule):
 
 
 @pytest.mark.parametrize(("algorithm", "grid"), [("4d", GRID), ("3d", GRID), ("summa", Grid(z=4, x=2))])
-def test_a_product_whose_ops_go_by_many_algorithms_is_numpy_s_and_its_bytes_are_foretold(algorithm, grid):
+def test_a_product_whose_ops_go_by_many_algorithms_is_numpy_s_and_its_bytes_are_predicted(algorithm, grid):
     problem = Matmul(53, 37, 41, "float64", "training", panel=5)
     schedule, matrices = matmul_schedule(problem, algorithm, grid), whole_integers(problem)
     choices = mixed(schedule)

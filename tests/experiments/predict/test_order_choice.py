@@ -43,7 +43,7 @@ def test_what_is_chosen_takes_least_of_all_orders(grid):
     assert all(one.seconds == pytest.approx(alone[str(one)], rel=1e-9) for one in found.ranked)
 
 
-def test_between_leaves_the_axis_that_moves_most_is_innermost_and_where_all_are_alike_the_usual_order_stays():
+def test_between_leaves_the_axis_that_moves_most_is_innermost_and_where_all_are_equal_the_default_order_stays():
     flags = TrainingWords(mlp="256,1024,256", batch="64", grid="z=4,x=2", order="auto")
     between, at_one_switch = (order_on(experiment_of(flags), machine) for machine in (leaf_spine(2, 4), star(8)))
     first, second = between.ranked

@@ -277,7 +277,7 @@ def test_where_hosts_share_cores_as_many_ranks_time_reference_kernels_as_there_a
     assert reference.concurrent_ranks == at_once
 
 
-def test_a_machine_whose_topology_is_a_file_is_crowded_where_its_hosts_are(tmp_path):
+def test_a_machine_whose_topology_is_a_file_is_oversubscribed_where_its_hosts_are(tmp_path):
     import networkx as nx
 
     from quadrille.topologies.families.basic import star

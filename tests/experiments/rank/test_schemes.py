@@ -77,7 +77,7 @@ def test_microbatches_beyond_those_walked_take_as_long_as_the_slowest_stage():
     assert most - walked == pytest.approx(32 * (more - walked))
 
 
-def test_a_sample_is_of_one_stage_and_has_few_turns():
+def test_a_sample_is_of_one_stage_and_has_few_slots():
     asked = question()
     one = replace(asked.training, grid=Grid(pipeline=2, z=2, x=2), problem=replace(asked.problem, micro_batch=1))
     few = sample(one)

@@ -335,7 +335,7 @@ def dying(_):
     os._exit(1)
 
 
-def test_a_process_that_dies_is_told(toy):
+def test_a_process_that_dies_is_reported(toy):
     every = [one for _, one in points(asked(toy), [Varied("panel", ("1", "2"))])]
     with pytest.raises(RunError, match="ended before its point was done"):
         dict(answered(every, dying, 2))

@@ -87,7 +87,7 @@ def test_missing_sizes_are_asked_for(capsys, command):
         (["--threads", "many"], "--threads 'many': a whole number from 1 is accepted"),
     ],
 )
-def test_what_both_commands_refuse_they_refuse_alike(capsys, command, words, said):
+def test_what_both_commands_refuse_they_refuse_equally(capsys, command, words, said):
     refused(called(capsys, command, *SIZES, *words), said)
 
 

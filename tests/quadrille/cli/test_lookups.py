@@ -22,7 +22,7 @@ def test_one_name_shows_all_of_it(capsys):
     assert "Raises" in torus
 
 
-def test_a_wrong_name_is_told_with_what_is_known(capsys):
+def test_a_wrong_name_is_reported_with_the_accepted_names(capsys):
     assert "star" in called(capsys, "topologies", "stra").line
     assert "record, machine, experiment" in called(capsys, "schema", "recrod").line
     assert "bash, zsh, fish" in called(capsys, "completion", "cmd").line

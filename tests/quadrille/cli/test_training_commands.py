@@ -188,7 +188,7 @@ def test_simulate_sweep_and_rank_say_the_same_of_a_step(capsys, overlap, collect
     assert ("hierarchical (4 to a node)" in algorithms) == (collectives == "own:hierarchical")
 
 
-def test_steps_are_alike_in_a_sweep_however_many_there_are(capsys):
+def test_steps_are_equal_in_a_sweep_however_many_there_are(capsys):
     words = ("--gpt", ONE_STEP["gpt"], "--batch", "12", "--grid", "z=3,x=2", "--machine", "perlmutter")
     rows = list(csv.DictReader(StringIO(called(capsys, "sweep", *words, "--vary", "steps=1,4", "--csv", "-").out)))
     for key in ("seconds", "compute_seconds", "exposed_seconds", "flops_per_second_per_gpu"):

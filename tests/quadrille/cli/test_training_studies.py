@@ -165,7 +165,7 @@ def test_a_model_that_fits_on_no_grid_is_a_reason_not_an_error():
     assert "no grid of its form" in predicted(asked(scheme="bian", gpus="12")).reason
 
 
-def test_what_is_given_up_is_said():
+def test_an_exceeded_budget_is_reported():
     found = predicted_at(replace(point_of(asked()), most_seconds=1e-6))
     assert found.seconds is None
     assert "is left out" in found.reason

@@ -206,7 +206,7 @@ def test_cupy_is_found_for_every_dtype_and_tried_once(cupy, dtype):
     assert "gemm" in cupy.history
 
 
-def test_ranks_of_a_host_take_its_gpus_in_turn(monkeypatch):
+def test_ranks_of_a_host_take_its_gpus_cyclically(monkeypatch):
     gpus = [replace(FAKE, number=i, pci_address=f"0000:0{i}:00.0", uuid=f"{i + 1:02}" * 16) for i in range(3)]
     cupy = fake_device.install(monkeypatch, Cupy(gpus))
     found = [find_array_library("cupy", "float32", rank_on_host=rank).device for rank in range(5)]

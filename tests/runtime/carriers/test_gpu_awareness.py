@@ -66,14 +66,14 @@ def test_one_rank_that_doubts_is_enough():
     assert agreed([GpuAwareness(False, "none")] * 2) == GpuAwareness(False, "none")
 
 
-def test_a_child_that_crashes_fails_or_hangs_is_told_in_one_line():
+def test_a_child_that_crashes_fails_or_hangs_is_reported_in_one_line():
     assert one_element_test(0, program="pass") is None
     assert "signal 11" in one_element_test(0, program=CRASH)
     assert "status 3" in one_element_test(0, program="raise SystemExit(3)")
     assert "0.2 s" in one_element_test(0, program="import time; time.sleep(30)", seconds=0.2)
 
 
-def test_the_child_is_told_the_device_and_nothing_of_the_launcher(monkeypatch):
+def test_the_child_gets_the_device_and_nothing_of_the_launcher(monkeypatch):
     monkeypatch.setenv("PMIX_RANK", "3")
     program = "import os, sys; sys.exit(sys.argv[1] != '5' or 'PMIX_RANK' in os.environ)"
     assert one_element_test(5, program=program) is None

@@ -171,7 +171,7 @@ def test_the_library_holds_no_rank_up_while_chunks_may_be_under_way(chunk_bytes,
 
 
 @pytest.mark.parametrize(("size", "expected"), [(4, ["vector", "regular"]), (3, ["vector", "vector"])])
-def test_each_op_asks_for_the_calls_that_were_chosen_for_it_and_unequal_pieces_for_vector_calls(size, expected):
+def test_each_op_asks_for_the_calls_that_were_chosen_for_it_and_unequal_shards_for_vector_calls(size, expected):
     class Noting(InProcess):
         def communicator(self, *asked):
             group = super().communicator(*asked)

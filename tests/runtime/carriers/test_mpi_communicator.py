@@ -33,7 +33,7 @@ CALLED = {
 
 @pytest.mark.parametrize("blocking", [True, False])
 @pytest.mark.parametrize(("verb", "calls"), CALLED)
-def test_equal_pieces_go_by_the_calls_that_are_asked_for_and_a_gather_is_in_place(verb, calls, blocking):
+def test_equal_shards_go_by_the_calls_that_are_asked_for_and_a_gather_is_in_place(verb, calls, blocking):
     asked = []
     names = [form for name in CALLED.values() for form in (name, f"I{name.lower()}")]
     group = SimpleNamespace(

@@ -109,7 +109,7 @@ def test_an_empty_message_still_waits_for_the_other_side(library):
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("edges", [(0, 2, 4, 6), (0, 3, 5, 7), (0, 1, 2, 2)])
-def test_gathers_and_sums_of_equal_and_unequal_pieces_are_right(library, edges, dtype):
+def test_gathers_and_sums_of_equal_and_unequal_shards_are_right(library, edges, dtype):
     ranks, total = group(library, 3), edges[-1]
     wholes = [on_device(library, [100 * i + e for e in range(total)], dtype) for i in range(3)]
     before = np.array([library.fetch(whole) for whole in wholes])

@@ -94,7 +94,7 @@ def test_a_few_chunks_go_ahead_and_the_others_once_their_receiver_has_said_that_
     assert stream.done() and not stream.heads
 
 
-def test_as_many_chunks_as_go_ahead_need_no_greeting():
+def test_as_many_chunks_as_are_sent_eagerly_need_no_ready_message():
     buffer, post = np.arange(2.0 * CHUNKS_BEFORE_READY), Post()
     stream = PipelinedTransfer(
         split_into_chunks(

@@ -174,7 +174,7 @@ def test_rounded_products_stay_within_the_bound_that_verification_uses(collectiv
         assert verdict.ok, f"{algorithm} on {grid}, transposed {transposed}: {verdict}"
 
 
-def test_of_every_op_that_may_run_beside_local_work_it_is_told_how_much_did():
+def test_every_op_that_may_overlap_local_work_has_an_overlap_fraction():
     execution = run(
         Matmul(12, 8, 8, "float64", "training"), "4d", Grid(z=2, y=2, x=2), overlaps="oar,ors", chunk_bytes=16
     )

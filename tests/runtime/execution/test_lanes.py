@@ -34,7 +34,7 @@ def under_way(*steps):
     return lanes, task
 
 
-def test_of_whole_steps_those_that_end_beside_local_work_are_counted():
+def test_whole_steps_that_end_during_local_work_are_counted():
     steps = [Told() for _ in range(4)]
     lanes, task = under_way(*([one] for one in steps))
     with lanes.recording_overlap():
@@ -46,7 +46,7 @@ def test_of_whole_steps_those_that_end_beside_local_work_are_counted():
     assert task.ended and task.overlap_fraction == pytest.approx(1 / 4)
 
 
-def test_of_chunks_those_that_end_beside_local_work_are_counted():
+def test_chunks_that_end_during_local_work_are_counted():
     requests = []
 
     def begun(*_):
@@ -66,7 +66,7 @@ def test_of_chunks_those_that_end_beside_local_work_are_counted():
     assert task.ended and task.overlap_fraction == pytest.approx(3 / 4)
 
 
-def test_what_ends_only_when_local_work_is_done_went_on_in_vain_beside_it():
+def test_steps_that_end_only_after_local_work_did_not_overlap_it():
     step = Told()
     lanes, task = under_way([step])
     with lanes.recording_overlap():

@@ -30,7 +30,7 @@ def until(happened):
     return happened()
 
 
-def test_communication_advances_beside_local_work_and_nowhere_else():
+def test_communication_advances_during_local_work_and_nowhere_else():
     calls = []
     thread = ProgressThread(lambda: calls.append(threading.current_thread().name), NAP)
     time.sleep(20 * NAP)
@@ -83,7 +83,7 @@ def clock(monkeypatch):
     return found
 
 
-def test_naps_grow_while_nothing_comes_and_begin_short_again_for_other_ops(clock):
+def test_the_polling_back_off_grows_while_nothing_comes_and_begins_short_again_for_other_ops(clock):
     naps = PollingBackoff(1e-3)
     for _ in range(60):
         naps.take(("gather",))
@@ -95,7 +95,7 @@ def test_naps_grow_while_nothing_comes_and_begin_short_again_for_other_ops(clock
 
 
 @pytest.mark.parametrize(("looks", "first"), [(1, 5e-5), (120, 1e-3)])
-def test_naps_behind_a_message_are_a_part_of_what_it_took(clock, looks, first):
+def test_the_polling_back_off_after_a_message_is_a_share_of_its_time(clock, looks, first):
     """At least the first nap, at most the longest."""
     naps = PollingBackoff(1e-3)
     for _ in range(looks):
@@ -107,7 +107,7 @@ def test_naps_behind_a_message_are_a_part_of_what_it_took(clock, looks, first):
     assert slept == pytest.approx(first)
 
 
-def test_naps_between_runs_grow_longer(clock):
+def test_the_polling_back_off_grows_between_runs(clock):
     naps = PollingBackoff(1e-4)
     for _ in range(8):
         naps.take(("barrier",), idle=True)

@@ -145,7 +145,7 @@ def test_pieces_views_and_other_dtypes_are_written_in_their_place(tmp_path, dtyp
     np.testing.assert_array_equal(np.load(tmp_path / "c.npy"), VALUES.astype(dtype))
 
 
-def test_a_run_given_up_leaves_the_target_as_it_was(saved, tmp_path):
+def test_an_aborted_run_leaves_the_target_as_it_was(saved, tmp_path):
     path = saved(VALUES, "c.npy")
     before = path.read_bytes()
     writer = MatrixWriter(path, (2, 3), "float32")

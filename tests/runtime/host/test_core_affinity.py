@@ -20,7 +20,7 @@ def cores_within(rank, ranks):
         return os.sched_getaffinity(0)
 
 
-def test_ranks_are_dealt_out_to_cores_one_after_the_other():
+def test_ranks_are_pinned_to_cores_one_after_the_other():
     ranks = 2 * len(CORES)
     found = [cores_within(rank, ranks) for rank in range(ranks)]
     assert found == [{core} for core in CORES] * 2
@@ -28,7 +28,7 @@ def test_ranks_are_dealt_out_to_cores_one_after_the_other():
 
 
 @pytest.mark.skipif(len(CORES) == 1, reason="any number of ranks is dealt out evenly to one core")
-def test_ranks_that_cannot_be_dealt_out_evenly_keep_all_cores():
+def test_ranks_that_cannot_be_pinned_evenly_keep_all_cores():
     assert sorted(cores_within(0, len(CORES) + 1)) == CORES
 
 
@@ -41,7 +41,7 @@ def slice_asked_for():
     return ATTRIBUTES.unpack(given.raw)[SLICE]
 
 
-def test_a_rank_runs_soon_while_it_takes_turns_and_then_as_before():
+def test_a_rank_is_scheduled_soon_while_cores_are_shared_and_then_as_before():
     before = slice_asked_for()
     if not before:
         pytest.skip("slices can be asked for from Linux 6.12 on")

@@ -32,7 +32,7 @@ def test_a_process_has_ended_when_it_is_a_zombie_or_its_number_is_of_one_that_be
 
 
 @pytest.mark.skipif(KERNEL < (6, 15), reason="kernels before Linux 6.15 forget how a process ended")
-def test_how_a_process_ended_is_told_by_its_handle_when_it_is_gone(sleeping):
+def test_the_handle_of_an_ended_process_has_its_exit_status(sleeping):
     handle = os.pidfd_open(sleeping.pid)
     assert ending_signal(sleeping.pid, handle) is None
     sleeping.kill()
@@ -42,12 +42,12 @@ def test_how_a_process_ended_is_told_by_its_handle_when_it_is_gone(sleeping):
     assert ending_signal(sleeping.pid, handle) is None
 
 
-def test_of_a_process_that_is_gone_nothing_is_told():
+def test_nothing_is_reported_of_a_process_that_is_gone():
     assert (state(NO_PROCESS), start_ticks(NO_PROCESS), ending_signal(NO_PROCESS)) == ("", 0, None)
     assert has_ended(NO_PROCESS, 0)
 
 
-def test_a_process_that_is_stopped_is_told_apart_from_one_that_ended_by_no_signal(sleeping):
+def test_a_stopped_process_is_distinguished_from_one_that_ended_by_no_signal(sleeping):
     sleeping.send_signal(signal.SIGSTOP)
     os.waitid(os.P_PID, sleeping.pid, os.WSTOPPED)
     assert state(sleeping.pid) == "T" and ending_signal(sleeping.pid) is None

@@ -19,7 +19,7 @@ from quadrille.cli.words.flags import MatmulWords
 from quadrille.cli.words.matmul import parse_matmul
 from quadrille.experiments.laboratory.command import laboratory_of
 from quadrille.experiments.laboratory.ranks import launch_in
-from quadrille.experiments.laboratory.topology_plan import scaled, wiring
+from quadrille.experiments.laboratory.topology_plan import namespace_plan, scaled
 from quadrille.experiments.predict.predict import prediction_of
 from quadrille.runtime.laboratory import laboratory, namespaces, register
 from quadrille.runtime.laboratory.laboratory import Laboratory
@@ -55,7 +55,7 @@ def a_laboratory(text="star:hosts=3", rate=25e6, name=None, routing="shortest"):
     family, arguments = parse_topology(text)
     net = scaled(build(family, {"bandwidth": 1.0, "latency": 0.0} | arguments), rate)
     rates = dict(zip(net.link_names(range(net.link_count)), net.bandwidths.tolist(), strict=True))
-    return Laboratory(name or f"t{os.getpid()}", text, wiring(net, parse_routing(routing)), rates)
+    return Laboratory(name or f"t{os.getpid()}", text, namespace_plan(net, parse_routing(routing)), rates)
 
 
 def carried(entry, source, target, size):
@@ -90,7 +90,7 @@ def test_every_host_reaches_every_other(text):
                     carried(entry, source, target, 1000)
 
 
-def test_hosts_share_links_alike_on_every_machine():
+def test_hosts_share_links_equally_on_every_machine():
     with laboratory.standing(a_laboratory("star:hosts=2")) as entry:
         for host in entry.addresses:
             with namespaces.inside(entry.namespaces[host]):
@@ -375,7 +375,7 @@ def test_ranks_run_on_the_hosts_and_nothing_is_left():
         ("tree:down=2x2,up=1x1,parallel=1x1", 4),
     ],
 )
-def test_ranks_reach_each_other_over_several_switches_and_ways(topology, hosts, tmp_path):
+def test_ranks_reach_each_other_over_several_switches_and_paths(topology, hosts, tmp_path):
     grid, path = "z=2,x=2" if hosts == 4 else "x=3", tmp_path / "measured.json"
     words = ["run", "--matmul", "128,128,128", "--grid", grid, "--passes", "training", "--verify", "--repeats", "1"]
     ran = lab_run(*words, "--json", str(path), topology=topology, ranks=hosts)

@@ -6,7 +6,7 @@ import pytest
 from pyroute2 import NetlinkError
 
 from quadrille.algorithms.errors import RunError
-from quadrille.experiments.laboratory.topology_plan import scaled, wiring
+from quadrille.experiments.laboratory.topology_plan import namespace_plan, scaled
 from quadrille.runtime.laboratory import namespaces
 from quadrille.topologies.build import build, parse_topology
 from quadrille.topologies.routes.routing import parse_routing
@@ -43,7 +43,7 @@ def build_refused(tmp_path, monkeypatch):
         monkeypatch.setattr(namespaces, "socket_of", lambda name: Kernel(refused))
         family, arguments = parse_topology(text)
         net = scaled(build(family, {"bandwidth": 1.0, "latency": 0.0} | arguments), 25e6)
-        made = wiring(net, parse_routing(routing))
+        made = namespace_plan(net, parse_routing(routing))
         namespaces.build(made, dict.fromkeys(made.places, "x"))
 
     for folder in ("all", "default"):
@@ -75,7 +75,7 @@ def test_a_setting_that_cannot_be_written_is_named(build_refused, tmp_path):
         build_refused((), "star:hosts=2")
 
 
-def test_packets_may_come_by_any_way_before_a_place_has_a_port(build_refused, tmp_path):
+def test_packets_may_come_by_any_path_before_a_place_has_a_port(build_refused, tmp_path):
     with pytest.raises(RunError, match="the cable"):
         build_refused(("link", "add"), "star:hosts=2")
     assert {path.read_text() for path in tmp_path.rglob("rp_filter")} == {"0"}

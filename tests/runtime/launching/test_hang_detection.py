@@ -101,7 +101,7 @@ def test_a_rank_that_is_stopped_is_named_with_its_op(tmp_path, sleeping, hasty):
     assert line.endswith("in 'multiply C' (gemm)")
 
 
-def test_ranks_that_all_wait_are_told_with_what_may_be_wrong(tmp_path, hasty):
+def test_ranks_that_all_wait_are_reported_with_what_may_be_wrong(tmp_path, hasty):
     for rank in range(3):
         rank_at(tmp_path, rank, GATHER)
     FileReporter(tmp_path, 3).stepped()
@@ -139,7 +139,7 @@ def test_ranks_that_wait_for_others_that_nobody_sees_are_left_alone(tmp_path, ha
     assert "rank 0 in 'barrier between runs'" in seen_soon(HangDetector(str(tmp_path), 1))
 
 
-def test_ranks_that_wait_for_each_other_in_no_op_are_told_too(tmp_path, hasty):
+def test_ranks_that_wait_for_each_other_in_no_op_are_reported_too(tmp_path, hasty):
     for rank in range(2):
         rank_at(tmp_path, rank, CollectiveWork("microbenchmarks"))
     assert seen_soon(HangDetector(str(tmp_path), 2)).endswith(": ranks 0, 1 in microbenchmarks")
@@ -220,7 +220,7 @@ def test_who_was_ended_by_the_launcher_is_not_the_culprit(known):
     assert output.culprit().rank == 0
 
 
-def test_what_the_launcher_says_in_the_middle_of_a_rank_s_line_is_told_apart():
+def test_launcher_output_in_the_middle_of_a_rank_s_line_is_separated():
     """Rank 0 gave up, and rank 1 was ended before it: the launcher's remark came before the end of rank 0's line."""
     output, rule = LauncherOutput(), "-" * 74 + "\n"
     output.gone = [[Failure(rank=1, signal=signal.SIGTERM)]]

@@ -200,7 +200,7 @@ def test_fail_all_on_one_rank_prints_one_line_and_ends_all_with_the_status_of_th
 
 
 @mpi
-def test_an_input_error_of_all_ranks_is_told_once_and_by_rank_0(capfd):
+def test_an_input_error_of_all_ranks_is_printed_once_and_by_rank_0(capfd):
     source = (
         "from quadrille.algorithms.errors import *; from quadrille.runtime.host.world import fail_all; "
         "fail_all(InputError('m=0'))"

@@ -58,7 +58,7 @@ def test_ranks_in_one_process_take_each_step_between_products(pattern, ranks):
         assert ops == [*BODY[:-1], *last] * (WARM + STEPS)
 
 
-def test_who_is_to_wait_for_what_is_sent_one_way_does_not_multiply():
+def test_the_receiver_of_a_one_way_message_does_not_multiply():
     schedule = validate(chain("one_way", 3, SIZE, waits=True, product_size=16))
     (timeline,) = execute(schedule, Operands(16, 16, 16, "float64"), InProcess(3), repeats=1, warmups=0).timelines
     multiplying = {span.rank for span in timeline.spans if span.op == "multiply"}
@@ -90,7 +90,7 @@ def test_senders_whose_receivers_all_came_late_tell_nothing_of_how_much_later_th
         ("shift", MessageOptions(SIZE // 2), False),
     ],
 )
-def test_it_is_measured_of_what_is_sent_one_way_in_more_than_a_chunk(monkeypatch, pattern, message_options, known):
+def test_it_is_measured_for_one_way_messages_of_more_than_a_chunk(monkeypatch, pattern, message_options, known):
     timeline = timeline_of((3.0, 0.0), (5.5, 5.0))
     monkeypatch.setattr(chains, "execute", lambda *_, **__: SimpleNamespace(timelines=[timeline]))
     monkeypatch.setattr(chains, "_overheads", lambda _: None)
@@ -125,9 +125,7 @@ def test_a_step_begins_when_all_that_it_is_between_are_there(pattern, starts, en
         ("one_way", (3.0, 0.0, 1.0, 0.0, 0.0, 2.0), (3.1, 5.0, 1.1, 2.0, 0.1, 9.0), (2.0 + 1.0) / 2),
     ],
 )
-def test_where_sends_are_buffered_only_who_waited_for_its_sender_tells_how_long_they_take(
-    pattern, starts, ends, seconds
-):
+def test_with_eager_sends_only_a_receiver_that_waited_shows_how_long_they_take(pattern, starts, ends, seconds):
     assert chains.step_seconds(timeline_of(starts, ends), pattern, buffered=True) == pytest.approx([seconds])
 
 

@@ -35,7 +35,7 @@ def test_without_a_bucket_noise_makes_none():
 
 
 @pytest.mark.mpi
-def test_ranks_agree_on_the_way_between_them():
+def test_ranks_agree_on_the_path_between_them():
     ended = launched(2, "-c", PROGRAM)
     assert (ended.status, ended.err) == (0, "")
     one, other = json.loads(ended.out)

@@ -307,7 +307,7 @@ def test_the_method_follows_the_share_of_a_rank():
     assert choose_method(2**36 + 1) == "freivalds"
 
 
-def test_the_verdict_of_all_is_that_of_the_worst_and_names_the_rank():
+def test_the_verification_of_all_is_that_of_the_worst_and_names_the_rank():
     right = Verification("freivalds", 1e-8, 1e-7, True, 8, 0.1, 2**-8)
     wrong = Verification("freivalds", 1e-2, 1e-7, False, 8, 0.3, 2**-8, "C is off")
     assert combine([right, right]) == right

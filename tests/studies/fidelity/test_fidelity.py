@@ -229,7 +229,7 @@ def test_an_order_compares_configurations_of_one_problem_at_one_site_that_a_meas
     assert order([made(), made(site="there"), made(problem="other")]).pairs == 0
 
 
-def test_configurations_that_are_predicted_to_be_alike_and_are_not_count_as_not_ordered():
+def test_configurations_that_are_predicted_to_be_equal_and_are_not_count_as_not_ordered():
     times = [(1.0, 1.0), (1.0, 1.5), (2.0, 3.0)]
     found = order([made(predicted_seconds=said, measured_seconds=was) for said, was in times])
     assert (found.pairs, found.left_out) == (3, 0)

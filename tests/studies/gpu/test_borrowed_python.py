@@ -74,7 +74,7 @@ def test_wheels_are_installed_once_and_found_before_the_machine_s_own_packages(t
 
 
 @pytest.mark.parametrize("may", [True, False])
-def test_open_mpi_is_told_where_no_process_may_read_another(tmp_path, monkeypatch, may):
+def test_open_mpi_knows_where_no_process_may_read_another(tmp_path, monkeypatch, may):
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "mpirun").touch()
     monkeypatch.setattr(borrowed_python, "reads_other_processes", lambda: may)

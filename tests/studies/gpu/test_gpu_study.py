@@ -129,7 +129,7 @@ def test_operands_are_filled_on_the_device_with_the_same_random_values_again_and
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_the_executor_is_timed_in_turns_with_a_bare_product(cupy, bench, dtype):
+def test_the_executor_is_timed_alternately_with_a_bare_product(cupy, bench, dtype):
     found = bench.executor_ratio(8, dtype, repeats=3)
     assert min(found.bare_seconds, found.seconds, found.share) > 0
     assert found.bare == ("cublasGemmEx" if dtype == "bfloat16" else "cupy.matmul")

@@ -68,7 +68,7 @@ def sizes_of(case):
 
 
 @pytest.mark.parametrize("seed", [0, 1, 12345])
-def test_cases_take_turns_in_ranks_and_their_sizes_are_in_range(seed):
+def test_cases_alternate_in_ranks_and_their_sizes_are_in_range(seed):
     drawn = draw(seed, 24, (1, 2))
     assert [case.ranks for case in drawn] == [1, 2] * 12
     for case in drawn:

@@ -25,7 +25,7 @@ EVERY = [remedy for setting in SETTINGS for remedy in remedies(setting)]
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_a_setting_is_told_to_mpirun_as_one_parameter_of_its_tcp_connections(setting):
+def test_a_setting_is_passed_to_mpirun_as_one_parameter_of_its_tcp_connections(setting):
     words = options(setting)
     if setting == DEFAULTS:
         assert words == []
@@ -40,7 +40,7 @@ def test_every_remedy_is_tried_once_and_whole_messages_with_every_setting():
 
 
 @pytest.mark.parametrize("remedy", EVERY)
-def test_steps_and_collectives_cut_messages_alike(remedy):
+def test_steps_and_collectives_cut_messages_equally(remedy):
     case = remedy.case(Grid(x=2, z=2), "unused.json")
     assert case.options.chunk_bytes == remedy.message_options.chunk_bytes
 

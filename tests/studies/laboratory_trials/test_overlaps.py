@@ -57,7 +57,7 @@ def test_what_is_possible_is_of_the_median_run():
 
 @pytest.mark.parametrize("grid", GRIDS)
 @pytest.mark.parametrize("one_switch", [True, False])
-def test_every_way_is_run_once_and_the_first_and_the_last_are_what_others_are_compared_with(grid, one_switch):
+def test_every_variant_is_run_once_and_the_first_and_the_last_are_what_others_are_compared_with(grid, one_switch):
     ways = ways_of(grid, one_switch=one_switch)
     assert len(set(ways)) == len(ways)
     assert (ways[0], *ways[-2:]) == (PLAIN, LIBRARY, VECTOR)

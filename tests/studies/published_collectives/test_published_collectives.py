@@ -287,7 +287,7 @@ def test_nccl_2_8_keeps_low_latency_for_broadcasts_as_long_as_its_sources_say():
     assert alike == ["LL", "Simple"]
 
 
-def test_a_root_alone_does_not_wait_for_its_broadcast_where_channels_pass_nodes_alike():
+def test_a_root_alone_does_not_wait_for_its_broadcast_where_channels_pass_nodes_equally():
     """Of 64 KiB: one channel, so the root is gone at once; of 2 MiB: four, and it waits for the first slot's way."""
     machine = find_machine("abci-a100", (), gpus=32)
 
@@ -318,6 +318,6 @@ def test_the_processors_of_every_kind_of_node_are_known():
         ("8x A100 server", "A100-PCIE-40GB", None),
     ],
 )
-def test_machines_are_told_by_words_and_by_their_gpus(tmp_path, machine, gpu, name):
+def test_machines_are_recognised_by_words_and_by_their_gpus(tmp_path, machine, gpu, name):
     (row,) = read_rows(write(tmp_path / "rows.csv", ROW | {"machine": machine, "gpu_type": gpu}))
     assert machine_of(row) == name

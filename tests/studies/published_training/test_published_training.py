@@ -155,7 +155,7 @@ def test_a_slower_network_slows_what_goes_over_it_alone(runs):
 @pytest.mark.parametrize(
     ("stages", "chunks", "microbatches", "layers"), [(2, 1, 4, 12), (4, 1, 6, 12), (3, 1, 4, 14), (2, 3, 4, 12)]
 )
-def test_the_walk_of_turns_is_as_long_as_the_simulated_schedule(runs, stages, chunks, microbatches, layers):
+def test_the_walk_of_slots_is_as_long_as_the_simulated_schedule(runs, stages, chunks, microbatches, layers):
     """Whole messages from each GPU, as the schedule sends them; SC21's are scattered over the tensor-parallel group."""
     shape = replace(runs["19"].shape, layers=layers)
     run = replace(
@@ -329,7 +329,7 @@ def test_fsdp_over_all_replicas_is_zero_3(rows_file):
     assert (zero("FSDP 32", "32"), zero("fsdp", "32"), zero("FSDP 8", "32"), zero("2", "32")) == (3, 3, -1, 2)
 
 
-def test_turns_wait_for_each_other_as_they_must():
+def test_slots_wait_for_each_other_as_they_must():
     """A slow stage sets the pace, and hides what comes behind it; messages count both ways."""
     slow = TurnSeconds([1.0, 5.0, 1.0], [2.0, 5.0, 2.0])
     assert max(stage_ends(Stages(3, 3, 10), slow)) == pytest.approx(1 + 10 * 10 + 2)
@@ -459,7 +459,7 @@ def test_a_step_continued_from_few_layers_is_that_of_all(overlaps):
     assert step == pytest.approx(whole.timeline.makespan, rel=0.02)
 
 
-def test_seconds_of_sums_over_data_are_told_and_overlaps_gain():
+def test_seconds_of_sums_over_data_are_reported_and_overlaps_gain():
     assert taken(SMALL, Grid(x=4, z=2)).sums == 0
     found = taken(SMALL, Grid(x=4, data=2))
     assert 0 < found.sums < found.seconds

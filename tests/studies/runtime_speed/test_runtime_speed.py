@@ -35,7 +35,7 @@ def operands(m, k, n):
     return random.random((m, k)), random.random((k, n))
 
 
-def test_what_peers_are_of_is_told(monkeypatch):
+def test_the_versions_of_peers_are_reported(monkeypatch):
     monkeypatch.setitem(peers.PACKAGES, "heat", ("numpy", "mpi4py"))
     found = peers.versions([BY_HAND, "heat"])
     assert found == {"numpy": np.__version__, "mpi4py": mpi4py.__version__}
@@ -73,7 +73,7 @@ def test_a_ratio_of_pairs_is_a_median_in_its_interval_and_turns_round_with_the_p
 
 
 @pytest.mark.mpi
-def test_every_entrant_has_its_turns_on_real_ranks(tmp_path, capsys):
+def test_every_entrant_has_its_rounds_on_real_ranks(tmp_path, capsys):
     path = tmp_path / "speed.json"
     runtime_speed(shapes=["96,80,64", "33,47,29"], dtypes=["float64"], turns=5, json=str(path))
     found = json.loads(path.read_text())

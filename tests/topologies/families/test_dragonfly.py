@@ -50,7 +50,7 @@ def test_the_largest_dragonfly_uses_every_port_once():
     assert set(between(net, "router", 4).values()) == {1}
 
 
-def test_groups_turned_by_one_are_wired_alike():
+def test_groups_shifted_by_one_are_wired_equally():
     net = dragonfly(7, 6, 1, 3, **CABLE)
     first, count = net.kinds["router"]
     links = {(int(a), int(b)) for a, b in zip(net.sources, net.targets, strict=True) if a >= first and b >= first}

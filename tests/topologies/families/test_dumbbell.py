@@ -24,7 +24,7 @@ def test_the_waist_is_the_only_cut_between_the_sides_and_has_its_own_bandwidth()
     assert waist == ["switch:0>switch:1", "switch:1>switch:0"]
 
 
-def test_ways_are_those_of_a_search():
+def test_paths_are_those_of_a_search():
     net = dumbbell(5, bandwidth=3.0, latency=1e-6)
     graph = net.graph()
     sources, targets = map(np.ravel, np.meshgrid(range(5), range(5)))

@@ -69,7 +69,7 @@ def test_orders_are_multinomials_and_large_ones_are_bounded():
     assert orders(np.array([[2, 2, 2], [10, 5, 0], [17, 17, 0], [60, 60, 60]])).tolist() == [90, 3003, 2**31, 2**31]
 
 
-def test_ways_of_a_large_torus_are_distinct_though_not_all_are_counted():
+def test_paths_of_a_large_torus_are_distinct_though_not_all_are_counted():
     net = torus("81x81", **CABLE)
     sources, targets = np.zeros(4, dtype=np.int64), np.full(4, 40 * 81 + 40)
     table = net.paths.links(sources, targets, np.array([0, 1, 2**30, 2**31 - 1]))
@@ -87,7 +87,7 @@ def test_routes_that_would_fill_the_memory_are_refused():
     assert len(Routes(net).between(np.arange(100_000), (np.arange(100_000) + 1) % 100_000).links) == 100_000
 
 
-def test_neighbours_all_at_once_load_every_link_of_a_ring_alike():
+def test_all_neighbours_together_load_every_link_of_a_ring_equally():
     net = ring(7, **CABLE)
     paths = Routes(net, Routing("spray")).between(np.arange(7), (np.arange(7) + 2) % 7)
     assert sorted(np.bincount(paths.links, paths.shares, minlength=14).tolist()) == [0.0] * 7 + [2.0] * 7

@@ -273,7 +273,7 @@ def test_a_file_that_is_no_topology_is_refused_in_one_line(write, data, message)
     assert "\n" not in str(refused.value)
 
 
-def test_a_network_of_one_way_streets_is_refused_where_there_is_no_way_back(write):
+def test_a_network_of_links_in_one_direction_is_refused_where_there_is_no_path_back(write):
     data = json.loads(dumps(star(3, bandwidth=1e9, latency=1e-6)))
     data["nodes"].append({"id": "switch:1"})
     for edge in data["edges"]:
@@ -320,7 +320,7 @@ def test_a_byte_order_mark_is_passed_over(tmp_path):
 @pytest.mark.parametrize(
     "text", ["fat-tree:ports=4,bandwidth=1e9,latency=1e-6", "torus:dims=4x4,bandwidth=1e9,latency=1e-6"]
 )
-def test_a_written_family_comes_back_with_its_own_ways(tmp_path, text):
+def test_a_written_family_comes_back_with_its_own_paths(tmp_path, text):
     family, arguments = parse_topology(text)
     net = build(family, arguments)
     path = tmp_path / "net.json"

@@ -83,7 +83,7 @@ def test_a_torus_joins_hosts_directly(load):
     assert latency(net, 0, 11) == pytest.approx(latency(ours, 0, 11)) == pytest.approx(3 * 50e-6)
 
 
-def test_a_dragonfly_has_three_colours_of_links(load):
+def test_a_dragonfly_has_three_kinds_of_links(load):
     """3 groups of 4 chassis of 5 routers of 2 hosts; 4 blue, 3 black, 1 green link a pair."""
     net = load(cluster("0-119", 'topology="DRAGONFLY" topo_parameters="3,4;4,3;5,1;2"'))
     green, black, blue = 3 * 4 * 10, 3 * 5 * 6, 3

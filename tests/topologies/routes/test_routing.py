@@ -146,13 +146,13 @@ def test_searched_routes_are_as_short_as_those_of_the_structure(net, rule):
         assert_connected(net, pair, links)
 
 
-def test_the_structure_counts_the_ways_that_a_search_finds(plain):
+def test_the_structure_counts_the_paths_that_a_search_finds(plain):
     sources, targets = pairs(plain)
     assert plain.paths.counts(sources, targets).tolist() == SearchedPaths(plain).counts(sources, targets).tolist()
 
 
 @pytest.mark.parametrize("name", [*NETS, *DRAGONFLIES])
-def test_every_way_of_the_structure_is_another_one(name):
+def test_all_paths_of_the_structure_differ(name):
     net = {**NETS, **DRAGONFLIES}[name]
     sources, targets = pairs(net)
     counts, seen = net.paths.counts(sources, targets), set()
@@ -177,7 +177,7 @@ def test_routes_are_the_same_however_they_are_asked_for(net):
         ]
 
 
-def test_latency_is_the_sum_along_the_way(net):
+def test_latency_is_the_sum_along_the_path(net):
     sources, targets = pairs(net)
     paths = Routes(net).between(sources, targets)
     along = [net.latencies[paths.links[a:b]].sum() for a, b in pairwise(paths.offsets)]
@@ -217,13 +217,13 @@ def test_dimension_order_goes_along_the_first_dimension_first():
     assert nodes == [0, 1, 2, 2 + 20, 2 + 20 + 25]
 
 
-def test_ties_of_a_ring_load_both_directions_alike():
+def test_ties_of_a_ring_load_both_directions_equally():
     net = ring(8, **CABLE)
     paths = Routes(net).between(np.arange(8), (np.arange(8) + 4) % 8)
     assert set(np.bincount(paths.links).tolist()) == {2}
 
 
-def test_ecmp_spreads_over_all_ways_and_changes_with_its_seed():
+def test_ecmp_spreads_over_all_paths_and_changes_with_its_seed():
     net = leaf_spine(2, 4, 64, **CABLE)
     sources, targets = np.arange(64), 64 + np.arange(64)
     by_seed = [
@@ -243,7 +243,7 @@ WIDE_TREE = tree("2x3x2", "1x9x9", parallel="2x1x1", **CABLE)
 """81 ways between pods."""
 
 
-def test_spraying_is_an_equal_split_over_all_shortest_ways(plain):
+def test_spraying_is_an_equal_split_over_all_shortest_paths(plain):
     structured, searched = routes(plain, "spray"), routes(unstructured(plain), "spray")
     for (pair, links, shares), (_, found, split) in zip(structured, searched, strict=True):
         assert len(set(links)) == len(links)
@@ -268,7 +268,7 @@ def test_spraying_with_a_failed_link_is_what_a_search_finds(name):
 
 
 @given(seed=st.integers(0, 2**32), failed=st.integers(1, 12), name=st.sampled_from(["wide tree", *SPREADING]))
-def test_spraying_with_any_failed_links_is_what_a_search_finds_where_a_shortest_way_is_left(seed, failed, name):
+def test_spraying_with_any_failed_links_is_what_a_search_finds_where_a_shortest_path_is_left(seed, failed, name):
     net = {**NETS, "wide tree": WIDE_TREE}[name]
     draw = np.random.default_rng(seed)
     bandwidths = net.bandwidths.copy()
@@ -289,7 +289,7 @@ def test_spraying_with_any_failed_links_is_what_a_search_finds_where_a_shortest_
 
 
 @given(seed=st.integers(0, 2**32), name=st.sampled_from(["wide tree", *SPREADING]))
-def test_a_sprayed_flow_has_the_latency_of_its_slowest_way(seed, name):
+def test_a_sprayed_flow_has_the_latency_of_its_slowest_path(seed, name):
     net = {**NETS, "wide tree": WIDE_TREE}[name]
     draw = np.random.default_rng(seed)
     latencies = np.where(draw.random(net.link_count) < 0.2, draw.integers(2, 9, net.link_count) * 1e-6, net.latencies)
@@ -306,13 +306,13 @@ def test_a_sprayed_flow_has_the_latency_of_its_slowest_way(seed, name):
 # Links that have failed
 
 
-def test_the_next_way_is_taken_where_a_link_has_failed():
+def test_the_next_path_is_taken_where_a_link_has_failed():
     net = without(leaf_spine(2, 2, 2, **CABLE), "leaf:0-spine:1")
     paths = Routes(net).between([0], [3])
     assert net.link(int(paths.links[1])).name == "leaf:0>spine:0"
 
 
-def test_a_detour_is_searched_where_every_way_has_a_failed_link():
+def test_a_path_is_searched_where_every_shortest_path_has_a_failed_link():
     net = without(leaf_spine(3, 2, 1, **CABLE), "leaf:0-spine:0", "leaf:1-spine:1")
     paths = Routes(net).between([0], [1])
     found = [net.node_name(int(node)) for node in net.targets[paths.links]]
@@ -340,7 +340,7 @@ def test_a_network_that_is_cut_in_two_says_so_in_one_line(rule):
         assert "\n" not in str(refused.value)
 
 
-def test_places_that_were_never_joined_have_no_way():
+def test_endpoints_that_were_never_joined_have_no_path():
     net = without(star(2, **CABLE), "host:0-switch:0")
     with pytest.raises(InputError, match="no path from host:0 to host:1"):
         Routes(net).between([0], [1])
@@ -375,7 +375,7 @@ def group_of(net, name):
     return int(index) * net.arguments["groups"] // net.kinds[kind][1]
 
 
-def test_minimal_ways_are_the_shortest_within_the_two_groups(grouped):
+def test_minimal_paths_are_the_shortest_within_the_two_groups(grouped):
     graph, (sources, targets) = grouped.graph(), pairs(grouped)
     within = {}
     for one in range(grouped.arguments["groups"]):
@@ -403,7 +403,7 @@ def test_flows_cross_between_groups_at_most(grouped, rule, most):
             assert_conserved(grouped, pair, links, shares)
 
 
-def test_valiant_goes_by_way_of_every_other_group(grouped):
+def test_valiant_goes_through_every_other_group(grouped):
     crossing, groups = set(grouped.paths.global_links.tolist()), grouped.arguments["groups"]
     per_group = grouped.endpoint_count // groups
     met = set()
@@ -419,13 +419,13 @@ def test_valiant_goes_by_way_of_every_other_group(grouped):
     assert met == set(range(2, groups))
 
 
-def test_two_groups_have_no_detour():
+def test_two_groups_have_no_non_minimal_path():
     net = dragonfly(2, 3, 2, 2, **CABLE)
     crossing = set(net.paths.global_links.tolist())
     assert {sum(link in crossing for link in links) for _, links, _ in routes(net, "valiant")} == {0, 1}
 
 
-def test_valiant_on_a_torus_goes_by_way_of_any_router():
+def test_valiant_on_a_torus_goes_through_any_router():
     net = torus("4x4", **CABLE)
     lengths = Counter(len(Routes(net, Routing("valiant", seed)).between([0], [1]).links) for seed in range(300))
     # From 0 by way of all sixteen routers to its neighbour; every parity of hops is odd.
@@ -442,12 +442,12 @@ def test_valiant_draws_again_where_a_link_has_failed():
 
 @pytest.mark.parametrize("rule", ["valiant", "adaptive"])
 @pytest.mark.parametrize("name", ["star", "leaf-spine", "fat-tree", "rails", "full", "nvswitch"])
-def test_detours_are_refused_where_there_are_none(name, rule):
+def test_non_minimal_rules_are_refused_without_non_minimal_paths(name, rule):
     with pytest.raises(InputError, match=f"routing {rule}: topology .* has no (non-minimal paths|groups); .*dragonfly"):
         Routes(NETS[name], Routing(rule)).between([0], [1])
 
 
-def test_balanced_puts_a_share_on_every_way_between_two_groups(grouped):
+def test_balanced_puts_a_share_on_every_path_between_two_groups(grouped):
     """With traffic in all groups, 1 : 1/2 for the minimal way and each detour; flows within groups go straight."""
     crossing = np.zeros(grouped.link_count)
     crossing[grouped.paths.global_links] = 1
@@ -464,7 +464,7 @@ def test_balanced_puts_a_share_on_every_way_between_two_groups(grouped):
         assert own == [pytest.approx(minimal)]
 
 
-def test_balanced_loads_all_cables_alike_where_each_group_sends_to_the_next():
+def test_balanced_loads_all_cables_equally_where_each_group_sends_to_the_next():
     """Of 74 groups 3 have traffic: each gets 74 - 3/2 cables, all as full."""
     net = machine("frontier").topology(3 * 1024)
     sources = np.arange(3 * 1024)
@@ -475,7 +475,7 @@ def test_balanced_loads_all_cables_alike_where_each_group_sends_to_the_next():
     np.testing.assert_array_equal(paths.latency, Routes(net).between(sources, (sources + 1024) % len(sources)).latency)
 
 
-def test_balanced_goes_round_a_failed_way():
+def test_balanced_avoids_a_failed_path():
     net = DRAGONFLIES["dragonfly"]
     direct = Routes(net).between([0], [net.endpoint_count // 5]).links
     faulty = net.with_bandwidths(np.where(np.isin(np.arange(net.link_count), direct[1:-1]), 0.0, net.bandwidths))
@@ -544,7 +544,7 @@ def test_adaptive_relieves_a_pair_of_groups_that_sends_alone():
     assert most["adaptive"] < 8
 
 
-def test_detours_pass_through_a_cluster():
+def test_non_minimal_paths_pass_through_a_cluster():
     net = machine("perlmutter").topology(7168)
     sources = np.arange(0, 256, 8)
     for rule in ("valiant", "adaptive"):
@@ -580,7 +580,7 @@ def test_a_rule_that_is_not_one_is_refused(text):
 
 
 @pytest.mark.parametrize("rule", ["shortest", "ecmp", "spray", "valiant"])
-def test_a_cut_is_reported_at_once_however_many_ways_there_were(rule):
+def test_a_cut_is_reported_at_once_however_many_paths_there_were(rule):
     # Two corners have 155,117,520 shortest ways, all of which begin at the cable that has failed.
     net = torus("31x31", hosts_per_router=1, bandwidth=1e9, latency=1e-6)
     faulty = without(net, "host:0>router:0")
@@ -591,14 +591,14 @@ def test_a_cut_is_reported_at_once_however_many_ways_there_were(rule):
 
 
 @pytest.mark.parametrize("rule", ["shortest", "ecmp", "spray"])
-def test_where_all_of_many_ways_have_failed_longer_ones_are_taken(rule):
+def test_where_all_of_many_paths_have_failed_longer_ones_are_taken(rule):
     net = torus("31x31", bandwidth=1e9, latency=1e-6)
     faulty = without(net, "host:0>host:1", "host:0>host:31")
     paths = Routes(faulty, Routing(rule)).between([0], [15 + 15 * 31])
     assert np.bincount(paths.links, paths.shares).sum() == pytest.approx(31)
 
 
-def test_pieces_of_a_network_are_each_still_routed():
+def test_components_of_a_network_are_each_still_routed():
     net = ring(8, bandwidth=1e9, latency=1e-6)
     faulty = without(net, "host:0-host:1", "host:4-host:5")
     paths = Routes(faulty).between([1, 5, 0], [4, 0, 6])
