@@ -1,7 +1,7 @@
-"""`quadrille explain FILE`: where the time of a run goes, and which links hold it back.
+"""`quadrille explain FILE`: where the time of a run goes, and which links limit it.
 
-Takes a record, predicted or measured, and what `quadrille collective --json` and
-`quadrille flows --json` write.
+FILE is a predicted or measured record, or the JSON of `quadrille collective` or
+`quadrille flows`.
 """
 
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ STATIONS_SHOWN = 24
 
 
 class Load(msgspec.Struct, frozen=True):
-    """A link as those files have it; they may say more of it."""
+    """The entry of a link in such a file; a file may have more keys."""
 
     link: str
     bytes: float
@@ -50,7 +50,7 @@ class Load(msgspec.Struct, frozen=True):
 
 
 class Explained(msgspec.Struct, frozen=True, kw_only=True):
-    """What `collective` and `flows` write, as far as it is explained; they hold more."""
+    """The part of an answer of `collective` or `flows` that is explained; the answer has more keys."""
 
     seconds: float | None = None
     makespan_s: float | None = None
@@ -66,17 +66,17 @@ class _Header(msgspec.Struct, frozen=True):
 
 
 def explain(path: str, *, json: str = "", command: Sequence[str] = ()) -> Explanation:
-    """Prints where the time goes, and writes it as JSON where asked for.
+    """Prints where the time of a run goes, and writes it as JSON if `json` is given.
 
     Parameters
     ----------
-    path : the file to explain
-    json : a file, or `-` for stdout, and then nothing else goes there
-    command : the words of the command line, for provenance
+    path : file to explain
+    json : path of the JSON file; `-` for stdout, which then has nothing else
+    command : words of the command line, for provenance
 
     Raises
     ------
-    InputError : a file that cannot be read or explained, a path that cannot be written
+    InputError : a file that cannot be read or explained, or a path that cannot be written
     """
     Destinations(json=json).check({"FILE": path})
     explanation = msgspec.structs.replace(explain_file(path), file=path, provenance=provenance(command))
@@ -90,11 +90,11 @@ def explain(path: str, *, json: str = "", command: Sequence[str] = ()) -> Explan
 
 
 def explain_file(path: str) -> Explanation:
-    """What a file says of where its time goes, whichever kind it is.
+    """The explanation of a record, or of an answer of `collective` or `flows`.
 
     Raises
     ------
-    InputError : a file of no kind that can be explained
+    InputError : a file of another kind
     """
     if Path(path).exists() and not (Path(path).is_file() or Path(path).is_dir()):
         raise InputError(f"{path} is no plain file: a record, or the JSON of collective or flows, is needed")
@@ -108,13 +108,13 @@ def explain_file(path: str) -> Explanation:
 
 
 VIEWS = {"collective": ("last rank", "mean rank"), "flows": ("last flow", "mean flow")}
-"""Whose time it is, in files that are no records."""
+"""Names of the two time breakdowns in files that are not records."""
 EXPLAINED = {"quadrille/collective/1": "collective", "quadrille/flows/1": "flows"}
-"""Schemas besides that of records, and what to call the files."""
+"""Schemas that can be explained in addition to records, and the name of each kind of file."""
 
 
 def _schema(path: str) -> str:
-    """The schema that a JSON file names; empty for what is no such file, which `load_record` then explains."""
+    """The schema that a JSON file names; empty for any other file, whose fault `load_record` then reports."""
     try:
         return msgspec.json.decode(Path(path).read_bytes(), type=_Header).schema
     except (OSError, msgspec.DecodeError, RecursionError):
@@ -122,7 +122,7 @@ def _schema(path: str) -> str:
 
 
 def _explain_answer(answer: Explained, label: str) -> Explanation:
-    """Where the time of traffic goes that belongs to no schedule: its links say it."""
+    """The explanation of an answer of `collective` or `flows`, from its time breakdowns and links."""
     seconds = answer.seconds if answer.seconds is not None else answer.makespan_s
     if seconds is None:
         raise InputError(f"{label} file: neither seconds nor makespan_s; one of them is needed")
@@ -147,7 +147,7 @@ def _explain_answer(answer: Explained, label: str) -> Explanation:
 
 
 def explanation_tables(explanation: Explanation) -> "list[Group]":
-    """Parts on both views, the critical path by op and in order, the links."""
+    """Tables of an explanation: time by cause in both views, the critical path by op and in order, and the links."""
     tables = [_parts_table(explanation)] if explanation.path_seconds_by_part or explanation.mean_seconds_by_part else []
     if explanation.critical_path:
         ops = by_op(explanation.critical_path)
@@ -219,7 +219,7 @@ def _share(seconds: float, whole: float) -> str:
 
 
 def _links_table(links: Sequence[ExplainedLink]) -> "Group":
-    """Bytes are shown of links only: cores and memory of a host count other things."""
+    """The table of links; bytes are shown for links only, because cores and memory of a host count other quantities."""
     rows = [
         (
             link.link + (f" and {link.alike - 1} more" if link.alike > 1 else ""),

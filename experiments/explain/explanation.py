@@ -1,15 +1,15 @@
-"""Why a run takes as long as it does: where the time goes on its critical path and on the mean rank, and full links.
+"""`Explanation`: where the time of a run goes, on its critical path and on the mean rank, and which links are full.
 
-Two views of the same makespan, which need not agree:
+Two views divide the same makespan; they need not agree:
 
-critical path   the chain of ops that determines the end (`records/path_segments.py`); only predictions know it
-mean rank       what a rank does on average: makespan = computing + exposed communication + exposed waiting + idle
+critical path   the chain of ops that determines the end (`records/path_segments.py`); known for predictions only
+mean rank       the mean over ranks: makespan = computing + exposed communication + exposed waiting + idle time
 
-Of a collective they are the last rank and the mean rank (`simulator/collectives/causes.py`), of flows the last flow and
-the mean flow (`network/late_flows.py`).
+For a collective the views are the last rank and the mean rank (`simulator/collectives/causes.py`); for flows, the last
+flow and the mean flow (`network/late_flows.py`).
 
-The mean rank is known of measured runs too, but what a message waits for is not:
-all of its time is `transfer`.
+Measured runs have the view of the mean rank too, but the causes of their communication time are unknown: all of it is
+`transfer`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -31,13 +31,22 @@ SCHEMA = "quadrille/explanation/1"
 MeanPart = Literal["compute", "latency", "bandwidth", "transfer", "contention", "waiting", "other"]
 Amount = Annotated[float, Meta(ge=0)]
 ROUNDING = 1e-12
-"""Part of the makespan below which a rest is none."""
+"""Share of the makespan below which a remainder counts as zero."""
 FULL = 0.9
-"""A link of which so much is used holds back the run."""
+"""Utilisation from which a link limits a run."""
 
 
 class ExplainedLink(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A link, how many carry as much, what each carries [B], how long it is in use if known, bytes / capacity."""
+    """A link and its load.
+
+    Parameters
+    ----------
+    link : name of the link
+    bytes : bytes that the link carries
+    utilisation : bytes / (bandwidth · makespan)
+    busy_s : time in which the link is in use [s]; None if unknown
+    alike : number of links with the same load
+    """
 
     link: str
     bytes: Amount
@@ -52,11 +61,11 @@ class Explanation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     Parameters
     ----------
     what : kind of the file: a predicted or measured record, a collective, flows
-    path_seconds_by_part : time of the critical path [s], whose sum is `seconds`; empty if the path is not known
-    mean_seconds_by_part : time of the mean rank [s], whose sum is `seconds`; `other` < 0 if charged times overlap
-    flows : the flows of a traffic file that ended last
-    summary : the same in a sentence or two
-    lacking : information that the file lacks, and how to make a file that has it
+    path_seconds_by_part : time of the critical path by cause [s], whose sum is `seconds`; empty if the path is unknown
+    mean_seconds_by_part : time of the mean rank by cause [s], whose sum is `seconds`; `other` < 0 if times overlap
+    flows : flows of a traffic file that ended last
+    summary : the main causes, in one or two sentences
+    lacking : information that the file lacks, and the command that makes a file that has it
     """
 
     file: str = ""
@@ -73,7 +82,7 @@ class Explanation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 
 def explain_record(record: Record) -> Explanation:
-    """Where the time of a recorded run goes."""
+    """The explanation of a record."""
     path = by_part(record.critical_path) if record.critical_path else {}
     links = tuple(ExplainedLink(link.link, link.bytes, link.utilisation, link.busy_s) for link in record.links)
     mean = mean_by_part(record.ops, record.seconds, predicted=record.kind == "predicted")
@@ -90,7 +99,7 @@ def explain_record(record: Record) -> Explanation:
 
 
 def mean_by_part(ops: Iterable[OpRecord], makespan: float, *, predicted: bool) -> dict[MeanPart, float]:
-    """Seconds of the mean rank by part; they add up to the makespan.
+    """Time of the mean rank by cause [s]; the sum is the makespan.
 
     >>> parts = {"transfer": 3.0, "latency": 1.0}
     >>> gather = OpRecord(
@@ -136,7 +145,7 @@ def summary(
     path: Iterable[PathSegment],
     links: Iterable[ExplainedLink],
 ) -> Iterable[str]:
-    """What stands out, in a sentence or two.
+    """The main causes of the makespan, in one or two sentences.
 
     >>> busy = ExplainedLink("leaf:0>spine:0", bytes=9e9, utilisation=0.95)
     >>> for line in summary(1.0, {"bandwidth": 0.75, "compute": 0.25}, [], [busy]):
@@ -161,7 +170,7 @@ def summary(
 
 
 def held(flows: Iterable[LateFlow]) -> Iterable[str]:
-    """What held up flows, a sentence for each."""
+    """Sentences that name the links that limited the last flows, one for each flow."""
     for flow in flows:
         took = flow.finish_s - flow.start_s
         if not flow.held_by or took <= 0:
@@ -174,7 +183,7 @@ def held(flows: Iterable[LateFlow]) -> Iterable[str]:
 
 
 def is_link(name: str) -> bool:
-    """Whether a resource is a link of the network, not the cores or the memory of a host.
+    """Whether a resource is a link of the network; else it is the cores or the memory of a host.
 
     >>> is_link("leaf:0>spine:1"), is_link("cores of host:0")
     (True, False)
@@ -183,7 +192,7 @@ def is_link(name: str) -> bool:
 
 
 def _where(part: str, path: Iterable[PathSegment]) -> str:
-    """The op in which most of a part lies."""
+    """The op that has most of the time of a cause."""
     by_op: dict[str, float] = {}
     for segment in path:
         seconds = {str(name): amount for name, amount in segment.seconds_by_part.items()}.get(part, 0.0)
@@ -193,7 +202,7 @@ def _where(part: str, path: Iterable[PathSegment]) -> str:
 
 
 def _lacking(record: Record) -> Iterable[str]:
-    """What a record does not say, and the command that makes one that does."""
+    """Information that a record lacks, and the command that makes a record that has it."""
     missing = [noun for noun, there in (("links", record.links), ("critical path", record.critical_path)) if not there]
     if not missing or (record.ranks == 1 and missing == ["links"]):
         return

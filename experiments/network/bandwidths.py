@@ -1,7 +1,7 @@
-"""Bandwidths of a collective as nccl-tests prints them.
+"""Algorithm and bus bandwidth of a collective, as nccl-tests defines them.
 
-The algorithm's is the buffer by the time, the bus's what a link carries if the
-algorithm moves no byte twice, which can be held against the links.
+The algorithm bandwidth is the size of the buffer / time.  The bus bandwidth is the rate
+of a link if the algorithm sends no byte twice; it can be compared with the links.
 
 Source: NVIDIA, nccl-tests, doc/PERFORMANCE.md.
 """
@@ -10,7 +10,7 @@ from quadrille.algorithms.schedule.ops import CollectiveKind
 
 
 def bus_factor(kind: CollectiveKind, members: int) -> float:
-    """Bus bandwidth by algorithm bandwidth.
+    """Bus bandwidth / algorithm bandwidth of a collective.
 
     >>> bus_factor("all_reduce", 4), bus_factor("all_gather", 4), bus_factor("broadcast", 4)
     (1.5, 0.75, 1.0)
@@ -25,7 +25,7 @@ def bus_factor(kind: CollectiveKind, members: int) -> float:
 
 
 def bus_formula(kind: CollectiveKind) -> str:
-    """The bus bandwidth of a group of g in words."""
+    """The formula of the bus bandwidth of a group of g ranks, as text."""
     match kind:
         case "all_reduce":
             return "bytes / seconds x 2 (g - 1) / g"

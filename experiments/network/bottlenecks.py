@@ -1,4 +1,4 @@
-"""The links that are used best, those that are alike counted together."""
+"""The links with the highest utilisation; equally loaded links are one entry."""
 
 from dataclasses import dataclass
 
@@ -12,11 +12,15 @@ MOST_BOTTLENECKS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bottleneck:
-    """A link, how many carry as much of the same, what it carries [B], and how much of what it could in the time.
+    """The load of a link, and the number of links with the same load.
 
     Parameters
     ----------
-    busy_s : how long it, or one like it, carries anything
+    link : name of one of these links
+    alike : number of links with the same load
+    bytes : bytes that each of them carries
+    utilisation : bytes / (bandwidth · time)
+    busy_s : time in which one of them is in use [s]
     """
 
     link: str
@@ -27,7 +31,7 @@ class Bottleneck:
 
 
 def bottlenecks(net: Network, link_bytes: Floats, busy_seconds: Floats, seconds: float) -> tuple[Bottleneck, ...]:
-    """The links used best, those that are alike (ends of one kind, as many bytes, as wide) counted together."""
+    """The links with the highest utilisation; links with the same kinds of ends, bytes and bandwidth are one entry."""
     used = np.flatnonzero(link_bytes > 0)
     if not len(used) or seconds <= 0:
         return ()
@@ -54,7 +58,7 @@ def bottlenecks(net: Network, link_bytes: Floats, busy_seconds: Floats, seconds:
 
 
 def _rounded(values: Floats) -> NDArray[np.float64]:
-    """To nine digits, so that rounding does not tell links apart."""
+    """The values, rounded to nine digits, so that rounding errors do not separate equal links."""
     scale = 10.0 ** (np.floor(np.log10(values)) - 8)
     rounded: NDArray[np.float64] = np.round(values / scale) * scale
     return rounded

@@ -1,4 +1,4 @@
-"""One collective on a machine: how long it takes, what it reaches, and what holds it back."""
+"""Predicts one collective on a machine: its time, its bandwidth, and the links that limit it."""
 
 from dataclasses import dataclass, replace
 
@@ -22,7 +22,7 @@ from quadrille.topologies.network import Network
 from quadrille.topologies.routes.routing import Routes
 
 MOST_RUNS = 1 << 22
-"""Runs of all members that are held in memory, about 100 B each, several times."""
+"""Largest number of runs of all members in memory, about 100 B each, in several copies."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,19 +62,19 @@ class CollectivePrediction:
 
     @property
     def algorithm_bandwidth(self) -> float | None:
-        """Bytes of the buffer per second; None where nothing moves [B/s]."""
+        """Size of the buffer / time [B/s]; None for a collective without bytes."""
         return self.question.bytes / self.seconds if self.seconds and self.question.bytes else None
 
     @property
     def bus_bandwidth(self) -> float | None:
-        """[B/s]."""
+        """Bus bandwidth as nccl-tests defines it [B/s]; None for a collective without bytes."""
         rate = self.algorithm_bandwidth
         return rate * bus_factor(self.question.kind, self.question.group) if rate is not None else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Carried:
-    """What came of a collective, and how it was carried out."""
+    """A simulated collective, its algorithm and its channels."""
 
     ran: CollectiveResult
     algorithm: str
@@ -88,15 +88,15 @@ class _Carried:
 def predict_collective(
     question: CollectiveQuestion, machine: Machine, *, net: Network | None = None
 ) -> CollectivePrediction:
-    """What the simulator says of the collective.
+    """The prediction of the collective.
 
     Parameters
     ----------
-    net : the machine's network, where it is built already
+    net : network of the machine, if it has been built; else it is built
 
     Raises
     ------
-    InputError : more ranks than the machine has GPUs, a network that is cut, a collective too large to simulate
+    InputError : more ranks than the machine has GPUs, a network without a path, or a collective too large to simulate
     """
     _check_size(question)
     built = network_of(machine) if net is None else net
@@ -150,7 +150,7 @@ def _chosen(question: CollectiveQuestion, sharing: int, machine: Machine, net: N
 
 
 def _carried(question: CollectiveQuestion, groups: Ints, places: Ints, machine: Machine, routes: Routes) -> _Carried:
-    """The collective by NCCL or by our own algorithms, as was chosen."""
+    """The collective by NCCL, or by Quadrille's own algorithms, as the question asks."""
     if question.choices.carriage != "nccl":
         own = own_collective(question, groups, places, routes)
         return _Carried(
@@ -185,7 +185,7 @@ def _carried(question: CollectiveQuestion, groups: Ints, places: Ints, machine: 
 
 
 def _check_size(question: CollectiveQuestion) -> None:
-    """Refuse what would not fit into memory."""
+    """Raises InputError for a collective that does not fit into memory."""
     members = question.gpus if question.concurrent == "all" else question.group
     if question.kind == "all_to_all" and members * (question.group - 1) > MOST_RUNS:
         raise InputError(

@@ -1,4 +1,4 @@
-"""`quadrille collective`: from a question to a prediction, a file and a page."""
+"""`quadrille collective`: predicts one collective, and prints the answer or writes it as JSON."""
 
 import resource
 import time
@@ -26,15 +26,19 @@ from quadrille.topologies.network import Network
 
 SCHEMA = "quadrille/collective/1"
 MANY_TRANSFERS = 5e7
-"""In rings that meet, from which on somebody should know why nothing is said for a while."""
+"""Number of transfers of rings that share links from which the command announces a long simulation."""
 
 
 class LinkUse(msgspec.Struct, frozen=True):
-    """A link, how many carry as much of the same, what each carries [B], and bytes / (bandwidth x seconds).
+    """The load of a link in the answer, and the number of links with the same load.
 
     Parameters
     ----------
-    busy_s : how long it carries anything, at least
+    link : name of one of these links
+    alike : number of links with the same load
+    bytes : bytes that each of them carries
+    utilisation : bytes / (bandwidth · time)
+    busy_s : time in which one of them is in use, at least [s]
     """
 
     link: str
@@ -105,17 +109,17 @@ def collective(
     destinations: Destinations | None = None,
     command: Sequence[str] = (),
 ) -> CollectiveAnswer:
-    """Predicts the collective, and writes or prints what came out.
+    """Predicts the collective, and prints the answer or writes it.
 
     Parameters
     ----------
-    machine : the machine, or a topology alone
-    no_memory : whether `--no-memory` was given, which changes nothing
-    command : the words of the command line, for provenance
+    machine : machine, or a topology alone
+    no_memory : whether `--no-memory` was given, which has no effect
+    command : words of the command line, for provenance
 
     Raises
     ------
-    InputError : a machine or a file that cannot be
+    InputError : an invalid machine, or a file that cannot be written
     """
     from quadrille.simulator.engine.compiled import loading_seconds
 
@@ -186,7 +190,7 @@ def _answer(predicted: CollectivePrediction, wall: float, origin: Provenance) ->
 
 
 def remarks(predicted: CollectivePrediction, machine: Machine, net: Network) -> Iterator[str]:
-    """What a user should know beside the answer."""
+    """Remarks for the user in addition to the answer."""
     question = predicted.question
     named = MACHINES.get(str(machine.topology.get("family", "")))
     if named is not None and 0 < named.gpus < question.gpus and not named.name.startswith("bench-"):
@@ -238,7 +242,7 @@ def _print(answer: CollectiveAnswer) -> None:
 
 
 def _effort(answer: CollectiveAnswer) -> str:
-    """What it took to find out."""
+    """The effort of the simulation: events, transfers and wall time."""
     if answer.folded:
         how = f"{answer.rank_classes:,} classes of ranks, {answer.flow_classes:,} of flows"
     else:

@@ -1,4 +1,4 @@
-"""`quadrille flows`: when do these transfers end, and which links hold them back?"""
+"""`quadrille flows`: simulates the transfers of a traffic file; their ends, and the links that limit them."""
 
 import resource
 import time
@@ -41,7 +41,7 @@ Floats = NDArray[np.float64]
 
 
 class OnMachine(msgspec.Struct, frozen=True):
-    """The machine and how much of it is modelled."""
+    """The machine, and the number of its GPUs that are modelled."""
 
     name: str
     sha256: str
@@ -49,7 +49,7 @@ class OnMachine(msgspec.Struct, frozen=True):
 
 
 class LinkTraffic(msgspec.Struct, frozen=True):
-    """What a link carried, how long any flow used it, and bytes / (bandwidth x makespan)."""
+    """The bytes of a link, the time in which any flow used it [s], and bytes / (bandwidth · makespan)."""
 
     link: str
     bytes: float
@@ -58,16 +58,16 @@ class LinkTraffic(msgspec.Struct, frozen=True):
 
 
 class FlowsAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The ends of all flows, and the loads of the links that carried anything.
+    """The ends of all flows, and the loads of all links that carried bytes.
 
     Parameters
     ----------
-    finish_s : in the order of the rows
-    makespan_s : from the first start to the last end
-    seconds_by_part, mean_seconds_by_part : what the makespan is made of, for the last flow and for the mean one
-    last : the flows that ended last, and what held them
-    events : instants at which flows began or ended
-    wall_seconds : from parsed arguments to the result, imports and compilation apart
+    finish_s : end of each flow, in the order of the rows [s]
+    makespan_s : time from the first start to the last end [s]
+    seconds_by_part, mean_seconds_by_part : the makespan by cause, for the last flow and for the mean flow [s]
+    last : flows that ended last, and the links that limited them
+    events : number of instants at which flows began or ended
+    wall_seconds : time from parsed arguments to the result, without imports and compilation [s]
     """
 
     machine: OnMachine
@@ -94,19 +94,19 @@ def flows(
     destinations: Destinations | None = None,
     command: Sequence[str] = (),
 ) -> FlowsAnswer:
-    """Simulates the traffic in a file on a machine, and writes or prints what came out.
+    """Simulates the traffic in a file on a machine, and prints the answer or writes it.
 
     Parameters
     ----------
-    traffic : a CSV file, see `traffic_file.py`
-    machine_for : gives the machine, or a topology alone, for as many GPUs as the file needs
-    weights : `none`, or `latency`: shares weighted by 1 / latency of the route, as SimGrid's CM02 does
-    local : keep rates that need not change; the result is the same
-    command : the words of the command line, for provenance
+    traffic : path of a CSV file, see `traffic_file.py`
+    machine_for : function that returns the machine, or a topology alone, with a given number of GPUs
+    weights : `none`, or `latency` for shares weighted by 1 / latency of the route, as SimGrid's CM02 does
+    local : whether unchanged rates are kept; the result is the same
+    command : words of the command line, for provenance
 
     Raises
     ------
-    InputError : a row, a machine, a flag or a file that cannot be
+    InputError : an invalid row, machine, flag or file
     """
     begin = time.perf_counter()
     to = destinations or Destinations()
@@ -128,12 +128,12 @@ def flows(
 
 @dataclass(frozen=True, slots=True)
 class _Ended:
-    """How flows ended on their routes.
+    """The ends of flows on their routes.
 
     Parameters
     ----------
     first : the first start, from which the ends are counted [s]
-    loading : what it took to import and compile the kernels [s]
+    loading : time to import and compile the kernels [s]
     """
 
     first: float
@@ -151,7 +151,7 @@ class _Ended:
 
 
 def _ended(rows: TrafficRows, machine: Machine, net: Network, weights: Weights, *, local: bool) -> _Ended:
-    """The rows simulated."""
+    """The ends of the flows of all rows, by simulation."""
     begin = time.perf_counter()
     from quadrille.simulator.engine.flows import load_kernels, simulate_flows  # with SimPy and more: 0.1 s
 
@@ -172,7 +172,7 @@ def _answer(
     begin: float,
     command: Sequence[str],
 ) -> FlowsAnswer:
-    """What is written; `begin` is when the work did."""
+    """The answer that is written; `begin` is the wall-clock time at which the work began."""
     ran = flows_ran(net, rows, ended.paths, ended.flows.finish)
     return FlowsAnswer(
         machine=OnMachine(machine.name, machine.sha256, net.endpoint_count),
@@ -192,7 +192,7 @@ def _answer(
 
 
 def _weighted(rows: TrafficRows, paths: "Paths", weights: Weights, first: float) -> "FlowSet":
-    """The rows as flows, times counted from the first start."""
+    """The rows as weighted flows; times are counted from the first start."""
     from quadrille.simulator.engine.flows import FlowSet
 
     share = np.ones(len(rows.sizes))
@@ -211,7 +211,7 @@ def _weighted(rows: TrafficRows, paths: "Paths", weights: Weights, first: float)
 
 
 def _loads(net: Network, carried: Floats, busy: Floats, makespan: float) -> list[LinkTraffic]:
-    """Loads of the links that carried anything, in the order of the topology."""
+    """Loads of the links that carried bytes, in the order of the topology."""
     used = np.flatnonzero(carried > 0)
     mean_use = carried[used] / (net.bandwidths[used] * makespan)
     columns = (net.link_names(used), carried[used].tolist(), busy[used].tolist(), mean_use.tolist())
@@ -219,7 +219,7 @@ def _loads(net: Network, carried: Floats, busy: Floats, makespan: float) -> list
 
 
 def _print(answer: FlowsAnswer, rows: TrafficRows) -> None:
-    """The makespan, the last rows to end, and the busiest links."""
+    """Prints the makespan, the flows that ended last, and the busiest links."""
     slow = [
         (
             str(flow.row),
@@ -249,5 +249,5 @@ def _print(answer: FlowsAnswer, rows: TrafficRows) -> None:
 
 
 def _held(flow: LateFlow) -> str:
-    """The fullest link of a flow's route while it ran."""
+    """The link of a flow's route with the highest utilisation while the flow ran."""
     return f"{flow.held_by[0].link} ({100 * flow.held_by[0].utilisation:.0f} %)" if flow.held_by else ""

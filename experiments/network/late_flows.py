@@ -1,11 +1,11 @@
-"""What the time of flows is made of, and which links held those that ended last.
+"""The time of flows by cause, and the links that limited the flows that ended last.
 
     start    latency    bytes over the narrowest link    sharing
     ├────────┼──────────┼────────────────────────────────┼───────┤ finish
      waiting  latency    bandwidth                        contention
 
-A link holds a flow where it is full while the flow runs; how full it was is
-told from all that ran over it at that time, each at its mean rate.
+A link limits a flow if it is full while the flow runs.  The utilisation of the link
+during that time is estimated from all flows that crossed it then, each at its mean rate.
 """
 
 from dataclasses import dataclass
@@ -25,19 +25,20 @@ HOLDERS = 3
 
 
 class Holder(msgspec.Struct, frozen=True):
-    """A link of a flow's route, and how much of it was used while the flow ran."""
+    """A link of a flow's route, and its utilisation while the flow ran."""
 
     link: str
     utilisation: float
 
 
 class LateFlow(msgspec.Struct, frozen=True, kw_only=True):
-    """A flow that ended late; `row` counts the rows of the file from 1.
+    """A flow that ended late.
 
     Parameters
     ----------
-    seconds_by_part : latency, bandwidth and contention, from its start to its end
-    held_by : links of its route, those used most while it ran
+    row : row of the file, from 1
+    seconds_by_part : latency, bandwidth and contention, from its start to its end [s]
+    held_by : links of its route with the highest utilisation while it ran
     """
 
     row: int
@@ -52,13 +53,13 @@ class LateFlow(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SimulatedFlows:
-    """All flows and how they went; times from the first start on [s].
+    """All flows and their simulated times, counted from the first start.
 
     Parameters
     ----------
-    owner : the flow of each entry of the paths
-    starts, begins, finish : times at which each flow is handed to the network, takes bandwidth, and has ended [s]
-    alone : how long its bytes take over the narrowest link of its route where nothing else runs
+    owner : flow of each entry of the paths
+    starts, begins, finish : time at which each flow is handed to the network, uses bandwidth, and ends [s] [flows]
+    alone : time of each flow's bytes over the narrowest link of its route without contention [s] [flows]
     """
 
     net: Network
@@ -72,7 +73,7 @@ class SimulatedFlows:
 
     @property
     def parts(self) -> dict[PathPart, Floats]:
-        """Seconds of each flow by part; they add up to the makespan."""
+        """Time of each flow by cause [s]; the sum of the causes is the makespan."""
         makespan, ran = float(self.finish.max()), self.finish - self.starts
         contention = np.maximum(0.0, self.finish - self.begins - self.alone)
         latency = np.maximum(0.0, ran - self.alone - contention)
@@ -85,11 +86,11 @@ class SimulatedFlows:
 
 
 def flows_ran(net: Network, rows: TrafficRows, paths: Paths, finish: Floats) -> SimulatedFlows:
-    """The flows with what follows from their routes.
+    """The simulated flows, with the times that follow from their routes.
 
     Parameters
     ----------
-    finish : from the first start on [s]
+    finish : end of each flow, counted from the first start [s]
     """
     owner = np.repeat(np.arange(len(rows.sizes)), np.diff(paths.offsets))
     slowest = np.zeros(len(rows.sizes))
@@ -99,18 +100,18 @@ def flows_ran(net: Network, rows: TrafficRows, paths: Paths, finish: Floats) -> 
 
 
 def parts_of_last(ran: SimulatedFlows) -> dict[PathPart, float]:
-    """The makespan by part, as the flow that ended last spent it."""
+    """The makespan by cause, for the flow that ended last [s]."""
     last = int(ran.finish.argmax())
     return {part: float(seconds[last]) for part, seconds in ran.parts.items()}
 
 
 def parts_of_mean(ran: SimulatedFlows) -> dict[PathPart, float]:
-    """The makespan by part, as the mean flow spent it: what it waits is before its start and after its end."""
+    """The makespan by cause, for the mean flow [s]; waiting is the time before its start and after its end."""
     return {part: float(seconds.mean()) for part, seconds in ran.parts.items()}
 
 
 def late_flows(ran: SimulatedFlows) -> list[LateFlow]:
-    """The flows that ended last, the last one first."""
+    """The flows that ended last, the last flow first."""
     first = float(ran.rows.starts.min())
     parts = ran.parts
     return [
@@ -129,7 +130,7 @@ def late_flows(ran: SimulatedFlows) -> list[LateFlow]:
 
 
 def _holders(ran: SimulatedFlows, row: int) -> tuple[Holder, ...]:
-    """The links of a flow's route that were used most between its first byte and its last."""
+    """The links of a flow's route with the highest utilisation between its first and its last byte."""
     first, last, links = float(ran.begins[row]), float(ran.finish[row]), ran.paths.links
     if last <= first:
         return ()

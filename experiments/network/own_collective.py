@@ -1,4 +1,4 @@
-"""A collective carried out by our own algorithms: lowered, laid on channels, run on the links."""
+"""Simulates a collective by Quadrille's own algorithms: steps, channels and transfers on the links."""
 
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ from quadrille.topologies.routes.routing import Routes
 
 @dataclass(frozen=True, slots=True)
 class OwnCarried:
-    """What came of it, the algorithm and why it is that, its channels, and how far pieces of mean size are off."""
+    """A simulated collective, its algorithm with the reason, its channels, and the error bound of even shards."""
 
     result: CollectiveResult
     algorithm: str
@@ -27,11 +27,11 @@ class OwnCarried:
 
 
 def own_collective(question: CollectiveQuestion, groups: Ints, places: Ints, routes: Routes) -> OwnCarried:
-    """The collective by our own algorithms, by all groups at once.
+    """Simulates the collective by Quadrille's own algorithms in all groups at once.
 
     Raises
     ------
-    InputError : channels of what is no ring
+    InputError : channels for an algorithm that is not a ring
     """
     sharing = 1
     if question.choices.algorithm(question.kind) == "hierarchical":
@@ -58,7 +58,7 @@ def own_collective(question: CollectiveQuestion, groups: Ints, places: Ints, rou
 
 
 def lowered_for(question: CollectiveQuestion, sharing: int) -> tuple[Lowered, str]:
-    """The steps of a group of which `sharing` consecutive members share a node, and why it is these."""
+    """The steps of a group of which `sharing` consecutive members share a node, and the reason for the algorithm."""
     kind, algorithm = question.kind, question.choices.algorithm(question.kind)
     lowered = lower(
         kind,
@@ -77,7 +77,7 @@ def lowered_for(question: CollectiveQuestion, sharing: int) -> tuple[Lowered, st
 
 
 def _check_rings(question: CollectiveQuestion, lowered: Lowered) -> None:
-    """Refuse channels of what is no ring."""
+    """Raises InputError for channels of an algorithm that is not a ring."""
     if question.kind in (*ROOTED, "barrier") or lowered.algorithm != "ring":
         raise InputError(
             f"--channels {question.channels}: rings are laid in channels, not {question.kind} by {lowered.algorithm}; "
@@ -86,7 +86,7 @@ def _check_rings(question: CollectiveQuestion, lowered: Lowered) -> None:
 
 
 def _jobs(question: CollectiveQuestion, lowered: Lowered, rows: list[Ints]) -> list[CollectiveJob]:
-    """The lowered collective on each channel: the groups' ranks in an order of its own, and a part of the buffer."""
+    """The collective on each channel, with the channel's order of ranks and part of the buffer."""
     runs = lowered.runs()
     return [
         CollectiveJob(
@@ -102,7 +102,7 @@ def _jobs(question: CollectiveQuestion, lowered: Lowered, rows: list[Ints]) -> l
 
 
 def members_sharing(places: Ints, per_node: int) -> int:
-    """How many consecutive members share a node, in every group alike and on several nodes; else 1.
+    """Number of consecutive members that share a node, if equal in all groups on several nodes; else 1.
 
     >>> members_sharing(np.array([[0, 1, 4, 5]]), 4), members_sharing(np.array([[0, 4, 1, 5]]), 4)
     (2, 1)
@@ -120,7 +120,7 @@ def members_sharing(places: Ints, per_node: int) -> int:
 
 
 def _shards_bound(question: CollectiveQuestion, pieces: int) -> float:
-    """How much longer or shorter, relative, the largest or smallest exact piece is than the mean one."""
+    """Largest relative difference between the size of an exact shard and the mean size."""
     if question.sharding == "exact" or not question.bytes:
         return 0.0
     elements = question.bytes / question.item_bytes

@@ -1,8 +1,8 @@
-"""What is asked of a collective: its kind and size, and the groups of ranks that take part.
+"""`CollectiveQuestion`: a collective, its size, and the groups of ranks that take part.
 
 groups of 2 with stride 2 among 8 ranks      0 2 | 1 3 | 4 6 | 5 7
---concurrent one                             the first of them
---concurrent all                             all of them at once
+--concurrent one                             the first group
+--concurrent all                             all groups at once
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from quadrille.simulator.collectives.programs import Ints, Shards
 Concurrent = Literal["one", "all"]
 
 EVEN_FROM = 4096
-"""Ranks above which pieces have the mean size if nothing else is said."""
+"""Number of ranks above which shards have the mean size by default."""
 USUAL_NICS = 4
 OWN = Choices()
 
@@ -32,12 +32,12 @@ class CollectiveQuestion:
     Parameters
     ----------
     bytes : size of the whole buffer: of a rank after an all-gather, or before a reduce-scatter or all-reduce [B]
-    group, stride : ranks of a group, and how far apart neighbours are
-    channels : rings of our own laid on different links, each with its part of the buffer; 0 for as many as pay;
-        `own:ring` in rank order is 1
-    shards : None for exact sizes up to 4,096 ranks a group
+    group, stride : number of ranks in a group, and distance in ranks between neighbours
+    channels : number of Quadrille's own rings on different links, each with a part of the buffer; 0 for the fastest
+        number; `own:ring` in rank order is 1
+    shards : None for exact shards up to 4,096 ranks in a group
     item_bytes : size of an element, for exact shards [B]
-    root : number within the group
+    root : index of the root within its group
     """
 
     kind: CollectiveKind
@@ -84,7 +84,7 @@ class CollectiveQuestion:
 
     @property
     def most_transfers(self) -> int:
-        """Transfers of all rings, if there are as many channels as a node usually has NICs where nothing is said."""
+        """Number of transfers of all rings; by default there are as many channels as a node usually has NICs."""
         members = self.gpus if self.concurrent == "all" else self.group
         return 2 * (self.group - 1) * members * (self.channels or USUAL_NICS)
 

@@ -1,4 +1,4 @@
-"""`quadrille topology show`: what a network is made of, how wide and how far it is, as text, JSON and a picture."""
+"""`quadrille topology show`: nodes, links, bandwidths and distances of a network, as text, JSON or a picture."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -26,28 +26,28 @@ from quadrille.topologies.routes.search import Hops
 from quadrille.topologies.structured_paths import ListedPaths
 
 PAIRS = 10_000
-"""Pairs of places whose latency is found, where there are more."""
+"""Largest number of pairs of endpoints whose latency is computed."""
 SOURCES = 8
-"""Sources of these pairs, where ways have to be searched."""
+"""Number of sources of these pairs if paths must be searched."""
 SPELLED = 3
-"""Different bandwidths or latencies of alike cables that are spelled out."""
+"""Largest number of different bandwidths or latencies of a kind of link that are listed."""
 
 
 def show(
     topology: str, *, gpus: int | None = None, json: str = "", figure: str = "", command: Sequence[str] = ()
 ) -> None:
-    """Prints what a topology is, and writes it where asked.
+    """Prints the description of a topology, and writes it if asked.
 
     Parameters
     ----------
-    topology : a named machine, `family:key=value,…`, a topology file (.json, .xml) or a machine file (.toml)
+    topology : named machine, `family:key=value,…`, topology file (.json, .xml) or machine file (.toml)
     gpus : number of GPUs of a named machine that are modelled
-    json : where the network goes as node-link JSON; `-` is stdout, which then has nothing else
-    figure : where its picture goes
+    json : path of the node-link JSON; `-` for stdout, which then has nothing else
+    figure : path of the picture
 
     Raises
     ------
-    InputError : no such topology, a file that cannot be written, more nodes than can be drawn
+    InputError : an unknown topology, a file that cannot be written, or more nodes than can be drawn
     """
     read = {"TOPOLOGY": topology} if is_topology_file(topology) or is_file_name(topology) else {}
     Destinations(json=json, plot=figure).check(read)
@@ -68,18 +68,18 @@ def show(
 def find_topology(text: str, gpus: int | None = None) -> Network:
     """The network that a TOPOLOGY argument names.
 
+    Parameters
+    ----------
+    gpus : number of GPUs of a named machine; by default all
+
+    Raises
+    ------
+    InputError : an unknown family, machine or file, or `gpus` for a topology that is not a named machine
+
     >>> find_topology("bench-1to1", 100).endpoint_count
     100
     >>> find_topology("star:hosts=3,bandwidth=25e6,latency=1e-5").link_count
     6
-
-    Parameters
-    ----------
-    gpus : how many GPUs of a named machine, by default all that it has
-
-    Raises
-    ------
-    InputError : no such family, machine or file; `gpus` of what is no named machine
     """
     if text in MACHINES:
         return network_of(find_machine(text, gpus=gpus))
@@ -98,7 +98,7 @@ def find_topology(text: str, gpus: int | None = None) -> Network:
 
 
 def described(net: Network) -> Iterator[str]:
-    """Lines about a network: its parts, figures, and a sketch by levels."""
+    """Lines that describe a network: its parts, its figures, and a sketch by levels."""
     kind, count = net.endpoints
     yield net.name
     yield f"  places           {count} {'GPUs' if kind == 'gpu' else 'hosts'}" + (
@@ -125,12 +125,12 @@ def described(net: Network) -> Iterator[str]:
 
 
 def _figure(figure: Figure, value: str) -> str:
-    """A figure in words: value, whether it is a bound, and how it was found."""
+    """A figure as text: value, whether it is a bound, and how it was computed."""
     return f"{value} ({figure.method})" if figure.bound == "exact" else f"{figure.bound} {value} ({figure.method})"
 
 
 def _latency(net: Network) -> str:
-    """Least and largest latency between two places."""
+    """Smallest and largest latency between two endpoints, as text."""
     count = net.endpoint_count
     if count < 2:
         return "a single place"
@@ -153,7 +153,7 @@ def _latency(net: Network) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """Alike links: from a kind of node to another, all of them."""
+    """All links from one kind of node to another."""
 
     lower: str
     upper: str
@@ -161,7 +161,7 @@ class Bundle:
 
 
 def levels(net: Network) -> list[str]:
-    """Kinds of nodes, from the farthest from the places to the places themselves."""
+    """Kinds of nodes, from the farthest from the endpoints to the endpoints themselves."""
     hops = Hops(net).nearest(net.endpoint_nodes())
     hops = np.where(hops < 0, net.node_count, hops)
     mean = {kind: float(hops[first : first + count].mean()) for kind, (first, count) in net.kinds.items() if count}
@@ -169,7 +169,7 @@ def levels(net: Network) -> list[str]:
 
 
 def bundles(net: Network) -> Iterator[Bundle]:
-    """Links between each two kinds of nodes: those up, and those among a kind."""
+    """The links between each two kinds of nodes: links upwards, and links within a kind."""
     order = {kind: place for place, kind in enumerate(reversed(levels(net)))}
     kinds = list(net.kinds)
     starts = np.array([first for first, _ in net.kinds.values()])
@@ -182,7 +182,7 @@ def bundles(net: Network) -> Iterator[Bundle]:
 
 
 def sketch(net: Network) -> Iterator[str]:
-    r"""Levels of nodes, the places at the bottom, and what joins each to others.
+    r"""Lines with the levels of nodes, endpoints last, and the links between levels.
 
     >>> from quadrille.topologies.families.basic import star
     >>> print("\n".join(sketch(star(3, bandwidth=25e9, latency=1e-6))))
@@ -204,7 +204,7 @@ def sketch(net: Network) -> Iterator[str]:
 
 
 def _cable(net: Network, bundle: Bundle) -> str:
-    """Bandwidth and latency of alike links."""
+    """Bandwidth and latency of a bundle of links, as text."""
     rates = _spelled([format_bytes_per_second(value) for value in np.unique(net.bandwidths[bundle.links]).tolist()])
     return f"each {rates}, {_spelled([format_seconds(v) for v in np.unique(net.latencies[bundle.links]).tolist()])}"
 

@@ -1,4 +1,4 @@
-"""The picture of a network: nodes in rows, from the places at the bottom upwards, and a line for each cable."""
+"""Draws a network: rows of nodes, endpoints at the bottom, and a line for each cable."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
 MAX_NODES = 600
 NAMED_NODES = 48
-"""Nodes of a row up to which each has its number."""
+"""Largest number of nodes in a row whose indices are printed."""
 WIDEST, THINNEST = 4.0, 0.4
 COLOURS = ("tab:blue", "tab:orange", "tab:green", "tab:red", "tab:purple", "tab:brown", "tab:pink", "tab:olive")
 
 
 def check_drawable(net: Network) -> None:
-    """Refuses a network that is too large for a picture.
+    """Checks that a network is small enough for a picture.
 
     Raises
     ------
-    InputError : naming both numbers of nodes
+    InputError : too many nodes; the message has their number and the limit
     """
     if net.node_count > MAX_NODES:
         raise InputError(
@@ -35,9 +35,9 @@ def check_drawable(net: Network) -> None:
 
 
 def positions(net: Network) -> Floats:
-    """Where each node is drawn [nodes, 2]: by hops from the nearest place upwards, evenly across.
+    """Position of each node in the picture [nodes, 2]: hops from the nearest endpoint upwards, spread evenly across.
 
-    A kind of node that is as far as another gets a row of its own.
+    A kind of node at the same distance as another kind gets a row of its own.
     """
     hops = Hops(net).nearest(net.endpoint_nodes())
     hops = np.where(hops < 0, net.node_count, hops)
@@ -52,11 +52,11 @@ def positions(net: Network) -> Floats:
 
 
 def draw_network(net: Network, path: str | Path) -> None:
-    """Writes the picture of a network; the wider a line, the more bandwidth.
+    """Writes the picture of a network; the width of a line grows with the bandwidth.
 
     Raises
     ------
-    InputError : too many nodes; a format that is not known
+    InputError : too many nodes, or an unknown format
     """
     from matplotlib.figure import Figure
 
@@ -75,7 +75,7 @@ def draw_network(net: Network, path: str | Path) -> None:
 
 
 def _draw_links(axis: "Axes", net: Network, where: Floats) -> None:
-    """A line for each cable: straight between rows, an arc within one; dotted where it has failed."""
+    """Draws a line for each cable: straight between rows, an arc within a row, dotted for a failed link."""
     from matplotlib.patches import FancyArrowPatch
 
     ends: dict[frozenset[int], float] = {}
@@ -100,7 +100,7 @@ def _draw_links(axis: "Axes", net: Network, where: Floats) -> None:
 
 
 def _draw_nodes(axis: "Axes", net: Network, where: Floats) -> None:
-    """A dot for each node, its number where there is room, and the kind and count of each row."""
+    """Draws a dot for each node, indices if there is room, and kind and number of nodes of each row."""
     for colour, (kind, (first, count)) in enumerate(net.kinds.items()):
         here = where[first : first + count]
         axis.scatter(here[:, 0], here[:, 1], s=90 if count <= NAMED_NODES else 20, color=COLOURS[colour % 8], zorder=2)

@@ -1,7 +1,7 @@
-"""Traffic as a CSV file: one flow a row, with the columns source, destination, bytes and start_s in any order.
+"""Reads traffic from a CSV file: one flow in each row, with the columns source, destination, bytes and start_s.
 
-Files of 100,000 rows are read whole, as one array; only where something is
-wrong are the lines looked at one by one, for the place of the first fault.
+Columns may have any order.  A file is read as one array; only if a value is wrong, rows
+are checked one by one to find the first fault.
 """
 
 from contextlib import suppress
@@ -22,7 +22,7 @@ MOST_BYTES = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class TrafficRows:
-    """GPUs that each row goes from and to, its size [bytes] and when it starts [s]."""
+    """The flows of a file: source GPU, destination GPU, size [B] and start [s] of each row [rows]."""
 
     sources: NDArray[np.int64]
     destinations: NDArray[np.int64]
@@ -31,7 +31,7 @@ class TrafficRows:
 
     @property
     def largest(self) -> int:
-        """The largest GPU number."""
+        """The largest GPU number of all rows."""
         return int(max(self.sources.max(), self.destinations.max()))
 
 
@@ -40,7 +40,7 @@ def read_traffic(path: str) -> TrafficRows:
 
     Raises
     ------
-    InputError : a file that cannot be read, or the first row that cannot be, by line and column
+    InputError : a file that cannot be read, or an invalid value; the message has the line and column of the first
     """
     lines = _lines(path)
     columns = _columns(lines[0] if lines else "", path)
@@ -60,11 +60,11 @@ def read_traffic(path: str) -> TrafficRows:
 
 
 def check_destinations(rows: TrafficRows, places: int, kind: str, path: str) -> None:
-    """Refuses rows whose GPU is not there.
+    """Checks that the GPUs of all rows exist.
 
     Raises
     ------
-    InputError : the first such row
+    InputError : a row with an unknown GPU; the message names the first
     """
     wrong = np.flatnonzero((rows.sources >= places) | (rows.destinations >= places))
     if not len(wrong):
@@ -94,7 +94,7 @@ def _lines(path: str) -> list[str]:
 
 
 def _columns(header: str, path: str) -> tuple[str, ...]:
-    """The names in the header, each of the four once."""
+    """The names in the header, in which each of the four columns must be once."""
     names = tuple(name.strip() for name in header.split(","))
     if not header.strip():
         raise InputError(f"{path}, line 1: is empty; a header with the columns {EXAMPLE} is needed")
@@ -111,7 +111,7 @@ def _columns(header: str, path: str) -> tuple[str, ...]:
 
 
 def _sound(table: NDArray[np.float64], columns: tuple[str, ...]) -> bool:
-    """Whether all numbers are such as they must be."""
+    """Whether all numbers are valid."""
     if table.shape[1] != len(columns) or not len(table):
         return False
     ends = table[:, [columns.index("source"), columns.index("destination")]]
@@ -120,7 +120,7 @@ def _sound(table: NDArray[np.float64], columns: tuple[str, ...]) -> bool:
 
 
 def _first_fault(lines: list[str], columns: tuple[str, ...], path: str) -> InputError:
-    """What is wrong with the first row that cannot be."""
+    """The error message of the first invalid row."""
     rows = [(number, line) for number, line in enumerate(lines[1:], 2) if line.strip()]
     if not rows:
         return InputError(f"{path}: has a header and no rows; at least one flow is needed")
@@ -140,7 +140,7 @@ def _first_fault(lines: list[str], columns: tuple[str, ...], path: str) -> Input
 
 
 def _reason(name: str, cell: str) -> str:
-    """Why a cell cannot be; empty where it can."""
+    """The reason why a cell is invalid; empty if it is valid."""
     quantity = {"bytes": "bytes", "start_s": "seconds"}.get(name)
     accepted = f"a finite number of {quantity} from 0 is accepted" if quantity else "a whole number from 0 is accepted"
     try:

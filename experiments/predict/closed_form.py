@@ -1,31 +1,29 @@
-"""Closed-form seconds of a schedule on a machine: what all grids are ranked by before a few are simulated.
+"""Closed-form time of a schedule on a machine, by which all grids are ranked before a few are simulated.
 
-The ops of one rank, one after the other: products and other local work at the
-simulator's own prices (`quadrille.simulator.ranks.local_work`), collectives by the alpha-beta formulas of
-`quadrille.algorithms.analysis.alpha_beta`, with what one step along an axis costs (`hops.py`).
+The time is the sum over the ops of one rank: local work at the simulator's prices
+(`quadrille.simulator.ranks.local_work`), and collectives by the alpha-beta formulas of
+`quadrille.algorithms.analysis.alpha_beta`, with the cost of a step along each axis
+(`hops.py`).
 
-Where the closed form and the simulator agree, and where they do not:
+Differences from the simulator:
 
-- A 4D or 3D schedule whose blocks are all equal, on a network whose hops along
-  an axis are alike, takes the same time in both.
-- Hops that differ (a ring that is partly inside a node): the closed form lets
-  every step be as slow as the slowest hop.  In the simulator the ranks drift
-  apart: fast hops get ahead and leave shared links free, or a group that ends
-  early starts its next op while its neighbours still send, and slows them down.
-  Within 15 % either way on the named machines.
-- Uneven blocks: the closed form follows rank 0, whose blocks are the largest,
-  and takes the largest piece in every step; in the simulator the largest pieces
-  need not meet in one step.  A fraction of a percent, unless blocks are tiny.
-- SUMMA, 2.5D, and the gradients of Cannon: panel after panel goes down a
-  pipelined chain.  The closed form fills the chain of a broadcast once, that of
-  a reduction once for each root, and lets nothing of one panel run beside the
-  next; in the simulator chains along both axes interlock, and wait for each
-  other.  Within a third either way, worse where panels are few and chains long.
-- Overlap: the closed form hides nothing, so that a schedule with overlaps is
-  mostly simulated faster, and the best grid for it need not be ranked first.
-- Both send one ring along each axis, through one NIC.  NCCL cuts a ring in
-  channels, one for each NIC, so that a lone ring (P = 1) gets all of the node's
-  NICs: on Perlmutter AxoNN's authors measured 80 GB/s where 25 GB/s are given here.
+- None for a 4D or 3D schedule with equal blocks on a network in which all hops along an
+  axis are equal.
+- Different hops, as in a ring that is partly inside a node: in the closed form every
+  step is as slow as the slowest hop.  In the simulator ranks drift apart: fast hops get
+  ahead and leave shared links free, or a group that ends early starts its next op and
+  slows down its neighbours.  The difference is within 15 % on the named machines.
+- Uneven blocks: the closed form follows rank 0, which has the largest blocks, and uses
+  the largest shard in every step.  The difference is below 1 %, unless blocks are tiny.
+- SUMMA, 2.5D, and the gradients of Cannon send panels along pipelined chains.  The
+  closed form fills the chain of a broadcast once and that of a reduction once for each
+  root, and overlaps no two panels; in the simulator chains along both axes wait for each
+  other.  The difference is within a third; it is largest for few panels and long chains.
+- Overlap: the closed form hides no communication.  A schedule with overlaps is usually
+  faster in the simulator, and its best grid need not be ranked first.
+- Both use one ring along each axis, through one NIC.  NCCL cuts a ring into channels, one
+  for each NIC, so that a single ring (P = 1) uses all NICs of the node: AxoNN's authors
+  measured 80 GB/s on Perlmutter, where this module has 25 GB/s.
 """
 
 from collections.abc import Iterator, Mapping
@@ -72,7 +70,7 @@ from quadrille.topologies.machines.machine import Machine
 
 @dataclass(frozen=True, slots=True)
 class ClosedForm:
-    """Seconds of a schedule: local work on the compute lane, and communication with its reductions and copies."""
+    """Time of a schedule [s]: local work on the compute lane, and communication with its reductions and copies."""
 
     compute_seconds: float
     communication_seconds: float
@@ -83,12 +81,12 @@ class ClosedForm:
 
 
 class Yardstick:
-    """Closed forms of schedules of one dtype on `ranks` ranks of a machine; it remembers what hops cost.
+    """Closed-form times of schedules of one dtype on `ranks` ranks of a machine; it caches the costs of hops.
 
     Parameters
     ----------
-    threads : BLAS threads of each rank, by default its share of the host's cores
-    rings : bandwidth of rings [B/s], by the distance of neighbours and their number, where it is not read off the links
+    threads : number of BLAS threads of each rank; by default its share of the host's cores
+    rings : bandwidth of rings by the distance of neighbours and their number [B/s]; by default from the links
     """
 
     def __init__(
@@ -114,7 +112,7 @@ class Yardstick:
         self._memory_crowd = max(1.0, neighbours / cores)
 
     def closed_form(self, schedule: Schedule) -> ClosedForm:
-        """Seconds of rank 0, whose blocks are the largest, through its program."""
+        """The closed-form time of the program of rank 0, which has the largest blocks."""
         compute = communication = 0.0
         for op, _, seconds in self.priced(schedule):
             if isinstance(op, Communication):
@@ -124,7 +122,7 @@ class Yardstick:
         return ClosedForm(compute, communication)
 
     def priced(self, schedule: Schedule) -> Iterator[tuple[Op, Coordinates, float]]:
-        """Every op of rank 0 in the order of its program, its moment, and its seconds."""
+        """Every op of rank 0 in program order, with its coordinates and its time [s]."""
         start, op_plans = schedule.coordinates(0), OpPlans(schedule, self._choices)
         overhead = self._machine.device.overhead_seconds
         roots: dict[str, int] = {}
@@ -136,7 +134,7 @@ class Yardstick:
                 yield op, place, self._crowd * seconds
 
     def ring_link(self, grid: Grid, axis: Axis, size: int = 1) -> AlphaBetaLink:
-        """A step of `size` bytes of all rings along an axis."""
+        """The cost of a step of `size` bytes in all rings along an axis at once."""
         link = self.hops.axis_link(grid, axis, 1, size)
         return replace(link, bandwidth=self._rings.get((grid.stride(axis), grid.length(axis)), link.bandwidth))
 
@@ -146,7 +144,7 @@ class Yardstick:
     def _communication(
         self, op: CommunicationOp, schedule: Schedule, place: Coordinates, roots: dict[str, int]
     ) -> float:
-        """Seconds of one instance of an op; `roots` are those of the instances before, by name."""
+        """Time of one instance of an op [s]; `roots` are the roots of the previous instances, by the op's name."""
         if isinstance(op, Shift):
             return self._shift(op, schedule, place)
         moved = traffic(op, schedule, place, self._choices)
@@ -160,9 +158,9 @@ class Yardstick:
         return seconds + self._machine.device.overhead_seconds + self._steps(op, moved, schedule.grid, full=full)
 
     def _steps(self, op: CommunicationOp, moved: Traffic, grid: Grid, *, full: bool) -> float:
-        """Seconds of the steps of a communication op: by its formula, or where it has none step by step.
+        """Time of the steps of a communication op [s]: by its formula, or step by step if it has none.
 
-        `full` says that the chain of a pipelined op is still full from the instance before.
+        `full` says whether the chain of a pipelined op is still full from the previous instance.
         """
         members, algorithm = grid.length(op.axis), moved.lowered.algorithm
         piece = moved.item_bytes * max((stop - start for start, stop in _shard_ranges(moved)), default=0)
@@ -188,7 +186,7 @@ class Yardstick:
                 return self._by_steps(op, moved, grid)
 
     def _by_steps(self, op: CommunicationOp, moved: Traffic, grid: Grid) -> float:
-        """The sum over the steps of what the slowest member takes: α + n / β of its hop and its size."""
+        """Sum over the steps of the time of the slowest member [s]: α + n / β of its hop and its size."""
         total = 0.0
         for index in range(moved.lowered.steps):
             steps = [moved.lowered.step(member, index) for member in range(grid.length(op.axis))]
@@ -201,13 +199,13 @@ class Yardstick:
         return total
 
     def _reducing(self, link: AlphaBetaLink, size: int) -> AlphaBetaLink:
-        """The link with the addition of what has arrived as a part of every step."""
+        """The cost of a step that includes the addition of the received bytes."""
         if not size:
             return link
         return AlphaBetaLink(link.latency, 1 / (1 / link.bandwidth + self._memory("add", size) / size))
 
     def _shift(self, op: Shift, schedule: Schedule, place: Coordinates) -> float:
-        """Seconds of the slowest rank's shift, whose distance may depend on the rank."""
+        """Time of the slowest rank's shift [s]; the distance may depend on the rank."""
         size = schedule.tensors[op.source].block(place).elements * schedule.item_bytes(op.source)
         link = self.hops.shift_link(op, schedule.grid, place, max(1, size))
         if link.bandwidth == inf:

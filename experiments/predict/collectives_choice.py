@@ -1,13 +1,15 @@
-"""`--collectives auto`: each op by the algorithm that is predicted to take least on the machine.
+"""`--collectives auto`: chooses for each op the algorithm with the smallest predicted time on the machine.
 
-An op is simulated alone, in all its turns and by all its groups at once: by each of our own algorithms that carry it
-out differently, and by the library where the machine's file knows how long that takes.
-The simulator knows the pattern of every message, so what a machine is slow at (two ranks that exchange on a
-half-duplex link, say) is avoided without a rule of its own.  Ops of one kind and size on one axis are one question.
+Each op is simulated alone, in all its iterations and by all its groups at once: with each
+of Quadrille's own algorithms that has different steps, and with the MPI library if the
+machine file has its measured times.  The simulator knows the pattern of every message,
+so it avoids what is slow on a machine, such as an exchange over a half-duplex link,
+without a special rule.  Ops of one kind and size on one axis share a choice.
 
-`quadrille collective` and its sweeps, which have no op and no library, choose among the same of our own.
+`quadrille collective` and its sweeps, which have no op and no library, choose among the
+same own algorithms.
 
-Rank 0 of a run asks and tells all others: they choose the same, and need no simulator.
+Rank 0 of a run chooses and broadcasts the choices, so other ranks need no simulator.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -42,21 +44,21 @@ if TYPE_CHECKING:
 
 Carried = TypeVar("Carried", bound="Experiment")
 CHUNKS = (CHUNK_BYTES, CHUNK_BYTES // 4, 4 * CHUNK_BYTES)
-"""Sizes of the pieces that follow each other down chains and trees; of equals the first is taken [B]."""
+"""Chunk sizes that are tried for chains and trees [B]; the first of equally fast sizes is chosen."""
 OWN = tuple(Choices("own", name, size) for name in SETS for size in CHUNKS)
-"""All that is tried of our own."""
+"""All of Quadrille's own algorithms and chunk sizes that are tried."""
 NO_MACHINE = "--collectives auto: no --machine to predict with, so every op goes by own:ring"
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Ops that are one question.
+    """Ops that share a choice.
 
     Parameters
     ----------
     names : names of the ops
     size_bytes, elements : size of the whole buffer, in the first iteration of the first rank that has the op
-    in_equal_pieces : whether all members have as much of it
+    in_equal_pieces : whether all members have shards of equal size
     """
 
     names: tuple[str, ...]
@@ -69,7 +71,7 @@ class Asked:
 
     @property
     def what(self) -> str:
-        """In words.
+        """A description of the ops: names, kind, size and axis.
 
         >>> Asked(("gather A", "gather B"), "all_gather", "z", 4, 1 << 20, 1 << 18).what
         'gather A, gather B: all_gather of 1 MiB over z, 4 ranks'
@@ -81,7 +83,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class TriedCollective:
-    """One way to carry out the ops, and the seconds that one of them is predicted to take so, alone, all its turns."""
+    """An algorithm for the ops, and the predicted time of one of the ops alone, over all its iterations [s]."""
 
     choices: Choices
     seconds: float
@@ -89,13 +91,13 @@ class TriedCollective:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """What is asked, and all ways that were tried, the fastest first."""
+    """Ops that share a choice, and all algorithms that were tried, the fastest first."""
 
     asked: Asked
     ranked: tuple[TriedCollective, ...]
 
     def line(self) -> str:
-        """The choice and its reason, for a person."""
+        """The choice and its reason, as a line of text."""
         first, second = self.ranked[:2]
         return (
             f"{self.asked.what}: {first.choices}, {format_seconds(first.seconds)} predicted alone; "
@@ -103,7 +105,7 @@ class Chosen:
         )
 
     def entry(self) -> Choice:
-        """The same for a record."""
+        """The choice and its reason, as an entry of a record."""
         first, second = self.ranked[:2]
         return Choice(str(first.choices), first.seconds, str(second.choices), second.seconds)
 
@@ -117,13 +119,13 @@ def chosen_collectives(
     placement: str = "packed",
     with_library: bool = True,
 ) -> list[Chosen]:
-    """What is chosen for each kind and size of collective, where there is a choice.
+    """The choice for each kind and size of collective that has several algorithms.
 
     Parameters
     ----------
-    nodes : the node of each rank: what hierarchies go by
-    threads, placement : as of the schedule's own simulation
-    with_library : whether the library may carry out what it is known to be fast at
+    nodes : node of each rank, for hierarchical algorithms
+    threads, placement : BLAS threads and rank placement of the simulated schedule
+    with_library : whether the MPI library is tried, if its times are known
     """
     own = [with_placement(choices, schedule.grid, nodes) for choices in OWN]
     chosen = []
@@ -143,7 +145,7 @@ def chosen_collectives(
 def _tried_by_library(
     schedule: Schedule, asked: Asked, machine: Machine, threads: int | None, placement: str
 ) -> Iterator[TriedCollective]:
-    """The library's ways that were measured: by each of MPI's calls where the op can go by both."""
+    """The predicted times with the MPI library: with each kind of MPI calls that was measured and fits the op."""
     from quadrille.simulator.machine.library_collectives import MEASURED  # a rank that is told has no use for it
 
     both = asked.kind in VECTOR_CALL_KINDS and asked.in_equal_pieces
@@ -154,7 +156,7 @@ def _tried_by_library(
 
 
 def _library_is_measured(machine: Machine) -> bool:
-    """Whether the file knows what some collective of the library takes."""
+    """Whether the machine file has times of collectives of the MPI library."""
     return any(part is not None and part.library for part in (machine.host, machine.network))
 
 
@@ -165,8 +167,8 @@ def with_chosen(
 
     Parameters
     ----------
-    schedule : the simulated schedule of the experiment
-    backend : backend of the arrays: the library's times are known for arrays of the host only
+    schedule : simulated schedule of the experiment
+    backend : backend of the arrays; the library's times are known for arrays of the host only
     """
     execution = experiment.execution
     chosen = chosen_collectives(
@@ -213,7 +215,7 @@ def different(own: Sequence[Choices], lowered: Callable[[Choices], Lowered]) -> 
 
 
 def comparable(seconds: float) -> float:
-    """Seconds in which ways that differ by rounding alone are equal, so that the first is taken everywhere.
+    """The time [s], rounded so that times that differ by rounding errors are equal and the first is chosen everywhere.
 
     >>> comparable(0.1 + 0.2) == comparable(0.3)
     True
@@ -232,7 +234,7 @@ def record_with_choices(record: Record, chosen: Sequence[Chosen]) -> Record:
 
 
 def questions(schedule: Schedule) -> list[Asked]:
-    """The collectives of a schedule, those that come to the same taken together."""
+    """The collectives of a schedule; ops with equal kind and size share an entry."""
     questions: dict[object, Asked] = {}
     for place in _first_places(schedule):
         for op, moment, loops in _first_moments(schedule.program(place), place):
@@ -260,7 +262,7 @@ def _first_places(schedule: Schedule) -> Iterator[Coordinates]:
 def _first_moments(
     program: Program, place: Coordinates, loops: tuple[object, ...] = ()
 ) -> Iterator[tuple[Collective, Coordinates, tuple[object, ...]]]:
-    """Every collective of a program in the first turn of its loops, and how often these turn."""
+    """Every collective of a program at the first iteration of its loops, with the iterations of these loops."""
     for entry in program:
         if isinstance(entry, Repeat):
             if indices := entry.indices(place):
@@ -285,7 +287,7 @@ def _seconds(
 
 
 def only(program: Program, name: str) -> Program:
-    """What is left of a program where all other ops are taken out."""
+    """The program without all other ops."""
     left: list[Repeat | Collective] = []
     for entry in program:
         if isinstance(entry, Repeat):

@@ -1,35 +1,37 @@
-"""How many layers are simulated in place of all, and the straight line that goes on from them.
+"""Numbers of layers that are simulated instead of all layers, and the linear extrapolation from them.
 
-Layers are alike, so from the second on each adds the same to every figure of the
-step.  Where communication runs beside local work, this holds once the layers have
-fallen into step, nearly: straight on from 6 and 8 layers, steps of all 24 were off by at most
-0.7 % (data=2, z=32 of the GPUs below; 0.5 % data=16, z=4; four other grids by less than 0.1 %).
+Layers are equal, so from the second layer on each layer adds the same amount to every
+figure of a step.  With overlap this holds, approximately, only after a few layers:
+extrapolated from 6 and 8 layers, the time of 24 layers differed from the simulated time
+by at most 0.7 % (data=2, z=32 of the GPUs below; 0.5 % for data=16, z=4; below 0.1 % for
+four other grids).
 
-    5b, batch 64, 64 GPUs of Perlmutter, oag, oar and ors: a layer's milliseconds after 2, 3, 4, 5, 6, 8 layers
+    5b, batch 64, 64 GPUs of Perlmutter, oag, oar and ors: milliseconds of a layer after 2, 3, 4, 5, 6, 8 layers
 
     z=64         52.29  52.31  52.29  52.31  55.14  55.20
     z=32, x=2    28.72  28.74  29.21  30.21  30.24  30.24
     data=4, z=16 52.22  53.49  53.89  53.82  53.82  53.82
 
-Two schedules of few layers therefore say what all take (`depths_of`, `straight`), or,
-less well, one alone, whose layers are taken to last as long as their mean (`depth_of_one`).
+Two schedules of few layers therefore determine the time of all layers (`depths_of`,
+`straight`).  One schedule determines it less accurately, by the mean time of its layers
+(`depth_of_one`).
 """
 
 from quadrille.experiments.workloads.execution_options import ExecutionOptions
 
 Depths = tuple[int, int]
-"""Two numbers of layers, from which a straight line goes on to all."""
+"""Two numbers of layers, from which figures of all layers are extrapolated linearly."""
 FEW: Depths = (2, 3)
 IN_STEP: Depths = (6, 8)
 
 
 def depths_of(execution: ExecutionOptions) -> Depths:
-    """The depths from which on every layer adds the same, or nearly so."""
+    """Two numbers of layers from which on every layer adds the same amount, or nearly so."""
     return IN_STEP if execution.runs_beside else FEW
 
 
 def depth_of_one(execution: ExecutionOptions) -> int:
-    """The layers of a schedule that is looked at alone: a first, a last and one between, or as many as fall into step.
+    """Number of layers of a schedule that is simulated alone: three, or more if layers overlap.
 
     >>> options = ExecutionOptions(), ExecutionOptions(overlaps=frozenset({"oag"})), ExecutionOptions(bands=2)
     >>> [depth_of_one(execution) for execution in options]
@@ -39,7 +41,7 @@ def depth_of_one(execution: ExecutionOptions) -> int:
 
 
 def straight(low: float, high: float, depths: Depths, layers: int) -> float:
-    """A figure of so many layers, from what it is of either depth.
+    """A figure of `layers` layers, extrapolated linearly from its values at two depths.
 
     >>> straight(1.0, 1.75, depths=(2, 3), layers=12)
     8.5

@@ -1,14 +1,14 @@
-"""What one step along an axis costs, read off the machine's links.
+"""The cost of one step along an axis, computed from the machine's links.
 
-All groups of the axis take the step at once, and
+All groups of the axis take the step at once, and the step takes as long as the slowest
+of their hops:
 
     t = α + max over the links of the route of (bytes that cross the link / its bandwidth)
 
-of the slowest of their hops.  The bandwidth β of an axis is thus that of the
-link between two GPUs where its groups stay inside a node.  Where they leave it,
-P neighbouring rings share the node's injection bandwidth: with the NICs of a
-node joined in one link, β = B_inter / min(G_node, P), the rule of AxoNN's
-authors, which here follows and is not put in.
+The bandwidth β of an axis is that of the link between two GPUs if its groups are inside
+a node.  Otherwise P neighbouring rings share the node's injection bandwidth.  With the
+NICs of a node joined in one link, β = B_inter / min(G_node, P): this rule of AxoNN's
+authors follows from the formula.
 
 Source of the rule for nodes: Singh et al., "A 4D hybrid algorithm to scale
 parallel training to thousands of GPUs", arXiv 2305.13525, section on the
@@ -35,11 +35,11 @@ from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.network import Ints
 
 Hop = tuple[int, int]
-"""A sending and a receiving rank."""
+"""Sending and receiving rank."""
 
 
 class AxisHopCosts:
-    """The slowest hop of a step between the ranks of a machine; it remembers what was asked before."""
+    """The cost of the slowest hop of a step between the ranks of a machine; results are cached."""
 
     def __init__(
         self, machine: Machine, ranks: int, placement: RankPlacement, wiring: ResourceDemands, engine: FlowEngine
@@ -54,7 +54,7 @@ class AxisHopCosts:
         self._links: dict[tuple[tuple[int, ...], int, int], AlphaBetaLink] = {}
 
     def axis_link(self, grid: Grid, axis: Axis, distance: int = 1, size: int = 1) -> AlphaBetaLink:
-        """One step of `size` bytes from every rank to the one `distance` on along the axis, all at once.
+        """The cost of a step in which every rank sends `size` bytes to the rank `distance` further along the axis.
 
         Raises
         ------
@@ -64,7 +64,7 @@ class AxisHopCosts:
         return self.step_link(grid, axis, tuple((coordinate + distance) % length for coordinate in range(length)), size)
 
     def step_link(self, grid: Grid, axis: Axis, peers: tuple[int, ...], size: int) -> AlphaBetaLink:
-        """One step of `size` bytes in every group of the axis, in which member i sends to member `peers[i]`."""
+        """The cost of a step of `size` bytes in all groups of the axis; member i sends to member `peers[i]`."""
         length, stride = grid.length(axis), grid.stride(axis)
         size = 1 if self._linear else max(1, size)
         key = (peers, stride, size)
@@ -78,7 +78,7 @@ class AxisHopCosts:
         return self._links[key]
 
     def _slowest(self, hops: Sequence[Hop], size: int, pattern: str) -> AlphaBetaLink:
-        """The slowest of these hops while all of them send `size` bytes at once."""
+        """The slowest of these hops if all of them send `size` bytes at once."""
         if self._linear and not self._homes.shared:
             return self._slowest_route(np.array(hops).reshape(-1, 2), size)
         transfers = [
@@ -103,7 +103,7 @@ class AxisHopCosts:
         return AlphaBetaLink(latency, size / seconds if seconds else inf)
 
     def _slowest_route(self, hops: Ints, size: int) -> AlphaBetaLink:
-        """The same where every hop goes over links and nothing else: all routes at once."""
+        """`_slowest` for hops that only use links of the network, with all routes computed together."""
         places = self._homes.of_rank[hops[hops[:, 0] != hops[:, 1]]]
         if not len(places):
             return AlphaBetaLink(latency=0.0, bandwidth=inf)
@@ -114,7 +114,7 @@ class AxisHopCosts:
         return AlphaBetaLink(float(paths.latency[slowest]), size / float(moving[slowest]))
 
     def shift_link(self, op: Shift, grid: Grid, place: Coordinates, size: int) -> AlphaBetaLink:
-        """The slowest hop of a shift; of infinite bandwidth where no rank sends to another."""
+        """The cost of the slowest hop of a shift; infinite bandwidth if no rank sends to another rank."""
         if isinstance(op.distance, int):
             return self.axis_link(grid, op.axis, op.distance, size)
         length, stride = grid.length(op.axis), grid.stride(op.axis)
@@ -126,7 +126,7 @@ class AxisHopCosts:
 
 
 def _along(rank: int, distance: int, length: int, stride: int) -> int:
-    """The rank `distance` on around the group of `length` ranks, `stride` apart.
+    """The rank `distance` positions further along a cyclic group of `length` ranks with stride `stride`.
 
     >>> [_along(rank, 1, 2, 3) for rank in range(6)]
     [3, 4, 5, 0, 1, 2]

@@ -1,4 +1,4 @@
-"""All grids of a number of ranks for a multiplication, by their closed form."""
+"""Ranks all process grids of a number of ranks for a matmul, by the closed-form time."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from quadrille.topologies.machines.machine import Machine
 
 @dataclass(frozen=True, slots=True)
 class RankedGrid:
-    """A grid with its closed form, and the memory of the rank that needs most [B]."""
+    """A grid with its closed-form time, and the memory of the rank that needs most [B]."""
 
     algorithm: str
     grid: Grid
@@ -36,10 +36,10 @@ def rank_grids(
     order: tuple[Axis, ...] = DEFAULT_ORDER,
     threads: int | None = None,
 ) -> list[RankedGrid]:
-    """Every grid of `ranks` ranks for each of the algorithms, the fastest by the closed form first.
+    """Every grid of `ranks` ranks for each of the algorithms, sorted by closed-form time.
 
-    Grids that differ by less than one part in a billion stay in the order of
-    their algorithms and of `grids`.  Overlaps change the memory, not the closed form.
+    Grids that differ by less than one part in a billion keep the order of `algorithms` and
+    of `grids`.  Overlaps change the memory, not the closed form.
     """
     chosen = choices or Choices()
     yardstick = Yardstick(machine, problem.dtype, ranks, chosen, threads)

@@ -1,7 +1,7 @@
-"""`--order auto`: ranks are laid out in the order that is predicted to take least on the machine.
+"""`--order auto`: chooses the order of the grid's axes with the smallest predicted time on the machine.
 
-The whole experiment is predicted in every order that differs on its grid.  Rank 0 of a run asks and
-tells all others: they are laid out the same, and need no simulator.
+The whole experiment is predicted in every order that differs on its grid.  Rank 0 of a run
+chooses and broadcasts the order, so other ranks need no simulator.
 """
 
 from collections.abc import Callable
@@ -25,9 +25,9 @@ NO_MACHINE = f"--order auto: no --machine to predict with, so ranks are laid out
 
 @dataclass(frozen=True, slots=True)
 class TriedOrder:
-    """The ranks of the grid in one order, and the seconds that the whole experiment is predicted to take so.
+    """A grid in one order of its axes, and the predicted time of the whole experiment [s].
 
-    0 where there is no other order, and nothing was predicted.
+    The time is 0 if there is no other order, because nothing is predicted.
     """
 
     grid: Grid
@@ -39,12 +39,12 @@ class TriedOrder:
 
 @dataclass(frozen=True, slots=True)
 class ChosenOrder:
-    """All orders of ranks that differ, the fastest first."""
+    """All orders that differ on the grid, the fastest first."""
 
     ranked: tuple[TriedOrder, ...]
 
     def line(self) -> str:
-        """The choice and its reason, for a person.
+        """The choice and its reason, as a line of text.
 
         >>> grids = Grid(z=2, x=2, order=("z", "y", "x")), Grid(z=2, x=2)
         >>> ChosenOrder((TriedOrder(grids[0], 3.45), TriedOrder(grids[1], 5.796))).line()
@@ -70,7 +70,7 @@ class ChosenOrder:
 
 
 def chosen_order(experiment: Carried, predicted_seconds: Callable[[Carried], float]) -> ChosenOrder:
-    """The order of ranks that takes least, of equal ones the first of ORDERS, which is the usual one."""
+    """The orders sorted by predicted time; of equally fast orders the first of ORDERS, the default order, is first."""
     grids = in_every_order(experiment.grid)
     if len(grids) == 1:
         return as_it_is(experiment)
@@ -79,7 +79,7 @@ def chosen_order(experiment: Carried, predicted_seconds: Callable[[Carried], flo
 
 
 def as_it_is(experiment: Carried) -> ChosenOrder:
-    """The order that the experiment has, where no other is looked for."""
+    """The order that the experiment has, without a choice."""
     return ChosenOrder((TriedOrder(experiment.grid, 0.0),))
 
 

@@ -1,4 +1,4 @@
-"""`quadrille simulate`: from an experiment and a machine to a predicted record."""
+"""`predict` predicts an experiment on a machine and writes the predicted record (`quadrille simulate`)."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -35,18 +35,18 @@ def predict(
     granularity: AskedGranularity = "auto",
     command: Sequence[str] = (),
 ) -> None:
-    """Predicts the experiment on the machine and writes its record, or prints it.
+    """Predicts the experiment on the machine, and writes or prints its record.
 
     Parameters
     ----------
-    options : how it would be run: checked, but no file of theirs is opened; the record names the backend
-    shortcuts : what makes the simulation fast
+    options : options of a run; they are checked, but their files are not opened, and the record names the backend
+    shortcuts : shortcuts of the simulation
     granularity : exact, collective or auto
-    command : the words of the command line, for provenance
+    command : words of the command line, for provenance
 
     Raises
     ------
-    InputError : an experiment or a machine that cannot be
+    InputError : an invalid experiment or machine
     """
     options, destinations = options or RunOptions(), destinations or Destinations()
     if granularity == "exact":
@@ -78,7 +78,7 @@ def predict(
 
 
 def _check_generated(experiment: MatmulExperiment, options: RunOptions) -> None:
-    """Refuse integers that `run` would refuse to generate, because their sums are not exact."""
+    """Raises InputError for integer inputs that `run` would not generate, because their sums are not exact."""
     from quadrille.runtime.files.matrix_files import open_operands
 
     problem = experiment.problem
@@ -96,13 +96,13 @@ def order_on(
     shortcuts: "Shortcuts | None" = None,
     announce: bool = False,
 ) -> "ChosenOrder":
-    """The order of ranks in which the experiment is predicted to take least on the machine, and all others.
+    """The order of ranks with the smallest predicted time on the machine, and all other orders.
 
-    All are predicted at one granularity: of whole collectives, if one of them can be predicted so only.
+    All orders are predicted at one granularity: by bounds if one of them can only be predicted so.
 
     Parameters
     ----------
-    announce : say on stderr, before the first, what will take long
+    announce : whether a message on stderr announces a long simulation
     """
     from quadrille.experiments.predict.order_choice import chosen_order
 
@@ -130,7 +130,7 @@ def prediction_of(
     granularity: AskedGranularity = "exact",
     announce: bool = False,
 ) -> tuple[Record, Timeline]:
-    """The predicted record of an experiment on a machine, and its timeline; parameters as of `predicted`."""
+    """The predicted record of an experiment on a machine, and its timeline; the parameters are those of `predicted`."""
     prepared = prepare(experiment, machine)
     return predicted(
         prepared, command, backend=backend, shortcuts=shortcuts, granularity=granularity, announce=announce
@@ -142,7 +142,7 @@ def prediction_record(experiment: "Experiment", machine: Machine, *, granularity
 
     Parameters
     ----------
-    granularity : exact, collective, or what takes no more than a few seconds
+    granularity : exact, collective, or auto for a simulation of at most a few seconds
     """
     return prediction_of(experiment, machine, granularity=granularity)[0]
 
@@ -157,15 +157,15 @@ def predicted(
     wanted: Sequence[int] = (),
     announce: bool = False,
 ) -> tuple[Record, Timeline]:
-    """The predicted record of an experiment that is prepared, and its timeline.
+    """The predicted record of a prepared experiment, and its timeline.
 
     Parameters
     ----------
-    command : the words of the command line, for provenance
-    shortcuts : what makes the simulation fast; by default everything
-    granularity : exact, collective, or what takes no more than a few seconds
-    wanted : ranks that must be in the timeline
-    announce : say on stderr, before it starts, what will take long
+    command : words of the command line, for provenance
+    shortcuts : shortcuts of the simulation; by default all
+    granularity : exact, collective, or auto for a simulation of at most a few seconds
+    wanted : ranks that the timeline must have
+    announce : whether a message on stderr announces a long simulation
     """
     from quadrille.experiments.predict.predicted_record import predicted_record
     from quadrille.simulator.simulate import Shortcuts, Simulator
@@ -208,7 +208,7 @@ def predicted(
 
 
 def _announce(simulation: "Simulator", experiment: "Experiment") -> None:
-    """Says what will take long, and why it must."""
+    """Announces a long simulation and its reason on stderr."""
     from quadrille.simulator.simulate import LONG_SECONDS
 
     if simulation.granularity == "collective":
@@ -224,7 +224,7 @@ def _announce(simulation: "Simulator", experiment: "Experiment") -> None:
 
 
 def _bound_in_words(record: Record) -> list[str]:
-    """That a prediction is not exact, why, and between which two the exact one lies."""
+    """A sentence that the prediction is not exact, with the reason and the bounds."""
     how = record.simulation
     if how is None or how.bound_low_seconds is None or how.bound_high_seconds is None:
         return []
@@ -243,7 +243,7 @@ def _bound_in_words(record: Record) -> list[str]:
 
 
 def _remarks(prepared: Prepared, peak_bytes: int) -> list[str]:
-    """What a user should know of a prediction that the record does not say."""
+    """Remarks for the user about a prediction that are not in the record."""
     machine, device, dtype = prepared.machine, prepared.device, prepared.experiment.dtype
     lines = []
     if oversubscribed := device.remark(machine):

@@ -1,4 +1,4 @@
-"""The record of a prediction: what a schedule does in numbers, joined with how long it is to take."""
+"""`predicted_record` makes the record of a prediction: the volumes of its schedule, and the predicted times."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -33,12 +33,12 @@ def predicted_record(
     backend: str = "numpy",
     even_within: float | None = None,
 ) -> Record:
-    """The record of a prediction; low and high are its 90 % interval, around its bound where it is not exact.
+    """The record of a prediction; its low and high seconds are the 90 % interval, around the bounds if it is not exact.
 
     Parameters
     ----------
-    backend : backend of the runs that the prediction is compared with; a prediction has no arrays
-    even_within : where all shards were given the mean size, how far off that puts the makespan at most, relative
+    backend : backend of the runs with which the prediction is compared; a prediction has no arrays
+    even_within : largest relative error of the makespan because all shards have the mean size; None for exact shards
     """
     experiment, machine, schedule = prepared.experiment, prepared.machine, prepared.schedule
     makespan = prediction.timeline.makespan
@@ -66,7 +66,7 @@ def predicted_record(
 
 
 def _training_figures(prepared: Prepared, seconds: float, ops: Sequence[OpRecord]) -> dict[str, Any]:
-    """Fields of the record that only training steps have."""
+    """Fields of the record that only training has."""
     if isinstance(prepared.experiment, MatmulExperiment):
         return {}
     from quadrille.experiments.workloads.training_figures import Spent, figures_of
@@ -96,11 +96,12 @@ def _simulation(prediction: Prediction, even_within: float | None) -> Simulation
 
 
 def _calibrated(machine: Machine, ranks: int, device: FullestDevice) -> Reference | None:
-    """The reference kernels as they were beside the machine's calibration.
+    """The times of the reference kernels during the machine's calibration; None if they cannot be compared with a run.
 
-    None where ranks of a device outnumber its cores: kernels that take turns show no drift.  Nor where as many as run
-    there were not calibrated at once: what more or fewer do to each other is no drift.  Where hosts share
-    cores, as many ranks as there are cores time them at once, however many run.
+    They cannot be compared if the ranks of a device outnumber its cores, because time-shared
+    kernels show no drift, or if the calibration did not time as many ranks at once as the run
+    has.  If hosts share cores, one rank for each core times the kernels, whatever the number
+    of ranks.
     """
     kernels = machine.reference if ranks > 1 else machine.reference_alone or machine.reference
     sharing = machine.emulated.shared_cores

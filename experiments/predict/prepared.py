@@ -1,4 +1,4 @@
-"""An experiment on a machine, with all that predictions of it share: schedule, rank placement, node of each rank."""
+"""`Prepared`: an experiment on a machine, with its schedule and rank placement, which all predictions share."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from quadrille.experiments.workloads.experiment import Experiment
 
 EVEN_SHARDS_ABOVE = 4096
-"""Number of ranks above which shards are even by default."""
+"""Number of ranks above which shards have the mean size by default."""
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """An experiment on a machine: its schedule is built and checked once, and its ranks are placed once.
+    """An experiment on a machine; its schedule is built and checked once, and its ranks are placed once.
 
     Parameters
     ----------
-    experiment : the experiment, with hierarchical collectives that know the node of each rank
-    schedule : the checked schedule with its overlaps, all shards as the grid has them
-    placement : the GPU or host of each rank
+    experiment : experiment with hierarchical collectives that know the node of each rank
+    schedule : checked schedule with overlaps and exact shards
+    placement : GPU or host of each rank
     """
 
     experiment: "Experiment"
@@ -35,28 +35,28 @@ class Prepared:
 
     @cached_property
     def device(self) -> FullestDevice:
-        """The device that most ranks share."""
+        """The device that the largest number of ranks share."""
         return fullest_of(self.placement)
 
     @property
     def threads(self) -> int:
-        """BLAS threads of each rank."""
+        """Number of BLAS threads of each rank."""
         return self.experiment.execution.threads or self.device.threads
 
     @cached_property
     def nodes(self) -> list[int]:
-        """The number of the node of each rank."""
+        """Number of the node of each rank [ranks]."""
         return nodes_of_ranks(self.placement)
 
     @property
     def shards(self) -> Shards:
-        """Whether the simulation gives all shards the mean size."""
+        """Size of the simulated shards: exact, or even for the mean size."""
         asked = self.experiment.execution.shards
         return asked or ("even" if self.experiment.grid.size > EVEN_SHARDS_ABOVE else "exact")
 
     @cached_property
     def simulated_schedule(self) -> Schedule:
-        """The schedule that is simulated, with shards of mean size where these are asked for."""
+        """The schedule that is simulated, with shards of mean size if `shards` is even."""
         if self.shards == "exact":
             return self.schedule
         from quadrille.simulator.symmetry.even_shards import with_even_shards
@@ -65,11 +65,11 @@ class Prepared:
 
 
 def prepare(experiment: "Experiment", machine: Machine) -> Prepared:
-    """The experiment on a machine.
+    """The experiment, prepared for predictions on a machine.
 
     Raises
     ------
-    InputError : more ranks than the machine has GPUs, a placement that does not fit
+    InputError : more ranks than the machine has GPUs, or a placement that does not fit
     """
     assert not experiment.execution.any_order, "order_on finds it"
     placement = place_ranks(machine, experiment.grid.size, experiment.execution.placement, experiment.grid)
@@ -79,7 +79,7 @@ def prepare(experiment: "Experiment", machine: Machine) -> Prepared:
 
 
 def even_within(prepared: Prepared) -> float | None:
-    """How far shards of mean size may move the makespan, relative to it; None where shards are as they are."""
+    """Largest relative error of the makespan because shards have the mean size; None for exact shards."""
     if prepared.shards == "exact":
         return None
     from quadrille.simulator.symmetry.even_shards import even_bound

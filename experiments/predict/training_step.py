@@ -1,8 +1,8 @@
-"""A training step simulated: some of its layers or all, and where the time of one iteration goes.
+"""Simulates a training step with all or some of its layers, and divides the time of an iteration by cause.
 
-How many layers stand for all is said in `quadrille.experiments.predict.depths`.
+`quadrille.experiments.predict.depths` describes how few layers determine the time of all.
 
-Shards are those of the grid where all are of one size, else of the mean size, unless the
+Shards are exact if all have one size, else they have the mean size, unless the
 experiment says otherwise.
 """
 
@@ -27,24 +27,24 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingStep:
-    """One iteration of training; seconds are of the mean rank and add up.
+    """The time of one iteration of training, by cause; the times of the mean rank add up.
 
         seconds = compute + latency + transfer - hidden + waiting
 
     Parameters
     ----------
-    seconds : time of an iteration [s], without the setup before the first iteration
-    compute : the compute lane is busy
+    seconds : time of an iteration, without the setup before the first iteration [s]
+    compute : time in which the compute lane is busy [s]
     latency : latency of the steps of communication [s]
-    transfer : the rest of communication: bytes that move, and what is added up on the way
-    hidden : communication that runs beside the compute lane
-    waiting : all else: for the last member of a group, and between ops
-    contention : seconds of transfer that sharing links adds
-    exposed_by_axis : communication while the compute lane is idle
+    transfer : other time of communication: transfers and additions [s]
+    hidden : time of communication that overlaps the compute lane [s]
+    waiting : all other time: waiting for the last member of a group, and idle time between ops [s]
+    contention : part of `transfer` that is caused by shared links [s]
+    exposed_by_axis : time of communication while the compute lane is idle, by axis [s]
     product_flops : operations of the matrix products of the first rank [flop]
-    layers : the most that were simulated
-    bounded : whether the simulation was one of whole collectives, which is not exact
-    even : whether shards were given the mean size
+    layers : largest number of layers that were simulated
+    bounded : whether the simulation computed bounds, so that the time is not exact
+    even : whether shards had the mean size
     """
 
     seconds: float
@@ -62,11 +62,11 @@ class TrainingStep:
 
     @property
     def exposed(self) -> float:
-        """Communication of all axes while the compute lane is idle."""
+        """Time of communication of all axes while the compute lane is idle [s]."""
         return sum(self.exposed_by_axis.values())
 
     def compute_efficiency(self, peak_flops_per_second: float | None) -> float | None:
-        """The share of the device's peak that its products reach while the compute lane is busy."""
+        """Share of the device's peak that its products reach while the compute lane is busy."""
         if not (peak_flops_per_second and self.compute):
             return None
         return self.product_flops / self.compute / peak_flops_per_second
@@ -79,15 +79,15 @@ def simulated_step(
     granularity: AskedGranularity = "auto",
     depths: Depths | None = None,
 ) -> TrainingStep:
-    """The step as the simulator predicts it.
+    """The simulated time of a training step.
 
     Parameters
     ----------
-    depths : layers that are simulated in place of all, of one step of a GPT that is deeper and has no pipeline
+    depths : two numbers of layers to simulate instead of all; only for one step of a deeper GPT without a pipeline
 
     Raises
     ------
-    InputError : a grid or a machine that cannot be
+    InputError : an invalid grid or machine
     """
     problem = experiment.problem
     if depths is None or not isinstance(problem, Gpt) or problem.steps > 1 or experiment.grid.pipeline > 1:
@@ -107,8 +107,7 @@ def of_layers(experiment: TrainingExperiment, layers: int) -> TrainingExperiment
 
 
 def continued(few: TrainingStep, more: TrainingStep, layers: int) -> TrainingStep:
-    """The step of so many layers, straight on from those that were simulated; what would be exposed for less than no
-    time is hidden.
+    """The step with `layers` layers, extrapolated from two simulated steps; negative exposed time counts as hidden.
 
     >>> few, more = (
     ...     TrainingStep(seconds=seconds, compute=seconds, transfer=0.0, exposed_by_axis={"x": seconds}, layers=layers)
@@ -133,14 +132,14 @@ def continued(few: TrainingStep, more: TrainingStep, layers: int) -> TrainingSte
 
 @dataclass(frozen=True, slots=True)
 class SimulatedOps:
-    """A step that was simulated, op by op.
+    """A simulated step, op by op.
 
     Parameters
     ----------
-    schedule : as it was written, shards exact
+    schedule : schedule with exact shards
     every : times of the ops of an iteration, means over ranks
-    latency, contention : seconds of an op that are of its steps, and that sharing links adds
-    bounded, even : as of `TrainingStep`
+    latency, contention : time of each op that is latency of its steps, and time that shared links add [s]
+    bounded, even : as in `TrainingStep`
     """
 
     schedule: Schedule
@@ -152,7 +151,7 @@ class SimulatedOps:
 
 
 def ran_step(experiment: TrainingExperiment, machine: Machine, granularity: AskedGranularity) -> SimulatedOps:
-    """The step simulated in full."""
+    """The step, simulated with all its layers."""
     from quadrille.experiments.predict.prepared import prepare
     from quadrille.simulator.simulate import simulate
     from quadrille.simulator.symmetry.even_shards import even_bound, with_even_shards
@@ -201,7 +200,7 @@ def _simulated(experiment: TrainingExperiment, machine: Machine, granularity: As
 
 
 def noticed(seconds: float, of: float) -> float:
-    """Seconds, but none where they are only rounding.
+    """The seconds, or 0 if they are rounding errors relative to `of`.
 
     >>> noticed(1e-14, of=2.0), noticed(0.5, of=2.0)
     (0.0, 0.5)

@@ -25,7 +25,7 @@ from quadrille.algorithms.training.microbatches import MICROBATCH, microbatches
 from quadrille.algorithms.training.pipeline import Stages
 from quadrille.algorithms.training.transformer import LAYER
 from quadrille.experiments.predict.depths import depth_of_one
-from quadrille.experiments.predict.pipeline_slots import TurnSeconds, stage_ends
+from quadrille.experiments.predict.pipeline_slots import SlotSeconds, stage_ends
 from quadrille.experiments.workloads.training import TrainingExperiment
 
 FEW_MICROBATCHES = 2
@@ -83,7 +83,7 @@ class Parts:
         names = ("once", "layer", "microbatch", "both")
         return replace(self, **{name: change(getattr(self, name), getattr(parts, name)) for name in names})
 
-    def _turns(self, stages: Stages, hop: float) -> TurnSeconds:
+    def _turns(self, stages: Stages, hop: float) -> SlotSeconds:
         parts = stages.count * stages.chunks
         sizes = [stop - start for start, stop in (cut(stages.layers, parts, part) for part in range(parts))]
         layers = [self.both * size for size in sizes]
@@ -91,9 +91,9 @@ class Parts:
         backward = [seconds - ahead for seconds, ahead in zip(layers, forward, strict=True)]
         forward[-1] += self.forward * self.microbatch
         backward[-1] += (1 - self.forward) * self.microbatch
-        return TurnSeconds(forward, backward, hop)
+        return SlotSeconds(forward, backward, hop)
 
-    def _slowest(self, stages: Stages, turns: TurnSeconds) -> float:
+    def _slowest(self, stages: Stages, turns: SlotSeconds) -> float:
         """Seconds of a microbatch on the slowest stage."""
         each = [
             forward + backward + 2 * turns.travel

@@ -26,7 +26,7 @@ from quadrille.algorithms.training.models import ModelShape
 from quadrille.algorithms.training.pipeline import Stages
 from quadrille.experiments.network.collective import predict_collective
 from quadrille.experiments.network.question import CollectiveQuestion
-from quadrille.experiments.predict.pipeline_slots import TurnSeconds, stage_ends
+from quadrille.experiments.predict.pipeline_slots import SlotSeconds, stage_ends
 from quadrille.studies.published_training.runs import PublishedRun
 from quadrille.studies.published_training.sharded import Sharded, sharded_layers
 from quadrille.studies.published_training.stage import LayerTimes, Seconds, layer_times
@@ -90,7 +90,7 @@ def step_seconds(run: PublishedRun, between: float = 1.0) -> StepSeconds:
     )
 
 
-def turn_seconds(run: PublishedRun, between: float = 1.0) -> TurnSeconds:
+def turn_seconds(run: PublishedRun, between: float = 1.0) -> SlotSeconds:
     """Seconds of a microbatch in each chunk of the layers, and of its transfer between two chunks."""
     times = _layer_times(run)
     layer, first, last = _layer(run, times), times.first, times.last
@@ -105,7 +105,7 @@ def turn_seconds(run: PublishedRun, between: float = 1.0) -> TurnSeconds:
     forward[-1] += last.forward
     backward[0] += first.backward
     backward[-1] += last.backward
-    return TurnSeconds(forward, backward, _travel(run, between) if run.pipeline > 1 else 0.0)
+    return SlotSeconds(forward, backward, _travel(run, between) if run.pipeline > 1 else 0.0)
 
 
 def _layer(run: PublishedRun, times: LayerTimes) -> Seconds:

@@ -419,7 +419,7 @@ def test_a_rule_of_routing_that_there_is_not_is_refused_before_anything_is_measu
     ("rule", "hosts", "said"),
     [
         ("ecmp:7", 1, "--routing ecmp:7: the ranks are on 1 host"),
-        ("valiant", 2, "detours"),
+        ("valiant", 2, "non-minimal paths"),
         ("straight", 2, "routing 'straight': accepted are"),
     ],
 )

@@ -19,7 +19,7 @@ from quadrille.algorithms.training.gpt import Gpt, gpt_of, gpt_schedule
 from quadrille.algorithms.training.memory import largest_memory
 from quadrille.algorithms.training.models import ModelShape
 from quadrille.algorithms.training.pipeline import Stages
-from quadrille.experiments.predict.pipeline_slots import TurnSeconds, stage_ends
+from quadrille.experiments.predict.pipeline_slots import SlotSeconds, stage_ends
 from quadrille.simulator.simulate import simulate
 from quadrille.simulator.symmetry.even_shards import with_even_shards
 from quadrille.studies.published_training.claimed_steps import OVERLAPS, Training, smallest_depth, taken
@@ -131,7 +131,7 @@ def test_equal_stages_follow_the_usual_form(count, chunks, rounds):
     """(m + (p - 1) / v) t."""
     chunks = chunks if count > 1 else 1
     microbatches, parts = rounds * count, count * chunks
-    ends = stage_ends(Stages(count, parts, microbatches, chunks), TurnSeconds([1.0] * parts, [2.0] * parts))
+    ends = stage_ends(Stages(count, parts, microbatches, chunks), SlotSeconds([1.0] * parts, [2.0] * parts))
     assert max(ends) == pytest.approx((microbatches + (count - 1) / chunks) * 3.0 * chunks)
 
 
@@ -331,11 +331,11 @@ def test_fsdp_over_all_replicas_is_zero_3(rows_file):
 
 def test_slots_wait_for_each_other_as_they_must():
     """A slow stage sets the pace, and hides what comes behind it; messages count both ways."""
-    slow = TurnSeconds([1.0, 5.0, 1.0], [2.0, 5.0, 2.0])
+    slow = SlotSeconds([1.0, 5.0, 1.0], [2.0, 5.0, 2.0])
     assert max(stage_ends(Stages(3, 3, 10), slow)) == pytest.approx(1 + 10 * 10 + 2)
-    even = TurnSeconds([1.0] * 4, [1.0] * 4, travel=0.1)
+    even = SlotSeconds([1.0] * 4, [1.0] * 4, travel=0.1)
     assert max(stage_ends(Stages(4, 4, 1), even)) == pytest.approx(8 + 6 * 0.1)
-    chunked = stage_ends(Stages(2, 4, 8, 2), TurnSeconds([0.5] * 4, [1.0] * 4))
+    chunked = stage_ends(Stages(2, 4, 8, 2), SlotSeconds([0.5] * 4, [1.0] * 4))
     assert max(chunked) == pytest.approx((8 + 1 / 2) * 3)
 
 
