@@ -1,23 +1,20 @@
 """Run-length encoded programs of a lowered collective, for all members at once.
 
 A buffer is cut into pieces 0, 1, ….  In each step a member sends at most one range of pieces to one peer and receives
-at most one,
-which it adds to what it holds (`reduce`) or stores.  A member starts step s + 1 when its own send and receive of step s
-have ended.
-A transfer starts when both ends have reached it.
+at most one, which it adds to what it holds (`reduce`) or stores.  A member starts step s + 1 when its own send and
+receive of step s have ended. A transfer starts when both ends have reached it.
 
 A member of a ring does the same p - 1 times: it receives from the left and sends to the right, and the piece moves on
-by one.  Its
-program is one *run*.  The programs of a hundred thousand members are a few arrays, where the steps would be 10^10.
+by one.  Its program is one *run*.  The programs of a hundred thousand members are a few arrays, where the steps would
+be 10^10.
 
     pipelined broadcast, 3 pieces     member 0: 3 x send
     along the chain 0 → 1 → 2         member 1: 1 x receive, 2 x both, 1 x send
                                       member 2: 3 x receive
 
 Idle steps are omitted, since they wait for nothing.  Messages between two members stay in order: the k-th send from i
-to j matches the
-k-th receive of j from i.  Algorithms describe themselves by *sections*, one value for each member; `encode` lays them
-out by member.
+to j matches the k-th receive of j from i.  Algorithms describe themselves by *sections*, one value for each member;
+`encode` lays them out by member.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -124,8 +121,8 @@ class Section:
 def backwards(sections: Iterable[Section]) -> list[Section]:
     """Returns the sections in reverse; of two alternating sections the later goes first."""
     ordered = list(sections)
-    turns = [False, *(section.alternates for section in ordered)]
-    return [replace(section.backwards(), alternates=turns[j]) for j, section in reversed(list(enumerate(ordered)))]
+    second = [False, *(section.alternates for section in ordered)]
+    return [replace(section.backwards(), alternates=second[j]) for j, section in reversed(list(enumerate(ordered)))]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

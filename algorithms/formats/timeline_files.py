@@ -119,14 +119,14 @@ def load_timeline(path: str | Path) -> Timeline:
         )
     )
     members = {represented.rank: tuple(range(*ends) for ends in represented.ranges) for represented in file.members}
-    turns = tuple(
+    repeated = tuple(
         RepeatedIterations(
             represented.start_seconds, represented.iteration_seconds, represented.times, represented.per_iteration
         )
         for represented in file.repeated
     )
     return Timeline(
-        spans, file.kind, file.ranks, file.name, dict(file.copies) or None, file.provenance, members or None, turns
+        spans, file.kind, file.ranks, file.name, dict(file.copies) or None, file.provenance, members or None, repeated
     )
 
 

@@ -21,8 +21,7 @@ def cannon(problem: Matmul, grid: Grid) -> Schedule:
     """Returns the schedule of C_mn = A_mk @ B_kn in q iterations.
 
     The rank at (z, x) first receives block z + x of k, of A along x and of B along z.  It then multiplies and forwards
-    both blocks, q - 1
-    times, and multiplies once more.  The gradients use SUMMA with whole blocks as panels.
+    both blocks, q - 1 times, and multiplies once more.  The gradients use SUMMA with whole blocks as panels.
     """
     form, rows, columns = problem.form, Part("m", ("z",)), Part("n", ("x",))
     matrices = [on_mesh(name, form) for name in (*problem.inputs, *problem.outputs)]
@@ -31,7 +30,7 @@ def cannon(problem: Matmul, grid: Grid) -> Schedule:
         Tensor("A turning", rows, Part("k", ("x",), rotated_by=("z", LOOP)), copies=((LOOP, 2),)),
         Tensor("B turning", Part("k", ("z",), rotated_by=("x", LOOP)), columns, copies=((LOOP, 2),)),
     ]
-    program = _turns(grid.x)
+    program = _iterations(grid.x)
     if problem.training:
         panel = Panel("k", problem.k, ("x", "z"), loop="p")
         tensors += panels_of(matrices, panel)
@@ -39,7 +38,7 @@ def cannon(problem: Matmul, grid: Grid) -> Schedule:
     return make_schedule(problem, grid, "cannon", declare(*tensors), program)
 
 
-def _turns(turns: int) -> Program:
+def _iterations(iterations: int) -> Program:
     multiply: Op = Gemm(name="multiply C", a="A turning", b="B turning", c="C", accumulate=True)
     pass_on: Program = (
         multiply,
@@ -50,6 +49,6 @@ def _turns(turns: int) -> Program:
         Shift(name="skew A", axis="x", distance=Affine("z", -1), source="A", into="A turning"),
         Shift(name="skew B", axis="z", distance=Affine("x", -1), source="B", into="B turning"),
         Pointwise(name="zero C", function="zero", into="C"),
-        Repeat(LOOP, turns - 1, pass_on),
-        Repeat(LOOP, 1, (multiply,), first=turns - 1),
+        Repeat(LOOP, iterations - 1, pass_on),
+        Repeat(LOOP, 1, (multiply,), first=iterations - 1),
     )

@@ -15,22 +15,21 @@ Instance = tuple[int, str, int, int]
 """Rank, op, index and group of a collective span."""
 
 
-def critical_path(spans: Sequence[Span], turns: Sequence[RepeatedIterations] = ()) -> tuple[Span, ...]:
+def critical_path(spans: Sequence[Span], repeats: Sequence[RepeatedIterations] = ()) -> tuple[Span, ...]:
     """Returns the chain of spans that determines the end, first to last.
 
     Going back from the span that ends last, the predecessor of a span is the member of its group that arrived last;
-    otherwise the previous
-    span on its lane, if that ended after all its dependencies; otherwise the span of its rank that ended when it became
-    ready.  Ties are
-    broken by rank, then lane and op, so the order of the input does not matter.
+    otherwise the previous span on its lane, if that ended after all its dependencies; otherwise the span of its rank
+    that ended when it became ready.  Ties are broken by rank, then lane and op, so the order of the input does not
+    matter.
 
     Parameters
     ----------
-    turns : loop iterations of which only the last is among the spans
+    repeats : loop iterations of which only the last is among the spans
     """
     if not spans:
         return ()
-    members, rank_ends, lane_ends = _Members(spans, turns), _ends(spans, turns, False), _ends(spans, turns, True)
+    members, rank_ends, lane_ends = _Members(spans, repeats), _ends(spans, repeats, False), _ends(spans, repeats, True)
     tolerance = 1e-12 * max(abs(span.end) for span in spans)
 
     current: Span | None = min(spans, key=lambda span: (-span.end, -span.start, *_name(span)))
@@ -63,10 +62,10 @@ def _latest_first(span: Span) -> tuple[float, float, tuple[int, str, str, int]]:
 class _Members:
     """Members of each collective, in every iteration."""
 
-    def __init__(self, spans: Iterable[Span], turns: Sequence[RepeatedIterations]) -> None:
-        self._turns = turns
+    def __init__(self, spans: Iterable[Span], repeats: Sequence[RepeatedIterations]) -> None:
+        self._repeats = repeats
         self._told: dict[Instance, Span] = {}
-        self._repeated: list[dict[Instance, Span]] = [{} for _ in turns]
+        self._repeated: list[dict[Instance, Span]] = [{} for _ in repeats]
         self._ranks: dict[tuple[object, ...], dict[int, None]] = defaultdict(dict)
         self._last: dict[tuple[object, ...], Span] = {}
         for span in spans:
@@ -75,7 +74,7 @@ class _Members:
                 if span.start > latest.start:
                     self._told[span.rank, span.op, span.index, span.group] = span
                 self._ranks[span.op, span.axis, span.group][span.rank] = None
-                for iterations, repeated in zip(turns, self._repeated, strict=True):
+                for iterations, repeated in zip(repeats, self._repeated, strict=True):
                     if iterations.includes(span):
                         repeated[span.rank, span.op, span.index % iterations.per_iteration[span.op], span.group] = span
 
@@ -95,21 +94,21 @@ class _Members:
         span_of_rank = self._told.get((rank, span.op, span.index, span.group))
         if span_of_rank is not None:
             return span_of_rank
-        for turns, repeated in zip(self._turns, self._repeated, strict=True):
-            each = turns.per_iteration.get(span.op, 1)
+        for iterations, repeated in zip(self._repeats, self._repeated, strict=True):
+            each = iterations.per_iteration.get(span.op, 1)
             later = repeated.get((rank, span.op, span.index % each, span.group))
-            if later is not None and 1 <= (later.index - span.index) // each <= turns.times:
-                return turns.earlier(later, (later.index - span.index) // each)
+            if later is not None and 1 <= (later.index - span.index) // each <= iterations.times:
+                return iterations.earlier(later, (later.index - span.index) // each)
         return None
 
 
 class _Ends:
     """Spans by end time."""
 
-    def __init__(self, spans: Iterable[Span], turns: Iterable[RepeatedIterations]) -> None:
+    def __init__(self, spans: Iterable[Span], repeats: Iterable[RepeatedIterations]) -> None:
         self._spans = sorted(spans, key=_latest_first, reverse=True)
         self._ends = [span.end for span in self._spans]
-        repeated = ((iterations, [span for span in self._spans if iterations.includes(span)]) for iterations in turns)
+        repeated = ((iterations, [span for span in self._spans if iterations.includes(span)]) for iterations in repeats)
         self._repeated = [_Repeated(last, iterations) for iterations, last in repeated if last]
 
     def latest(self, time: float, used: set[Span]) -> Span | None:
@@ -129,41 +128,41 @@ class _Repeated:
     """Spans of an iteration, in the iterations before it.
 
     Time is divided into cells of one iteration.  A span ends in the cell of the last iteration, or later, and at the
-    same position of an
-    earlier cell in each earlier iteration.  `first_end` and `last_end` bound the ends of all of them.
+    same position of an earlier cell in each earlier iteration.  `first_end` and `last_end` bound the ends of all of
+    them.
     """
 
-    def __init__(self, last: Sequence[Span], turns: RepeatedIterations) -> None:
-        self._turns = turns
+    def __init__(self, last: Sequence[Span], iterations: RepeatedIterations) -> None:
+        self._iterations = iterations
         cells = [self._cell(span.end) for span in last]
-        moved = [span.moved(-cell * turns.seconds, 0) for span, cell in zip(last, cells, strict=True)]
+        moved = [span.moved(-cell * iterations.seconds, 0) for span, cell in zip(last, cells, strict=True)]
         order = sorted(range(len(last)), key=lambda number: _latest_first(moved[number]), reverse=True)
         self._places = [moved[number].end for number in order]
         self._spans = [(last[number], cells[number]) for number in order]
-        self._first, self._last = min(cells) - turns.times, max(cells) - 1
+        self._first, self._last = min(cells) - iterations.times, max(cells) - 1
         ends = [span.end for span in last]
         slack = 1e-9 * max(map(abs, ends))
-        self.first_end = min(ends) - turns.times * turns.seconds - slack
-        self.last_end = max(ends) - turns.seconds + slack
+        self.first_end = min(ends) - iterations.times * iterations.seconds - slack
+        self.last_end = max(ends) - iterations.seconds + slack
 
     def _cell(self, time: float) -> int:
-        return floor((time - self._turns.start) / self._turns.seconds)
+        return floor((time - self._iterations.start) / self._iterations.seconds)
 
     def down_from(self, time: float) -> Iterator[Span]:
         """Yields the spans that end by `time`, latest first."""
-        seconds = self._turns.seconds
+        seconds = self._iterations.seconds
         cell = min(self._cell(time), self._last)
         place = bisect_right(self._places, time - cell * seconds)
         while cell >= self._first:
             for span, own in reversed(self._spans[:place]):
-                if 1 <= own - cell <= self._turns.times:
-                    yield self._turns.earlier(span, own - cell)
+                if 1 <= own - cell <= self._iterations.times:
+                    yield self._iterations.earlier(span, own - cell)
             cell, place = cell - 1, len(self._spans)
 
 
-def _ends(spans: Iterable[Span], turns: Sequence[RepeatedIterations], by_lane: bool) -> dict[tuple[int, str], _Ends]:
+def _ends(spans: Iterable[Span], repeats: Sequence[RepeatedIterations], by_lane: bool) -> dict[tuple[int, str], _Ends]:
     """Spans of each rank, or of each of its lanes."""
     spans_by_key: dict[tuple[int, str], list[Span]] = defaultdict(list)
     for span in spans:
         spans_by_key[span.rank, span.lane if by_lane else ""].append(span)
-    return {key: _Ends(of_key, turns) for key, of_key in spans_by_key.items()}
+    return {key: _Ends(of_key, repeats) for key, of_key in spans_by_key.items()}

@@ -51,7 +51,7 @@ class Timeline:
         """The timeline with every iteration of every loop."""
         if not self.repeated:
             return self
-        spans = [*self.spans, *(span for turns in self.repeated for span in turns.earlier_spans(self.spans))]
+        spans = [*self.spans, *(span for iterations in self.repeated for span in iterations.earlier_spans(self.spans))]
         ordered = sorted(spans, key=lambda span: (span.rank, span.start, span.end))
         return replace(self, spans=tuple(ordered), repeated=())
 
@@ -62,8 +62,8 @@ class Timeline:
         by_rank: dict[int, list[tuple[Span, int]]] = defaultdict(list)
         for span in self.spans:
             by_rank[span.rank].append((span, 1))
-        for turns in self.repeated:
-            for span, count in turns.weighted_spans(self.spans):
+        for iterations in self.repeated:
+            for span, count in iterations.weighted_spans(self.spans):
                 by_rank[span.rank].append((span, count))
         for weighted in by_rank.values():
             weighted.sort(key=lambda entry: (entry[0].start, entry[0].end))

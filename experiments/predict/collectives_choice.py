@@ -277,7 +277,7 @@ def _first_moments(
 def _seconds(
     schedule: Schedule, asked: Asked, choices: Choices, machine: Machine, threads: int | None, placement: str
 ) -> tuple[float, str | None]:
-    """What one of the ops alone takes so, in all its turns, and what the prediction calls the way, if it has a word."""
+    """Predicted time of one of the ops alone, over all its iterations [s], and the label of its algorithm."""
     from quadrille.simulator.simulate import simulate
 
     name = asked.names[0]

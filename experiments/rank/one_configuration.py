@@ -1,7 +1,7 @@
 """Evaluates one configuration: bytes of the fullest rank, and seconds by the closed form or by simulation.
 
 Both take a few layers and microbatches on the ranks of one stage, and put them
-together as the turns of the pipeline follow each other (`turns.py`).
+together in the order of the pipeline's slots (`step_parts.py`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ from quadrille.experiments.predict.closed_form import Yardstick
 from quadrille.experiments.predict.training_step import TrainingStep, noticed, ran_step
 from quadrille.experiments.rank.bandwidths import Ring
 from quadrille.experiments.rank.question import RankQuestion
-from quadrille.experiments.rank.turns import hops_of, loops_of, parts_of, sample, stages_of
+from quadrille.experiments.rank.step_parts import hops_of, loops_of, parts_of, sample, stages_of
 from quadrille.experiments.workloads.fullest_device import fullest_device
 from quadrille.experiments.workloads.training import TrainingExperiment
 from quadrille.experiments.workloads.training_figures import experiment_peak_bytes

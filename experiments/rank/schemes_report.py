@@ -19,7 +19,7 @@ from quadrille.experiments.rank.question import RankQuestion
 from quadrille.experiments.rank.ranking_page import Columns, print_ranking, shown_lengths, shown_order
 from quadrille.experiments.rank.search import RankedConfigurations
 
-MODEL = "closed form of local work and collectives, put together by the turns of the pipeline"
+MODEL = "closed form of local work and collectives, combined in the order of the pipeline's slots"
 
 
 class ModelledConfiguration(msgspec.Struct, frozen=True, kw_only=True):

@@ -155,8 +155,8 @@ def collective_chain(
     body: tuple[Op, ...] = (write, multiply, _step(kind))
     if kind in ROOTED:
         body = tuple(op for root in range(shape.members) for op in _ops_of_root(write, multiply, kind, root))
-    turns = WARM + rounds if kind in ROOTED else IN_A_ROW
-    roles = (Role(in_sequence((Repeat("i", turns, body),)), "x"),)
+    iterations = WARM + rounds if kind in ROOTED else IN_A_ROW
+    roles = (Role(in_sequence((Repeat("i", iterations, body),)), "x"),)
     return Schedule("library chain", sizes, shape.grid(), "float32", tensors, ("A", "B"), ("C",), roles)
 
 
@@ -245,8 +245,7 @@ def member_shares(shape: GroupShape, runs: Sequence[tuple[Span, ...]]) -> tuple[
     """For the first step: each member's time as a fraction of the last member's; empty if no member is ahead.
 
     A member is ahead if it is so in every run and group, by about the same amount; otherwise the lead is random. Groups
-    with
-    fewer than `LEAST_SEEN` observations give no result.
+    with fewer than `LEAST_SEEN` observations give no result.
     """
     groups = [ends for spans in runs for ends in _group_ends(shape, spans, 0)]
     if len(groups) < LEAST_SEEN:

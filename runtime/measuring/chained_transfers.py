@@ -107,9 +107,9 @@ def chain(
     return Schedule("chain", sizes, grid, "float64", tensors, ("A", "B"), ("C",), roles)
 
 
-def _roles(pattern: Pattern, ranks: int, turns: int, *, waits: bool) -> Iterator[Role]:
+def _roles(pattern: Pattern, ranks: int, iterations: int, *, waits: bool) -> Iterator[Role]:
     if pattern != "one_way":
-        yield _role((Shift(name="step", axis="x", distance=1, source="sent", into="room"),), turns)
+        yield _role((Shift(name="step", axis="x", distance=1, source="sent", into="room"),), iterations)
         return
     for sender in range(0, ranks - 1, 2):
         receiver = sender + 1
@@ -121,14 +121,14 @@ def _roles(pattern: Pattern, ranks: int, turns: int, *, waits: bool) -> Iterator
             Send(name="answer", axis="x", to=sender, source="tiny"),
             Receive(name="answer", axis="x", sender=receiver, into="tiny"),
         )
-        yield _role((send, heard), turns, sender, receiver)
-        yield _role((receive, answer), turns, receiver, receiver + 1, multiplies=not waits)
+        yield _role((send, heard), iterations, sender, receiver)
+        yield _role((receive, answer), iterations, receiver, receiver + 1, multiplies=not waits)
     if ranks % 2:
-        yield _role((Pointwise(name="rest", function="zero", into="tiny"),), turns, ranks - 1)
+        yield _role((Pointwise(name="rest", function="zero", into="tiny"),), iterations, ranks - 1)
 
 
 def _role(
-    steps: tuple[Op, ...], turns: int, start: int = 0, stop: int | None = None, *, multiplies: bool = True
+    steps: tuple[Op, ...], iterations: int, start: int = 0, stop: int | None = None, *, multiplies: bool = True
 ) -> Role:
     multiply = Gemm(name="multiply", a="A", b="B", c="C")
     body = (
@@ -138,7 +138,7 @@ def _role(
         AllGather(name="alone", axis="z", source="B", into="B again"),
         *steps,
     )
-    return Role(in_sequence((Repeat("i", turns, body),)), "x", start, stop)
+    return Role(in_sequence((Repeat("i", iterations, body),)), "x", start, stop)
 
 
 def measure_chain(
@@ -155,10 +155,9 @@ def measure_chain(
     """The time of each step and the overheads beside it; a collective call with the same result on every rank.
 
     A rank's step lasts from the arrival of the rank and its partners to the rank's end. A step's time is the mean over
-    the
-    receiving ranks. With chunked messages, data arrive before the receive starts. Then the step counts only the ranks
-    that
-    arrived before their senders, from the senders' arrival; a rank that arrives late would find the message there.
+    the receiving ranks. With chunked messages, data arrive before the receive starts. Then the step counts only the
+    ranks that arrived before their senders, from the senders' arrival; a rank that arrives late would find the message
+    there.
 
     A chain with fewer steps than usual is slow: it is executed once, and its first steps are the warm-up.
 

@@ -17,7 +17,7 @@ from quadrille.experiments.rank.configurations import configurations
 from quadrille.experiments.rank.one_configuration import Evaluator
 from quadrille.experiments.rank.search import search
 from quadrille.experiments.rank.sharing import Crew
-from quadrille.experiments.rank.turns import Parts, sample, stages_of
+from quadrille.experiments.rank.step_parts import Parts, sample, stages_of
 from quadrille.experiments.workloads.training_figures import experiment_peak_bytes
 from tests.support.by_words import ranked as rank
 from tests.support.quadrille import called

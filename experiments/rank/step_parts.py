@@ -1,16 +1,16 @@
-"""Seconds of a training step from the seconds of its parts: once, per layer, per microbatch, or per both.
+"""Time of a training step from the times of its parts: once, per layer, per microbatch, and per layer of a microbatch.
 
-A step is the same few ops over and over, so one schedule of a few layers and two
-microbatches, without a pipeline, says what all layers and microbatches of any
-pipeline take.  Its turns are then walked in the order of the schedule
-(`quadrille.experiments.predict.pipeline_slots`), and what remains of a step follows them:
+A step repeats a few ops, so one schedule of a few layers and two microbatches, without a
+pipeline, determines the times of all layers and microbatches of any pipeline.  The slots
+of the pipeline are walked in the order of the schedule
+(`quadrille.experiments.predict.pipeline_slots`):
 
-    seconds = turns of all microbatches + once + once for each layer of the fullest stage
+    seconds = end of the last slot + once + once for each layer of the fullest stage
 
-The last stage has what comes before and behind all layers (nearly all of it are
-the logits and the loss).  Forward is a third of a turn of a layer, and a quarter
-where activations are made again: as its products are.  Beyond `WALKED`
-microbatches for each stage each takes as long as the slowest stage does.
+The last stage has the ops before and after all layers (nearly all of their time is that
+of logits and loss).  The forward pass takes a third of the time of a layer, or a quarter
+if activations are recomputed, like its products.  Above `WALKED` microbatches for each
+stage, each further microbatch takes as long as on the slowest stage.
 """
 
 from collections.abc import Callable, Iterable
@@ -39,7 +39,7 @@ OF_BOTH = OF_LAYERS | OF_MICROBATCHES
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Seconds of a step's parts: once in a step, per layer, per microbatch, and per layer of a microbatch.
+    """Times of the parts of a step: once in a step, per layer, per microbatch, and per layer of a microbatch [s].
 
     Parameters
     ----------
@@ -68,9 +68,9 @@ class Parts:
         if stages.count == 1:
             return after + stages.microbatches * (self.both * stages.layers + self.microbatch)
         walked = replace(stages, microbatches=min(stages.microbatches, WALKED * stages.count))
-        turns = self._turns(stages, hop)
-        more = (stages.microbatches - walked.microbatches) * self._slowest(stages, turns)
-        return after + max(stage_ends(walked, turns)) + more
+        slots = self._slots(stages, hop)
+        more = (stages.microbatches - walked.microbatches) * self._slowest(stages, slots)
+        return after + max(stage_ends(walked, slots)) + more
 
     def __add__(self, addend: "Parts") -> "Parts":
         return self._each(addend, lambda first, second: first + second)
@@ -83,7 +83,8 @@ class Parts:
         names = ("once", "layer", "microbatch", "both")
         return replace(self, **{name: change(getattr(self, name), getattr(parts, name)) for name in names})
 
-    def _turns(self, stages: Stages, hop: float) -> SlotSeconds:
+    def _slots(self, stages: Stages, hop: float) -> SlotSeconds:
+        """Times of the slots of a pipeline."""
         parts = stages.count * stages.chunks
         sizes = [stop - start for start, stop in (cut(stages.layers, parts, part) for part in range(parts))]
         layers = [self.both * size for size in sizes]
@@ -93,18 +94,18 @@ class Parts:
         backward[-1] += (1 - self.forward) * self.microbatch
         return SlotSeconds(forward, backward, hop)
 
-    def _slowest(self, stages: Stages, turns: SlotSeconds) -> float:
+    def _slowest(self, stages: Stages, slots: SlotSeconds) -> float:
         """Seconds of a microbatch on the slowest stage."""
         each = [
-            forward + backward + 2 * turns.travel
-            for forward, backward in zip(turns.forward, turns.backward, strict=True)
+            forward + backward + 2 * slots.travel
+            for forward, backward in zip(slots.forward, slots.backward, strict=True)
         ]
         return max(sum(each[stage :: stages.count]) for stage in range(stages.count))
 
     def reporting(self, stages: Stages) -> float:
-        """Seconds of a step in which the mean stage works."""
-        turns = stages.microbatches * (self.both * stages.layers + self.microbatch)
-        return (self.once + self.layer * stages.layers + turns) / stages.count
+        """Time of a step in which the mean stage computes [s]."""
+        work = stages.microbatches * (self.both * stages.layers + self.microbatch)
+        return (self.once + self.layer * stages.layers + work) / stages.count
 
 
 def hops_of(stages: Stages) -> float:
