@@ -7,8 +7,7 @@ Quadrille computes in seconds, bytes, bytes/s, flop and flop/s.  Text has prefix
     kb, Mb, Gb, Tb       powers of 1000 of a bit (b, bit), an eighth of the above; kbit, mbit, … too
 
 200 Gb/s = 25 GB/s = 23.28 GiB/s.  The functions `parse_…` convert input text, the functions `format_…` convert numbers
-for
-output.
+for output.
 """
 
 import math

@@ -1,12 +1,10 @@
 """Closed-form times of collectives in the alpha-beta model: references for the simulator.
 
 A message of n bytes takes α + n/β.  A rank sends one message and receives one message at a time.  All hops are equal
-and free
-of other traffic.  Local reductions cost nothing.  Symbols: p ranks, latency α [s], bandwidth β [B/s], n bytes.
+and free of other traffic.  Local reductions cost nothing.  Symbols: p ranks, latency α [s], bandwidth β [B/s], n bytes.
 
 Source of every formula that names no other: Thakur, Rabenseifner, Gropp, "Optimization of collective communication
-operations in
-MPICH", IJHPCA 19(1), 2005, sections 3 and 4.
+operations in MPICH", IJHPCA 19(1), 2005, sections 3 and 4.
 """
 
 from dataclasses import dataclass

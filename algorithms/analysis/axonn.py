@@ -1,22 +1,18 @@
 """AxoNN's closed-form communication time of the 4D algorithm and of a GPT; used to rank grids.
 
 The model has ring bandwidth terms only: no latency, no overlap.  Axes: y cuts k, x cuts n, z cuts m and shards the
-weight, data
-cuts the batch.  In rank order, axis i has length G_i and stride P_i (the product of the lengths of the faster axes).
-Its ring has
-the effective bandwidth
+weight, data cuts the batch.  In rank order, axis i has length G_i and stride P_i (the product of the lengths of the
+faster axes). Its ring has the effective bandwidth
 
     B(P_i, G_i)                 from a table, if the group fits in a node (P_i G_i <= G_node)
     B_inter / min(G_node, P_i)  otherwise: rings that leave a node share its injection bandwidth
 
 The second rule requires rings that share a node evenly: P_i divides G_node or is at least as long.  Lengths and
-bandwidths may be
-arrays with one element for each of many grids.
+bandwidths may be arrays with one element for each of many grids.
 
 A GPT block has four products.  An iteration gathers each weight twice, scatters its gradient once, and does the
-backward and the
-data reduction once; the forward reduction counts twice with recomputation.  Embedding and logits are omitted, as in the
-source.
+backward and the data reduction once; the forward reduction counts twice with recomputation.  Embedding and logits are
+omitted, as in the source.
 
 Source: Singh, Singhania, Ranjan, Kirchenbauer, Geiping, Wen, Jain, Hans, Shu, Tomar, Goldstein, Bhatele, "A 4D hybrid
 algorithm to
@@ -207,8 +203,7 @@ def block_products(
     """Returns the products of a GPT block: QKV H -> 3H, attention output H -> H, MLP up H -> 4H, MLP down 4H -> H.
 
     The second and fourth are transposed.  The authors' script counts the fourth as H -> 4H with exchanged axes; the
-    form `authors`
-    reproduces it.
+    form `authors` reproduces it.
 
     Parameters
     ----------

@@ -1,8 +1,7 @@
 """Communication lower bound of parallel matrix multiplication, and the algorithm that attains it.
 
 C_mn = A_mk @ B_kn on P ranks with enough memory; each matrix is stored once and evenly distributed at the start and at
-the end.
-With the dimensions sorted, d1 >= d2 >= d3,
+the end. With the dimensions sorted, d1 >= d2 >= d3,
 
     words >= D - (d1 d2 + d1 d3 + d2 d3) / P
 

@@ -1,10 +1,8 @@
 """The coordinates and loop indices that an op's sizes, peers and roots depend on.
 
 A cut has parts of at most two sizes, longer parts first.  So the coordinates along an axis fall into a few kinds, and
-an op is
-examined once for each combination of kinds.  Where the coordinate itself counts (a rotating block, a shared range of
-panels, a
-root or peer), every coordinate is a kind of its own.
+an op is examined once for each combination of kinds.  Where the coordinate itself counts (a rotating block, a shared
+range of panels, a root or peer), every coordinate is a kind of its own.
 """
 
 from collections.abc import Callable, Iterator
@@ -207,8 +205,7 @@ class OpKinds:
     """Kinds of coordinates for each op of a schedule; an op has blocks of equal sizes at coordinates of the same kind.
 
     A communication op distinguishes all members of its groups, and every op distinguishes ranks with different
-    programs.  Shared
-    through `schedule.cached(OpKinds)`.
+    programs.  Shared through `schedule.cached(OpKinds)`.
     """
 
     def __init__(self, schedule: Schedule) -> None:

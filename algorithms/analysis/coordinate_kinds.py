@@ -1,10 +1,9 @@
 """Classes of grid coordinates whose ranks do equal work, read off a schedule.
 
 Along an axis the classes are intervals of coordinates.  They begin where a block changes its size or a rank has a
-special role.
-Neighbours matter too, since a rank sends to them and receives from them, so the two coordinates at a boundary form
-intervals of
-their own.  Where two coordinates count together, the classes are intervals of their distance (`root_distances.py`).
+special role. Neighbours matter too, since a rank sends to them and receives from them, so the two coordinates at a
+boundary form intervals of their own.  Where two coordinates count together, the classes are intervals of their distance
+(`root_distances.py`).
 """
 
 from collections.abc import Iterator

@@ -1,8 +1,7 @@
 """Data dependencies: the earlier ops that an op must wait for, from the tensors it reads and writes and from `after`.
 
 Both interpreters follow the program of one rank and ask, op by op, for the tokens of the ops that must have ended.  A
-token is
-whatever the interpreter waits on (a pending communication, a simulated event).
+token is whatever the interpreter waits on (a pending communication, a simulated event).
 """
 
 from collections.abc import Iterator, Sequence
@@ -54,10 +53,9 @@ class Dependencies(Generic[Token]):
     """The latest writer and the later readers of every tensor of one rank.
 
     A read waits for the latest write.  A write waits for the latest write and the reads since.  `after` waits for the
-    latest instance
-    of each named op.  A lane runs its ops in order, so the last reader of each lane is enough, and the state does not
-    grow with the
-    number of iterations.  A view counts as the tensor behind it; a tensor with bands counts as all its bands.
+    latest instance of each named op.  A lane runs its ops in order, so the last reader of each lane is enough, and the
+    state does not grow with the number of iterations.  A view counts as the tensor behind it; a tensor with bands
+    counts as all its bands.
     """
 
     def __init__(self, schedule: Schedule) -> None:

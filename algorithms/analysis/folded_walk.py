@@ -1,10 +1,9 @@
 """A rank's program with equivalent loop iterations visited once, for counting.
 
 Byte, flop and buffer counts are equal in most iterations of a loop.  Only loops whose index changes a size, a peer or a
-trip count
-are visited iteration by iteration.  Of SUMMA's panels, iterations of one kind are visited once: what an iteration does
-follows from
-the panel width and, along a chain, from whether the rank is the root, the last member or between.
+trip count are visited iteration by iteration.  Of SUMMA's panels, iterations of one kind are visited once: what an
+iteration does follows from the panel width and, along a chain, from whether the rank is the root, the last member or
+between.
 """
 
 from collections.abc import Iterator
@@ -38,8 +37,7 @@ def differing_loops(schedule: Schedule) -> frozenset[str]:
     """Returns the loops whose index changes a size, a peer, a root or a trip count.
 
     An index that only selects copies of a tensor makes no difference.  An index at which another loop starts makes a
-    difference only
-    if that loop's index does.
+    difference only if that loop's index does.
     """
     loops = {part.panel.loop for tensor in schedule.tensors.values() for part in _parts(tensor) if part.panel}
     loops |= {name for tensor in schedule.tensors.values() for part in _parts(tensor) for name in part.rotated_by}

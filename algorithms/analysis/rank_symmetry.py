@@ -1,10 +1,9 @@
 """Classes of ranks that do equal work, read off their coordinates.
 
 A cut has parts of at most two sizes, and the size depends only on the side of the boundary on which a coordinate lies.
-So the
-coordinates of each axis fall into a few intervals whose members do the same work on blocks of equal size.  One
-representative of
-each class is enough (`coordinate_kinds.py`): counts over a hundred thousand ranks take a handful of evaluations.
+So the coordinates of each axis fall into a few intervals whose members do the same work on blocks of equal size.  One
+representative of each class is enough (`coordinate_kinds.py`): counts over a hundred thousand ranks take a handful of
+evaluations.
 """
 
 from collections.abc import Iterator
@@ -38,8 +37,7 @@ def equivalent_ranks(schedule: Schedule, choices: Choices) -> list[EquivalentRan
     """Returns representatives of all ranks.
 
     Ranks of one class have blocks of equal sizes.  Each op sends and computes the same amount over all its instances,
-    though possibly
-    in different iterations of a loop (`root_distances.py`).
+    though possibly in different iterations of a loop (`root_distances.py`).
     """
     kinds = grid_kinds(schedule, choices)
     changes = PerKind(schedule, lambda op, moment: frozenset(_size_changes(op, schedule, moment, choices)))

@@ -1,10 +1,9 @@
 """Distances of ranks from the roots of their collectives, and ranks that do the same in other iterations.
 
 Bytes of a broadcast or reduce depend on the distance from its root around the group.  If another coordinate determines
-the root (a
-diagonal), ranks at one distance do the same.  If the root moves from iteration to iteration, as the owners of SUMMA's
-panels do,
-every rank is at every distance in some iteration.  Let block r be the panels that coordinate r owns.
+the root (a diagonal), ranks at one distance do the same.  If the root moves from iteration to iteration, as the owners
+of SUMMA's panels do, every rank is at every distance in some iteration.  Let block r be the panels that coordinate r
+owns.
 
 - If the blocks of all coordinates have panels of the same widths, a rank at r does with the panels of block s what a
 rank at r + 1

@@ -190,8 +190,7 @@ def view_sources(schedule: Schedule, written: tuple[Op, ...]) -> dict[str, str]:
     """Returns, for each view, the tensor that owns the buffer.
 
     A view is written only by gathers, scatters or broadcasts of single-rank groups, in the programs of all roles.  Its
-    source has at
-    least the copies of the view.
+    source has at least the copies of the view.
     """
     direct: dict[str, str] = {}
     others: set[str] = set()
@@ -276,8 +275,7 @@ def local_copies(
     """Returns the bytes that a rank copies locally for a communication op; `moved` is the op's traffic there.
 
     A gather first copies the member's own part into place, unless it is stored there.  The root of a broadcast extracts
-    the region, the
-    root of a reduce inserts it.  An all-to-all packs, keeps its own piece and unpacks.
+    the region, the root of a reduce inserts it.  An all-to-all packs, keeps its own piece and unpacks.
     """
     if moved is None:
         return _alone(op, schedule, coordinates)

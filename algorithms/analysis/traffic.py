@@ -1,8 +1,7 @@
 """Bytes that a communication op moves: from tensor layouts to elements on the wire.
 
 The layouts say which contiguous range of a buffer belongs to which member (`shard_ranges.py`).  The lowered collective
-says which
-pieces go where in which step.  Together they give every byte, one rank at a time.
+says which pieces go where in which step.  Together they give every byte, one rank at a time.
 """
 
 from collections.abc import Iterator

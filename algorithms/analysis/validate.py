@@ -1,8 +1,7 @@
 """Checks of a schedule before anything runs; every message names the faulty op.
 
 Beside names and shapes, the checks follow pending sums: a product over a dimension that an axis cuts is a partial sum
-over that
-axis until a reduction along it.  A sum that is made twice, or never, is an error.
+over that axis until a reduction along it.  A sum that is made twice, or never, is an error.
 """
 
 from collections.abc import Iterator
@@ -98,8 +97,7 @@ def _check_shapes(schedule: Schedule, role: Role) -> None:
     of rank 0.
 
     Ranks of different classes mostly share block sizes, so most ops are checked once.  Ranks of one class have such
-    blocks at different
-    positions: an exchanged axis shows on a rank with different coordinates.
+    blocks at different positions: an exchanged axis shows on a rank with different coordinates.
     """
     classes = [
         representative.coordinates

@@ -1,12 +1,9 @@
 """Choice of the collective implementation and algorithms.
 
 `own:ring` and the like name a set of Quadrille's own algorithms, one for each kind of collective.  `library` is MPI
-with regular
-calls where all shards are equal, or NCCL; `library:vector` is MPI with vector calls always.  `nccl` is NCCL's
-performance model,
-which predicts and cannot run.  `auto` is resolved before anything runs: op by op on a machine that predictions exist
-for, otherwise
-to `own:ring`.
+with regular calls where all shards are equal, or NCCL; `library:vector` is MPI with vector calls always.  `nccl` is
+NCCL's performance model, which predicts and cannot run.  `auto` is resolved before anything runs: op by op on a machine
+that predictions exist for, otherwise to `own:ring`.
 """
 
 from collections.abc import Sequence

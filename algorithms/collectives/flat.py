@@ -56,8 +56,7 @@ def doubling(members: int) -> Lowered:
     """All-gather by recursive doubling.
 
     With 2**q members, member i exchanges with i XOR 2**s.  Otherwise member i holds the pieces i .. i + 2**s - 1, sends
-    them down and
-    receives the next ones from above.
+    them down and receives the next ones from above.
     """
     exchange = members & (members - 1) == 0
 

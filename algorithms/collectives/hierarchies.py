@@ -1,9 +1,8 @@
 """Hierarchical collectives for groups whose members share nodes: phases inside the nodes and along the rails.
 
 Members n P, …, n P + P - 1 share node n.  Links inside a node are faster than links between nodes, and member l of a
-node reaches
-member l of another node (a *rail*) without crossing a switch.  Each member sends the minimum over the network, along
-its rail only:
+node reaches member l of another node (a *rail*) without crossing a switch.  Each member sends the minimum over the
+network, along its rail only:
 
     all-gather        rings along the rails, then rings inside the nodes
     reduce-scatter    the same in reverse

@@ -1,8 +1,7 @@
 """A collective lowered to steps of point-to-point transfers.
 
 The steps are a function of (member, step), and sections of all members at once.  Nothing is stored or expanded for more
-than one
-member.
+than one member.
 """
 
 from collections.abc import Callable, Iterable, Iterator

@@ -1,8 +1,7 @@
 r"""Double binary trees: two binary trees in which every member sends and receives all the time.
 
 In one pipelined binary tree the leaves, half of the members, send nothing.  So there are two trees over the members
-after the root,
-each for half of the pieces.  An inner member of one tree is a leaf of the other:
+after the root, each for half of the pieces.  An inner member of one tree is a leaf of the other:
 
     first tree        4             second tree,      3
     over 6 after    /   \           the first one   /   \
@@ -11,10 +10,9 @@ each for half of the pieces.  An inner member of one tree is a leaf of the other
                  1   3 5                             2 4   6
 
 Every member has two parents and at most two children.  Edges get two colours, so that both edges into a member differ,
-and both edges
-out of it.  Even steps use one colour, odd steps the other, and a member never sends or receives twice in a step.  A
-piece received in
-one step is forwarded in the next step or the one after.  A reduction is the same in reverse.
+and both edges out of it.  Even steps use one colour, odd steps the other, and a member never sends or receives twice in
+a step.  A piece received in one step is forwarded in the next step or the one after.  A reduction is the same in
+reverse.
 
 Source: Sanders, Speck, Träff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", Parallel
 Computing 35(12), 2009;

@@ -1,10 +1,8 @@
 """Timelines as a Chrome trace, for Perfetto (ui.perfetto.dev) or chrome://tracing.
 
 Each rank is a process and each lane a thread.  Several timelines, such as the predicted and the measured one, appear
-one below the other
-in one file, each from its own time 0.  Only representative ranks are shown.  Times are microseconds with nanosecond
-resolution.  Waiting
-for the last member of a group is a slice inside the op's slice.
+one below the other in one file, each from its own time 0.  Only representative ranks are shown.  Times are microseconds
+with nanosecond resolution.  Waiting for the last member of a group is a slice inside the op's slice.
 
 Slices of a thread must nest.  Spans of a lane that overlap partially (several library transfers in flight) move to
 further threads.

@@ -1,14 +1,11 @@
 """Quadrille's files: JSON or TOML with a schema name and version, checked when read, written atomically.
 
 A file starts with its schema, `quadrille/NAME/VERSION`.  Checks run in this order, and the first fault is reported: the
-file is
-readable; it is JSON or TOML; it has the expected schema; every number is finite; every field is known, present, and of
-the right type
-and range.
+file is readable; it is JSON or TOML; it has the expected schema; every number is finite; every field is known, present,
+and of the right type and range.
 
 A file is written to a hidden temporary file in the same folder, which then replaces the target, so a reader sees the
-old file or the new
-one.  The name `-` is stdout.
+old file or the new one.  The name `-` is stdout.
 """
 
 import os

@@ -25,10 +25,8 @@ def matmul_3d(problem: Matmul, grid: Grid) -> Schedule:
     """Returns the schedule of C_mn = A_mk @ B_kn, A_km^T @ B_kn or A_mk @ B_nk^T on a z × y × x grid.
 
     The (m/z, k/y) blocks of A are sharded over x, the (k/y, n/x) blocks of B over z, and the (m/z, n/x) blocks of C
-    over y.  Two are
-    sharded by rows; the second matrix of the form (B, or C for A^T B) is sharded in contiguous ranges, like weights.
-    All three are
-    gathered, or reduce-scattered, along their third axis.
+    over y.  Two are sharded by rows; the second matrix of the form (B, or C for A^T B) is sharded in contiguous ranges,
+    like weights. All three are gathered, or reduce-scattered, along their third axis.
     """
     form, training = problem.form, problem.training
     names = ("A", "B", "C", "dC", "dA", "dB") if training else ("A", "B", "C")

@@ -90,8 +90,7 @@ def summa(problem: Matmul, grid: Grid) -> Schedule:
     """Returns the schedule of C_mn = A_mk @ B_kn, A_km^T @ B_kn or A_mk @ B_nk^T, panel by panel.
 
     z cuts the rows of every matrix, x the columns.  Panels run over the dimension that the first and second matrix of
-    the form share: k, or
-    m (A^T B), or n (A B^T).
+    the form share: k, or m (A^T B), or n (A B^T).
     """
     form = problem.form
     panel = Panel(form.inner, problem.panel, ("x", "z"), loop="p")
@@ -164,8 +163,7 @@ def matmul_25d(problem: Matmul, grid: Grid) -> Schedule:
     """Returns the schedule of C_mn = A_mk @ B_kn on c layers of a q × q mesh.
 
     Layer y=0 stores one copy of every matrix.  A and B (and dC) are copied to the other layers, each layer processes
-    its range of the
-    panels of k, and the results are reduced over y onto layer 0.
+    its range of the panels of k, and the results are reduced over y onto layer 0.
     """
     form, panel = problem.form, Panel("k", problem.panel, ("x", "z"), loop="p", shared_over=LAYER)
     inputs, outputs = problem.inputs, problem.outputs

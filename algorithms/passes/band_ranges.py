@@ -1,13 +1,11 @@
 """Bands of ops, and the order in which the bands of consecutive ops are written.
 
 A band of rows of C = AB uses those rows of A.  A band of dW = HᵀdZ uses those rows of both and is added to the sum of
-earlier bands.  Other
-layer ops follow `kernels.row_bands`.
+earlier bands.  Other layer ops follow `kernels.row_bands`.
 
 The last band of a range that continues from a reduction waits longest, and after it the network idles until the next
-range has multiplied
-something.  So independent ops come before it: the first band of the next range, and local work from further down, such
-as a weight update:
+range has multiplied something.  So independent ops come before it: the first band of the next range, and local work
+from further down, such as a weight update:
 
     gelu, 2 of 3; multiply C, 2 of 3          sum C, 1 of 3
     multiply D, 1 of 3                        sum C, 2 of 3

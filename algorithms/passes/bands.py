@@ -9,17 +9,14 @@
                           sum D, 2 of 2
 
 Row-wise ops after a reduction (biases, activations, attention of whole sequences, products, and dW, which is
-accumulated by band) continue in
-bands until an op needs all rows; `band_ranges.py` determines the order.  Two halves of a batch do the same, each with
-weight gathers of its
-own (Singh, Sating, Bhatele, arXiv 2305.13525: overdecomposition; Wang et al., "Domino", arXiv 2409.15241: slices of
-rows).
+accumulated by band) continue in bands until an op needs all rows; `band_ranges.py` determines the order.  Two halves of
+a batch do the same, each with weight gathers of its own (Singh, Sating, Bhatele, arXiv 2305.13525: overdecomposition;
+Wang et al., "Domino", arXiv 2409.15241: slices of rows).
 
 A band is a window of rows of the existing buffers.  Nothing is copied except that each band of dW is added to it, and
-the bytes sent do not
-change.  Bands combine with any overlap.  The last bits of results may change: shorter products may round differently,
-rings of more than two
-members add other pieces in other orders, and dW is the sum over bands in order.
+the bytes sent do not change.  Bands combine with any overlap.  The last bits of results may change: shorter products
+may round differently, rings of more than two members add other pieces in other orders, and dW is the sum over bands in
+order.
 """
 
 from dataclasses import replace
@@ -64,10 +61,9 @@ class _Cutter:
     """Collects the band ranges of one program, without descending into loops.
 
     A band range starts with a product whose reduction follows, or continues from a reduction.  It ends with a
-    reduction, or where an op is neither
-    cut nor moved.  Ops that exchange places share no buffer that either writes.  Ops on a lane stay in order, except
-    for reductions of results of
-    all rows, which come late.  All ranks of a role do the same.
+    reduction, or where an op is neither cut nor moved.  Ops that exchange places share no buffer that either writes.
+    Ops on a lane stay in order, except for reductions of results of all rows, which come late.  All ranks of a role do
+    the same.
     """
 
     def __init__(self, bands: BandedOps) -> None:

@@ -2,9 +2,8 @@
 pass.
 
 With microbatches or mixed precision, each iteration of the backward loop ends with ops that read scattered gradients,
-and the compute lane
-would wait there for the last scatter.  These ops move to the next iteration, just before the scatter that fills the
-same buffer again:
+and the compute lane would wait there for the last scatter.  These ops move to the next iteration, just before the
+scatter that fills the same buffer again:
 
     repeat layer, 3, backwards      repeat layer, 1, from 2:    multiply dW; scatter dW
       multiply dW                   repeat layer, 2, backwards
@@ -14,8 +13,7 @@ same buffer again:
                                     add dW of layer 0 to its sum
 
 The first iteration is peeled, and the ops of the last one follow the loop.  There, and after scatters outside of layer
-loops, such ops move
-down to the first op that uses the same tensors.
+loops, such ops move down to the first op that uses the same tensors.
 """
 
 from dataclasses import dataclass, replace

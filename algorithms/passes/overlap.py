@@ -11,8 +11,7 @@ single
           product, what its gradients need is gathered during the product, into a second buffer; panels are sent ahead
 
 Results stay bitwise equal, since the ops determine what is added in which order.  With ors, a dW written in every
-iteration has two
-buffers, used alternately, and scatters have a lane (communicator) of their own beside the gathers.
+iteration has two buffers, used alternately, and scatters have a lane (communicator) of their own beside the gathers.
 
 Source: the authors' code of AxoNN, as described by Singh et al., arXiv 2305.13525, section 4.
 """

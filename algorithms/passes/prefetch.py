@@ -1,8 +1,8 @@
 """Prefetch: the next weight, or the next SUMMA panel, is on its way while a product uses the current one.
 
 Every marked gather moves up to just before the first reader of the previous marked gather, its *take*, so at most two
-gathered weights
-exist.  If the previous gather belongs to the previous iteration, the loop is rotated, and its last iteration is peeled:
+gathered weights exist.  If the previous gather belongs to the previous iteration, the loop is rotated, and its last
+iteration is peeled:
 
     repeat layer, 3            gather W of layer 0
       gather W                 repeat layer, 2
@@ -12,8 +12,7 @@ exist.  If the previous gather belongs to the previous iteration, the loop is ro
                                  use W
 
 Only layer loops are rotated, not step or microbatch loops; the first gather of other loops starts at the head of the
-loop.  A gather never
-moves above an op that writes its source or uses the buffer that it fills.
+loop.  A gather never moves above an op that writes its source or uses the buffer that it fills.
 
 Panel loops are rotated likewise, with two copies of each window:
 
@@ -24,8 +23,7 @@ Panel loops are rotated likewise, with two copies of each window:
                                  multiply the last panel
 
 Released reduces get two copies of their source, so that the next partial panel is multiplied during the reduction.  No
-op is added or
-resized, and the order of additions is unchanged.
+op is added or resized, and the order of additions is unchanged.
 
 Source: the window of one layer is that of the authors' code of AxoNN, as described by Singh et al., arXiv 2305.13525,
 section 4; panels as

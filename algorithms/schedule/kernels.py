@@ -1,16 +1,12 @@
 """Local functions of a layer other than matrix products: operand shapes, partial sums and flop counts.
 
 A shape is two words, rows and columns.  A letter is a range of a dimension, the same range wherever the line of a
-function
-names it.  `3h` is a range that starts and ends at three times the bounds of h.  `(group+2)h` takes the factor from the
-op's
-scalar of that name (1 without it) plus two.  A number is a length, `-` is any range.  `=` means the same block as every
-other
-`=` of the line, so the function also works elementwise on flattened shards.
+function names it.  `3h` is a range that starts and ends at three times the bounds of h.  `(group+2)h` takes the factor
+from the op's scalar of that name (1 without it) plus two.  A number is a length, `-` is any range.  `=` means the same
+block as every other `=` of the line, so the function also works elementwise on flattened shards.
 
 A function that sums over rows or columns of a source leaves a partial sum over the axes that cut them (`sums`).  Only a
-linear
-function accepts partial sums.
+linear function accepts partial sums.
 
 Source: Vaswani et al., "Attention Is All You Need", 2017; Ba, Kiros, Hinton, "Layer Normalization", 2016; Hendrycks,
 Gimpel,
@@ -138,10 +134,8 @@ def row_bands(function: Function) -> tuple[BandContent, ...]:
     """What a band of rows of a function touches in each tensor: written, updated and read tensors, in this order.
 
     Each entry is `rows` (the rows of the band), `whole`, or `sum` (a contribution to a sum over rows).  The result is
-    empty if the
-    function cannot be cut into bands: a row needs other rows, or nothing is written row by row.  Rows of attention are
-    rows of
-    whole sequences.
+    empty if the function cannot be cut into bands: a row needs other rows, or nothing is written row by row.  Rows of
+    attention are rows of whole sequences.
 
     >>> row_bands("add_bias"), row_bands("square_error"), row_bands("column_sums")
     (('rows', 'whole'), ('rows', 'sum', 'rows', 'rows'), ())

@@ -1,10 +1,8 @@
 """Ops of a schedule: what is done to which tensors, independent of duration and library.
 
 Each kind of op is one frozen class; `Op` is their union, so the type checker proves that every interpreter handles
-every kind.
-Ops name the tensors that they read and write.  `after` adds ordering that data flow does not imply: the names of ops
-whose
-latest instances must have ended.
+every kind. Ops name the tensors that they read and write.  `after` adds ordering that data flow does not imply: the
+names of ops whose latest instances must have ended.
 """
 
 from dataclasses import dataclass
@@ -60,9 +58,8 @@ class Pointwise:
 class Kernel:
     """A local function of a layer other than a product; `kernels.py` lists the functions.
 
-    `into` is written from `sources`; `updates` are read and written in place.  `scalars` are numbers by name.
-    `counter` is the
-    loop whose index is passed to the function.
+    `into` is written from `sources`; `updates` are read and written in place.  `scalars` are numbers by name. `counter`
+    is the loop whose index is passed to the function.
     """
 
     name: str

@@ -1,8 +1,7 @@
 """Parts of a dimension: symbolic ranges that become numbers at given coordinates.
 
 Axes cut a dimension one inside the other.  The cut is written once for all ranks.  `Coordinates`, a rank's grid
-coordinates and
-loop indices, turn it into a range.
+coordinates and loop indices, turn it into a range.
 
     7 elements cut into 3            0 1 2 | 3 4 | 5 6
     6 elements cut into 2, then 2    0 1 | 2 || 3 4 | 5

@@ -64,8 +64,7 @@ def in_sequence(program: Program) -> Program:
     """Returns the program with each op ordered after the op before it, across loop iterations too.
 
     This is a schedule without overlap.  An overlap pass removes such edges.  Nothing is ordered after an op that is
-    concurrent from
-    the start, such as a pipeline send.
+    concurrent from the start, such as a pipeline send.
     """
     return _chain(program, ())[0]
 

@@ -1,8 +1,7 @@
 """A schedule: declared tensors and the ops on them, written once for all ranks.
 
 Loops are written once (`program.py`).  A `Role` gives pipeline stages programs of their own; otherwise every rank runs
-the same
-program.  A schedule does not grow with the number of ranks, layers or microbatches.
+the same program.  A schedule does not grow with the number of ranks, layers or microbatches.
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -90,8 +90,7 @@ def op_times(*timelines: SpansOfRanks) -> dict[str, OpTimes]:
     """Returns the times of every op over one or more repeats of a run, by name, in the order of first start.
 
     Instances are summed for each rank, then the median over repeats is taken, then the mean over all ranks.  A rank
-    without the op counts as
-    0, so that times of ops add up.
+    without the op counts as 0, so that times of ops add up.
     """
     if len({timeline.ranks for timeline in timelines}) != 1:
         ranks = ", ".join(str(timeline.ranks) for timeline in timelines) or "none"

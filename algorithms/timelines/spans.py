@@ -8,8 +8,7 @@
     start ── waiting ── arrival ── seconds ── end
 
 A rank may end before the last member has arrived (the root of a broadcast).  Its waiting then lasts until its end and
-its seconds are 0,
-so the two always add up to end - start.
+its seconds are 0, so the two always add up to end - start.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -31,8 +30,8 @@ class Span(msgspec.Struct, frozen=True, gc=False):
     """One instance of one op on one rank; times in seconds.
 
     A msgspec struct, since a step has very many spans: creation takes less than a tenth of the time of a frozen
-    dataclass.  `index` counts
-    the instances of the op on this rank.  `group` is the first rank of the op's group, or ALONE.
+    dataclass.  `index` counts the instances of the op on this rank.  `group` is the first rank of the op's group, or
+    ALONE.
 
     >>> span = Span(0, "gather B", "all_gather", "z", ready=0.0, start=1.0, arrival=1.5, end=4.0, axis="z", group=0)
     >>> span.waiting_seconds, span.seconds

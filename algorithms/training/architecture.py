@@ -5,8 +5,7 @@ table
     Llama       RMSNorm, no biases, SwiGLU, grouped-query attention, rotary positions, two vocabulary tables
 
 Columns that belong together are units that no axis cuts: a group of attention heads has its query heads, one key head
-and one value head; a
-gated MLP has a gate and an up column beside each other for each inner column.
+and one value head; a gated MLP has a gate and an up column beside each other for each inner column.
 
 Source: Zhang, Sennrich, "Root Mean Square Layer Normalization", 2019; Shazeer, "GLU Variants Improve Transformer",
 2020; Ainslie et al.,

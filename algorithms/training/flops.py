@@ -6,8 +6,7 @@ For the plain GPT with B sequences of s tokens, L layers, hidden size h, vocabul
     hardware   96 B s L h² (1 + s/(6 h) + V/(16 L h))      with full recomputation
 
 Attention counts as full squares, causal or not, as in the sources; a schedule's own count (`volumes.py`) has half of
-them.  The optimizer and
-everything other than matrix products is omitted, as usual.
+them.  The optimizer and everything other than matrix products is omitted, as usual.
 
 Source: Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM", SC21,
 section 3 and appendix;

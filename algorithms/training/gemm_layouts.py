@@ -1,10 +1,8 @@
 """Layout tuning: each product is issued in the fastest layout, with explicit transposes where necessary.
 
 A product C = P Q is written for its stored operands: forward NN, dI = dO Wᵀ as NT, dW = Iᵀ dO as TN.  It can be issued
-in any of the three
-layouts, with transposes of the operands that need them, and as C = (Qᵀ Pᵀ)ᵀ with a transpose of the result.  The
-fastest variant by given
-times, transposes included, is used for all products of equal sizes and layout.
+in any of the three layouts, with transposes of the operands that need them, and as C = (Qᵀ Pᵀ)ᵀ with a transpose of the
+result.  The fastest variant by given times, transposes included, is used for all products of equal sizes and layout.
 
 Sums inside a product may be ordered differently, so the last bits may differ.
 

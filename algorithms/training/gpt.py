@@ -6,10 +6,8 @@
     loss   = cross entropy of norm(X) tableᵀ
 
 Llama and others differ as their architecture says (`architecture.py`).  QKV and the first MLP product are normal, the
-other two transposed, so
-a layer ends in the layout in which it begins, and one loop body serves all layers.  Heads and sequences are not cut, so
-attention needs no
-communication.
+other two transposed, so a layer ends in the layout in which it begins, and one loop body serves all layers.  Heads and
+sequences are not cut, so attention needs no communication.
 """
 
 from dataclasses import dataclass, field, replace

@@ -5,8 +5,7 @@
     last stage     its layers, normalisation, loss          receives X, sends dX
 
 With a shared vocabulary table, the first and last stage each compute a share of its gradient and exchange them before
-the optimizer step.
-Without a pipeline, everything is one program.
+the optimizer step. Without a pipeline, everything is one program.
 """
 
 from dataclasses import dataclass, replace

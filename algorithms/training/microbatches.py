@@ -3,9 +3,8 @@
     microbatches = batch / (micro-batch · data · z)
 
 `micro-batch` counts the sequences (MLP: rows) of one microbatch on the ranks of one coordinate along data and z, which
-cut the batch, as
-Megatron-LM counts them for each data-parallel replica.  Microbatch j consists of sequences j · micro-batch · data · z
-and following, on any grid.
+cut the batch, as Megatron-LM counts them for each data-parallel replica.  Microbatch j consists of sequences j ·
+micro-batch · data · z and following, on any grid.
 
 Source: Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM", arXiv
 2104.04473, section 2.2.

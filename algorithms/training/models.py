@@ -1,10 +1,8 @@
 """Transformer shapes, and the named models.
 
 A shape is the size of a model, independent of training.  Schedules carry out every `Architecture`.  For other features
-(BLOOM's normalisation
-after the embedding, GPT-NeoX's parallel branches) the parameters are still counted exactly, and `differences` says what
-a schedule does
-differently.
+(BLOOM's normalisation after the embedding, GPT-NeoX's parallel branches) the parameters are still counted exactly, and
+`differences` says what a schedule does differently.
 
 Source: `5b` to `640b`: Singh et al., "A 4D Hybrid Algorithm to Scale Parallel Training to Thousands of GPUs", arXiv
 2305.13525 (640b:

@@ -4,10 +4,9 @@
     RMSNorm     y = γ x / √(mean of x² + ε)                 one sum
 
 LayerNorm's variance is the mean of the squares minus the square of the mean, so one reduction over the axis is enough.
-The relative rounding
-error of the variance is about eps (1 + mean² / variance) in the dtype of statistics, float32 for 16-bit activations.
-Rows a hundred standard
-deviations from zero lose four digits; a second pass with a second reduction would lose two.
+The relative rounding error of the variance is about eps (1 + mean² / variance) in the dtype of statistics, float32 for
+16-bit activations. Rows a hundred standard deviations from zero lose four digits; a second pass with a second reduction
+would lose two.
 
 Source: Ba, Kiros, Hinton, "Layer Normalization", 2016; Zhang, Sennrich, "Root Mean Square Layer Normalization", 2019;
 sums of elements and of

@@ -1,15 +1,13 @@
 """Mixed precision: the dtypes in which the numbers of a parameter are stored.
 
 With a 16-bit dtype, products read 16-bit weights.  The optimizer stores float32 master weights, two moments and, by
-default, the accumulated
-and reduced gradient:
+default, the accumulated and reduced gradient:
 
     weights 2, gradient 4, optimizer 4 + 4 + 4      18 bytes a parameter
     with gradients of 2 bytes                       16
 
 The 2-byte gradient that the backward pass of a layer writes exists for one layer at a time.  In float32 and float64,
-weights, gradient and
-moments have one dtype.
+weights, gradient and moments have one dtype.
 
 Source: Micikevicius et al., "Mixed precision training", ICLR 2018; Rajbhandari et al., "ZeRO", arXiv 1910.02054,
 section 3.1 (16 bytes).

@@ -7,10 +7,8 @@ sums,
     full        only the input of each layer is stored; the whole layer runs forward again before its backward pass
 
 Full recomputation runs all ops of the layer again, as the frameworks' checkpointing does, including the reduction of
-the last product, whose
-result is not read; published iteration times include it.  What the second forward pass gathers serves the backward
-pass, so weights are
-gathered as often as without recomputation.
+the last product, whose result is not read; published iteration times include it.  What the second forward pass gathers
+serves the backward pass, so weights are gathered as often as without recomputation.
 
 Source: Chen et al., "Training deep nets with sublinear memory cost", 2016 (full); Korthikanti et al., "Reducing
 Activation Recomputation in

@@ -1,8 +1,7 @@
 """Resumed training: the optimizer's moments exist at the start, and steps keep their numbers.
 
 A pass over the schedule of a step.  The state carried between runs is parameters, moments and the number of the first
-step.  The loops and ops
-of a step do not change.
+step.  The loops and ops of a step do not change.
 """
 
 from dataclasses import replace

@@ -1,8 +1,8 @@
 """Interface of a parallel scheme: layouts of activations, weights and vectors, and the resulting ops.
 
 Between two products an activation has one of two layouts: `stream` before a normal and after a transposed product,
-`inner` the other way
-around.  A scheme's products convert one to the other, so layers follow each other without redistribution.
+`inner` the other way around.  A scheme's products convert one to the other, so layers follow each other without
+redistribution.
 """
 
 from dataclasses import dataclass, replace

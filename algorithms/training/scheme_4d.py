@@ -12,10 +12,9 @@ with scattered activations, which are gathered for use too:
     O         rows/data/z/y × outputs/x        reduce-scattered over y
 
 In a transposed product x and y are exchanged, so the output of one is the input of the next.  With x the only long axis
-(and data), replicated
-activations are Megatron-LM's column and row parallel pairs, and scattered ones its sequence parallelism; scattered ones
-on a cube are Bian's
-balanced 3-D products.  The gradient of b is a sum over rows, reduced over all axes that cut rows.
+(and data), replicated activations are Megatron-LM's column and row parallel pairs, and scattered ones its sequence
+parallelism; scattered ones on a cube are Bian's balanced 3-D products.  The gradient of b is a sum over rows, reduced
+over all axes that cut rows.
 
 Source: Singh et al., "A 4D Hybrid Algorithm to Scale Parallel Training to Thousands of GPUs", arXiv 2305.13525, section
 3; Shoeybi et al.,

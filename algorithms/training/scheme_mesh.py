@@ -9,10 +9,8 @@
     dW = I^T dO     TN: panels of I are broadcast along x, those of dW are reduced along z
 
 Panels run over the inputs and end where blocks of I or W end, so O and dO never move.  Layouts before and after a
-product are equal.  The y
-meshes of Tesseract process different rows and reduce their gradients; with one mesh it is Optimus.  Attention needs no
-communication, as x cuts
-heads and the other axes cut whole sequences.
+product are equal.  The y meshes of Tesseract process different rows and reduce their gradients; with one mesh it is
+Optimus.  Attention needs no communication, as x cuts heads and the other axes cut whole sequences.
 
 Source: Xu et al., "An Efficient 2D Method for Training Super-Large Deep Learning Models" (Optimus), arXiv 2104.05343;
 Wang et al., "Tesseract:

@@ -4,8 +4,7 @@
     N2 = norm(X2)     U = N2 W + b       G = gelu(U)            X of the next layer = X2 + G W + b
 
 or, by architecture, G = swiglu(U), other norms, and no b.  Columns of QKV are groups of heads: queries, then their
-shared key and value.
-One gradient dX passes through all layers; each branch adds to it.
+shared key and value. One gradient dX passes through all layers; each branch adds to it.
 
 Source: Vaswani et al., "Attention Is All You Need", 2017; Radford et al., "Language Models are Unsupervised Multitask
 Learners", 2019

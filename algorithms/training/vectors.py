@@ -5,9 +5,8 @@
     diagonal      on the ranks of a diagonal, cut further over z; broadcast, then gathered, and back
 
 A vector belongs to an activation whose columns one axis cuts, and whose rows z, a third axis and data cut.  The
-diagonal is where the
-coordinates of the column axis and of the third axis add up to 0 modulo the third's length; on a cube that is one rank
-in p of each plane.
+diagonal is where the coordinates of the column axis and of the third axis add up to 0 modulo the third's length; on a
+cube that is one rank in p of each plane.
 
 Source: Xu et al. (Optimus), arXiv 2104.05343, section 3.2; Bian et al., arXiv 2105.14450, section 3.1.2 and algorithms
 7 and 8 (matrix-vector

@@ -5,10 +5,8 @@
     logits  rows × vocabulary/x       normalised X times the transposed table, reduced over y
 
 The loss needs the largest logit and the sum of exponentials of every row, both reduced over x; no rank holds a whole
-row.  Scattered
-activations are gathered before use, and sums are scattered.  Embedding and loss share the table, whose gradient the
-loss initialises; or the
-logits have an output table of their own.
+row.  Scattered activations are gathered before use, and sums are scattered.  Embedding and loss share the table, whose
+gradient the loss initialises; or the logits have an output table of their own.
 
 Source: Shoeybi et al., "Megatron-LM", 2019, section 3 (vocabulary-parallel embedding and cross entropy); Press, Wolf,
 "Using the output

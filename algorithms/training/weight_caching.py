@@ -3,9 +3,8 @@
     gathered again     two gathers of each weight in a step, one buffer for all layers
     cached, N layers   the first N layers gather once; k n / (x y) elements more for each of their weights
 
-A layer loop becomes two: one over the cached layers, which gather into copies of their own, and one over the others.
-In the backward pass
-(loops that run backwards) cached layers gather nothing.
+A layer loop becomes two: one over the cached layers, which gather into copies of their own, and one over the others. In
+the backward pass (loops that run backwards) cached layers gather nothing.
 
 Source: the authors' code of AxoNN keeps the gathered weights of all, some or no layers, as the memory allows.
 """

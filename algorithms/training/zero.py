@@ -15,8 +15,7 @@ The layers of a scheme read a weight W and write its gradient dW.  Here these be
     ZeRO 3   gathers W in both passes, scatters each dW      3 (d-1)/d with one microbatch
 
 Bytes are those of the paper's table, 16, 4 + 12/d, 2 + 14/d and 16/d, except for ZeRO 1, whose scattered gradient has a
-buffer beside the whole
-one (another 1/d of the gradient), and for what one layer uses at a time.
+buffer beside the whole one (another 1/d of the gradient), and for what one layer uses at a time.
 
 Source: Rajbhandari et al., "ZeRO: memory optimizations toward training trillion parameter models", arXiv 1910.02054,
 sections 5 and 7.

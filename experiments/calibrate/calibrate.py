@@ -4,9 +4,8 @@ The question: how fast are products, memory-bound work and messages here, alone 
 microbenchmarks only, never a whole algorithm.
 
 Ranks are grouped by host. On each host all ranks measure together, then one alone. Between hosts, one rank of each
-takes
-part: of the first two hosts, then of all. The hosts of an emulated network share the cores of one machine, so the ranks
-of all of them compute as those of one host.
+takes part: of the first two hosts, then of all. The hosts of an emulated network share the cores of one machine, so the
+ranks of all of them compute as those of one host.
 """
 
 import sys

@@ -2,10 +2,9 @@
 
 A link is *saturated* in a round that it limits. Two conditions must hold: with the declared rates, max-min fairness
 limits a flow of the round by this link; and no other link limits its flows instead, which would show in a lower rate
-than
-in other rounds. The rate that the link then carries, divided by its declared rate, is its share. If one cable of a host
-is half as fast, its flows saturate nothing else in their rounds, and the links that they share with other flows are
-saturated in other rounds:
+than in other rounds. The rate that the link then carries, divided by its declared rate, is its share. If one cable of a
+host is half as fast, its flows saturate nothing else in their rounds, and the links that they share with other flows
+are saturated in other rounds:
 
     star, host:1>switch:0 at a half     round 1  0→1 1   1→2 ½   2→0 1
                                         round 2  0→2 1   1→0 ½   2→1 1
@@ -13,9 +12,8 @@ saturated in other rounds:
     highest rate                        host:1>switch:0 ½, all others 1
 
 If a flow is clearly slower than all links that may limit it by their declared rates, another of its links limits it:
-one
-that carries as much as ever. Links that only the same flows use cannot be told apart: all of them count as slow, which
-predicts the same.
+one that carries as much as ever. Links that only the same flows use cannot be told apart: all of them count as slow,
+which predicts the same.
 """
 
 from collections.abc import Iterator, Sequence

@@ -94,8 +94,7 @@ def measure(
     """All microbenchmarks, in the same order on every rank; a collective call.
 
     Local work is measured on as many ranks as a host has cores and on one alone. Steps are measured between all ranks
-    of a
-    host and between two, then between hosts. The library's collectives are measured with all ranks.
+    of a host and between two, then between hosts. The library's collectives are measured with all ranks.
 
     Parameters
     ----------

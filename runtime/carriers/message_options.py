@@ -66,8 +66,7 @@ def default_progress(host: ComputeHost, *, hosts: int, threads: int) -> Progress
     """The default of `progress`: a thread between hosts, and on one host a thread if some cores are free.
 
     Between hosts, messages proceed by themselves and need a core only for moments. Within a host, the computing cores
-    copy
-    the messages.
+    copy the messages.
 
     >>> node = ComputeHost("node", ranks=(0, 1), cores=4)
     >>> default_progress(node, hosts=1, threads=2), default_progress(node, hosts=1, threads=1)

@@ -3,9 +3,8 @@
 Every group on every lane has its own NCCL communicator and stream (`nccl_communicator.py`).
 
 The ops of all lanes begin in program order, which is the same on every rank except between pipeline stages
-(`lanes.py`).
-Later steps of our own collectives on two lanes may still start in different orders on different ranks. NCCL allows this
-while the device can run the kernels of both at once, which holds for a handful of lanes.
+(`lanes.py`). Later steps of our own collectives on two lanes may still start in different orders on different ranks.
+NCCL allows this while the device can run the kernels of both at once, which holds for a handful of lanes.
 
 Source: NVIDIA, "NCCL user guide", section "Using multiple NCCL communicators concurrently".
 """

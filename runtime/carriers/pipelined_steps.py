@@ -9,10 +9,9 @@ whole steps.
 
 Flow control: a few chunks go to a receiver that may not have reached the op yet (an eager protocol). The remaining
 chunks wait for the receiver's ready signal; a receiver of more than those few chunks sends it when it reaches the op.
-So
-early messages occupy little of the links that other ranks need, and only the last chunk is a synchronous send. If every
-chunk were acknowledged, the acknowledgements of two ranks that send to each other would queue behind the other's chunks
-and slow both directions.
+So early messages occupy little of the links that other ranks need, and only the last chunk is a synchronous send. If
+every chunk were acknowledged, the acknowledgements of two ranks that send to each other would queue behind the other's
+chunks and slow both directions.
 """
 
 from bisect import bisect_left

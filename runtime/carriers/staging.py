@@ -240,8 +240,7 @@ class DirectCommunicator(DeviceCommunicator):
     """MPI reads and writes device memory directly.
 
     Only point-to-point messages, and so only our own collectives, may do this: Open MPI has no non-blocking reductions
-    of
-    device arrays.
+    of device arrays.
 
     Source: Open MPI issues 9845 and 12045.
     """

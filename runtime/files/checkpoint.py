@@ -6,9 +6,8 @@
 
 This is the safetensors format, so other programs can read the files. `__metadata__` holds the schema, the model, the
 number of completed steps, and a SHA-256 of each tensor's bytes and of the header (computed with zeros in its place).
-The
-file holds the optimizer's parameters and its two moments, each under the name of its copy ("QKV W layer 3"). No name,
-shape or byte depends on the grid, so every rank writes and reads its own blocks.
+The file holds the optimizer's parameters and its two moments, each under the name of its copy ("QKV W layer 3"). No
+name, shape or byte depends on the grid, so every rank writes and reads its own blocks.
 
 Source of the format: https://huggingface.co/docs/safetensors, "Format".
 """

@@ -4,8 +4,7 @@ The ranks of a host take its GPUs in turn: rank on host modulo number of GPUs. W
 one GPU of its own, the rank takes that one.
 
 Two ranks share a GPU if the UUIDs are equal, or if host and PCI address are. Both are compared, because CuPy cuts a
-UUID
-at its first zero byte (it is read as a C string), and because containers may give one GPU two host names.
+UUID at its first zero byte (it is read as a C string), and because containers may give one GPU two host names.
 """
 
 import socket

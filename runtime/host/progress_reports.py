@@ -123,8 +123,7 @@ class FileReporter:
         """The current work, and whether the rank waits for others.
 
         This is the last collective work that began, as nothing runs beside it; otherwise local work; otherwise the op
-        that has
-        been open longest.
+        that has been open longest.
         """
         if not self._open:
             return None, False

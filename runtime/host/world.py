@@ -60,8 +60,7 @@ def announced_size(environment: Mapping[str, str]) -> int:
     """The number of ranks, at least, that the launcher announces in the environment; 1 without a launcher.
 
     The first variable of the list counts, because it comes from the innermost launcher. A rank number above 0 also
-    announces
-    other ranks.
+    announces other ranks.
 
     >>> announced_size({"PMI_SIZE": "4", "SLURM_STEP_NUM_TASKS": "1"})
     4
@@ -116,9 +115,8 @@ def fail_all(error: BaseException, *, communicator: "Intracomm | None" = None, d
     """Print one line that names the rank, and end all ranks with the error's exit status.
 
     Usually every rank finds a wrong input. Then rank 0 reports it, without its name, and the other ranks wait a moment
-    to
-    be ended by rank 0. If several ranks of a host fail at once under `quadrille launch`, only the first one reports. A
-    world of one rank ends by SystemExit, so MPI prints no banner.
+    to be ended by rank 0. If several ranks of a host fail at once under `quadrille launch`, only the first one reports.
+    A world of one rank ends by SystemExit, so MPI prints no banner.
 
     Parameters
     ----------

@@ -2,8 +2,7 @@
 
 The columns of a group are those of its query heads, then of the key and the value that they share. With rotary
 positions, queries and keys are rotated before they are multiplied: columns i and i + head / 2 of position p by the
-angle
-p · base^(-2 i / head).
+angle p · base^(-2 i / head).
 
 Shapes: sequences × groups × heads of a group × tokens × columns of a head.
 

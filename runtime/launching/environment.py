@@ -1,9 +1,9 @@
 """What the launcher and its ranks get: words on the launcher's command line, and environment variables.
 
 Ranks are not bound to cores. Two ranks on two cores, eight 1200^3 float64 products each, on a shared machine: bound to
-a
-core each 0.43 and 0.41 s; unbound 0.54, 0.43, 0.41 and 0.42 s; the runs are too few to show a difference. The reason is
-another one: bound ranks with several BLAS threads, or bound ranks of two jobs on one host, would share the same cores.
+a core each 0.43 and 0.41 s; unbound 0.54, 0.43, 0.41 and 0.42 s; the runs are too few to show a difference. The reason
+is another one: bound ranks with several BLAS threads, or bound ranks of two jobs on one host, would share the same
+cores.
 """
 
 import os
@@ -71,8 +71,7 @@ def launcher_variables(
     """The variables that Open MPI (4 and 5) reads; options on its command line override them.
 
     Other launchers ignore them. On one host, the Open MPI of this Python's environment is told to use no network but
-    TCP:
-    its search for other networks takes a second at every start. A site's own MPI keeps its defaults.
+    TCP: its search for other networks takes a second at every start. A site's own MPI keeps its defaults.
     """
     variables = allow_root() | {
         "PRTE_MCA_hwloc_default_binding_policy": "none",

@@ -26,8 +26,7 @@ def memory_folder() -> str | None:
     """The folder for shared memory files; None, which means the temporary folder, if there is none.
 
     Killed ranks leave shared memory segments behind. So the segments are created in the launch's folder, which is
-    removed
-    with its contents.
+    removed with its contents.
     """
     return str(SHARED_MEMORY) if os.access(SHARED_MEMORY, os.W_OK) else None
 

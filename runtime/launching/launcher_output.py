@@ -166,10 +166,8 @@ class LauncherOutput:
         """The first rank that failed: from the launcher's report, or else the first rank found gone.
 
         Ranks that aborted because of another rank do not count. A killed rank comes before a rank without a known
-        cause. The
-        launcher ends the other ranks by SIGTERM, so SIGTERM means nothing if some rank reported another's failure. If
-        several
-        equal ranks were found gone in one look, none is named.
+        cause. The launcher ends the other ranks by SIGTERM, so SIGTERM means nothing if some rank reported another's
+        failure. If several equal ranks were found gone in one look, none is named.
         """
         if self.failure is not None:
             return self.failure

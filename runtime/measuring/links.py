@@ -1,8 +1,7 @@
 """Microbenchmarks of the path between two hosts: latency, rate and burst.
 
 Rank 0 sends messages to rank 1 after a rest, one at a time; rank 1 answers with an empty message. If a token bucket of
-b
-bytes limits the rate to r, n bytes take
+b bytes limits the rate to r, n bytes take
 
     t(n) = latency + max(0, n - b) / r
 """

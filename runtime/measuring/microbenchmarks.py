@@ -130,8 +130,7 @@ class Bench:
         """The seconds and further results that `measure` returns, and whether the measurement was undisturbed.
 
         It is repeated if the reference product beside it, on as many BLAS threads, shows that another process ran. If
-        all tries
-        were disturbed, the fastest one is returned.
+        all tries were disturbed, the fastest one is returned.
         """
         tries: list[tuple[list[float], Result]] = []
         for _ in range(1 + SECOND_TRIES):
@@ -293,8 +292,7 @@ def product_shapes(
     """Product shapes spread evenly over the logarithms of their dimensions, none above `most_flops`.
 
     The shapes are the same every time: an additive recurrence with the cubic relative of the plastic number, which
-    leaves
-    no large gaps.
+    leaves no large gaps.
 
     Parameters
     ----------

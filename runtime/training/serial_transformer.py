@@ -1,9 +1,8 @@
 """A serial transformer in float64, written plainly: loss and gradients as the reference for sharded ones.
 
 Only the description of the architecture is shared with the schedules and kernels. Loops visit sequences, groups of
-heads
-and heads one by one; rotary positions are multiplications by complex numbers. The tests check the formulas by finite
-differences, and against PyTorch where it is installed.
+heads and heads one by one; rotary positions are multiplications by complex numbers. The tests check the formulas by
+finite differences, and against PyTorch where it is installed.
 """
 
 from collections.abc import Iterator, Mapping

@@ -5,19 +5,18 @@
      "nodes": [{"id": "host:0", "cores": 2}, {"id": "host:1", "cores": 2}],
      "edges": [{"source": "host:0", "target": "host:1", "bandwidth": 1e9, "latency": 1e-6}, …]}
 
-`schema` and `provenance` may stand beside these.  Every node is `kind:index`;
-a host may carry `cores`.  Every edge carries `bandwidth` [B/s] and `latency` [s]; it
-is one direction of a cable, and where the graph is not `directed` a cable, both
-directions.  Edges of the same ends have a `key` each, or none if not `multigraph`.
-An edge that is `failed` carries nothing, whatever its bandwidth; one that is
-`unshared` holds no flow back.  The compute endpoints
-are the graph's attribute `endpoints` = [kind, count], by default all GPUs, or all
-hosts where there are no GPUs; `per_node` of them, in order, share a node.
-Where `family` and `arguments` build these very nodes and links, whatever their
-rates, the family's paths hold; else paths are searched.  A network whose paths its
-links do not tell has `routes` too: routes[s][t] lists the links from place s to
-place t, by their numbers in the order of the edges (of a cable first the link
-from its `source`).
+`schema` and `provenance` may stand beside these.  Every node is `kind:index`; a host
+may carry `cores`.  Every edge carries `bandwidth` [B/s] and `latency` [s]; it is one
+direction of a cable, and where the graph is not `directed` a cable, both directions.
+Edges of the same ends have a `key` each, or none if not `multigraph`. An edge that is
+`failed` carries nothing, whatever its bandwidth; one that is `unshared` holds no flow
+back.  The compute endpoints are the graph's attribute `endpoints` = [kind, count], by
+default all GPUs, or all hosts where there are no GPUs; `per_node` of them, in order,
+share a node. Where `family` and `arguments` build these very nodes and links, whatever
+their rates, the family's paths hold; else paths are searched.  A network whose paths
+its links do not tell has `routes` too: routes[s][t] lists the links from place s to
+place t, by their numbers in the order of the edges (of a cable first the link from its
+`source`).
 """
 
 import json

@@ -1,8 +1,7 @@
 """NCCL's view of a group: its nodes, and the channels found by NCCL's search through their links.
 
 A channel enters and leaves a node through one network card and visits every GPU.  All channels have one speed, taken
-from a list
-that is tried from the fastest:
+from a list that is tried from the fastest:
 
     4 cards of 25 GB/s    24 GB/s: 4 channels      inside 4 x 24, between 4 x 24
     for trees             inside as fast as the links allow, up to twice that

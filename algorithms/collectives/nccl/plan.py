@@ -1,8 +1,7 @@
 """NCCL's choice of algorithm, protocol and channels, as input of a flow simulation.
 
 NCCL takes the algorithm and protocol with the least predicted time, on as many channels as have enough data.  The tuner
-says what
-NCCL does; the simulator computes how long that takes on a given network.
+says what NCCL does; the simulator computes how long that takes on a given network.
 
 Source: NVIDIA, NCCL 2.28, src/enqueue.cc, topoGetAlgoInfo and calcCollChunking, and the constants of `tables.py`.
 """
@@ -137,10 +136,9 @@ class NcclPlan:
     """NCCL's choice as input of a flow simulation.
 
     The buffer is split over `channels`; each is a ring or tree of its own.  In-switch sums (nvls) have no steps between
-    GPUs: every link
-    carries 1 + 1/n buffers in each direction, as each GPU's summands go up once, every sum comes down once, and one GPU
-    fetches and
-    returns each part of the sum.  NCCL's latencies cover a whole hop, so they replace those of the links.
+    GPUs: every link carries 1 + 1/n buffers in each direction, as each GPU's summands go up once, every sum comes down
+    once, and one GPU fetches and returns each part of the sum.  NCCL's latencies cover a whole hop, so they replace
+    those of the links.
 
     Parameters
     ----------
