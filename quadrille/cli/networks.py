@@ -176,7 +176,7 @@ def machines(
         print(describe_machines(name))
         return
     if not name:
-        raise InputError("machines --toml: the name of a machine is needed, as in quadrille machines perlmutter --toml -")
+        raise InputError("machines --toml: a name is needed, as in quadrille machines perlmutter --toml -")
     save_machine(as_machine_file(name, whole_number(gpus, "--gpus") if gpus else None), toml)
 
 
