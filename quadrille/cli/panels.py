@@ -15,7 +15,7 @@ PANELS: dict[str, tuple[str, ...]] = {
         "ranks", "warmups", "repeats", "verify", "verify_method", "threads", "backend", "load", "save", "jobs", "quick",
     ),
     "Output": (
-        "quiet", "verbose", "toml", "c", "da", "db", "json", "csv", "plot", "figure", "trace", "timeline", "timelines", "out",
+        "quiet", "verbose", "c", "da", "db", "json", "csv", "plot", "figure", "trace", "timeline", "timelines", "out", "toml",
         "folder",
     ),
     "Advanced": (
