@@ -24,14 +24,14 @@ class Extent:
     Parameters
     ----------
     folded : whether equal ranks were simulated as one
-    why_not : why they were not, in words
+    not_folded_reason : why they were not, in words
     rank_classes, flow_classes, link_classes : numbers of classes; of flows and links only if ranks were folded
     events : updates of rates
     iterations_skipped : loop iterations that were not simulated
     """
 
     folded: bool
-    why_not: str
+    not_folded_reason: str
     rank_classes: int
     flow_classes: int
     link_classes: int

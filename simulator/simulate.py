@@ -168,7 +168,7 @@ class Simulator:
         return len(self._ranks.simulated)
 
     @property
-    def why_not(self) -> str:
+    def not_folded_reason(self) -> str:
         """Why ranks are not simulated as one, in words; empty if they are."""
         if self._choices.carriage == "nccl" and self.granularity == "collective":
             return NCCL_ONLY
@@ -177,7 +177,7 @@ class Simulator:
         if self._requested == "collective":
             return COLLECTIVE_REQUESTED
         too_many = f"{self.simulated_ranks} of {self._schedule.grid.size} differ, too many to simulate in a few seconds"
-        return self._ranks.why_not or (too_many if self.granularity == "collective" else "")
+        return self._ranks.not_folded_reason or (too_many if self.granularity == "collective" else "")
 
     @cached_property
     def expected_wall_seconds(self) -> float:
@@ -271,7 +271,7 @@ class Simulator:
             schedule.grid,
             wanted=wanted,
             links=LINKS_LISTED,
-            why_not=self.why_not,
+            not_folded_reason=self.not_folded_reason,
         )
 
     def _run_exact(self) -> Prediction:
@@ -364,7 +364,9 @@ class Simulator:
     def _extent(self, lanes: LaneSimulation, windows: Sequence["PeriodWindow"]) -> Extent:
         folded = self._ranks.classes is not None
         skipped = sum(window.skipped.count for window in windows)
-        return Extent(folded, self._ranks.why_not, *self._ranks.class_counts(), lanes.engine.counts.changes, skipped)
+        return Extent(
+            folded, self._ranks.not_folded_reason, *self._ranks.class_counts(), lanes.engine.counts.changes, skipped
+        )
 
     def _breakdowns(self, lanes: LaneSimulation, short: Timeline, timeline: Timeline) -> TimeBreakdowns:
         """Time breakdowns of all spans, under the indices that the spans have with all iterations."""

@@ -15,6 +15,7 @@ OLD_NAMES = {
     "speaks",
     "chatter", "surroundings", "verdicts", "standstill", "whereabouts", "naps", "postponed", "keeping", "pieces",
     "fitting",
+    "turn", "turns", "told", "wiring", "spent", "why_not", "late_seconds", "taken_seconds", "following_seconds",
     "second_looks", "looker", "told_apart", "gather_ahead", "ways", "detours", "usual_way", "given_up", "put_in",
 }  # fmt: skip
 """Words that no module, class or function has as its name."""

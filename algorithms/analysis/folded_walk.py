@@ -106,20 +106,20 @@ class _Walk:
             if not isinstance(entry, Repeat):
                 yield RepeatedInstance(entry, coordinates, count)
                 continue
-            for index, times in self._turns(entry, coordinates):
+            for index, times in self._iteration_kinds(entry, coordinates):
                 yield from self.through(entry.body, coordinates.during(entry.loop, index), count * times)
 
-    def _turns(self, entry: Repeat, coordinates: Coordinates) -> list[tuple[int, int]]:
+    def _iteration_kinds(self, entry: Repeat, coordinates: Coordinates) -> list[tuple[int, int]]:
         """Returns an index for each kind of iteration, and the number of iterations of the kind."""
         indices = entry.indices(coordinates)
         if entry.loop not in self.differing:
             return [(indices[0], len(indices))] if indices else []
         panel = entry.count
-        if isinstance(panel, Panel) and not entry.backwards and self._told_by(panel, entry):
+        if isinstance(panel, Panel) and not entry.backwards and self._is_plain_panel_loop(panel, entry):
             return list(panel_iteration_kinds(panel, coordinates).values())
         return [(index, 1) for index in indices]
 
-    def _told_by(self, panel: Panel, entry: Repeat) -> bool:
+    def _is_plain_panel_loop(self, panel: Panel, entry: Repeat) -> bool:
         """Whether only the panel's width and owners matter in the loop."""
         plain = panel.loop == entry.loop and panel.shared_over is None and entry.first == 0
         return plain and entry.loop not in self.turned and all(self._follows(op, panel) for op in entry.body)

@@ -105,10 +105,10 @@ class _Ahead:
             if once:
                 mine = tuple(gather for gather in lead if gather in last.rest)
                 inside = (replace(entry, body=last.program), *behind)
-                return inside, _turn(entry, entry.first, last.lead) + mine, _without(last.rest, mine)
-            steady = self.move(entry.body, _turn(entry, _next(entry), last.lead))
-            if not last.rest and not steady.rest:
-                return (*_rotated(entry, steady, last), *behind), _turn(entry, _begin(entry), last.lead), ()
+                return inside, _at_iteration(entry, entry.first, last.lead) + mine, _without(last.rest, mine)
+            repeated = self.move(entry.body, _at_iteration(entry, _next(entry), last.lead))
+            if not last.rest and not repeated.rest:
+                return (*_rotated(entry, repeated, last), *behind), _at_iteration(entry, _begin(entry), last.lead), ()
         moved = self.move(entry.body, ())
         return (replace(entry, body=moved.lead + moved.program), *lead, *rest), (), ()
 
@@ -166,7 +166,7 @@ def _without(program: Program, others: Iterable[Op | Repeat]) -> Program:
     return tuple(entry for entry in program if entry not in left_out)
 
 
-def _turn(entry: Repeat, index: IntExpression, program: Program) -> Program:
+def _at_iteration(entry: Repeat, index: IntExpression, program: Program) -> Program:
     """Returns each entry of a program pinned to one iteration of a loop."""
     return tuple(Repeat(entry.loop, 1, (pinned,), first=index) for pinned in program)
 
@@ -181,12 +181,12 @@ def _begin(entry: Repeat) -> IntExpression:
     return sum_of(entry.first, _fewer(entry)) if entry.backwards else entry.first
 
 
-def _rotated(entry: Repeat, steady: PrefetchedBody, last: PrefetchedBody) -> Program:
+def _rotated(entry: Repeat, repeated: PrefetchedBody, last: PrefetchedBody) -> Program:
     """Returns all iterations but the last, and the last."""
     fewer = _fewer(entry)
     first, end = (sum_of(entry.first, 1), entry.first) if entry.backwards else (entry.first, sum_of(entry.first, fewer))
     return (
-        replace(entry, count=fewer, first=first, body=steady.program),
+        replace(entry, count=fewer, first=first, body=repeated.program),
         Repeat(entry.loop, 1, last.program, first=end, backwards=entry.backwards),
     )
 

@@ -146,7 +146,7 @@ class RepeatedIterations:
 
     def earlier_spans(self, spans: Iterable[Span]) -> Iterator[Span]:
         """Spans of all iterations but the last, which is among `spans`."""
-        return (span for span, _ in self._told(self._last(spans), dict.fromkeys(range(self.times, 0, -1), 1)))
+        return (span for span, _ in self._weighted(self._last(spans), dict.fromkeys(range(self.times, 0, -1), 1)))
 
     def weighted_spans(self, spans: Iterable[Span]) -> Iterator[tuple[Span, int]]:
         """Spans of a few iterations with their multiplicity; one in the middle counts for many.
@@ -156,18 +156,18 @@ class RepeatedIterations:
         last = self._last(spans)
         reach = 1 + ceil(max((span.end - span.start for span in last), default=0.0) / self.seconds)
         if self.times <= 4 * reach + 1:
-            return self._told(last, dict.fromkeys(range(self.times, 0, -1), 1))
+            return self._weighted(last, dict.fromkeys(range(self.times, 0, -1), 1))
         first = self.times - reach
         counts = {before: int(before > first) for before in range(self.times, first - reach - 1, -1)}
         counts |= {before: int(before <= reach) for before in range(2 * reach, 0, -1)}
         counts[first] = self.times - 2 * reach
-        return self._told(last, counts)
+        return self._weighted(last, counts)
 
     def _last(self, spans: Iterable[Span]) -> list[Span]:
         """Spans of the last iteration."""
         return [span for span in spans if self.includes(span)]
 
-    def _told(self, last: Iterable[Span], counts: Mapping[int, int]) -> Iterator[tuple[Span, int]]:
+    def _weighted(self, last: Iterable[Span], counts: Mapping[int, int]) -> Iterator[tuple[Span, int]]:
         """Spans of the iterations that are `before` iterations earlier, each with its count."""
         for span in last:
             for before, count in counts.items():

@@ -90,12 +90,12 @@ class GptStep:
         first = [*self._ends.parameters, *block]
         counted = [*block, *self._last.parameters, *self._loss.parameters]
         last = [*self._tail.parameters, *counted]
-        program = self._steps.program(first, self._turns("first"), losses=False, exchange=self._exchange(0))
+        program = self._steps.program(first, self._slots("first"), losses=False, exchange=self._exchange(0))
         roles = [Role(program, "pipeline", 0, 1)]
         if count > 2:
-            program = self._steps.program(block, self._turns("between"), losses=False)
+            program = self._steps.program(block, self._slots("between"), losses=False)
             roles.append(Role(program, "pipeline", 1, count - 1))
-        program = self._steps.program(last, self._turns("last"), exchange=self._exchange(count - 1), counted=counted)
+        program = self._steps.program(last, self._slots("last"), exchange=self._exchange(count - 1), counted=counted)
         return (*roles, Role(program, "pipeline", count - 1, count))
 
     def _alone(self) -> Program:
@@ -116,7 +116,7 @@ class GptStep:
         body = (*last.forward, *loss.forward, *loss.backward, *last.backward)
         return (Repeat(LAYER, 1, body, first=self._stages.layers),)
 
-    def _turns(self, kind: str) -> Program:
+    def _slots(self, kind: str) -> Program:
         """Forward and backward passes of one stage, in pipeline order."""
         chunks, around = self._stages.chunks, self._stages.chunks > 1
         first, last = kind == "first", kind == "last"

@@ -46,7 +46,7 @@ class NetworkMeasurements:
     idle_core_seconds : time for which a core stays idle before the kernel moves a rank to it
     flows : all-pairs flows of rounds in which all hosts send at once
     chunk_bytes : chunk size of messages; 0 for whole steps
-    taken_seconds : delay between the end of a receive and the end of its one-way send
+    sender_ack_delay_seconds : delay between the end of a receive and the end of its one-way send
     """
 
     transfers: list[TransferPoint]
@@ -56,7 +56,7 @@ class NetworkMeasurements:
     idle_core_seconds: float = 0.0
     flows: Sequence[FlowPoint] = ()
     chunk_bytes: int = 0
-    taken_seconds: float = 0.0
+    sender_ack_delay_seconds: float = 0.0
 
 
 def ladder(bench: Bench, pattern: Pattern, sizes: Sequence[int]) -> Iterator[ChainResult]:
@@ -111,7 +111,11 @@ def _confirmed(bench: Bench, step: ChainResult, every: Sequence[ChainResult]) ->
 def _taken(every: Sequence[TransferPoint]) -> float:
     """The delay of a sender's end where all hosts take part; 0 if it was not measured."""
     most = max(point.ranks for point in every)
-    delays = [point.taken_seconds for point in every if point.ranks == most and point.taken_seconds is not None]
+    delays = [
+        point.sender_ack_delay_seconds
+        for point in every
+        if point.ranks == most and point.sender_ack_delay_seconds is not None
+    ]
     return median(delays) if delays else 0.0
 
 

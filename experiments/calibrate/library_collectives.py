@@ -116,7 +116,7 @@ def library_row(point: CollectivePoint) -> LibraryRow:
         bytes=point.bytes,
         calls=UNSET if point.calls is None else point.calls,
         seconds=point.seconds,
-        back_to_back_seconds=UNSET if point.following_seconds is None else point.following_seconds,
+        back_to_back_seconds=UNSET if point.back_to_back_seconds is None else point.back_to_back_seconds,
         member_shares=point.member_shares or UNSET,
         spread=point.spread,
     )

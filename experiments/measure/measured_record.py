@@ -76,9 +76,9 @@ def _training_figures(
     """Fields of the record that only training has."""
     if isinstance(experiment, MatmulExperiment):
         return {}
-    from quadrille.experiments.workloads.training_figures import Spent, figures_of
+    from quadrille.experiments.workloads.training_figures import RunTimes, figures_of
 
-    return figures_of(experiment, schedule, Spent(seconds, ops, machine, losses))
+    return figures_of(experiment, schedule, RunTimes(seconds, ops, machine, losses))
 
 
 def _messages(message_options: MessageOptions, overlaps: Sequence[ObtainedOverlap]) -> Messages | UnsetType:

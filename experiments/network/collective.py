@@ -56,7 +56,7 @@ class CollectivePrediction:
     rank_classes: int
     flow_classes: int
     folded: bool
-    why_not: str
+    not_folded_reason: str
     error_seconds: float
     shards_bound: float
 
@@ -128,7 +128,7 @@ def predict_collective(
         rank_classes=ran.rank_classes,
         flow_classes=ran.flow_classes,
         folded=ran.folded,
-        why_not=ran.why_not,
+        not_folded_reason=ran.not_folded_reason,
         error_seconds=ran.error_seconds,
         shards_bound=carried.shards_bound,
     )
@@ -215,7 +215,7 @@ def _nothing_moves(question: CollectiveQuestion, machine: Machine) -> Collective
         rank_classes=0,
         flow_classes=0,
         folded=False,
-        why_not="nothing moves",
+        not_folded_reason="nothing moves",
         error_seconds=0.0,
         shards_bound=0.0,
     )

@@ -94,7 +94,7 @@ class CollectiveAnswer(msgspec.Struct, frozen=True, kw_only=True):
     rank_classes: int
     flow_classes: int
     folded: bool
-    why_not: str
+    not_folded_reason: str
     error_seconds: float
     wall_seconds: float
     peak_memory_bytes: int
@@ -181,7 +181,7 @@ def _answer(predicted: CollectivePrediction, wall: float, origin: Provenance) ->
         rank_classes=predicted.rank_classes,
         flow_classes=predicted.flow_classes,
         folded=predicted.folded,
-        why_not=predicted.why_not,
+        not_folded_reason=predicted.not_folded_reason,
         error_seconds=predicted.error_seconds,
         wall_seconds=wall,
         peak_memory_bytes=1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
@@ -246,7 +246,7 @@ def _effort(answer: CollectiveAnswer) -> str:
     if answer.folded:
         how = f"{answer.rank_classes:,} classes of ranks, {answer.flow_classes:,} of flows"
     else:
-        how = f"every one of {answer.flow_classes:,} flows by itself: {answer.why_not}"
+        how = f"every one of {answer.flow_classes:,} flows by itself: {answer.not_folded_reason}"
     return (
         f"{answer.transfers:,} transfers in {answer.events:,} events, {how}; "
         f"{format_seconds(answer.wall_seconds)}, {format_bytes(answer.peak_memory_bytes)} at most"

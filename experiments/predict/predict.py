@@ -216,7 +216,7 @@ def _announce(simulation: "Simulator", experiment: "Experiment") -> None:
     seconds, ranks = simulation.expected_wall_seconds, experiment.grid.size
     if seconds < LONG_SECONDS:
         return
-    apart = f" ({simulation.why_not})" if simulation.why_not else ""
+    apart = f" ({simulation.not_folded_reason})" if simulation.not_folded_reason else ""
     remark(
         f"{simulation.simulated_ranks} ranks out of {ranks} are to be simulated{apart}: "
         f"this may take about {format_seconds(seconds)}; Ctrl-C ends it"

@@ -69,17 +69,17 @@ def _training_figures(prepared: Prepared, seconds: float, ops: Sequence[OpRecord
     """Fields of the record that only training has."""
     if isinstance(prepared.experiment, MatmulExperiment):
         return {}
-    from quadrille.experiments.workloads.training_figures import Spent, figures_of
+    from quadrille.experiments.workloads.training_figures import RunTimes, figures_of
 
-    spent = Spent(seconds, ops, prepared.machine, device=prepared.device)
-    return figures_of(prepared.experiment, prepared.schedule, spent)
+    times = RunTimes(seconds, ops, prepared.machine, device=prepared.device)
+    return figures_of(prepared.experiment, prepared.schedule, times)
 
 
 def _simulation(prediction: Prediction, even_within: float | None) -> Simulation:
     extent, bound = prediction.extent, prediction.bound
     return Simulation(
         folded=extent.folded,
-        not_folded_reason=extent.why_not,
+        not_folded_reason=extent.not_folded_reason,
         rank_classes=extent.rank_classes,
         flow_classes=extent.flow_classes,
         link_classes=extent.link_classes,

@@ -51,15 +51,16 @@ AnyOp = TypeVar("AnyOp", bound=OpSeconds)
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
-    """What a run, or a prediction of one, took.
+class RunTimes:
+    """The times of a run, or of a prediction of a run.
 
     Parameters
     ----------
-    seconds : seconds of all steps
-    machine : the machine, where it is known
-    losses : the loss of every step, where it was run
-    device : the device that most ranks share, where it is known
+    seconds : time of all steps [s]
+    ops : times of the ops
+    machine : machine of the run; None if unknown
+    losses : loss of every step; None for a prediction
+    device : device that most ranks share; None if unknown
     """
 
     seconds: float
@@ -135,21 +136,21 @@ def exposed_by_axis(experiment: "Experiment", every: Sequence[OpSeconds]) -> dic
     }
 
 
-def figures_of(experiment: TrainingExperiment, schedule: Schedule, spent: Spent) -> dict[str, Any]:
+def figures_of(experiment: TrainingExperiment, schedule: Schedule, times: RunTimes) -> dict[str, Any]:
     """Fields of the record that only training steps have."""
-    each = iterations(experiment, schedule, spent.seconds, spent.ops).seconds
-    rated = rates(experiment, each, spent.machine) if each else None
+    each = iterations(experiment, schedule, times.seconds, times.ops).seconds
+    rated = rates(experiment, each, times.machine) if each else None
     kept = {str(kind): size for kind, size in largest_memory(schedule, experiment.execution.choices).items()}
-    losses = () if spent.losses is None else tuple(loss if isfinite(loss) else None for loss in spent.losses)
+    losses = () if times.losses is None else tuple(loss if isfinite(loss) else None for loss in times.losses)
     return {
         **({"losses": losses} if losses else {}),
         "seconds_per_iteration": each,
         "model_flops_per_second_per_gpu": rated.model_flops_per_second_per_gpu if rated else None,
         "hardware_flops_per_second_per_gpu": rated.hardware_flops_per_second_per_gpu if rated else None,
         "percent_of_peak": rated.percent_of_peak if rated else None,
-        "exposed_seconds_by_axis": exposed_by_axis(experiment, spent.ops),
+        "exposed_seconds_by_axis": exposed_by_axis(experiment, times.ops),
         "memory_bytes_by_kind": kept,
-        "fits": _fits(experiment, spent, sum(kept.values())),
+        "fits": _fits(experiment, times, sum(kept.values())),
     }
 
 
@@ -165,10 +166,10 @@ def experiment_peak_bytes(experiment: TrainingExperiment) -> int:
     return peak_bytes(experiment.applied_schedule(), experiment.execution.choices)
 
 
-def _fits(experiment: "TrainingExperiment", spent: Spent, rank_bytes: int) -> bool | None:
+def _fits(experiment: "TrainingExperiment", times: RunTimes, rank_bytes: int) -> bool | None:
     """Whether so many bytes of each rank fit in memory; None where no machine is known."""
-    machine, grid = spent.machine, experiment.grid
+    machine, grid = times.machine, experiment.grid
     if machine is None:
         return None
-    device = spent.device or fullest_device(machine, grid.size, experiment.execution.placement, grid)
+    device = times.device or fullest_device(machine, grid.size, experiment.execution.placement, grid)
     return device.fits(machine, rank_bytes)

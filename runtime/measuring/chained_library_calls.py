@@ -221,7 +221,8 @@ def measure_collective(
         times = CollectiveTimes([seconds for timeline in timelines for seconds in round_seconds(shape, timeline.spans)])
     else:
         first, following = (
-            [measure(shape, timeline.spans) for timeline in timelines] for measure in (first_seconds, following_seconds)
+            [measure(shape, timeline.spans) for timeline in timelines]
+            for measure in (first_seconds, back_to_back_seconds)
         )
         times = CollectiveTimes(first, following, member_shares(shape, [timeline.spans for timeline in timelines]))
     result: CollectiveTimes = communicator.bcast(times, root=0)
@@ -236,7 +237,7 @@ def first_seconds(shape: GroupShape, spans: tuple[Span, ...]) -> float:
     return max(map(max, _group_ends(shape, spans, 0)))
 
 
-def following_seconds(shape: GroupShape, spans: tuple[Span, ...]) -> float:
+def back_to_back_seconds(shape: GroupShape, spans: tuple[Span, ...]) -> float:
     """The time of the following step: to the mean end, since among members out of step the first to end goes on."""
     return max(map(mean, _group_ends(shape, spans, 1)))
 

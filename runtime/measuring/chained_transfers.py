@@ -60,14 +60,13 @@ class ChainMeasurement(NamedTuple):
     ----------
     seconds : time of each step [s]
     overheads : overheads of the ops beside it
-    taken_seconds : delay between the end of a receive and the end of its one-way send of more than a chunk; None for
-        other
-        patterns [s]
+    sender_ack_delay_seconds : delay between the end of a receive and the end of its one-way send of more than a chunk
+        [s]; None for other patterns
     """
 
     seconds: list[float]
     overheads: Overheads
-    taken_seconds: float | None = None
+    sender_ack_delay_seconds: float | None = None
 
 
 def chain(
@@ -179,7 +178,11 @@ def measure_chain(
     carrier.close()
     measurement = None
     if timelines:
-        taken = taken_seconds(timelines[0]) if pattern == "one_way" and 0 < message_options.chunk_bytes < size else None
+        taken = (
+            sender_ack_delay_seconds(timelines[0])
+            if pattern == "one_way" and 0 < message_options.chunk_bytes < size
+            else None
+        )
         measurement = ChainMeasurement(
             step_seconds(timelines[0], pattern, buffered=buffered), _overheads(timelines[0]), taken
         )
@@ -238,7 +241,7 @@ def partners(pattern: Pattern, rank: int, ranks: int) -> tuple[int, ...]:
     return (rank ^ 1,)
 
 
-def taken_seconds(timeline: Timeline) -> float | None:
+def sender_ack_delay_seconds(timeline: Timeline) -> float | None:
     """The delay from a receiver's end to its sender's end, where the receiver arrived first; None if it never did."""
     delays = [
         spans[rank - 1].end - span.end

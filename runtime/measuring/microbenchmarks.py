@@ -229,7 +229,7 @@ class Bench:
             return [max(LEAST_SECONDS, step) for step in chain.seconds], chain
 
         (times, chain), _ = self.undisturbed_with(measure)
-        point = TransferPoint(pattern, self.ranks, size, median(times), spread(times), chain.taken_seconds)
+        point = TransferPoint(pattern, self.ranks, size, median(times), spread(times), chain.sender_ack_delay_seconds)
         return point, chain.overheads
 
     def collective(

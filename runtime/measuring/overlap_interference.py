@@ -46,14 +46,14 @@ class OverlapCost:
     Parameters
     ----------
     core_seconds_per_byte : core time, over all cores, for a byte that goes from host to host [s/B]
-    late_seconds : delay with which a computing rank notices arrived data [s]
-    following_seconds : time of a step with almost no bytes after other steps, without computation; None: not measured
-        [s]
+    wakeup_delay_seconds : delay with which a computing rank notices arrived data [s]
+    back_to_back_latency_seconds : time of a step with almost no bytes after other steps, no computation [s];
+        None if not measured
     """
 
     core_seconds_per_byte: float = 0.0
-    late_seconds: float = 0.0
-    following_seconds: float | None = None
+    wakeup_delay_seconds: float = 0.0
+    back_to_back_latency_seconds: float | None = None
 
 
 def overlapped_gather(
@@ -171,7 +171,7 @@ def measure_overlap_cost(
     """
     beside = OverlapBenchmark(communicator, replace(message_options, progress="thread"), sizes)
     if not mpi_allows_threads():
-        return OverlapCost(following_seconds=beside.following_seconds())
+        return OverlapCost(back_to_back_latency_seconds=beside.back_to_back_latency_seconds())
     ranks, product = communicator.Get_size(), beside.products_seconds(sizes.overlap_products) / sizes.overlap_products
     sent = min(MOST_CARRIED_BYTES, bytes_per_second * sizes.overlap_seconds)
     products = ceil(LONGER * sizes.overlap_seconds / product)
@@ -179,7 +179,7 @@ def measure_overlap_cost(
     spent = beside.seconds(gathered, products) - beside.products_seconds(products)
     cost = max(0.0, spent) * min(cores, ranks) / (ranks * sent)
     enough = cores / (ranks * bytes_per_second)  # cores suffice to keep all links busy, as steps between hosts show
-    return OverlapCost(min(cost, enough), beside.late_seconds(product), beside.following_seconds())
+    return OverlapCost(min(cost, enough), beside.wakeup_delay_seconds(product), beside.back_to_back_latency_seconds())
 
 
 def row_seconds(timeline: Timeline) -> float:
@@ -220,14 +220,14 @@ class OverlapBenchmark:
         """The time of some products in a row on every rank."""
         return self.seconds(0, products)
 
-    def late_seconds(self, product_seconds: float) -> float:
+    def wakeup_delay_seconds(self, product_seconds: float) -> float:
         """The extra time of a step of one chunk beside products."""
         ranks, chunk_bytes = self.communicator.Get_size(), self.message_options.chunk_bytes or CHUNK_BYTES
         products = ceil(LATE_STEP_SECONDS * ranks / product_seconds) + 1
         alone, beside = (self.seconds(ranks * chunk_bytes, count, _of_gather) for count in (0, products))
         return max(0.0, beside - alone) / (ranks - 1)
 
-    def following_seconds(self) -> float:
+    def back_to_back_latency_seconds(self) -> float:
         """The time of a step in a row of gathers of almost nothing.
 
         In a single gather all ranks arrive at once and find each other's messages within a poll or two; in a row they

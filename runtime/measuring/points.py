@@ -54,9 +54,8 @@ class TransferPoint:
 
     Parameters
     ----------
-    taken_seconds : delay between the end of a receive and the end of its one-way send of more than a chunk; None for
-        other
-        patterns [s]
+    sender_ack_delay_seconds : delay between the end of a receive and the end of its one-way send of more than a chunk
+        [s]; None for other patterns
     """
 
     pattern: Pattern
@@ -64,7 +63,7 @@ class TransferPoint:
     bytes: int
     seconds: float
     spread: float
-    taken_seconds: float | None = None
+    sender_ack_delay_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +72,7 @@ class CollectivePoint:
 
     Parameters
     ----------
-    following_seconds : time of a collective that follows another; None for collectives with roots, which always do [s]
+    back_to_back_seconds : time of a collective that follows another [s]; None for collectives with roots
     member_shares : each member's time as a fraction of the last member's; empty if they end together
     calls : MPI calls that were used; None for a kind with only one
     """
@@ -83,7 +82,7 @@ class CollectivePoint:
     bytes: int
     seconds: float
     spread: float
-    following_seconds: float | None = None
+    back_to_back_seconds: float | None = None
     member_shares: tuple[float, ...] = ()
     calls: Calls | None = None
 

@@ -79,7 +79,7 @@ class OpCosts:
         whole = len(first) * self._schedule.grid.length(op.axis) == self._schedule.grid.size
         key = self._schedule_work.key(op, moment), b"" if whole else first.tobytes()
         if key not in self._ready:
-            return self._found(key, op, self._schedule_work.of_groups(op, moment, first))
+            return self._prepared(key, op, self._schedule_work.of_groups(op, moment, first))
         return self._ready[key]
 
     def alone(self, op: CommunicationOp, moment: Coordinates, ranks: Ints) -> tuple[Floats, bool]:
@@ -99,10 +99,10 @@ class OpCosts:
         """
         key = number, self._schedule_work.key(op, moment)
         if key not in self._ready:
-            return self._found(key, op, [self._schedule_work.of_messages(op, moment, ranks)])
+            return self._prepared(key, op, [self._schedule_work.of_messages(op, moment, ranks)])
         return self._ready[key]
 
-    def _found(self, key: Key, op: CommunicationOp, groups: Sequence[GroupWork]) -> PreparedOp:
+    def _prepared(self, key: Key, op: CommunicationOp, groups: Sequence[GroupWork]) -> PreparedOp:
         """The op on these groups; ops that send the same on one lane share one result."""
         identity = (lane(op), self.slowdown(op), *(work.identity for work in groups))
         if identity not in self._by_identity:

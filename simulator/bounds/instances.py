@@ -227,12 +227,14 @@ class Instance:
                     self.index,
                     group,
                 ),
-                self._spent(at, end - start),
+                self._breakdown(at, end - start),
             )
 
-    def _spent(self, at: int, seconds: float) -> TimeBreakdown:
+    def _breakdown(self, at: int, seconds: float) -> TimeBreakdown:
         """The breakdown of a rank's time, cut at its span; the rest of the span is waiting for others."""
-        spent = TimeBreakdown(latency=float(self.time_parts.latency[at]), compute=float(self.time_parts.compute[at]))
+        breakdown = TimeBreakdown(
+            latency=float(self.time_parts.latency[at]), compute=float(self.time_parts.compute[at])
+        )
         parts: tuple[tuple[PathPart, Floats], ...] = (
             ("compute", self.time_parts.compute),
             ("latency", self.time_parts.latency + self.time_parts.overhead),
@@ -242,10 +244,10 @@ class Instance:
         remaining = seconds
         for name, seconds_by_rank in parts:
             part = min(remaining, float(seconds_by_rank[at]))
-            spent.on_path(name, part)
+            breakdown.on_path(name, part)
             remaining -= part
-        spent.on_path("waiting", remaining)
-        return spent
+        breakdown.on_path("waiting", remaining)
+        return breakdown
 
 
 def places_of(wanted: Ints, ranks: Ints) -> Ints:

@@ -313,7 +313,7 @@ class OpTotals:
             for name, sums in sorted(self._ops.items(), key=lambda item: item[1].first)
         }
 
-    def spent(self) -> dict[str, dict[str, float]]:
+    def seconds_by_cause(self) -> dict[str, dict[str, float]]:
         """Latency, compute and contention of each op, summed over all ranks."""
         return {
             name: {"latency": sums.latency, "compute": sums.compute, "contention": sums.contention}

@@ -38,7 +38,7 @@ def bounds_prediction(
     *,
     wanted: Sequence[int],
     links: int,
-    why_not: str,
+    not_folded_reason: str,
 ) -> Prediction:
     """The prediction.
 
@@ -46,31 +46,31 @@ def bounds_prediction(
     ----------
     wanted : ranks whose spans are in the timeline
     links : number of links that are named, the most used first
-    why_not : why ranks were not folded into classes
+    not_folded_reason : why ranks were not folded into classes
     """
     tally = result.tally
     times = tally.times()
     ranks = set(wanted) or set(range(max(1, min(SHOWN, grid.size, MOST_SPANS // _instances(times)))))
-    spans, spent = _on_path(result, grid, ranks, max(2, 2 * MOST_SPANS // _instances(times)))
+    spans, breakdowns = _on_path(result, grid, ranks, max(2, 2 * MOST_SPANS // _instances(times)))
     timeline = Timeline(tuple(spans), "predicted", grid.size, name, repeated=tuple(tally.repeats))
-    parts = mean_parts(times, grid.size, tally.spent())
+    parts = mean_parts(times, grid.size, tally.seconds_by_cause())
     return Prediction(
         timeline,
         parts,
         frozenset(tally.extrapolated),
         uncertainty(machine, timeline.makespan, None),
-        {op: max(0.0, sums["contention"]) / grid.size for op, sums in tally.spent().items()},
+        {op: max(0.0, sums["contention"]) / grid.size for op, sums in tally.seconds_by_cause().items()},
         _loads(result, placement, links),
         Extent(
             folded=False,
-            why_not=why_not,
+            not_folded_reason=not_folded_reason,
             rank_classes=grid.size,
             flow_classes=len(result.channels.keys),
             link_classes=int(np.count_nonzero(np.bincount(result.channels.paths.links))),
             events=result.walk.carried.messages,
             iterations_skipped=result.walk.skipped_iterations,
         ),
-        TimeBreakdowns(spent, lambda rank: rank, _encoded_instances(spans, tally.repeats)),
+        TimeBreakdowns(breakdowns, lambda rank: rank, _encoded_instances(spans, tally.repeats)),
         times,
         Bound(result.low, result.high, proven=result.walk.nccl is None),
         result.walk.nccl.labels if result.walk.nccl is not None else {},
@@ -93,19 +93,19 @@ def _on_path(
         if instance.axis is not None:
             groups[instance.op.name, instance.index].append(instance)
     spans: list[Span] = []
-    spent: dict[Key, TimeBreakdown] = {}
+    breakdowns: dict[Key, TimeBreakdown] = {}
     new_ranks: Iterable[int] = ranks
     for _ in range(MOST_TURNS):
         for span, time_parts in _spans(instances, np.array(sorted(new_ranks)), grid):
             spans.append(span)
-            spent[span.rank, span.op, span.index] = time_parts
+            breakdowns[span.rank, span.op, span.index] = time_parts
         path = Timeline(tuple(without_repeats(spans, result.tally.repeats)), "predicted", grid.size).critical_path()
         latest_members = {_last(groups[span.op, span.index], span, grid) for span in path if span.group != ALONE}
         new_ranks = latest_members - ranks
         if not new_ranks or len(ranks) + len(new_ranks) > most:
             break
         ranks |= new_ranks
-    return sorted(spans, key=lambda span: (span.rank, span.start, span.end)), spent
+    return sorted(spans, key=lambda span: (span.rank, span.start, span.end)), breakdowns
 
 
 def _instances(times: Mapping[str, OpTimes]) -> int:

@@ -117,7 +117,7 @@ class CollectiveResult:
     rank_classes, flow_classes : number of classes simulated
     rounds : rounds of refinement
     folded : whether there are fewer classes than members
-    why_not : why not, in words
+    not_folded_reason : why not, in words
     link_bytes : bytes over each link [links]
     busy_seconds : seconds in which each link carried something; of a link with several classes of flows in a sweep,
         those of its busiest flow, a lower bound [links]
@@ -134,7 +134,7 @@ class CollectiveResult:
     flow_classes: int
     rounds: int
     folded: bool
-    why_not: str
+    not_folded_reason: str
     link_bytes: Floats
     busy_seconds: Floats
     error_seconds: float
@@ -162,7 +162,7 @@ def simulate_collective(
     places : place of each rank; by default rank i is on place i [ranks]
     rank_columns : attributes that distinguish ranks beside their programs, each [ranks]
     shards : `even` or `exact` sizes of pieces
-    link_name : name of a link, for `why_not`
+    link_name : name of a link, for `not_folded_reason`
 
     Raises
     ------
@@ -202,7 +202,7 @@ def simulate_collective(
         flow_classes=folding.flow_classes,
         rounds=folding.rounds,
         folded=folding.folded,
-        why_not=folding.why_not,
+        not_folded_reason=folding.not_folded_reason,
         link_bytes=np.bincount(routed.flows.links, carried, minlength=len(capacities)).astype(np.float64),
         busy_seconds=busy,
         error_seconds=run_result.error_seconds,

@@ -37,7 +37,7 @@ class SimulatedRanks:
     ----------
     classes : classes of ranks that behave alike; None if every rank is simulated
     known_paths : paths of all flows, if they were computed although no ranks are equivalent; else None
-    why_not : why every rank is simulated; empty if ranks are folded
+    not_folded_reason : why every rank is simulated; empty if ranks are folded
     iterations : signature of each iteration of each loop, see `Patterns`
     """
 
@@ -45,7 +45,7 @@ class SimulatedRanks:
     placement: RankPlacement
     routes: Routes
     classes: SymmetryClasses | None = None
-    why_not: str = ""
+    not_folded_reason: str = ""
     iterations: Mapping[LoopPosition, Sequence[int]] = field(default_factory=dict)
     known_paths: FlowPaths | None = None
 
@@ -156,20 +156,26 @@ def choose_ranks(
     routes = routes_of(placement.machine, placement.net)
     every_rank = SimulatedRanks(schedule, placement, routes)
     if not (fold or iterations):
-        return replace(every_rank, why_not=FOLDING_OFF)
+        return replace(every_rank, not_folded_reason=FOLDING_OFF)
     rank_patterns = patterns(schedule, choices, _end_kinds(schedule, choices, placement))
     if rank_patterns is None:
-        return replace(every_rank, why_not=TOO_MANY_CHANNELS)
+        return replace(every_rank, not_folded_reason=TOO_MANY_CHANNELS)
     if not fold or schedule.grid.size == 1:
         paths = flow_paths(rank_patterns, placement, routes) if len(rank_patterns.sender) else None
         return replace(
-            every_rank, why_not="" if fold else FOLDING_OFF, iterations=rank_patterns.iterations, known_paths=paths
+            every_rank,
+            not_folded_reason="" if fold else FOLDING_OFF,
+            iterations=rank_patterns.iterations,
+            known_paths=paths,
         )
     classes = classes_of(rank_patterns, placement, routes)
     if classes.folding.folded:
         return replace(every_rank, classes=classes, iterations=rank_patterns.iterations)
     return replace(
-        every_rank, why_not=classes.folding.why_not, iterations=rank_patterns.iterations, known_paths=classes.all_paths
+        every_rank,
+        not_folded_reason=classes.folding.not_folded_reason,
+        iterations=rank_patterns.iterations,
+        known_paths=classes.all_paths,
     )
 
 

@@ -118,7 +118,7 @@ class Folding:
     ranks, flows, links : class of each; -1 for a link that no flow crosses
     rounds : rounds of refinement
     folded : whether classes were found; if not, each rank, flow and used link is a class by itself
-    why_not : why not, in words; empty if folded
+    not_folded_reason : why not, in words; empty if folded
     """
 
     ranks: Ints
@@ -126,7 +126,7 @@ class Folding:
     links: Ints
     rounds: int = 0
     folded: bool = False
-    why_not: str = ""
+    not_folded_reason: str = ""
 
     @property
     def rank_classes(self) -> int:
@@ -181,7 +181,7 @@ def fold(
         sizes of its blocks, number of ranks at its place, and so on [ranks]
     flows : every flow that may ever exist; no two flows of one sender agree in all columns
     links : attributes that distinguish links: bandwidth [links]
-    rank_name, link_name : names for `why_not`
+    rank_name, link_name : names for `not_folded_reason`
     """
     if not flows.count:
         return unfolded(_length(ranks), flows, _length(links), "nothing is sent")
@@ -206,15 +206,15 @@ def fold(
     return replace(
         unfolded(_length(ranks), flows, _length(links)),
         rounds=refined.rounds,
-        why_not=f"{reason} ({problem})" if reason else problem,
+        not_folded_reason=f"{reason} ({problem})" if reason else problem,
     )
 
 
-def unfolded(ranks: int, flows: Flows, links: int, why_not: str = "") -> Folding:
+def unfolded(ranks: int, flows: Flows, links: int, not_folded_reason: str = "") -> Folding:
     """Every rank, flow and used link as a class by itself."""
     used, _ = _used_links(flows, links)
     own_classes = _spread(np.arange(len(used)), used, links)
-    return Folding(np.arange(ranks), np.arange(flows.count), own_classes, why_not=why_not)
+    return Folding(np.arange(ranks), np.arange(flows.count), own_classes, not_folded_reason=not_folded_reason)
 
 
 def quotient(folding: Folding, flows: Flows) -> QuotientGraph:

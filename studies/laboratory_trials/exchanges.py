@@ -170,14 +170,14 @@ def _measured_steps(entry: LaboratoryRecord) -> dict[Remedy, ExchangeSteps]:
     steps = {remedy: ExchangeSteps() for setting in SETTINGS for remedy in remedies(setting)}
     for _ in range(TURNS):
         for setting in SETTINGS:
-            seconds, busy = _turn(entry, setting)
+            seconds, busy = _round(entry, setting)
             for remedy, several in seconds.items():
                 steps[remedy].seconds.extend(several)
                 steps[remedy].busy.append(busy)
     return steps
 
 
-def _turn(entry: LaboratoryRecord, setting: str) -> tuple[dict[Remedy, tuple[float, ...]], float]:
+def _round(entry: LaboratoryRecord, setting: str) -> tuple[dict[Remedy, tuple[float, ...]], float]:
     """Seconds of the steps with each remedy of a setting, and the busy share of the cores."""
     hosts = len(entry.addresses)
     with tempfile.TemporaryDirectory() as folder:

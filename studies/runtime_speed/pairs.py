@@ -50,8 +50,8 @@ def _words(sizes: Matmul, grid: Grid) -> float:
 
 
 @dataclass(slots=True)
-class Turns:
-    """The peers of one product on one rank, and when their turns were [s]."""
+class Rounds:
+    """The peers of one product on one rank, and begin and end of each of their rounds [s]."""
 
     communicator: Any
     peers: dict[str, Peer]
@@ -90,7 +90,7 @@ def measured(communicator: Any, sizes: Matmul, pairs: int, names: Sequence[str])
     random = np.random.default_rng(0)
     a, b = (random.random(shape, np.float64).astype(sizes.dtype) for shape in ((sizes.m, sizes.k), (sizes.k, sizes.n)))
     ranks = communicator.Get_size()
-    taking = Turns(communicator, {name: PEERS[name](communicator, sizes, a, b) for name in names})
+    taking = Rounds(communicator, {name: PEERS[name](communicator, sizes, a, b) for name in names})
     for name, peer in taking.peers.items():
         peer.multiply()
         check_product(communicator, name, peer, a, b)

@@ -16,5 +16,6 @@ RENAMED = {
     "simulation.why_not": "simulation.not_folded_reason",
     "reference.at_once": "reference.concurrent_ranks",
     "different_ways": "different_paths",
+    "why_not": "not_folded_reason",
 }
 ADDED = set()

@@ -38,7 +38,7 @@ def test_a_simulation_beyond_its_budget_becomes_a_bound_around_the_exact_answer(
     one = simulation(schedule, "auto")
     assert one.granularity == "exact"
     found = one.run()
-    assert (one.granularity, one.why_not) == ("collective", TOO_LONG)
+    assert (one.granularity, one.not_folded_reason) == ("collective", TOO_LONG)
     assert found.bound.low <= exact.timeline.makespan * (1 + 1e-9)
     assert exact.timeline.makespan <= found.bound.high * (1 + 1e-9)
 

@@ -21,7 +21,7 @@ with IPRoute() as kernel:
 
 
 @cache
-def why_not():
+def unavailable_reason():
     """Why no laboratory can be made here; empty where the kernel has namespaces, veth, tbf, htb and u32 for us."""
     if os.environ.get("QUADRILLE_NO_LAB"):
         return "QUADRILLE_NO_LAB is set"
@@ -32,7 +32,7 @@ def why_not():
     return "" if tried.returncode == 0 else f"this kernel or container makes none: {tried.stderr.splitlines()[-1:]}"
 
 
-WHY_NOT = why_not()
+UNAVAILABLE_REASON = unavailable_reason()
 
 
 def environment():

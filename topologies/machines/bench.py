@@ -27,9 +27,9 @@ NODE = replace(
 
 
 def leaves(uplink_bandwidth: float) -> FabricPlan:
-    """Leaves of four nodes, each with one cable of this bandwidth to the one spine."""
+    """A fabric of leaves with four nodes each; each leaf has one cable of this bandwidth to a single spine."""
 
-    def wiring(site: NodesToConnect) -> Fabric:
+    def fabric(site: NodesToConnect) -> Fabric:
         from quadrille.topologies.families.leaf_spine import add_leaf_spine
 
         kind = site.kind
@@ -45,7 +45,7 @@ def leaves(uplink_bandwidth: float) -> FabricPlan:
             ),
         )
 
-    return wiring
+    return fabric
 
 
 def cluster(name: str, summary: str, uplink_bandwidth: float) -> NamedMachine:

@@ -255,7 +255,7 @@ def _result(
         flow_classes=flows,
         rounds=0,
         folded=False,
-        why_not="all edges carry at once: nothing repeats to be folded",
+        not_folded_reason="all edges carry at once: nothing repeats to be folded",
         link_bytes=carried,
         busy_seconds=busy,
         error_seconds=0.0,

@@ -276,7 +276,7 @@ def test_hosts_with_unequal_numbers_of_ranks_calibrate_and_the_first_counts(host
 
 
 LINK = LinkSpeed(latency=5e-5, bytes_per_second=24e6, burst_bytes=7e4)
-BESIDE = OverlapCost(core_seconds_per_byte=2e-9, late_seconds=3e-3, following_seconds=4e-4)
+BESIDE = OverlapCost(core_seconds_per_byte=2e-9, wakeup_delay_seconds=3e-3, back_to_back_latency_seconds=4e-4)
 
 
 def measured(*, off=0.0, disturbed=0):
@@ -290,7 +290,7 @@ def measured(*, off=0.0, disturbed=0):
     ]
     streams = [StreamPoint("copy", size, 1, size / 1e9, 0.0) for size in FULL.stream_bytes]
     steps = [TransferPoint("one_way", 2, size, 1e-5 + size / 1e8, 0.0) for size in TRANSFERS]
-    between = NetworkMeasurements(steps, [], LINK, BESIDE, idle_core_seconds=5e-3, taken_seconds=7e-4)
+    between = NetworkMeasurements(steps, [], LINK, BESIDE, idle_core_seconds=5e-3, sender_ack_delay_seconds=7e-4)
     collectives = [
         CollectivePoint("all_gather", GroupShape(2, 1, 2), size, 1e-5 + size / 1e8, 0.0, 1.0) for size in TRANSFERS
     ]

@@ -91,7 +91,7 @@ def test_every_granularity_of_simulation_gives_the_same(kind, collectives):
 def test_a_slow_nic_breaks_the_symmetry_and_is_named():
     answer = predicted(gpus="100", degrade=["gpu:7-leaf:0=0.5"], shards="even")
     assert not answer.folded
-    assert "gpu:7" in answer.why_not
+    assert "gpu:7" in answer.not_folded_reason
     slowest_step = GIB / 100 / 25e9 + 2e-6
     assert answer.seconds == pytest.approx(198 * slowest_step, rel=1e-9)
 

@@ -12,11 +12,11 @@ from quadrille.runtime.host.processes import state
 from quadrille.runtime.host.progress_reports import read_reports
 from quadrille.runtime.laboratory import namespaces, register
 from quadrille.runtime.launching.launch_folder import SHARED_MEMORY
-from tests.support.laboratories import WHY_NOT, environment
+from tests.support.laboratories import UNAVAILABLE_REASON, environment
 
 pytestmark = [
     pytest.mark.mpi,
-    pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "laboratories can be made"),
+    pytest.mark.skipif(bool(UNAVAILABLE_REASON), reason=UNAVAILABLE_REASON or "laboratories can be made"),
 ]
 HASTY = """
 import sys

@@ -29,14 +29,14 @@ from quadrille.runtime.laboratory.token_buckets import WHOLE_PACKET, burst_bytes
 from quadrille.topologies.build import build, parse_topology
 from quadrille.topologies.machines.machine_file import load_machine
 from quadrille.topologies.routes.routing import parse_routing
-from tests.support.laboratories import WHY_NOT, environment
+from tests.support.laboratories import UNAVAILABLE_REASON, environment
 from tests.support.speed import needs_quiet
 
 SHARED_REGISTER = register.FOLDER
 QUADRILLE = (sys.executable, "-P", "-m", "quadrille")
 
 
-pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "laboratories can be made")
+pytestmark = pytest.mark.skipif(bool(UNAVAILABLE_REASON), reason=UNAVAILABLE_REASON or "laboratories can be made")
 
 
 @pytest.fixture(autouse=True)

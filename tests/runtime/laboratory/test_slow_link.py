@@ -14,11 +14,11 @@ from quadrille.runtime.laboratory.token_buckets import burst_bytes
 from quadrille.runtime.measuring.points import FlowPoint
 from quadrille.topologies.build import build
 from quadrille.topologies.routes.routing import Routing
-from tests.support.laboratories import WHY_NOT
+from tests.support.laboratories import UNAVAILABLE_REASON
 
 pytestmark = [
     pytest.mark.mpi,
-    pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "laboratories can be made"),
+    pytest.mark.skipif(bool(UNAVAILABLE_REASON), reason=UNAVAILABLE_REASON or "laboratories can be made"),
 ]
 HOSTS, RATE = 3, 12.5e6
 SAID = ("star", {"hosts": HOSTS, "bandwidth": RATE, "latency": 0.0})

@@ -11,9 +11,9 @@ from quadrille.runtime.measuring.chained_library_calls import (
     KINDS,
     WARM,
     GroupShape,
+    back_to_back_seconds,
     collective_chain,
     first_seconds,
-    following_seconds,
     group_shapes,
     member_shares,
     round_seconds,
@@ -74,7 +74,7 @@ def test_the_first_step_lasts_to_the_last_end_and_the_one_that_follows_to_the_me
         for rank, (start, seconds) in enumerate([(begin + 1.0, 3.0), (begin + 3.0, 3.0)])
     )
     assert first_seconds(GroupShape(2, 1, 2), spans) == 6.0 - 3.0
-    assert following_seconds(GroupShape(2, 1, 2), spans) == (14.0 + 16.0) / 2 - 13.0
+    assert back_to_back_seconds(GroupShape(2, 1, 2), spans) == (14.0 + 16.0) / 2 - 13.0
 
 
 def first_steps(shape, ends):

@@ -74,11 +74,11 @@ def test_the_receiver_of_a_one_way_message_does_not_multiply():
     ],
 )
 def test_a_sender_is_as_much_later_as_it_ends_behind_receivers_that_were_there_before(starts, ends, seconds):
-    assert chains.taken_seconds(timeline_of(starts, ends)) == pytest.approx(seconds)
+    assert chains.sender_ack_delay_seconds(timeline_of(starts, ends)) == pytest.approx(seconds)
 
 
 def test_senders_whose_receivers_all_came_late_tell_nothing_of_how_much_later_they_hear():
-    assert chains.taken_seconds(timeline_of((0.0, 1.0), (3.0, 2.0))) is None
+    assert chains.sender_ack_delay_seconds(timeline_of((0.0, 1.0), (3.0, 2.0))) is None
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_it_is_measured_for_one_way_messages_of_more_than_a_chunk(monkeypatch, p
     monkeypatch.setattr(chains, "MpiCarrier", lambda *_, **__: SimpleNamespace(close=lambda: None))
     monkeypatch.setattr(chains, "on_own_cores", lambda _: nullcontext())
     two = SimpleNamespace(Get_size=lambda: 2, bcast=lambda found, root: found)
-    found = chains.measure_chain(two, pattern, SIZE, message_options=message_options).taken_seconds
+    found = chains.measure_chain(two, pattern, SIZE, message_options=message_options).sender_ack_delay_seconds
     assert found == (0.5 if known else None)
 
 

@@ -131,8 +131,8 @@ def test_waves_in_one_pass_are_the_steps_one_by_one(monkeypatch, scheme, grid, o
         assert waves.walk.carried.messages == steps.walk.carried.messages
         assert waves.walk.link_bytes() == close(steps.walk.link_bytes())
         assert waves.walk.carried.seconds == close(steps.walk.carried.seconds)
-        for name, sums in steps.tally.spent().items():
-            assert waves.tally.spent()[name] == close(sums)
+        for name, sums in steps.tally.seconds_by_cause().items():
+            assert waves.tally.seconds_by_cause()[name] == close(sums)
 
 
 @pytest.mark.parametrize(("scheme", "grid", "overlaps"), CASES)

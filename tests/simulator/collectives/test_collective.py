@@ -70,7 +70,7 @@ def test_one_slow_nic_breaks_all_symmetry_and_is_named():
     capacities[2 * 1024 + 519] /= 4  # GPU 519 sends out of its node
     result = simulate_collective(ring_all_reduce(1024), capacities, route)
     assert not result.folded
-    assert result.why_not.startswith("link 2567 differs in bandwidth")
+    assert result.not_folded_reason.startswith("link 2567 differs in bandwidth")
     slow, usual = GIB / 1024 / (NIC / 4) + 2e-6, GIB / 1024 / NIC + 4e-6
     assert slow > usual
     assert result.seconds == pytest.approx(2 * 1023 * slow, rel=EXACT)

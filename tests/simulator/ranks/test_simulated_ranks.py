@@ -123,14 +123,14 @@ def test_the_classes_of_an_even_schedule_do_not_grow_with_its_ranks(ranks, grid)
     found = simulate(scheduled("4d", grid, sizes=(1 << 14, 1 << 12, 1 << 12)), dgx(ranks))
     assert found.extent.folded
     assert found.extent.rank_classes <= 16
-    assert not found.extent.why_not
+    assert not found.extent.not_folded_reason
 
 
 def test_what_breaks_the_symmetry_is_named():
     slow = with_faults(star(6), slow=["host:4=0.5"])
     found = simulate(scheduled("1d-column", "x=6"), slow).extent
     assert (found.folded, found.rank_classes) == (False, 6)
-    assert "rank 4 differs in speed" in found.why_not
+    assert "rank 4 differs in speed" in found.not_folded_reason
 
 
 def test_a_timeline_of_many_ranks_has_those_that_stand_for_all_and_gives_any_other_when_asked():

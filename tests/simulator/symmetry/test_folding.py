@@ -39,7 +39,7 @@ def test_ranks_of_a_ring_at_a_distance_of_a_leaf_are_equivalent(gpus):
     folding = fold(*leaf_ring(gpus))
     assert as_sets(folding.ranks) == {frozenset(range(i, gpus, LEAF)) for i in range(LEAF)}
     assert folding.rounds <= LEAF // 2
-    assert (folding.folded, folding.why_not) == (True, "")
+    assert (folding.folded, folding.not_folded_reason) == (True, "")
 
 
 def test_links_that_nobody_uses_have_no_class():
@@ -55,7 +55,7 @@ def test_a_slow_link_breaks_a_ring_wholly_and_is_named():
     folding = fold(*leaf_ring(64, slow), link_name=lambda link: f"cable {link}")
     assert not folding.folded
     assert folding.rank_classes == 64
-    assert folding.why_not == "cable 159 differs in bandwidth (no two flows are alike)"
+    assert folding.not_folded_reason == "cable 159 differs in bandwidth (no two flows are alike)"
 
 
 def test_a_rank_that_differs_is_named():
@@ -63,12 +63,12 @@ def test_a_rank_that_differs_is_named():
     speed = np.ones(64)
     speed[7] = 0.8
     folding = fold(ranks | {"speed": speed}, flows, links)
-    assert folding.why_not.startswith("rank 7 differs in speed")
+    assert folding.not_folded_reason.startswith("rank 7 differs in speed")
 
 
 def test_a_leaf_that_is_not_full_breaks_a_ring():
     folding = fold(*leaf_ring(100))
-    assert "is unlike every other within" in folding.why_not
+    assert "is unlike every other within" in folding.not_folded_reason
 
 
 def test_a_class_of_flows_counts_on_a_link_as_often_as_it_crosses_it():
