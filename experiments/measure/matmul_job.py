@@ -1,4 +1,4 @@
-"""What a run of a multiplication reads, checks and writes."""
+"""The job of a matmul run: its operands, the check of its products, and the files that it writes."""
 
 import os
 from collections.abc import Mapping
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 
 class MatmulJob:
-    """Operands from files or the generator, products checked and written to files.
+    """A matmul job on one rank: operands from files or a generator, verification, and products written to files.
 
     Parameters
     ----------
-    communicator : all ranks, each of which makes one
+    communicator : communicator of all ranks; each rank has a job
     """
 
     def __init__(self, experiment: MatmulExperiment, options: RunOptions, communicator: "Intracomm") -> None:
@@ -50,14 +50,14 @@ class MatmulJob:
         return VERIFY_BYTES
 
     def open(self) -> None:
-        """Opens what is read and looks whether all can be written (InputError)."""
+        """Opens the inputs and checks that all outputs can be written (InputError)."""
         problem = self._experiment.problem
         self.source = _operands(problem, self._options)
         self._writers = _writers(problem, self._options, self._communicator)
         check_writable(list(self._writers.values()))
 
     def verified(self, execution: Execution, site: RankEnvironment) -> "Verification":
-        """The verdict of all ranks, the same on each."""
+        """The result of the verification, equal on all ranks."""
         method = choose(self._options.verify_method, self._experiment, self.schedule)
         return _verified(self.schedule, execution, self.source, method, site)
 
@@ -66,12 +66,12 @@ class MatmulJob:
         _write_outputs(self.schedule, execution, self._writers, site)
 
     def losses(self, execution: Execution, site: RankEnvironment) -> None:
-        """None: nothing is learned."""
+        """None, because a matmul has no losses."""
         return
 
     @property
     def not_written(self) -> str:
-        """What is said of files where the result is wrong."""
+        """The part of an error message about files that were not written; empty if there are none."""
         return "; no matrix was written" if self._writers else ""
 
 
@@ -86,7 +86,7 @@ def choose(asked: VerifyMethod, experiment: MatmulExperiment, schedule: Schedule
 
 
 def _multiplications(product: Product, form: Form, schedule: Schedule) -> int:
-    """Multiplications behind the block of a product on rank 0, whose blocks are the largest."""
+    """Number of multiplications for the block of a product on rank 0, which has the largest blocks."""
     inner = schedule.sizes[form.factors(product).contracted]
     return inner * schedule.tensors[product].block(schedule.coordinates(0)).elements
 
@@ -106,7 +106,7 @@ def _operands(problem: Matmul, options: RunOptions) -> Operands:
 
 
 def _writers(problem: Matmul, options: RunOptions, communicator: "Intracomm") -> dict[Product, MatrixWriter]:
-    """One for each product that goes to a file, the same on every rank."""
+    """A writer for each product that has a file, the same on every rank."""
     token = shared_token(communicator)
     dtype = file_dtype(problem.dtype)
     return {
@@ -118,7 +118,7 @@ def _writers(problem: Matmul, options: RunOptions, communicator: "Intracomm") ->
 def _verified(
     schedule: Schedule, execution: Execution, operands: Operands, method: "Method", site: RankEnvironment
 ) -> "Verification":
-    """The verdict of all ranks, the same on each."""
+    """The result of the verification, equal on all ranks."""
     from quadrille.runtime.verifying.products import output_of_block
     from quadrille.runtime.verifying.verify import combine, verify
 
@@ -141,7 +141,7 @@ def _product(name: str) -> Product:
 def _write_outputs(
     schedule: Schedule, execution: Execution, writers: Mapping[Product, MatrixWriter], site: RankEnvironment
 ) -> None:
-    """Writes the products that go to files, all of them or none; of repeated blocks the first rank writes its own."""
+    """Writes the products that have a file, all or none; of replicated blocks the first rank writes its own."""
     if not writers:
         return
     rank = site.communicator.rank

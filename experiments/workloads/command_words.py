@@ -1,4 +1,4 @@
-"""The words of a command line that name an experiment and how it is run, for provenance and for people to repeat."""
+"""The flags of a command line that describe an experiment and its run options, for provenance and for repetition."""
 
 from collections.abc import Iterator
 from dataclasses import fields
@@ -17,11 +17,11 @@ from quadrille.experiments.workloads.training_lines import USUAL_OPTIONS, sized_
 RUN = RunOptions()
 EXECUTION = ExecutionOptions()
 PLAIN = ("backend", "blas", "carrier", "progress", "seed", "operands", "warmups", "repeats", "verify_method")
-"""Run options whose words are their values."""
+"""Run options whose flags have the option's value unchanged."""
 
 
 def experiment_words(experiment: Experiment) -> list[str]:
-    """The flags of an experiment that are not the default.
+    """The flags of an experiment whose values are not the defaults.
 
     >>> from quadrille.algorithms.matmuls.matmul import Matmul
     >>> from quadrille.algorithms.schedule.grid import Grid
@@ -33,7 +33,7 @@ def experiment_words(experiment: Experiment) -> list[str]:
 
 
 def run_words(options: RunOptions) -> list[str]:
-    """The flags of run options that are not the default.
+    """The flags of run options whose values are not the defaults.
 
     >>> run_words(RunOptions(repeats=7, chunk_bytes=0, inputs={"A": "a.npy"}, verify=True))
     ['--repeats', '7', '--chunk', 'none', '--verify', '--a', 'a.npy']

@@ -1,4 +1,4 @@
-"""How a schedule is executed, whatever it computes: overlaps, collectives, threads, rank placement."""
+"""`ExecutionOptions`: overlaps, collectives, threads and rank placement of a matmul or of training steps."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -14,16 +14,16 @@ from quadrille.algorithms.schedule.tensors import bands_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionOptions:
-    """How a multiplication or training steps are executed.
+    """How a matmul or training steps are executed.
 
     Parameters
     ----------
-    overlaps : communication that runs beside the compute lane
-    choices : who carries out the collectives
-    threads : BLAS threads of each rank; None for its share of the host's cores
-    placement : the rule that gives each rank its host or GPU in a prediction
-    shards : whether a prediction gives all shards the mean size; None for what suits the number of ranks
-    bands : bands of rows, one of which is summed while the next is multiplied
+    overlaps : communication that overlaps the compute lane
+    choices : implementation of the collectives
+    threads : number of BLAS threads of each rank; None for its share of the host's cores
+    placement : rule that places ranks on hosts or GPUs in a prediction
+    shards : size of shards in a prediction, exact or even; None for the default of the number of ranks
+    bands : number of bands of rows; one band is summed while the next is multiplied
     any_order : whether the order of ranks is still to be chosen for a machine (`experiments/predict/order_choice.py`)
     """
 
@@ -37,21 +37,21 @@ class ExecutionOptions:
 
     @property
     def overlap_names(self) -> tuple[OverlapName, ...]:
-        """The overlaps in the order in which records name them."""
+        """The names of the overlaps, in the order in which records list them."""
         return tuple(name for name in get_args(OverlapName) if name in self.overlaps)
 
     @property
     def runs_beside(self) -> bool:
-        """Whether any communication runs beside local work."""
+        """Whether any communication overlaps local work."""
         return bool(self.overlaps) or self.bands > 1
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options that a record names only where they are not the default."""
+        """The options that a record lists only if they are not the defaults."""
         return {"bands": self.bands} if self.bands > 1 else {}
 
     def applied(self, schedule: Schedule) -> Schedule:
-        """The schedule with its overlaps, in its bands."""
+        """The schedule with these overlaps and bands."""
         if self.overlaps:
             from quadrille.algorithms.passes.overlap import overlap
 
@@ -74,7 +74,7 @@ class ExecutionOptions:
         return [f"--bands {self.bands} changes nothing: {where} has no product that is summed right after it"]
 
     def on_nodes(self, grid: Grid, nodes: Sequence[int]) -> "ExecutionOptions":
-        """The same, with hierarchical collectives that know the node of each rank."""
+        """The same options with hierarchical collectives that know the node of each rank."""
         if self.choices.set_name != "hierarchical":
             return self
         return replace(self, choices=with_placement(self.choices, grid, nodes))

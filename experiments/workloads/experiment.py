@@ -1,4 +1,4 @@
-"""An experiment: what every verb takes, a multiplication or training steps of a model."""
+"""`Experiment`: a matmul or training steps of a model, the argument of all verbs."""
 
 from quadrille.experiments.workloads.matmul import MatmulExperiment
 from quadrille.experiments.workloads.training import TrainingExperiment

@@ -1,4 +1,4 @@
-"""The grids that fit a number of ranks, for the line that refuses one that does not."""
+"""The grids that fit a number of ranks, for the error message about a grid that does not fit."""
 
 from math import log2, prod
 from typing import Protocol
@@ -12,7 +12,7 @@ GRIDS_SHOWN = 6
 
 
 class Gridded(Protocol):
-    """What runs on a grid of ranks."""
+    """An experiment that runs on a grid of ranks."""
 
     @property
     def grid(self) -> Grid: ...
@@ -22,11 +22,11 @@ class Gridded(Protocol):
 
 
 def check_ranks(experiment: Gridded, ranks: int) -> None:
-    """Refuse a number of ranks that is not that of the grid, and say which grids would fit.
+    """Checks that a number of ranks is that of the grid.
 
     Raises
     ------
-    InputError : another number
+    InputError : another number; the message lists the grids that fit
     """
     if ranks == experiment.grid.size:
         return
@@ -54,12 +54,12 @@ def grids_that_fit(algorithm: Algorithm, ranks: int) -> str:
 
 
 def fitting_grids(algorithm: Algorithm, ranks: int) -> list[Grid]:
-    """All grids of so many ranks that an algorithm runs on, the most even ones first."""
+    """All grids of a number of ranks on which an algorithm runs, the most even grids first."""
     return sorted(grids(ranks, algorithm), key=_unevenness)
 
 
 def _unevenness(grid: Grid) -> tuple[float, str]:
-    """Smaller for grids whose longer axes are alike."""
+    """A sort key of a grid, which is smaller for grids whose longer axes are more equal."""
     lengths = [length for length in grid.lengths.values() if length > 1]
     assert prod(lengths) == grid.size
     return sum(log2(length) ** 2 for length in lengths), str(grid)

@@ -1,4 +1,4 @@
-"""The device that most ranks of a run share, and the node of each rank, as the simulator places them."""
+"""`FullestDevice`: the device that the largest number of ranks share, and the node of each rank, by rank placement."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ if TYPE_CHECKING:  # a rank imports no simulator
 
 @dataclass(frozen=True, slots=True)
 class FullestDevice:
-    """The GPU or host that most ranks of a run share.
+    """The GPU or host that the largest number of ranks of a run share.
 
     Parameters
     ----------
-    ranks : ranks on the device
-    cores : cores of the host; a GPU counts as one
+    ranks : number of ranks on the device
+    cores : number of cores of the host; a GPU counts as one core
     threads : default number of BLAS threads of each rank: its share of the cores
     """
 
@@ -28,11 +28,11 @@ class FullestDevice:
 
     @property
     def oversubscribed(self) -> bool:
-        """Whether ranks outnumber cores."""
+        """Whether there are more ranks than cores."""
         return self.ranks > self.cores
 
     def remark(self, machine: Machine) -> str:
-        """A line for an oversubscribed device; empty where each rank has a core.
+        """A remark about an oversubscribed device; empty if each rank has a core.
 
         >>> from quadrille.topologies.find_machine import find_machine
         >>> FullestDevice(ranks=3, cores=1, threads=1).remark(find_machine("perlmutter", gpus=4))
@@ -42,7 +42,7 @@ class FullestDevice:
         return f"{machine.name}: {self.ranks} ranks share {cores}, more ranks than cores" if self.oversubscribed else ""
 
     def fits(self, machine: Machine, rank_bytes: int) -> bool:
-        """Whether the memory of the device holds so many bytes of each of its ranks."""
+        """Whether the memory of the device holds this number of bytes for each of its ranks."""
         return self.ranks * rank_bytes <= machine.device.memory_bytes
 
 
@@ -67,7 +67,7 @@ def fullest_device(machine: Machine, ranks: int, rule: str = "packed", grid: Gri
 
 
 def fullest_of(placement: "RankPlacement") -> FullestDevice:
-    """The fullest device of ranks that are placed."""
+    """The fullest device, given the placement of ranks."""
     rank = placement.rank_on_fullest_place
     return FullestDevice(placement.sharing(rank), placement.cores(placement.place(rank)), placement.threads(rank))
 

@@ -1,4 +1,4 @@
-"""Seconds of products by GEMM layout on a machine, from which `--gemm-layouts` chooses."""
+"""Times of matrix products by GEMM layout on a machine, by which `--gemm-layouts` chooses."""
 
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from quadrille.topologies.machines.machine import Machine
 
 WRITTEN = "written"
-"""The word for products as they are written: NN, NT and TN."""
+"""The word for products in their original layouts: NN, NT and TN."""
 
 
 def times_on(machine: "Machine", dtype: DType, ranks: int, threads: int | None = None) -> GemmTimes:
@@ -45,7 +45,7 @@ def times_on(machine: "Machine", dtype: DType, ranks: int, threads: int | None =
 
 
 def layouts_known(machine: "Machine", dtype: DType) -> int:
-    """Layouts in which products of a dtype were measured on the machine."""
+    """The layouts in which products of a dtype were measured on the machine."""
     return len({row.layout for row in machine.device.gemm if row.dtype == dtype})
 
 
@@ -54,6 +54,6 @@ def machine_for_layouts(name: str, ranks: int) -> "Machine":
 
     Raises
     ------
-    InputError : an unknown name, a file that holds no machine
+    InputError : an unknown name, or a file that is not a machine file
     """
     return find_machine(name, gpus=ranks)

@@ -1,4 +1,4 @@
-"""All grids of a number of ranks: every way to share it out over the axes of an algorithm."""
+"""All process grids of a number of ranks on which an algorithm runs."""
 
 from collections.abc import Iterator
 
@@ -8,10 +8,10 @@ from quadrille.algorithms.schedule.grid import AXES, DEFAULT_ORDER, Axis, Grid
 
 
 def factorisations(number: int, parts: int) -> Iterator[tuple[int, ...]]:
-    """Every ordered way to write `number` as a product of `parts` whole numbers from 1.
+    """Every ordered factorisation of `number` into `parts` whole numbers from 1.
 
-    A prime power p^e is shared out in C(e + parts - 1, parts - 1) ways, and the
-    primes of a number independently.
+    A prime power p^e has C(e + parts - 1, parts - 1) factorisations, and the primes of a
+    number are independent.
 
     >>> list(factorisations(6, 2))
     [(1, 6), (2, 3), (3, 2), (6, 1)]
@@ -31,7 +31,7 @@ def factorisations(number: int, parts: int) -> Iterator[tuple[int, ...]]:
 
 
 def divisors(number: int) -> list[int]:
-    """Whole numbers that divide `number`, in order.
+    """The divisors of `number` in ascending order.
 
     >>> divisors(12)
     [1, 2, 3, 4, 6, 12]
@@ -43,7 +43,7 @@ def divisors(number: int) -> list[int]:
 
 
 def grids(ranks: int, algorithm: Algorithm, order: tuple[Axis, ...] = DEFAULT_ORDER) -> list[Grid]:
-    """Every grid of `ranks` ranks that the algorithm can run on, powers of two or not.
+    """Every grid of `ranks` ranks on which the algorithm runs, powers of two or not.
 
     >>> from quadrille.algorithms.matmuls.catalogue import find_algorithm
     >>> [str(grid) for grid in grids(6, find_algorithm("summa"))]

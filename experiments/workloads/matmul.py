@@ -1,4 +1,4 @@
-"""Multiplications as all verbs know them: a problem, the grid, the algorithm, and how the schedule is executed."""
+"""`MatmulExperiment`: a matmul problem, the grid, the algorithm, and the execution options."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -60,16 +60,16 @@ class MatmulExperiment:
 
     @property
     def flops(self) -> int:
-        """Flop of all products."""
+        """Operations of all products [flop]."""
         return self.problem.flops
 
     @property
     def workload(self) -> Workload:
-        """The sizes as a record has them."""
+        """The sizes, as an entry of a record."""
         return Workload(matmul_sizes(self.problem))
 
     def options(self, threads: int) -> Options:
-        """The options as a record has them."""
+        """The options, as an entry of a record."""
         return Options(
             overlap=self.execution.overlap_names,
             gathered=self.gathered,
@@ -81,7 +81,7 @@ class MatmulExperiment:
 
     @property
     def lower_bound_bytes(self) -> float | None:
-        """Bytes that some rank must send; None where operands are held repeatedly, which may need fewer."""
+        """Lower bound of the bytes that some rank sends; None if operands are replicated, which may need fewer."""
         problem = self.problem
         if problem.training or not self._algorithm.one_copy:
             return None
@@ -92,12 +92,12 @@ class MatmulExperiment:
 
     @property
     def gathered(self) -> Gathered:
-        """Whether gathered blocks are kept; `again` where the algorithm gathers nothing twice."""
+        """Whether gathered blocks are cached; `again` if the algorithm gathers nothing twice."""
         twice = self.problem.training and self._algorithm.gathers_twice
         return self.problem.gathered if twice else "again"
 
     def on_nodes(self, nodes: Sequence[int]) -> "MatmulExperiment":
-        """The same, with hierarchical collectives that know the node of each rank."""
+        """The same experiment with hierarchical collectives that know the node of each rank."""
         return replace(self, execution=self.execution.on_nodes(self.grid, nodes))
 
     def schedule(self) -> Schedule:
@@ -105,24 +105,24 @@ class MatmulExperiment:
         return validate(self.execution.applied(matmul_schedule(self.problem, self.algorithm, self.grid)))
 
     def check_run(self, options: "RunOptions") -> None:
-        """Refuse files of training steps, files of gradients in a forward pass, and a product in an operand's place."""
+        """Raises InputError for training files, gradients of a forward pass, or a product that overwrites an operand."""
         for flag, path in (("--save", options.save), ("--load", options.load)):
             if path:
                 raise InputError(f"{flag} {path}: is for --mlp and --gpt; a multiplication has --a to --db")
         options.check_matrices(training=self.problem.training)
 
     def grids_that_fit(self, ranks: int) -> str:
-        """The grids of so many ranks that the algorithm runs on, in words."""
+        """The grids of a number of ranks on which the algorithm runs, as text."""
         from quadrille.experiments.workloads.fitting_grids import grids_that_fit
 
         return grids_that_fit(self._algorithm, ranks)
 
     def remarks(self, schedule: Schedule) -> list[str]:
-        """A line for each option that changes nothing.
+        """Remarks about options without effect.
 
         Parameters
         ----------
-        schedule : the experiment's schedule
+        schedule : schedule of the experiment
         """
         where = f"{self.name}, {self.problem.passes},"
         lines = []
@@ -136,6 +136,6 @@ class MatmulExperiment:
 
 
 def matmul_sizes(problem: Matmul) -> MatmulSizes:
-    """The sizes of a multiplication as records have them."""
+    """The sizes of a matmul, as an entry of a record."""
     transposed = None if problem.transposed == "none" else problem.transposed
     return MatmulSizes(problem.m, problem.k, problem.n, transposed)

@@ -1,7 +1,8 @@
-"""Orders of ranks: which axis is innermost, and all orders that differ on a grid.
+"""Orders of ranks: which axis of the grid is innermost, and all orders that differ on a grid.
 
-It decides which groups are neighbours, in one node or below one switch, and so what the links above
-have to carry.  `auto` is the order that is found for a machine (`experiments/predict/order_choice.py`).
+The order determines which groups are in one node or below one switch, and so the load of
+the links above.  `auto` stands for the order that is chosen for a machine
+(`experiments/predict/order_choice.py`).
 """
 
 from collections.abc import Collection, Sequence
@@ -28,6 +29,6 @@ def distinct_orders(axes: Collection[Axis]) -> list[int]:
 
 
 def in_every_order(grid: Grid) -> list[Grid]:
-    """The grid with its ranks in all orders that differ, the pipeline's axis the slowest."""
+    """The grid in all orders of its axes that differ; the pipeline axis is always the slowest."""
     numbers = distinct_orders([axis for axis in FASTEST_FIRST if grid.length(axis) > 1])
     return [replace(grid, order=ORDERS[number]) for number in numbers]

@@ -19,19 +19,19 @@ VerifyMethod = Literal["auto", "serial", "freivalds"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """How an experiment is run: on what arrays, from and to which files, how often, and whether it is verified.
+    """How an experiment is run: arrays, files, number of repeats, and verification.
 
-    A prediction depends on `chunk_bytes` alone.
+    Of these options, only `chunk_bytes` affects a prediction.
 
     Parameters
     ----------
-    blas : library of products of host arrays: a name or a path
-    chunk_bytes : bytes of a chunk of our own steps, 0 for whole steps; None where the host decides
-    progress : what advances messages beside products; None where the host decides
+    blas : library of products of host arrays, a name or a path
+    chunk_bytes : chunk size of Quadrille's own collectives [B]; 0 for whole steps; None for the default of the host
+    progress : how messages advance during products; None for the default of the host
     seed, operands : seed of generated operands, and distribution of their elements
     inputs, outputs : path of each matrix that is read from, or written to, a file
-    warmups, repeats : runs before those that are measured, and runs that are
-    save, load : paths of checkpoints; empty where there is none
+    warmups, repeats : number of runs that are not measured, and number of measured runs
+    save, load : paths of checkpoints; empty if there is none
 
     Raises
     ------
@@ -76,7 +76,7 @@ class RunOptions:
 
     @property
     def written(self) -> dict[str, str]:
-        """The files that a run writes, by flag; the checkpoint may take the place of the one that is loaded."""
+        """The files that a run writes, by flag; a saved checkpoint may replace the loaded one."""
         products = {f"--{product.lower()}": path for product, path in self.outputs.items()}
         return products | ({"--save": self.save} if self.save else {})
 

@@ -1,4 +1,4 @@
-"""Training steps as `run` and `simulate` know them."""
+"""`TrainingExperiment`: training steps of a model under a scheme, for `run` and `simulate`."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from quadrille.experiments.workloads.run_options import RunOptions
 
 OF_GPTS = ("zero", "micro_batch", "interleave", "recompute", "gradient_bytes")
-"""Flags that a problem must have a field for."""
+"""Flags that need a field of the problem."""
 IDLE_ON_SOME_GRIDS = ("zero", "gradient_bytes")
-"""Options that change nothing of some schedules."""
+"""Options that have no effect on some schedules."""
 GPT_SIZES = ("layers", "hidden", "heads", "sequence", "vocabulary")
 
 
 def gpt_workload(gpt: Gpt) -> Workload:
-    """What a record calls it: sizes, and what differs from the plain GPT."""
+    """The sizes of a GPT and its differences from the plain GPT, as an entry of a record."""
     sizes = {name: getattr(gpt, name) for name in (*GPT_SIZES, "batch", "inner")}
     return Workload(gpt=GptSizes(**sizes, **gpt.architecture.options))  # type: ignore[arg-type]
 
@@ -98,7 +98,7 @@ class TrainingExperiment:
 
     @property
     def model(self) -> str:
-        """What is trained, in words, whatever the batch."""
+        """Name of the model, without the batch."""
         match self.problem:
             case Gpt() as gpt:
                 sizes = {name: getattr(gpt, name) for name in GPT_SIZES}
@@ -108,7 +108,7 @@ class TrainingExperiment:
                 return "mlp " + ",".join(map(str, mlp.widths))
 
     def options(self, threads: int) -> Options:
-        """What was chosen, as a record has it."""
+        """The options, as an entry of a record."""
         problem = self.problem
         chosen: dict[str, Any] = {name: getattr(problem, name) for name in OF_GPTS if hasattr(problem, name)}
         if self.keep_first:
@@ -130,7 +130,7 @@ class TrainingExperiment:
 
     @property
     def step_flops(self) -> StepFlops:
-        """Operations of the matrix products of one step, over all ranks."""
+        """Operations of the matrix products of one step, over all ranks [flop]."""
         match self.problem:
             case Gpt() as gpt:
                 return step_flops(gpt.shape, gpt.batch, gpt.recompute)
@@ -139,20 +139,20 @@ class TrainingExperiment:
 
     @property
     def flops(self) -> int:
-        """Operations of the model's matrix products, over all steps."""
+        """Operations of the matrix products of all steps, over all ranks [flop]."""
         return self.step_flops.model * self.problem.steps
 
     @property
     def lower_bound_bytes(self) -> None:
-        """Bytes that some rank must send: not known of training steps."""
+        """None: no lower bound of the sent bytes is known for training steps."""
         return None
 
     def on_nodes(self, nodes: Sequence[int]) -> "TrainingExperiment":
-        """The same where hierarchical collectives know the node of each rank."""
+        """The same experiment with hierarchical collectives that know the node of each rank."""
         return replace(self, execution=self.execution.on_nodes(self.grid, nodes))
 
     def unchecked_schedule(self) -> Schedule:
-        """The schedule before its overlaps, which may yet be continued from a checkpoint."""
+        """The schedule without its overlaps and unchecked, so that it can be resumed from a checkpoint."""
         match self.problem:
             case Gpt() as gpt:
                 written = gpt_schedule(gpt, self.grid, self.scheme)
@@ -165,7 +165,7 @@ class TrainingExperiment:
         return tune_layouts(kept, times_on(machine, self.dtype, self.grid.size, self.execution.threads))
 
     def applied_schedule(self) -> Schedule:
-        """The schedule with its overlaps, not checked."""
+        """The schedule with its overlaps, unchecked."""
         return self.execution.applied(self.unchecked_schedule())
 
     def schedule(self) -> Schedule:
@@ -173,11 +173,11 @@ class TrainingExperiment:
         return self.checked(self.unchecked_schedule())
 
     def checked(self, schedule: Schedule) -> Schedule:
-        """A schedule of this experiment, checked, with its overlaps."""
+        """A schedule of this experiment with its overlaps, after a check."""
         return validate(self.execution.applied(schedule))
 
     def check_run(self, options: "RunOptions") -> None:
-        """Refuse options that are of multiplications."""
+        """Raises InputError for options that only matmuls have."""
         if options.operands != "uniform":
             raise InputError(f"--operands {options.operands}: is for --matmul; a model begins as --seed says")
         if options.verify_method not in ("auto", "serial"):
@@ -187,16 +187,16 @@ class TrainingExperiment:
                 raise InputError(f"--{matrix.lower()} {path}: is for --matmul; a model has --load and --save")
 
     def grids_that_fit(self, ranks: int) -> str:
-        """In words, what else could be given on so many ranks."""
+        """The grids and options that fit a number of ranks, as text."""
         axes = ", ".join(axis for axis in ("pipeline", "data", "z", "y", "x") if _takes(self.scheme, axis))
         return f"a --grid of {ranks} over the axes {axes}"
 
     def remarks(self, schedule: Schedule) -> list[str]:
-        """A line for each trait of the model that schedules change, and for each option that changes nothing.
+        """Remarks about simplified traits of the model, and about options without effect.
 
         Parameters
         ----------
-        schedule : the experiment's schedule
+        schedule : schedule of the experiment
         """
         lines = []
         if self.shape is not None and self.shape.differences:

@@ -1,13 +1,13 @@
-"""What is said of a training step, however it was found out: seconds of an iteration, rates, memory by kind.
+"""Figures of a training step, measured or predicted: time of an iteration, rates, memory by kind.
 
-Records, sweeps and the ranker all take their numbers from here:
+Records, sweeps and `rank` use these figures:
 
-    seconds of an iteration = (makespan - what happens once before the first step) / steps
+    seconds of an iteration = (makespan - time of what happens once before the first step) / steps
     flop/s of a GPU         = flop of a step / (seconds of an iteration · GPUs)
     percent of peak         = 100 · hardware flop/s of a GPU / peak of the device in the dtype
 
-What happens once (the optimizer's moments are set to zero) is counted as the
-mean rank takes it.  Flop of the model and of the hardware: `quadrille.algorithms.training.flops`.
+The setup before the first step (zeroed moments of the optimizer) counts with the time of
+the mean rank.  Flop of the model and of the hardware: `quadrille.algorithms.training.flops`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -94,13 +94,13 @@ def rates(experiment: TrainingExperiment, seconds: float, machine: Machine | Non
 
 @dataclass(frozen=True, slots=True)
 class Iterations(Generic[AnyOp]):
-    """What all steps took.
+    """The times of all steps.
 
     Parameters
     ----------
-    seconds : time of an iteration [s], by the module's formula
-    ops : those of the steps, all iterations together
-    steps : how many
+    seconds : time of an iteration, by the module's formula [s]
+    ops : times of the ops of the steps, all iterations together
+    steps : number of steps
     """
 
     seconds: float
@@ -108,14 +108,14 @@ class Iterations(Generic[AnyOp]):
     steps: int
 
     def mean(self, seconds: Iterable[float]) -> float:
-        """The sum over what all iterations took, of one."""
+        """The time of one iteration [s], given times over all iterations."""
         return sum(seconds) / self.steps
 
 
 def iterations(
     experiment: TrainingExperiment, schedule: Schedule, makespan: float, every: Iterable[AnyOp]
 ) -> Iterations[AnyOp]:
-    """A run, or a prediction of one, without what happens once before the first step."""
+    """The times of the steps of a run or of a prediction, without the setup before the first step."""
     before = {
         op.name
         for role in schedule.roles
@@ -128,7 +128,7 @@ def iterations(
 
 
 def exposed_by_axis(experiment: "Experiment", every: Sequence[OpSeconds]) -> dict[Axis, float]:
-    """Communication of each long axis that nothing hides, of the mean rank."""
+    """Exposed communication of the mean rank, by axis with more than one rank [s]."""
     return {
         axis: sum(op.exposed_seconds for op in every if op.axis == axis)
         for axis in AXES
@@ -137,7 +137,7 @@ def exposed_by_axis(experiment: "Experiment", every: Sequence[OpSeconds]) -> dic
 
 
 def figures_of(experiment: TrainingExperiment, schedule: Schedule, times: RunTimes) -> dict[str, Any]:
-    """Fields of the record that only training steps have."""
+    """Fields of the record that only training has."""
     each = iterations(experiment, schedule, times.seconds, times.ops).seconds
     rated = rates(experiment, each, times.machine) if each else None
     kept = {str(kind): size for kind, size in largest_memory(schedule, experiment.execution.choices).items()}
@@ -167,7 +167,7 @@ def experiment_peak_bytes(experiment: TrainingExperiment) -> int:
 
 
 def _fits(experiment: "TrainingExperiment", times: RunTimes, rank_bytes: int) -> bool | None:
-    """Whether so many bytes of each rank fit in memory; None where no machine is known."""
+    """Whether this number of bytes for each rank fits in memory; None if the machine is unknown."""
     machine, grid = times.machine, experiment.grid
     if machine is None:
         return None

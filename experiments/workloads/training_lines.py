@@ -1,4 +1,4 @@
-"""What a person reads of training steps: losses, rates, exposed communication and memory, a line each."""
+"""Lines of text about training steps: losses, rates, exposed communication and memory."""
 
 from collections.abc import Iterator
 from heapq import nlargest
@@ -30,11 +30,11 @@ USUAL_OPTIONS = {
     "keep_first": 0,
     "gemm_layouts": "written",
 }
-"""What the options of training steps are unless they are given."""
+"""Defaults of the options of training steps."""
 
 
 def workload_words(workload: Workload) -> str:
-    """Sizes of what was computed.
+    """The sizes of a workload, as text.
 
     >>> from quadrille.algorithms.formats.workload import MatmulSizes, MlpSizes
     >>> workload_words(Workload(MatmulSizes(2, 3, 5))), workload_words(Workload(mlp=MlpSizes((4, 8, 2), 6)))
@@ -56,7 +56,7 @@ def workload_words(workload: Workload) -> str:
 
 
 def workload_flags(record: Record) -> list[str]:
-    """The flags that name what a record is of, and its algorithm or scheme."""
+    """The flags that describe the workload of a record, and its algorithm or scheme."""
     work, options = record.workload, record.options
     if work.matmul is not None:
         sizes = work.matmul
@@ -84,7 +84,7 @@ def _architecture(gpt: GptSizes) -> "Architecture":
 
 
 def sized_flag(gpt: GptSizes) -> str:
-    """What `--gpt` takes for a model of these sizes.
+    """The value of `--gpt` for a model of these sizes.
 
     >>> sized_flag(GptSizes(2, 8, 4, 16, 32, 1, gated=True))
     'layers=2,hidden=8,heads=4,sequence=16,vocabulary=32,inner=0,gated=yes'
@@ -103,7 +103,7 @@ def _typed(value: object) -> str:
 
 
 def training_lines(record: Record) -> Iterator[str]:
-    """What a record of training steps says beside the total; nothing of a multiplication."""
+    """The lines about a record of training steps in addition to the total; none for a matmul."""
     if record.seconds_per_iteration is UNSET:
         return
     if losses := record.losses or ():
@@ -124,7 +124,7 @@ def training_lines(record: Record) -> Iterator[str]:
 
 
 def _critical_path(path: tuple[PathSegment, ...]) -> str:
-    """What the critical path is made of, and the ops that have most of it.
+    """The critical path by cause, and the ops that have most of it, as text.
 
     >>> sum_x = PathSegment(op="sum X", seconds=2.0, seconds_by_part={"latency": 0.5, "bandwidth": 1.5})
     >>> _critical_path((PathSegment(op="multiply", seconds=1.0, seconds_by_part={"compute": 1.0}), sum_x, sum_x))
@@ -147,7 +147,7 @@ def _critical_path(path: tuple[PathSegment, ...]) -> str:
 
 
 def _losses(losses: tuple[float | None, ...]) -> str:
-    """Loss of each step; of many, the first and the last ones."""
+    """Loss of each step, as text; of many steps the first and the last losses."""
     words = ["not a number" if loss is None else f"{loss:.6g}" for loss in losses]
     if len(words) > LOSSES_SHOWN:
         half = LOSSES_SHOWN // 2
@@ -177,7 +177,7 @@ def _thousands(number: float) -> str:
 
 
 def _utilisation(record: Record) -> Iterator[str]:
-    """The MFU and the HFU, or FLOP/s alone where no peak is known, and the share of recomputation."""
+    """The MFU, the HFU and the share of recomputation, as text; FLOP/s alone if no peak is known."""
     model, hardware = record.model_flops_per_second_per_gpu, record.hardware_flops_per_second_per_gpu
     if not model or not hardware:
         return
@@ -193,7 +193,7 @@ def _utilisation(record: Record) -> Iterator[str]:
 
 
 def _rate(flops_per_second: float) -> str:
-    """A rate in words.
+    """A rate as text.
 
     >>> _rate(57e12), _rate(5.29e8)
     ('57 TFLOP/s', '0.529 GFLOP/s')
