@@ -6,7 +6,7 @@ from typing import Any
 from quadrille.algorithms.analysis.volumes import volumes
 from quadrille.algorithms.formats.record import OpRecord, Provenance, Record, Reference, Simulation
 from quadrille.experiments.predict.prepared import Prepared
-from quadrille.experiments.records.path_segments import stations
+from quadrille.experiments.records.path_segments import path_segments
 from quadrille.experiments.records.record_entries import amounts_of, named, op_record, what
 from quadrille.experiments.workloads.fullest_device import FullestDevice
 from quadrille.experiments.workloads.matmul import MatmulExperiment
@@ -57,7 +57,7 @@ def predicted_record(
         seconds_high=high,
         ops=ops,
         links=prediction.links,
-        critical_path=stations(prediction.timeline, prediction.parts_of),
+        critical_path=path_segments(prediction.timeline, prediction.parts_of),
         simulation=_simulation(prediction, even_within),
         reference=_calibrated(machine, experiment.grid.size, prepared.device),
         provenance=provenance,

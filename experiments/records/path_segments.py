@@ -1,23 +1,23 @@
-"""The critical path of a timeline in stretches, whose seconds add up to the makespan, and what each is made of.
+"""The critical path of a timeline as segments, whose times add up to the makespan, each with its time by cause.
 
-The path comes from `Timeline.critical_path`, from the first rank's start to the
-last rank's end.  A clock goes along it: each span on the path takes the time
-from where the span before it left off until its own end.
+The path comes from `Timeline.critical_path`, from the start of the first rank to the end
+of the last rank.  Each span on the path takes the time from the end of the previous
+segment to its own end.
 
     rank 0   multiply ──────┐
     rank 1   multiply ───────────┐ sum C (last to arrive)
     rank 0                  sum C ·····──────────         path: multiply on 1, then sum C on 0
 
-Where a member of a group waited for the last one to arrive, the path goes over
-to that one, and its waiting is not on the path.  Waiting that is left is inside
-a collective: one step of a member waits for a step of another.
+If a member of a group waited for the last member to arrive, the path continues on that
+member, and the waiting time is not on the path.  The remaining waiting time is inside a
+collective: one step of a member waits for a step of another member.
 
     compute     local work
     latency     overheads and latencies of steps
-    bandwidth   transfers, as long as they would take alone on their routes
-    contention  what sharing links, cores and memory adds
-    waiting     for a step of another member of the group
-    other       nothing of the path runs: between two ops, or an end that no op explains
+    bandwidth   transfers, with their time without contention
+    contention  time that shared links, cores and memory add
+    waiting     waiting for a step of another member of the group
+    other       no op of the path runs: time between two ops, or an end that no op explains
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -31,32 +31,32 @@ from quadrille.algorithms.timelines.timeline import Timeline
 Parts = Mapping[PathPart, float]
 PARTS: tuple[PathPart, ...] = get_args(PathPart)
 ROUNDING = 1e-13
-"""Part of a stretch below which a difference of two times is none."""
-MOST_STATIONS = 100
-"""Stretches kept in their order; of a longer path all stretches of an op are one."""
+"""Share of a segment below which a difference of two times counts as zero."""
+MOST_SEGMENTS = 100
+"""Largest number of segments in order; in a longer path all segments of an op are joined."""
 
 
-def stations(timeline: Timeline, parts_of: Callable[[Span], Parts]) -> tuple[PathSegment, ...]:
-    """The stretches of the critical path, in order; those of a long path are summed by op.
-
-    >>> a = Span(0, "multiply", "gemm", "compute", ready=0, start=0, arrival=0, end=3)
-    >>> b = Span(0, "sum C", "all_reduce", "y", ready=3, start=3, arrival=3, end=5)
-    >>> for one in stations(Timeline((a, b), "predicted", ranks=1), lambda span: {}):
-    ...     print(one.op, one.seconds, one.seconds_by_part)
-    multiply 3.0 {'compute': 3.0}
-    sum C 2.0 {'bandwidth': 2.0}
+def path_segments(timeline: Timeline, parts_of: Callable[[Span], Parts]) -> tuple[PathSegment, ...]:
+    """The segments of the critical path, in order; the segments of a long path are joined by op.
 
     Parameters
     ----------
-    parts_of : seconds of a span by part, which add up to those from its start to its end; empty if not known
+    parts_of : function that returns the time of a span, from its start to its end, by cause [s]; empty if it is unknown
+
+    >>> a = Span(0, "multiply", "gemm", "compute", ready=0, start=0, arrival=0, end=3)
+    >>> b = Span(0, "sum C", "all_reduce", "y", ready=3, start=3, arrival=3, end=5)
+    >>> for segment in path_segments(Timeline((a, b), "predicted", ranks=1), lambda span: {}):
+    ...     print(segment.op, segment.seconds, segment.seconds_by_part)
+    multiply 3.0 {'compute': 3.0}
+    sum C 2.0 {'bandwidth': 2.0}
     """
-    stretches = list(_stretches(timeline, parts_of))
-    runs = [_joined(run) for _, run in groupby(stretches, key=lambda segment: (segment.op, segment.rank))]
-    return tuple(runs if len(runs) <= MOST_STATIONS else by_op(runs))
+    segments = list(_segments(timeline, parts_of))
+    runs = [_joined(run) for _, run in groupby(segments, key=lambda segment: (segment.op, segment.rank))]
+    return tuple(runs if len(runs) <= MOST_SEGMENTS else by_op(runs))
 
 
 def by_op(path: Iterable[PathSegment]) -> list[PathSegment]:
-    """The stretches of each op as one, in the order of the first; the rank is named where it is always the same."""
+    """The segments with those of each op joined, in the order of the first; with the rank if it is always the same."""
     ops: dict[str, list[PathSegment]] = {}
     for segment in path:
         ops.setdefault(segment.op, []).append(segment)
@@ -64,7 +64,7 @@ def by_op(path: Iterable[PathSegment]) -> list[PathSegment]:
 
 
 def by_part(path: Iterable[PathSegment]) -> dict[PathPart, float]:
-    """Seconds of the whole path by part, all parts named."""
+    """Time of the whole path by cause, with all causes [s]."""
     seconds_by_part: dict[PathPart, float] = dict.fromkeys(PARTS, 0.0)
     for segment in path:
         for part, seconds in segment.seconds_by_part.items():
@@ -72,8 +72,8 @@ def by_part(path: Iterable[PathSegment]) -> dict[PathPart, float]:
     return seconds_by_part
 
 
-def _stretches(timeline: Timeline, parts_of: Callable[[Span], Parts]) -> Iterator[PathSegment]:
-    """One stretch for each span on the path that takes time."""
+def _segments(timeline: Timeline, parts_of: Callable[[Span], Parts]) -> Iterator[PathSegment]:
+    """A segment for each span on the path that takes time."""
     path = timeline.critical_path()
     now = timeline.start
     for span, following in zip(path, (*path[1:], None), strict=True):
@@ -87,7 +87,7 @@ def _stretches(timeline: Timeline, parts_of: Callable[[Span], Parts]) -> Iterato
 
 
 def _arrived_last(span: Span, following: Span) -> bool:
-    """Whether the next span on the path is a member that waited for this one."""
+    """Whether the next span on the path belongs to a member that waited for this span's rank."""
     together = span.group != ALONE and (span.op, span.group, span.index) == (
         following.op,
         following.group,
@@ -97,11 +97,11 @@ def _arrived_last(span: Span, following: Span) -> bool:
 
 
 def _parts_after(span: Span, now: float, seconds_by_part: Parts) -> dict[PathPart, float]:
-    """What the time from `now` to the end of a span is made of.
+    """Time by cause from `now` to the end of a span [s].
 
-    A gap before its start is `other`.  Of a span that began before `now`, what
-    lies before is taken off its waiting first, since the path was elsewhere
-    because this rank had nothing to do, and what is left of it off all parts alike.
+    A gap before the start of the span is `other`.  If the span began before `now`, the time
+    before `now` is subtracted from its waiting time first, because the path was elsewhere
+    while this rank had no work; the remainder is subtracted from all causes in proportion.
     """
     whole = span.end - span.start
     parts = dict(seconds_by_part) or {"compute" if span.lane == COMPUTE else "bandwidth": whole}
@@ -118,13 +118,13 @@ def _parts_after(span: Span, now: float, seconds_by_part: Parts) -> dict[PathPar
 
 
 def _nonzero(parts: Parts) -> dict[PathPart, float]:
-    """The parts that are more than rounding, in their order."""
+    """The causes whose time is more than a rounding error, in their order."""
     least = ROUNDING * sum(parts.values())
     return {part: float(parts[part]) for part in PARTS if parts.get(part, 0.0) > least}
 
 
 def _joined(run: Iterable[PathSegment]) -> PathSegment:
-    """Stretches of one op as one."""
+    """The segments of one op as one segment."""
     members = list(run)
     ranks = {segment.rank for segment in members}
     return PathSegment(

@@ -1,4 +1,4 @@
-"""What records of both kinds say alike: what was computed, in which amounts, and each op."""
+"""Entries that predicted and measured records share: workload, volumes, and ops."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast, get_args
@@ -19,12 +19,12 @@ NO_MESSAGES = OpVolume(0, 0, 0)
 
 
 def named(machine: "Machine", placement_rule: str) -> MachineName:
-    """What a record says of a machine."""
+    """The entry of a record that names a machine."""
     return MachineName(machine.name, machine.sha256, machine.routing, machine.faults, placement_rule)
 
 
 def what(experiment: "Experiment", threads: int) -> dict[str, Any]:
-    """What was computed and how: the same keys for both kinds."""
+    """Fields of a record that describe the workload and its execution, the same for both kinds of records."""
     grid = experiment.grid
     return {
         "workload": experiment.workload,
@@ -39,7 +39,7 @@ def what(experiment: "Experiment", threads: int) -> dict[str, Any]:
 
 
 def amounts_of(experiment: "Experiment", amounts: Volumes) -> dict[str, Any]:
-    """Entries of a record about work, bytes and memory, from the schedule."""
+    """Fields of a record with work, bytes and memory, from the schedule."""
     return {
         "flops_per_rank_max": amounts.flops_per_rank_max,
         "bytes_sent_per_rank_max": amounts.sent_per_rank_max,
@@ -52,7 +52,7 @@ def amounts_of(experiment: "Experiment", amounts: Volumes) -> dict[str, Any]:
 def op_record(
     times: OpTimes, experiment: "Experiment", amounts: Volumes, prediction: "Prediction | None" = None
 ) -> OpRecord:
-    """One op: what it moves, and how long it took."""
+    """The entry of an op: its volumes and its times."""
     moved = amounts.by_op.get(times.name, NO_MESSAGES)
     parts = prediction.parts.get(times.name, {}) if prediction is not None else {}
     return OpRecord(
@@ -73,7 +73,7 @@ def op_record(
 
 
 def _label(times: OpTimes, experiment: "Experiment", chosen: Mapping[str, str], carried: Name | None) -> str | None:
-    """The algorithm that carried out a collective; None for other ops and for groups of one, which move nothing."""
+    """The algorithm of a collective; None for other ops, and for groups of one rank, which send nothing."""
     if times.name in chosen:
         return chosen[times.name]
     if times.kind not in get_args(CollectiveKind) or times.axis is None or experiment.grid.length(times.axis) == 1:

@@ -1,4 +1,4 @@
-"""A record for a person: its total, a table of its ops, and what else it says."""
+"""Prints a record: its verdict, a table of its ops, and remarks."""
 
 from collections.abc import Sequence
 from heapq import nlargest
@@ -10,13 +10,13 @@ from quadrille.experiments.workloads.training_lines import training_lines, workl
 
 HEADINGS = ("op", "what", "times", "seconds", "waiting", "exposed", "sent by a rank", "")
 SMALL_SHARE = 0.005
-"""Shares of the total below this one are not told."""
+"""Share of the total below which an activity is not printed."""
 OPS_SHOWN = 32
-"""Most ops in the table that is printed; a transformer has hundreds."""
+"""Largest number of ops in the printed table; a transformer has hundreds."""
 
 
 def print_record(record: Record, detail: Detail = "table") -> None:
-    """Prints a record for a person: its verdict, then the ops that take longest, or all ops."""
+    """Prints the verdict of a record, then the ops that take longest, or all ops."""
     lines = [_title(record), *verdict(record)]
     if detail != "verdict":
         ops = list(record.ops) if detail == "all" else shown_ops(record.ops)
@@ -28,7 +28,7 @@ def print_record(record: Record, detail: Detail = "table") -> None:
 
 
 def _row(op: OpRecord) -> tuple[str, ...]:
-    """The cells of an op."""
+    """The cells of an op's row."""
     return (
         op.name,
         _what(op),
@@ -76,7 +76,7 @@ def _shares(record: Record) -> list[tuple[str, float]]:
 
 
 def shown_ops(ops: Sequence[OpRecord]) -> list[OpRecord]:
-    """All ops, or of very many those that take longest, in the order of the program."""
+    """All ops, or of many ops those that take longest, in program order."""
     if len(ops) <= OPS_SHOWN:
         return list(ops)
     longest = set(nlargest(OPS_SHOWN, range(len(ops)), key=lambda number: (ops[number].seconds, -number)))
@@ -84,7 +84,7 @@ def shown_ops(ops: Sequence[OpRecord]) -> list[OpRecord]:
 
 
 def _left_out(ops: Sequence[OpRecord], shown: Sequence[OpRecord]) -> list[str]:
-    """What is said of the ops that are not shown."""
+    """The line about the ops that are not shown."""
     if len(shown) == len(ops):
         return []
     seconds = sum(op.seconds for op in ops) - sum(op.seconds for op in shown)
@@ -92,7 +92,7 @@ def _left_out(ops: Sequence[OpRecord], shown: Sequence[OpRecord]) -> list[str]:
 
 
 def _what(op: OpRecord) -> str:
-    """Kind, axis and algorithm of an op.
+    """Kind, axis and algorithm of an op, as text.
 
     >>> _what(OpRecord(name="gather B", kind="all_gather", axis="z", algorithm="ring", seconds=0.0))
     'all_gather over z, ring'
@@ -101,7 +101,7 @@ def _what(op: OpRecord) -> str:
 
 
 def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
-    """Lines of columns: two of names, then numbers, a note last."""
+    """Lines with aligned columns: two of names, then numbers, and a note at the end."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     last = len(widths) - 1
     return [
@@ -123,7 +123,7 @@ def _title(record: Record) -> str:
 
 
 def _spread(record: Record) -> str:
-    """Low and high of a record, and what they are; a prediction from data sheets alone has none."""
+    """Low and high seconds of a record and their meaning, as text; a prediction from data sheets alone has none."""
     bounded = record.simulation is not None and record.simulation.granularity == "collective"
     if record.kind == "predicted" and record.seconds_low == record.seconds_high and not bounded:
         return "from data sheets: no interval is known"
@@ -150,7 +150,7 @@ def _closing_lines(record: Record) -> list[str]:
 
 
 def messages_line(messages: Messages) -> str:
-    """How messages went, and what came of overlaps.
+    """The message options of a run, and the obtained overlap, as text.
 
     >>> messages_line(Messages(61440, "thread", 0.925, {"sum dA": 0.925}))
     'messages: in chunks of 60 KiB, progress by a thread; beside local work as fast as 92 % of alone'

@@ -1,4 +1,4 @@
-"""The record and the timeline of an experiment, to where they were asked for, or else as a table on stdout."""
+"""Writes the record and the timeline of an experiment to files, or prints the record as a table."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from quadrille.experiments.output.destinations import Destinations
 
 
 def write_results(destinations: Destinations, record: Record, timeline: Timeline) -> None:
-    """Writes the record and the timeline to where they were asked for, or else prints a table of the record."""
+    """Writes the record and the timeline to the named files; without a file, prints the record as a table."""
     named = replace(timeline, name=f"{record.kind} {record.algorithm}", provenance=record.provenance)
     if destinations.ranks:
         named = named.expanded(Grid(**record.grid, order=record.order), destinations.ranks)

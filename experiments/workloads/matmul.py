@@ -105,7 +105,7 @@ class MatmulExperiment:
         return validate(self.execution.applied(matmul_schedule(self.problem, self.algorithm, self.grid)))
 
     def check_run(self, options: "RunOptions") -> None:
-        """Raises InputError for training files, gradients of a forward pass, or a product that overwrites an operand."""
+        """Raises InputError for training files, gradients of a forward pass, or a product in an operand's file."""
         for flag, path in (("--save", options.save), ("--load", options.load)):
             if path:
                 raise InputError(f"{flag} {path}: is for --mlp and --gpt; a multiplication has --a to --db")

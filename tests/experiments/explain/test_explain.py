@@ -26,7 +26,7 @@ from quadrille.algorithms.timelines.spans import Span
 from quadrille.algorithms.timelines.timeline import Timeline
 from quadrille.experiments.explain.explain import explain, explain_file
 from quadrille.experiments.explain.explanation import SCHEMA, Explanation, explain_record, mean_by_part, predicting
-from quadrille.experiments.records.path_segments import MOST_STATIONS, PARTS, by_op, by_part, stations
+from quadrille.experiments.records.path_segments import MOST_SEGMENTS, PARTS, by_op, by_part, path_segments
 from quadrille.simulator.simulate import simulate
 from quadrille.topologies.find_machine import find_machine
 from quadrille.topologies.machines.what_if import with_faults
@@ -104,7 +104,7 @@ def record(**changed):
 @pytest.mark.parametrize("passes", ["forward", "training"])
 def test_stretches_and_their_parts_add_up_to_the_makespan(algorithm, lengths, passes):
     predicted = predict(algorithm, find_machine("perlmutter", gpus=16), passes=passes, **lengths)
-    path = stations(predicted.timeline, predicted.parts_of)
+    path = path_segments(predicted.timeline, predicted.parts_of)
     makespan = predicted.timeline.makespan
     assert sum(one.seconds for one in path) == pytest.approx(makespan, rel=1e-12)
     assert sum(by_part(path).values()) == pytest.approx(makespan, rel=1e-12)
@@ -117,7 +117,7 @@ def test_stretches_and_their_parts_add_up_to_the_makespan(algorithm, lengths, pa
 def test_with_a_straggler_an_uneven_cut_and_overlap_they_add_up_too(overlaps):
     machine = with_faults(star(8, memory=1e10), slow=["host:3=0.5"], degrade=["host:5>switch:0=0.3"])
     predicted = predict(machine=machine, overlaps=overlaps, sizes=(191, 163, 127), z=2, y=2, x=2)
-    path = stations(predicted.timeline, predicted.parts_of)
+    path = path_segments(predicted.timeline, predicted.parts_of)
     assert sum(by_part(path).values()) == pytest.approx(predicted.timeline.makespan, rel=1e-12)
 
 
@@ -144,14 +144,14 @@ def test_of_any_timeline_the_stretches_add_up_to_the_makespan(made, shares):
         return {part: (span.end - span.start) * share / whole for part, share in shares.items()} if whole else {}
 
     timeline = Timeline(tuple(made), "predicted", ranks=4)
-    path = stations(timeline, parts_of)
+    path = path_segments(timeline, parts_of)
     assert sum(one.seconds for one in path) == pytest.approx(timeline.makespan, rel=1e-9, abs=1e-12)
     assert sum(by_part(path).values()) == pytest.approx(timeline.makespan, rel=1e-9, abs=1e-12)
 
 
 def test_a_lone_transfer_is_latency_and_bandwidth_only():
     predicted = simulate(collective("broadcast", 2, 8_000_000), star(2, latency=1e-3))
-    parts = by_part(stations(predicted.timeline, predicted.parts_of))
+    parts = by_part(path_segments(predicted.timeline, predicted.parts_of))
     assert parts["latency"] == pytest.approx(2e-3)
     assert parts["bandwidth"] == pytest.approx(8e-3)
     assert parts["contention"] == pytest.approx(0, abs=1e-12) and parts["waiting"] == parts["other"] == 0
@@ -161,7 +161,7 @@ def test_what_sharing_an_uplink_adds_is_contention():
     """Four hosts under each of two leaves send to the other leaf at once, over one cable."""
     machine = leaf_spine(2, 4, latency=0.0)
     predicted = simulate(collective("all_gather", 2, 2_000_000, grid=Grid(x=4, y=2), axis="y"), machine)
-    parts = by_part(stations(predicted.timeline, predicted.parts_of))
+    parts = by_part(path_segments(predicted.timeline, predicted.parts_of))
     assert parts["bandwidth"] == pytest.approx(1e-3)
     assert parts["contention"] == pytest.approx(3e-3)
     assert predicted.timeline.makespan == pytest.approx(4e-3)
@@ -180,7 +180,7 @@ def test_the_path_goes_over_to_the_member_that_arrives_last():
         (1, "multiply"): {"compute": 4.0},
     }
     timeline = Timeline((short, long, structs.replace(early, end=6.5), late), "predicted", ranks=2)
-    found = stations(
+    found = path_segments(
         timeline, lambda span: parts[span.rank, span.op] if span.end != 6.5 else {"waiting": 3, "bandwidth": 2.5}
     )
     assert [(one.op, one.rank, one.seconds) for one in found] == [("multiply", 1, 4), ("sum C", 0, 2.5)]
@@ -190,16 +190,16 @@ def test_the_path_goes_over_to_the_member_that_arrives_last():
 def test_time_between_two_ops_is_other():
     one = Span(0, "a", "gemm", "compute", ready=0, start=0, arrival=0, end=1)
     other = structs.replace(one, op="b", ready=1, start=3, arrival=3, end=5)
-    found = stations(Timeline((one, other), "predicted", ranks=1), lambda span: {})
+    found = path_segments(Timeline((one, other), "predicted", ranks=1), lambda span: {})
     assert by_part(found)["other"] == 2 and by_part(found)["compute"] == 3
 
 
 def test_a_long_path_is_summed_by_op():
     made = [
         Span(0, "ab"[n % 2], "gemm", "compute", ready=n, start=n, arrival=n, end=n + 1, index=n // 2)
-        for n in range(2 * MOST_STATIONS)
+        for n in range(2 * MOST_SEGMENTS)
     ]
-    found = stations(Timeline(tuple(made), "predicted", ranks=1), lambda span: {})
+    found = path_segments(Timeline(tuple(made), "predicted", ranks=1), lambda span: {})
     assert [(one.op, one.rank, one.count, one.seconds) for one in found] == [("a", 0, 100, 100.0), ("b", 0, 100, 100.0)]
 
 

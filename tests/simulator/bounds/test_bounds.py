@@ -15,7 +15,7 @@ from quadrille.algorithms.matmuls.catalogue import find_algorithm, matmul_schedu
 from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.passes.overlap import OVERLAPS, overlap
 from quadrille.algorithms.schedule.grid import Grid
-from quadrille.experiments.records.path_segments import stations
+from quadrille.experiments.records.path_segments import path_segments
 from quadrille.simulator.bounds import group_steps, message_times
 from quadrille.simulator.bounds.bounds import bound_schedule
 from quadrille.simulator.bounds.concurrency import concurrency_of
@@ -229,7 +229,7 @@ def test_the_critical_path_adds_up_whether_all_spans_are_kept_or_few(monkeypatch
     schedule = matmul_schedule(Matmul(130, 600, 64, "float64", "training"), "4d", Grid(z=4, y=2, x=3))
     machine = msgspec.structs.replace(leaf_spine(6, 4, memory=1e10), faults=Faults(slow={"host:5": 0.3}))
     found = simulate(schedule, machine, granularity="collective")
-    assert sum(one.seconds for one in stations(found.timeline, found.parts_of)) == pytest.approx(
+    assert sum(one.seconds for one in path_segments(found.timeline, found.parts_of)) == pytest.approx(
         found.timeline.makespan, rel=1e-9
     )
     for span in found.timeline.spans:

@@ -12,7 +12,7 @@ from quadrille.algorithms.passes.overlap import OVERLAPS, overlap
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.training.gpt import Gpt, gpt_schedule
 from quadrille.algorithms.training.schemes import find_scheme
-from quadrille.experiments.records.path_segments import stations
+from quadrille.experiments.records.path_segments import path_segments
 from quadrille.simulator.bounds import bounds, group_steps, loop_period
 from quadrille.simulator.bounds.bounds import bound_schedule as walked
 from quadrille.simulator.bounds.loop_period import LoopPeriods
@@ -152,5 +152,5 @@ def test_the_run_length_encoded_timeline_is_that_of_all_iterations(monkeypatch, 
     assert told.keys() == each.keys()
     for key, span in each.items():
         assert (told[key].start, told[key].end) == close((span.start, span.end))
-    path = stations(short.timeline, short.parts_of)
+    path = path_segments(short.timeline, short.parts_of)
     assert sum(one.seconds for one in path) == close(short.timeline.makespan)

@@ -17,7 +17,7 @@ from quadrille.algorithms.schedule.parts import Part
 from quadrille.algorithms.schedule.schedule import Role
 from quadrille.algorithms.schedule.tensors import Tensor
 from quadrille.algorithms.training.gpt import Gpt
-from quadrille.experiments.records.path_segments import stations
+from quadrille.experiments.records.path_segments import path_segments
 from quadrille.simulator.bounds.bounds import bound_schedule
 from quadrille.simulator.machine.placement import place_ranks
 from quadrille.simulator.simulate import simulate
@@ -96,7 +96,7 @@ def test_what_stages_send_goes_over_their_links():
 def test_the_critical_path_goes_through_the_stages_and_adds_up():
     schedule, machine = pipeline(Grid(pipeline=3, x=2), 1, ()), star(6, memory=1e10, overhead=1e-6)
     found = simulate(schedule, machine, granularity="collective")
-    path = stations(found.timeline, found.parts_of)
+    path = path_segments(found.timeline, found.parts_of)
     assert sum(one.seconds for one in path) == close(found.timeline.makespan)
     for span in found.timeline.spans:
         assert sum(found.parts_of(span).values()) == close(span.end - span.start)
