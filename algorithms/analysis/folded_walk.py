@@ -69,11 +69,6 @@ FIRST, BETWEEN, LAST = 0, 1, 2
 IterationKind = tuple[int, ...]
 
 
-def folded_walk(schedule: Schedule, coordinates: Coordinates, choices: Choices) -> Iterator[RepeatedInstance]:
-    """Yields the ops of a rank, each at one set of coordinates for each kind of iteration, with their number."""
-    return FoldedWalks(schedule, choices).of(coordinates)
-
-
 class FoldedWalks:
     """Folded walks of many ranks of a schedule."""
 
@@ -84,7 +79,7 @@ class FoldedWalks:
         self._walk = _Walk(choices, differing_loops(schedule), frozenset(turned))
 
     def of(self, coordinates: Coordinates) -> Iterator[RepeatedInstance]:
-        """Yields the ops of a rank, as `folded_walk`."""
+        """Yields the ops of a rank, each at one set of coordinates for each kind of iteration, with their number."""
         return self._walk.through(self._schedule.program(coordinates), coordinates, 1)
 
 
