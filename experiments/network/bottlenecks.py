@@ -1,7 +1,6 @@
 """The links that are used best, those that are alike counted together."""
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -10,13 +9,12 @@ from quadrille.topologies.network import Floats, Network
 MOST_BOTTLENECKS = 8
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bottleneck:
-    """A link, how many carry as much of the same, what it carries [B], and how much of what it could in the time.
+class LinkUse(msgspec.Struct, frozen=True, kw_only=True):
+    """A link, how many links carry as much, what each carries [B], and bytes / (bandwidth x seconds).
 
     Parameters
     ----------
-    busy_s : how long it, or one like it, carries anything
+    busy_s : longest time that one of the links carries anything [s]
     """
 
     link: str
@@ -26,7 +24,7 @@ class Bottleneck:
     busy_s: float
 
 
-def bottlenecks(net: Network, link_bytes: Floats, busy_seconds: Floats, seconds: float) -> tuple[Bottleneck, ...]:
+def bottlenecks(net: Network, link_bytes: Floats, busy_seconds: Floats, seconds: float) -> tuple[LinkUse, ...]:
     """The links used best, those that are alike (ends of one kind, as many bytes, as wide) counted together."""
     used = np.flatnonzero(link_bytes > 0)
     if not len(used) or seconds <= 0:
@@ -42,7 +40,7 @@ def bottlenecks(net: Network, link_bytes: Floats, busy_seconds: Floats, seconds:
     share = carried / (capacity * seconds)
     best = sorted(range(len(first)), key=lambda i: (-round(float(share[first[i]]), 9), first[i]))[:MOST_BOTTLENECKS]
     return tuple(
-        Bottleneck(
+        LinkUse(
             link=net.link(int(used[first[i]])).name,
             alike=int(count[i]),
             bytes=float(carried[first[i]]),

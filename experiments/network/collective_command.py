@@ -13,6 +13,7 @@ from quadrille.algorithms.provenance import Provenance, provenance
 from quadrille.algorithms.schedule.ops import CollectiveKind
 from quadrille.algorithms.units import format_bytes, format_bytes_per_second, format_seconds
 from quadrille.experiments.network.bandwidths import bus_formula
+from quadrille.experiments.network.bottlenecks import LinkUse
 from quadrille.experiments.network.collective import CollectivePrediction, predict_collective
 from quadrille.experiments.network.question import CollectiveQuestion, Concurrent
 from quadrille.experiments.output.destinations import Destinations
@@ -27,21 +28,6 @@ from quadrille.topologies.network import Network
 SCHEMA = "quadrille/collective/1"
 MANY_TRANSFERS = 5e7
 """In rings that meet, from which on somebody should know why nothing is said for a while."""
-
-
-class LinkUse(msgspec.Struct, frozen=True):
-    """A link, how many carry as much of the same, what each carries [B], and bytes / (bandwidth x seconds).
-
-    Parameters
-    ----------
-    busy_s : how long it carries anything, at least
-    """
-
-    link: str
-    alike: int
-    bytes: float
-    utilisation: float
-    busy_s: float
 
 
 class CollectiveAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +68,7 @@ class CollectiveAnswer(msgspec.Struct, frozen=True, kw_only=True):
     bus_bandwidth_formula: str
     seconds_by_part: dict[PathPart, float] | None
     mean_seconds_by_part: dict[PathPart, float] | None
-    bottlenecks: list[LinkUse]
+    bottlenecks: tuple[LinkUse, ...]
     method: str
     events: int
     transfers: int
@@ -167,9 +153,7 @@ def _answer(predicted: CollectivePrediction, wall: float, origin: Provenance) ->
         bus_bandwidth_formula=bus_formula(question.kind),
         seconds_by_part=predicted.seconds_by_part,
         mean_seconds_by_part=predicted.mean_seconds_by_part,
-        bottlenecks=[
-            LinkUse(link.link, link.alike, link.bytes, link.utilisation, link.busy_s) for link in predicted.bottlenecks
-        ],
+        bottlenecks=predicted.bottlenecks,
         method=predicted.method,
         events=predicted.events,
         transfers=predicted.transfers,
