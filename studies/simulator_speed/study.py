@@ -165,22 +165,9 @@ def _simgrid(*, quick: bool) -> tuple[str, list[Line]]:
     from quadrille.studies.simulator_speed.simgrid_runner import NotInstalled, simgrid_rows
 
     try:
-        rows = simgrid_rows(quick=quick)
+        return "installed", simgrid_rows(quick=quick)
     except NotInstalled as error:
         return str(error), []
-    return "installed", [
-        Line(
-            workload=row.workload,
-            size=row.size,
-            switches="",
-            simulator="SimGrid",
-            command=row.command,
-            wall_seconds=row.wall_seconds,
-            peak_memory_bytes=row.peak_memory_bytes,
-            simulated_seconds=row.simulated_seconds,
-        )
-        for row in rows
-    ]
 
 
 if __name__ == "__main__":
