@@ -24,7 +24,6 @@ from quadrille.algorithms.errors import RunError
 from quadrille.algorithms.matmuls.catalogue import find_algorithm, matmul_schedule
 from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.schedule.grid import Grid
-from quadrille.algorithms.schedule.tensors import DType
 from quadrille.experiments.workloads.grids import grids
 from quadrille.studies.runtime_speed.peers import PEERS, Peer
 
@@ -134,14 +133,10 @@ def main(asked: str, answer: str) -> None:
 
     communicator, wanted = world(), json.loads(Path(asked).read_text())
     products = [
-        measured(communicator, _matmul(*sizes), wanted["pairs"], wanted["peers"]) for sizes in wanted["products"]
+        measured(communicator, Matmul(*sizes), wanted["pairs"], wanted["peers"]) for sizes in wanted["products"]
     ]
     if communicator.Get_rank() == 0:
         Path(answer).write_text(json.dumps(products))
-
-
-def _matmul(m: int, k: int, n: int, dtype: DType) -> Matmul:
-    return Matmul(m, k, n, dtype)
 
 
 if __name__ == "__main__":
