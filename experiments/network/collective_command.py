@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from quadrille.algorithms.collectives.nccl.tables import Protocol
-from quadrille.algorithms.formats import files
 from quadrille.algorithms.formats.record import PathPart
 from quadrille.algorithms.provenance import Provenance, provenance
 from quadrille.algorithms.schedule.ops import CollectiveKind
@@ -16,7 +15,7 @@ from quadrille.experiments.network.bandwidths import bus_formula
 from quadrille.experiments.network.bottlenecks import LinkUse
 from quadrille.experiments.network.collective import CollectivePrediction, predict_collective
 from quadrille.experiments.network.question import CollectiveQuestion, Concurrent
-from quadrille.experiments.output.destinations import Destinations
+from quadrille.experiments.output.destinations import Destinations, write_or_show
 from quadrille.experiments.output.tables import percent, print_tables, table
 from quadrille.runtime.host.console import remark, remark_all
 from quadrille.simulator.collectives.programs import Shards
@@ -117,10 +116,7 @@ def collective(
     if no_memory:
         remark("--no-memory: a collective remembers no states of its links, so nothing changes")
     remark_all(remarks(predicted, machine, net))
-    if to.json:
-        files.write_json(to.json, answer, SCHEMA)
-    if to.json != files.STDOUT:
-        _print(answer)
+    write_or_show(answer, to.json, SCHEMA, lambda: _print(answer))
     return answer
 
 
