@@ -10,7 +10,6 @@ Every product of a peer is compared with one vector's way through A and B.
 """
 
 import json
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -140,9 +139,6 @@ def main(asked: str, answer: str) -> None:
 
 
 if __name__ == "__main__":
-    from quadrille.runtime.host.world import fail_all
+    from quadrille.runtime.host.world import run_rank
 
-    try:
-        main(*sys.argv[1:])
-    except Exception as error:  # noqa: BLE001 - the last place of a rank that can end all ranks
-        fail_all(error)
+    run_rank(main)
