@@ -20,7 +20,7 @@ from quadrille.algorithms.schedule.expressions import PanelOwner, variables
 from quadrille.algorithms.schedule.grid import Axis, Grid
 from quadrille.algorithms.schedule.ops import Broadcast, Op, Reduce, collective_kind
 from quadrille.algorithms.schedule.parts import Coordinates, Panel, Part, boundaries
-from quadrille.algorithms.schedule.program import Program, Repeat
+from quadrille.algorithms.schedule.program import Program, Repeat, repeats
 from quadrille.algorithms.schedule.schedule import Schedule, all_ops
 from quadrille.algorithms.schedule.tensors import Tensor
 
@@ -46,22 +46,15 @@ def differing_loops(schedule: Schedule) -> frozenset[str]:
     for op in all_ops(schedule):
         for field_name in ("root", "to", "sender", "distance"):
             loops |= variables(getattr(op, field_name, 0))
-    repeats = [entry for role in schedule.roles for entry in _repeats(role.program)]
-    loops |= {name for repeat in repeats if not isinstance(repeat.count, Panel) for name in variables(repeat.count)}
-    while more := {name for repeat in repeats if repeat.loop in loops for name in variables(repeat.first)} - loops:
+    entries = [entry for role in schedule.roles for entry in repeats(role.program)]
+    loops |= {name for repeat in entries if not isinstance(repeat.count, Panel) for name in variables(repeat.count)}
+    while more := {name for repeat in entries if repeat.loop in loops for name in variables(repeat.first)} - loops:
         loops |= more
     return frozenset(loops)
 
 
 def _parts(tensor: Tensor) -> tuple[Part, Part]:
     return tensor.rows, tensor.columns
-
-
-def _repeats(program: Program) -> Iterator[Repeat]:
-    for entry in program:
-        if isinstance(entry, Repeat):
-            yield entry
-            yield from _repeats(entry.body)
 
 
 FIRST, BETWEEN, LAST = 0, 1, 2
