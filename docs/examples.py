@@ -55,7 +55,7 @@ Call = Callable[[Sequence[str]], tuple[int, str, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class CodeBlock:
     """A fenced block of a page; `note` and `argument` are those of the comment before it."""
 
     language: str
@@ -86,9 +86,11 @@ class Block:
                     yield line, ""
 
 
-def blocks(text: str) -> list[Block]:
+def blocks(text: str) -> list[CodeBlock]:
     """The fenced blocks of a page."""
-    return [Block(one[3], one[4], one[1] or "", one[2] or "", one.start(), one.end()) for one in BLOCK.finditer(text)]
+    return [
+        CodeBlock(one[3], one[4], one[1] or "", one[2] or "", one.start(), one.end()) for one in BLOCK.finditer(text)
+    ]
 
 
 def run_page(text: str, folder: Path, call: Call) -> Iterator[str]:
@@ -112,7 +114,7 @@ def run_page(text: str, folder: Path, call: Call) -> Iterator[str]:
             yield from run_commands(block, call)
 
 
-def run_commands(block: Block, call: Call) -> Iterator[str]:
+def run_commands(block: CodeBlock, call: Call) -> Iterator[str]:
     """Runs the commands of a block; yields what failed and what a console block shows otherwise."""
     for starter, words, shown in block.commands:
         if starter:

@@ -3,7 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from statistics import mean, median
-from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import msgspec
 
@@ -34,15 +34,21 @@ class Spread(msgspec.Struct, frozen=True):
         return cls(len(sizes), median(sizes), mean(sizes), max(sizes)) if sizes else cls(0, None, None, None)
 
 
-class JudgedRow(Protocol):
-    """A row with its role, the error of its prediction, and why it has that role."""
+class JudgedRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A published row, what is predicted for it in its own unit, its role, and why it has that role."""
 
-    @property
-    def relative_error(self) -> float | None: ...
-    @property
-    def role(self) -> Role: ...
-    @property
-    def reason(self) -> str: ...
+    id: str
+    source: str
+    machine: str
+    model: str | None
+    gpus: int
+    metric: str
+    unit: str
+    published: float
+    predicted: float | None
+    relative_error: float | None
+    role: Role
+    reason: str
 
 
 R = TypeVar("R", bound=JudgedRow)

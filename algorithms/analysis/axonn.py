@@ -84,11 +84,6 @@ class LayerCost(Generic[Seconds]):
         return self.forward + self.backward + self.data_sum
 
     @property
-    def recomputed_training(self) -> Seconds:
-        """An iteration with recomputation, as the authors count it: two forward reductions, two weight gathers."""
-        return self.training + self.forward_sum
-
-    @property
     def over_z(self) -> Seconds:
         """The weight gathers and the gradient scatter of an iteration."""
         return 2 * self.gather_weight + self.scatter_gradient
@@ -257,25 +252,3 @@ def block_seconds(
         totals["z"] = totals["z"] + cost.over_z
         totals["data"] = totals["data"] + cost.data_sum
     return totals
-
-
-def gpt_block_seconds(batch: int, sequence: int, hidden: int, grid: Grid, node: NodeBandwidths) -> float:
-    """Communication seconds of one GPT block in one training iteration with recomputation, exact form."""
-    return _one_grid(batch, sequence, block_products(hidden), grid, node)
-
-
-def gpt_block_seconds_of_authors(batch: int, sequence: int, hidden: int, grid: Grid, node: NodeBandwidths) -> float:
-    """Communication seconds of one GPT block, as the authors' script counts them.
-
-    >>> from quadrille.algorithms.analysis.axonn import PERLMUTTER
-    >>> in_features_first = Grid(y=2, x=2, z=8, order=("y", "x", "z", "data"))
-    >>> round(gpt_block_seconds_of_authors(1024, 2048, 7168, in_features_first, PERLMUTTER), 6)
-    0.68242
-    """
-    return _one_grid(batch, sequence, block_products(hidden, "authors"), grid, node)
-
-
-def _one_grid(batch: int, sequence: int, products: Sequence[ProductSizes], grid: Grid, node: NodeBandwidths) -> float:
-    rows = batch * sequence / grid.data
-    lengths = {axis: grid.length(axis) for axis in MODELLED}
-    return sum(block_seconds(rows, products, lengths, axis_bandwidths(grid, node)).values())

@@ -53,26 +53,6 @@ def lower_bound_words(m: int, k: int, n: int, ranks: int) -> float:
     return 3 * cbrt(d1 * d2 * d3 / ranks) ** 2 - (d1 * d2 + d1 * d3 + d2 * d3) / ranks
 
 
-def optimal_grid(m: int, k: int, n: int, ranks: int) -> dict[Literal["z", "y", "x"], float]:
-    """The real-valued grid that attains the bound: z cuts m, y cuts k, x cuts n.
-
-    >>> optimal_grid(9600, 2400, 600, 36)
-    {'z': 12.0, 'y': 3.0, 'x': 1.0}
-    """
-    case = regime(m, k, n, ranks)
-    sizes = {"m": m, "k": k, "n": n}
-    first, second, third = sorted(sizes, key=lambda dimension: -sizes[dimension])
-    d1, d2 = sizes[first], sizes[second]
-    if case == "1d":
-        cuts = {first: float(ranks), second: 1.0, third: 1.0}
-    elif case == "2d":
-        cuts = {first: sqrt(d1 * ranks / d2), second: sqrt(d2 * ranks / d1), third: 1.0}
-    else:
-        edge = cbrt(m * k * n / ranks)
-        cuts = {dimension: size / edge for dimension, size in sizes.items()}
-    return {"z": cuts["m"], "y": cuts["k"], "x": cuts["n"]}
-
-
 def words_3d(m: int, k: int, n: int, *, z: float, y: float, x: float) -> float:
     """Words that each rank sends in the `3d` algorithm: all-gather A over x and B over z, reduce-scatter C over y.
 

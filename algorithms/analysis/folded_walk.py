@@ -19,7 +19,7 @@ from quadrille.algorithms.schedule.expressions import PanelOwner, variables
 from quadrille.algorithms.schedule.grid import Axis, Grid
 from quadrille.algorithms.schedule.ops import Broadcast, Op, Reduce, collective_kind
 from quadrille.algorithms.schedule.parts import Coordinates, Panel, Part, boundaries
-from quadrille.algorithms.schedule.program import Program, Repeat
+from quadrille.algorithms.schedule.program import Program, Repeat, repeats
 from quadrille.algorithms.schedule.schedule import Schedule, all_ops
 from quadrille.algorithms.schedule.tensors import Tensor
 
@@ -44,9 +44,9 @@ def differing_loops(schedule: Schedule) -> frozenset[str]:
     for op in all_ops(schedule):
         for field_name in ("root", "to", "sender", "distance"):
             loops |= variables(getattr(op, field_name, 0))
-    repeats = [entry for role in schedule.roles for entry in _repeats(role.program)]
-    loops |= {name for repeat in repeats if not isinstance(repeat.count, Panel) for name in variables(repeat.count)}
-    while more := {name for repeat in repeats if repeat.loop in loops for name in variables(repeat.first)} - loops:
+    entries = [entry for role in schedule.roles for entry in repeats(role.program)]
+    loops |= {name for repeat in entries if not isinstance(repeat.count, Panel) for name in variables(repeat.count)}
+    while more := {name for repeat in entries if repeat.loop in loops for name in variables(repeat.first)} - loops:
         loops |= more
     return frozenset(loops)
 
@@ -55,21 +55,9 @@ def _parts(tensor: Tensor) -> tuple[Part, Part]:
     return tensor.rows, tensor.columns
 
 
-def _repeats(program: Program) -> Iterator[Repeat]:
-    for entry in program:
-        if isinstance(entry, Repeat):
-            yield entry
-            yield from _repeats(entry.body)
-
-
 FIRST, BETWEEN, LAST = 0, 1, 2
 """Where a member is down a chain."""
 IterationKind = tuple[int, ...]
-
-
-def folded_walk(schedule: Schedule, coordinates: Coordinates, choices: Choices) -> Iterator[RepeatedInstance]:
-    """Yields the ops of a rank, each at one set of coordinates for each kind of iteration, with their number."""
-    return FoldedWalks(schedule, choices).of(coordinates)
 
 
 class FoldedWalks:
@@ -82,7 +70,7 @@ class FoldedWalks:
         self._walk = _Walk(choices, differing_loops(schedule), frozenset(turned))
 
     def of(self, coordinates: Coordinates) -> Iterator[RepeatedInstance]:
-        """Yields the ops of a rank, as `folded_walk`."""
+        """Yields the ops of a rank, each at one set of coordinates for each kind of iteration, with their number."""
         return self._walk.through(self._schedule.program(coordinates), coordinates, 1)
 
 

@@ -19,6 +19,7 @@ Overhead = Annotated[float, Meta(ge=0)]
 Spread = Annotated[float, Meta(ge=0)]
 Share = Annotated[float, Meta(gt=0, le=1)]
 Dtype = Literal["float64", "float32", "tf32", "float16", "bfloat16"]
+StreamOperation = Literal["copy", "add", "zero"]
 
 
 class GemmRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -58,7 +59,7 @@ class MemoryRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     spread : relative spread of the repeats
     """
 
-    operation: Literal["copy", "add", "zero"]
+    operation: StreamOperation
     bytes: Count
     busy_ranks: Count = 1
     bytes_per_second: Rate

@@ -1,7 +1,8 @@
 """Results as rows of plain values, and as a table that a notebook shows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
+from io import StringIO
 
 ROWS_SHOWN = 60
 """Most rows of the table that a notebook shows."""
@@ -27,6 +28,23 @@ class Tabular:
     def _repr_html_(self) -> str:
         """The table that a notebook shows."""
         return html_table(self.rows(), self.heading)
+
+
+def comma_separated(columns: Sequence[str], rows: Iterable[Iterable[object]]) -> str:
+    """A CSV text: a header and a line for each row; None is empty, a truth value is `true` or `false`.
+
+    >>> print(comma_separated(["grid", "exact"], [["z=2,x=3", True], [None, False]]), end="")
+    grid,exact
+    "z=2,x=3",true
+    ,false
+    """
+    import csv  # a rank of `run` writes none
+
+    text = StringIO()
+    lines = csv.writer(text, lineterminator="\n")
+    lines.writerow(columns)
+    lines.writerows([str(cell).lower() if isinstance(cell, bool) else cell for cell in row] for row in rows)
+    return text.getvalue()
 
 
 def html_table(rows: Sequence[Mapping[str, object]], heading: str = "") -> str:

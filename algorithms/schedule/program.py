@@ -60,6 +60,14 @@ def ops(program: Program) -> Iterator[Op]:
             yield entry
 
 
+def repeats(program: Program) -> Iterator[Repeat]:
+    """Yields the loops of a program, each before the loops inside it."""
+    for entry in program:
+        if isinstance(entry, Repeat):
+            yield entry
+            yield from repeats(entry.body)
+
+
 def in_sequence(program: Program) -> Program:
     """Returns the program with each op ordered after the op before it, across loop iterations too.
 

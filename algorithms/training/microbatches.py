@@ -37,7 +37,7 @@ class Microbatches:
         return ((MICROBATCH, self.count),) if self.count > 1 else ()
 
 
-def microbatches(batch: int, micro_batch: int | None, grid: Grid, name: str = "batch") -> Microbatches:
+def microbatches(batch: int, micro_batch: int | None, grid: Grid) -> Microbatches:
     """Returns the microbatches of a batch; one for the whole batch if no size is given.
 
     >>> microbatches(24, 2, Grid(data=2, z=3))
@@ -54,7 +54,7 @@ def microbatches(batch: int, micro_batch: int | None, grid: Grid, name: str = "b
     rows = micro_batch * grid.data * grid.z
     if batch % rows:
         raise InputError(
-            f"{name} {batch}: a multiple of micro-batch {micro_batch} times data={grid.data} times z={grid.z}, "
+            f"batch {batch}: a multiple of micro-batch {micro_batch} times data={grid.data} times z={grid.z}, "
             f"{rows}, is accepted"
         )
     return Microbatches(batch // rows, rows)

@@ -5,7 +5,7 @@ from statistics import median
 
 import msgspec
 
-from quadrille.algorithms.formats.measured_rows import GemmRow, KernelRow, MemoryRow
+from quadrille.algorithms.formats.measured_rows import GemmRow, MemoryRow
 from quadrille.algorithms.formats.percentiles import spread
 from quadrille.experiments.calibrate.library_collectives import library_row
 from quadrille.experiments.calibrate.measuring import DTYPES, LAYOUTS, CalibrationMeasurements
@@ -21,7 +21,7 @@ from quadrille.experiments.calibrate.sections import (
 )
 from quadrille.experiments.calibrate.topology_option import TopologyOption, default_star
 from quadrille.runtime.host import memory_available, world
-from quadrille.runtime.measuring.points import GemmPoint, KernelPoint, StreamPoint
+from quadrille.runtime.measuring.points import GemmPoint
 from quadrille.runtime.measuring.reference_kernels import Times
 from quadrille.simulator.machine.compute_model import LEAST_ROWS, fit_gemm, touched
 from quadrille.topologies.machines.machine import Device, Fit, Host, Machine, ReferenceKernels
@@ -80,7 +80,7 @@ def make_machine(
 def _device(measured: CalibrationMeasurements) -> Device:
     """The device with its measured rows; its peak rates are the best measured values."""
     local = measured.local
-    rows, memory = tuple(map(_gemm_row, local.gemm)), tuple(map(_memory_row, local.streams))
+    rows, memory = tuple(map(_gemm_row, local.gemm)), tuple(local.streams)
     largest = max(row.bytes for row in memory)
     stream = max(row.bytes_per_second for row in memory if row.operation == "copy" and row.bytes == largest)
     return Device(
@@ -92,7 +92,7 @@ def _device(measured: CalibrationMeasurements) -> Device:
         overhead_seconds=measured.overheads.compute_seconds,
         gemm=rows,
         memory=memory,
-        kernel=tuple(map(_kernel_row, local.kernels)),
+        kernel=tuple(local.kernels),
     )
 
 
@@ -156,27 +156,6 @@ def _gemm_row(point: GemmPoint) -> GemmRow:
         busy_ranks=point.busy_ranks,
         threads=point.threads,
         flops_per_second=2.0 * point.m * point.k * point.n / point.seconds,
-        spread=point.spread,
-    )
-
-
-def _memory_row(point: StreamPoint) -> MemoryRow:
-    return MemoryRow(
-        operation=point.operation,  # type: ignore[arg-type]
-        bytes=point.bytes,
-        busy_ranks=point.busy_ranks,
-        bytes_per_second=point.bytes / point.seconds,
-        spread=point.spread,
-    )
-
-
-def _kernel_row(point: KernelPoint) -> KernelRow:
-    return KernelRow(
-        function=point.function,
-        dtype=point.dtype,
-        bytes=point.bytes,
-        busy_ranks=point.busy_ranks,
-        seconds=point.seconds,
         spread=point.spread,
     )
 

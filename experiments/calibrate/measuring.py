@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, cast, get_args
 
+from quadrille.algorithms.formats.measured_rows import KernelRow, MemoryRow, StreamOperation
 from quadrille.algorithms.schedule.ops import GemmLayout
 from quadrille.algorithms.schedule.tensors import ITEM_BYTES, DType
 from quadrille.experiments.calibrate.between_hosts import Agree, NetworkMeasurements, measure_between, patterns
@@ -16,7 +17,7 @@ from quadrille.runtime.host import world
 from quadrille.runtime.measuring.chained_transfers import Overheads, measure_chain
 from quadrille.runtime.measuring.measured_kernels import MEASURED
 from quadrille.runtime.measuring.microbenchmarks import Bench, measured_on_first, product_shapes
-from quadrille.runtime.measuring.points import CollectivePoint, GemmPoint, KernelPoint, StreamPoint, TransferPoint
+from quadrille.runtime.measuring.points import CollectivePoint, GemmPoint, TransferPoint
 from quadrille.runtime.measuring.reference_kernels import Times
 from quadrille.runtime.measuring.sizes import FULL, CalibrationSizes
 from quadrille.simulator.machine.compute_model import LEAST_ROWS_IN_PAGES, PAGE_BYTES
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 DTYPES: tuple[DType, ...] = ("float64", "float32")
 LAYOUTS: tuple[GemmLayout, ...] = get_args(GemmLayout)
+STREAM_OPERATIONS: tuple[StreamOperation, ...] = get_args(StreamOperation)
 MOST_FLOPS = {"float64": 3.2e9, "float32": 6.4e9}
 """The most operations of a product per thread."""
 LATER_TRIES = 2
@@ -37,8 +39,8 @@ class LocalMeasurements:
     """The measurements of some ranks of one host; `disturbed` counts the discarded tries."""
 
     gemm: list[GemmPoint]
-    streams: list[StreamPoint]
-    kernels: list[KernelPoint]
+    streams: list[MemoryRow]
+    kernels: list[KernelRow]
     reference: list[Times]
     disturbed: int = 0
 
@@ -218,11 +220,11 @@ def _measured_again(bench: Bench, points: list[GemmPoint]) -> list[GemmPoint]:
     return points
 
 
-def _streams(bench: Bench) -> list[StreamPoint]:
-    return [bench.stream(operation, size) for operation in ("copy", "add", "zero") for size in bench.sizes.stream_bytes]
+def _streams(bench: Bench) -> list[MemoryRow]:
+    return [bench.stream(operation, size) for operation in STREAM_OPERATIONS for size in bench.sizes.stream_bytes]
 
 
-def _kernels(bench: Bench) -> list[KernelPoint]:
+def _kernels(bench: Bench) -> list[KernelRow]:
     return [
         bench.kernel(function, dtype, elements)
         for dtype in DTYPES

@@ -28,7 +28,7 @@ from quadrille.experiments.explain.explanation import (
     summary,
 )
 from quadrille.experiments.network.late_flows import LateFlow
-from quadrille.experiments.output.destinations import Destinations
+from quadrille.experiments.output.destinations import Destinations, write_or_show
 from quadrille.experiments.output.tables import UNKNOWN, milliseconds, percent, print_tables, table
 from quadrille.experiments.records.path_segments import PARTS, by_op
 
@@ -80,13 +80,14 @@ def explain(path: str, *, json: str = "", command: Sequence[str] = ()) -> Explan
     """
     Destinations(json=json).check({"FILE": path})
     explanation = msgspec.structs.replace(explain_file(path), file=path, provenance=provenance(command))
-    if json:
-        files.write_json(json, explanation, SCHEMA)
-    if json != files.STDOUT:
-        print_tables(*explanation_tables(explanation))
-        for line in (*explanation.summary, *explanation.lacking):
-            print(line)
+    write_or_show(explanation, json, SCHEMA, lambda: _print(explanation))
     return explanation
+
+
+def _print(explanation: Explanation) -> None:
+    print_tables(*explanation_tables(explanation))
+    for line in (*explanation.summary, *explanation.lacking):
+        print(line)
 
 
 def explain_file(path: str) -> Explanation:

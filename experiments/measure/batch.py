@@ -87,9 +87,6 @@ def _progress(done: int) -> None:
 
 
 if __name__ == "__main__":
-    from quadrille.runtime.host.world import fail_all
+    from quadrille.runtime.host.world import run_rank
 
-    try:
-        main(sys.argv[1])
-    except Exception as error:  # noqa: BLE001 - the last place of a rank that can end all ranks
-        fail_all(error)
+    run_rank(main)

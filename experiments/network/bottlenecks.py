@@ -1,7 +1,6 @@
 """The links with the highest utilisation; equally loaded links are one entry."""
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -10,8 +9,7 @@ from quadrille.topologies.network import Floats, Network
 MOST_BOTTLENECKS = 8
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bottleneck:
+class LinkUse(msgspec.Struct, frozen=True, kw_only=True):
     """The load of a link, and the number of links with the same load.
 
     Parameters
@@ -20,7 +18,7 @@ class Bottleneck:
     alike : number of links with the same load
     bytes : bytes that each of them carries
     utilisation : bytes / (bandwidth · time)
-    busy_s : time in which one of them is in use [s]
+    busy_s : longest time in which one of them is in use [s]
     """
 
     link: str
@@ -30,7 +28,7 @@ class Bottleneck:
     busy_s: float
 
 
-def bottlenecks(net: Network, link_bytes: Floats, busy_seconds: Floats, seconds: float) -> tuple[Bottleneck, ...]:
+def bottlenecks(net: Network, link_bytes: Floats, busy_seconds: Floats, seconds: float) -> tuple[LinkUse, ...]:
     """The links with the highest utilisation; links with the same kinds of ends, bytes and bandwidth are one entry."""
     used = np.flatnonzero(link_bytes > 0)
     if not len(used) or seconds <= 0:
@@ -46,7 +44,7 @@ def bottlenecks(net: Network, link_bytes: Floats, busy_seconds: Floats, seconds:
     share = carried / (capacity * seconds)
     best = sorted(range(len(first)), key=lambda i: (-round(float(share[first[i]]), 9), first[i]))[:MOST_BOTTLENECKS]
     return tuple(
-        Bottleneck(
+        LinkUse(
             link=net.link(int(used[first[i]])).name,
             alike=int(count[i]),
             bytes=float(carried[first[i]]),

@@ -8,7 +8,7 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.record import PathPart
 from quadrille.algorithms.units import format_seconds
 from quadrille.experiments.network.bandwidths import bus_factor
-from quadrille.experiments.network.bottlenecks import Bottleneck, bottlenecks
+from quadrille.experiments.network.bottlenecks import LinkUse, bottlenecks
 from quadrille.experiments.network.own_collective import lowered_for, members_sharing, own_collective
 from quadrille.experiments.network.question import CollectiveQuestion
 from quadrille.experiments.predict.collectives_choice import OWN, comparable, different
@@ -42,7 +42,7 @@ class CollectivePrediction:
     machine: str
     routing: str
     seconds: float
-    bottlenecks: tuple[Bottleneck, ...]
+    bottlenecks: tuple[LinkUse, ...]
     algorithm: str
     why: str
     protocol: Protocol | None = None

@@ -7,15 +7,15 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from quadrille.algorithms.collectives.nccl.tables import Protocol
-from quadrille.algorithms.formats import files
 from quadrille.algorithms.formats.record import PathPart
 from quadrille.algorithms.provenance import Provenance, provenance
 from quadrille.algorithms.schedule.ops import CollectiveKind
 from quadrille.algorithms.units import format_bytes, format_bytes_per_second, format_seconds
 from quadrille.experiments.network.bandwidths import bus_formula
+from quadrille.experiments.network.bottlenecks import LinkUse
 from quadrille.experiments.network.collective import CollectivePrediction, predict_collective
 from quadrille.experiments.network.question import CollectiveQuestion, Concurrent
-from quadrille.experiments.output.destinations import Destinations
+from quadrille.experiments.output.destinations import Destinations, write_or_show
 from quadrille.experiments.output.tables import percent, print_tables, table
 from quadrille.runtime.host.console import remark, remark_all
 from quadrille.simulator.collectives.programs import Shards
@@ -27,25 +27,6 @@ from quadrille.topologies.network import Network
 SCHEMA = "quadrille/collective/1"
 MANY_TRANSFERS = 5e7
 """Number of transfers of rings that share links from which the command announces a long simulation."""
-
-
-class LinkUse(msgspec.Struct, frozen=True):
-    """The load of a link in the answer, and the number of links with the same load.
-
-    Parameters
-    ----------
-    link : name of one of these links
-    alike : number of links with the same load
-    bytes : bytes that each of them carries
-    utilisation : bytes / (bandwidth · time)
-    busy_s : time in which one of them is in use, at least [s]
-    """
-
-    link: str
-    alike: int
-    bytes: float
-    utilisation: float
-    busy_s: float
 
 
 class CollectiveAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,7 +67,7 @@ class CollectiveAnswer(msgspec.Struct, frozen=True, kw_only=True):
     bus_bandwidth_formula: str
     seconds_by_part: dict[PathPart, float] | None
     mean_seconds_by_part: dict[PathPart, float] | None
-    bottlenecks: list[LinkUse]
+    bottlenecks: tuple[LinkUse, ...]
     method: str
     events: int
     transfers: int
@@ -135,10 +116,7 @@ def collective(
     if no_memory:
         remark("--no-memory: a collective remembers no states of its links, so nothing changes")
     remark_all(remarks(predicted, machine, net))
-    if to.json:
-        files.write_json(to.json, answer, SCHEMA)
-    if to.json != files.STDOUT:
-        _print(answer)
+    write_or_show(answer, to.json, SCHEMA, lambda: _print(answer))
     return answer
 
 
@@ -171,9 +149,7 @@ def _answer(predicted: CollectivePrediction, wall: float, origin: Provenance) ->
         bus_bandwidth_formula=bus_formula(question.kind),
         seconds_by_part=predicted.seconds_by_part,
         mean_seconds_by_part=predicted.mean_seconds_by_part,
-        bottlenecks=[
-            LinkUse(link.link, link.alike, link.bytes, link.utilisation, link.busy_s) for link in predicted.bottlenecks
-        ],
+        bottlenecks=predicted.bottlenecks,
         method=predicted.method,
         events=predicted.events,
         transfers=predicted.transfers,

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.formats import files
 from quadrille.algorithms.formats.record import PathPart
 from quadrille.algorithms.provenance import Provenance, provenance
 from quadrille.algorithms.units import format_bytes, format_seconds
@@ -24,7 +23,7 @@ from quadrille.experiments.network.late_flows import (
     parts_of_mean,
 )
 from quadrille.experiments.network.traffic_file import TrafficRows, check_destinations, read_traffic
-from quadrille.experiments.output.destinations import Destinations
+from quadrille.experiments.output.destinations import Destinations, write_or_show
 from quadrille.experiments.output.tables import print_tables, table
 from quadrille.simulator.machine.network import network_of, routes_of
 from quadrille.topologies.machines.machine import Machine
@@ -119,10 +118,7 @@ def flows(
     if not ended.finite:
         raise InputError(f"{traffic}: the flows are too large: they do not end within a finite number of seconds")
     answer = _answer(ended, rows, machine, net, weights, begin, command)
-    if to.json:
-        files.write_json(to.json, answer, SCHEMA)
-    if to.json != files.STDOUT:
-        _print(answer, rows)
+    write_or_show(answer, to.json, SCHEMA, lambda: _print(answer, rows))
     return answer
 
 

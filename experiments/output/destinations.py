@@ -1,7 +1,7 @@
 """Where results go: files that were asked for, or else a table for a person on stdout."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -62,6 +62,14 @@ class Destinations:
                 _check_figure(path) if flag == "--plot" else files.check_writable(path)
             except InputError as error:
                 raise InputError(f"{flag} {error}") from None
+
+
+def write_or_show(answer: object, json: str, schema: str, show: Callable[[], None]) -> None:
+    """Writes the answer as JSON under `schema` if there is a path, and shows it unless the JSON is on stdout."""
+    if json:
+        files.write_json(json, answer, schema)
+    if json != files.STDOUT:
+        show()
 
 
 def _check_figure(path: str) -> None:

@@ -1,12 +1,15 @@
 """The part of the answer of `quadrille rank` that grids and configurations of schemes share, and its output."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from quadrille.algorithms.formats import files
-from quadrille.algorithms.provenance import provenance
+from quadrille.algorithms.formats.record import Granularity, Shards
+from quadrille.algorithms.formats.rows import Tabular
+from quadrille.algorithms.formats.workload import Workload
+from quadrille.algorithms.provenance import Provenance, provenance
 from quadrille.experiments.predict.training_step import TrainingStep
 from quadrille.experiments.rank.bandwidths import Ring
 from quadrille.experiments.rank.disagreements import Cause
@@ -33,6 +36,66 @@ class RingSimulated(msgspec.Struct, frozen=True, kw_only=True):
     stride: int
     length: int
     bytes_per_second: float
+
+
+class SimulatedEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A simulated grid or configuration: one training iteration on it.
+
+    The seconds are compute + latency + transfer - hidden + waiting.  With `granularity`
+    collective, `layers_simulated` layers represent all layers.
+
+    Parameters
+    ----------
+    seconds : time of an iteration [s], without setup: `seconds_per_iteration` of a record
+    analytical_place : place in the model's order of all that fit, from 1
+    model_flops_per_second_per_gpu, hardware_flops_per_second_per_gpu, percent_of_peak : as in a record
+        (`quadrille.experiments.workloads.training_figures` has the formulas)
+    shards : even if all shards have the mean size, as in `--shards`
+    """
+
+    grid: dict[str, int]
+    order: list[str]
+    seconds: float
+    analytical_place: int
+    analytical_seconds: float
+    compute_seconds: float
+    latency_seconds: float
+    transfer_seconds: float
+    hidden_seconds: float
+    waiting_seconds: float
+    contention_seconds: float
+    exposed_seconds_by_axis: dict[str, float]
+    model_flops_per_second_per_gpu: float
+    hardware_flops_per_second_per_gpu: float
+    percent_of_peak: float | None
+    memory_bytes: int
+    granularity: Granularity
+    layers_simulated: int
+    shards: Shards
+
+
+Entry = TypeVar("Entry", bound=SimulatedEntry)
+
+
+class Ranking(Tabular, msgspec.Struct, Generic[Entry], frozen=True, kw_only=True):
+    """The answer that `--json` writes; a file also has the provenance, stdout is the same in every run."""
+
+    simulated: list[Entry]
+    kendall_tau: float | None
+    workload: Workload
+    model: str
+    machine: str
+    gpus: int
+    options: dict[str, str | int]
+    bandwidths_measured: bool
+    bandwidths_simulated: list[RingSimulated]
+    causes: list[CauseFound]
+    why: list[str]
+    provenance: Provenance | None = None
+
+    def rows(self) -> list[dict[str, object]]:
+        """A row for each simulated entry, the fastest first."""
+        return [msgspec.to_builtins(entry) for entry in self.simulated]
 
 
 def fastest_first(steps: Sequence[TrainingStep]) -> list[int]:
@@ -71,7 +134,7 @@ def of_question(
 def of_step(
     question: RankQuestion, experiment: TrainingExperiment, step: TrainingStep, *, place: int, modelled_seconds: float
 ) -> dict[str, Any]:
-    """Fields of a simulated grid or a simulated configuration.
+    """Fields of a simulated entry, but for its names and its bytes.
 
     Parameters
     ----------
@@ -81,9 +144,12 @@ def of_step(
     return {
         "analytical_place": place + 1,
         "analytical_seconds": modelled_seconds,
+        "seconds": step.seconds,
+        "compute_seconds": step.compute,
         "latency_seconds": step.latency,
         "transfer_seconds": step.transfer,
         "hidden_seconds": step.hidden,
+        "waiting_seconds": step.waiting,
         "contention_seconds": step.contention,
         "exposed_seconds_by_axis": {str(axis): seconds for axis, seconds in step.exposed_by_axis.items()},
         "model_flops_per_second_per_gpu": rated.model_flops_per_second_per_gpu,
@@ -108,7 +174,7 @@ def _options_of(question: RankQuestion) -> dict[str, str | int]:
     }
 
 
-def write_answer(answer: msgspec.Struct, json: str, command: Sequence[str], show: Callable[[], None]) -> None:
+def write_answer(answer: Ranking[Any], json: str, command: Sequence[str], show: Callable[[], None]) -> None:
     """Writes the answer to the JSON file, with a provenance, and shows it.
 
     On stdout the JSON has no provenance, so that it is the same in every run.

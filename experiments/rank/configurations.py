@@ -17,9 +17,9 @@ from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.training.gpt import Gpt, check_gpt
 from quadrille.algorithms.training.scheme import Scheme
 from quadrille.algorithms.training.schemes import find_scheme
+from quadrille.experiments.predict.step_parts import stages_of
 from quadrille.experiments.rank.candidates import Limits
 from quadrille.experiments.rank.question import RankQuestion
-from quadrille.experiments.rank.step_parts import stages_of
 from quadrille.experiments.sweep.best_step import FORMS, WIDEST
 from quadrille.experiments.workloads.grids import divisors, factorisations
 from quadrille.experiments.workloads.rank_orders import FASTEST_FIRST

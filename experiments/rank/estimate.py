@@ -16,7 +16,7 @@ from quadrille.algorithms.schedule.grid import Axis
 from quadrille.algorithms.schedule.tensors import ITEM_BYTES
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.training.models import ModelShape
-from quadrille.experiments.rank.step_parts import stages_of
+from quadrille.experiments.predict.step_parts import stages_of
 from quadrille.experiments.workloads.training import TrainingExperiment
 
 MASTER_AND_MOMENTS = 12

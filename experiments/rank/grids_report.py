@@ -3,15 +3,11 @@
 import msgspec
 
 from quadrille.algorithms.analysis.axonn import MODELLED, Form
-from quadrille.algorithms.formats.record import Granularity, Shards
-from quadrille.algorithms.formats.rows import Tabular
-from quadrille.algorithms.formats.workload import Workload
-from quadrille.algorithms.provenance import Provenance
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.experiments.predict.training_step import TrainingStep
 from quadrille.experiments.rank.agreement import kendall_tau
 from quadrille.experiments.rank.analytical import RankedGrids
-from quadrille.experiments.rank.answer import CauseFound, RingSimulated, fastest_first, of_question, of_step
+from quadrille.experiments.rank.answer import Ranking, SimulatedEntry, fastest_first, of_question, of_step
 from quadrille.experiments.rank.disagreements import causes, in_words
 from quadrille.experiments.rank.question import RankQuestion
 from quadrille.experiments.rank.ranking_page import Columns, print_ranking, shown_lengths, shown_order
@@ -27,66 +23,23 @@ class ModelledGrid(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: int
 
 
-class SimulatedGrid(msgspec.Struct, frozen=True, kw_only=True):
-    """A simulated grid: one training iteration on it.
-
-    The seconds are compute + latency + transfer - hidden + waiting.  With `granularity`
-    collective, `layers_simulated` layers represent all layers.
+class SimulatedGrid(SimulatedEntry, frozen=True, kw_only=True):
+    """A simulated grid.
 
     Parameters
     ----------
-    seconds : time of an iteration [s], without setup: `seconds_per_iteration` of a record
-    analytical_place : place in the model's order of all grids that fit, from 1
-    model_flops_per_second_per_gpu, hardware_flops_per_second_per_gpu, percent_of_peak : as in a record
-        (`quadrille.experiments.workloads.training_figures` has the formulas)
     compute_efficiency : share of the peak that products reach while the compute lane of the first rank is busy
-    shards : even if all shards have the mean size, as in `--shards`
     """
 
-    grid: dict[str, int]
-    order: list[str]
-    seconds: float
-    analytical_place: int
-    analytical_seconds: float
-    compute_seconds: float
-    latency_seconds: float
-    transfer_seconds: float
-    hidden_seconds: float
-    waiting_seconds: float
-    contention_seconds: float
-    exposed_seconds_by_axis: dict[str, float]
-    model_flops_per_second_per_gpu: float
-    hardware_flops_per_second_per_gpu: float
-    percent_of_peak: float | None
     compute_efficiency: float | None
-    memory_bytes: int
-    granularity: Granularity
-    layers_simulated: int
-    shards: Shards
 
 
-class RankAnswer(Tabular, msgspec.Struct, frozen=True, kw_only=True):
-    """The answer that `--json` writes; a file also has the provenance, stdout is the same in every run."""
+class RankAnswer(Ranking[SimulatedGrid], frozen=True, kw_only=True):
+    """The grids ranked, and the best of them simulated."""
 
     analytical: list[ModelledGrid]
-    simulated: list[SimulatedGrid]
-    kendall_tau: float | None
-    workload: Workload
-    model: str
-    machine: str
-    gpus: int
     form: Form
-    options: dict[str, str | int]
     without_memory: int
-    bandwidths_measured: bool
-    bandwidths_simulated: list[RingSimulated]
-    causes: list[CauseFound]
-    why: list[str]
-    provenance: Provenance | None = None
-
-    def rows(self) -> list[dict[str, object]]:
-        """A row for each simulated grid, the fastest first."""
-        return [msgspec.to_builtins(grid) for grid in self.simulated]
 
 
 def answer_of(question: RankQuestion, ranking: RankedGrids, steps: list[TrainingStep]) -> RankAnswer:
@@ -127,9 +80,6 @@ def _simulated(question: RankQuestion, ranking: RankedGrids, place: int, step: T
     return SimulatedGrid(
         grid=lengths,
         order=order,
-        seconds=step.seconds,
-        compute_seconds=step.compute,
-        waiting_seconds=step.waiting,
         compute_efficiency=step.compute_efficiency(question.peak_flops_per_second),
         memory_bytes=int(ranking.peak_bytes[place]),
         **of_step(

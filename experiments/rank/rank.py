@@ -13,11 +13,12 @@ from quadrille.experiments.rank.answer import write_answer
 from quadrille.experiments.rank.configurations import Space
 from quadrille.experiments.rank.grids_report import RankAnswer, SimulatedGrid, answer_of, print_answer
 from quadrille.experiments.rank.question import RankQuestion
-from quadrille.experiments.rank.schemes import rank_schemes
 from quadrille.experiments.rank.schemes_report import SchemesAnswer, SimulatedConfiguration
+from quadrille.experiments.rank.schemes_report import answer_of as schemes_answer
 from quadrille.experiments.rank.schemes_report import print_answer as print_schemes
+from quadrille.experiments.rank.search import search
 from quadrille.experiments.rank.sharing import Crew, assemble
-from quadrille.experiments.rank.step import simulated_step
+from quadrille.experiments.rank.step import granularity_of, simulated_step
 from quadrille.runtime.host.console import remark_all
 
 
@@ -66,7 +67,7 @@ def ranking(question: RankQuestion, space: Space | None = None) -> RankAnswer | 
 
 
 def _answered(question: RankQuestion, space: Space | None, crew: Crew) -> RankAnswer | SchemesAnswer:
-    return _rank_grids(question, crew) if space is None else rank_schemes(question, space, crew)
+    return _rank_grids(question, crew) if space is None else _rank_schemes(question, space, crew)
 
 
 def _print(answer: RankAnswer | SchemesAnswer, again: str) -> None:
@@ -85,6 +86,17 @@ def _rank_grids(question: RankQuestion, crew: Crew) -> RankAnswer:
         return simulated_step(question, grids[place])
 
     return answer_of(question, ranking, crew.share(simulated, range(len(grids)), "grids simulated"))
+
+
+def _rank_schemes(question: RankQuestion, space: Space, crew: Crew) -> SchemesAnswer:
+    """The configurations of schemes by the closed form, and the best of them simulated."""
+    ranking = search(question, space, crew)
+    best = ranking.best[: question.top]
+
+    def simulated(place: int) -> TrainingStep:
+        return ranking.evaluator.simulated(best[place].experiment, granularity_of(question))
+
+    return schemes_answer(question, ranking, crew.share(simulated, range(len(best)), "configurations simulated"))
 
 
 def _remarks(question: RankQuestion) -> list[str]:

@@ -2,75 +2,28 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Generic
 
-from quadrille.algorithms.formats.workload import Workload
 from quadrille.algorithms.units import format_bytes, format_bytes_per_second, format_seconds
 from quadrille.experiments.output.tables import UNKNOWN, percent, print_tables, table
-from quadrille.experiments.rank.answer import RingSimulated
+from quadrille.experiments.rank.answer import Entry, Ranking, RingSimulated, SimulatedEntry
 from quadrille.experiments.rank.disagreements import MOSTLY
 
 SHOWN_RINGS = 8
 
 
-class Simulated(Protocol):
-    """A grid or a configuration that was simulated."""
-
-    @property
-    def grid(self) -> Mapping[str, int]: ...
-    @property
-    def order(self) -> Sequence[str]: ...
-    @property
-    def seconds(self) -> float: ...
-    @property
-    def analytical_place(self) -> int: ...
-    @property
-    def analytical_seconds(self) -> float: ...
-    @property
-    def percent_of_peak(self) -> float | None: ...
-    @property
-    def memory_bytes(self) -> int: ...
-
-
-S = TypeVar("S", bound=Simulated)
-S_co = TypeVar("S_co", bound=Simulated, covariant=True)
-
-
-class Ranking(Protocol[S_co]):
-    """An answer: the entries in the model's order, and the best of them simulated, the fastest first."""
-
-    @property
-    def workload(self) -> Workload: ...
-    @property
-    def model(self) -> str: ...
-    @property
-    def machine(self) -> str: ...
-    @property
-    def gpus(self) -> int: ...
-    @property
-    def simulated(self) -> Sequence[S_co]: ...
-    @property
-    def kendall_tau(self) -> float | None: ...
-    @property
-    def bandwidths_measured(self) -> bool: ...
-    @property
-    def bandwidths_simulated(self) -> Sequence[RingSimulated]: ...
-    @property
-    def why(self) -> Sequence[str]: ...
-
-
 @dataclass(frozen=True, slots=True)
-class Columns(Generic[S]):
+class Columns(Generic[Entry]):
     """The columns of a table: those that name an entry, and the parts of its seconds."""
 
-    names: Mapping[str, Callable[[S], str]]
+    names: Mapping[str, Callable[[Entry], str]]
     parts: tuple[str, ...]
 
     @property
     def titles(self) -> tuple[str, ...]:
         return ("place", *self.names, "model", "place", "simulated", "of peak", *self.parts, "memory")
 
-    def row(self, entry: S, place: int) -> tuple[str, ...]:
+    def row(self, entry: Entry, place: int) -> tuple[str, ...]:
         """The cells of an entry; `place` is its place by simulated time, from 1."""
         return (
             str(entry.analytical_place),
@@ -97,7 +50,7 @@ def order_verdict(tau: float | None) -> str:
 
 
 def print_ranking(
-    answer: Ranking[S], columns: Columns[S], looked_at: str, again: str, beside: Iterable[str] = ()
+    answer: Ranking[Entry], columns: Columns[Entry], looked_at: str, again: str, beside: Iterable[str] = ()
 ) -> None:
     """Prints both orders side by side, and why they differ.
 
@@ -134,11 +87,11 @@ def lengths_of(grid: Mapping[str, int]) -> str:
     return ",".join(f"{axis}={length}" for axis, length in grid.items() if length > 1) or "x=1"
 
 
-def shown_lengths(row: Simulated) -> str:
+def shown_lengths(row: SimulatedEntry) -> str:
     return lengths_of(row.grid)
 
 
-def shown_order(row: Simulated) -> str:
+def shown_order(row: SimulatedEntry) -> str:
     """The axes longer than 1, the fastest first."""
     return ",".join(axis for axis in row.order if row.grid[axis] > 1) or UNKNOWN
 

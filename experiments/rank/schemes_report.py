@@ -4,15 +4,11 @@ from typing import Any
 
 import msgspec
 
-from quadrille.algorithms.formats.record import Granularity, Shards
-from quadrille.algorithms.formats.rows import Tabular
-from quadrille.algorithms.formats.workload import Workload
-from quadrille.algorithms.provenance import Provenance
 from quadrille.algorithms.schedule.grid import AXES
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.experiments.predict.training_step import TrainingStep
 from quadrille.experiments.rank.agreement import kendall_tau
-from quadrille.experiments.rank.answer import CauseFound, RingSimulated, fastest_first, of_question, of_step
+from quadrille.experiments.rank.answer import Ranking, SimulatedEntry, fastest_first, of_question, of_step
 from quadrille.experiments.rank.disagreements import causes_beside, in_short
 from quadrille.experiments.rank.one_configuration import Configuration
 from quadrille.experiments.rank.question import RankQuestion
@@ -46,25 +42,21 @@ class ModelledConfiguration(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: int
 
 
-class SimulatedConfiguration(ModelledConfiguration, frozen=True, kw_only=True):
+class SimulatedConfiguration(SimulatedEntry, frozen=True, kw_only=True):
     """A simulated configuration: a few layers and microbatches on the ranks of a stage, combined as in the closed form.
 
-    The seconds are compute + communication - hidden + waiting.
+    Parameters
+    ----------
+    micro_batch, interleave : as of `ModelledConfiguration`
+    communication_seconds : latency + transfer [s]
     """
 
-    analytical_place: int
-    analytical_seconds: float
-    latency_seconds: float
-    transfer_seconds: float
-    hidden_seconds: float
-    contention_seconds: float
-    exposed_seconds_by_axis: dict[str, float]
-    model_flops_per_second_per_gpu: float
-    hardware_flops_per_second_per_gpu: float
-    percent_of_peak: float | None
-    granularity: Granularity
-    layers_simulated: int
-    shards: Shards
+    scheme: str
+    sequence_parallel: bool
+    micro_batch: int
+    zero: int
+    interleave: int
+    communication_seconds: float
 
 
 class Omitted(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,28 +67,12 @@ class Omitted(msgspec.Struct, frozen=True, kw_only=True):
     example: str
 
 
-class SchemesAnswer(Tabular, msgspec.Struct, frozen=True, kw_only=True):
-    """The answer that `--json` writes; a file also has the provenance, stdout is the same in every run."""
+class SchemesAnswer(Ranking[SimulatedConfiguration], frozen=True, kw_only=True):
+    """The configurations ranked, and the best of them simulated."""
 
     analytical: list[ModelledConfiguration]
-    simulated: list[SimulatedConfiguration]
-    kendall_tau: float | None
-    workload: Workload
-    model: str
-    machine: str
-    gpus: int
     analytical_model: str
-    options: dict[str, str | int]
     left_out: list[Omitted]
-    bandwidths_measured: bool
-    bandwidths_simulated: list[RingSimulated]
-    causes: list[CauseFound]
-    why: list[str]
-    provenance: Provenance | None = None
-
-    def rows(self) -> list[dict[str, object]]:
-        """A row for each simulated configuration, the fastest first."""
-        return [msgspec.to_builtins(configuration) for configuration in self.simulated]
 
 
 def answer_of(question: RankQuestion, ranking: RankedConfigurations, steps: list[TrainingStep]) -> SchemesAnswer:
@@ -105,9 +81,7 @@ def answer_of(question: RankQuestion, ranking: RankedConfigurations, steps: list
     tau = kendall_tau([step.seconds for step in modelled], [step.seconds for step in steps])
     why = causes_beside(modelled, steps)
     return SchemesAnswer(
-        analytical=[
-            ModelledConfiguration(**_modelled(configuration, configuration.step)) for configuration in ranking.best
-        ],
+        analytical=[_modelled(configuration) for configuration in ranking.best],
         simulated=[_simulated(question, ranking.best[place], place, steps[place]) for place in fastest_first(steps)],
         kendall_tau=tau,
         analytical_model=MODEL,
@@ -120,7 +94,18 @@ def answer_of(question: RankQuestion, ranking: RankedConfigurations, steps: list
     )
 
 
-def _modelled(configuration: Configuration, step: TrainingStep) -> dict[str, Any]:
+def _modelled(configuration: Configuration) -> ModelledConfiguration:
+    step = configuration.step
+    return ModelledConfiguration(
+        seconds=step.seconds,
+        compute_seconds=step.compute,
+        waiting_seconds=step.waiting,
+        **_named(configuration, step),
+    )
+
+
+def _named(configuration: Configuration, step: TrainingStep) -> dict[str, Any]:
+    """The fields that a modelled and a simulated configuration share."""
     experiment, problem = configuration.experiment, configuration.experiment.problem
     assert isinstance(problem, Gpt)
     return {
@@ -131,10 +116,7 @@ def _modelled(configuration: Configuration, step: TrainingStep) -> dict[str, Any
         "micro_batch": problem.micro_batch,
         "zero": problem.zero,
         "interleave": problem.interleave,
-        "seconds": step.seconds,
-        "compute_seconds": step.compute,
         "communication_seconds": step.latency + step.transfer,
-        "waiting_seconds": step.waiting,
         "memory_bytes": configuration.peak_bytes,
     }
 
@@ -143,7 +125,7 @@ def _simulated(
     question: RankQuestion, configuration: Configuration, place: int, step: TrainingStep
 ) -> SimulatedConfiguration:
     return SimulatedConfiguration(
-        **_modelled(configuration, step),
+        **_named(configuration, step),
         **of_step(question, configuration.experiment, step, place=place, modelled_seconds=configuration.step.seconds),
     )
 

@@ -3,7 +3,7 @@
 An estimate (`estimate.py`) orders the configurations of each scheme.  The best are
 evaluated in full until enough of them fit: their memory from their own schedules,
 their seconds by the closed form (`quadrille.experiments.predict`) of a few layers and
-microbatches, combined in the order of the pipeline's slots (`step_parts.py`).  NCCL's
+microbatches, combined in the order of the pipeline's slots (`sampled_step.py`).  NCCL's
 rings have the bandwidths of the 4D model: measured if there is a table, else
 simulated.  The best configurations are also tried in other rank orders.
 

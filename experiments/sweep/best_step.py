@@ -30,8 +30,9 @@ from quadrille.algorithms.schedule.grid import Axis, Grid
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.units import format_bytes, format_seconds
 from quadrille.experiments.predict.closed_form import Yardstick
-from quadrille.experiments.predict.depths import FEW, depths_of, straight
-from quadrille.experiments.predict.training_step import TrainingStep, of_layers, simulated_step
+from quadrille.experiments.predict.depths import depths_of
+from quadrille.experiments.predict.sampled_step import closed_form_seconds
+from quadrille.experiments.predict.training_step import TrainingStep, simulated_step
 from quadrille.experiments.sweep.outcomes import SweepAnswer
 from quadrille.experiments.sweep.patience import TooLong, patience
 from quadrille.experiments.sweep.points import BestGrid
@@ -121,7 +122,7 @@ def ranked_steps(experiment: TrainingExperiment, gpus: int, machine: Machine) ->
                 reason = str(error)
                 continue
             if device.fits(machine, peak_bytes):
-                ranked.append(RankedStep(sized, _closed_form(sized, yardstick), peak_bytes))
+                ranked.append(RankedStep(sized, closed_form_seconds(sized, yardstick), peak_bytes))
             else:
                 least = min(peak_bytes, least or peak_bytes)
     if not ranked and least is not None:
@@ -182,11 +183,3 @@ def _with_largest_microbatch(
         except InputError:
             break
     return experiment, peak_bytes
-
-
-def _closed_form(experiment: TrainingExperiment, yardstick: Yardstick) -> float:
-    """Seconds of a step by the closed form, from a few of its layers."""
-    if not isinstance(experiment.problem, Gpt) or experiment.problem.layers <= max(FEW):
-        return yardstick.closed_form(experiment.unchecked_schedule()).seconds
-    few, more = (yardstick.closed_form(of_layers(experiment, count).unchecked_schedule()).seconds for count in FEW)
-    return straight(few, more, FEW, experiment.problem.layers)

@@ -1,11 +1,10 @@
 """The output of a sweep: table, CSV, JSON."""
 
-import csv as comma_separated
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from io import StringIO
 from typing import TYPE_CHECKING
 
 from quadrille.algorithms.formats import files
+from quadrille.algorithms.formats.rows import comma_separated
 from quadrille.algorithms.units import format_bytes, format_bytes_per_second
 from quadrille.experiments.output.tables import UNKNOWN, milliseconds, percent, table
 from quadrille.experiments.sweep.outcomes import SCHEMA, Sweep, SweepAnswer, SweepRow
@@ -168,28 +167,21 @@ def _note(answer: SweepAnswer, numbers: Mapping[str, int]) -> str:
 
 def csv_text(sweep: Sweep) -> str:
     """Every row as a line under the keys and the results; times in seconds, sizes in bytes."""
-    text = StringIO()
-    writer = comma_separated.writer(text, lineterminator="\n")
     results = (
         [column for column in COLLECTIVE_RESULTS if column not in sweep.varied] if sweep.of_collectives else RESULTS
     )
-    writer.writerow([*sweep.varied, *results])
-    writer.writerows([*row.point.values(), *_values(row, results)] for row in sweep.points)
-    return text.getvalue()
+    rows = ([*row.point.values(), *_values(row, results)] for row in sweep.points)
+    return comma_separated([*sweep.varied, *results], rows)
 
 
 def _values(row: SweepRow, results: Sequence[str]) -> Iterator[object]:
     for column in results:
-        if column in CARRIED:
-            value = row.answer.collective.column(column) if row.answer.collective else None
-        else:
-            value = row.speedup if column == "speedup" else getattr(row.answer, column)
         if column == "grid_lengths":
             yield row.answer.grid
-        elif isinstance(value, bool):
-            yield str(value).lower()
+        elif column in CARRIED:
+            yield row.answer.collective.column(column) if row.answer.collective else None
         else:
-            yield "" if value is None else value
+            yield row.speedup if column == "speedup" else getattr(row.answer, column)
 
 
 def write_files(sweep: Sweep, json: str, csv: str) -> None:

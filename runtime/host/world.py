@@ -5,7 +5,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -109,6 +109,14 @@ def loaded_library() -> str:
 
     vendor, version = MPI.get_vendor()
     return f"{vendor} {'.'.join(map(str, version))}"
+
+
+def run_rank(main: Callable[..., None]) -> None:
+    """Runs a rank's program with the words of its command line; an error ends all ranks."""
+    try:
+        main(*sys.argv[1:])
+    except Exception as error:  # noqa: BLE001 - the last place of a rank that can end all ranks
+        fail_all(error)
 
 
 def fail_all(error: BaseException, *, communicator: "Intracomm | None" = None, debug: bool = False) -> NoReturn:

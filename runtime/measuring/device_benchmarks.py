@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from quadrille.algorithms.formats.measured_rows import Dtype
+from quadrille.algorithms.formats.measured_rows import Dtype, KernelRow
 from quadrille.algorithms.formats.percentiles import spread
 from quadrille.algorithms.matmuls.catalogue import matmul_schedule
 from quadrille.algorithms.matmuls.matmul import Matmul
@@ -79,17 +79,6 @@ class LaunchCost:
 
     seconds: float
     alone_seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceKernel:
-    """A function of a layer that reads and writes `bytes` of the device's memory."""
-
-    function: Function
-    dtype: DType
-    bytes: int
-    seconds: float
-    spread: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,14 +166,14 @@ class DeviceBench:
         alone = [_seconds(act, library) for _ in range(self._repeats)]
         return LaunchCost(together, median(alone))
 
-    def warm_up(self, seconds: float = WARM_UP_SECONDS, size: int = WARM_UP_SIZE) -> None:
-        """Products for so long: the device's clock is then that of a device at work."""
-        library, (a, b, c) = self._library, (self._random((size, size), "float16") for _ in range(3))
-        act, stop = partial(library.matmul, a, b, c), time.perf_counter() + seconds
+    def warm_up(self) -> None:
+        """Multiply for `WARM_UP_SECONDS`: the device's clock is then that of a device at work."""
+        library, (a, b, c) = self._library, (self._random((WARM_UP_SIZE, WARM_UP_SIZE), "float16") for _ in range(3))
+        act, stop = partial(library.matmul, a, b, c), time.perf_counter() + WARM_UP_SECONDS
         while time.perf_counter() < stop:
             _seconds(act, library, count=10)
 
-    def kernel(self, function: Function, dtype: DType, elements: int) -> DeviceKernel:
+    def kernel(self, function: Function, dtype: DType, elements: int) -> KernelRow:
         """A layer's function on a matrix of about so many elements, with sums and moments in float32."""
         signature, tensors = SIGNATURES[function], arguments(function, "float32", elements)
         into, updates, sources = (
@@ -198,7 +187,7 @@ class DeviceBench:
         copies = KernelArguments(self._library.module, into, updates, sources, (), tensors.scalars, 0)
         return self._kernel(function, dtype, copies)
 
-    def softmax(self, dtype: DType, rows: int, columns: int) -> tuple[DeviceKernel, ...]:
+    def softmax(self, dtype: DType, rows: int, columns: int) -> tuple[KernelRow, ...]:
         """The functions of a softmax over a vocabulary: maxima of rows, sums of exponentials, and the gradient."""
         library = self._library
         x, towards_x = (self._random((rows, columns), dtype) for _ in range(2))
@@ -236,11 +225,12 @@ class DeviceBench:
             function, dtype, sequences, tokens, heads, head, timed.bytes, timed.seconds, timed.spread
         )
 
-    def _kernel(self, function: Function, dtype: DType, tensors: KernelArguments) -> DeviceKernel:
+    def _kernel(self, function: Function, dtype: DType, tensors: KernelArguments) -> KernelRow:
         library = self._library
         touched = sum(tensor.nbytes for tensor in (*tensors.into, *tensors.updates, *tensors.updates, *tensors.sources))
         act = partial(library.carry_out, partial(carry_out, function, tensors))
-        return DeviceKernel(function, dtype, touched, *self._timed(act, library))
+        seconds, off = self._timed(act, library)
+        return KernelRow(function=function, dtype=dtype, bytes=touched, seconds=seconds, spread=off)
 
     def executor_ratio(self, size: int, dtype: DType, repeats: int = EXECUTOR_REPEATS) -> ExecutorRatio:
         """A product size^3 by CuPy alone and as a whole run of one rank, each beside the other."""

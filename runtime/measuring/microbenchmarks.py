@@ -19,6 +19,7 @@ import numpy as np
 from mpi4py import MPI
 from threadpoolctl import threadpool_limits
 
+from quadrille.algorithms.formats.measured_rows import KernelRow, MemoryRow, StreamOperation
 from quadrille.algorithms.formats.percentiles import spread
 from quadrille.algorithms.schedule.kernels import Function
 from quadrille.algorithms.schedule.ops import Calls, CollectiveKind
@@ -31,7 +32,7 @@ from quadrille.runtime.kernels.layer_kernels import carry_out
 from quadrille.runtime.measuring.chained_library_calls import CollectiveTimes, GroupShape, measure_collective
 from quadrille.runtime.measuring.chained_transfers import STEPS, ChainMeasurement, Overheads, Pattern, measure_chain
 from quadrille.runtime.measuring.measured_kernels import arguments
-from quadrille.runtime.measuring.points import CollectivePoint, GemmPoint, KernelPoint, StreamPoint, TransferPoint
+from quadrille.runtime.measuring.points import CollectivePoint, GemmPoint, TransferPoint
 from quadrille.runtime.measuring.reference_kernels import ReferenceBenchmark, Times, seconds
 from quadrille.runtime.measuring.sizes import FULL, CalibrationSizes
 
@@ -172,13 +173,13 @@ class Bench:
 
         return kernel
 
-    def stream(self, operation: str, size: int, repeats: int = 7) -> StreamPoint:
+    def stream(self, operation: StreamOperation, size: int, repeats: int = 7) -> MemoryRow:
         """Memory-bound work on all ranks at once."""
         self.results.fill(1.0)
         rooms, ends = _Rotation(self.operands), _Rotation(self.results)
         shape = (max(1, size // 8),)
         sets = [(ends.take(shape), rooms.take(shape)) for _ in range(4)]
-        verbs: dict[str, Callable[[Any, Any], object]] = {
+        verbs: dict[StreamOperation, Callable[[Any, Any], object]] = {
             "copy": np.copyto,
             "add": lambda into, source: np.add(into, source, out=into),
             "zero": lambda into, _: into.fill(0),
@@ -191,9 +192,15 @@ class Bench:
             return [mean(times) for times in zip(*self.communicator.allgather(own), strict=True)]
 
         times, _ = self.undisturbed(measure)
-        return StreamPoint(operation, size, self.ranks, median(times), spread(times))
+        return MemoryRow(
+            operation=operation,
+            bytes=size,
+            busy_ranks=self.ranks,
+            bytes_per_second=size / median(times),
+            spread=spread(times),
+        )
 
-    def kernel(self, function: Function, dtype: DType, elements: int, repeats: int = 5) -> KernelPoint:
+    def kernel(self, function: Function, dtype: DType, elements: int, repeats: int = 5) -> KernelRow:
         """A layer function on a matrix of about this many elements, on all ranks at once."""
         function_arguments = arguments(function, dtype, elements)
         updates = sum(array.nbytes for array in function_arguments.updates)
@@ -211,7 +218,14 @@ class Bench:
             return [mean(times) for times in zip(*self.communicator.allgather(own), strict=True)]
 
         times, _ = self.undisturbed(measure)
-        return KernelPoint(function, dtype, touched, self.ranks, median(times), spread(times))
+        return KernelRow(
+            function=function,
+            dtype=dtype,
+            bytes=touched,
+            busy_ranks=self.ranks,
+            seconds=median(times),
+            spread=spread(times),
+        )
 
     def transfer(self, pattern: Pattern, size: int, steps: int = STEPS) -> tuple[TransferPoint, Overheads]:
         """One step of the pattern, in a chain of `steps` steps, and the overheads beside it."""

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-from quadrille.algorithms.schedule.kernels import Function
 from quadrille.algorithms.schedule.ops import Calls, CollectiveKind, GemmLayout
 from quadrille.algorithms.schedule.tensors import DType
 from quadrille.runtime.measuring.chained_library_calls import GroupShape
@@ -23,29 +22,6 @@ class GemmPoint:
     seconds: float = 0.0
     spread: float = 0.0
     calm: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class StreamPoint:
-    """Memory-bound work that writes `bytes`."""
-
-    operation: str
-    bytes: int
-    busy_ranks: int
-    seconds: float
-    spread: float
-
-
-@dataclass(frozen=True, slots=True)
-class KernelPoint:
-    """A layer function that reads and writes `bytes`."""
-
-    function: Function
-    dtype: DType
-    bytes: int
-    busy_ranks: int
-    seconds: float
-    spread: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ heads and heads one by one; rotary positions are multiplications by complex numb
 finite differences, and against PyTorch where it is installed.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -97,14 +97,18 @@ def _queries(qkv: Array, sequence: int, heads: int, how: Architecture) -> Iterat
             yield slice(start, start + sequence), of_head, slice(j * head, (j + 1) * head)
 
 
+def _operands(qkv: Array, of_head: Sequence[slice], how: Architecture) -> tuple[Array, Array, Array]:
+    """The q, k and v of a head; q and k are rotated by their positions if the model has rotary positions."""
+    q, k, v = (qkv[:, columns_of_part] for columns_of_part in of_head)
+    return (rotated(q, how.rotary_base), rotated(k, how.rotary_base), v) if how.positions == "rotary" else (q, k, v)
+
+
 def attention(qkv: Array, sequence: int, heads: int, how: Architecture = PLAIN) -> Array:
     """Causal attention. The columns of a group are its queries, then their key and their value."""
     groups = how.key_heads or heads
     output = np.empty((qkv.shape[0], qkv.shape[1] // (heads + 2 * groups) * heads))
     for rows, of_head, columns in _queries(qkv, sequence, heads, how):
-        q, k, v = (qkv[rows, columns_of_part] for columns_of_part in of_head)
-        if how.positions == "rotary":
-            q, k = rotated(q, how.rotary_base), rotated(k, how.rotary_base)
+        q, k, v = _operands(qkv[rows], of_head, how)
         output[rows, columns] = _weights(q, k) @ v
     return output
 
@@ -113,9 +117,7 @@ def attention_gradient(qkv: Array, sequence: int, heads: int, g: Array, how: Arc
     """The gradient of the columns of q, k and v."""
     gradient = np.zeros_like(qkv)
     for rows, of_head, columns in _queries(qkv, sequence, heads, how):
-        q, k, v = (qkv[rows, columns_of_part] for columns_of_part in of_head)
-        if how.positions == "rotary":
-            q, k = rotated(q, how.rotary_base), rotated(k, how.rotary_base)
+        q, k, v = _operands(qkv[rows], of_head, how)
         weights, out = _weights(q, k), g[rows, columns]
         towards = out @ v.T
         scores = weights * (towards - (weights * towards).sum(axis=1, keepdims=True)) / np.sqrt(q.shape[1])

@@ -8,7 +8,7 @@ many as there are copies of a tensor, so later iterations read copies that simul
 Ops after the loop read copies that the last iterations wrote.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -16,7 +16,7 @@ from quadrille.algorithms.schedule.expressions import IntExpression, evaluate, v
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.ops import Op
 from quadrille.algorithms.schedule.parts import Coordinates
-from quadrille.algorithms.schedule.program import Program, Repeat
+from quadrille.algorithms.schedule.program import Program, Repeat, repeats
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.simulator.symmetry.signatures import LoopPosition, iteration_prefix, loop_position, outer_loops
 
@@ -134,7 +134,7 @@ def _name(loop: LoopPosition) -> str:
 
 def copy_counts(schedule: Schedule) -> dict[str, list[int]]:
     """Numbers of tensor copies that a loop index, or an index derived from it, distinguishes, by name of the index."""
-    loops = [loop for role in schedule.roles for loop in _repeats(role.program)]
+    loops = [loop for role in schedule.roles for loop in repeats(role.program)]
     derived: dict[str, set[str]] = {loop.loop: {loop.loop} for loop in loops}
     for _ in derived:  # as often as indices can derive from one another
         for loop in loops:
@@ -156,13 +156,6 @@ def _counts(count: IntExpression, grid: Grid) -> Iterator[int]:
     if variables(count) <= {"pipeline"}:
         for stage in range(grid.pipeline):
             yield evaluate(count, Coordinates(grid, {}, {"pipeline": stage}))
-
-
-def _repeats(program: Program) -> Iterable[Repeat]:
-    for entry in program:
-        if isinstance(entry, Repeat):
-            yield entry
-            yield from _repeats(entry.body)
 
 
 def walk_skipping(

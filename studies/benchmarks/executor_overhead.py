@@ -8,7 +8,6 @@ the two are measured in turn on the same state of the machine.
 """
 
 import json
-import sys
 import tempfile
 import time
 from dataclasses import dataclass
@@ -114,9 +113,6 @@ def main(path: str) -> None:
 
 
 if __name__ == "__main__":
-    from quadrille.runtime.host.world import fail_all
+    from quadrille.runtime.host.world import run_rank
 
-    try:
-        main(sys.argv[1])
-    except Exception as error:  # noqa: BLE001 - the last place of a rank that can end all ranks
-        fail_all(error)
+    run_rank(main)

@@ -16,12 +16,11 @@ from pathlib import Path
 import msgspec
 
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.formats import files
 from quadrille.algorithms.formats.record import Record, load_record
 from quadrille.algorithms.provenance import Provenance, provenance
 from quadrille.experiments.compare.side_by_side import compare_records
 from quadrille.experiments.measure.batch import Launched, RunCase, measure
-from quadrille.experiments.output.destinations import Destinations, make_folder
+from quadrille.experiments.output.destinations import Destinations, make_folder, write_or_show
 from quadrille.experiments.output.tables import print_tables
 from quadrille.experiments.workloads.run_options import RunOptions
 from quadrille.runtime.host.console import remark, run_as_program
@@ -96,12 +95,9 @@ def fidelity(
         answer = Fidelity(
             trials=tuple(results), judgement=judged(results), machines=machines, provenance=provenance(list(command))
         )
-    if json:
-        files.write_json(json, answer, SCHEMA)
     if plot:
         draw_fidelity(results, plot)
-    if json != files.STDOUT:
-        print_tables(trials_table(results), judgement_table(answer.judgement))
+    write_or_show(answer, json, SCHEMA, lambda: print_tables(trials_table(results), judgement_table(answer.judgement)))
     return answer
 
 

@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from types import FrameType
 from typing import Literal
 
 import msgspec
@@ -32,7 +31,7 @@ from quadrille.algorithms.provenance import ROOT, Provenance, provenance
 from quadrille.algorithms.units import format_seconds
 from quadrille.experiments.output.tables import print_tables, table
 from quadrille.runtime.host.console import remark, run_as_program
-from quadrille.runtime.launching.supervise import PR_SET_PDEATHSIG, signal_group
+from quadrille.runtime.launching.supervise import PR_SET_PDEATHSIG, signal_group, signals_as_interrupts
 from quadrille.studies.gpu import calibration
 from quadrille.studies.gpu.calibration import Calibration
 from quadrille.studies.gpu.parts import (
@@ -270,21 +269,6 @@ def _counts(tests: dict[str, str]) -> str:
     return ", ".join(f"{outcomes.count(word)} {word.lower()}" for word in dict.fromkeys(outcomes))
 
 
-@contextlib.contextmanager
-def ended_by_term() -> Iterator[None]:
-    """A session that is told to end ends its step first."""
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
 def chosen(names: str, steps: Sequence[SessionStep] = STEPS) -> list[SessionStep]:
     """The steps of these names, in the session's order; all where no name is given.
 
@@ -315,7 +299,7 @@ def main(words: Sequence[str]) -> int:
     options = [*(["--commit", arguments.commit] if arguments.commit else []), *(["--tiny"] if arguments.tiny else [])]
     origin = provenance(["python", "-m", "quadrille.studies.gpu.all_at_once", *words], **more)
     session = opened(arguments.folder, origin, options, arguments.minutes)
-    with ended_by_term(), contextlib.suppress(KeyboardInterrupt):
+    with signals_as_interrupts(), contextlib.suppress(KeyboardInterrupt):
         session.run(steps)
     show(session)
     remark(verdict([session.results.get(step.name) for step in steps], session.folder / LOG))

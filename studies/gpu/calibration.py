@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from quadrille.algorithms.formats.measured_rows import Dtype, TransferRow
+from quadrille.algorithms.formats.measured_rows import Dtype, KernelRow, TransferRow
 from quadrille.algorithms.provenance import Provenance
 from quadrille.algorithms.schedule.kernels import Function
 from quadrille.algorithms.schedule.ops import GemmLayout
@@ -25,7 +25,6 @@ from quadrille.runtime.launching.launch import launch_or_raise
 from quadrille.runtime.measuring.device_benchmarks import (
     DeviceAttention,
     DeviceBench,
-    DeviceKernel,
     DeviceProduct,
     DeviceStream,
     LaunchCost,
@@ -114,7 +113,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     provenance: Provenance = msgspec.field(name="made")
     products: tuple[DeviceProduct, ...] = ()
     streams: tuple[DeviceStream, ...] = ()
-    kernels: tuple[DeviceKernel, ...] = ()
+    kernels: tuple[KernelRow, ...] = ()
     attention: tuple[DeviceAttention, ...] = ()
     launch: LaunchCost | None = None
     staged: StagedSteps = StagedSteps()
@@ -180,7 +179,7 @@ def measure_streams(bench: DeviceBench, sizes: Sizes) -> tuple[DeviceStream, ...
     return tuple(bench.stream(operation, size) for operation in OPERATIONS for size in sizes.streams)
 
 
-def measure_kernels(bench: DeviceBench, sizes: Sizes) -> tuple[DeviceKernel, ...]:
+def measure_kernels(bench: DeviceBench, sizes: Sizes) -> tuple[KernelRow, ...]:
     """The functions of layers, and of a softmax; Adam's matrices are float32 in training of 16 bits too."""
     of_layers = (
         bench.kernel(function, dtype, elements)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from quadrille.algorithms.formats.measured_rows import GemmRow, KernelRow, MemoryRow, TransferRow
 from quadrille.algorithms.provenance import Provenance
-from quadrille.runtime.measuring.device_benchmarks import DeviceKernel, DeviceProduct, DeviceStream, LaunchCost
+from quadrille.runtime.measuring.device_benchmarks import DeviceProduct, DeviceStream, LaunchCost
 from quadrille.topologies.machines.machine import Device, Host, Machine
 
 ON_DEVICE = ("copy", "add", "zero")
@@ -22,7 +22,7 @@ def machine_of_device(
     provenance: Provenance,
     *,
     ranks: int,
-    kernels: Sequence[DeviceKernel] = (),
+    kernels: Sequence[KernelRow] = (),
     issue_seconds: float = 0.0,
     alone_seconds: float = 0.0,
 ) -> Machine:
@@ -49,7 +49,7 @@ def machine_of_device(
             overhead_seconds=launch.alone_seconds,
             gemm=tuple(map(gemm_row, products)),
             memory=tuple(memory_row(stream) for stream in streams if stream.operation in ON_DEVICE),
-            kernel=tuple(map(kernel_row, kernels)),
+            kernel=tuple(kernels),
         ),
         host=Host(
             cores=1,
@@ -82,15 +82,4 @@ def memory_row(stream: DeviceStream) -> MemoryRow:
         bytes=stream.bytes,
         bytes_per_second=stream.bytes / stream.seconds,
         spread=stream.spread,
-    )
-
-
-def kernel_row(kernel: DeviceKernel) -> KernelRow:
-    """As a machine file has it."""
-    return KernelRow(
-        function=kernel.function,
-        dtype=kernel.dtype,
-        bytes=kernel.bytes,
-        seconds=kernel.seconds,
-        spread=kernel.spread,
     )

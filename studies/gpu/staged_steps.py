@@ -4,7 +4,6 @@ python -m quadrille.studies.gpu.staged_steps ROWS.json      (on every rank, star
 """
 
 import json
-import sys
 from pathlib import Path
 from statistics import median
 
@@ -39,9 +38,6 @@ def main(path: str) -> None:
 
 
 if __name__ == "__main__":
-    from quadrille.runtime.host.world import fail_all
+    from quadrille.runtime.host.world import run_rank
 
-    try:
-        main(sys.argv[1])
-    except Exception as error:  # noqa: BLE001 - the last place of a rank that can end all ranks
-        fail_all(error)
+    run_rank(main)

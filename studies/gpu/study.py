@@ -19,7 +19,7 @@ from quadrille.algorithms.provenance import Provenance, provenance
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.tensors import DType
 from quadrille.experiments.measure.batch import RunCase, measure
-from quadrille.experiments.output.destinations import Destinations
+from quadrille.experiments.output.destinations import Destinations, write_or_show
 from quadrille.experiments.output.tables import print_tables
 from quadrille.experiments.predict.predict import prediction_of
 from quadrille.experiments.workloads.matmul import MatmulExperiment
@@ -94,10 +94,7 @@ def gpu(
     answer = GpuSpeed(calibration=calibration, executed=executed, shared=shared, provenance=origin)
     if out:
         save_machine(machine, out)
-    if json:
-        files.write_json(json, answer, SCHEMA)
-    if json != files.STDOUT:
-        show(answer)
+    write_or_show(answer, json, SCHEMA, lambda: show(answer))
     return answer
 
 

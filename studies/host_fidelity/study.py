@@ -18,7 +18,6 @@ from typing import cast, get_args
 import msgspec
 import numpy as np
 
-from quadrille.algorithms.formats import files
 from quadrille.algorithms.formats.record import Record, load_record
 from quadrille.algorithms.matmuls.catalogue import AlgorithmName, find_algorithm
 from quadrille.algorithms.matmuls.matmul import Matmul, Passes
@@ -29,7 +28,7 @@ from quadrille.experiments.compare.comparison import Comparison
 from quadrille.experiments.compare.error_sizes import ErrorSizes, raw_and_drift_removed
 from quadrille.experiments.compare.side_by_side import compare_records
 from quadrille.experiments.measure.batch import RunCase, measure
-from quadrille.experiments.output.destinations import Destinations
+from quadrille.experiments.output.destinations import Destinations, write_or_show
 from quadrille.experiments.predict.predict import prediction_of
 from quadrille.experiments.workloads.grids import grids
 from quadrille.experiments.workloads.matmul import MatmulExperiment
@@ -138,10 +137,7 @@ def host_fidelity(
         path = machine or calibrated(folder)
         results = run_cases(drawn, load_machine(path), Path(folder))
         fidelity = _summed_up(seed, load_machine(path), results, provenance(list(command)))
-    if json:
-        files.write_json(json, fidelity, SCHEMA)
-    if json != files.STDOUT:
-        print(table(fidelity))
+    write_or_show(fidelity, json, SCHEMA, lambda: print(table(fidelity)))
     return fidelity
 
 

@@ -8,31 +8,19 @@ import msgspec
 
 from quadrille.algorithms.provenance import Provenance
 from quadrille.experiments.output.tables import print_tables, table
-from quadrille.studies.judged_rows import Role, Spread, judged_of, skipped_table, spread_of, spread_table, spreads
+from quadrille.studies.judged_rows import JudgedRow, Spread, judged_of, skipped_table, spread_of, spread_table, spreads
 from quadrille.studies.published_collectives.sites import LearntCollectives
 
 LARGE = 1 << 20
 """From here on bandwidth counts most, below latency."""
 
 
-class JudgedCollective(msgspec.Struct, frozen=True, kw_only=True):
-    """A row, what is predicted for it, and what it counts for.
+class JudgedCollective(JudgedRow, frozen=True, kw_only=True):
+    """A judged row of a collective.
 
-    `gpu_path` says whether what GPUs do for it is in the model; where it is not, a prediction is the network's part.
+    `gpu_path` says whether the model has the work of GPUs; if it has not, the prediction is the network's part.
     """
 
-    id: str
-    machine: str
-    metric: str
-    unit: str
-    published: float
-    predicted: float | None
-    relative_error: float | None
-    role: Role
-    reason: str
-    source: str
-    model: str | None
-    gpus: int
     message_bytes: int | None
     algorithm: str
     gpu_path: Literal["modelled", "not modelled"]

@@ -14,13 +14,12 @@ from quadrille.algorithms.collectives.choices import parse_choices
 from quadrille.algorithms.collectives.nccl.communicator import NcclGroup
 from quadrille.algorithms.collectives.nccl.plan import NcclPlan
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.formats import files
 from quadrille.algorithms.provenance import provenance
 from quadrille.algorithms.schedule.ops import CollectiveKind
 from quadrille.experiments.network.bandwidths import bus_factor
 from quadrille.experiments.network.collective import predict_collective
 from quadrille.experiments.network.question import CollectiveQuestion
-from quadrille.experiments.output.destinations import Destinations
+from quadrille.experiments.output.destinations import Destinations, write_or_show
 from quadrille.experiments.output.tables import percent
 from quadrille.runtime.host.console import run_as_program
 from quadrille.simulator.collectives.nccl.collective import NcclSettings
@@ -69,14 +68,11 @@ def published_collectives(
         calibration=[learnt(site) for site in sites.values() if site.learnt_from],
         provenance=provenance(command),
     )
-    if json:
-        files.write_json(json, answer, SCHEMA)
     if figure:
         from quadrille.studies.published_collectives.figure import draw
 
         draw(judged, figure)
-    if json != files.STDOUT:
-        show(answer)
+    write_or_show(answer, json, SCHEMA, lambda: show(answer))
     return answer
 
 

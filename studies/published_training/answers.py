@@ -7,31 +7,19 @@ import msgspec
 
 from quadrille.algorithms.provenance import Provenance
 from quadrille.experiments.output.tables import percent, print_tables, table
-from quadrille.studies.judged_rows import Role, Spread, judged_of, skipped_table, spread_of, spread_table, spreads
+from quadrille.studies.judged_rows import JudgedRow, Spread, judged_of, skipped_table, spread_of, spread_table, spreads
 from quadrille.studies.published_training.sites import LearntTraining
 
 if TYPE_CHECKING:
     from rich.console import Group
 
 
-class JudgedTraining(msgspec.Struct, frozen=True, kw_only=True):
-    """A row, what is predicted for it in its own unit, and what it counts for; `flops` says which flop it has."""
+class JudgedTraining(JudgedRow, frozen=True, kw_only=True):
+    """A judged row of a training; `flops` says which flop its rate counts."""
 
-    id: str
     paper: str
-    source: str
-    machine: str
-    model: str | None
     workload: str
-    gpus: int
-    metric: str
-    unit: str
     flops: Literal["model", "hardware"] | None
-    published: float
-    predicted: float | None
-    relative_error: float | None
-    role: Role
-    reason: str
 
 
 class TrainingSummary(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,11 +10,10 @@ from functools import cache
 from pathlib import Path
 from typing import Literal, get_args
 
-from quadrille.algorithms.formats import files
 from quadrille.algorithms.provenance import provenance
 from quadrille.algorithms.training.flops import step_flops
 from quadrille.experiments.network.collective import predict_collective
-from quadrille.experiments.output.destinations import Destinations
+from quadrille.experiments.output.destinations import Destinations, write_or_show
 from quadrille.runtime.host.console import run_as_program
 from quadrille.simulator.machine.network import network_of
 from quadrille.studies.judged_rows import Role
@@ -76,10 +75,7 @@ def published_training(
         claims=list(predicted_claims()) if claims else [],
         provenance=provenance(command),
     )
-    if json:
-        files.write_json(json, answer, SCHEMA)
-    if json != files.STDOUT:
-        show(answer)
+    write_or_show(answer, json, SCHEMA, lambda: show(answer))
     return answer
 
 

@@ -10,7 +10,6 @@ Every product of a peer is compared with one vector's way through A and B.
 """
 
 import json
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -24,7 +23,6 @@ from quadrille.algorithms.errors import RunError
 from quadrille.algorithms.matmuls.catalogue import find_algorithm, matmul_schedule
 from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.schedule.grid import Grid
-from quadrille.algorithms.schedule.tensors import DType
 from quadrille.experiments.workloads.grids import grids
 from quadrille.studies.runtime_speed.peers import PEERS, Peer
 
@@ -134,20 +132,13 @@ def main(asked: str, answer: str) -> None:
 
     communicator, wanted = world(), json.loads(Path(asked).read_text())
     products = [
-        measured(communicator, _matmul(*sizes), wanted["pairs"], wanted["peers"]) for sizes in wanted["products"]
+        measured(communicator, Matmul(*sizes), wanted["pairs"], wanted["peers"]) for sizes in wanted["products"]
     ]
     if communicator.Get_rank() == 0:
         Path(answer).write_text(json.dumps(products))
 
 
-def _matmul(m: int, k: int, n: int, dtype: DType) -> Matmul:
-    return Matmul(m, k, n, dtype)
-
-
 if __name__ == "__main__":
-    from quadrille.runtime.host.world import fail_all
+    from quadrille.runtime.host.world import run_rank
 
-    try:
-        main(*sys.argv[1:])
-    except Exception as error:  # noqa: BLE001 - the last place of a rank that can end all ranks
-        fail_all(error)
+    run_rank(main)

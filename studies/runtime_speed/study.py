@@ -15,11 +15,10 @@ from statistics import median, quantiles
 
 import msgspec
 
-from quadrille.algorithms.formats import files
 from quadrille.algorithms.matmuls.matmul import parse_sizes
 from quadrille.algorithms.provenance import Provenance, provenance
 from quadrille.algorithms.schedule.tensors import DType
-from quadrille.experiments.output.destinations import Destinations
+from quadrille.experiments.output.destinations import Destinations, write_or_show
 from quadrille.experiments.output.tables import Row, milliseconds, percent, print_tables, table
 from quadrille.runtime.host.console import run_as_program
 from quadrille.runtime.launching.launch import launch_or_raise
@@ -104,10 +103,7 @@ def runtime_speed(
         mean_ratio_to_best=exp(sum(log(product.best.ratio.median) for product in products) / len(products)),
         provenance=provenance(list(command), **versions(names)),
     )
-    if json:
-        files.write_json(json, answer, SCHEMA)
-    if json != files.STDOUT:
-        show(answer)
+    write_or_show(answer, json, SCHEMA, lambda: show(answer))
     return answer
 
 

@@ -1,8 +1,6 @@
 """What a scaling study found, and how it is shown: table, CSV, figure, JSON."""
 
-import csv as comma_separated
 from collections.abc import Iterator, Sequence
-from io import StringIO
 from itertools import groupby
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -11,6 +9,7 @@ from msgspec import Meta
 
 from quadrille.algorithms.formats import files
 from quadrille.algorithms.formats.record import MachineName
+from quadrille.algorithms.formats.rows import comma_separated
 from quadrille.algorithms.formats.workload import MatmulSizes
 from quadrille.algorithms.matmuls.matmul import Gathered
 from quadrille.algorithms.provenance import Provenance
@@ -162,22 +161,12 @@ def _cells(run: GridRun, several: bool) -> Sequence[str]:
 
 def csv_text(scaling: Scaling) -> str:
     """CSV text with a header and a line for each run; times in seconds."""
-    text = StringIO()
-    writer = comma_separated.writer(text, lineterminator="\n")
-    writer.writerow(CSV_COLUMNS)
-    writer.writerows(list(_values(run)) for run in scaling.runs)
-    return text.getvalue()
+    return comma_separated(CSV_COLUMNS, map(_values, scaling.runs))
 
 
 def _values(run: GridRun) -> Iterator[object]:
     for column in CSV_COLUMNS:
-        value = getattr(run, column)
-        if column == "grid":
-            yield _grid(run)
-        elif isinstance(value, bool):
-            yield str(value).lower()
-        else:
-            yield "" if value is None else value
+        yield _grid(run) if column == "grid" else getattr(run, column)
 
 
 def _grid(run: GridRun) -> str:

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quadrille.algorithms.errors import RunError
+from quadrille.studies.simulator_speed.report import PATIENCE, Line
 from quadrille.studies.simulator_speed.workloads import GPUS, Sizes, random_pairs
 from quadrille.topologies.machines.named import machine
 from quadrille.topologies.network import Network
@@ -37,8 +38,6 @@ OPTIONS = (
     "--cfg=network/TCP-gamma:0",
     "--log=root.thres:error",
 )
-PATIENCE = 120.0
-"""Seconds after which a run is given up."""
 RINGS = (("W1", (64, 256, 1024)), ("W2", (64, 256, 1024, 4096)))
 TRAFFIC: tuple[tuple[int, Sizes], ...] = ((1000, "equal"), (1000, "random"), (10_000, "equal"), (10_000, "random"))
 QUICK = 1000
@@ -59,25 +58,12 @@ class SimgridRun:
     Parameters
     ----------
     finish : end of each transfer, or of each rank [s]
-    run_seconds, total_seconds : wall time of the simulation, and with reading and building the platform
+    run_seconds : wall time of the simulation, without reading and building the platform
     """
 
     finish: Floats
     run_seconds: float
-    total_seconds: float
     peak_memory_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class SimGridRow:
-    """One line of the table; wall seconds are those of the simulation alone, without building the platform."""
-
-    workload: str
-    size: int
-    command: str
-    wall_seconds: tuple[float, ...]
-    peak_memory_bytes: int | None
-    simulated_seconds: float | None
 
 
 def compile_driver(folder: Path) -> Path:
@@ -101,7 +87,7 @@ def compile_driver(folder: Path) -> Path:
     return program
 
 
-def simgrid_rows(*, quick: bool = False) -> list[SimGridRow]:
+def simgrid_rows(*, quick: bool = False) -> list[Line]:
     """SimGrid's figures for W1, W2 and W3, as far as they end within `PATIENCE`.
 
     Raises
@@ -130,16 +116,24 @@ def _workloads(folder: Path, *, quick: bool) -> Iterator[tuple[str, int, Path]]:
             yield f"W3 {drawn}", count, path
 
 
-def _row(program: Path, workload: str, size: int, described: Path) -> SimGridRow:
+def _row(program: Path, workload: str, size: int, described: Path) -> Line:
+    """A line of SimGrid; its wall time is that of the simulation alone, without building the platform."""
     run = run_driver(program, described)
     command = " ".join(["driver", described.name, *OPTIONS])
-    if run is None:
-        return SimGridRow(workload, size, command, (), None, None)
-    return SimGridRow(workload, size, command, (run.run_seconds,), run.peak_memory_bytes, float(run.finish.max()))
+    return Line(
+        workload=workload,
+        size=size,
+        switches="",
+        simulator="SimGrid",
+        command=command,
+        wall_seconds=() if run is None else (run.run_seconds,),
+        peak_memory_bytes=None if run is None else run.peak_memory_bytes,
+        simulated_seconds=None if run is None else float(run.finish.max()),
+    )
 
 
-def run_driver(program: Path, described: Path, *, patience: float = PATIENCE) -> SimgridRun | None:
-    """What the driver says of a described workload; None where it takes longer than `patience` seconds.
+def run_driver(program: Path, described: Path) -> SimgridRun | None:
+    """What the driver says of a described workload; None where it takes longer than `PATIENCE` seconds.
 
     Raises
     ------
@@ -147,13 +141,13 @@ def run_driver(program: Path, described: Path, *, patience: float = PATIENCE) ->
     """
     command = [str(program), str(described), *OPTIONS]
     try:
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=patience, check=False)
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     except subprocess.TimeoutExpired:
         return None
     if ended.returncode:
         raise RunError(f"SimGrid failed: {(ended.stderr.strip() or str(ended.returncode)).splitlines()[-1]}")
     said = json.loads(ended.stdout)
-    return SimgridRun(np.array(said["finish_s"]), said["run_seconds"], said["total_seconds"], said["peak_memory_bytes"])
+    return SimgridRun(np.array(said["finish_s"]), said["run_seconds"], said["peak_memory_bytes"])
 
 
 # Workloads as the driver reads them

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from quadrille.algorithms.formats import files
 from quadrille.algorithms.provenance import provenance
+from quadrille.experiments.output.destinations import write_or_show
 from quadrille.runtime.host.console import remark, run_as_program
 from quadrille.studies.simulator_speed.cases import FLOOR_SECONDS, SpeedCase, cases
 from quadrille.studies.simulator_speed.report import PATIENCE, Line, Speed, growth, print_speed
@@ -56,10 +57,7 @@ def simulator_speed(
     speed = Speed(
         lines=(*lines, *beside), growth=tuple(growth(lines)), simgrid=said, provenance=provenance(list(command))
     )
-    if json_file:
-        files.write_json(json_file, speed, SCHEMA)
-    if json_file != files.STDOUT:
-        print_speed(speed)
+    write_or_show(speed, json_file, SCHEMA, lambda: print_speed(speed))
 
 
 def _lines(chosen: Iterator[SpeedCase], repeats: int) -> Iterator[Line]:
@@ -165,22 +163,9 @@ def _simgrid(*, quick: bool) -> tuple[str, list[Line]]:
     from quadrille.studies.simulator_speed.simgrid_runner import NotInstalled, simgrid_rows
 
     try:
-        rows = simgrid_rows(quick=quick)
+        return "installed", simgrid_rows(quick=quick)
     except NotInstalled as error:
         return str(error), []
-    return "installed", [
-        Line(
-            workload=row.workload,
-            size=row.size,
-            switches="",
-            simulator="SimGrid",
-            command=row.command,
-            wall_seconds=row.wall_seconds,
-            peak_memory_bytes=row.peak_memory_bytes,
-            simulated_seconds=row.simulated_seconds,
-        )
-        for row in rows
-    ]
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import pytest
 import simpy
 
 from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.formats.measured_rows import MemoryRow
 from quadrille.algorithms.formats.record import load_record
 from quadrille.algorithms.schedule.ops import VECTOR_CALL_KINDS
 from quadrille.cli.words.flags import MatmulWords
@@ -30,7 +31,7 @@ from quadrille.runtime.measuring.chained_library_calls import KINDS, GroupShape
 from quadrille.runtime.measuring.chained_transfers import LEAST_STEPS, STEPS, Overheads
 from quadrille.runtime.measuring.links import LinkSpeed
 from quadrille.runtime.measuring.overlap_interference import OverlapCost
-from quadrille.runtime.measuring.points import CollectivePoint, GemmPoint, StreamPoint, TransferPoint
+from quadrille.runtime.measuring.points import CollectivePoint, GemmPoint, TransferPoint
 from quadrille.runtime.measuring.sizes import FULL
 from quadrille.simulator.engine.engine import FlowEngine
 from quadrille.simulator.machine.compute_model import LEAST_ROWS_IN_PAGES, in_whole_pages
@@ -288,7 +289,7 @@ def measured(*, off=0.0, disturbed=0):
         for dtype, layout in product(DTYPES, LAYOUTS)
         for size, seconds in zip(sizes, times, strict=True)
     ]
-    streams = [StreamPoint("copy", size, 1, size / 1e9, 0.0) for size in FULL.stream_bytes]
+    streams = [MemoryRow(operation="copy", bytes=size, bytes_per_second=1e9) for size in FULL.stream_bytes]
     steps = [TransferPoint("one_way", 2, size, 1e-5 + size / 1e8, 0.0) for size in TRANSFERS]
     between = NetworkMeasurements(steps, [], LINK, BESIDE, idle_core_seconds=5e-3, sender_ack_delay_seconds=7e-4)
     collectives = [

@@ -12,12 +12,12 @@ from quadrille.algorithms.training.pipeline import Stages
 from quadrille.algorithms.training.schemes import SCHEMES, find_scheme
 from quadrille.cli.words.machines import MachineWords
 from quadrille.cli.words.ranking import RankWords, parse_question, parse_space
+from quadrille.experiments.predict.step_parts import Parts, sample, stages_of
 from quadrille.experiments.predict.training_step import simulated_step
 from quadrille.experiments.rank.configurations import configurations
 from quadrille.experiments.rank.one_configuration import Evaluator
 from quadrille.experiments.rank.search import search
 from quadrille.experiments.rank.sharing import Crew
-from quadrille.experiments.rank.step_parts import Parts, sample, stages_of
 from quadrille.experiments.workloads.training_figures import experiment_peak_bytes
 from tests.support.by_words import ranked as rank
 from tests.support.quadrille import called

@@ -13,8 +13,6 @@ from tests.support.overlapped_ring import MEMBERS, ROWS, WHOLE, ring_beside_prod
 from tests.support.predictions import seconds_of
 from tests.support.toy_machines import program_of, star
 
-INNER = 500
-
 
 def slowed(slowdown):
     machine = star(MEMBERS)

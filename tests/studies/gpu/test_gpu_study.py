@@ -9,6 +9,7 @@ import pytest
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats import files
+from quadrille.algorithms.formats.measured_rows import KernelRow
 from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.provenance import provenance
 from quadrille.algorithms.schedule.grid import Grid
@@ -18,7 +19,6 @@ from quadrille.runtime.arrays.cupy_library import CupyLibrary
 from quadrille.runtime.measuring import device_benchmarks, measured_kernels
 from quadrille.runtime.measuring.device_benchmarks import (
     DeviceBench,
-    DeviceKernel,
     DeviceProduct,
     DeviceStream,
     LaunchCost,
@@ -238,7 +238,7 @@ def test_tables_show_shares_of_the_data_sheet_s_peak_and_what_was_measured(capsy
         GpuSpeed(
             calibration=calibrated(
                 products=tuple(product(8192, dtype, 2 * 8192**3 / 494.7e12) for dtype in DTYPES),
-                kernels=(DeviceKernel("gelu", "float32", 1 << 20, 1e-6, 0.0),),
+                kernels=(KernelRow(function="gelu", dtype="float32", bytes=1 << 20, seconds=1e-6),),
             ),
             executed=(Executed(8192, "float16", "cupy.matmul", 0.95, 1.0, 0.95),),
             shared=(Shared("4,4,4", 2, "float32", 1.0, 1.25, False),),

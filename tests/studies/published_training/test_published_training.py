@@ -38,7 +38,6 @@ from quadrille.topologies.machines.named import MACHINES
 from quadrille.topologies.nodes.gpus import A100_80GB
 
 SC21 = "Narayanan 2021 Megatron PTD-P (SC21)"
-BLOOM = "BigScience BLOOM tuning chronicles"
 
 
 @pytest.fixture(scope="module")

@@ -16,11 +16,11 @@ from quadrille.algorithms.schedule.program import in_sequence
 from quadrille.algorithms.schedule.schedule import Role, Schedule, all_ops, declare
 from quadrille.algorithms.training.gpt import Gpt, gpt_schedule
 from quadrille.algorithms.training.mlp import Mlp, mlp_schedule
-from quadrille.algorithms.training.resharding import reshard
 from quadrille.algorithms.training.scheme import Layout, Scheme
 from quadrille.algorithms.training.schemes import SCHEMES, SEQUENCE_PARALLEL
 from quadrille.runtime.carriers.in_process import InProcess
 from quadrille.runtime.execution.execute import execute
+from tests.support.resharding import reshard
 from tests.support.trainings import assembled
 
 LAYOUTS = {
