@@ -27,7 +27,7 @@ from quadrille.experiments.workloads.training_lines import USUAL_OPTIONS
 if TYPE_CHECKING:
     from quadrille.experiments.workloads.run_options import RunOptions
 
-OF_GPTS = ("zero", "micro_batch", "interleave", "recompute", "gradient_bytes")
+OF_GPTS = ("zero", "micro_batch", "interleave", "attention", "recompute", "gradient_bytes")
 """Flags that a problem must have a field for."""
 IDLE_ON_SOME_GRIDS = ("zero", "gradient_bytes")
 """Options that change nothing of some schedules."""
@@ -133,7 +133,7 @@ class TrainingExperiment:
         """Operations of the matrix products of one step, over all ranks."""
         match self.problem:
             case Gpt() as gpt:
-                return step_flops(gpt.shape, gpt.batch, gpt.recompute)
+                return step_flops(gpt.shape, gpt.batch, gpt.attention, gpt.recompute)
             case Mlp() as mlp:
                 return StepFlops(mlp.flops // mlp.steps, mlp.flops // mlp.steps)
 
