@@ -173,12 +173,13 @@ def expected(answer):
 
 
 def reworded(table):
-    """A table whose words that changed their meaning are replaced."""
+    """A table whose words that changed their meaning are replaced; an answer that has the new keys is newer."""
     replaced = {}
     for path, value in table.items():
         before, dot, key = path.rpartition(".")
-        words = REWORDED.get(key, {}).get(value) if isinstance(value, str) else None
-        replaced |= {path: value} if words is None else {before + dot + name: word for name, word in words.items()}
+        words = REWORDED.get(key, {}).get(value, {}) if isinstance(value, str) else {}
+        today = {before + dot + name: word for name, word in words.items()}
+        replaced |= today if today and not (today.keys() - {path}) & table.keys() else {path: value}
     return replaced
 
 

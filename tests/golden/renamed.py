@@ -4,7 +4,8 @@
 "bytes_sent_total": "sent_bytes_total" renames a key everywhere, "ops[].algorithm": "ops[].method" below ops alone,
 "quadrille/record/1": "quadrille/record/2" a schema.  None instead of a new word: the key is gone.  Entries are
 applied one after the other.
-`REWORDED`: key -> old word -> keys and words that replace it, wherever a path ends in the key.
+`REWORDED`: key -> old word -> keys and words that replace it, wherever a path ends in the key
+and the answer has none of the other keys.
 `ADDED`: paths that today's answers have and the golden ones have not.
 `FLAGS`: old words of a command line -> new words, in each case that has none of `NEW_FLAGS`: such a case is newer.
 
