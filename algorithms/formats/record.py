@@ -16,7 +16,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from quadrille.algorithms.formats import files
-from quadrille.algorithms.formats.measured_rows import Faults
+from quadrille.algorithms.formats.measured_rows import Faults, Variant
 from quadrille.algorithms.formats.renamed_keys import Renames
 from quadrille.algorithms.formats.rows import Tabular
 from quadrille.algorithms.formats.workload import Count, Size, Workload
@@ -29,10 +29,17 @@ __all__ = ["Provenance", "Record", "load_record", "provenance", "save_record"]
 SCHEMA = "quadrille/record/2"
 OLDER = {
     "quadrille/record/1": Renames(
-        {"simulation.why_not": "simulation.not_folded_reason", "reference.at_once": "reference.concurrent_ranks"}
+        {"simulation.why_not": "simulation.not_folded_reason", "reference.at_once": "reference.concurrent_ranks"},
+        {
+            "options.recompute": {
+                "none": {"attention": "unfused", "recompute": "none"},
+                "selective": {"attention": "fused", "recompute": "none"},
+                "full": {"attention": "fused", "recompute": "full"},
+            }
+        },
     )
 }
-"""Older schemas, with the keys that were renamed since."""
+"""Older schemas, with the keys that were renamed and the values that changed their meaning since."""
 
 Seconds = Annotated[float, Meta(ge=0)]
 PositiveSeconds = Annotated[float, Meta(gt=0)]
@@ -65,6 +72,7 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     zero : ZeRO stage: 1 shards the optimizer, 2 also gradients, 3 also weights, over the data axis
     micro_batch : sequences or rows of a microbatch on each coordinate of data and z
     interleave : chunks of layers of a pipeline stage
+    attention : fused attention, or unfused attention, which writes its weights to memory
     recompute : activation recomputation
     gradient_bytes : bytes of an accumulated gradient element, in a 16-bit dtype
     steps : training steps of one run
@@ -84,6 +92,7 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     zero: Count | UnsetType = UNSET
     micro_batch: Size | UnsetType | None = UNSET
     interleave: Size | UnsetType = UNSET
+    attention: Variant | UnsetType = UNSET
     recompute: Literal["none", "selective", "full"] | UnsetType = UNSET
     gradient_bytes: Size | UnsetType = UNSET
     steps: Size | UnsetType = UNSET

@@ -1,13 +1,13 @@
 """Keys of files that older schema versions name differently: one table for each schema.
 
 A path is dotted; `[]` stands for every entry of a list.  A key may move to another table.  A key without a new path is
-dropped.
+dropped.  A word that changed its meaning becomes other keys and values of the same table.
 
     Renames({"host.threads_default": None, "network.late_seconds": "emulation.wakeup_delay_seconds"})
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -20,15 +20,24 @@ class Renames:
     {'host': {'cores': 4}, 'rows': [{'world_size': 3}], 'emulation': {'new': 1}}
     >>> renames.downgraded({"host": {"cores": 4}, "rows": [{"world_size": 3}], "emulation": {"new": 1}})
     {'host': {'cores': 4, 'old': 1}, 'rows': [{'of': 3}]}
+    >>> Renames({}, {"how.fast": {"very": {"speed": "high", "risk": "high"}}}).upgraded({"how": {"fast": "very"}})
+    {'how': {'speed': 'high', 'risk': 'high'}}
+
+    Parameters
+    ----------
+    words : path of a key -> old word -> keys and values that replace the key; other values stay
     """
 
     paths: Mapping[str, str | None]
+    words: Mapping[str, Mapping[str, Mapping[str, str]]] = field(default_factory=dict)
 
     def upgraded(self, raw: Mapping[str, Any]) -> dict[str, Any]:
         """The content of an older file under today's keys; a value of the wrong type stays as it is."""
         content: dict[str, Any] = _copy(raw)
         for old, new in self.paths.items():
             _move(content, old, new)
+        for path, meanings in self.words.items():
+            _reword(content, path, meanings)
         return content
 
     def downgraded(self, raw: Mapping[str, Any]) -> dict[str, Any]:
@@ -66,6 +75,15 @@ def _move(content: dict[str, Any], old: str, new: str | None) -> None:
             target = content.setdefault(after, {})
             if isinstance(target, dict):
                 target[name] = value
+
+
+def _reword(content: dict[str, Any], path: str, meanings: Mapping[str, Mapping[str, str]]) -> None:
+    before, key = _split(path)
+    for table in _tables(content, before):
+        word = table.get(key)
+        if isinstance(word, str) and word in meanings:
+            del table[key]
+            table.update(meanings[word])
 
 
 def _split(path: str) -> tuple[str, str]:

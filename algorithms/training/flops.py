@@ -8,16 +8,25 @@ For the plain GPT with B sequences of s tokens, L layers, hidden size h, vocabul
 Attention counts as full squares, causal or not, as in the sources; a schedule's own count (`volumes.py`) has half of
 them.  The optimizer and everything other than matrix products is omitted, as usual.
 
+The hardware also computes what the step recomputes, in each layer:
+
+    recompute   attention fused        attention unfused
+    none        two square products    nothing
+    selective   two square products    two square products
+    full        the whole layer        the whole layer
+
+The gradient kernel of fused attention computes one of the two square products again (`ATTENTION_PRODUCTS`).  By
+convention it counts as selective recomputation does, and not at all beside full recomputation.
+
 Source: Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM", SC21,
-section 3 and appendix;
-Chowdhery et al., "PaLM", 2022, appendix B (the two names); Korthikanti et al., arXiv 2205.05198, appendix A (selective
-recomputation).
+section 3 and appendix; Chowdhery et al., "PaLM", 2022, appendix B (the two names); Korthikanti et al.,
+arXiv 2205.05198, appendix A (selective recomputation).
 """
 
 from dataclasses import dataclass
 
 from quadrille.algorithms.training.models import ModelShape
-from quadrille.algorithms.training.recompute import Recompute
+from quadrille.algorithms.training.recompute import Attention, Recompute
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,22 +52,24 @@ def square_flops(shape: ModelShape, batch: int) -> int:
     return 4 * batch * shape.sequence**2 * shape.hidden
 
 
-def step_flops(shape: ModelShape, batch: int, recompute: Recompute = "none") -> StepFlops:
+def step_flops(
+    shape: ModelShape, batch: int, attention: Attention = "fused", recompute: Recompute = "none"
+) -> StepFlops:
     """Flop of a training step; a backward pass costs two forward passes.
 
     >>> shape = ModelShape("toy", layers=2, hidden=8, heads=2, sequence=4, vocabulary=16)
-    >>> step_flops(shape, 3, "full")
+    >>> step_flops(shape, 3, recompute="full")
     StepFlops(model=129024, hardware=168960)
     """
     model = 3 * forward_flops(shape, batch)
-    match recompute:
-        case "none":
+    match attention, recompute:
+        case _, "full":
+            again = layer_flops(shape, batch)
+        case "unfused", "none":
             again = 0
-        case "selective":
-            again = shape.layers * square_flops(shape, batch)
-        case "full":
-            again = shape.layers * layer_flops(shape, batch)
-    return StepFlops(model, model + again)
+        case _:
+            again = square_flops(shape, batch)
+    return StepFlops(model, model + shape.layers * again)
 
 
 def flops_per_second_per_gpu(flops: float, seconds: float, gpus: int) -> float:

@@ -29,7 +29,7 @@ from quadrille.algorithms.training.models import ModelShape
 from quadrille.algorithms.training.norm import Norm, normalisation
 from quadrille.algorithms.training.pipeline import Stages
 from quadrille.algorithms.training.precision import Precision, in_dtype_of_statistics
-from quadrille.algorithms.training.recompute import Recompute, find_recompute
+from quadrille.algorithms.training.recompute import Attention, Recompute, find_attention, find_recompute
 from quadrille.algorithms.training.scheme import ONE, Scheme
 from quadrille.algorithms.training.transformer import LAYER, LayerShape, transformer_layer
 from quadrille.algorithms.training.vocabulary import TARGETS, TOKENS
@@ -56,6 +56,7 @@ class Gpt:
     interleave : layer chunks of every pipeline stage (virtual pipeline size)
     zero : ZeRO stage 0 to 3 over data (`zero.py`)
     gradient_bytes : bytes of an accumulated gradient element in 16-bit dtypes
+    attention : fused attention, or unfused attention, which writes its weights to memory (`recompute.py`)
     recompute : activation recomputation (`recompute.py`)
     inner : MLP width; 0 for four times hidden
     architecture : differences from the plain GPT
@@ -75,7 +76,8 @@ class Gpt:
     interleave: int = 1
     zero: int = 0
     gradient_bytes: int = 4
-    recompute: Recompute = "selective"
+    attention: Attention = "fused"
+    recompute: Recompute = "none"
     inner: int = 0
     architecture: Architecture = PLAIN
 
@@ -91,6 +93,7 @@ class Gpt:
             raise InputError(refusal)
         if self.dtype not in get_args(DType):
             raise InputError(f"dtype {self.dtype!r}: accepted are {', '.join(get_args(DType))}")
+        find_attention(self.attention)
         find_recompute(self.recompute)
         ParameterSharding(self.zero, self.precision)
 
@@ -205,6 +208,7 @@ def _model_layers(problem: Gpt, scheme: Scheme, stages: Stages) -> ModelLayers:
         problem.heads,
         problem.sequence,
         problem.gathered,
+        problem.attention,
         problem.recompute,
         architecture,
     )

@@ -1,18 +1,24 @@
-"""Activation recomputation: activations recomputed in the backward pass instead of stored.
+"""Attention, fused or unfused, and activation recomputation: activations that the backward pass computes again.
 
-    none        everything that the backward pass reads is stored, attention weights included (unfused attention)
-    selective   attention weights are not stored; the gradient kernel recomputes them from the logarithms of the row
-sums,
-                as FlashAttention does
-    full        only the input of each layer is stored; the whole layer runs forward again before its backward pass
+    attention   fused       one kernel; the attention weights stay on chip, and the gradient kernel computes them again
+                            from the stored logarithms of the row sums, as FlashAttention does
+                unfused     the attention weights are written to memory
+    recompute   none        everything that the backward pass reads is stored, attention weights of unfused attention
+                            included
+                selective   attention weights are not stored; unfused attention runs forward again before its gradient
+                full        only the input of each layer is stored; the whole layer runs forward again before its
+                            backward pass
+
+Fused attention stores no attention weights, so that selective recomputation adds nothing to it.  With unfused attention
+and recomputation the attention weights of one layer at a time are in memory.
 
 Full recomputation runs all ops of the layer again, as the frameworks' checkpointing does, including the reduction of
 the last product, whose result is not read; published iteration times include it.  What the second forward pass gathers
 serves the backward pass, so weights are gathered as often as without recomputation.
 
 Source: Chen et al., "Training deep nets with sublinear memory cost", 2016 (full); Korthikanti et al., "Reducing
-Activation Recomputation in
-Large Transformer Models", arXiv 2205.05198, section 5 (selective).
+Activation Recomputation in Large Transformer Models", arXiv 2205.05198, section 5 (selective); Dao et al.,
+"FlashAttention", 2022, section 3.1 (fused).
 """
 
 from dataclasses import replace
@@ -24,10 +30,28 @@ from quadrille.algorithms.schedule.ops import AllGather, Broadcast, Op, writes
 from quadrille.algorithms.schedule.tensors import Tensor
 from quadrille.algorithms.training.layers import Layer
 
+Attention = Literal["fused", "unfused"]
 Recompute = Literal["none", "selective", "full"]
 Fetch = AllGather | Broadcast
 """Ops that bring a rank what others hold."""
+ATTENTIONS: tuple[Attention, ...] = get_args(Attention)
 RECOMPUTES: tuple[Recompute, ...] = get_args(Recompute)
+
+
+def find_attention(word: str) -> Attention:
+    """Returns the kind of attention that a word names.
+
+    >>> find_attention("unfused")
+    'unfused'
+
+    Raises
+    ------
+    InputError : an unknown word
+    """
+    for accepted in ATTENTIONS:
+        if word == accepted:
+            return accepted
+    raise InputError(f"attention {word!r}: accepted are {', '.join(ATTENTIONS)}")
 
 
 def find_recompute(word: str) -> Recompute:

@@ -21,7 +21,7 @@ from quadrille.algorithms.schedule.tensors import Copies, Tensor
 from quadrille.algorithms.training.architecture import PLAIN, Architecture
 from quadrille.algorithms.training.layers import Layer
 from quadrille.algorithms.training.norm import Norm, normalisation
-from quadrille.algorithms.training.recompute import Recompute, recomputed
+from quadrille.algorithms.training.recompute import Attention, Recompute, recomputed
 from quadrille.algorithms.training.scheme import Linear, Orientation, Scheme
 
 LAYER = "layer"
@@ -41,7 +41,8 @@ class LayerShape:
     heads: int
     sequence: int
     gathered: Gathered = "again"
-    recompute: Recompute = "selective"
+    attention: Attention = "fused"
+    recompute: Recompute = "none"
     architecture: Architecture = PLAIN
 
     @property
@@ -112,7 +113,7 @@ def _layer(shape: LayerShape, rows: Part, scheme: Scheme) -> Layer:
             *norm2.backward,
             Kernel(name="add mlp gradient", function="add_to", updates=("dX",), sources=("dbranch",)),
             *project.backward,
-            attention.gradient,
+            *attention.backward,
             *qkv.backward,
             *norm1.backward,
             Kernel(name="add attention gradient", function="add_to", updates=("dX",), sources=("dbranch",)),
@@ -161,7 +162,7 @@ def _activations(shape: LayerShape, rows: Part, scheme: Scheme) -> list[Tensor]:
     attention = _attention(shape)
     return [
         inner.tensor("A", rows, heads, copies),
-        inner.tensor(attention.kept, rows, shape.of_queries(attention.kept_columns), copies),
+        inner.tensor(attention.tensor, rows, shape.of_queries(attention.columns), attention.copies),
         stream.tensor("X2", rows, hidden, copies),
         inner.tensor("G", rows, wide, copies),
         stream.tensor("dN1", rows, hidden),
@@ -176,31 +177,62 @@ def _activations(shape: LayerShape, rows: Part, scheme: Scheme) -> list[Tensor]:
 
 @dataclass(frozen=True, slots=True)
 class _Attention:
-    """The two attention kernels, and what the first stores for the second: columns for every head."""
+    """Kernels of attention, and the tensor that the forward kernel writes for the gradient kernel.
+
+    Parameters
+    ----------
+    tensor : name of the tensor
+    columns : columns of the tensor for every query head
+    copies : a copy for each layer if the tensor is stored
+    """
 
     forward: Kernel
-    gradient: Kernel
-    kept: str
-    kept_columns: int
+    backward: tuple[Kernel, ...]
+    tensor: str
+    columns: int
+    copies: Copies
 
 
 def _attention(shape: LayerShape) -> _Attention:
-    forward: Function
-    gradient: Function
-    sources: tuple[str, ...]
-    if shape.recompute == "none":
-        kept, columns, sources = "attention weights", shape.sequence, ("QKV", "attention weights", "dA")
-        forward, gradient = "attention_keeping", "attention_keeping_gradient"
-    else:
-        kept, columns, sources = "logarithms", 1, ("QKV", "A", "logarithms", "dA")
-        forward, gradient = "attention", "attention_gradient"
-    scalars = _scalars(shape)
+    return _fused_attention(shape) if shape.attention == "fused" else _unfused_attention(shape)
+
+
+def _fused_attention(shape: LayerShape) -> _Attention:
+    scalars, written = _scalars(shape), ("A", "logarithms")
     return _Attention(
-        Kernel(name="attention", function=forward, into=("A", kept), sources=("QKV",), scalars=scalars),
-        Kernel(name="attention gradient", function=gradient, into=("dQKV",), sources=sources, scalars=scalars),
-        kept,
-        columns,
+        Kernel(name="attention", function="attention", into=written, sources=("QKV",), scalars=scalars),
+        (
+            Kernel(
+                name="attention gradient",
+                function="attention_gradient",
+                into=("dQKV",),
+                sources=("QKV", *written, "dA"),
+                scalars=scalars,
+            ),
+        ),
+        "logarithms",
+        1,
+        shape.copies,
     )
+
+
+def _unfused_attention(shape: LayerShape) -> _Attention:
+    """Unfused attention; with selective recomputation the forward kernel runs again before the gradient kernel."""
+    scalars, weights = _scalars(shape), "attention weights"
+    forward = Kernel(
+        name="attention", function="attention_keeping", into=("A", weights), sources=("QKV",), scalars=scalars
+    )
+    gradient = Kernel(
+        name="attention gradient",
+        function="attention_keeping_gradient",
+        into=("dQKV",),
+        sources=("QKV", weights, "dA"),
+        scalars=scalars,
+    )
+    if shape.recompute != "selective":
+        return _Attention(forward, (gradient,), weights, shape.sequence, shape.copies)
+    again = replace(forward, name=f"again {forward.name}")
+    return _Attention(forward, (again, gradient), weights, shape.sequence, ())
 
 
 def _scalars(shape: LayerShape) -> tuple[tuple[str, float], ...]:

@@ -16,6 +16,7 @@ USUAL = {
     "sequence_parallel": False,
     "zero": 0,
     "interleave": 1,
+    "attention": "fused",
     "recompute": "none",
     "steps": 1,
     "clip": 0.0,

@@ -122,6 +122,7 @@ def _too_large(question: RankQuestion, every: Candidates, needed: Ints) -> str:
     least = int(np.argmin(needed))
     device, name = question.machine.device.memory_bytes, question.machine.name
     helps = ["more --gpus"]
+    helps += ["--attention fused"] if question.problem.attention != "fused" else []
     helps += ["--recompute full"] if question.problem.recompute != "full" else []
     helps += (
         ["--gradient-bytes 2"]

@@ -167,6 +167,7 @@ def _options_of(question: RankQuestion) -> dict[str, str | int]:
     return {
         "dtype": training.dtype,
         "overlap": ",".join(sorted(training.execution.overlaps)) or "none",
+        "attention": problem.attention,
         "recompute": problem.recompute,
         "gathered": problem.gathered,
         "gradient_bytes": problem.gradient_bytes,

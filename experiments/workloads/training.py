@@ -27,7 +27,7 @@ from quadrille.experiments.workloads.training_lines import USUAL_OPTIONS
 if TYPE_CHECKING:
     from quadrille.experiments.workloads.run_options import RunOptions
 
-OF_GPTS = ("zero", "micro_batch", "interleave", "recompute", "gradient_bytes")
+OF_GPTS = ("zero", "micro_batch", "interleave", "attention", "recompute", "gradient_bytes")
 """Flags that need a field of the problem."""
 IDLE_ON_SOME_GRIDS = ("zero", "gradient_bytes")
 """Options that have no effect on some schedules."""
@@ -133,7 +133,7 @@ class TrainingExperiment:
         """Operations of the matrix products of one step, over all ranks [flop]."""
         match self.problem:
             case Gpt() as gpt:
-                return step_flops(gpt.shape, gpt.batch, gpt.recompute)
+                return step_flops(gpt.shape, gpt.batch, gpt.attention, gpt.recompute)
             case Mlp() as mlp:
                 return StepFlops(mlp.flops // mlp.steps, mlp.flops // mlp.steps)
 
@@ -225,6 +225,8 @@ class TrainingExperiment:
             lines.append(f"--gathered keep changes nothing: {where} gathers no weights")
         if self.sequence_parallel and self.grid.x == 1:
             lines.append(f"--sequence-parallel changes nothing: {where} has no ranks along x")
+        if isinstance(self.problem, Gpt) and (self.problem.attention, self.problem.recompute) == ("fused", "selective"):
+            lines.append("--recompute selective changes nothing: fused attention stores no attention weights")
         return lines + [f"{words} changes nothing: {where} does the same without" for words in self._idle_options()]
 
     def _idle_options(self) -> Iterator[str]:

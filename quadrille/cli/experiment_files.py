@@ -13,6 +13,8 @@ from quadrille.algorithms.errors import InputError, nearest_names
 from quadrille.cli.commands import typed
 
 SCHEMA = "quadrille/experiment/1"
+REWORDED = ("attention", "recompute")
+"""Parameters whose words meant something else in commands of older records; their values come from the options."""
 DESTINATIONS = ("json", "csv", "trace", "timeline", "ranks", "plot", "figure", "save", "c", "da", "db", "from_record")
 """Parameters that say where results go: a record's command keeps these to itself."""
 REPEATED = ("simulate", "run", "schedule")
@@ -131,7 +133,9 @@ def values_of_record(path: str, context: click.Context) -> dict[str, Any]:
         )
     inner = context.command.make_context(context.info_name or "", list(words), resilient_parsing=True)
     names = {parameter.name for parameter in context.command.params}
-    return {name: inner.params[name] for name in typed(inner, inner.params) & names - {*DESTINATIONS}}
+    values = {name: inner.params[name] for name in typed(inner, inner.params) & names - {*DESTINATIONS}}
+    options = {name: getattr(record.options, name) for name in REWORDED}
+    return values | {name: word for name, word in options.items() if word and name in names}
 
 
 def _words_of_experiment(command: str) -> list[str] | None:

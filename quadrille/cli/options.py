@@ -52,8 +52,21 @@ MicroBatch = Annotated[
     str, flag("--micro-batch", "B", "Microbatch: rows or sequences at once on each coordinate of data and z.")
 ]
 Interleave = Annotated[str, flag("--interleave", "V", "Chunks of layers on each pipeline stage (virtual stages).")]
+Attention = Annotated[
+    str,
+    flag(
+        "--attention",
+        "fused|unfused",
+        "Attention: fused as FlashAttention, or unfused, whose weights (s x s per head) go through memory.",
+    ),
+]
 Recompute = Annotated[
-    str, flag("--recompute", "none|selective|full", "Activations that the backward pass recomputes instead of keeping.")
+    str,
+    flag(
+        "--recompute",
+        "none|selective|full",
+        "What the backward pass recomputes instead of storing: nothing, unfused attention, or whole layers.",
+    ),
 ]
 GradientBytes = Annotated[
     str, flag("--gradient-bytes", "4|2", "Bytes of an accumulated gradient, where the dtype has 16 bits.")
@@ -258,7 +271,8 @@ TRAINING = flags_of(
     zero=(Zero, "0"),
     micro_batch=(MicroBatch, ""),
     interleave=(Interleave, "1"),
-    recompute=(Recompute, "selective"),
+    attention=(Attention, "fused"),
+    recompute=(Recompute, "none"),
     gradient_bytes=(GradientBytes, "4"),
     steps=(Steps, "1"),
     learning_rate=(LearningRate, ""),

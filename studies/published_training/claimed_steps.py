@@ -73,7 +73,7 @@ class Training:
 
     def share_of_peak(self, seconds: float) -> float:
         """Hardware flop/s, recomputation included, of the peak, where a step takes so long [%]."""
-        flops = step_flops(self.shape, self.batch, "full").hardware
+        flops = step_flops(self.shape, self.batch, recompute="full").hardware
         peak = self.model.device.peak_flops_per_second["bfloat16"]
         return 100 * flops_per_second_per_gpu(flops, seconds, self.gpus) / peak
 

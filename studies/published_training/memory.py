@@ -7,6 +7,9 @@ those of 16 bits too, 2 bytes for each parameter; a schedule has them for one
 layer at a time, and so has ZeRO 2 and 3.  Layers that do not come out even are cut
 as a schedule cuts them, the first stages one longer.
 
+Attention weights that a run does not store are not counted, fused or not: unfused
+attention that is computed again counts as fused attention.
+
 Source: BigScience, chronicles-prequel.md, "Rebalancing layers" (the bf16
 optimizer's gradients); microsoft/DeepSpeed, deepspeed/runtime/bf16_optimizer.py.
 """
@@ -34,7 +37,8 @@ def peak_bytes(run: PublishedRun) -> float:
         interleave=run.interleave,
         zero=run.zero,
         gradient_bytes=WIDE_BYTES if _wide(run) else HALF_BYTES,
-        recompute="selective" if run.attention == "fused" and run.recompute == "none" else run.recompute,
+        attention=run.attention if run.recompute == "none" else "fused",
+        recompute="full" if run.recompute == "full" else "none",
     )
     grid = Grid(pipeline=run.pipeline, data=run.data, x=run.tensor)
     scheme = MEGATRON_SCATTERED if run.sequence_parallel else MEGATRON

@@ -259,7 +259,7 @@ def _recompute(row: TrainingRow, same: Sequence[TrainingRow], shape: ModelShape)
     seconds, rate = printed.get("seconds"), printed.get("flops")
     if not seconds or not rate:
         return None
-    flops = step_flops(shape, row.batch, "full")
+    flops = step_flops(shape, row.batch, recompute="full")
     for recompute, count in (("none", flops.model), ("full", flops.hardware)):
         if abs(flops_per_second_per_gpu(count, seconds, row.gpus) / rate - 1) < CLOSE:
             return recompute  # type: ignore[return-value]

@@ -164,7 +164,7 @@ def predict(row: TrainingRow, run: PublishedRun, site: LearntTraining) -> float:
         return (peak_bytes(run) + site.rest_bytes) / unit
     seconds = _step(run, site.between).seconds
     tokens = run.batch * run.shape.sequence
-    counted = step_flops(run.shape, run.batch, run.recompute)
+    counted = step_flops(run.shape, run.batch, "unfused", run.recompute)  # sources do not count what kernels recompute
     flops = counted.model if metric == "model_share" else counted.hardware
     match metric:
         case "seconds":

@@ -13,7 +13,7 @@ import shlex
 import tomllib
 from pathlib import Path
 
-from tests.golden.renamed import ADDED, RENAMED
+from tests.golden.renamed import ADDED, FLAGS, NEW_FLAGS, RENAMED, REWORDED
 from tests.support.quadrille import Ended, main
 
 GOLDEN = Path(__file__).resolve().parent
@@ -67,7 +67,17 @@ def experiments():
 
 def words_of(line, folder):
     """Words of a command line; {golden} is this folder, {tmp} one of the case's own."""
-    return [word.replace("{golden}", str(GOLDEN)).replace("{tmp}", str(folder)) for word in shlex.split(line)]
+    words = shlex.split(with_todays_flags(line))
+    return [word.replace("{golden}", str(GOLDEN)).replace("{tmp}", str(folder)) for word in words]
+
+
+def with_todays_flags(line):
+    """A command line with the flags that replaced its own."""
+    if any(flag in line for flag in NEW_FLAGS):
+        return line
+    for old, new in FLAGS.items():
+        line = re.sub(rf"(?<!\S){re.escape(old)}(?!\S)", new, line)
+    return line
 
 
 def ended(words):
@@ -159,7 +169,18 @@ def expected(answer):
     """A golden answer in today's words."""
     table = {renamed(path): value for path, value in answer.items()}
     table.pop(None, None)
-    return {path: in_todays_words(value) for path, value in table.items()}
+    return reworded({path: in_todays_words(value) for path, value in table.items()})
+
+
+def reworded(table):
+    """A table whose words that changed their meaning are replaced; an answer that has the new keys is newer."""
+    replaced = {}
+    for path, value in table.items():
+        before, dot, key = path.rpartition(".")
+        words = REWORDED.get(key, {}).get(value, {}) if isinstance(value, str) else {}
+        today = {before + dot + name: word for name, word in words.items()}
+        replaced |= today if today and not (today.keys() - {path}) & table.keys() else {path: value}
+    return replaced
 
 
 def in_todays_words(value):

@@ -4,9 +4,12 @@
 "bytes_sent_total": "sent_bytes_total" renames a key everywhere, "ops[].algorithm": "ops[].method" below ops alone,
 "quadrille/record/1": "quadrille/record/2" a schema.  None instead of a new word: the key is gone.  Entries are
 applied one after the other.
+`REWORDED`: key -> old word -> keys and words that replace it, wherever a path ends in the key
+and the answer has none of the other keys.
 `ADDED`: paths that today's answers have and the golden ones have not.
+`FLAGS`: old words of a command line -> new words, in each case that has none of `NEW_FLAGS`: such a case is newer.
 
-Renamed flags are edited in the command lines of experiments.toml, runs.toml and bad_inputs.toml.
+Other renamed flags are edited in the command lines of experiments.toml, runs.toml and bad_inputs.toml.
 """
 
 RENAMED = {
@@ -18,4 +21,17 @@ RENAMED = {
     "different_ways": "different_paths",
     "why_not": "not_folded_reason",
 }
+REWORDED = {
+    "recompute": {
+        "none": {"attention": "unfused", "recompute": "none"},
+        "selective": {"attention": "fused", "recompute": "none"},
+        "full": {"attention": "fused", "recompute": "full"},
+    }
+}
 ADDED = set()
+NEW_FLAGS = ("--attention",)
+FLAGS = {
+    "--recompute none": "--attention unfused --recompute none",
+    "--recompute selective": "--attention fused --recompute none",
+    "--recompute full": "--attention fused --recompute full",
+}

@@ -38,11 +38,12 @@ CASES = {
     "llama": {"gpt": LLAMA, "batch": "4", "grid": "z=2,x=2", "overlap": "oar,ors,oag", "dtype": "float32"},
     "llama in 16 bits": {"gpt": LLAMA, "batch": "4", "grid": "z=2,x=2", "scheme": "optimus", "dtype": "bfloat16"},
     "stages of a llama": {"gpt": LLAMA, "batch": "2", "grid": "pipeline=2,z=2", "micro_batch": "1",
-                          "recompute": "none", "dtype": "float64"},
+                          "attention": "unfused", "dtype": "float64"},
     "stages": {"gpt": TWO, "batch": "2", "grid": "pipeline=2,z=2", "micro_batch": "1", "clip": "0.1",
                "dtype": "float32"},
     "made again": {"gpt": ONE, "batch": "2", "grid": "z=2", "recompute": "full", "dtype": "float64"},
-    "made again in part": {"gpt": ONE, "batch": "2", "grid": "x=3", "recompute": "selective", "dtype": "float16"},
+    "made again in part": {"gpt": ONE, "batch": "2", "grid": "x=3", "attention": "unfused", "recompute": "selective",
+                           "dtype": "float16"},
 }  # fmt: skip
 MEGATRON = {"gpt": ONE, "batch": "4", "grid": "x=3", "scheme": "megatron", "sequence_parallel": True}
 

@@ -24,7 +24,7 @@ from quadrille.experiments.rank.ranking_page import lengths_of
 from quadrille.experiments.rank.schemes_report import SimulatedConfiguration
 from quadrille.experiments.workloads.rank_orders import ORDERS
 
-OF_STEPS = ("gpt", "batch", "overlap", "recompute", "gathered", "gradient_bytes", "dtype", "collectives")
+OF_STEPS = ("gpt", "batch", "overlap", "attention", "recompute", "gathered", "gradient_bytes", "dtype", "collectives")
 """Flags that are those of training steps."""
 ALL = "all"
 ALWAYS = ("gpt", "batch", "dtype")
@@ -44,6 +44,7 @@ class RankWords:
     powers_of_two: bool = False
     min_model_parallel: str = "1"
     overlap: str = "none"
+    attention: str = "fused"
     recompute: str = "full"
     gathered: str = "again"
     gradient_bytes: str = "4"

@@ -13,7 +13,7 @@ from quadrille.algorithms.training.gpt import Gpt, gpt_of
 from quadrille.algorithms.training.mlp import Mlp
 from quadrille.algorithms.training.model_files import find_shape
 from quadrille.algorithms.training.models import ModelShape
-from quadrille.algorithms.training.recompute import find_recompute
+from quadrille.algorithms.training.recompute import find_attention, find_recompute
 from quadrille.algorithms.training.schemes import find_scheme
 from quadrille.cli.words.flags import OF_MATMULS, TrainingWords
 from quadrille.cli.words.matmul import parse_execution, parse_rank_order
@@ -66,6 +66,7 @@ def _gpt(words: TrainingWords, shape: ModelShape) -> Gpt:
         interleave=whole_number(words.interleave, "--interleave"),
         zero=whole_number(words.zero, "--zero", least=0, most=3),
         gradient_bytes=int(one_of(words.gradient_bytes, "gradient-bytes", ("4", "2"))),
+        attention=find_attention(words.attention),
         recompute=find_recompute(words.recompute),
     )
 

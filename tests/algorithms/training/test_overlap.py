@@ -104,9 +104,19 @@ def test_other_schemes(name, sequence_parallel, grid):
     check_sets(schedule_of(problem, grid, find_scheme(name, sequence_parallel=sequence_parallel)), [ALL])
 
 
-@pytest.mark.parametrize(("recompute", "gathered"), [("none", "keep"), ("full", "keep"), ("full", "again")])
-def test_recomputation_and_weight_caching(recompute, gathered):
-    problem = Gpt(3, 12, 4, 5, 17, 6, adam=ADAM, recompute=recompute, gathered=gathered)
+@pytest.mark.parametrize(
+    ("attention", "recompute", "gathered"),
+    [
+        ("unfused", "none", "keep"),
+        ("unfused", "selective", "keep"),
+        ("unfused", "selective", "again"),
+        ("unfused", "full", "again"),
+        ("fused", "full", "keep"),
+        ("fused", "full", "again"),
+    ],
+)
+def test_recomputation_and_weight_caching(attention, recompute, gathered):
+    problem = Gpt(3, 12, 4, 5, 17, 6, adam=ADAM, attention=attention, recompute=recompute, gathered=gathered)
     check_sets(schedule_of(problem, Grid(z=2, x=2)), [ALL, ("oag",)])
 
 
@@ -201,7 +211,7 @@ def test_oag_gathers_the_next_weight_while_one_is_used():
         assert free(before, gather, product), (gather, product)
 
 
-@pytest.mark.parametrize("recompute", ["selective", "full"])
+@pytest.mark.parametrize("recompute", ["none", "full"])
 @pytest.mark.parametrize("names", [("oag",), ALL], ids=",".join)
 def test_oag_has_at_most_two_gathered_weights_in_use(names, recompute):
     """From the moment that a gather may start to the last reader of what it gathers.
@@ -219,7 +229,7 @@ def test_oag_has_at_most_two_gathered_weights_in_use(names, recompute):
             if name in last_use:
                 uses[last_use[name]] = (uses[last_use[name]][0], position)
     alive = [sum(start <= position <= stop for start, stop in uses.values()) for position in range(len(walked))]
-    assert max(alive) == (2 if recompute == "selective" else 4)
+    assert max(alive) == (2 if recompute == "none" else 4)
 
 
 def test_released_scatters_have_a_lane_of_their_own_beside_the_gathers():

@@ -1,4 +1,4 @@
-"""Recomputation: the same results, the memory of Korthikanti's formulas, flop and bytes of a second forward pass."""
+"""Attention and recomputation: the same results, the memory of Korthikanti's formulas, flop and bytes of repeats."""
 
 import pytest
 
@@ -7,51 +7,69 @@ from quadrille.algorithms.analysis.volumes import flops, volumes
 from quadrille.algorithms.collectives.choices import Choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.schedule.ops import Kernel
 from quadrille.algorithms.schedule.schedule import all_ops
 from quadrille.algorithms.training.adam import Adam
+from quadrille.algorithms.training.flops import square_flops, step_flops
 from quadrille.algorithms.training.gpt import Gpt, gpt_schedule
-from quadrille.algorithms.training.recompute import RECOMPUTES, find_recompute
+from quadrille.algorithms.training.recompute import ATTENTIONS, RECOMPUTES, find_attention, find_recompute
 from quadrille.algorithms.training.scheme_4d import Scheme4D
+from quadrille.algorithms.training.schemes import find_scheme
 from tests.support.trainings import check_training
 
 FORMS = ["repeated", "sequences scattered", "rows scattered"]
+PAIRS = [(attention, recompute) for attention in ATTENTIONS for recompute in RECOMPUTES]
 H, A, S, B = 24, 4, 7, 6
 """Hidden size, heads, sequence, batch."""
 
 
-def gpt(recompute, layers=2, **given):
-    return Gpt(layers, H, A, S, 19, B, recompute=recompute, **given)
+def gpt(attention="fused", recompute="none", layers=2, **given):
+    return Gpt(layers, H, A, S, 19, B, attention=attention, recompute=recompute, **given)
 
 
 def schedule_of(problem, grid, form="repeated"):
     return gpt_schedule(problem, grid, Scheme4D(activations=form))
 
 
+@pytest.mark.parametrize(("attention", "recompute"), PAIRS)
 @pytest.mark.parametrize(
-    ("recompute", "grid", "form", "gathered"),
+    ("grid", "form", "gathered"),
     [
-        ("none", Grid(), "repeated", "again"),
-        ("none", Grid(z=2, x=2), "rows scattered", "keep"),
-        ("none", Grid(z=3, y=2), "sequences scattered", "again"),
-        ("full", Grid(z=2, x=2), "repeated", "again"),
-        ("full", Grid(z=3, y=2), "repeated", "keep"),
-        ("full", Grid(z=2, x=2), "rows scattered", "again"),
-        ("full", Grid(x=2), "rows scattered", "keep"),
-        ("full", Grid(z=2, y=2), "sequences scattered", "again"),
-        ("full", Grid(z=2, x=2), "sequences scattered", "keep"),
+        (Grid(), "repeated", "again"),
+        (Grid(z=2, x=2), "repeated", "again"),
+        (Grid(z=2, x=2), "rows scattered", "keep"),
+        (Grid(z=3, y=2), "sequences scattered", "again"),
     ],
     ids=str,
 )
-def test_a_step_equals_the_serial_one(recompute, grid, form, gathered):
-    problem = gpt(recompute, dtype="float64", steps=2, gathered=gathered, adam=Adam(clip=0.5, rate=0.01))
+def test_a_step_equals_the_serial_one(attention, recompute, grid, form, gathered):
+    adam = Adam(clip=0.5, rate=0.01)
+    problem = gpt(attention, recompute, dtype="float64", steps=2, gathered=gathered, adam=adam)
     check_training(problem, grid, Scheme4D(activations=form))
 
 
-def kept_of_a_layer(recompute, grid, form):
+@pytest.mark.parametrize(("attention", "recompute"), PAIRS)
+@pytest.mark.parametrize(
+    ("name", "options", "grid"),
+    [
+        ("megatron", {}, Grid(data=2, x=2)),
+        ("megatron", {"sequence_parallel": True}, Grid(data=2, x=2)),
+        ("megatron", {"sequence_parallel": True}, Grid(pipeline=2, x=2)),
+        ("optimus", {}, Grid(z=2, x=2)),
+        ("bian", {}, Grid(z=2, x=2)),
+    ],
+    ids=str,
+)
+def test_a_step_of_every_scheme_equals_the_serial_one(name, options, grid, attention, recompute):
+    problem = gpt(attention, recompute, dtype="float64", micro_batch=3 if grid.pipeline > 1 else None)
+    check_training(problem, grid, find_scheme(name, **options))
+
+
+def kept_of_a_layer(pair, grid, form):
     """Bytes of activations that rank 0 keeps for each layer, and how many layers keep them."""
     sizes = []
     for layers in (2, 3):
-        schedule = schedule_of(gpt(recompute, layers, dtype="bfloat16"), grid, form)
+        schedule = schedule_of(gpt(*pair, layers, dtype="bfloat16"), grid, form)
         kept = storage(schedule, schedule.coordinates(0), Choices())
         batch = [name for name in kept.tensors if schedule.tensors[name].rows.dimension == "batch"]
         sizes.append(sum(kept.tensors[name] * kept.copies[name] * kept.item_bytes[name] for name in batch))
@@ -75,35 +93,87 @@ def korthikanti(recompute, t, *, scattered):
 
 @pytest.mark.parametrize("t", [1, 2])
 @pytest.mark.parametrize("form", ["repeated", "rows scattered"])
-@pytest.mark.parametrize("recompute", RECOMPUTES)
-def test_activations_take_the_bytes_of_korthikantis_formulas(recompute, form, t):
+@pytest.mark.parametrize(("attention", "recompute"), PAIRS)
+def test_activations_take_the_bytes_of_korthikantis_formulas(attention, recompute, form, t):
+    """Fused attention stores what selective recomputation stores, and the logarithms of the row sums."""
     scattered = form == "rows scattered"
-    expected = korthikanti(recompute, t, scattered=scattered)
-    if recompute != "full":
+    stored = "selective" if (attention, recompute) == ("fused", "none") else recompute
+    expected = korthikanti(stored, t, scattered=scattered)
+    if stored != "full":
         # There is no dropout: no two masks of one byte, and of attention's 5 bytes only the 2 of the weights.
         # What the formulas leave out as small is kept: two moments of every row of both normalisations, in
-        # float32, and without the weights attention's logarithms, one of each row and head.
+        # float32, and attention's logarithms, one of each row and head.
         rows = S * B / (t if scattered else 1)
         expected += 2 * rows * 2 * 4 - 2 * rows * H
-        expected += -3 * A * S * S * B / t if recompute == "none" else 2 * S * B * A / t
-    assert kept_of_a_layer(recompute, Grid(x=t), form) == expected
+        expected -= 3 * A * S * S * B / t if stored == "none" else 0
+        expected += 2 * S * B * A / t if attention == "fused" else 0
+    assert kept_of_a_layer((attention, recompute), Grid(x=t), form) == expected
 
 
-def test_full_recomputation_multiplies_every_layer_again():
-    plain, again = (schedule_of(gpt(word), Grid()) for word in ("selective", "full"))
+@pytest.mark.parametrize("recompute", ["selective", "full"])
+def test_attention_weights_that_run_again_have_one_buffer_for_all_layers(recompute):
+    for layers in (2, 5):
+        schedule = schedule_of(gpt("unfused", recompute, layers), Grid(x=2))
+        kept = storage(schedule, schedule.coordinates(0), Choices())
+        assert (kept.tensors["attention weights"], kept.copies["attention weights"]) == (B * A // 2 * S * S, 1)
+
+
+def test_selective_recomputation_changes_nothing_of_fused_attention():
+    for grid in (Grid(), Grid(z=2, y=2, x=2), Grid(pipeline=2, x=2)):
+        none, selective = (schedule_of(gpt("fused", word), grid) for word in ("none", "selective"))
+        assert none == selective
+
+
+def attention_flops(schedule):
+    """Flop of the attention kernels of one rank, and of its other products."""
+    place = schedule.coordinates(0)
+    every, layers = flops(schedule, place), 2
+    kernels = [op for op in all_ops(schedule) if isinstance(op, Kernel) and op.function.startswith("attention")]
+    products = {"attention": 2, "attention_gradient": 5, "attention_keeping": 2, "attention_keeping_gradient": 4}
+    squares = layers * sum(products[op.function] for op in kernels) * B * S * S * H
+    return squares, every - squares
+
+
+@pytest.mark.parametrize("recompute", RECOMPUTES)
+def test_hardware_flops_of_unfused_attention_are_those_that_the_schedule_counts(recompute):
+    """The schedule counts the causal half of attention, the formula all of it."""
+    problem = gpt("unfused", recompute)
+    squares, others = attention_flops(schedule_of(problem, Grid()))
+    assert step_flops(problem.shape, B, "unfused", recompute).hardware == others + 2 * squares
+
+
+@pytest.mark.parametrize(("recompute", "more"), [("none", 1), ("selective", 1), ("full", -1)])
+def test_hardware_flops_of_fused_attention_differ_by_one_product_from_what_the_schedule_counts(recompute, more):
+    """The gradient kernel multiplies one of two square products again; the formula has both, or none beside `full`."""
+    problem = gpt("fused", recompute)
+    squares, others = attention_flops(schedule_of(problem, Grid()))
+    product = problem.layers * square_flops(problem.shape, B) // 2
+    assert step_flops(problem.shape, B, "fused", recompute).hardware == others + 2 * squares + more * product
+
+
+@pytest.mark.parametrize("attention", ATTENTIONS)
+def test_full_recomputation_multiplies_every_layer_again(attention):
+    plain, again = (schedule_of(gpt(attention, word), Grid()) for word in ("none", "full"))
     forward = 24 * B * S * H * H + 2 * B * S * S * H  # half of the two square products: attention is causal
     assert flops(again, again.coordinates(0)) - flops(plain, plain.coordinates(0)) == 2 * forward
 
 
-def test_selective_recomputation_makes_the_scores_again():
-    none, selective = (schedule_of(gpt(word), Grid()) for word in ("none", "selective"))
-    assert flops(selective, selective.coordinates(0)) - flops(none, none.coordinates(0)) == 2 * B * S * S * H
+def test_selective_recomputation_runs_unfused_attention_again():
+    none, selective = (schedule_of(gpt("unfused", word), Grid()) for word in ("none", "selective"))
+    assert flops(selective, selective.coordinates(0)) - flops(none, none.coordinates(0)) == 2 * 2 * B * S * S * H
+    names = [op.name for op in all_ops(selective)]
+    assert names.index("again attention") + 1 == names.index("attention gradient")
+
+
+def test_fused_attention_makes_the_scores_again():
+    unfused, fused = (schedule_of(gpt(word), Grid()) for word in ("unfused", "fused"))
+    assert flops(fused, fused.coordinates(0)) - flops(unfused, unfused.coordinates(0)) == 2 * B * S * S * H
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_full_recomputation_sums_twice_and_gathers_weights_as_often_as_before(form):
     grid = Grid(z=2, y=2, x=2)
-    plain, again = (volumes(schedule_of(gpt(word), grid, form), Choices()).by_op for word in ("selective", "full"))
+    plain, again = (volumes(schedule_of(gpt("fused", word), grid, form), Choices()).by_op for word in ("none", "full"))
 
     def sent(by_op, *words):
         return sum(volume.sent_total for name, volume in by_op.items() if all(word in name for word in words))
@@ -115,14 +185,18 @@ def test_full_recomputation_sums_twice_and_gathers_weights_as_often_as_before(fo
 
 
 def test_what_the_second_run_gathers_serves_the_backward_pass():
-    names = [op.name for op in all_ops(schedule_of(gpt("full"), Grid(z=2)))]
+    names = [op.name for op in all_ops(schedule_of(gpt(recompute="full"), Grid(z=2)))]
     assert "again up gather W" in names
     assert "up gather W again" not in names
-    kept = [op.name for op in all_ops(schedule_of(gpt("full", gathered="keep"), Grid(z=2)))]
+    kept = [op.name for op in all_ops(schedule_of(gpt(recompute="full", gathered="keep"), Grid(z=2)))]
     assert "again up gather W" not in kept
     assert "again up multiply" in kept
 
 
 def test_an_unknown_word_is_refused_with_those_accepted():
+    with pytest.raises(InputError, match="attention 'flash': accepted are fused, unfused"):
+        find_attention("flash")
+    with pytest.raises(InputError, match="attention 'flash'"):
+        gpt("flash")
     with pytest.raises(InputError, match="recompute 'some': accepted are none, selective, full"):
         find_recompute("some")

@@ -61,9 +61,12 @@ def test_a_sharded_step_equals_serial(grid, micro_batch, zero):
     [(Grid(data=2, z=2), "repeated"), (Grid(data=2, x=3), "sequences scattered")],
     ids=name_of,
 )
-@pytest.mark.parametrize(("gathered", "recompute"), [("again", "full"), ("keep", "none"), ("keep", "full")])
-def test_other_settings_of_a_sharded_gpt_equal_serial(zero, gathered, recompute, activations, grid):
-    problem = gpt(zero=zero, gathered=gathered, recompute=recompute, steps=1)
+@pytest.mark.parametrize(
+    ("gathered", "attention", "recompute"),
+    [("again", "fused", "full"), ("keep", "unfused", "none"), ("keep", "unfused", "full"), ("keep", "fused", "full")],
+)
+def test_other_settings_of_a_sharded_gpt_equal_serial(zero, gathered, attention, recompute, activations, grid):
+    problem = gpt(zero=zero, gathered=gathered, attention=attention, recompute=recompute, steps=1)
     check_training(problem, grid, Scheme4D(activations=activations))
 
 

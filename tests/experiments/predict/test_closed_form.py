@@ -14,6 +14,7 @@ from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.passes.overlap import overlap
 from quadrille.algorithms.schedule.grid import AXES, Grid
 from quadrille.algorithms.training.gpt import Gpt, gpt_schedule
+from quadrille.algorithms.training.recompute import ATTENTIONS, RECOMPUTES
 from quadrille.algorithms.training.schemes import SCHEMES
 from quadrille.experiments.predict.closed_form import Yardstick
 from quadrille.experiments.predict.matmul_grids import rank_grids
@@ -85,10 +86,12 @@ def test_equal_blocks_of_transposed_operands_take_the_time_of_the_closed_form(ra
         assert closed == pytest.approx(seconds, rel=1e-9)
 
 
-@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+@pytest.mark.parametrize("recompute", RECOMPUTES)
+@pytest.mark.parametrize("attention", ATTENTIONS)
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_a_training_step_of_one_rank_takes_the_time_of_the_closed_form(scheme, recompute):
-    schedule = gpt_schedule(Gpt(3, 24, 4, 8, 31, 6, recompute=recompute, micro_batch=2), Grid(), SCHEMES[scheme])
+def test_a_training_step_of_one_rank_takes_the_time_of_the_closed_form(scheme, attention, recompute):
+    problem = Gpt(3, 24, 4, 8, 31, 6, attention=attention, recompute=recompute, micro_batch=2)
+    schedule = gpt_schedule(problem, Grid(), SCHEMES[scheme])
     for machine in (star(1, memory=1e9, overhead=7e-6), find_machine("perlmutter", (), gpus=1)):
         closed = Yardstick(machine, "float32", 1, Choices()).closed_form(schedule)
         assert closed.seconds == pytest.approx(simulate(schedule, machine).timeline.makespan, rel=1e-9)

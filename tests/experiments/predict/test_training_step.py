@@ -52,7 +52,7 @@ def predicted(grid, problem=PROBLEM, **changes):
 def test_rates_are_flops_by_seconds_and_gpus(grid):
     found = predicted(grid)
     flops, spent = (
-        step_flops(ModelShape("odd", 3, 30, 6, 7, 23), 12, "selective"),
+        step_flops(ModelShape("odd", 3, 30, 6, 7, 23), 12, "fused", "none"),
         found.seconds_per_iteration * grid.size,
     )
     assert found.model_flops_per_second_per_gpu * spent == pytest.approx(flops.model)

@@ -184,10 +184,12 @@ def test_heads_sequences_and_limits_narrow_the_grids():
 # Memory
 
 
-@pytest.mark.parametrize("recompute", ["full", "selective"])
+@pytest.mark.parametrize(
+    ("attention", "recompute"), [("fused", "full"), ("fused", "none"), ("unfused", "none"), ("unfused", "selective")]
+)
 @pytest.mark.parametrize("overlap", ["none", "oar,ors,oag"])
-def test_memory_of_all_grids_at_once_is_what_each_rank_keeps(recompute, overlap):
-    question = asked(gpus="12", batch="13", recompute=recompute, overlap=overlap)
+def test_memory_of_all_grids_at_once_is_what_each_rank_keeps(attention, recompute, overlap):
+    question = asked(gpus="12", batch="13", attention=attention, recompute=recompute, overlap=overlap)
     every = candidates(12, question.limits, question.shape, question.problem.batch)
     for place in range(0, len(every), 3):
         grid = every.grid(place)
@@ -407,6 +409,7 @@ def test_what_cannot_be_is_refused_in_one_line(tmp_path):
     assert "order 'pipeline,x': pipeline is the slowest axis" in refusal(order="pipeline,x")
     assert "gradient-bytes '3': accepted are 4, 2" in refusal(gradient_bytes="3")
     assert "granularity 'fine'" in refusal(granularity="fine")
+    assert "attention 'flash': accepted are fused, unfused" in refusal(attention="flash")
     assert "recompute 'some'" in refusal(recompute="some")
     assert "--powers-of-two: --gpus 6 is no power of two" in refusal(powers_of_two=True)
     assert "--min-model-parallel 7: at most --gpus 6" in refusal(min_model_parallel="7")
@@ -425,7 +428,7 @@ def test_too_few_sequences_for_any_grid():
 
 
 def test_a_model_that_fits_nowhere_says_the_smallest_need_and_what_helps():
-    words = refusal(gpt="80b", batch="8", gpus="8", recompute="selective")
+    words = refusal(gpt="80b", batch="8", gpus="8", attention="unfused", recompute="selective")
     assert "no grid fits: model 80b on 8 GPUs needs at least" in words
-    for help_word in ("more --gpus", "--recompute full", "--gradient-bytes 2", "37.3 GiB"):
+    for help_word in ("more --gpus", "--attention fused", "--recompute full", "--gradient-bytes 2", "37.3 GiB"):
         assert help_word in words

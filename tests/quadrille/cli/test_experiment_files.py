@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.support.quadrille import called
+from tests.support.quadrille import ROOT, called
 
 JOB = """schema = "quadrille/experiment/1"
 matmul = [96, 64, 32]
@@ -73,6 +73,28 @@ def test_a_records_experiment_is_repeated_without_its_destinations(capsys, tmp_p
     again = record_of(capsys, "simulate", "--from", record, "--dtype", "float32")
     assert (again["workload"]["matmul"]["m"], again["dtype"], again["passes"]) == (24, "float32", "training")
     assert record.read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("flag", "pair"),
+    [
+        ("", ("fused", "none")),
+        ("--recompute selective", ("fused", "none")),
+        ("--recompute none", ("unfused", "none")),
+        ("--recompute full", ("fused", "full")),
+    ],
+)
+def test_the_experiment_of_an_older_record_is_repeated_as_it_was_meant(capsys, tmp_path, flag, pair):
+    record = json.loads((ROOT / "tests/golden/records/predicted-gpt.json").read_text())
+    record["options"]["recompute"] = flag.rpartition(" ")[2] or "selective"
+    command = f"quadrille simulate --gpt tiny --batch 4 --grid z=2 {flag} --machine perlmutter"
+    record["provenance"] = {**record["provenance"], "command": command}
+    path = tmp_path / "older.json"
+    path.write_text(json.dumps(record))
+    again = record_of(capsys, "simulate", "--from", path)["options"]
+    assert (again["attention"], again["recompute"]) == pair
+    changed = record_of(capsys, "simulate", "--from", path, "--attention", "unfused", "--recompute", "selective")
+    assert (changed["options"]["attention"], changed["options"]["recompute"]) == ("unfused", "selective")
 
 
 @pytest.mark.parametrize(

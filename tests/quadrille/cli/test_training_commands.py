@@ -23,16 +23,18 @@ DEEP = SMALL.replace("layers=3", "layers=6")
 ON_RANKS = [
     {"mlp": "13,7,11,5", "batch": "17", "grid": "z=3,y=2"},
     {"gpt": "tiny", "batch": "6", "grid": "z=3,x=2", "overlap": "oar,ors,oag"},
-    {"gpt": SMALL, "batch": "6", "grid": "data=2,x=3", "scheme": "megatron", "sequence_parallel": True},
+    {"gpt": SMALL, "batch": "6", "grid": "data=2,x=3", "scheme": "megatron", "sequence_parallel": True,
+     "attention": "unfused", "recompute": "selective"},
     {"gpt": SMALL, "batch": "6", "grid": "z=2,x=3", "scheme": "optimus", "collectives": "library"},
-    {"gpt": SMALL, "batch": "6", "grid": "pipeline=3,z=2", "micro_batch": "1", "clip": "0.1"},
+    {"gpt": SMALL, "batch": "6", "grid": "pipeline=3,z=2", "micro_batch": "1", "clip": "0.1",
+     "attention": "unfused", "recompute": "full"},
     {"gpt": SMALL, "batch": "6", "grid": "data=3,y=2", "zero": "2", "dtype": "float64"},
     {"gpt": SMALL, "batch": "6", "grid": "data=2,z=3", "zero": "3", "recompute": "full"},
-    {"gpt": SMALL, "batch": "6", "grid": "y=2,x=3", "scheme": "tesseract"},
-    {"gpt": SMALL, "batch": "6", "grid": "y=2,x=3", "scheme": "bian", "recompute": "none"},
+    {"gpt": SMALL, "batch": "6", "grid": "y=2,x=3", "scheme": "tesseract", "recompute": "selective"},
+    {"gpt": SMALL, "batch": "6", "grid": "y=2,x=3", "scheme": "bian", "attention": "unfused"},
     {"gpt": SMALL, "batch": "6", "grid": "pipeline=2,x=3", "scheme": "megatron", "sequence_parallel": True},
     {"gpt": DEEP, "batch": "6", "grid": "pipeline=3,data=2", "micro_batch": "1", "interleave": "2"},
-]
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +62,9 @@ def test_training_on_ranks_is_right_and_its_record_says_what_it_was(measured, nu
     assert record.algorithm == chosen.get("scheme", "4d") and record.passes == "training"
     assert len(record.losses) == 2 and record.losses[1] < record.losses[0]
     assert record.options.zero == int(chosen.get("zero", "0"))
+    if "gpt" in chosen:
+        pair = (record.options.attention, record.options.recompute)
+        assert pair == (chosen.get("attention", "fused"), chosen.get("recompute", "none"))
     assert sum(record.memory_bytes_by_kind.values()) == record.peak_bytes_per_rank_max
     long = {axis for axis, length in record.grid.items() if length > 1}
     assert set(record.exposed_seconds_by_axis) == long
@@ -260,6 +265,8 @@ def test_a_sweep_predicts_training_steps(capsys):
         ("--gpt tiny --batch 2 --verify-method freivalds", "a serial run: serial"),
         ("--mlp 3,4 --batch 2 --interleave 2", "--interleave 2: is for --gpt"),
         ("--gpt tiny --batch 2 --zero 4", "--zero '4': a whole number from 0 to 3"),
+        ("--gpt tiny --batch 2 --attention flash", "attention 'flash': accepted are fused, unfused"),
+        ("--mlp 3,4 --batch 2 --attention unfused", "--attention unfused: is for --gpt"),
         ("--gpt tiny --batch 2 --recompute all", "recompute 'all': accepted are none, selective, full"),
         ("--gpt tiny --batch 2 --gradient-bytes 3", "gradient-bytes '3': accepted are 4, 2"),
         ("--gpt tiny --batch 2 --scheme 5d", "scheme '5d': accepted are 4d, megatron"),

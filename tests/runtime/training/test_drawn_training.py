@@ -63,6 +63,7 @@ def gpts(draw):
         "zero": draw(st.sampled_from("0012")) if "data" in lengths else "0",
         "micro_batch": str(micro) if micro else "",
         "interleave": draw(st.sampled_from("12")) if "pipeline" in lengths else "1",
+        "attention": draw(st.sampled_from(("fused", "unfused"))),
         "recompute": draw(st.sampled_from(("none", "selective", "full"))),
         "gathered": draw(st.sampled_from(("again", "keep"))),
         "overlap": draw(overlaps()),

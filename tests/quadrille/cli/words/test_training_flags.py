@@ -1,6 +1,7 @@
 """Flags of training steps that name GPUs, kept weights and layouts of products; what a person reads of a step."""
 
 import json
+from itertools import pairwise
 
 import pytest
 
@@ -9,8 +10,10 @@ from quadrille.algorithms.formats.record import load_record
 from quadrille.algorithms.schedule.ops import Gemm, Kernel
 from quadrille.algorithms.schedule.schedule import all_ops
 from quadrille.algorithms.training.memory import largest_memory
+from quadrille.algorithms.training.recompute import ATTENTIONS, RECOMPUTES
 from quadrille.cli.words.flags import TrainingWords
 from quadrille.cli.words.training import parse_training
+from quadrille.experiments.workloads.command_words import experiment_words
 from quadrille.experiments.workloads.training_lines import workload_flags
 from tests.support.quadrille import HOST, called
 
@@ -69,6 +72,59 @@ def test_a_machine_with_fewer_gpus_is_refused(capsys, tmp_path):
     words = ("simulate", "--gpt", "tiny", "--batch", "8", "--machine", path, "--grid", "x=2")
     ended = called(capsys, *words, "--gpus", "4000")
     assert ended.status == 2 and "--gpus 4000: toy has 1 hosts" in ended.line
+
+
+# Attention and recomputation
+
+PAIRS = [(attention, recompute) for attention in ATTENTIONS for recompute in RECOMPUTES]
+
+
+@pytest.mark.parametrize(("attention", "recompute"), PAIRS)
+def test_a_step_says_its_share_of_recomputation(capsys, attention, recompute):
+    """FOUR has 4 layers of hidden size 64, and 4 sequences of 32 tokens with 256 words."""
+    squares, tokens = 4 * 4 * 32**2 * 64, 4 * 32
+    layer = 24 * tokens * 64**2 + squares
+    model = 3 * (4 * layer + 2 * tokens * 64 * 256)
+    again = {"none": 0 if attention == "unfused" else squares, "selective": squares, "full": layer}[recompute]
+    words = ("--attention", attention, "--recompute", recompute)
+    ended = called(capsys, "simulate", "--gpt", FOUR, "--batch", "4", "--grid", "x=2", *ON, *words)
+    share = f"; {100 * 4 * again / (model + 4 * again):.3g} % of the work is recomputation"
+    assert (share in ended.out) if again else ("of the work is recomputation" not in ended.out), ended.out
+
+
+@pytest.mark.parametrize(("attention", "recompute"), PAIRS)
+def test_attention_and_recomputation_stand_in_the_record_and_repeat_it(capsys, tmp_path, attention, recompute):
+    path = tmp_path / "record.json"
+    flags = ("--attention", attention, "--recompute", recompute)
+    words = ("simulate", "--gpt", FOUR, "--batch", "4", "--grid", "x=2", *ON)
+    assert called(capsys, *words, *flags, "--json", path).status == 0
+    options = load_record(path).options
+    assert (options.attention, options.recompute) == (attention, recompute)
+    said = {word for word in workload_flags(load_record(path)) if word.startswith(("--attention", "--recompute"))}
+    usual = {"--attention fused", "--recompute none"}
+    assert said == {f"--attention {attention}", f"--recompute {recompute}"} - usual
+    repeated = experiment_words(
+        parse_training(TrainingWords(gpt=FOUR, batch="4", attention=attention, recompute=recompute))
+    )
+    assert {" ".join(pair) for pair in pairwise(repeated)} & (said | usual) == said
+
+
+def test_a_sweep_varies_attention_and_recomputation(capsys):
+    words = ("sweep", "--gpt", FOUR, "--batch", "4", "--grid", "x=2", *ON, "--json", "-")
+    ended = called(capsys, *words, "--vary", "attention=fused,unfused", "--vary", "recompute=none,selective,full")
+    answers = {
+        (row["point"]["attention"], row["point"]["recompute"]): row["answer"] for row in json.loads(ended.out)["rows"]
+    }
+    assert list(answers) == PAIRS
+    seconds = {pair: answer["seconds"] for pair, answer in answers.items()}
+    memory = {pair: answer["peak_bytes_per_rank_max"] for pair, answer in answers.items()}
+    assert seconds["fused", "none"] == seconds["fused", "selective"] < seconds["fused", "full"]
+    assert seconds["unfused", "none"] < seconds["unfused", "selective"] < seconds["unfused", "full"]
+    assert (
+        memory["unfused", "none"] > memory["unfused", "selective"] > memory["fused", "none"] > memory["fused", "full"]
+    )
+    refused = called(capsys, *words, "--vary", "attention=fused,flash")
+    assert refused.status == 2 and "attention 'flash': accepted are fused, unfused" in refused.line
 
 
 # Weights that are kept, and layouts of products
@@ -181,12 +237,14 @@ def test_what_changes_nothing_is_said(capsys):
             "--grid data=2 --scheme megatron --sequence-parallel",
             "--sequence-parallel changes nothing: megatron",
         ),
+        ("--recompute selective", "--recompute selective changes nothing: fused attention stores no attention weights"),
     ],
 )
 def test_what_is_chosen_and_comes_to_nothing_is_said(capsys, words, line):
     said = called(capsys, "simulate", "--gpt", FOUR, "--batch", "4", *ON, *words.split()).err
     assert line in said
     used = ["--zero", "1", "--gathered", "keep", "--gradient-bytes", "2", "--grid", "data=2,z=2"]
+    used += ["--attention", "unfused", "--recompute", "selective"]
     assert "changes nothing" not in called(capsys, "simulate", "--gpt", FOUR, "--batch", "4", *ON, *used).err
 
 
