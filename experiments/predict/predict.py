@@ -74,6 +74,7 @@ def predict(
     )
     remark_all([*_bound_in_words(record), *experiment.remarks(prepared.schedule)])
     remark_all(_remarks(prepared, record.peak_bytes_per_rank_max))
+    remark_all(calibration_warnings(machine, "" if destinations.detail == "all" else "--verbose shows them"))
     write_results(destinations, order.told(record) if order else record, timeline)
 
 
@@ -255,5 +256,25 @@ def _remarks(prepared: Prepared, peak_bytes: int) -> list[str]:
     if dtype not in machine.device.peak_flops_per_second:
         accepted = ", ".join(machine.device.peak_flops_per_second)
         lines.append(f"{machine.name} gives no speed for {dtype}, only for {accepted}")
-    lines += [f"{machine.name}: {warning}" for warning in (machine.fit.warnings if machine.fit is not None else ())]
     return lines
+
+
+def calibration_warnings(machine: Machine, where: str = "") -> list[str]:
+    """The warnings of a machine's calibration: all, or summed up in one line.
+
+    >>> from types import SimpleNamespace
+    >>> fit = SimpleNamespace(warnings=("half of the products are off the fit", "something else ran"))
+    >>> noisy = SimpleNamespace(name="host", fit=fit)
+    >>> calibration_warnings(noisy, "--verbose shows them")
+    ['host: its calibration gave 2 warnings; --verbose shows them']
+    >>> calibration_warnings(noisy)
+    ['host: half of the products are off the fit', 'host: something else ran']
+
+    Parameters
+    ----------
+    where : how a reader sees the warnings that are summed up; all warnings are returned if it is empty
+    """
+    warnings = machine.fit.warnings if machine.fit is not None else ()
+    if where and len(warnings) > 1:
+        return [f"{machine.name}: its calibration gave {len(warnings)} warnings; {where}"]
+    return [f"{machine.name}: {warning}" for warning in warnings]
