@@ -43,7 +43,7 @@ def rank(
     """
     to = destinations or Destinations()
     to.check()
-    crew = assemble()
+    crew = assemble(quiet=to.quiet)
     answer = _answered(question, space, crew)
     if crew.is_root:
         remark_all(_remarks(question))
@@ -62,7 +62,7 @@ def ranking(question: RankQuestion, space: Space | None = None) -> RankAnswer | 
     ------
     InputError : no grid fits in memory
     """
-    return _answered(question, space, assemble())
+    return _answered(question, space, assemble(quiet=True))
 
 
 def _answered(question: RankQuestion, space: Space | None, crew: Crew) -> RankAnswer | SchemesAnswer:
@@ -84,7 +84,7 @@ def _rank_grids(question: RankQuestion, crew: Crew) -> RankAnswer:
     def simulated(place: int) -> TrainingStep:
         return simulated_step(question, grids[place])
 
-    return answer_of(question, ranking, crew.share(simulated, range(len(grids)), "grids simulated"))
+    return answer_of(question, ranking, crew.share(simulated, range(len(grids)), "simulated", "grids"))
 
 
 def _remarks(question: RankQuestion) -> list[str]:

@@ -22,4 +22,4 @@ def rank_schemes(question: RankQuestion, space: Space, crew: Crew) -> SchemesAns
     def simulated(place: int) -> TrainingStep:
         return ranking.evaluator.simulated(best[place].experiment, granularity_of(question))
 
-    return answer_of(question, ranking, crew.share(simulated, range(len(best)), "configurations simulated"))
+    return answer_of(question, ranking, crew.share(simulated, range(len(best)), "simulated", "configurations"))

@@ -16,6 +16,7 @@ from quadrille.cli.options import (
     FROM_RECORD,
     GRANULARITY,
     INPUTS,
+    NO_PROGRESS,
     ON_MACHINE,
     OUTPUTS,
     PLAN,
@@ -261,7 +262,7 @@ SWEEP = flags_of(
 
 
 @app.command()
-@with_flags(FROM_FILE, EXPERIMENT, TRAINING, CARRIED_OUT, SWEPT_COLLECTIVE, ON_MACHINE, SWEEP)
+@with_flags(FROM_FILE, EXPERIMENT, TRAINING, CARRIED_OUT, SWEPT_COLLECTIVE, ON_MACHINE, SWEEP, NO_PROGRESS)
 def sweep(context: click.Context, **values: Any) -> None:
     """Predict a multiplication, training steps or a collective for every combination of the values of some flags.
 
@@ -274,7 +275,8 @@ def sweep(context: click.Context, **values: Any) -> None:
 
     base = base_of(values, machine_words(values), values["vary"], typed(context, values))
     written = {name: values[name] for name in ("json", "csv", "plot")}
-    sweep_points(base, values["vary"], **written, jobs=whole_number(values["jobs"], "--jobs"), command=context.obj)
+    jobs = whole_number(values["jobs"], "--jobs")
+    sweep_points(base, values["vary"], **written, jobs=jobs, quiet=values["quiet"], command=context.obj)
 
 
 @app.command()

@@ -308,10 +308,11 @@ GRANULARITY = flags_of(granularity=(Granularity, "auto"))
 """Whether a prediction may be a bounded approximation."""
 DESTINATIONS = flags_of(json=(Json, ""), trace=(Trace, ""), timeline=(TimelineFile, ""), ranks=(Ranks, ""))
 DETAIL = flags_of(
-    quiet=(Annotated[bool, switch("--quiet", "Print the verdict alone.")], False),
-    verbose=(Annotated[bool, switch("--verbose", "Print every op, however many there are.")], False),
+    quiet=(Annotated[bool, switch("--quiet", "Print the verdict alone, and show no progress.")], False),
+    verbose=(Annotated[bool, switch("--verbose", "Print every op, and every warning of the calibration.")], False),
 )
 """How much of a record is printed."""
+NO_PROGRESS = flags_of(quiet=(Annotated[bool, switch("--quiet", "Show no progress.")], False))
 
 
 def with_flags(*groups: Sequence[Parameter]) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -9,6 +9,7 @@ from quadrille.cli.commands import flag, switch
 from quadrille.cli.options import (
     FROM_FILE,
     GRANULARITY,
+    NO_PROGRESS,
     ON_MACHINE,
     Dtype,
     Gathered,
@@ -78,7 +79,7 @@ RANKED = flags_of(
 
 
 @app.command("rank")
-@with_flags(FROM_FILE, RANKED, GRANULARITY, ON_MACHINE, flags_of(json=(Json, "")))
+@with_flags(FROM_FILE, RANKED, GRANULARITY, ON_MACHINE, flags_of(json=(Json, "")), NO_PROGRESS)
 def rank(context: click.Context, **values: Any) -> None:
     """Rank all grids of a GPT by a communication model, simulate the best, and set both orders side by side.
 
@@ -88,14 +89,15 @@ def rank(context: click.Context, **values: Any) -> None:
     """
     from quadrille.cli.words.ranking import RankWords, command_of_fastest, parse_question, parse_space
     from quadrille.cli.words.runs import files_read
-    from quadrille.experiments.output.destinations import Destinations
+    from quadrille.experiments.output.destinations import Destinations, Detail
     from quadrille.experiments.rank.rank import rank as rank_grids
 
+    detail: Detail = "verdict" if values["quiet"] else "table"
     words, on = RankWords(**taken(values, RANKED), **taken(values, GRANULARITY)), machine_words(values)
     rank_grids(
         parse_question(words, on),
         parse_space(words) if words.of_schemes else None,
-        destinations=Destinations(json=values["json"], read=on.files | files_read(words)),
+        destinations=Destinations(json=values["json"], read=on.files | files_read(words), detail=detail),
         command=context.obj,
         again=lambda best: command_of_fastest(words, on, best),
     )
