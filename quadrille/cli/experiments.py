@@ -94,7 +94,8 @@ not changed by it; `run` checks the machine and names it in its record.
 
 def run_options(values: dict[str, Any]) -> "RunOptions":
     """The run options that the flags name."""
-    from quadrille.cli.words.runs import RunWords, parse_run
+    from quadrille.cli.words.flags import RunWords
+    from quadrille.cli.words.runs import parse_run
 
     inputs = {"A": values["a"], "B": values["b"], "dC": values["dc"]}
     outputs = {"C": values["c"], "dA": values["da"], "dB": values["db"]}

@@ -18,62 +18,49 @@ from quadrille.cli.options import (
     Overlap,
     Recompute,
     SequenceParallel,
+    flags_from,
     flags_of,
     machine_words,
     taken,
     with_flags,
 )
+from quadrille.cli.words.flags import RankWords
 
-RANKED = flags_of(
-    gpt=(
-        Annotated[str, flag("--gpt", "NAME|SIZES|FILE.json", "The model: 20b, layers=2,… or a config.json; needed.")],
-        "",
-    ),
-    batch=(Annotated[str, flag("--batch", "N", "Global batch: sequences of one step over all GPUs; needed.")], ""),
-    gpus=(Annotated[str, flag("--gpus", "N", "Number of GPUs; needed.")], ""),
-    top=(Annotated[str, flag("--top", "N", "Grids that are simulated, the best ones by the analytical model.")], "8"),
-    form=(
-        Annotated[
-            str, flag("--form", "exact|authors", "Form of the analytical model: exact, or as in the authors' script.")
-        ],
-        "exact",
-    ),
-    order=(
-        Annotated[
-            str,
-            flag(
-                "--order",
-                "AXIS,…|auto",
-                "Order of the axes in rank numbers, the innermost axis first; auto, the default, tries all.",
-            ),
-        ],
-        "",
-    ),
-    powers_of_two=(Annotated[bool, switch("--powers-of-two", "Only axis lengths that are powers of two.")], False),
-    min_model_parallel=(Annotated[str, flag("--min-model-parallel", "N", "Least product of x, y and z.")], "1"),
-    overlap=(Overlap, "none"),
-    recompute=(Recompute, "full"),
-    gathered=(Gathered, "again"),
-    gradient_bytes=(GradientBytes, "4"),
-    dtype=(Dtype, "bfloat16"),
-    collectives=(
-        Annotated[str, flag("--collectives", "WHO", "own, own:NAME, nccl, …; by default nccl, own with --overlap.")],
-        "",
-    ),
-    scheme=(
-        Annotated[str, flag("--scheme", "NAME,…|all", "Schemes to try besides 4d: megatron, optimus, …, or all.")],
-        "",
-    ),
-    sequence_parallel=(SequenceParallel, False),
-    pipeline=(Annotated[str, flag("--pipeline", "N,…|auto", "Numbers of pipeline stages; auto tries all.")], ""),
-    zero=(Annotated[str, flag("--zero", "0|1|2|3,…", "ZeRO stages to try.")], ""),
-    micro_batch=(
-        Annotated[
-            str, flag("--micro-batch", "B,…|auto", "Microbatches to try; by default the ones that fit into memory.")
-        ],
-        "",
-    ),
-    interleave=(Annotated[str, flag("--interleave", "V,…", "Chunks of layers on a stage to try.")], ""),
+RANKED = flags_from(
+    RankWords(),
+    gpt=Annotated[str, flag("--gpt", "NAME|SIZES|FILE.json", "The model: 20b, layers=2,… or a config.json; needed.")],
+    batch=Annotated[str, flag("--batch", "N", "Global batch: sequences of one step over all GPUs; needed.")],
+    gpus=Annotated[str, flag("--gpus", "N", "Number of GPUs; needed.")],
+    top=Annotated[str, flag("--top", "N", "Grids that are simulated, the best ones by the analytical model.")],
+    form=Annotated[
+        str, flag("--form", "exact|authors", "Form of the analytical model: exact, or as in the authors' script.")
+    ],
+    order=Annotated[
+        str,
+        flag(
+            "--order",
+            "AXIS,…|auto",
+            "Order of the axes in rank numbers, the innermost axis first; auto, the default, tries all.",
+        ),
+    ],
+    powers_of_two=Annotated[bool, switch("--powers-of-two", "Only axis lengths that are powers of two.")],
+    min_model_parallel=Annotated[str, flag("--min-model-parallel", "N", "Least product of x, y and z.")],
+    overlap=Overlap,
+    recompute=Recompute,
+    gathered=Gathered,
+    gradient_bytes=GradientBytes,
+    dtype=Dtype,
+    collectives=Annotated[
+        str, flag("--collectives", "WHO", "own, own:NAME, nccl, …; by default nccl, own with --overlap.")
+    ],
+    scheme=Annotated[str, flag("--scheme", "NAME,…|all", "Schemes to try besides 4d: megatron, optimus, …, or all.")],
+    sequence_parallel=SequenceParallel,
+    pipeline=Annotated[str, flag("--pipeline", "N,…|auto", "Numbers of pipeline stages; auto tries all.")],
+    zero=Annotated[str, flag("--zero", "0|1|2|3,…", "ZeRO stages to try.")],
+    micro_batch=Annotated[
+        str, flag("--micro-batch", "B,…|auto", "Microbatches to try; by default the ones that fit into memory.")
+    ],
+    interleave=Annotated[str, flag("--interleave", "V,…", "Chunks of layers on a stage to try.")],
 )
 """What is ranked, and how it is simulated."""
 
@@ -87,7 +74,7 @@ def rank(context: click.Context, **values: Any) -> None:
 
     As: quadrille rank --gpt 20b --batch 32 --gpus 32 --machine perlmutter
     """
-    from quadrille.cli.words.ranking import RankWords, command_of_fastest, parse_question, parse_space
+    from quadrille.cli.words.ranking import command_of_fastest, parse_question, parse_space
     from quadrille.cli.words.runs import files_read
     from quadrille.experiments.output.destinations import Destinations, Detail
     from quadrille.experiments.rank.rank import rank as rank_grids

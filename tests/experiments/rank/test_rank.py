@@ -24,8 +24,9 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.training.model_files import find_shape
 from quadrille.algorithms.units import GIB
+from quadrille.cli.words.flags import RankWords
 from quadrille.cli.words.machines import MachineWords
-from quadrille.cli.words.ranking import RankWords, parse_question
+from quadrille.cli.words.ranking import parse_question
 from quadrille.experiments.rank.agreement import kendall_tau
 from quadrille.experiments.rank.analytical import ranked
 from quadrille.experiments.rank.bandwidths import known, simulated_bandwidth, table_of
@@ -380,7 +381,7 @@ def test_any_number_of_ranks_says_the_same_byte_for_byte(capsys, more):
     flags = RankWords(gpt=SMALL, batch="12", gpus="6", top="4", **more)
     program = (
         "from quadrille.cli.words.machines import MachineWords; "
-        "from quadrille.cli.words.ranking import RankWords; "
+        "from quadrille.cli.words.flags import RankWords; "
         "from tests.support.by_words import ranked as rank; "
         f"rank({flags!r}, MachineWords(machine='perlmutter'), json='-')"
     )

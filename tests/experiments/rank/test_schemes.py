@@ -10,8 +10,9 @@ from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.training.memory import largest_memory
 from quadrille.algorithms.training.pipeline import Stages
 from quadrille.algorithms.training.schemes import SCHEMES, find_scheme
+from quadrille.cli.words.flags import RankWords
 from quadrille.cli.words.machines import MachineWords
-from quadrille.cli.words.ranking import RankWords, parse_question, parse_space
+from quadrille.cli.words.ranking import parse_question, parse_space
 from quadrille.experiments.predict.training_step import simulated_step
 from quadrille.experiments.rank.configurations import configurations
 from quadrille.experiments.rank.one_configuration import Evaluator
