@@ -153,16 +153,18 @@ def machines(
     name: Annotated[str, argument("[NAME]", "One machine, with every number.", complete=machines_known)] = "",
     gpus: Annotated[str, flag("--gpus", "N", "GPUs of the file that --toml writes; by default all.")] = "",
     toml: Annotated[str, flag("--toml", "FILE|-", "Write the machine as a machine file to edit; - is stdout.")] = "",
+    verbose: Annotated[bool, switch("--verbose", "Print whole lines on a terminal.")] = False,
 ) -> None:
     """List the machines known by name; or every number of one machine, its source, and its path for --set."""
     from quadrille.algorithms.errors import InputError
     from quadrille.cli.words.numbers import whole_number
+    from quadrille.experiments.output.terminal_lines import print_lines
     from quadrille.topologies.find_machine import describe_machines
     from quadrille.topologies.machines.machine_file import save_machine
     from quadrille.topologies.machines.named import as_machine_file
 
     if not toml:
-        print(describe_machines(name))
+        print_lines(describe_machines(name), "--verbose shows whole lines", whole=verbose)
         return
     if not name:
         raise InputError("machines --toml: a name is needed, as in quadrille machines perlmutter --toml -")
