@@ -2,6 +2,7 @@
 
 QuadrilleError
 ├── InputError      invalid input: exit status 2, one line
+│   └── ParameterError  an invalid value of one parameter
 ├── RunError        a failed or unverified run: exit status 1, one line
 │   └── Deadlock    ranks and ops that wait for each other
 """
@@ -19,6 +20,23 @@ class InputError(QuadrilleError):
     """Invalid input."""
 
     exit_status = 2
+
+
+class ParameterError(InputError):
+    """An invalid value of one parameter; the command line names the parameter's flag instead.
+
+    >>> print(ParameterError("gpus", "1024: perlmutter has 512"))
+    gpus 1024: perlmutter has 512
+
+    Parameters
+    ----------
+    parameter : name of the parameter, with underscores
+    fault : the value, and what is accepted
+    """
+
+    def __init__(self, parameter: str, fault: str) -> None:
+        super().__init__(f"{parameter} {fault}")
+        self.parameter, self.fault = parameter, fault
 
 
 class RunError(QuadrilleError):

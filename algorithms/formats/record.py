@@ -416,6 +416,19 @@ class Record(Tabular, msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
         return f"{self.kind}: {self.algorithm} on {self.ranks} ranks, {format_seconds(self.seconds)}"
 
 
+def interval_known(low: float, high: float) -> bool:
+    """Whether the ends of an interval exclude anything: an interval from 0 excludes no shorter time.
+
+    >>> interval_known(0.9, 1.2), interval_known(0.0, 1.2)
+    (True, False)
+
+    Parameters
+    ----------
+    low, high : ends of the interval [s]; they are equal where no uncertainty is known
+    """
+    return 0 < low < high
+
+
 def load_record(path: str | Path) -> Record:
     """The record in the file at `path`; InputError names the first fault of a file that holds none."""
     return files.read(path, Record, SCHEMA, OLDER)

@@ -61,7 +61,7 @@ def html_table(rows: Sequence[Mapping[str, object]], heading: str = "") -> str:
     body = "".join(
         f"<tr>{''.join(f'<td>{_cell(row.get(column))}</td>' for column in columns)}</tr>" for row in rows[:ROWS_SHOWN]
     )
-    more = f"<p>and {len(rows) - ROWS_SHOWN} more rows</p>" if len(rows) > ROWS_SHOWN else ""
+    more = f"<p>and {len(rows) - ROWS_SHOWN} more; rows() has all</p>" if len(rows) > ROWS_SHOWN else ""
     return f"{above}<table><tr>{head}</tr>{body}</table>{more}"
 
 

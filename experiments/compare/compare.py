@@ -16,6 +16,7 @@ from quadrille.experiments.compare import figures
 from quadrille.experiments.compare.cases import CASES_SCHEMA, compare_folders
 from quadrille.experiments.compare.comparison import SCHEMA, Comparison, FileNames
 from quadrille.experiments.compare.comparison_tables import cases_tables, comparison_tables
+from quadrille.experiments.compare.drift import busy_sentence
 from quadrille.experiments.compare.problem import label
 from quadrille.experiments.compare.side_by_side import compare_records
 from quadrille.experiments.compare.timelines import timeline_beside, timelines_of
@@ -89,6 +90,7 @@ def _report_files(
     if not to.to_stdout:
         print_tables(*comparison_tables(compared))
     remark_all(compared.remarks)
+    _remark_busy([compared])
 
 
 def _report_folders(predicted: Path, measured: Path, to: Destinations, origin: Provenance) -> None:
@@ -103,6 +105,13 @@ def _report_folders(predicted: Path, measured: Path, to: Destinations, origin: P
     remark_all(compared.remarks)
     for comparison in compared.comparisons:
         remark_all(f"{label(comparison.problem)}: {line}" for line in comparison.remarks)
+    _remark_busy(compared.comparisons)
+
+
+def _remark_busy(comparisons: Sequence[Comparison]) -> None:
+    """Says once for all comparisons that the machine was busy."""
+    if sentence := busy_sentence([comparison.drift for comparison in comparisons]):
+        remark(sentence)
 
 
 def _draw(compared: Comparison, figure: str, timelines: tuple[Timeline, Timeline] | None) -> None:

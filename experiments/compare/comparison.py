@@ -2,6 +2,7 @@
 
 import msgspec
 
+from quadrille.algorithms.formats.record import interval_known
 from quadrille.algorithms.formats.rows import Tabular
 from quadrille.algorithms.provenance import Provenance
 from quadrille.algorithms.units import format_seconds
@@ -63,7 +64,7 @@ class Noise(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     `within_noise`: the predicted seconds lie between the 5th and the 95th
     percentile of the repeats; null with a single repeat, which shows no noise.
     `interval_holds_measurement`: the measured median lies in the prediction
-    interval.
+    interval; false if the interval is not known.
     """
 
     repeats: int
@@ -76,6 +77,11 @@ class Noise(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     predicted_low_seconds: float
     predicted_high_seconds: float
     interval_holds_measurement: bool
+
+    @property
+    def interval_known(self) -> bool:
+        """Whether the prediction has an interval (`quadrille.algorithms.formats.record.interval_known`)."""
+        return interval_known(self.predicted_low_seconds, self.predicted_high_seconds)
 
 
 class FileNames(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -3,7 +3,8 @@
 from rich.console import Group
 
 from quadrille.experiments.compare.cases import Cases
-from quadrille.experiments.compare.comparison import Comparison, KindComparison, OpComparison, Times
+from quadrille.experiments.compare.comparison import Comparison, KindComparison, Noise, OpComparison, Times
+from quadrille.experiments.compare.drift import BUSY
 from quadrille.experiments.compare.problem import label
 from quadrille.experiments.output.tables import UNKNOWN, Row, milliseconds, percent, table
 
@@ -81,14 +82,10 @@ def _noise_table(compared: Comparison) -> Group:
     noise, factors = compared.noise, compared.drift
     named = ["gemm", "memory", *(["messages"] if factors.messages != factors.memory else []), "total"]
     factor_of = {name: getattr(factors, name) for name in named}
-    drifts = ", ".join(f"{name} {percent(factor - 1)}" for name, factor in factor_of.items() if factor is not None)
+    drifts = ", ".join(f"{name} {_drift(factor)}" for name, factor in factor_of.items() if factor is not None)
     rows = [
         ("measured", _range(noise.median_seconds, noise.low_seconds, noise.high_seconds, noise.repeats)),
-        (
-            "prediction interval",
-            f"{milliseconds(noise.predicted_low_seconds)} to "
-            f"{milliseconds(noise.predicted_high_seconds)}, {_holds(noise.interval_holds_measurement)} the measurement",
-        ),
+        ("prediction interval", _interval(noise)),
         ("error within the noise", _within(noise.within_noise)),
         ("  drift removed", _within(noise.within_noise_drift_removed)),
         ("drift since calibration", drifts or "not known"),
@@ -102,8 +99,20 @@ def _range(middle: float, low: float, high: float, repeats: int) -> str:
     return f"{milliseconds(middle)}, {milliseconds(low)} to {milliseconds(high)} (5 to 95 % of {repeats} repeats)"
 
 
-def _holds(holds: bool) -> str:
-    return "holds" if holds else "does not hold"
+def _interval(noise: Noise) -> str:
+    if not noise.interval_known:
+        return "unknown, counted as a miss"
+    low, high = milliseconds(noise.predicted_low_seconds), milliseconds(noise.predicted_high_seconds)
+    return f"{low} to {high}, {'holds' if noise.interval_holds_measurement else 'does not hold'} the measurement"
+
+
+def _drift(factor: float) -> str:
+    """A factor on seconds: a change in percent, or of a machine that was busy how many times as long.
+
+    >>> _drift(1.04), _drift(18.86), _drift(0.25)
+    ('+4.0 %', '18.9 times as long', '0.25 times as long')
+    """
+    return percent(factor - 1) if 1 / BUSY < factor < BUSY else f"{factor:.3g} times as long"
 
 
 def _within(answer: bool | None) -> str:

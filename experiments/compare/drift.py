@@ -14,7 +14,7 @@ Between other hosts it is treated as all else, though a network need not drift
 with memory.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import prod
 from statistics import median
 
@@ -22,6 +22,12 @@ import msgspec
 
 from quadrille.algorithms.formats.record import OpRecord, Reference
 from quadrille.experiments.compare.attribution import ON_COMPUTE_LANE, charged_seconds
+
+BUSY = 1.5
+"""A reference kernel that takes this many times as long shares its core with something else.
+
+The clock of a shared machine changes by about a quarter (`quadrille.runtime.measuring.reference_kernels`).
+"""
 
 
 class Drift(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -72,6 +78,49 @@ def op_drift(drift: Drift, kind: str) -> float | None:
     if kind == "gemm":
         return drift.gemm
     return drift.memory if kind in ON_COMPUTE_LANE else drift.messages
+
+
+def was_busy(drift: Drift) -> bool:
+    """Whether something else ran during calibration or the run: a reference kernel took `BUSY` times as long.
+
+    >>> was_busy(Drift(gemm=1.2, memory=0.9)), was_busy(Drift(gemm=18.9)), was_busy(Drift(memory=0.4))
+    (False, True, True)
+    """
+    return any(max(factor, 1 / factor) >= BUSY for factor in (drift.gemm, drift.memory) if factor)
+
+
+def busy_sentence(drifts: Sequence[Drift]) -> str:
+    """One sentence that says when the machine was busy, and how much slower it was; empty if it was idle.
+
+    >>> busy_sentence([Drift(gemm=18.86, memory=2.0)])
+    'the machine was busy during these measurements: the reference product took 18.9 times as long as during \
+calibration; measure again when it is idle'
+    >>> busy_sentence([Drift(gemm=1.0), Drift(gemm=1.0, memory=3.0)])
+    'the machine was busy during 1 of these 2 measurements: the reference copy took 3 times as long as during \
+calibration; measure again when it is idle'
+    >>> busy_sentence([Drift(gemm=0.5)])
+    'the machine was busy during calibration: the reference product took 2 times as long as during these measurements; \
+calibrate again when it is idle'
+    >>> busy_sentence([Drift(gemm=1.1)])
+    ''
+    """
+    busy = [drift for drift in drifts if was_busy(drift)]
+    if not busy:
+        return ""
+    factors = [
+        (factor, kernel)
+        for drift in busy
+        for factor, kernel in ((drift.gemm, "product"), (drift.memory, "copy"))
+        if factor
+    ]
+    slower, kernel = max(factors, key=lambda item: item[0])
+    if slower >= BUSY:
+        which = f"{len(busy)} of these {len(drifts)}" if len(busy) < len(drifts) else "these"
+        took = f"the reference {kernel} took {slower:.3g} times as long as during calibration"
+        return f"the machine was busy during {which} measurements: {took}; measure again when it is idle"
+    faster, kernel = min(factors, key=lambda item: item[0])
+    took = f"the reference {kernel} took {1 / faster:.3g} times as long as during these measurements"
+    return f"the machine was busy during calibration: {took}; calibrate again when it is idle"
 
 
 def _ratio(before: tuple[float, ...], after: tuple[float, ...]) -> float | None:

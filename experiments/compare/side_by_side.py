@@ -4,17 +4,18 @@
 
 raw, and with the drift of the machine taken out: the predicted seconds of each
 op times its factor (`quadrille.experiments.compare.drift`), the makespan times the mean factor of
-its ops weighted by the seconds for which each is charged.
+its ops weighted by the seconds for which each is charged.  Beside a machine that was busy
+the second error is not known: a machine that runs something else is not a slower one.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.percentiles import Percentiles, percentiles
-from quadrille.algorithms.formats.record import OpRecord, Record
+from quadrille.algorithms.formats.record import OpRecord, Record, interval_known
 from quadrille.experiments.compare.attribution import attribute
 from quadrille.experiments.compare.comparison import Both, Comparison, KindComparison, Noise, OpComparison, Times
-from quadrille.experiments.compare.drift import Drift, drift, op_drift
+from quadrille.experiments.compare.drift import Drift, drift, op_drift, was_busy
 from quadrille.experiments.compare.problem import check_same_problem, problem
 
 OpPair = tuple[OpRecord, OpRecord]
@@ -33,13 +34,14 @@ def compare_records(predicted: Record, measured: Record) -> Comparison:
         raise InputError(f"seconds = {measured.seconds} in the measured record: a time above 0 is needed")
     pairs = _pairs(predicted.ops, measured.ops)
     drifts = drift(predicted.reference, measured.reference, predicted.ops)
+    removable = Drift() if was_busy(drifts) else drifts
     spread = _makespans(measured).spread if measured.repeats > 1 else None
-    seconds = _times(predicted.seconds, measured.seconds, drifts.total, spread)
+    seconds = _times(predicted.seconds, measured.seconds, removable.total, spread)
     return Comparison(
         problem=problem(predicted),
         seconds=seconds,
-        kinds=tuple(_compare_kinds(pairs, drifts)),
-        ops=tuple(_compare_op(*pair, drifts) for pair in pairs),
+        kinds=tuple(_compare_kinds(pairs, removable)),
+        ops=tuple(_compare_op(*pair, removable) for pair in pairs),
         attribution_seconds=attribute(predicted.seconds - measured.seconds, pairs),
         noise=_noise(predicted, measured, seconds),
         drift=drifts,
@@ -176,7 +178,8 @@ def _noise(predicted: Record, measured: Record, seconds: Times) -> Noise:
         within_noise_drift_removed=within(seconds.predicted_drift_removed),
         predicted_low_seconds=predicted.seconds_low,
         predicted_high_seconds=predicted.seconds_high,
-        interval_holds_measurement=predicted.seconds_low <= measured.seconds <= predicted.seconds_high,
+        interval_holds_measurement=interval_known(predicted.seconds_low, predicted.seconds_high)
+        and predicted.seconds_low <= measured.seconds <= predicted.seconds_high,
     )
 
 

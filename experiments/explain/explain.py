@@ -157,7 +157,7 @@ def explanation_tables(explanation: Explanation) -> "list[Group]":
             shown = explanation.critical_path[:STATIONS_SHOWN]
             more = len(explanation.critical_path) - len(shown)
             title = "critical path, in order" + (
-                f", the first {len(shown)} of {more + len(shown)} stretches" if more else ""
+                f", the first {len(shown)} of {more + len(shown)} stretches; --json FILE has all" if more else ""
             )
             tables.append(_path_table(title, shown, explanation.seconds))
     if explanation.flows:
@@ -223,7 +223,7 @@ def _links_table(links: Sequence[ExplainedLink]) -> "Group":
     """The table of links; bytes are shown for links only, because cores and memory of a host count other quantities."""
     rows = [
         (
-            link.link + (f" and {link.alike - 1} more" if link.alike > 1 else ""),
+            link.link + (f" and {link.alike - 1} more like it" if link.alike > 1 else ""),
             format_bytes(link.bytes) if is_link(link.link) else UNKNOWN,
             milliseconds(link.busy_s),
             percent(link.utilisation, signed=False),

@@ -110,7 +110,7 @@ def described(net: Network) -> Iterator[str]:
     if net.failed.any():
         failed = np.flatnonzero(net.failed)
         yield f"  failed           {', '.join(net.link_names(failed[:8]))}" + (
-            f" and {len(failed) - 8} more" if len(failed) > 8 else ""
+            f" and {len(failed) - 8} more; --json FILE has all" if len(failed) > 8 else ""
         )
     if isinstance(net.paths, ListedPaths):
         yield "  routes           as the file lists them: no diameter or bisection"

@@ -26,7 +26,7 @@ class Destinations:
     plot : a figure, which never goes to stdout
     ranks : ranks that the trace and the timeline show; by default all, or of many ranks those that stand for all
     read : files that the command reads, by flag, which results must not overwrite
-    detail : how much is printed
+    detail : how much is printed; with the verdict alone no progress is shown
     """
 
     json: str = ""
@@ -37,6 +37,11 @@ class Destinations:
     ranks: tuple[int, ...] = ()
     read: Mapping[str, str] = field(default_factory=dict)
     detail: Detail = "table"
+
+    @property
+    def quiet(self) -> bool:
+        """Whether no progress is shown."""
+        return self.detail == "verdict"
 
     @property
     def to_stdout(self) -> bool:

@@ -61,7 +61,7 @@ def percent(fraction: float | None, *, signed: bool = True) -> str:
 def milliseconds(seconds: float | None) -> str:
     """Seconds as milliseconds with four digits, so that the times of a column have one unit.
 
-    >>> milliseconds(0.0123456), milliseconds(2.5), milliseconds(1.5e-6), milliseconds(0), milliseconds(None)
+    >>> milliseconds(0.0123456), milliseconds(2.5), milliseconds(1.5e-6), milliseconds(2.8e-14), milliseconds(None)
     ('12.35 ms', '2500 ms', '0.0015 ms', '0 ms', '-')
     """
     if seconds is None:
@@ -69,7 +69,7 @@ def milliseconds(seconds: float | None) -> str:
     value = 1000 * seconds
     if abs(value) >= 1000:
         return f"{value:.0f} ms"
-    if value == 0:
+    if round(value, 4) == 0:
         return "0 ms"
     digits = 4 if abs(value) < 1 else 3 if abs(value) < 10 else 2 if abs(value) < 100 else 1
     return f"{value:.{digits}f} ms"

@@ -77,7 +77,7 @@ class Asked:
         'gather A, gather B: all_gather of 1 MiB over z, 4 ranks'
         """
         few, more = self.names[:3], len(self.names) - 3
-        names = ", ".join(few) + (f" and {more} more" if more > 0 else "")
+        names = ", ".join(few) + (f" and {more} more, named by --json FILE" if more > 0 else "")
         return f"{names}: {self.kind} of {format_bytes(self.size_bytes)} over {self.axis}, {self.members} ranks"
 
 

@@ -9,6 +9,7 @@ from quadrille.algorithms.provenance import provenance
 from quadrille.algorithms.timelines.timeline import Timeline
 from quadrille.algorithms.units import format_bytes, format_seconds
 from quadrille.experiments.output.destinations import Destinations, check_apart
+from quadrille.experiments.output.progress import Tally, progress_line, rough_seconds
 from quadrille.experiments.predict.prepared import Prepared, even_within, prepare
 from quadrille.experiments.records.results import write_results
 from quadrille.experiments.workloads.matmul import MatmulExperiment
@@ -59,22 +60,35 @@ def predict(
     machine = in_chunks(machine, options.chunk_bytes)
     order = None
     if experiment.execution.any_order:
-        order = order_on(experiment, machine, options.backend, granularity, shortcuts=shortcuts, announce=True)
+        from quadrille.experiments.workloads.rank_orders import in_every_order
+
+        tally = Tally("predicted", "rank orders", len(in_every_order(experiment.grid)))
+        with progress_line(tally.words, shown=not destinations.quiet):
+            order = order_on(
+                experiment, machine, options.backend, granularity, shortcuts=shortcuts, announce=True, tally=tally
+            )
         experiment = order.laid_out(experiment)
         remark(order.line())
-    prepared = prepare(experiment, machine)
-    record, timeline = predicted(
-        prepared,
-        command,
-        backend=options.backend,
-        shortcuts=shortcuts,
-        granularity=granularity,
-        wanted=destinations.ranks,
-        announce=True,
-    )
+    ranks = experiment.grid.size
+    with progress_line(lambda elapsed: _progress(ranks, elapsed), shown=not destinations.quiet):
+        prepared = prepare(experiment, machine)
+        record, timeline = predicted(
+            prepared,
+            command,
+            backend=options.backend,
+            shortcuts=shortcuts,
+            granularity=granularity,
+            wanted=destinations.ranks,
+            announce=True,
+        )
     remark_all([*_bound_in_words(record), *experiment.remarks(prepared.schedule)])
     remark_all(_remarks(prepared, record.peak_bytes_per_rank_max))
+    remark_all(calibration_warnings(machine, "" if destinations.detail == "all" else "--verbose shows them"))
     write_results(destinations, order.record_with_order(record) if order else record, timeline)
+
+
+def _progress(ranks: int, elapsed: float) -> str:
+    return f"simulating {ranks} rank{'s' if ranks > 1 else ''}: {rough_seconds(elapsed)} so far"
 
 
 def _check_generated(experiment: MatmulExperiment, options: RunOptions) -> None:
@@ -95,6 +109,7 @@ def order_on(
     *,
     shortcuts: "Shortcuts | None" = None,
     announce: bool = False,
+    tally: Tally | None = None,
 ) -> "ChosenOrder":
     """The order of ranks with the smallest predicted time on the machine, and all other orders.
 
@@ -103,6 +118,7 @@ def order_on(
     Parameters
     ----------
     announce : whether a message on stderr announces a long simulation
+    tally : counts the orders that are predicted
     """
     from quadrille.experiments.predict.order_choice import chosen_order
 
@@ -113,6 +129,8 @@ def order_on(
         record, _ = prediction_of(
             ordered, machine, backend=backend, shortcuts=shortcuts, granularity=granularity, announce=first
         )
+        if tally is not None:
+            tally.done += 1
         seen.add(record.simulation.granularity if record.simulation is not None else "exact")
         return record.seconds
 
@@ -255,5 +273,25 @@ def _remarks(prepared: Prepared, peak_bytes: int) -> list[str]:
     if dtype not in machine.device.peak_flops_per_second:
         accepted = ", ".join(machine.device.peak_flops_per_second)
         lines.append(f"{machine.name} gives no speed for {dtype}, only for {accepted}")
-    lines += [f"{machine.name}: {warning}" for warning in (machine.fit.warnings if machine.fit is not None else ())]
     return lines
+
+
+def calibration_warnings(machine: Machine, where: str = "") -> list[str]:
+    """The warnings of a machine's calibration: all, or summed up in one line.
+
+    >>> from types import SimpleNamespace
+    >>> fit = SimpleNamespace(warnings=("half of the products are off the fit", "something else ran"))
+    >>> noisy = SimpleNamespace(name="host", fit=fit)
+    >>> calibration_warnings(noisy, "--verbose shows them")
+    ['host: its calibration gave 2 warnings; --verbose shows them']
+    >>> calibration_warnings(noisy)
+    ['host: half of the products are off the fit', 'host: something else ran']
+
+    Parameters
+    ----------
+    where : how a reader sees the warnings that are summed up; all warnings are returned if it is empty
+    """
+    warnings = machine.fit.warnings if machine.fit is not None else ()
+    if where and len(warnings) > 1:
+        return [f"{machine.name}: its calibration gave {len(warnings)} warnings; {where}"]
+    return [f"{machine.name}: {warning}" for warning in warnings]

@@ -66,7 +66,7 @@ def ranked(question: RankQuestion, crew: Crew) -> RankedGrids:
     rings = {axis: _rings(strides[axis], left.lengths[axis]) for axis in MODELLED}
     known_bandwidths, lacking = known((ring for of_axis in rings.values() for ring in of_axis), table)
     rate = simulated_bandwidth(question.machine, question.gpus)
-    simulated = dict(zip(lacking, crew.share(rate, lacking, "bandwidths that no table has"), strict=True))
+    simulated = dict(zip(lacking, crew.share(rate, lacking, "simulated", "bandwidths that no table has"), strict=True))
     known_bandwidths |= simulated
     bandwidths = {axis: np.array([known_bandwidths[ring] for ring in of_axis]) for axis, of_axis in rings.items()}
     by_axis = _seconds(question, left, bandwidths)

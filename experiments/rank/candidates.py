@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quadrille.algorithms.analysis.axonn import MODELLED
-from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.errors import InputError, ParameterError
 from quadrille.algorithms.schedule.grid import Axis, Grid
 from quadrille.algorithms.training.models import ModelShape
 from quadrille.experiments.workloads.grids import factorisations
@@ -91,11 +91,13 @@ def candidates(gpus: int, limits: Limits, shape: ModelShape, batch: int) -> Cand
 
 def _narrowed(boxes: Ints, gpus: int, limits: Limits) -> Ints:
     if limits.least_model_parallel > gpus:
-        raise InputError(f"--min-model-parallel {limits.least_model_parallel}: at most --gpus {gpus} is accepted")
+        raise ParameterError(
+            "min_model_parallel", f"{limits.least_model_parallel}: at most the number of GPUs, {gpus}, is accepted"
+        )
     if limits.powers_of_two:
         boxes = boxes[((boxes & (boxes - 1)) == 0).all(axis=1)]
         if not len(boxes):
-            raise InputError(f"--powers-of-two: --gpus {gpus} is no power of two; leave the flag out")
+            raise ParameterError("gpus", f"{gpus}: grids of powers of two alone need a power of two")
     selected: Ints = boxes[gpus // boxes[:, MODELLED.index("data")] >= limits.least_model_parallel]
     return selected
 
@@ -123,9 +125,10 @@ def _dividing(boxes: Ints, shape: ModelShape, batch: int, gpus: int) -> Ints:
     least = int((data * z)[heads & columns].min()) if (heads & columns).any() else 0
     if not least:
         raise InputError(f"model {shape.name}: hidden = {shape.hidden} is too small for every grid of {gpus} GPUs")
-    raise InputError(
-        f"--batch {batch}: sequences are cut over data and z, and every grid of {gpus} GPUs whose x divides "
-        f"{axis} = {shape.key_value_heads} needs at least {least}"
+    raise ParameterError(
+        "batch",
+        f"{batch}: sequences are cut over data and z, and every grid of {gpus} GPUs whose x divides "
+        f"{axis} = {shape.key_value_heads} needs at least {least}",
     )
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 
 from quadrille.algorithms.analysis.axonn import MODELLED
-from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.errors import InputError, ParameterError
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.training.gpt import Gpt, check_gpt
 from quadrille.algorithms.training.scheme import Scheme
@@ -100,7 +100,7 @@ def configurations(question: RankQuestion, space: Space) -> tuple[list[TrainingE
 def _grids(gpus: int, space: Space, limits: Limits) -> Iterator[Grid]:
     for count in space.stages or divisors(gpus):
         if gpus % count:
-            raise InputError(f"--pipeline {count}: a number of stages that divides --gpus {gpus} is accepted")
+            raise ParameterError("pipeline", f"{count}: a number of stages that divides {gpus} GPUs is accepted")
         for lengths in factorisations(gpus // count, len(MODELLED)):
             grid = Grid(
                 **dict(zip(MODELLED, lengths, strict=True)), pipeline=count, order=limits.order or FASTEST_FIRST

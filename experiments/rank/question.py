@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from quadrille.algorithms.analysis.axonn import Form, ProductSizes, block_products
-from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.errors import InputError, ParameterError
 from quadrille.algorithms.formats.record import AskedGranularity
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.schedule import Schedule
@@ -76,4 +76,4 @@ def check_gpus(machine: Machine, gpus: int) -> None:
     if kind != "gpu":
         raise InputError(f"machine {machine.name} computes on {kind}s: rank asks about machines of GPUs")
     if gpus > count:
-        raise InputError(f"--gpus {gpus}: {machine.name} has {count}")
+        raise ParameterError("gpus", f"{gpus}: {machine.name} has {count}")

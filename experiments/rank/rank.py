@@ -44,7 +44,7 @@ def rank(
     """
     to = destinations or Destinations()
     to.check()
-    crew = assemble()
+    crew = assemble(quiet=to.quiet)
     answer = _answered(question, space, crew)
     if crew.is_root:
         remark_all(_remarks(question))
@@ -63,7 +63,7 @@ def ranking(question: RankQuestion, space: Space | None = None) -> RankAnswer | 
     ------
     InputError : no grid fits in memory
     """
-    return _answered(question, space, assemble())
+    return _answered(question, space, assemble(quiet=True))
 
 
 def _answered(question: RankQuestion, space: Space | None, crew: Crew) -> RankAnswer | SchemesAnswer:
@@ -85,7 +85,7 @@ def _rank_grids(question: RankQuestion, crew: Crew) -> RankAnswer:
     def simulated(place: int) -> TrainingStep:
         return simulated_step(question, grids[place])
 
-    return answer_of(question, ranking, crew.share(simulated, range(len(grids)), "grids simulated"))
+    return answer_of(question, ranking, crew.share(simulated, range(len(grids)), "simulated", "grids"))
 
 
 def _rank_schemes(question: RankQuestion, space: Space, crew: Crew) -> SchemesAnswer:
@@ -96,7 +96,7 @@ def _rank_schemes(question: RankQuestion, space: Space, crew: Crew) -> SchemesAn
     def simulated(place: int) -> TrainingStep:
         return ranking.evaluator.simulated(best[place].experiment, granularity_of(question))
 
-    return schemes_answer(question, ranking, crew.share(simulated, range(len(best)), "configurations simulated"))
+    return schemes_answer(question, ranking, crew.share(simulated, range(len(best)), "simulated", "configurations"))
 
 
 def _remarks(question: RankQuestion) -> list[str]:

@@ -99,6 +99,6 @@ def shown_order(row: SimulatedEntry) -> str:
 def _rings_in_words(simulated: Sequence[RingSimulated], *, measured: bool) -> str:
     """The simulated bandwidths in words; `measured` says whether a table has the others."""
     rings = [f"({ring.stride}, {ring.length}) {format_bytes_per_second(ring.bytes_per_second)}" for ring in simulated]
-    more = f" and {len(rings) - SHOWN_RINGS} more" if len(rings) > SHOWN_RINGS else ""
+    more = f" and {len(rings) - SHOWN_RINGS} more; --json FILE has all" if len(rings) > SHOWN_RINGS else ""
     whose = "lacked by the table" if measured else "of the model"
     return f"bandwidths {whose}, simulated, by (stride, length): {', '.join(rings[:SHOWN_RINGS])}{more}"

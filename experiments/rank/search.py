@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from quadrille.algorithms.analysis.axonn import MODELLED
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Grid
+from quadrille.experiments.output.progress import Tally
 from quadrille.experiments.rank.bandwidths import Ring, known, simulated_bandwidth, table_of
 from quadrille.experiments.rank.configurations import LeftOut, Space, configurations
 from quadrille.experiments.rank.estimate import estimated_seconds, least_bytes
@@ -67,9 +68,13 @@ def search(question: RankQuestion, space: Space, crew: Crew) -> RankedConfigurat
     evaluator = Evaluator(question, rings)
     best: list[Configuration] = []
     enough = max(FOR_EACH_SCHEME, ENOUGH // len(space.schemes))
-    for scheme in space.schemes:
-        first = _by_estimate(question, evaluator, [experiment for experiment in fitting if experiment.scheme == scheme])
-        best += _looked_at(evaluator, first, left_out, crew, enough)
+    first = [
+        _by_estimate(question, evaluator, [experiment for experiment in fitting if experiment.scheme == scheme])
+        for scheme in space.schemes
+    ]
+    with crew.progress("evaluated", "layouts", sum(min(len(of_scheme), MOST * enough) for of_scheme in first)) as tally:
+        for of_scheme in first:
+            best += _looked_at(evaluator, of_scheme, left_out, crew, enough, tally)
     if not best:
         raise InputError(_nothing_left(question, left_out))
     best = _in_order(best)
@@ -77,7 +82,7 @@ def search(question: RankQuestion, space: Space, crew: Crew) -> RankedConfigurat
         turned = [tuple(_orders(configuration.experiment)) for configuration in best[: question.top]]
         rings, more = _rings(question, [experiment.grid for orders in turned for experiment in orders], crew)
         evaluator, simulated = Evaluator(question, rings), simulated | more
-        fastest = crew.share(evaluator.fastest, turned, "rank orders looked at")
+        fastest = crew.share(evaluator.fastest, turned, "evaluated", "configurations in all rank orders")
         left_out.add(
             TURNED, f"{turned[0][-1].scheme.name} on {turned[0][-1].grid}", sum(map(len, turned)) - len(turned)
         )
@@ -120,7 +125,7 @@ def _rings(question: RankQuestion, grids: Sequence[Grid], crew: Crew) -> tuple[d
     rings = {(grid.stride(axis), grid.length(axis)) for grid in grids for axis in MODELLED}
     bandwidths, lacking = known(rings, table_of(question.machine, question.gpus))
     rate = simulated_bandwidth(question.machine, question.gpus)
-    simulated = dict(zip(lacking, crew.share(rate, lacking, "bandwidths that no table has"), strict=True))
+    simulated = dict(zip(lacking, crew.share(rate, lacking, "simulated", "bandwidths that no table has"), strict=True))
     return bandwidths | simulated, simulated
 
 
@@ -143,21 +148,20 @@ def _by_estimate(
 
 
 def _looked_at(
-    evaluator: Evaluator, first: Sequence[Alternatives], left_out: LeftOut, crew: Crew, enough: int
+    evaluator: Evaluator, first: Sequence[Alternatives], left_out: LeftOut, crew: Crew, enough: int, tally: Tally
 ) -> list[Configuration]:
     """The configurations of a scheme that fit, until there are enough."""
     fitting: list[Configuration] = []
-    looked = 0
-    while looked < min(len(first), MOST * enough) and len(fitting) < enough:
+    looked, most = 0, min(len(first), MOST * enough)
+    while looked < most and len(fitting) < enough:
         part = first[looked : looked + TOGETHER]
         looked += len(part)
-        for alternatives, seen in zip(
-            part, crew.share(evaluator.first_that_fits, part, "configurations looked at"), strict=True
-        ):
+        for alternatives, seen in zip(part, crew.answers(evaluator.first_that_fits, part, tally), strict=True):
             if isinstance(seen, Configuration):
                 fitting.append(seen)
             else:
                 left_out.add(MEMORY, too_large(evaluator.machine, alternatives[0], seen), len(alternatives))
+    tally.total -= max(0, most - looked)
     if left := sum(map(len, first[looked:])):
         left_out.add(SLOWER, f"{first[looked][0].scheme.name} on {first[looked][0].grid}", left)
     return fitting

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from heapq import nlargest
 
-from quadrille.algorithms.formats.record import Messages, OpRecord, Record, Verified
+from quadrille.algorithms.formats.record import Messages, OpRecord, Record, Verified, interval_known
 from quadrille.algorithms.units import format_bytes, format_seconds
 from quadrille.experiments.output.destinations import Detail
 from quadrille.experiments.workloads.training_lines import training_lines, workload_words
@@ -127,6 +127,8 @@ def _spread(record: Record) -> str:
     bounded = record.simulation is not None and record.simulation.granularity == "collective"
     if record.kind == "predicted" and record.seconds_low == record.seconds_high and not bounded:
         return "from data sheets: no interval is known"
+    if record.kind == "predicted" and not bounded and not interval_known(record.seconds_low, record.seconds_high):
+        return "90 % interval: unknown"
     interval = f"5th to 95th percentile of {record.repeats} repeats" if record.kind == "measured" else "90 % interval"
     if bounded and record.simulation is not None:
         interval = "collective granularity, " + ("exact is" if record.simulation.bound_proven else "as axes meet")

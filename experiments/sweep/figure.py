@@ -87,4 +87,4 @@ def _scale(axis: "Axes", across: Varied, name: str, seconds: Sequence[float]) ->
 
 
 def _more(lines: int) -> str | None:
-    return f"{lines - MOST_NAMED} more lines are not named" if lines > MOST_NAMED else None
+    return f"{lines - MOST_NAMED} more lines are not named: --csv FILE has all" if lines > MOST_NAMED else None

@@ -6,7 +6,6 @@ and the JSON that were asked for are written first, each whole: they have a row
 for every point, and those that were not reached say so.
 """
 
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,17 +15,16 @@ from quadrille.algorithms.errors import InputError, RunError
 from quadrille.algorithms.formats import files
 from quadrille.algorithms.provenance import provenance
 from quadrille.experiments.output.destinations import Destinations
+from quadrille.experiments.output.progress import Tally, progress_line
 from quadrille.experiments.output.tables import print_tables
 from quadrille.experiments.sweep.outcomes import Sweep, SweepAnswer, rows_of
 from quadrille.experiments.sweep.points import SweepPoint
 from quadrille.experiments.sweep.report import reason_lines, sweep_table, write_files
 from quadrille.experiments.sweep.varied import Varied
-from quadrille.runtime.host.console import remark, remark_all
+from quadrille.runtime.host.console import remark_all
 
 Point = TypeVar("Point")
 NOT_REACHED = SweepAnswer(reason="not reached: the sweep was interrupted")
-QUIET_SECONDS = 5.0
-"""Between two lines of progress."""
 MOST_REMARKS = 8
 
 
@@ -72,7 +70,8 @@ def sweep(
     to = destinations or Destinations()
     answers = [NOT_REACHED] * len(points)
     try:
-        for place, answer in with_progress(answered([point for _, point in points], question, jobs), len(points)):
+        asked = [point for _, point in points]
+        for place, answer in with_progress(answered(asked, question, jobs), len(points), quiet=to.quiet):
             answers[place] = answer
     except BaseException:
         if any(answer.seconds is not None for answer in answers):
@@ -131,16 +130,22 @@ def _ignore_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def with_progress(answers: Iterable[tuple[int, SweepAnswer]], count: int) -> Iterator[tuple[int, SweepAnswer]]:
-    """The same, with a line on stderr from time to time."""
-    said, without = time.monotonic(), 0
-    for done, (place, answer) in enumerate(answers, 1):
-        yield place, answer
-        without += answer.reason is not None
-        if done < count and time.monotonic() - said >= QUIET_SECONDS:
-            said = time.monotonic()
-            refused = f", {without} of them cannot be" if without else ""
-            remark(f"{done} of {count} points{refused}")
+def with_progress(
+    answers: Iterable[tuple[int, SweepAnswer]], count: int, *, quiet: bool
+) -> Iterator[tuple[int, SweepAnswer]]:
+    """The same places and answers; their number is shown as progress, and how many points cannot be.
+
+    Parameters
+    ----------
+    count : number of all points
+    """
+    refused = 0
+    tally = Tally("answered", "points", count, note=lambda: f", {refused} of them cannot be" if refused else "")
+    with progress_line(tally.words, shown=not quiet):
+        for place, answer in answers:
+            tally.done += 1
+            refused += answer.reason is not None
+            yield place, answer
 
 
 def swept(points: Sequence[tuple[dict[str, str], SweepPoint]], *, jobs: int = 1) -> Sweep:
@@ -192,4 +197,4 @@ def _remarks(answers: Sequence[SweepAnswer], sweep: Sweep) -> Iterator[str]:
     for said, count in counts.most_common(MOST_REMARKS):
         yield said + ("" if count == len(answers) else f" ({count} of {len(answers)} points)")
     if len(counts) > MOST_REMARKS:
-        yield f"{len(counts) - MOST_REMARKS} more remarks are in the JSON"
+        yield f"{len(counts) - MOST_REMARKS} more remarks: --json FILE has them all"

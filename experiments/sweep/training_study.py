@@ -74,12 +74,14 @@ class Asking:
     most_seconds : processor time after which a simulation is given up
     jobs : processes that share the points
     json, plot : files, empty where none is asked for
+    quiet : whether progress is not shown
     command : the words of the command line, for provenance
     """
 
     top: int = 2
     most_seconds: float = 45.0
     jobs: int = 1
+    quiet: bool = False
     json: str = ""
     plot: str = ""
     command: Sequence[str] = ()
@@ -137,14 +139,13 @@ class Shown:
 
 
 def asked_at(
-    points: Sequence[tuple[dict[str, str], Asked]], question: Callable[[Asked], SweepAnswer], jobs: int = 1
+    points: Sequence[tuple[dict[str, str], Asked]], question: Callable[[Asked], SweepAnswer], asking: Asking
 ) -> list[SweepAnswer]:
     """The answers at all points, in their order; after Ctrl-C, those that were reached."""
     answers = [NOT_REACHED] * len(points)
     try:
-        for place, answer in with_progress(
-            answered([question_point for _, question_point in points], question, jobs), len(points)
-        ):
+        reached = answered([question_point for _, question_point in points], question, asking.jobs)
+        for place, answer in with_progress(reached, len(points), quiet=asking.quiet):
             answers[place] = answer
     except KeyboardInterrupt:
         remark("interrupted; the answer is of the points that were reached")
@@ -215,7 +216,7 @@ def left_out(rows: Sequence[SweepRow]) -> list[str]:
         for reason in reasons:
             said.setdefault(reason, []).append(named(row.point))
     return [
-        f"{points[0]}{f' and {len(points) - 1} more points' if points[1:] else ''}: {reason}"
+        f"{points[0]}{f' and {len(points) - 1} more points, which --json FILE names' if points[1:] else ''}: {reason}"
         for reason, points in said.items()
     ]
 

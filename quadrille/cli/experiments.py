@@ -16,6 +16,7 @@ from quadrille.cli.options import (
     FROM_RECORD,
     GRANULARITY,
     INPUTS,
+    NO_PROGRESS,
     ON_MACHINE,
     OUTPUTS,
     PLAN,
@@ -93,7 +94,8 @@ not changed by it; `run` checks the machine and names it in its record.
 
 def run_options(values: dict[str, Any]) -> "RunOptions":
     """The run options that the flags name."""
-    from quadrille.cli.words.runs import RunWords, parse_run
+    from quadrille.cli.words.flags import RunWords
+    from quadrille.cli.words.runs import parse_run
 
     inputs = {"A": values["a"], "B": values["b"], "dC": values["dc"]}
     outputs = {"C": values["c"], "dA": values["da"], "dB": values["db"]}
@@ -261,7 +263,7 @@ SWEEP = flags_of(
 
 
 @app.command()
-@with_flags(FROM_FILE, EXPERIMENT, TRAINING, CARRIED_OUT, SWEPT_COLLECTIVE, ON_MACHINE, SWEEP)
+@with_flags(FROM_FILE, EXPERIMENT, TRAINING, CARRIED_OUT, SWEPT_COLLECTIVE, ON_MACHINE, SWEEP, NO_PROGRESS)
 def sweep(context: click.Context, **values: Any) -> None:
     """Predict a multiplication, training steps or a collective for every combination of the values of some flags.
 
@@ -274,7 +276,8 @@ def sweep(context: click.Context, **values: Any) -> None:
 
     base = base_of(values, machine_words(values), values["vary"], typed(context, values))
     written = {name: values[name] for name in ("json", "csv", "plot")}
-    sweep_points(base, values["vary"], **written, jobs=whole_number(values["jobs"], "--jobs"), command=context.obj)
+    jobs = whole_number(values["jobs"], "--jobs")
+    sweep_points(base, values["vary"], **written, jobs=jobs, quiet=values["quiet"], command=context.obj)
 
 
 @app.command()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from quadrille.algorithms.errors import InputError, QuadrilleError
+from quadrille.algorithms.errors import InputError, ParameterError, QuadrilleError
 from quadrille.algorithms.extras import missing_extra
 from quadrille.cli.app import app, is_first, laboratory_group, study, topology_group
 from quadrille.cli.commands import Area
@@ -120,7 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         status = INTERRUPTED
     except Exception as error:  # noqa: BLE001 - the last place that can turn it into a line
-        return fail(InputError(missing) if (missing := missing_extra(error)) else error)
+        return fail(InputError(missing) if (missing := missing_extra(error)) else with_flag(error))
     if status == INTERRUPTED and is_first(os.environ):
         remark("interrupted")
     return status
@@ -150,6 +150,19 @@ def usage_line(error: click.UsageError) -> str:
     if command == TAKES_A_COMMAND and hasattr(error, "option_name"):
         text = f"{text.rstrip('.')}; what runs there, with its flags, goes behind --"
     return f"{command}: {text}".removeprefix(": ").rstrip(".") + f" (see {path} --help)"
+
+
+def with_flag(error: Exception) -> Exception:
+    """The error, whose message names a flag where the error names a parameter of the library.
+
+    >>> print(with_flag(ParameterError("micro_batch", "3: accepted are divisors of 8")))
+    --micro-batch 3: accepted are divisors of 8
+    """
+    if not isinstance(error, ParameterError):
+        return error
+    named = InputError(f"--{error.parameter.replace('_', '-')} {error.fault}")
+    named.__cause__ = error
+    return named
 
 
 def fail(error: Exception) -> int:

@@ -14,47 +14,36 @@ from quadrille.cli.options import (
     NoFold,
     NoFoldTime,
     NoLocal,
+    flags_from,
     flags_of,
     machine_words,
     taken,
     with_flags,
 )
+from quadrille.cli.words.flags import CollectiveWords
 
-COLLECTIVE = flags_of(
-    bytes=(
-        Annotated[
-            str,
-            flag("--bytes", "SIZE", "Size of the whole buffer, such as 1GiB: what a rank holds after an all-gather."),
-        ],
-        "",
-    ),
-    gpus=(Annotated[str, flag("--gpus", "N", "How many; by default all that the machine has.")], ""),
-    group=(Annotated[str, flag("--group", "G", "Ranks of a group; by default all that the stride reaches.")], ""),
-    stride=(Annotated[str, flag("--stride", "S", "How far apart neighbours of a group are.")], "1"),
-    concurrent=(
-        Annotated[str, flag("--concurrent", "all|one", "All groups of that kind at once, or the first.")],
-        "one",
-    ),
-    collectives=(
-        Annotated[str, flag("--collectives", "WHO", "auto, own, own:NAME[:PIECE], nccl, nccl:ALGORITHM[:PROTOCOL].")],
-        "own",
-    ),
-    channels=(Annotated[str, flag("--channels", "N|all", "Rings on different links, of own:ring; all that pay.")], "1"),
-    shards=(
-        Annotated[str, flag("--shards", "exact|even", "Shard sizes: exact, or even (the default above 4,096 ranks).")],
-        "",
-    ),
-    dtype=(
-        Annotated[str, flag("--dtype", "NAME", "Element type, for exact shard sizes; by default single bytes.")],
-        "",
-    ),
-    root=(Annotated[str, flag("--root", "R", "Root of broadcast and reduce, numbered within the group.")], "0"),
-    placement=(
-        Annotated[
-            str, flag("--placement", "RULE", "Rank placement: packed, scattered, or a file with a place a line.")
-        ],
-        "packed",
-    ),
+COLLECTIVE = flags_from(
+    CollectiveWords(),
+    bytes=Annotated[
+        str,
+        flag("--bytes", "SIZE", "Size of the whole buffer, such as 1GiB: what a rank holds after an all-gather."),
+    ],
+    gpus=Annotated[str, flag("--gpus", "N", "How many; by default all that the machine has.")],
+    group=Annotated[str, flag("--group", "G", "Ranks of a group; by default all that the stride reaches.")],
+    stride=Annotated[str, flag("--stride", "S", "How far apart neighbours of a group are.")],
+    concurrent=Annotated[str, flag("--concurrent", "all|one", "All groups of that kind at once, or the first.")],
+    collectives=Annotated[
+        str, flag("--collectives", "WHO", "auto, own, own:NAME[:PIECE], nccl, nccl:ALGORITHM[:PROTOCOL].")
+    ],
+    channels=Annotated[str, flag("--channels", "N|all", "Rings on different links, of own:ring; all that pay.")],
+    shards=Annotated[
+        str, flag("--shards", "exact|even", "Shard sizes: exact, or even (the default above 4,096 ranks).")
+    ],
+    dtype=Annotated[str, flag("--dtype", "NAME", "Element type, for exact shard sizes; by default single bytes.")],
+    root=Annotated[str, flag("--root", "R", "Root of broadcast and reduce, numbered within the group.")],
+    placement=Annotated[
+        str, flag("--placement", "RULE", "Rank placement: packed, scattered, or a file with a place a line.")
+    ],
 )
 """What names a collective of groups, besides its kind."""
 COLLECTIVE_SWITCHES = flags_of(
@@ -127,7 +116,7 @@ def collective_command() -> Callable[..., None]:
 
     @with_flags([kind], COLLECTIVE, flags_of(json=(Json, "")), ON_WIRING, COLLECTIVE_SWITCHES)
     def command(context: click.Context, **values: Any) -> None:
-        from quadrille.cli.words.collectives import CollectiveWords, parse_kind, parse_question
+        from quadrille.cli.words.collectives import parse_kind, parse_question
         from quadrille.cli.words.network_machines import collective_machine
         from quadrille.cli.words.runs import files_read
         from quadrille.experiments.network.collective_command import collective as predict
@@ -164,16 +153,18 @@ def machines(
     name: Annotated[str, argument("[NAME]", "One machine, with every number.", complete=machines_known)] = "",
     gpus: Annotated[str, flag("--gpus", "N", "GPUs of the file that --toml writes; by default all.")] = "",
     toml: Annotated[str, flag("--toml", "FILE|-", "Write the machine as a machine file to edit; - is stdout.")] = "",
+    verbose: Annotated[bool, switch("--verbose", "Print whole lines on a terminal.")] = False,
 ) -> None:
     """List the machines known by name; or every number of one machine, its source, and its path for --set."""
     from quadrille.algorithms.errors import InputError
     from quadrille.cli.words.numbers import whole_number
+    from quadrille.experiments.output.terminal_lines import print_lines
     from quadrille.topologies.find_machine import describe_machines
     from quadrille.topologies.machines.machine_file import save_machine
     from quadrille.topologies.machines.named import as_machine_file
 
     if not toml:
-        print(describe_machines(name))
+        print_lines(describe_machines(name), "--verbose shows whole lines", whole=verbose)
         return
     if not name:
         raise InputError("machines --toml: a name is needed, as in quadrille machines perlmutter --toml -")

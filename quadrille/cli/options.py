@@ -12,9 +12,9 @@ import click
 
 from quadrille.cli.commands import argument, flag, switch, typed
 from quadrille.cli.experiment_files import take_file, take_record
+from quadrille.cli.words.flags import MatmulWords, RunWords, TrainingWords
 
 if TYPE_CHECKING:
-    from quadrille.cli.words.flags import MatmulWords
     from quadrille.cli.words.machines import MachineWords
 
 
@@ -224,6 +224,11 @@ def flags_of(**defaults: tuple[object, object]) -> list[Parameter]:
     ]
 
 
+def flags_from(words: object, **options: object) -> list[Parameter]:
+    """Parameters of a command: by name, the type of the option; the defaults are the attributes of `words`."""
+    return flags_of(**{name: (option, getattr(words, name)) for name, option in options.items()})
+
+
 def by_default(group: Sequence[Parameter], **defaults: object) -> list[Parameter]:
     """The flags of a group, some of them with other defaults."""
     return [parameter.replace(default=defaults.get(parameter.name, parameter.default)) for parameter in group]
@@ -248,57 +253,60 @@ FROM_RECORD = flags_of(
     )
 )
 """The record whose experiment may be repeated."""
-EXPERIMENT = flags_of(
-    matmul=(Sizes, ""),
-    algorithm=(Algorithm, "4d"),
-    grid=(GridLengths, "x=1"),
-    order=(Order, ORDER),
-    dtype=(Dtype, "float32"),
-    passes=(Passes, "forward"),
-    gathered=(Gathered, "again"),
-    panel=(Panel, "256"),
-    transposed=(Transposed, "none"),
-    overlap=(Overlap, "none"),
-    bands=(Bands, "1"),
+EXPERIMENT = flags_from(
+    TrainingWords(),
+    matmul=Sizes,
+    algorithm=Algorithm,
+    grid=GridLengths,
+    order=Order,
+    dtype=Dtype,
+    passes=Passes,
+    gathered=Gathered,
+    panel=Panel,
+    transposed=Transposed,
+    overlap=Overlap,
+    bands=Bands,
 )
 """What names a multiplication and its schedule."""
-TRAINING = flags_of(
-    mlp=(Widths, ""),
-    gpt=(Model, ""),
-    batch=(Batch, ""),
-    scheme=(SchemeName, "4d"),
-    sequence_parallel=(SequenceParallel, False),
-    zero=(Zero, "0"),
-    micro_batch=(MicroBatch, ""),
-    interleave=(Interleave, "1"),
-    attention=(Attention, "fused"),
-    recompute=(Recompute, "none"),
-    gradient_bytes=(GradientBytes, "4"),
-    steps=(Steps, "1"),
-    learning_rate=(LearningRate, ""),
-    clip=(Clip, "0"),
-    keep_first=(KeepFirst, "0"),
-    gemm_layouts=(GemmLayouts, "written"),
+TRAINING = flags_from(
+    TrainingWords(),
+    mlp=Widths,
+    gpt=Model,
+    batch=Batch,
+    scheme=SchemeName,
+    sequence_parallel=SequenceParallel,
+    zero=Zero,
+    micro_batch=MicroBatch,
+    interleave=Interleave,
+    attention=Attention,
+    recompute=Recompute,
+    gradient_bytes=GradientBytes,
+    steps=Steps,
+    learning_rate=LearningRate,
+    clip=Clip,
+    keep_first=KeepFirst,
+    gemm_layouts=GemmLayouts,
 )
 """What names training steps, beside the flags of a multiplication that they share."""
-CARRIED_OUT = flags_of(
-    collectives=(Collectives, "own"), threads=(Threads, ""), placement=(PlacementRule, "packed"), shards=(Shards, "")
+CARRIED_OUT = flags_from(
+    TrainingWords(), collectives=Collectives, threads=Threads, placement=PlacementRule, shards=Shards
 )
 """What else names an experiment."""
-PLAN = flags_of(
-    backend=(Backend, "numpy"),
-    blas=(Blas, "numpy"),
-    carrier=(Carrier, "auto"),
-    chunk=(Chunk, "auto"),
-    progress=(Progress, "auto"),
-    seed=(Seed, "0"),
-    operands=(Operands, "uniform"),
-    warmups=(Warmups, "1"),
-    repeats=(Repeats, "5"),
-    verify=(Verify, False),
-    verify_method=(VerifyMethod, "auto"),
-    save=(Save, ""),
-    load=(Load, ""),
+PLAN = flags_from(
+    RunWords(),
+    backend=Backend,
+    blas=Blas,
+    carrier=Carrier,
+    chunk=Chunk,
+    progress=Progress,
+    seed=Seed,
+    operands=Operands,
+    warmups=Warmups,
+    repeats=Repeats,
+    verify=Verify,
+    verify_method=VerifyMethod,
+    save=Save,
+    load=Load,
 )
 """How it is run."""
 INPUTS = flags_of(a=(FileA, ""), b=(FileB, ""), dc=(FileDC, ""))
@@ -322,10 +330,11 @@ GRANULARITY = flags_of(granularity=(Granularity, "auto"))
 """Whether a prediction may be a bounded approximation."""
 DESTINATIONS = flags_of(json=(Json, ""), trace=(Trace, ""), timeline=(TimelineFile, ""), ranks=(Ranks, ""))
 DETAIL = flags_of(
-    quiet=(Annotated[bool, switch("--quiet", "Print the verdict alone.")], False),
-    verbose=(Annotated[bool, switch("--verbose", "Print every op, however many there are.")], False),
+    quiet=(Annotated[bool, switch("--quiet", "Print the verdict alone, and show no progress.")], False),
+    verbose=(Annotated[bool, switch("--verbose", "Print every op, and every warning of the calibration.")], False),
 )
 """How much of a record is printed."""
+NO_PROGRESS = flags_of(quiet=(Annotated[bool, switch("--quiet", "Show no progress.")], False))
 
 
 def with_flags(*groups: Sequence[Parameter]) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -355,10 +364,8 @@ def machine_words(flags: Mapping[str, Any]) -> "MachineWords":
     return MachineWords(**on)
 
 
-def experiment_words(context: click.Context, values: Mapping[str, Any]) -> "MatmulWords":
+def experiment_words(context: click.Context, values: Mapping[str, Any]) -> MatmulWords:
     """The flags that name a multiplication or training steps; a dtype that was not typed is not known yet."""
-    from quadrille.cli.words.flags import TrainingWords
-
     names = {*TrainingWords.__dataclass_fields__} & {*values}
     chosen = {name: values[name] for name in names}
     if (values["mlp"] or values["gpt"]) and "dtype" not in typed(context, values):

@@ -9,6 +9,7 @@ from quadrille.cli.commands import flag, switch
 from quadrille.cli.options import (
     FROM_FILE,
     GRANULARITY,
+    NO_PROGRESS,
     ON_MACHINE,
     Attention,
     Dtype,
@@ -18,69 +19,56 @@ from quadrille.cli.options import (
     Overlap,
     Recompute,
     SequenceParallel,
+    flags_from,
     flags_of,
     machine_words,
     taken,
     with_flags,
 )
+from quadrille.cli.words.flags import RankWords
 
-RANKED = flags_of(
-    gpt=(
-        Annotated[str, flag("--gpt", "NAME|SIZES|FILE.json", "The model: 20b, layers=2,… or a config.json; needed.")],
-        "",
-    ),
-    batch=(Annotated[str, flag("--batch", "N", "Global batch: sequences of one step over all GPUs; needed.")], ""),
-    gpus=(Annotated[str, flag("--gpus", "N", "Number of GPUs; needed.")], ""),
-    top=(Annotated[str, flag("--top", "N", "Grids that are simulated, the best ones by the analytical model.")], "8"),
-    form=(
-        Annotated[
-            str, flag("--form", "exact|authors", "Form of the analytical model: exact, or as in the authors' script.")
-        ],
-        "exact",
-    ),
-    order=(
-        Annotated[
-            str,
-            flag(
-                "--order",
-                "AXIS,…|auto",
-                "Order of the axes in rank numbers, the innermost axis first; auto, the default, tries all.",
-            ),
-        ],
-        "",
-    ),
-    powers_of_two=(Annotated[bool, switch("--powers-of-two", "Only axis lengths that are powers of two.")], False),
-    min_model_parallel=(Annotated[str, flag("--min-model-parallel", "N", "Least product of x, y and z.")], "1"),
-    overlap=(Overlap, "none"),
-    attention=(Attention, "fused"),
-    recompute=(Recompute, "full"),
-    gathered=(Gathered, "again"),
-    gradient_bytes=(GradientBytes, "4"),
-    dtype=(Dtype, "bfloat16"),
-    collectives=(
-        Annotated[str, flag("--collectives", "WHO", "own, own:NAME, nccl, …; by default nccl, own with --overlap.")],
-        "",
-    ),
-    scheme=(
-        Annotated[str, flag("--scheme", "NAME,…|all", "Schemes to try besides 4d: megatron, optimus, …, or all.")],
-        "",
-    ),
-    sequence_parallel=(SequenceParallel, False),
-    pipeline=(Annotated[str, flag("--pipeline", "N,…|auto", "Numbers of pipeline stages; auto tries all.")], ""),
-    zero=(Annotated[str, flag("--zero", "0|1|2|3,…", "ZeRO stages to try.")], ""),
-    micro_batch=(
-        Annotated[
-            str, flag("--micro-batch", "B,…|auto", "Microbatches to try; by default the ones that fit into memory.")
-        ],
-        "",
-    ),
-    interleave=(Annotated[str, flag("--interleave", "V,…", "Chunks of layers on a stage to try.")], ""),
+RANKED = flags_from(
+    RankWords(),
+    gpt=Annotated[str, flag("--gpt", "NAME|SIZES|FILE.json", "The model: 20b, layers=2,… or a config.json; needed.")],
+    batch=Annotated[str, flag("--batch", "N", "Global batch: sequences of one step over all GPUs; needed.")],
+    gpus=Annotated[str, flag("--gpus", "N", "Number of GPUs; needed.")],
+    top=Annotated[str, flag("--top", "N", "Grids that are simulated, the best ones by the analytical model.")],
+    form=Annotated[
+        str, flag("--form", "exact|authors", "Form of the analytical model: exact, or as in the authors' script.")
+    ],
+    order=Annotated[
+        str,
+        flag(
+            "--order",
+            "AXIS,…|auto",
+            "Order of the axes in rank numbers, the innermost axis first; auto, the default, tries all.",
+        ),
+    ],
+    powers_of_two=Annotated[bool, switch("--powers-of-two", "Only axis lengths that are powers of two.")],
+    min_model_parallel=Annotated[str, flag("--min-model-parallel", "N", "Least product of x, y and z.")],
+    overlap=Overlap,
+    attention=Attention,
+    recompute=Recompute,
+    gathered=Gathered,
+    gradient_bytes=GradientBytes,
+    dtype=Dtype,
+    collectives=Annotated[
+        str, flag("--collectives", "WHO", "own, own:NAME, nccl, …; by default nccl, own with --overlap.")
+    ],
+    scheme=Annotated[str, flag("--scheme", "NAME,…|all", "Schemes to try besides 4d: megatron, optimus, …, or all.")],
+    sequence_parallel=SequenceParallel,
+    pipeline=Annotated[str, flag("--pipeline", "N,…|auto", "Numbers of pipeline stages; auto tries all.")],
+    zero=Annotated[str, flag("--zero", "0|1|2|3,…", "ZeRO stages to try.")],
+    micro_batch=Annotated[
+        str, flag("--micro-batch", "B,…|auto", "Microbatches to try; by default the ones that fit into memory.")
+    ],
+    interleave=Annotated[str, flag("--interleave", "V,…", "Chunks of layers on a stage to try.")],
 )
 """What is ranked, and how it is simulated."""
 
 
 @app.command("rank")
-@with_flags(FROM_FILE, RANKED, GRANULARITY, ON_MACHINE, flags_of(json=(Json, "")))
+@with_flags(FROM_FILE, RANKED, GRANULARITY, ON_MACHINE, flags_of(json=(Json, "")), NO_PROGRESS)
 def rank(context: click.Context, **values: Any) -> None:
     """Rank all grids of a GPT by a communication model, simulate the best, and set both orders side by side.
 
@@ -88,16 +76,17 @@ def rank(context: click.Context, **values: Any) -> None:
 
     As: quadrille rank --gpt 20b --batch 32 --gpus 32 --machine perlmutter
     """
-    from quadrille.cli.words.ranking import RankWords, command_of_fastest, parse_question, parse_space
+    from quadrille.cli.words.ranking import command_of_fastest, parse_question, parse_space
     from quadrille.cli.words.runs import files_read
-    from quadrille.experiments.output.destinations import Destinations
+    from quadrille.experiments.output.destinations import Destinations, Detail
     from quadrille.experiments.rank.rank import rank as rank_grids
 
+    detail: Detail = "verdict" if values["quiet"] else "table"
     words, on = RankWords(**taken(values, RANKED), **taken(values, GRANULARITY)), machine_words(values)
     rank_grids(
         parse_question(words, on),
         parse_space(words) if words.of_schemes else None,
-        destinations=Destinations(json=values["json"], read=on.files | files_read(words)),
+        destinations=Destinations(json=values["json"], read=on.files | files_read(words), detail=detail),
         command=context.obj,
         again=lambda best: command_of_fastest(words, on, best),
     )

@@ -25,6 +25,7 @@ ASKING = flags_of(
     jobs=(Annotated[str, flag("--jobs", "N", "Processes that share the points.")], "1"),
     json=(Json, ""),
     plot=(Plot, ""),
+    quiet=(Annotated[bool, switch("--quiet", "Show no progress.")], False),
 )
 """How a study of training steps is asked, besides its question."""
 
@@ -37,7 +38,7 @@ def asking(context: click.Context, values: Mapping[str, Any]) -> "Asking":
     counts = {
         name: whole_number(values[name], f"--{name.replace('_', '-')}") for name in ("top", "most_seconds", "jobs")
     }
-    return Asking(**counts, json=values["json"], plot=values["plot"], command=context.obj)
+    return Asking(**counts, json=values["json"], plot=values["plot"], quiet=values["quiet"], command=context.obj)
 
 
 def changed(usual: object, **texts: str) -> dict[str, Any]:

@@ -1,9 +1,11 @@
 """One-line remarks for the user on stderr, and how a module's main program ends."""
 
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import TextIO
 
 from quadrille.algorithms.errors import QuadrilleError
 
@@ -11,9 +13,18 @@ PATIENCE_SECONDS = 5.0
 """The time after which a long operation is announced [s]."""
 
 
+ERASE = "\r\x1b[K"
+"""Takes away the line on which the cursor of a terminal is."""
+
+
+def overwrites(stream: TextIO) -> bool:
+    """Whether a line that was written to the stream can be written over: the stream is a terminal that knows how."""
+    return stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+
+
 def remark(line: str) -> None:
-    """Print one line on stderr."""
-    print(f"quadrille: {line}", file=sys.stderr)
+    """Print one line on stderr, in the place of a line of progress."""
+    print(f"{ERASE if overwrites(sys.stderr) else ''}quadrille: {line}", file=sys.stderr)
 
 
 def remark_all(lines: Iterable[str]) -> None:

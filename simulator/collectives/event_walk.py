@@ -238,7 +238,7 @@ def _stuck(w: WalkState, programs: MemberPrograms) -> str:
             if (w.status[flow] == SENDER_WAITS) == sends:
                 peer = programs.rank[(programs.receiver if sends else programs.sender)[flow]]
                 waits.append(f"rank {programs.rank[i]} in step {_step(w, programs, i)} to {side} rank {peer}")
-    more = f", and {len(waiting) - NAMED} more" if len(waiting) > NAMED else ""
+    more = f", and {len(waiting) - NAMED} more ranks" if len(waiting) > NAMED else ""
     return f"deadlock: waiting for ever are {'; '.join(waits)}{more}"
 
 

@@ -32,7 +32,7 @@ def deadlock_message(
 
 def _first_few(texts: Sequence[str]) -> str:
     more = len(texts) - MAX_NAMED
-    return "; ".join(texts[:MAX_NAMED]) + (f"; and {more} more" if more > 0 else "")
+    return "; ".join(texts[:MAX_NAMED]) + (f"; and {more} more ranks" if more > 0 else "")
 
 
 def _blocked_text(blocked: BlockedRank, doing: Mapping[tuple[int, str], str], stands_for: Callable[[int], int]) -> str:

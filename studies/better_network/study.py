@@ -89,7 +89,7 @@ def better_network(asked: NetworkQuestion, asking: Asking) -> Findings:
     results: list[tuple[dict[str, str], SweepAnswer]] = []
     for network in NETWORKS:
         points = list(points_of(asked, network, asking))
-        answers = asked_at(points, question_of(network, asked.machine), asking.jobs)
+        answers = asked_at(points, question_of(network, asked.machine), asking)
         results += [(point, answer) for (point, _), answer in zip(points, answers, strict=True)]
     flags = {
         "machine": asked.machine,

@@ -26,12 +26,13 @@ from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.units import format_seconds
 from quadrille.experiments.compare.cases import CASES_SCHEMA, Cases, summarise
 from quadrille.experiments.compare.comparison import Comparison
+from quadrille.experiments.compare.drift import busy_sentence
 from quadrille.experiments.compare.side_by_side import compare_records
 from quadrille.experiments.measure.batch import RunCase, measure
 from quadrille.experiments.measure.operand_files import write_operands
 from quadrille.experiments.output.destinations import make_folder
 from quadrille.experiments.output.tables import percent, print_tables, table
-from quadrille.experiments.predict.predict import prediction_of
+from quadrille.experiments.predict.predict import calibration_warnings, prediction_of
 from quadrille.experiments.workloads.matmul import MatmulExperiment
 from quadrille.experiments.workloads.run_options import RunOptions
 from quadrille.runtime.host.console import run_as_program
@@ -165,8 +166,10 @@ def _print(folder: Path, matmuls: Sequence[NamedMatmul], comparisons: Sequence[C
     ]
     print(f"median error of the {len(errors)} multiplications on 2 ranks: {percent(median(errors), signed=False)}")
     print(f"files: {folder}; machine file: {folder / 'host.toml'}")
-    for warning in machine.fit.warnings if machine.fit is not None else ():
-        print(f"calibration: {warning}")
+    if busy := busy_sentence([comparison.drift for comparison in comparisons]):
+        print(busy)
+    if warnings := calibration_warnings(machine, f"printed above, and in {folder / 'host.toml'} under fit.warnings"):
+        print(*warnings, sep="\n")
 
 
 def _rows(matmul: NamedMatmul, comparison: Comparison) -> list[tuple[str, ...]]:

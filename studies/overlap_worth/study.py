@@ -100,7 +100,7 @@ def overlap_worth(around: Around, asking: Asking) -> Findings:
     asking.check()
     cases = list(cases_of(around, asking))
     searched = [(point, case) for point, case in cases if not isinstance(case, OneGrid)]
-    chosen = dict(zip([id(case) for _, case in searched], asked_at(searched, predicted_at, asking.jobs), strict=True))
+    chosen = dict(zip([id(case) for _, case in searched], asked_at(searched, predicted_at, asking), strict=True))
     points: list[tuple[dict[str, str], OneGrid | Impossible]] = []
     results: list[tuple[dict[str, str], SweepAnswer]] = []
     for point, case in cases:
@@ -110,7 +110,7 @@ def overlap_worth(around: Around, asking: Asking) -> Findings:
             results.append(({**point, "overlap": TOGETHER}, best))
         else:
             points += _with_each_overlap(point, on_grid(case, best))
-    answers = asked_at(points, predicted_step, asking.jobs)
+    answers = asked_at(points, predicted_step, asking)
     results += [(point, result) for (point, _), result in zip(points, answers, strict=True)]
     flags = {"machine": around.machine, "gpt": around.gpt, "recompute": "full", "scheme": "4d"}
     return conclude("overlap-worth", flags, results, Shown(tables, answer, figure), asking)

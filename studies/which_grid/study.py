@@ -80,12 +80,12 @@ def which_grid(asked: GridQuestion, asking: Asking) -> Findings:
     searched = [_point(asked, machine, asking) for machine in asked.machines]
     results: list[tuple[dict[str, str], SweepAnswer]] = []
     orders: list[tuple[dict[str, str], Step]] = []
-    for (point, search), best in zip(searched, asked_at(searched, predicted_at, asking.jobs), strict=True):
+    for (point, search), best in zip(searched, asked_at(searched, predicted_at, asking), strict=True):
         results.append(({**point, "order": _order(best)}, best))
         if best.seconds is not None:
             orders += list(_other_orders(point, search, best))
-    others = asked_at(orders, predicted_step, asking.jobs)
-    modelled = asked_at(searched, first_of_model, asking.jobs)
+    others = asked_at(orders, predicted_step, asking)
+    modelled = asked_at(searched, first_of_model, asking)
     results += [(point, result) for (point, _), result in zip(orders, others, strict=True)]
     results += [({**point, "order": MODEL}, result) for (point, _), result in zip(searched, modelled, strict=True)]
     flags = {"gpt": asked.gpt, "gpus": str(asked.gpus), "batch": str(asked.batch), "recompute": "full", "scheme": "4d"}

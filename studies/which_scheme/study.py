@@ -87,7 +87,7 @@ def which_scheme(scaled: ScaledProblem, asking: Asking) -> Findings:
     """
     asking.check()
     points = list(points_of(scaled, asking))
-    answers = asked_at(points, predicted_at, asking.jobs)
+    answers = asked_at(points, predicted_at, asking)
     flags = {
         "machine": scaled.machine,
         "gpt": scaled.gpt,

@@ -1,6 +1,5 @@
 """The flags of `quadrille collective`, and the question that they come to."""
 
-from dataclasses import dataclass
 from typing import cast, get_args
 
 from quadrille.algorithms.collectives.choices import parse_choices
@@ -10,6 +9,7 @@ from quadrille.algorithms.schedule.ops import CollectiveKind
 from quadrille.algorithms.schedule.short_names import find_collective, find_dtype
 from quadrille.algorithms.schedule.tensors import ITEM_BYTES
 from quadrille.algorithms.units import format_bytes, parse_bytes
+from quadrille.cli.words.flags import CollectiveWords
 from quadrille.cli.words.numbers import one_of, whole_number
 from quadrille.experiments.network.question import CollectiveQuestion, Concurrent
 from quadrille.simulator.collectives.collective import SimulationOptions
@@ -18,24 +18,6 @@ from quadrille.simulator.collectives.programs import Shards
 ALL_CHANNELS = "all"
 MOST_BYTES = 1 << 60
 IN_FULL = SimulationOptions(causes=True)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CollectiveWords:
-    """What is asked, as it was typed; empty where the default depends on other flags."""
-
-    kind: str = ""
-    bytes: str = ""
-    gpus: str = ""
-    group: str = ""
-    stride: str = "1"
-    concurrent: str = "one"
-    collectives: str = "own"
-    channels: str = "1"
-    shards: str = ""
-    dtype: str = ""
-    root: str = "0"
-    placement: str = "packed"
 
 
 def parse_kind(text: str) -> CollectiveKind:

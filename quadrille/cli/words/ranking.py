@@ -2,7 +2,6 @@
 
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import cast, get_args
 
 from quadrille.algorithms.analysis.axonn import Form
@@ -12,7 +11,7 @@ from quadrille.algorithms.schedule.grid import AXES, parse_order
 from quadrille.algorithms.training.scheme import Scheme
 from quadrille.algorithms.training.schemes import SCHEMES, SEQUENCE_PARALLEL, find_scheme
 from quadrille.algorithms.training.zero import STAGES
-from quadrille.cli.words.flags import AUTO, TrainingWords
+from quadrille.cli.words.flags import AUTO, RankWords, TrainingWords
 from quadrille.cli.words.machines import MachineWords, chosen_machine
 from quadrille.cli.words.numbers import one_of, whole_number
 from quadrille.cli.words.training import parse_training
@@ -29,49 +28,6 @@ OF_STEPS = ("gpt", "batch", "overlap", "attention", "recompute", "gathered", "gr
 ALL = "all"
 ALWAYS = ("gpt", "batch", "dtype")
 """Flags that `simulate` would take otherwise, or not at all, if they were not given."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankWords:
-    """The words as they were typed; the defaults are those of the command line."""
-
-    gpt: str = ""
-    batch: str = ""
-    gpus: str = ""
-    top: str = "8"
-    form: str = "exact"
-    order: str = ""
-    powers_of_two: bool = False
-    min_model_parallel: str = "1"
-    overlap: str = "none"
-    attention: str = "fused"
-    recompute: str = "full"
-    gathered: str = "again"
-    gradient_bytes: str = "4"
-    dtype: str = "bfloat16"
-    collectives: str = ""
-    granularity: str = "auto"
-    scheme: str = ""
-    sequence_parallel: bool = False
-    pipeline: str = ""
-    zero: str = ""
-    micro_batch: str = ""
-    interleave: str = ""
-
-    @property
-    def of_schemes(self) -> bool:
-        """Whether more is asked about than the grids of the 4D algorithm."""
-        return any((self.scheme, self.sequence_parallel, self.pipeline, self.zero, self.micro_batch, self.interleave))
-
-    @property
-    def in_full(self) -> "RankWords":
-        """The same with what is meant where no collectives are named: NCCL's; ours where ops overlap.
-
-        GPUs of several nodes are used with NCCL, whose rings leave a node by all
-        its NICs; beside other ops it can only be bounded, ours are exact.
-        """
-        usual = "nccl" if self.overlap == "none" else "own"
-        return replace(self, collectives=self.collectives or usual)
 
 
 def parse_question(words: RankWords, on: MachineWords) -> RankQuestion:

@@ -1,13 +1,11 @@
 """The words that say how an experiment is run and where results go, and the options that they come to."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, cast, get_args
 
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.matmuls.matmul import Operand, Product
 from quadrille.algorithms.units import parse_bytes
+from quadrille.cli.words.flags import RunWords
 from quadrille.cli.words.numbers import one_of, whole_number
 from quadrille.experiments.workloads.run_options import RunOptions, VerifyMethod
 
@@ -21,30 +19,6 @@ BACKENDS, CARRIERS = ("numpy", "cupy"), ("auto", "mpi", "nccl")
 PROGRESSES, KINDS = ("auto", "none", "thread"), ("uniform", "integers")
 NAMED_BY_FILE = ("gpt", "gemm_layouts", "placement")
 """Flags that take a name or a rule, or a file instead: one with a folder or an ending."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunWords:
-    """The words as they were typed; the defaults are those of the command line.
-
-    `inputs` and `outputs` are paths by matrix, empty where there is no file.
-    """
-
-    backend: str = "numpy"
-    blas: str = "numpy"
-    carrier: str = "auto"
-    chunk: str = "auto"
-    progress: str = "auto"
-    seed: str = "0"
-    operands: str = "uniform"
-    inputs: Mapping[Operand, str] = field(default_factory=dict)
-    outputs: Mapping[Product, str] = field(default_factory=dict)
-    warmups: str = "1"
-    repeats: str = "5"
-    verify: bool = False
-    verify_method: str = "auto"
-    save: str = ""
-    load: str = ""
 
 
 def parse_run(words: RunWords) -> RunOptions:

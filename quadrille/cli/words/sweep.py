@@ -14,7 +14,7 @@ from quadrille.cli.words.numbers import whole_number
 from quadrille.cli.words.runs import files_read
 from quadrille.cli.words.sweep_checks import check
 from quadrille.cli.words.sweep_points import SweepWords, machine_of, parse_varied, points
-from quadrille.experiments.output.destinations import Destinations
+from quadrille.experiments.output.destinations import Destinations, Detail
 from quadrille.experiments.sweep.answers import predicted_at
 from quadrille.experiments.sweep.outcomes import Sweep, SweepAnswer
 from quadrille.experiments.sweep.points import BestGrid, OneCollective, OneGrid, SweepPoint
@@ -33,6 +33,7 @@ def sweep(
     csv: str = "",
     plot: str = "",
     jobs: int = 1,
+    quiet: bool = False,
     question: Question | None = None,
     command: Sequence[str] = (),
 ) -> Sweep:
@@ -42,10 +43,12 @@ def sweep(
     ----------
     base : the words that all points have in common
     vary : each `KEY=VALUE,…`, as `quadrille.cli.words.sweep_points` says
+    quiet : whether progress is not shown
     question : gives the answer at a point; by default the prediction
     """
     varied = parse_varied(vary, base.keys)
-    destinations = Destinations(json=json, csv=csv, plot=plot, read=_files_read(base, varied))
+    detail: Detail = "verdict" if quiet else "table"
+    destinations = Destinations(json=json, csv=csv, plot=plot, read=_files_read(base, varied), detail=detail)
     destinations.check()
     check(base, varied)
     flags = {"gpus": base.gpus, **_typed(base), **asdict(base.on)}

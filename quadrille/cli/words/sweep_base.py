@@ -5,8 +5,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from quadrille.algorithms.errors import InputError
-from quadrille.cli.words.collectives import CollectiveWords
-from quadrille.cli.words.flags import TrainingWords
+from quadrille.cli.words.flags import CollectiveWords, TrainingWords
 from quadrille.cli.words.machines import MachineWords
 from quadrille.cli.words.numbers import whole_number
 from quadrille.cli.words.sweep_points import COLLECTIVE_FLAG_KEYS, FLAG_KEYS, SWITCH, SweepWords

@@ -10,9 +10,9 @@ from dataclasses import fields, replace
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import parse_grid
-from quadrille.cli.words.collectives import CollectiveWords, parse_kind, parse_question
+from quadrille.cli.words.collectives import parse_kind, parse_question
 from quadrille.cli.words.experiment import experiment_of
-from quadrille.cli.words.flags import AUTO, KINDS, MatmulWords, TrainingWords
+from quadrille.cli.words.flags import AUTO, KINDS, CollectiveWords, MatmulWords, TrainingWords
 from quadrille.cli.words.gpus import FOLLOWS
 from quadrille.cli.words.matmul import parse_problem
 from quadrille.cli.words.numbers import whole_number

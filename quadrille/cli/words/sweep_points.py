@@ -29,8 +29,7 @@ from math import prod
 from typing import Any
 
 from quadrille.algorithms.errors import InputError
-from quadrille.cli.words.collectives import CollectiveWords
-from quadrille.cli.words.flags import MatmulWords, TrainingWords
+from quadrille.cli.words.flags import CollectiveWords, MatmulWords, TrainingWords
 from quadrille.cli.words.machines import MachineWords, chosen_machine
 from quadrille.experiments.sweep.varied import KIND, Varied
 from quadrille.topologies.machines.machine import Machine

@@ -15,7 +15,7 @@ from quadrille.algorithms.training.model_files import find_shape
 from quadrille.algorithms.training.models import ModelShape
 from quadrille.algorithms.training.recompute import find_attention, find_recompute
 from quadrille.algorithms.training.schemes import find_scheme
-from quadrille.cli.words.flags import OF_MATMULS, TrainingWords
+from quadrille.cli.words.flags import OF_MATMULS, USUAL, TrainingWords
 from quadrille.cli.words.matmul import parse_execution, parse_rank_order
 from quadrille.cli.words.numbers import one_of, whole_number
 from quadrille.experiments.workloads.training import OF_GPTS, TrainingExperiment
@@ -33,7 +33,8 @@ def parse_training(words: TrainingWords) -> TrainingExperiment:
     ------
     InputError : naming the flag, its value and what would be accepted
     """
-    for name, usual in OF_MATMULS.items():
+    for name in OF_MATMULS:
+        usual = getattr(USUAL, name)
         if (value := getattr(words, name)) != usual:
             raise InputError(f"{_flag(name)} {value}: is for --matmul; --{_which(words)} trains a model: leave it out")
     shape = find_shape(words.gpt) if words.gpt else None

@@ -24,6 +24,7 @@ from quadrille.algorithms.timelines.timeline import Timeline
 from quadrille.experiments.compare.cases import compare_folders
 from quadrille.experiments.compare.compare import compare
 from quadrille.experiments.compare.comparison import SCHEMA, Comparison
+from quadrille.experiments.compare.comparison_tables import comparison_tables
 from quadrille.experiments.compare.side_by_side import compare_records
 from quadrille.experiments.output.tables import print_tables, table
 
@@ -164,6 +165,41 @@ def test_a_single_repeat_shows_no_noise():
 def test_a_prediction_interval_holds_the_measured_median_or_not(low, high, holds):
     found = compare_records(replace(PREDICTED, seconds_low=low, seconds_high=high), MEASURED)
     assert found.noise.interval_holds_measurement is holds
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.0, 0.3), (0.1, 0.1)])
+def test_an_interval_that_begins_at_0_or_has_no_width_is_unknown_and_a_miss(capsys, low, high):
+    compared = compare_records(replace(PREDICTED, seconds_low=low, seconds_high=high), MEASURED)
+    assert low <= MEASURED.seconds <= high and not compared.noise.interval_holds_measurement
+    print_tables(*comparison_tables(compared))
+    assert "unknown, counted as a miss" in capsys.readouterr().out
+
+
+BUSY = replace(MEASURED, reference=Reference((18.86,) * 3, (2.1,) * 3, (3.0,) * 3))
+
+
+def test_beside_a_busy_machine_no_error_is_given_with_the_drift_removed():
+    compared = compare_records(PREDICTED, BUSY)
+    assert compared.drift.gemm == pytest.approx(18.86)
+    every = [compared.seconds, *(part.seconds for part in (*compared.kinds, *compared.ops))]
+    assert {times.predicted_drift_removed for times in every} == {None}
+    assert compared.seconds.relative_error == pytest.approx(-0.05)
+
+
+def test_compare_says_in_one_sentence_that_the_machine_was_busy(tmp_path, capsys):
+    files = folders(tmp_path, {"1": PREDICTED, "2": of_size(PREDICTED, 29)}, {"1": BUSY, "2": of_size(MEASURED, 29)})
+    compare(*map(str, files))
+    assert "quadrille: the machine was busy during 1 of these 2 measurements: the reference product took" in (
+        capsys.readouterr().err
+    )
+    compare(*(str(folder / "1.json") for folder in files))
+    written = capsys.readouterr()
+    busy = [line for line in written.err.splitlines() if "busy" in line]
+    assert busy == [
+        "quadrille: the machine was busy during these measurements: the reference product took 18.9 times as long as "
+        "during calibration; measure again when it is idle"
+    ]
+    assert "1786" not in written.out and "gemm 18.9 times as long" in written.out
 
 
 def test_the_times_of_a_kind_are_those_of_its_ops_together():

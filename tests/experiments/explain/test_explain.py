@@ -321,7 +321,7 @@ def test_flows_and_collectives_are_explained_by_their_links(tmp_path, capsys):
     assert other.seconds == 0.5 and other.links[0].alike == 8
     assert other.summary[0] == "leaf:0>spine:0 (and 7 more like it) is used to 97 %: it holds the run back"
     assert called(capsys, "explain", tmp_path / "collective.json").status == 0
-    assert "leaf:0>spine:0 and 7 more" in called(capsys, "explain", tmp_path / "collective.json").out
+    assert "leaf:0>spine:0 and 7 more like it" in called(capsys, "explain", tmp_path / "collective.json").out
 
 
 def explained(tmp_path, capsys, *words):

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.record import load_record
 from quadrille.cli.main import app
-from quadrille.cli.words.flags import MatmulWords
+from quadrille.cli.words.flags import MatmulWords, RunWords
 from quadrille.cli.words.matmul import parse_matmul
-from quadrille.cli.words.runs import RunWords, parse_run
+from quadrille.cli.words.runs import parse_run
 from quadrille.experiments.measure.batch import RunCase, measure
 from quadrille.experiments.workloads.run_options import RunOptions
 from tests.support.quadrille import called

@@ -11,7 +11,8 @@ from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.passes.bands import in_bands
 from quadrille.algorithms.passes.overlap import overlap
 from quadrille.algorithms.schedule.grid import Grid
-from quadrille.cli.words.runs import RunWords, parse_run
+from quadrille.cli.words.flags import RunWords
+from quadrille.cli.words.runs import parse_run
 from quadrille.experiments.measure import message_options as message_options_module
 from quadrille.experiments.measure.message_options import message_options_at
 from quadrille.runtime.carriers.message_options import CHUNK_BYTES, WHOLE_MESSAGES

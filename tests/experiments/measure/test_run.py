@@ -21,10 +21,10 @@ from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.training.mlp import Mlp, mlp_schedule
 from quadrille.algorithms.training.scheme_4d import Scheme4D
-from quadrille.cli.words.flags import MatmulWords
+from quadrille.cli.words.flags import MatmulWords, RunWords
 from quadrille.cli.words.machines import MachineWords, chosen_machine
 from quadrille.cli.words.matmul import parse_matmul
-from quadrille.cli.words.runs import RunWords, parse_run
+from quadrille.cli.words.runs import parse_run
 from quadrille.experiments.measure.matmul_job import choose
 from quadrille.experiments.measure.measured import mean_over_ranks
 from quadrille.experiments.measure.run import KernelsBesideRuns

@@ -8,7 +8,7 @@ from quadrille.algorithms.collectives.choices import parse_choices
 from quadrille.algorithms.collectives.lowering import SETS
 from quadrille.algorithms.errors import InputError
 from quadrille.cli.main import main
-from quadrille.cli.words.collectives import CollectiveWords
+from quadrille.cli.words.flags import CollectiveWords
 from quadrille.cli.words.machines import MachineWords
 from quadrille.experiments.network.bandwidths import bus_factor
 from quadrille.experiments.network.collective import predict_collective

@@ -13,7 +13,7 @@ from quadrille.experiments.predict.predict import prediction_of
 from quadrille.experiments.records.record_table import print_record
 from quadrille.experiments.workloads.fullest_device import fullest_device
 from quadrille.topologies.find_machine import find_machine
-from quadrille.topologies.machines.machine import Emulation, Host, ReferenceKernels
+from quadrille.topologies.machines.machine import Emulation, Fit, Host, ReferenceKernels
 from quadrille.topologies.machines.machine_file import save_machine
 from tests.support.quadrille import HOST, called
 from tests.support.toy_laboratories import laboratory
@@ -193,6 +193,26 @@ def test_the_table_shows_the_interval_of_a_prediction_that_has_one(capsys, machi
     made, _ = prediction_of(parse_matmul(MatmulWords(matmul="64,64,64")), find_machine(str(machine)))
     print_record(msgspec.structs.replace(made, seconds=0.02, seconds_low=0.01, seconds_high=0.03))
     assert "\ntotal: 20 ms (90 % interval: 10 ms to 30 ms)\n" in capsys.readouterr().out
+    print_record(msgspec.structs.replace(made, seconds=0.02, seconds_low=0.0, seconds_high=0.03))
+    assert "\ntotal: 20 ms (90 % interval: unknown)\n" in capsys.readouterr().out
+
+
+WARNINGS = ["half of the products are off the fit", "something else ran", "link a>b carries 0.5 times"]
+
+
+@pytest.mark.parametrize(
+    ("warnings", "flags", "said"),
+    [
+        (WARNINGS, [], ["toy: its calibration gave 3 warnings; --verbose shows them"]),
+        (WARNINGS, ["--verbose"], [f"toy: {warning}" for warning in WARNINGS]),
+        (WARNINGS[:1], [], [f"toy: {WARNINGS[0]}"]),
+        ([], [], []),
+    ],
+)
+def test_the_warnings_of_a_calibration_are_summed_up_in_one_line(capsys, machine, warnings, flags, said):
+    save_machine(replace(find_machine(str(machine)), fit=Fit(warnings=tuple(warnings))), machine)
+    ended = called(capsys, "simulate", "--matmul", "64,64,64", "--machine", machine, *flags)
+    assert ended.err.splitlines() == [f"quadrille: {line}" for line in said]
 
 
 def test_parts_of_an_op_add_up_to_its_seconds_and_waiting(capsys, tmp_path, machine):

@@ -24,8 +24,9 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.training.model_files import find_shape
 from quadrille.algorithms.units import GIB
+from quadrille.cli.words.flags import RankWords
 from quadrille.cli.words.machines import MachineWords
-from quadrille.cli.words.ranking import RankWords, parse_question
+from quadrille.cli.words.ranking import parse_question
 from quadrille.experiments.rank.agreement import kendall_tau
 from quadrille.experiments.rank.analytical import ranked
 from quadrille.experiments.rank.bandwidths import known, simulated_bandwidth, table_of
@@ -37,6 +38,7 @@ from quadrille.experiments.rank.step import simulated_step
 from quadrille.experiments.workloads.grids import factorisations
 from tests.support.by_words import ranked as rank
 from tests.support.launched import launched
+from tests.support.quadrille import called
 
 SMALL = "layers=3,hidden=60,heads=6,sequence=7,vocabulary=53"
 PERLMUTTER_FLAGS = MachineWords(machine="perlmutter")
@@ -382,7 +384,7 @@ def test_any_number_of_ranks_says_the_same_byte_for_byte(capsys, more):
     flags = RankWords(gpt=SMALL, batch="12", gpus="6", top="4", **more)
     program = (
         "from quadrille.cli.words.machines import MachineWords; "
-        "from quadrille.cli.words.ranking import RankWords; "
+        "from quadrille.cli.words.flags import RankWords; "
         "from tests.support.by_words import ranked as rank; "
         f"rank({flags!r}, MachineWords(machine='perlmutter'), json='-')"
     )
@@ -411,8 +413,8 @@ def test_what_cannot_be_is_refused_in_one_line(tmp_path):
     assert "granularity 'fine'" in refusal(granularity="fine")
     assert "attention 'flash': accepted are fused, unfused" in refusal(attention="flash")
     assert "recompute 'some'" in refusal(recompute="some")
-    assert "--powers-of-two: --gpus 6 is no power of two" in refusal(powers_of_two=True)
-    assert "--min-model-parallel 7: at most --gpus 6" in refusal(min_model_parallel="7")
+    assert "gpus 6: grids of powers of two alone need a power of two" in refusal(powers_of_two=True)
+    assert "min_model_parallel 7: at most the number of GPUs, 6" in refusal(min_model_parallel="7")
     assert "divides heads = 6" in refusal(
         gpus="7", order="x", min_model_parallel="7", batch="1", gpt=SMALL.replace("60", "6")
     )
@@ -423,7 +425,7 @@ def test_what_cannot_be_is_refused_in_one_line(tmp_path):
 
 def test_too_few_sequences_for_any_grid():
     words = refusal(gpus="49", batch="6", gpt="layers=1,hidden=6,heads=6,sequence=7,vocabulary=6")
-    assert "--batch 6: sequences are cut over data and z" in words
+    assert "batch 6: sequences are cut over data and z" in words
     assert "needs at least 49" in words
 
 
@@ -432,3 +434,16 @@ def test_a_model_that_fits_nowhere_says_the_smallest_need_and_what_helps():
     assert "no grid fits: model 80b on 8 GPUs needs at least" in words
     for help_word in ("more --gpus", "--attention fused", "--recompute full", "--gradient-bytes 2", "37.3 GiB"):
         assert help_word in words
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--gpus", "6", "--min-model-parallel", "7"], "--min-model-parallel 7: at most the number of GPUs, 6"),
+        (["--gpus", "7000"], "--batch 8: sequences are cut over data and z"),
+        (["--gpus", "6", "--pipeline", "4"], "--pipeline 4: a number of stages that divides 6 GPUs"),
+    ],
+)
+def test_the_command_line_names_the_flag_of_a_wrong_parameter(capsys, flags, said):
+    ended = called(capsys, "rank", "--gpt", "tiny", "--batch", "8", "--machine", "perlmutter", *flags)
+    assert ended.status == 2 and said in ended.line

@@ -10,8 +10,9 @@ from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.training.memory import largest_memory
 from quadrille.algorithms.training.pipeline import Stages
 from quadrille.algorithms.training.schemes import SCHEMES, find_scheme
+from quadrille.cli.words.flags import RankWords
 from quadrille.cli.words.machines import MachineWords
-from quadrille.cli.words.ranking import RankWords, parse_question, parse_space
+from quadrille.cli.words.ranking import parse_question, parse_space
 from quadrille.experiments.predict.step_parts import Parts, sample, stages_of
 from quadrille.experiments.predict.training_step import simulated_step
 from quadrille.experiments.rank.configurations import configurations
@@ -173,7 +174,7 @@ def test_without_these_flags_the_answer_is_that_of_the_grids():
     [
         ({"scheme": "4d,cube"}, "scheme 'cube'"),
         ({"scheme": "optimus", "sequence_parallel": True}, "it is accepted with megatron"),
-        ({"pipeline": "3"}, "--pipeline 3: a number of stages that divides --gpus 8"),
+        ({"pipeline": "3"}, "pipeline 3: a number of stages that divides 8 GPUs"),
         ({"zero": "4"}, "--zero '4': a whole number from 0 to 3"),
         ({"zero": "3", "pipeline": "2"}, "zero 3 on grid pipeline=2"),
         ({"interleave": "2"}, "--pipeline auto or N is needed"),

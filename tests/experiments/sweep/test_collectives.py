@@ -8,7 +8,7 @@ import pytest
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats import files
-from quadrille.cli.words.collectives import CollectiveWords
+from quadrille.cli.words.flags import CollectiveWords
 from quadrille.cli.words.machines import MachineWords
 from quadrille.cli.words.sweep import predicted, sweep
 from quadrille.cli.words.sweep_points import COLLECTIVE_KEYS, SweepWords, parse_varied, points

@@ -23,6 +23,7 @@ from quadrille.cli.words.machines import MachineWords
 from quadrille.cli.words.matmul import parse_matmul
 from quadrille.cli.words.sweep import predicted, sweep
 from quadrille.cli.words.sweep_points import KEYS, SweepWords, parse_varied, parse_vary, points
+from quadrille.experiments.output import progress
 from quadrille.experiments.output.tables import print_tables
 from quadrille.experiments.predict.predict import prediction_of
 from quadrille.experiments.sweep import sweep as sweeping
@@ -384,7 +385,7 @@ def test_ctrl_c_ends_the_command_and_its_processes_and_keeps_what_was_found(toy,
         start_new_session=True,
     )
     assert running.stderr is not None
-    while "1 of 3 points" not in running.stderr.readline():
+    while "answered 1 of 3 points" not in running.stderr.readline():
         assert running.poll() is None
     os.killpg(running.pid, signal.SIGINT)
     _, err = running.communicate(timeout=60)
@@ -400,19 +401,40 @@ def test_ctrl_c_ends_the_command_and_its_processes_and_keeps_what_was_found(toy,
 
 STARTED_BY_US = """
 import sys
-from quadrille.experiments.sweep import sweep
-sweep.QUIET_SECONDS = 0.0
+from quadrille.experiments.output import progress
+progress.LOG_SECONDS = 0.02
 from quadrille.cli.main import main
 sys.exit(main(sys.argv[1:]))
 """
 
 
-def test_progress_is_said_on_stderr_when_it_takes_long(toy, monkeypatch, capsys):
-    monkeypatch.setattr(sweeping, "QUIET_SECONDS", 0.0)
-    sweep(asked(toy, grid="x=2"), ["dtype=float64,float32", "algorithm=4d,cannon"])
-    said = [line for line in capsys.readouterr().err.splitlines() if "of 4 points" in line]
-    assert said[0] == "quadrille: 1 of 4 points"
-    assert said[1] == "quadrille: 2 of 4 points, 1 of them cannot be"
+def test_progress_tells_how_many_points_are_done_and_how_many_cannot_be(monkeypatch):
+    said, reasons = [], [None, "cannot be", None]
+    monkeypatch.setattr(
+        sweeping, "progress_line", lambda words, *, shown: contextlib.nullcontext(said.append((words, shown)))
+    )
+    answers = [(place, SweepAnswer(reason=reason)) for place, reason in enumerate(reasons)]
+    shown = []
+    for _ in sweeping.with_progress(iter(answers), 4, quiet=False):
+        words, is_shown = said[0]
+        shown.append(words(6.0))
+    assert is_shown and shown == [
+        "answered 1 of 4 points, about 18 s left",
+        "answered 2 of 4 points, 1 of them cannot be, about 6 s left",
+        "answered 3 of 4 points, 1 of them cannot be, about 2 s left",
+    ]
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+def test_quiet_shows_no_progress(toy, monkeypatch, capsys, quiet):
+    monkeypatch.setattr(progress, "LOG_SECONDS", 0.01)
+    sweep(asked(toy, grid="x=2"), ["dtype=float64,float32"], question=slowly, quiet=quiet)
+    assert ("answered 0 of 2 points" in capsys.readouterr().err) is not quiet
+
+
+def slowly(words):
+    time.sleep(0.05)
+    return predicted(words)
 
 
 # What is written
@@ -478,7 +500,7 @@ def test_a_long_table_is_cut_and_says_so(capsys):
 def test_many_reasons_are_cut_and_say_so():
     many, _ = rows_of([({}, SweepAnswer(reason=f"reason {n}")) for n in range(20)])
     lines = list(reason_lines(Sweep(flags={}, varied={}, best_grid=False, points=many)))
-    assert len(lines) == 13 and "8 more reasons" in lines[-1]
+    assert len(lines) == 13 and lines[-1] == "8 more reasons: --csv FILE has them all"
 
 
 @pytest.mark.parametrize(

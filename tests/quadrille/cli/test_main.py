@@ -11,8 +11,7 @@ from quadrille.cli import main as command_line
 from quadrille.cli.app import app
 from quadrille.cli.hosts import LAUNCHABLE, take_ranks
 from quadrille.cli.main import main
-from quadrille.cli.words.flags import MatmulWords
-from quadrille.cli.words.runs import RunWords
+from quadrille.cli.words.flags import MatmulWords, RunWords
 from quadrille.runtime.host.console import INTERRUPTED
 from quadrille.runtime.launching import launch
 from tests.support.quadrille import ROOT, called

@@ -1,5 +1,6 @@
 import json
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -15,6 +16,7 @@ from quadrille.experiments.output import destinations
 from quadrille.experiments.workloads.matmul import MatmulExperiment
 from quadrille.studies.main_job import study as main_job
 from quadrille.studies.main_job.study import MATMULS, NamedMatmul
+from quadrille.topologies.machines.machine import Fit
 from quadrille.topologies.machines.machine_file import load_machine
 from tests.support.quadrille import HOST, called
 
@@ -51,6 +53,21 @@ def test_small_jobs_end_with_verified_comparisons_and_all_their_files(uncalibrat
         assert f"{matmul.experiment.algorithm} {main_job.sizes_words(matmul)}" in written.out
     assert "median error of the 3 multiplications" in written.out
     assert f"files: {folder}; machine file: {folder / 'host.toml'}" in written.out
+
+
+def test_a_busy_machine_and_warnings_are_one_line_each_under_the_table(tmp_path, capsys):
+    from quadrille.topologies.find_machine import find_machine
+    from tests.experiments.compare.test_compare import BUSY, MEASURED, PREDICTED
+
+    machine = find_machine("perlmutter", gpus=1)
+    noisy = msgspec.structs.replace(machine, fit=Fit(warnings=("something else ran", "a link is slow")))
+    comparisons = [compare_records(PREDICTED, measured) for measured in (MEASURED, BUSY)]
+    main_job._print(tmp_path, SMALL[:2], comparisons, noisy)
+    *_, busy, warnings = capsys.readouterr().out.splitlines()
+    assert busy.startswith(
+        "the machine was busy during 1 of these 2 measurements: the reference product took 18.9 times"
+    )
+    assert warnings.endswith(f"gave 2 warnings; printed above, and in {tmp_path / 'host.toml'} under fit.warnings")
 
 
 @pytest.mark.mpi

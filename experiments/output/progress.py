@@ -1,0 +1,117 @@
+"""Progress of long work on stderr: one line that is overwritten on a terminal, a line each half minute elsewhere.
+
+Short work shows nothing.  The line is redrawn by a thread, so that a single long step shows its seconds, too.
+"""
+
+import os
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from quadrille.runtime.host.console import ERASE, overwrites, remark
+
+PATIENCE_SECONDS = 2.0
+"""Time before the first line on a terminal [s]."""
+REDRAW_SECONDS = 0.5
+"""Time between two drawings of the line on a terminal [s]."""
+LOG_SECONDS = 30.0
+"""Time before a line, and between two lines, where stderr is no terminal [s]."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """The count of equal steps that are done, in words.
+
+    >>> Tally("evaluated", "layouts", total=432, done=120).words(15.0)
+    'evaluated 120 of 432 layouts, about 39 s left'
+    >>> Tally("evaluated", "layouts", total=432).words(15.0)
+    'evaluated 0 of 432 layouts'
+
+    Parameters
+    ----------
+    verb, noun : participle of the work, and plural of its objects
+    total : number of steps; it may fall while the work is done
+    done : number of steps that are done
+    note : returns what else is said, between the count and the time left
+    """
+
+    verb: str
+    noun: str
+    total: int
+    done: int = 0
+    note: Callable[[], str] = field(default=str)
+
+    def words(self, elapsed: float) -> str:
+        """The count, and the time left at the mean rate since the start.
+
+        Parameters
+        ----------
+        elapsed : seconds since the start
+        """
+        done = min(self.done, self.total)
+        left = f", about {rough_seconds(elapsed / done * (self.total - done))} left" if done else ""
+        return f"{self.verb} {done} of {self.total} {self.noun}{self.note()}{left}"
+
+
+def rough_seconds(seconds: float) -> str:
+    """A time for a person who waits: whole seconds, minutes or hours.
+
+    >>> rough_seconds(0.2), rough_seconds(39.4), rough_seconds(200), rough_seconds(9000)
+    ('1 s', '39 s', '3 min', '2.5 h')
+    """
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    return f"{round(seconds / 60)} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+@contextmanager
+def progress_line(words: Callable[[float], str], *, shown: bool = True) -> Iterator[None]:
+    """A context that shows the progress of the work inside it.
+
+    Parameters
+    ----------
+    words : returns the line, given the seconds since the start
+    shown : whether anything is shown; False on other ranks than the first, and if the user asks for quiet
+    """
+    if not shown:
+        yield
+        return
+    ended = threading.Event()
+    drawing = threading.Thread(target=_draw, args=(words, ended), daemon=True)
+    drawing.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        drawing.join()
+
+
+def _draw(words: Callable[[float], str], ended: threading.Event) -> None:
+    """Draws the line until the work has ended, and takes it away."""
+    begun = time.monotonic()
+    if not overwrites(sys.stderr):
+        while not ended.wait(LOG_SECONDS):
+            remark(words(time.monotonic() - begun))
+        return
+    wait = PATIENCE_SECONDS
+    while not ended.wait(wait):
+        _write(f"{ERASE}{words(time.monotonic() - begun)[: _columns() - 1]}")
+        wait = REDRAW_SECONDS
+    _write(ERASE)
+
+
+def _columns() -> int:
+    """The width of the terminal that stderr is."""
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or 80
+    except (OSError, ValueError):
+        return shutil.get_terminal_size().columns
+
+
+def _write(text: str) -> None:
+    sys.stderr.write(text)
+    sys.stderr.flush()

@@ -1,0 +1,29 @@
+"""Lines that fit the terminal on which they are printed; in a file and in a pipe they are whole."""
+
+import shutil
+import sys
+
+
+def shortened(text: str, columns: int, hint: str) -> str:
+    """The text with each line cut to the columns, and how to see whole lines if any line was cut.
+
+    >>> print(shortened(chr(10).join(["alps  GH200, Slingshot", "selene  A100"]), 12, "--verbose shows whole lines"))
+    alps  GH200…
+    selene  A100
+    --verbose shows whole lines
+    """
+    lines = text.splitlines()
+    fitted = [line if len(line) <= columns else f"{line[: columns - 1].rstrip()}…" for line in lines]
+    return "\n".join([*fitted, *([hint] if fitted != lines else [])])
+
+
+def print_lines(text: str, hint: str, *, whole: bool = False) -> None:
+    """Prints the text; on a terminal its long lines are cut.
+
+    Parameters
+    ----------
+    hint : how to see whole lines
+    whole : whether no line is cut
+    """
+    fits = whole or not sys.stdout.isatty()
+    print(text if fits else shortened(text, shutil.get_terminal_size().columns, hint))
