@@ -6,6 +6,7 @@ import random
 import signal
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -15,6 +16,14 @@ from hypothesis import settings
 settings.register_profile("quadrille", deadline=None, derandomize=True)
 settings.register_profile("fresh", deadline=None, print_blob=True)
 settings.load_profile("quadrille")
+
+# The suite starts hundreds of Python processes.  Where bytecode is not to be written beside the sources, these processes
+# would compile the same modules again and again; so they share bytecode in a folder that git ignores.
+if sys.dont_write_bytecode:
+    sys.dont_write_bytecode = False
+    sys.pycache_prefix = str(Path(__file__).resolve().parents[1] / "build" / "bytecode")
+    os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 BEGIN = pytest.StashKey[float]()
 """When the first test began, by the monotonic clock."""

@@ -79,7 +79,7 @@ def storage(schedule: Schedule, coordinates: Coordinates, choices: Choices) -> S
 
 def storages(schedule: Schedule, places: Sequence[Coordinates], choices: Choices) -> list[Storage]:
     """Returns the buffers of the rank at each of the coordinates."""
-    buffers = _Known(schedule, choices)
+    buffers = schedule.cached(_Known, choices)
     return [buffers.of(coordinates) for coordinates in places]
 
 
