@@ -163,7 +163,7 @@ def machines_known() -> list[str]:
 def machines(
     name: Annotated[str, argument("[NAME]", "One machine, with every number.", complete=machines_known)] = "",
     gpus: Annotated[str, flag("--gpus", "N", "GPUs of the file that --toml writes; by default all.")] = "",
-    toml: Annotated[bool, switch("--toml", "Write the machine as a machine file to edit.")] = False,
+    toml: Annotated[str, flag("--toml", "FILE|-", "Write the machine as a machine file to edit; - is stdout.")] = "",
 ) -> None:
     """List the machines known by name; or every number of one machine, its source, and its path for --set."""
     from quadrille.algorithms.errors import InputError
@@ -176,8 +176,8 @@ def machines(
         print(describe_machines(name))
         return
     if not name:
-        raise InputError("machines --toml: the name of a machine is needed, as in quadrille machines perlmutter --toml")
-    save_machine(as_machine_file(name, whole_number(gpus, "--gpus") if gpus else None), "-")
+        raise InputError("machines --toml: a name is needed, as in quadrille machines perlmutter --toml -")
+    save_machine(as_machine_file(name, whole_number(gpus, "--gpus") if gpus else None), toml)
 
 
 @topology_group.command("show")

@@ -15,8 +15,8 @@ PANELS: dict[str, tuple[str, ...]] = {
         "ranks", "warmups", "repeats", "verify", "verify_method", "threads", "backend", "load", "save", "jobs", "quick",
     ),
     "Output": (
-        "quiet", "verbose", "toml", "c", "da", "db", "json", "csv", "plot", "figure", "trace", "timeline", "timelines", "out",
-        "folder",
+        "quiet", "verbose", "c", "da", "db", "json", "csv", "plot", "figure", "trace", "timeline", "timelines", "out",
+        "toml", "folder",
     ),
     "Advanced": (
         "panel", "gemm_layouts", "gradient_bytes", "blas", "carrier", "chunk", "progress", "shards", "granularity",

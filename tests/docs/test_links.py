@@ -10,7 +10,7 @@ from tests.support.quadrille import ROOT
 ELSEWHERE = [ROOT / name for name in ("DESIGN.md", "CONTRIBUTING.md", "CHANGELOG.md")]
 STUDIES = sorted(ROOT.glob("studies/*/README.md"))
 MADE_BY_USERS = re.compile(
-    r"\.(npy|json|csv|ckpt|sif|xml)$|^(host|cluster|lab|gpu)\.toml$|^\.venv|^out/|NAME|FILE|^v?[\d./]+$"
+    r"\.(npy|json|csv|ckpt|sif|xml)$|^(host|cluster|lab|gpu)\.toml$|^\.venv|^out/|NAME|FILE|^v?[\d./]+$|^\d+\w+/s$"
 )
 NAMED = re.compile(r"`([\w.+-]+/[\w./+-]*|[\w-]+\.(?:py|md|toml|lock|def)|LICENSE|Makefile|Dockerfile)`")
 
