@@ -71,7 +71,7 @@ run: $(INSTALLED) ## the main job: calibrate, predict, run, verify, compare (und
 	@"$(QUADRILLE)" study main-job $(ARGS)
 
 test: $(INSTALLED) ## all tests and doctests, real MPI ranks included
-	@"$(VENV_PYTHON)" -m pytest --numprocesses 2 --dist loadfile $(ARGS)
+	@"$(VENV_PYTHON)" -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: $(INSTALLED) $(DOCS_INSTALLED) ## formatting, lint, types, documentation
 	@"$(VENV_PYTHON)" -m ruff format --check .

@@ -6,6 +6,7 @@ import random
 import signal
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -16,6 +17,25 @@ settings.register_profile("quadrille", deadline=None, derandomize=True)
 settings.register_profile("fresh", deadline=None, print_blob=True)
 settings.load_profile("quadrille")
 
+# The suite starts hundreds of Python processes.  Where Python may not write bytecode beside the sources, each process
+# would compile the same modules again; so all processes share bytecode in a folder that git ignores.
+if sys.dont_write_bytecode:
+    sys.dont_write_bytecode = False
+    sys.pycache_prefix = str(Path(__file__).resolve().parents[1] / "build" / "bytecode")
+    os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+LONGEST = (
+    "tests/runtime/carriers/test_mpi.py",
+    "tests/runtime/training/test_drawn_training.py",
+    "tests/runtime/test_large_messages.py",
+    "tests/runtime/execution/test_execute.py",
+    "tests/quadrille/cli/test_training_studies.py",
+    "tests/quadrille/cli/test_training_commands.py",
+    "tests/simulator/symmetry/test_training_steps.py",
+    "tests/studies/published_training/test_published_training.py",
+)
+"""Files of long tests: they begin first, so that one worker does not wait long for another at the end."""
 BEGIN = pytest.StashKey[float]()
 """When the first test began, by the monotonic clock."""
 FAILED_FIXTURES = []
@@ -64,6 +84,8 @@ def pytest_runtest_makereport(item, call):
 
 
 def pytest_collection_modifyitems(config, items):
+    order = {path: place for place, path in enumerate(LONGEST)}
+    items.sort(key=lambda item: order.get(item.nodeid.partition("::")[0], len(order)))
     if config.getoption("--budget") is not None:
         random.Random(config.getoption("--hypothesis-seed")).shuffle(items)
     reason = missing_device() if any(item.get_closest_marker("gpu") for item in items) else None

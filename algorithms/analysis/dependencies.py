@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from quadrille.algorithms.analysis.storage import view_sources
+from quadrille.algorithms.analysis.storage import views
 from quadrille.algorithms.schedule.expressions import evaluate, variables
 from quadrille.algorithms.schedule.grid import AXES
 from quadrille.algorithms.schedule.ops import Op, Pointwise, Shift, lane, reads, writes
 from quadrille.algorithms.schedule.parts import Coordinates
-from quadrille.algorithms.schedule.schedule import Schedule, all_ops
+from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.schedule.tensors import Tensor, bands_of
 
 Token = TypeVar("Token")
@@ -60,7 +60,7 @@ class Dependencies(Generic[Token]):
 
     def __init__(self, schedule: Schedule) -> None:
         self._tensors = schedule.tensors
-        self._sources = view_sources(schedule, tuple(all_ops(schedule)))
+        self._sources = schedule.cached(views)
         self._bands = bands_of(schedule.tensors)
         self._writer: dict[Storage, Token] = {}
         self._readers: dict[Storage, dict[str, Token]] = {}

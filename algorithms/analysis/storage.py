@@ -79,7 +79,7 @@ def storage(schedule: Schedule, coordinates: Coordinates, choices: Choices) -> S
 
 def storages(schedule: Schedule, places: Sequence[Coordinates], choices: Choices) -> list[Storage]:
     """Returns the buffers of the rank at each of the coordinates."""
-    buffers = _Known(schedule, choices)
+    buffers = schedule.cached(_Known, choices)
     return [buffers.of(coordinates) for coordinates in places]
 
 
@@ -99,7 +99,7 @@ class _Known:
         self._schedule, self._choices = schedule, choices
         self._walks = FoldedWalks(schedule, choices)
         self._room = PerKind(schedule, self._room_of)
-        self._elsewhere = {*view_sources(schedule, tuple(all_ops(schedule))), *schedule.cached(gathered_in_place)}
+        self._elsewhere = {*schedule.cached(views), *schedule.cached(gathered_in_place)}
         self._kinds = {
             name: CoordinateKinds(tensor_dependence(tensor, schedule), schedule.grid)
             for name, tensor in schedule.tensors.items()
@@ -181,9 +181,14 @@ class _Known:
                 )
 
 
-def is_view(schedule: Schedule, name: str, written: tuple[Op, ...]) -> bool:
+def is_view(schedule: Schedule, name: str) -> bool:
     """Whether the tensor is always another name for a region of its source, because only single-rank groups move it."""
-    return name in view_sources(schedule, written)
+    return name in schedule.cached(views)
+
+
+def views(schedule: Schedule) -> dict[str, str]:
+    """Returns, for each view, the tensor that owns the buffer."""
+    return view_sources(schedule, tuple(all_ops(schedule)))
 
 
 def view_sources(schedule: Schedule, written: tuple[Op, ...]) -> dict[str, str]:
@@ -304,7 +309,7 @@ def _alone(op: CommunicationOp, schedule: Schedule, coordinates: Coordinates) ->
     """In a single-rank group the result is a view where possible, else a copy."""
     match op:
         case AllGather() | ReduceScatter() | Broadcast():
-            if is_view(schedule, op.into, tuple(all_ops(schedule))):
+            if is_view(schedule, op.into):
                 return NONE
             held = not isinstance(op, Broadcast) or evaluate(op.root, coordinates) == coordinates.along[op.axis]
             return LocalCopies(before=_bytes(schedule, op.into, coordinates)) if held else NONE

@@ -17,7 +17,7 @@ from further down, such as a weight update:
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from quadrille.algorithms.analysis.storage import is_single_rank, view_sources
+from quadrille.algorithms.analysis.storage import is_single_rank, views
 from quadrille.algorithms.passes.rewriting import rename_tensors
 from quadrille.algorithms.schedule.kernels import ATTENTION_PRODUCTS, BandContent, row_bands
 from quadrille.algorithms.schedule.ops import (
@@ -34,7 +34,7 @@ from quadrille.algorithms.schedule.ops import (
     writes,
 )
 from quadrille.algorithms.schedule.program import Program, Repeat, ops
-from quadrille.algorithms.schedule.schedule import Schedule, all_ops
+from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.schedule.tensors import ITEM_BYTES
 
 LEAST_BYTES_ADDED = ITEM_BYTES["float32"]
@@ -51,7 +51,7 @@ class BandedOps:
     def __init__(self, schedule: Schedule, count: int) -> None:
         self._schedule, self.count = schedule, count
         self._last_place = schedule.coordinates(schedule.grid.size - 1)
-        self._views = view_sources(schedule, tuple(all_ops(schedule)))
+        self._views = schedule.cached(views)
         self.tensors = dict(schedule.tensors)
         self._touched: dict[int, tuple[Op, set[str], set[str]]] = {}
 

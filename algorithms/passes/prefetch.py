@@ -34,13 +34,13 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
-from quadrille.algorithms.analysis.storage import is_single_rank, view_sources
+from quadrille.algorithms.analysis.storage import is_single_rank, views
 from quadrille.algorithms.passes.rewriting import is_layer_loop, sum_of
 from quadrille.algorithms.schedule.expressions import Affine, IntExpression, PanelCount, variables
 from quadrille.algorithms.schedule.ops import AllGather, Broadcast, Communication, Op, Reduce, reads, writes
 from quadrille.algorithms.schedule.parts import Panel
 from quadrille.algorithms.schedule.program import Program, Repeat, ops
-from quadrille.algorithms.schedule.schedule import Schedule, all_ops
+from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.schedule.tensors import Tensor
 
 
@@ -71,7 +71,7 @@ class _Ahead:
 
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
-        self._views = view_sources(schedule, tuple(all_ops(schedule)))
+        self._views = schedule.cached(views)
 
     def move(self, body: Program, following: Program) -> PrefetchedBody:
         """Returns a body whose last take starts `following`; the body is processed backwards."""

@@ -4,7 +4,7 @@ Loops are written once (`program.py`).  A `Role` gives pipeline stages programs 
 the same program.  A schedule does not grow with the number of ranks, layers or microbatches.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -69,13 +69,14 @@ class Schedule:
     roles: tuple[Role, ...]
     overlap: frozenset[str] = field(default=frozenset())
     state: tuple[str, ...] = ()
-    _found: dict[Callable[..., object], object] = field(init=False, default_factory=dict, compare=False, repr=False)
+    _found: dict[tuple[object, ...], object] = field(init=False, default_factory=dict, compare=False, repr=False)
 
-    def cached(self, find: Callable[["Schedule"], Result]) -> Result:
-        """Result of `find` for this schedule, computed once."""
-        if find not in self._found:
-            self._found[find] = find(self)
-        return self._found[find]  # type: ignore[return-value]
+    def cached(self, find: Callable[..., Result], *options: Hashable) -> Result:
+        """Result of `find` for this schedule and the options, computed once."""
+        key = (find, *options)
+        if key not in self._found:
+            self._found[key] = find(self, *options)
+        return self._found[key]  # type: ignore[return-value]
 
     def coordinates(self, rank: int) -> Coordinates:
         """Coordinates of a rank outside all loops."""

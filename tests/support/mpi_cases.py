@@ -230,8 +230,9 @@ def accepts(algorithm, grid):
     return True
 
 
+@lru_cache(16)
 def product_of(problem, algorithm, grid, overlaps):
-    """The schedule, whole inputs and whole expected outputs."""
+    """The schedule, whole inputs and whole expected outputs; cases in a row differ in their collectives only."""
     schedule = overlap(matmul_schedule(problem, algorithm, grid), parse_overlap(overlaps))
     inputs = {name: whole_numbers(i, *shapes(problem)[name], problem.dtype) for i, name in enumerate(problem.inputs)}
     return schedule, inputs, products(problem, inputs)
@@ -258,11 +259,12 @@ def product_case(
 
 def product_cases(ranks):
     training, forward = Matmul(13, 17, 11, "float32", "training", panel=5), Matmul(13, 17, 11, "float64", panel=4)
-    for algorithm, grid in chosen_grids(ranks):
-        for collectives in MODES:
+    for number, (algorithm, grid) in enumerate(chosen_grids(ranks)):
+        plain, overlapped = modes_in_turns(ranks, number)
+        for collectives in plain:
             yield product_case(training, algorithm, grid, collectives)
-            if algorithm in ("3d", "4d"):
-                yield product_case(training, algorithm, grid, collectives, ALL_OVERLAPS)
+        for collectives in overlapped if algorithm in ("3d", "4d") else ():
+            yield product_case(training, algorithm, grid, collectives, ALL_OVERLAPS)
         yield product_case(forward, algorithm, grid, "own:ring", max_message_bytes=FEW, repeats=2)
         yield product_case(forward, algorithm, grid, "library")
         overlaps = ALL_OVERLAPS if algorithm in ("3d", "4d") else "none"
@@ -271,10 +273,20 @@ def product_cases(ranks):
             yield product_case(training, algorithm, grid, "own:ring", overlaps, repeats=2, message_options=IN_CHUNKS)
         turned = replace(grid, order=("z", "data", "x", "y"))
         yield product_case(replace(training, gathered="keep"), algorithm, turned, "own:ring")
-        for transposed in ("a", "b") if find_algorithm(algorithm).any_form else ():
+        forms = ("a", "b") if ranks <= SMALL_GROUP else ("ab"[number % 2],)
+        for transposed in forms if find_algorithm(algorithm).any_form else ():
             yield product_case(replace(training, transposed=transposed), algorithm, grid, "own:ring", overlaps)
     for algorithm, grid in (("4d", Grid(z=ranks)), ("3d", Grid(y=ranks)), ("summa", Grid(x=ranks))):
         yield product_case(Matmul(2, 3, 1, "float32", "training"), algorithm, grid, "library", ALL_OVERLAPS)
+
+
+def modes_in_turns(ranks, number):
+    """Modes of a product without and with overlap: all in small groups; in larger groups the grids take turns."""
+    if ranks <= SMALL_GROUP:
+        return MODES, MODES
+    ring, *others, library = MODES
+    first, second = others[number % len(others)], others[(number + 2) % len(others)]
+    return (ring, first, library), ((library, ring)[number % 2], second)
 
 
 def custom_cases(ranks):

@@ -186,12 +186,12 @@ def test_bytes_of_parameters_that_are_all_sharded(data):
 HALF = {"dtype": "float16", "steps": 2, "adam": Adam(rate=1e-3, epsilon=1e-3)}
 
 
-@pytest.mark.parametrize("gradient_bytes", [2, 4])
 @pytest.mark.parametrize(
-    ("grid", "zero", "micro_batch"),
+    ("grid", "zero", "gradient_bytes", "micro_batch"),
     [
-        *((Grid(), 0, None), (Grid(), 0, 1), (Grid(data=2, z=2, x=3), 1, 1)),
-        *((Grid(data=2), zero, micro_batch) for zero in (1, 2, 3) for micro_batch in (None, 1)),
+        *((Grid(), 0, 4, None), (Grid(), 0, 2, 1), (Grid(data=2, z=2, x=3), 1, 2, 1)),
+        *((Grid(data=2), zero, gradient_bytes, 1) for zero in (1, 2, 3) for gradient_bytes in (2, 4)),
+        *((Grid(data=2), zero, 2, None) for zero in (1, 2, 3)),
     ],
     ids=name_of,
 )

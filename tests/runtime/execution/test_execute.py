@@ -53,6 +53,13 @@ def grids(most_ranks):
             yield "4d", Grid(**lengths)
 
 
+def rows_of_ranks(first, last):
+    """Every algorithm on the grids of so many ranks along one axis; collectives of different axes do not interact."""
+    for algorithm, grid in grids(last):
+        if grid.size >= first and grid.size in grid.lengths.values():
+            yield algorithm, grid
+
+
 def turned(most_ranks):
     """Every algorithm that takes transposed operands on every grid it accepts, with A and with B transposed."""
     for algorithm, grid in grids(most_ranks):
@@ -90,10 +97,18 @@ def run(problem, algorithm, grid, collectives="own:ring", overlaps="none", chunk
     return execution
 
 
-@pytest.mark.parametrize(("passes", "collectives"), [("forward", "own:ring"), *(("training", mode) for mode in MODES)])
+@pytest.mark.parametrize(
+    ("passes", "collectives"), [("forward", "own:ring"), ("training", "own:ring"), ("training", "library")]
+)
 def test_every_algorithm_on_every_grid_gives_numpy_s_product(passes, collectives):
     for algorithm, grid in grids(12):
         run(Matmul(13, 17, 11, "float64", passes, panel=3), algorithm, grid, collectives)
+
+
+@pytest.mark.parametrize("collectives", ["own:doubling", "own:halving_doubling"])
+def test_every_algorithm_with_other_collectives_gives_numpy_s_product(collectives):
+    for algorithm, grid in [*grids(8), *rows_of_ranks(9, 12)]:
+        run(Matmul(13, 17, 11, "float64", "training", panel=3), algorithm, grid, collectives)
 
 
 @pytest.mark.parametrize("collectives", ["own:ring", "library"])
@@ -111,8 +126,10 @@ def test_overlap_changes_no_bit_where_operands_are_transposed(overlaps):
             run(problem, algorithm, grid, overlaps=overlaps)
 
 
-@pytest.mark.parametrize("collectives", MODES)
-@pytest.mark.parametrize("overlaps", ["oar", "ors", "oag", "oar,ors,oag"])
+@pytest.mark.parametrize(
+    ("overlaps", "collectives"),
+    [*((one, "own:ring") for one in ("oar", "ors", "oag")), *(("oar,ors,oag", mode) for mode in MODES)],
+)
 def test_overlap_changes_no_bit(overlaps, collectives):
     for algorithm, grid in grids(8):
         if algorithm in ("3d", "4d"):
@@ -156,8 +173,15 @@ def test_repeats_each_give_a_timeline_of_the_same_ops():
         assert all(span.ready <= span.start <= span.end for span in timeline.spans)
 
 
-@pytest.mark.parametrize(("dtype", "sizes"), [("float32", (5, 6)), ("float64", (8,))])
-@pytest.mark.parametrize("collectives", MODES)
+@pytest.mark.parametrize(
+    ("collectives", "dtype", "sizes"),
+    [
+        *(("own:ring", *numbers) for numbers in (("float32", (5, 6)), ("float64", (8,)))),
+        *(("own:doubling", *numbers) for numbers in (("float32", (6,)), ("float64", (8,)))),
+        ("own:halving_doubling", "float32", (5, 6)),
+        ("library", "float64", (8,)),
+    ],
+)
 def test_rounded_products_stay_within_the_bound_that_verification_uses(collectives, dtype, sizes):
     cases = [(*case, "none") for case in grids(12)] + (list(turned(12)) if collectives == "own:ring" else [])
     for algorithm, grid, transposed in [case for case in cases if case[1].size in sizes]:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.passes import band_ranges
+from tests.support.draws import examples
 from tests.support.training_jobs import ended, verdict
 
 SIZES = {"layers": 4, "hidden": 30, "heads": 6, "sequence": 7, "vocabulary": 127}
@@ -102,13 +103,13 @@ def right(flags):
     assert found.bound < 1e-5
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
+@settings(max_examples=examples(25), suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 @given(gpts())
 def test_any_gpt_that_is_not_refused_is_right(flags):
     right(flags)
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
+@settings(max_examples=examples(25), suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 @given(stacks())
 def test_any_stack_of_layers_that_is_not_refused_is_right(flags):
     right(flags)
