@@ -17,7 +17,7 @@ import msgspec
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats import files
-from quadrille.runtime.host import processes
+from quadrille.algorithms.formats.written_files import has_ended, start_ticks
 from quadrille.runtime.host.console import remark
 
 FOLDER = Path("/run/quadrille")
@@ -57,7 +57,7 @@ class LaboratoryRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     @property
     def abandoned(self) -> bool:
         """Whether the owning process is gone."""
-        return self.owner != 0 and processes.has_ended(self.owner, self.owner_started)
+        return self.owner != 0 and has_ended(self.owner, self.owner_started)
 
 
 def check_name(name: str) -> str:
@@ -167,4 +167,4 @@ def belongs_to_other(*own: LaboratoryRecord) -> bool:
 
 def own_start() -> tuple[int, int]:
     """The process id and start time of this process."""
-    return os.getpid(), processes.start_ticks(os.getpid())
+    return os.getpid(), start_ticks(os.getpid())

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from quadrille.runtime.host import processes
+from quadrille.algorithms.formats.written_files import has_ended, start_ticks
 from quadrille.runtime.host.world import LAUNCH
 
 PARTIAL_FILES = "partial files"
@@ -35,14 +35,14 @@ def memory_folder() -> str | None:
 def folder_prefix() -> str:
     """The first part of the name of a launch folder of this process."""
     own = os.getpid()
-    return f"quadrille-{own}-{processes.start_ticks(own)}-"
+    return f"quadrille-{own}-{start_ticks(own)}-"
 
 
 def remove_abandoned() -> None:
     """Remove the folders of launches that were killed; nobody else would free their shared memory."""
     for folder in Path(memory_folder() or tempfile.gettempdir()).glob("quadrille-*"):
         match = FOLDER_NAME.fullmatch(folder.name)
-        if match and processes.has_ended(int(match[1]), int(match[2])) and not processes_of_launch(str(folder)):
+        if match and has_ended(int(match[1]), int(match[2])) and not processes_of_launch(str(folder)):
             with contextlib.suppress(OSError):
                 if folder.stat().st_uid == os.geteuid():
                     remove_partial_files(str(folder))

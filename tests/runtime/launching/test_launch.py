@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from quadrille.algorithms.errors import InputError, QuadrilleError, RunError
-from quadrille.runtime.host import processes, world
+from quadrille.algorithms.formats.written_files import start_ticks
+from quadrille.runtime.host import world
 from quadrille.runtime.host.console import INTERRUPTED
 from quadrille.runtime.launching import environment as surroundings
 from quadrille.runtime.launching import launch_folder
@@ -152,7 +153,7 @@ def test_folders_of_abandoned_launches_are_found_where_there_is_no_shared_memory
 def test_a_launch_is_abandoned_where_its_number_is_another_process_s_and_not_while_it_lives(monkeypatch, tmp_path):
     own = os.getpid()
     living = tmp_path / f"{launch_folder.folder_prefix()}x"
-    reused = tmp_path / f"quadrille-{own}-{processes.start_ticks(own) - 1}-x"
+    reused = tmp_path / f"quadrille-{own}-{start_ticks(own) - 1}-x"
     for folder in (living, reused):
         folder.mkdir()
     monkeypatch.setattr(launch_folder, "SHARED_MEMORY", tmp_path)
