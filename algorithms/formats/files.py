@@ -59,10 +59,10 @@ def read(
     return _convert(expand(raw), form, where)
 
 
-def write_json(path: str | Path, value: object, schema: str, *, indent: int = 2) -> None:
-    """Writes `value` as JSON under `schema`; a negative `indent` writes one line."""
+def write_json(path: str | Path, value: object, schema: str, *, indent: int = 2, mode: int | None = None) -> None:
+    """Writes `value` as JSON under `schema`; a negative `indent` writes one line; `mode` is as by `write_bytes`."""
     text = msgspec.json.format(msgspec.json.encode(_checked(path, value, schema)), indent=indent)
-    write_text(path, text.decode() + "\n")
+    write_text(path, text.decode() + "\n", mode)
 
 
 def write_toml(path: str | Path, value: object, schema: str) -> None:
@@ -72,8 +72,8 @@ def write_toml(path: str | Path, value: object, schema: str) -> None:
     write_text(path, toml_text(_checked(path, value, schema)))
 
 
-def write_text(path: str | Path, text: str) -> None:
-    """Writes `text` to the file atomically.
+def write_text(path: str | Path, text: str, mode: int | None = None) -> None:
+    """Writes `text` to the file atomically; `mode` is as by `write_bytes`.
 
     Raises
     ------
@@ -83,11 +83,15 @@ def write_text(path: str | Path, text: str) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()
         return
-    write_bytes(path, text.encode("utf-8"))
+    write_bytes(path, text.encode("utf-8"), mode)
 
 
-def write_bytes(path: str | Path, content: bytes) -> None:
+def write_bytes(path: str | Path, content: bytes, mode: int | None = None) -> None:
     """Writes `content` to the file atomically.
+
+    Parameters
+    ----------
+    mode : permissions, whatever the umask; by default those of the file that is replaced, or of any new file
 
     Raises
     ------
@@ -98,7 +102,7 @@ def write_bytes(path: str | Path, content: bytes) -> None:
         if is_stream(path):
             _write_stream(path, content)
         else:
-            replace_file(target_of(path), content)
+            replace_file(target_of(path), content, mode)
     except OSError as error:
         raise RunError(f"{path} cannot be written: {error.strerror}; what was there is as it was") from error
 

@@ -12,6 +12,7 @@ plant a link or a file under a name that can be guessed. So
 Source: openat(2), O_NOFOLLOW and O_EXCL; proc(5), /proc/pid/stat, field 22 (starttime).
 """
 
+import errno
 import os
 import re
 import secrets
@@ -77,7 +78,9 @@ def _owner_of_link(step: Path) -> int | None:
     """The user that a link belongs to; None for what is no link, or is not there."""
     try:
         status = step.lstat()
-    except OSError:
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise InputError(f"{str(step)[:100]}… cannot be written: {error.strerror}") from None
         return None
     return status.st_uid if stat.S_ISLNK(status.st_mode) else None
 
@@ -114,10 +117,15 @@ class HiddenFile:
         self.target = target
         self.path = target.with_name(f"{_hidden_prefix(target)}{token}.partial")
 
-    def create(self) -> int:
-        """A handle of the new file for reading and writing; the mode is that of the target, if there is one."""
+    def create(self, mode: int | None = None) -> int:
+        """A handle of the new file for reading and writing.
+
+        Parameters
+        ----------
+        mode : permissions, whatever the umask; by default those of the target, or of any new file
+        """
         with open_folder(self.target.parent) as folder:
-            mode = _mode_of(self.target.name, folder)
+            mode = _mode_of(self.target.name, folder) if mode is None else mode
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | NO_LINK
             handle = os.open(self.path.name, flags, 0o666 if mode is None else mode & 0o600, dir_fd=folder)
             if mode is not None:
@@ -131,7 +139,7 @@ class HiddenFile:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
             os.close(handle)
-            raise FileExistsError(17, f"{self.path.name} was replaced by another program")
+            raise FileExistsError(errno.EEXIST, f"{self.path.name} was replaced by another program")
         return handle
 
     def replace_target(self) -> None:
@@ -176,13 +184,11 @@ def remove_abandoned(target: Path) -> None:
             token = name.removeprefix(before).removesuffix(".partial")
             if name != f"{before}{token}.partial" or not _is_abandoned(token):
                 continue
-            with suppress(OSError):
-                if os.stat(name, dir_fd=folder, follow_symlinks=False).st_uid == os.geteuid():
-                    os.unlink(name, dir_fd=folder)
+            remove_hidden_file(target.parent / name)
 
 
-def replace_file(target: Path, content: bytes) -> None:
-    """Replace, or create, the file at `target` (`target_of`) by this content.
+def replace_file(target: Path, content: bytes, mode: int | None = None) -> None:
+    """Replace, or create, the file at `target` (`target_of`) by this content; `mode` is as by `HiddenFile.create`.
 
     Raises
     ------
@@ -191,13 +197,31 @@ def replace_file(target: Path, content: bytes) -> None:
     remove_abandoned(target)
     hidden = HiddenFile(target, writer_token())
     try:
-        with os.fdopen(hidden.create(), "wb") as file:
+        with os.fdopen(hidden.create(mode), "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
         hidden.replace_target()
     finally:
         hidden.remove()
+
+
+def is_private_folder(path: str | Path) -> bool:
+    """Whether this is a folder, no link to one, of this user, in which no other user can read or write."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return False
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o077
+
+
+def remove_hidden_file(path: Path) -> None:
+    """Remove the hidden file at an absolute path, if it is one of this user and no component of its path is a link."""
+    if not path.name.startswith(".") or path.suffix != ".partial" or not path.is_absolute():
+        return
+    with suppress(OSError), open_folder(path.parent) as folder:
+        if os.stat(path.name, dir_fd=folder, follow_symlinks=False).st_uid == os.geteuid():
+            os.unlink(path.name, dir_fd=folder)
 
 
 def writer_token() -> str:
