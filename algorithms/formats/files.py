@@ -12,6 +12,7 @@ one.  The name `-` is stdout.
 """
 
 import os
+import re
 import stat
 import sys
 from collections.abc import Callable, Mapping
@@ -29,6 +30,8 @@ from quadrille.algorithms.formats.written_files import replace_file, target_of
 
 T = TypeVar("T")
 STDOUT = "-"
+DECEPTIVE = re.compile(r"[\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+"""Characters that JSON need not escape and that a terminal obeys."""
 
 
 def read(
@@ -62,7 +65,7 @@ def read(
 def write_json(path: str | Path, value: object, schema: str, *, indent: int = 2, mode: int | None = None) -> None:
     """Writes `value` as JSON under `schema`; a negative `indent` writes one line; `mode` is as by `write_bytes`."""
     text = msgspec.json.format(msgspec.json.encode(_checked(path, value, schema)), indent=indent)
-    write_text(path, text.decode() + "\n", mode)
+    write_text(path, DECEPTIVE.sub(lambda match: f"\\u{ord(match[0]):04x}", text.decode()) + "\n", mode)
 
 
 def write_toml(path: str | Path, value: object, schema: str) -> None:
