@@ -10,10 +10,8 @@ old file or the new one.  The name `-` is stdout.
 
 import os
 import re
-import secrets
 import stat
 import sys
-import tomllib
 from collections.abc import Callable, Mapping
 from math import isfinite
 from pathlib import Path
@@ -23,12 +21,14 @@ import msgspec
 
 from quadrille.algorithms.errors import InputError, RunError
 from quadrille.algorithms.formats.field_errors import explain
+from quadrille.algorithms.formats.input_files import parse_json, parse_toml, read_text
 from quadrille.algorithms.formats.renamed_keys import Renames
+from quadrille.algorithms.formats.written_files import replace_file, target_of
 
 T = TypeVar("T")
 STDOUT = "-"
-DEEP_KEY = re.compile(r"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){64}""")
-"""A TOML key of more than 64 dotted words."""
+DECEPTIVE = re.compile(r"[\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+"""Characters that JSON need not escape and that a terminal obeys."""
 
 
 def read(
@@ -59,10 +59,10 @@ def read(
     return _convert(expand(raw), form, where)
 
 
-def write_json(path: str | Path, value: object, schema: str, *, indent: int = 2) -> None:
-    """Writes `value` as JSON under `schema`; a negative `indent` writes one line."""
+def write_json(path: str | Path, value: object, schema: str, *, indent: int = 2, mode: int | None = None) -> None:
+    """Writes `value` as JSON under `schema`; a negative `indent` writes one line; `mode` is as by `write_bytes`."""
     text = msgspec.json.format(msgspec.json.encode(_checked(path, value, schema)), indent=indent)
-    write_text(path, text.decode() + "\n")
+    write_text(path, DECEPTIVE.sub(lambda match: f"\\u{ord(match[0]):04x}", text.decode()) + "\n", mode)
 
 
 def write_toml(path: str | Path, value: object, schema: str) -> None:
@@ -72,8 +72,8 @@ def write_toml(path: str | Path, value: object, schema: str) -> None:
     write_text(path, toml_text(_checked(path, value, schema)))
 
 
-def write_text(path: str | Path, text: str) -> None:
-    """Writes `text` to the file atomically.
+def write_text(path: str | Path, text: str, mode: int | None = None) -> None:
+    """Writes `text` to the file atomically; `mode` is as by `write_bytes`.
 
     Raises
     ------
@@ -83,23 +83,26 @@ def write_text(path: str | Path, text: str) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()
         return
-    write_bytes(path, text.encode("utf-8"))
+    write_bytes(path, text.encode("utf-8"), mode)
 
 
-def write_bytes(path: str | Path, content: bytes) -> None:
+def write_bytes(path: str | Path, content: bytes, mode: int | None = None) -> None:
     """Writes `content` to the file atomically.
+
+    Parameters
+    ----------
+    mode : permissions, whatever the umask; by default those of the file that is replaced, or of any new file
 
     Raises
     ------
     InputError, RunError : a path that cannot be written; a full disk
     """
     check_writable(path)
-    target = Path(os.path.realpath(path))
     try:
-        if target.exists() and not target.is_file():
-            target.write_bytes(content)
+        if is_stream(path):
+            _write_stream(path, content)
         else:
-            _replace(target, content)
+            replace_file(target_of(path), content, mode)
     except OSError as error:
         raise RunError(f"{path} cannot be written: {error.strerror}; what was there is as it was") from error
 
@@ -108,56 +111,55 @@ def check_writable(path: str | Path) -> None:
     """Raises InputError if a file at `path` cannot be written; for use before a long run."""
     if str(path) == STDOUT:
         return
-    target = Path(os.path.realpath(path))
+    if is_stream(path):
+        return
+    target = target_of(path)
     if target.is_dir():
         raise InputError(f"{path} cannot be written: it is a folder; name a file")
     if not target.parent.is_dir():
         raise InputError(f"{path} cannot be written: the folder {target.parent} does not exist")
+    if target.exists() and not target.is_file():
+        raise InputError(f"{path} cannot be written: it is no regular file")
     if target.exists() and not os.access(target, os.W_OK):
         raise InputError(f"{path} cannot be written: the file is read-only")
-    if not (target.exists() and not target.is_file()) and not os.access(target.parent, os.W_OK):
+    if not os.access(target.parent, os.W_OK):
         raise InputError(f"{path} cannot be written: the folder {target.parent} is read-only")
 
 
-def _replace(target: Path, content: bytes) -> None:
-    """Writes a temporary file beside `target`, then renames it."""
-    beside = target.with_name(f".{target.name[:200]}.{secrets.token_hex(8)}.tmp")
+def is_stream(path: str | Path) -> bool:
+    """Whether the path leads to a pipe or a device of this user or root, such as /dev/null; it is written directly."""
     try:
-        with beside.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        if target.exists():
-            beside.chmod(stat.S_IMODE(target.stat().st_mode))
-        beside.replace(target)
-    finally:
-        beside.unlink(missing_ok=True)
+        status = Path(path).stat()
+    except (OSError, ValueError):
+        return False
+    mode = status.st_mode
+    kind = stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)
+    return kind and status.st_uid in (0, os.geteuid()) and os.access(path, os.W_OK)
+
+
+def _write_stream(path: str | Path, content: bytes) -> None:
+    """Writes to a pipe or a device; a pipe without a reader is an error."""
+    handle = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    os.set_blocking(handle, True)
+    with os.fdopen(handle, "wb") as file:
+        file.write(content)
 
 
 def _content(path: Path, where: str) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return read_text(path)
     except FileNotFoundError:
         raise InputError(f"{where} does not exist") from None
     except OSError as error:
-        raise InputError(f"{where} cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError:
-        raise InputError(f"{where} is not text: JSON or TOML in UTF-8 is needed") from None
+        raise InputError(f"{where} cannot be read: {error.strerror}") from None
 
 
 def _parse(text: str, where: str, *, json: bool) -> dict[str, Any]:
     """Returns the table in `text`: JSON if the name says so or the text starts with a brace, otherwise TOML."""
-    is_json = json or text.lstrip().startswith("{")
-    if not is_json and DEEP_KEY.search(text):  # tomllib takes the square of the key's length
-        raise InputError(f"{where} is nested too deeply to be a file of Quadrille")
     try:
-        raw = msgspec.json.decode(text) if is_json else tomllib.loads(text)
-    except msgspec.DecodeError as error:
-        raise InputError(f"{where} is truncated or not JSON: {error}") from None
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{where} is truncated or not TOML: {error}") from None
-    except RecursionError:
-        raise InputError(f"{where} is nested too deeply to be a file of Quadrille") from None
+        raw = parse_json(text) if json or text.lstrip().startswith("{") else parse_toml(text)
+    except ValueError as error:
+        raise InputError(f"{where} {error}") from None
     if not isinstance(raw, dict):
         raise InputError(f"{where} holds {raw!r:.40}: a table with a schema is needed")
     return raw

@@ -9,9 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
-import msgspec
-
 from quadrille.algorithms.errors import InputError, nearest_names
+from quadrille.algorithms.formats.input_files import parse_json, read_text
 from quadrille.algorithms.training.architecture import ARCHITECTURES, LLAMA, PLAIN, ROTARY_BASE, Architecture
 from quadrille.algorithms.training.models import SHAPES, ModelShape
 from quadrille.algorithms.units import parse_integer
@@ -56,6 +55,7 @@ _KINDS: dict[str, tuple[_Keys, Architecture]] = {
         Architecture(positions="none"),
     ),
 }
+MOST_BYTES = 2**24
 WITH_DEFAULTS = ("inner", "key_heads")
 SIZES = ("layers", "hidden", "heads", "sequence", "vocabulary", "inner")
 
@@ -68,9 +68,11 @@ def from_config(path: str | Path) -> ModelShape:
     InputError : an unreadable file, an unknown model type, a missing key, or heads of another width than hidden / heads
     """
     try:
-        config = msgspec.json.decode(Path(path).read_bytes())
-    except (OSError, msgspec.DecodeError) as error:
-        raise InputError(f"model {path}: cannot be read: {error}") from None
+        config = parse_json(read_text(path, MOST_BYTES))
+    except OSError as error:
+        raise InputError(f"model {path}: cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise InputError(f"model {path}: {error}") from None
     kind = config.get("model_type") if isinstance(config, dict) else None
     if not isinstance(kind, str) or kind not in _KINDS:
         raise InputError(f"model {path}: model_type {kind!r}: accepted are {', '.join(_KINDS)}")

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.formats.input_files import parse_json, read_bytes
 from quadrille.algorithms.formats.record import Kind, Record, load_record
 from quadrille.algorithms.provenance import Provenance
 from quadrille.experiments.compare.comparison import Comparison, FileNames
@@ -104,8 +105,8 @@ def _load_folder(folder: Path, kind: Kind) -> _Folder:
 def _is_another_file(path: Path) -> bool:
     """Whether this is another file of Quadrille, or a trace, which may be in the same folder as records."""
     try:
-        raw = msgspec.json.decode(path.read_bytes())
-    except (OSError, msgspec.DecodeError):
+        raw = parse_json(read_bytes(path))
+    except (OSError, ValueError):
         return False
     if not isinstance(raw, dict):
         return False

@@ -13,6 +13,7 @@ import msgspec
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats import files
+from quadrille.algorithms.formats.input_files import read_bytes
 from quadrille.algorithms.formats.record import SCHEMA as RECORD_SCHEMA
 from quadrille.algorithms.formats.record import PathPart, PathSegment, load_record
 from quadrille.algorithms.provenance import provenance
@@ -117,8 +118,8 @@ EXPLAINED = {"quadrille/collective/1": "collective", "quadrille/flows/1": "flows
 def _schema(path: str) -> str:
     """The schema that a JSON file names; empty for any other file, whose fault `load_record` then reports."""
     try:
-        return msgspec.json.decode(Path(path).read_bytes(), type=_Header).schema
-    except (OSError, msgspec.DecodeError, RecursionError):
+        return msgspec.json.decode(read_bytes(path), type=_Header).schema
+    except (OSError, ValueError, msgspec.DecodeError, RecursionError):
         return ""
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.formats.written_files import writer_token
 from quadrille.algorithms.matmuls.matmul import Matmul, Operand
 from quadrille.runtime.files.matrix_files import (
     MatrixWriter,
@@ -12,7 +13,7 @@ from quadrille.runtime.files.matrix_files import (
     file_dtype,
     open_operands,
 )
-from quadrille.runtime.files.shared_files import WRITE_BYTES, writing_token
+from quadrille.runtime.files.shared_files import WRITE_BYTES
 from quadrille.runtime.operands.generator import Kind
 from quadrille.runtime.operands.operands import Operands
 from quadrille.runtime.operands.rectangles import Rectangle
@@ -43,7 +44,7 @@ def write_operands(problem: Matmul, *, seed: int = 0, kind: Kind = "uniform", pa
         training=training,
         transposed=problem.transposed,
     )
-    token = writing_token()
+    token = writer_token()
     writers = {
         matrix: MatrixWriter(
             path, operands.shape(matrix), file_dtype(problem.dtype), flag=f"--{matrix.lower()}", token=token

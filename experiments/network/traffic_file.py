@@ -8,12 +8,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from io import StringIO
 from math import isfinite
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.formats.input_files import read_text
 
 COLUMNS = ("source", "destination", "bytes", "start_s")
 EXAMPLE = ",".join(COLUMNS)
@@ -81,16 +81,11 @@ def check_destinations(rows: TrafficRows, places: int, kind: str, path: str) -> 
 
 def _lines(path: str) -> list[str]:
     try:
-        with Path(path).open("rb") as file:
-            content = file.read(MOST_BYTES + 1)
-        if len(content) > MOST_BYTES:
-            raise InputError(f"traffic file {path} is longer than {MOST_BYTES} bytes")
-        text = content.decode("utf-8-sig")
+        return read_text(path, MOST_BYTES).splitlines()
     except OSError as error:
-        raise InputError(f"traffic file {path} cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise InputError(f"traffic file {path} is not text: a CSV file with the columns {EXAMPLE} is needed") from None
-    return text.splitlines()
+        raise InputError(
+            f"traffic file {path} cannot be read: {error.strerror}; a CSV file with the columns {EXAMPLE} is needed"
+        ) from None
 
 
 def _columns(header: str, path: str) -> tuple[str, ...]:

@@ -2,14 +2,13 @@
 
 import re
 import shlex
-import tomllib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import click
 
 from quadrille.algorithms.errors import InputError, nearest_names
+from quadrille.algorithms.formats.input_files import parse_toml, read_text
 from quadrille.cli.commands import typed
 
 SCHEMA = "quadrille/experiment/1"
@@ -72,11 +71,11 @@ def values_of_file(path: str, options: Mapping[str, click.Option]) -> dict[str, 
 def _table(path: str) -> dict[str, Any]:
     """The content of a TOML file, less its schema."""
     try:
-        table = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{path}: is no TOML file: {error}") from None
+        table = parse_toml(read_text(path))
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise InputError(f"{path} {error}") from None
     if (schema := table.pop("schema", SCHEMA)) != SCHEMA:
         raise InputError(f"{path}: schema {schema!r:.60}: an experiment file has schema {SCHEMA!r}")
     return table

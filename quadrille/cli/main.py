@@ -108,6 +108,22 @@ app.params += [
 ]
 
 
+def program() -> int:
+    """Exit status of the program: of its command line, on its own streams."""
+    from quadrille.cli import streams
+
+    streams.prepare()
+    status = main()
+    try:
+        sys.stdout.flush()
+    except QuadrilleError as error:
+        status = status or fail(error)
+    except BrokenPipeError:  # nobody reads any more
+        streams.discard(sys.stdout)
+    streams.end()
+    return status
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status of the command line, this process's if not given."""
     words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]

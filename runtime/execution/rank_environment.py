@@ -138,10 +138,10 @@ def _hosts(communicator: "Intracomm") -> tuple[world.ComputeHost, ...]:
 
 def shared_token(communicator: "Intracomm") -> str:
     """The token of rank 0 for the files that all ranks are about to write together."""
-    from quadrille.runtime.files.shared_files import writing_token
+    from quadrille.algorithms.formats.written_files import writer_token
 
     with collective_work("naming files"):
-        token: str = communicator.bcast(writing_token())
+        token: str = communicator.bcast(writer_token())
     return token
 
 

@@ -1,16 +1,19 @@
 """Reading checkpoints: open a file, compare it with the model, check its checksums, and return any rank's blocks."""
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+import os
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.formats.input_files import open_regular, parse_json
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.schedule.tensors import Block, ElementType
 from quadrille.runtime.host.progress_reports import CollectiveWork, ProgressReporter, reporting
@@ -33,6 +36,9 @@ from quadrille.runtime.files.checkpoint import (
     share_of,
     sum_of,
 )
+
+Length = Annotated[int, msgspec.Meta(ge=0)]
+ACCEPTED = "a checkpoint that --save wrote is accepted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +128,14 @@ class CheckpointSource:
         return self._otherwise.stored(matrix, block)
 
 
+class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the header says of a tensor; a vector is a matrix of one row."""
+
+    dtype: str
+    shape: Annotated[list[Length], msgspec.Meta(min_length=1, max_length=2)]
+    data_offsets: tuple[Length, Length]
+
+
 def open_checkpoint(path: str) -> Checkpoint:
     """The checkpoint at `path`, after a check of its header.
 
@@ -129,49 +143,95 @@ def open_checkpoint(path: str) -> Checkpoint:
     ------
     InputError : a file that is missing, unreadable, no checkpoint, of a newer version, damaged or truncated
     """
-    file_path = Path(path)
     try:
-        if file_path.exists() and not file_path.is_file():
-            raise InputError(f"--load {path} is not a plain file; a checkpoint that --save wrote is accepted")
-        with file_path.open("rb") as file:
-            length = int.from_bytes(file.read(LENGTH_BYTES), "little")
-            text = file.read(min(length, MOST_HEADER_BYTES))
+        text, size = _header_text(path)
+        described, metadata = _tables(text)
+        return _checked(path, described, metadata, LENGTH_BYTES + len(text), size)
     except FileNotFoundError:
-        raise InputError(f"--load {path}: there is no such file; a checkpoint that --save wrote is accepted") from None
+        raise InputError(f"--load {path}: there is no such file; {ACCEPTED}") from None
     except OSError as error:
-        raise InputError(f"--load {path} cannot be read ({error.strerror})") from None
+        raise InputError(f"--load {path} cannot be read ({error.strerror}); {ACCEPTED}") from None
+    except ValueError as error:
+        raise InputError(f"--load {path} {error}") from None
+
+
+def _header_text(path: str) -> tuple[bytes, int]:
+    """The header, and the size of the file [B]."""
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        length = int.from_bytes(file.read(LENGTH_BYTES), "little")
+        text = file.read(min(length, MOST_HEADER_BYTES))
     if len(text) < length and text.startswith(HEADER_BEGIN):
-        raise InputError(
-            f"--load {path} is truncated: its header alone has {length} bytes, of which {len(text)} are there"
-        )
+        raise ValueError(f"is truncated: its header alone has {length} bytes, of which {len(text)} are there")
+    if len(text) < length or not text:
+        raise ValueError(f"is no checkpoint; {ACCEPTED}")
+    return text, size
+
+
+def _tables(text: bytes) -> tuple[dict[str, _Entry], dict[str, str]]:
+    """What the header says of each tensor, and its metadata, after a check of its schema and checksum."""
     try:
-        described = json.loads(text)
-        metadata = described.pop("__metadata__")
-        schema = metadata["schema"]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise InputError(f"--load {path} is no checkpoint: one that --save wrote is accepted") from None
-    if schema != SCHEMA:
-        raise InputError(f"--load {path} has schema {schema!r}: {SCHEMA} is accepted")
-    written = str(metadata.get("sha256")).encode()
+        described = parse_json(text)
+        metadata = msgspec.convert(described.pop("__metadata__"), dict[str, str])
+    except (ValueError, KeyError, TypeError, AttributeError, msgspec.ValidationError):
+        raise ValueError(f"is no checkpoint; {ACCEPTED}") from None
+    if (schema := metadata.get("schema")) != SCHEMA:
+        if schema is None:
+            raise ValueError(f"is a safetensors file of another program, without a model and checksums; {ACCEPTED}")
+        raise ValueError(f"has schema {schema!r:.60}: {SCHEMA} is accepted")
+    written = metadata.get("sha256", "").encode()
     if sha256(text.replace(written, NO_SUM.encode(), 1)).hexdigest().encode() != written:
-        raise InputError(f"--load {path}: the checksum of its header is wrong: the file is damaged")
-    return _checked(path, described, metadata, LENGTH_BYTES + length)
+        raise ValueError("has a header whose checksum is wrong: the file is damaged")
+    entries = {}
+    for name, entry in described.items():
+        try:
+            entries[name] = msgspec.convert(entry, _Entry)
+        except msgspec.ValidationError as error:
+            raise ValueError(f"says of {name!r:.60} what cannot be: {error}") from None
+    return entries, metadata
 
 
-def _checked(path: str, described: Mapping[str, Any], metadata: Mapping[str, str], header_bytes: int) -> Checkpoint:
-    """The checkpoint of a header with a correct checksum, after a check of the file's size."""
-    stored = dict(_stored_of(described))
-    expected = header_bytes + sum(entry.bytes for entry in stored.values())
-    size = Path(path).stat().st_size
+def _checked(
+    path: str, described: Mapping[str, _Entry], metadata: Mapping[str, str], header_bytes: int, size: int
+) -> Checkpoint:
+    """The checkpoint of a header with a correct checksum, after a check of what it says and of the file's size [B]."""
+    stored = {name: _stored(name, entry) for name, entry in described.items()}
+    expected = header_bytes + _check_places(described)
     if size != expected:
         fault = "truncated" if size < expected else "longer than it should be"
-        raise InputError(f"--load {path} is {fault}: it has {size} bytes and its header says {expected}")
+        raise ValueError(f"is {fault}: it has {size} bytes and its header says {expected}")
+    for name in stored:
+        if f"sha256 of {name}" not in metadata:
+            raise ValueError(f"has no checksum of {name!r:.60}")
+    steps = metadata.get("steps", "")
+    if not re.fullmatch(r"[0-9]{1,12}", steps):
+        raise ValueError(f"says that {steps!r:.30} steps are done: a whole number of up to 12 digits is accepted")
     sums = {name: metadata[f"sha256 of {name}"] for name in stored}
-    return Checkpoint(path, int(metadata["steps"]), metadata["model"], header_bytes, stored, sums)
+    return Checkpoint(path, int(steps), metadata.get("model", ""), header_bytes, stored, sums)
 
 
-def _stored_of(described: Mapping[str, Any]) -> Iterator[tuple[str, Stored]]:
+def _stored(name: str, entry: _Entry) -> Stored:
     names: dict[str, ElementType] = {code: dtype for dtype, code in CODES.items()}
-    for name, entry in described.items():
-        rows, columns = entry["shape"]
-        yield name, Stored(names[entry["dtype"]], (rows, columns), entry["data_offsets"][0])
+    if entry.dtype not in names:
+        raise ValueError(f"says that {name!r:.60} holds {entry.dtype!r:.20}: accepted are {', '.join(names)}")
+    *rows, columns = entry.shape
+    return Stored(names[entry.dtype], (rows[0] if rows else 1, columns), entry.data_offsets[0])
+
+
+def _check_places(described: Mapping[str, _Entry]) -> int:
+    """The bytes of all tensors, which lie one behind the other without gaps.
+
+    Raises
+    ------
+    ValueError : a gap, an overlap, or a place of another size than the tensor
+    """
+    end = 0
+    for name, entry in sorted(described.items(), key=lambda item: item[1].data_offsets):
+        begin, stop = entry.data_offsets
+        needed = _stored(name, entry).bytes
+        if begin != end or stop - begin != needed:
+            raise ValueError(
+                f"places {name!r:.60} at bytes {begin} to {stop}: {needed} bytes from byte {end} on are accepted"
+            )
+        end = stop
+    return end

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from quadrille.algorithms.errors import InputError, RunError
+from quadrille.algorithms.formats.input_files import open_regular
 from quadrille.algorithms.matmuls.matmul import Operand, Transposed
 from quadrille.algorithms.schedule.tensors import Block, DType
 from quadrille.runtime.files.shared_files import SharedFile
@@ -46,8 +47,7 @@ def open_matrix(path: str | Path, shape: tuple[int, int], dtype: DTypeLike, flag
     wanted = np.dtype(dtype)
     accepted = f"a .npy file of a {shape[0]} x {shape[1]} matrix of {wanted} is accepted"
     try:
-        if Path(path).exists() and not Path(path).is_file():  # a pipe would be waited for
-            raise InputError(f"{flag} {path} is not a plain file; {accepted}")
+        open_regular(path).close()  # a pipe would be waited for
         array = np.lib.format.open_memmap(path, mode="r")
     except FileNotFoundError:
         raise InputError(f"{flag} {path}: there is no such file; {accepted}") from None

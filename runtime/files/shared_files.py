@@ -11,12 +11,7 @@ and on network file systems two hosts may share a page. The caller provides the 
 """
 
 import os
-import re
-import secrets
-import socket
 from collections.abc import Iterator
-from contextlib import suppress
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quadrille.algorithms.errors import InputError, RunError
-from quadrille.runtime.host import processes
+from quadrille.algorithms.formats.written_files import HiddenFile, remove_abandoned, target_of, writer_token
 from quadrille.runtime.operands.rectangles import Rectangle
 
 WRITE_BYTES = 2**26
@@ -41,19 +36,31 @@ class SharedFile:
     content_bytes : bytes after the header [B]
     flag : command line flag of the file, for messages
     kind : kind of the file, for messages
-    token : text that is equal on all ranks and different in every run (`writing_token` of rank 0), so two runs
-        that write the same target do not collide
+    token : text that is equal on all ranks and different in every run (`writer_token` of rank 0), so two runs
+        that write the same target do not collide; a token of this process if empty
+
+    Raises
+    ------
+    InputError : the path leads through a link that another user made
     """
 
     def __init__(
         self, path: str | Path, header: bytes, content_bytes: int, *, flag: str, kind: str, token: str = ""
     ) -> None:
         self.flag, self.given, self.kind = flag, path, kind
-        self.target = Path(os.path.realpath(path))  # a link stays a link, its target is replaced
-        self.partial = self.target.with_name(f".{self.target.name[:200]}.{token or 'quadrille'}.partial")
+        try:
+            self.target = target_of(path)  # a link stays a link, its target is replaced
+        except InputError as error:
+            raise InputError(f"{flag} {error}") from None
+        self._hidden = HiddenFile(self.target, token or writer_token())
         self.header = header
         self.file_bytes = len(header) + content_bytes
         self._descriptor: int | None = None
+
+    @property
+    def partial(self) -> Path:
+        """The hidden file."""
+        return self._hidden.path
 
     def check_writable(self) -> None:
         """Refuse a target that cannot be written; leaves nothing behind.
@@ -66,13 +73,11 @@ class SharedFile:
             objection = self._objection()
         except OSError as error:
             objection = f"cannot be written ({error.strerror})"
-        finally:
-            self.discard()
         if objection:
             raise InputError(f"{self.flag} {self.given} {objection}; {self.kind} in a writable folder is accepted")
 
     def _objection(self) -> str:
-        """Why the target cannot be written, as far as it can be told; creates the hidden file to find out."""
+        """Why the target cannot be written, as far as it can be told."""
         folder = self.target.parent
         if not str(self.given) or str(self.given).endswith(os.sep) or self.target.is_dir():
             return "is not the name of a file"
@@ -80,7 +85,7 @@ class SharedFile:
             return "is not a plain file"
         if not folder.is_dir():
             return f"cannot be written: there is no folder {folder}"
-        self._reserve(len(self.header))
+        self._hidden.try_out(len(self.header))
         space = os.statvfs(folder)
         free_bytes = space.f_bavail * space.f_frsize
         if free_bytes < self.file_bytes:
@@ -89,29 +94,14 @@ class SharedFile:
 
     def create(self) -> None:
         """Create the hidden file at its full size (rank 0, before the others write); remove those of killed runs."""
-        self._sweep()
+        remove_abandoned(self.target)
         try:
-            self._reserve(self.file_bytes)
+            self._descriptor = self._hidden.create()
+            os.posix_fallocate(self._descriptor, 0, self.file_bytes)
+            _write_at(self._descriptor, memoryview(self.header), 0)
         except OSError as error:
             self.discard()
             raise self._failure(error) from None
-
-    def _sweep(self) -> None:
-        """Remove hidden files of this target whose writer, a process of this host, has ended."""
-        before = f".{self.target.name[:200]}."
-        with suppress(OSError):  # what cannot be removed is only in the way
-            for path in self.target.parent.iterdir():
-                token = path.name.removeprefix(before).removesuffix(".partial")
-                if path.name == f"{before}{token}.partial" and _is_abandoned(token):
-                    path.unlink(missing_ok=True)
-
-    def _reserve(self, file_bytes: int) -> None:
-        descriptor = os.open(self.partial, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o666)
-        try:
-            os.posix_fallocate(descriptor, 0, file_bytes)
-            _write_at(descriptor, memoryview(self.header), 0)
-        finally:
-            os.close(descriptor)
 
     def put(self, position: int, content: memoryview) -> None:
         """Write bytes at a position of the file.
@@ -122,7 +112,7 @@ class SharedFile:
         """
         try:
             if self._descriptor is None:
-                self._descriptor = os.open(self.partial, os.O_RDWR)
+                self._descriptor = self._hidden.open()
             _write_at(self._descriptor, content, position)
         except OSError as error:
             raise self._failure(error) from None
@@ -149,7 +139,7 @@ class SharedFile:
     def commit(self) -> None:
         """Rename the hidden file to the target (rank 0, when every rank has closed)."""
         try:
-            self.partial.replace(self.target)
+            self._hidden.replace_target()
         except OSError as error:
             self.discard()
             raise self._failure(error) from None
@@ -159,30 +149,10 @@ class SharedFile:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
-        with suppress(OSError):  # a folder that has gone, or never let us in
-            self.partial.unlink(missing_ok=True)
+        self._hidden.remove()
 
     def _failure(self, error: OSError) -> RunError:
         return RunError(f"{self.flag} {self.given} could not be written: {error.strerror}; nothing was left there")
-
-
-def writing_token() -> str:
-    """A token for the files that this process will write: host, process, start time and a random word."""
-    own = os.getpid()
-    return f"{_host_word()}-{own}-{processes.start_ticks(own)}-{secrets.token_hex(4)}"
-
-
-def _is_abandoned(token: str) -> bool:
-    """Whether the token belongs to a process of this host that has ended."""
-    match = re.fullmatch(r"([0-9a-f]{8})-(\d+)-(\d+)-[0-9a-f]{8}", token)
-    if match is None or match[1] != _host_word():
-        return False
-    return processes.has_ended(int(match[2]), int(match[3]))
-
-
-def _host_word() -> str:
-    """A short hash of this host's name, for file names."""
-    return sha256(socket.gethostname().encode()).hexdigest()[:8]
 
 
 def _runs(

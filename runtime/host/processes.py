@@ -1,4 +1,4 @@
-"""Processes of this host: their states, their start times, and how they ended.
+"""Processes of this host: their states, and how they ended.
 
 `psutil` does not tell how a process ended, and its start times move with the clock's adjustments; so this module reads
 /proc itself.
@@ -7,9 +7,9 @@ Source: proc(5), /proc/pid/stat, fields 3 (state), 22 (starttime) and 52 (exit_c
 """
 
 import fcntl
-import os
 import struct
-from pathlib import Path
+
+from quadrille.algorithms.formats.written_files import process_status
 
 PIDFD_INFO = struct.Struct("QQ11Ii")
 """The mask, a control group, 11 numbers of the process and its users, and exit_code."""
@@ -19,29 +19,7 @@ PIDFD_INFO_EXIT = 1 << 3
 
 def state(pid: int) -> str:
     """The state of a process as a letter of proc(5); empty if it is gone."""
-    return next(iter(_status(pid)), "")
-
-
-def start_ticks(pid: int) -> int:
-    """The start time of a process in clock ticks since boot; 0 if it is gone or unknown."""
-    words = _status(pid)
-    return int(words[19]) if words else 0
-
-
-def has_ended(pid: int, began: int) -> bool:
-    """Whether the process with this number and start time has ended. A zombie has ended.
-
-    Another process may have the number by now; it then has another start time. A live process that hides its start time
-    has not ended.
-    """
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    except (PermissionError, OverflowError):
-        pass
-    words = _status(pid)
-    return bool(words) and (words[0] in "ZX" or int(words[19]) != began)
+    return next(iter(process_status(pid)), "")
 
 
 def ending_signal(pid: int, handle: int | None = None) -> int | None:
@@ -51,7 +29,7 @@ def ending_signal(pid: int, handle: int | None = None) -> int | None:
     ----------
     handle : pidfd of the process; newer kernels report the exit code by it even after the parent has waited
     """
-    words = _status(pid)
+    words = process_status(pid)
     code = int(words[-1]) if words[:1] == ["Z"] else _exit_code(handle)
     return code & 127 or None
 
@@ -66,11 +44,3 @@ def _exit_code(handle: int | None) -> int:
     except OSError:
         return 0
     return int(code) if mask & PIDFD_INFO_EXIT else 0
-
-
-def _status(pid: int) -> list[str]:
-    """The fields of /proc/pid/stat from the state on; empty if the process is gone."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return []

@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Protocol
 
+from quadrille.algorithms.formats.written_files import is_private_folder
 from quadrille.algorithms.schedule.ops import Communication, Op, kind
 from quadrille.runtime.host.world import LAUNCH, world
 
@@ -137,7 +138,7 @@ class FileReporter:
 def own_reporter() -> FileReporter | None:
     """The reporter of this rank; None outside a launch and on hosts other than the launcher's."""
     folder = os.environ.get(LAUNCH)
-    return FileReporter(folder, world().Get_rank()) if folder and Path(folder).is_dir() else None
+    return FileReporter(folder, world().Get_rank()) if folder and is_private_folder(folder) else None
 
 
 def collective_work(words: str) -> AbstractContextManager[None]:
@@ -159,7 +160,8 @@ def report_progress(_rank: int = 0) -> None:
 def describe_activity(activity: Activity) -> str:
     """The description of an activity for a user.
 
-    >>> from quadrille.algorithms.schedule.ops import AllGather
+    >>> from quadrille.algorithms.formats.written_files import is_private_folder
+    from quadrille.algorithms.schedule.ops import AllGather
     >>> describe_activity(AllGather(name="gather B", axis="z", source="B", into="B whole"))
     "'gather B' (all_gather over z)"
     """

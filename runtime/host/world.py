@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from quadrille.algorithms.errors import InputError, QuadrilleError
+from quadrille.algorithms.formats.written_files import is_private_folder
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
@@ -163,7 +164,7 @@ def failure_line(error: BaseException, rank: int, size: int) -> str:
 
 def is_first_to_report(folder: str | None) -> bool:
     """Whether this rank is the first of its launch to report a failure; always true without a launch folder here."""
-    if folder is None:
+    if folder is None or not is_private_folder(folder):
         return True
     try:
         Path(folder, "failed").touch(exist_ok=False)

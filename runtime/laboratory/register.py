@@ -8,6 +8,7 @@ import fcntl
 import os
 import re
 import shlex
+import stat
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -15,9 +16,9 @@ from pathlib import Path
 
 import msgspec
 
-from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.errors import InputError, RunError
 from quadrille.algorithms.formats import files
-from quadrille.runtime.host import processes
+from quadrille.algorithms.formats.written_files import has_ended, start_ticks
 from quadrille.runtime.host.console import remark
 
 FOLDER = Path("/run/quadrille")
@@ -57,7 +58,7 @@ class LaboratoryRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     @property
     def abandoned(self) -> bool:
         """Whether the owning process is gone."""
-        return self.owner != 0 and processes.has_ended(self.owner, self.owner_started)
+        return self.owner != 0 and has_ended(self.owner, self.owner_started)
 
 
 def check_name(name: str) -> str:
@@ -83,7 +84,7 @@ def _agent_of(name: str) -> Path:
 @contextmanager
 def locked_register() -> Iterator[None]:
     """A context with an exclusive lock on the register of this machine."""
-    FOLDER.mkdir(mode=0o755, exist_ok=True)
+    _make_folder()
     folder = os.open(FOLDER, os.O_RDONLY | os.O_CLOEXEC)
     try:
         begin = time.monotonic()
@@ -106,8 +107,22 @@ def _locked(folder: int) -> bool:
 
 def write(entry: LaboratoryRecord) -> None:
     """Write a laboratory's entry; readers see the complete new entry or the old one."""
-    FOLDER.mkdir(mode=0o755, exist_ok=True)
-    files.write_json(path_of(entry.name), entry, SCHEMA)
+    _make_folder()
+    files.write_json(path_of(entry.name), entry, SCHEMA, mode=0o600)
+
+
+def _make_folder() -> None:
+    """Make the register's folder, of this user alone.
+
+    Raises
+    ------
+    RunError : something else has its name
+    """
+    FOLDER.mkdir(mode=0o700, exist_ok=True)
+    status = FOLDER.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+        raise RunError(f"{FOLDER} is not a folder of this user; laboratories are registered there: remove it")
+    FOLDER.chmod(0o700)
 
 
 def read(name: str) -> LaboratoryRecord | None:
@@ -129,7 +144,7 @@ def read(name: str) -> LaboratoryRecord | None:
 def write_agent(name: str, words: Sequence[str]) -> Path:
     """The script that replaces ssh in a laboratory. A shell runs it, because /run may forbid execution."""
     path = _agent_of(name)
-    files.write_text(path, f'exec {shlex.join(words)} "$@"\n')
+    files.write_text(path, f'exec {shlex.join(words)} "$@"\n', mode=0o700)
     return path
 
 
@@ -167,4 +182,4 @@ def belongs_to_other(*own: LaboratoryRecord) -> bool:
 
 def own_start() -> tuple[int, int]:
     """The process id and start time of this process."""
-    return os.getpid(), processes.start_ticks(os.getpid())
+    return os.getpid(), start_ticks(os.getpid())

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from quadrille.runtime.host import processes
+from quadrille.algorithms.formats.written_files import has_ended, is_private_folder, remove_hidden_file, start_ticks
 from quadrille.runtime.host.world import LAUNCH
 
 PARTIAL_FILES = "partial files"
@@ -34,18 +34,19 @@ def memory_folder() -> str | None:
 def folder_prefix() -> str:
     """The first part of the name of a launch folder of this process."""
     own = os.getpid()
-    return f"quadrille-{own}-{processes.start_ticks(own)}-"
+    return f"quadrille-{own}-{start_ticks(own)}-"
 
 
 def remove_abandoned() -> None:
     """Remove the folders of launches that were killed; nobody else would free their shared memory."""
     for folder in Path(memory_folder() or tempfile.gettempdir()).glob("quadrille-*"):
         match = FOLDER_NAME.fullmatch(folder.name)
-        if match and processes.has_ended(int(match[1]), int(match[2])) and not processes_of_launch(str(folder)):
+        if not match or not is_private_folder(folder) or not has_ended(int(match[1]), int(match[2])):
+            continue
+        if not processes_of_launch(str(folder)):
             with contextlib.suppress(OSError):
-                if folder.stat().st_uid == os.geteuid():
-                    remove_partial_files(str(folder))
-                    shutil.rmtree(folder)
+                remove_partial_files(str(folder))
+                shutil.rmtree(folder)
 
 
 def note_partial_files(folder: str | None, paths: Sequence[Path]) -> None:
@@ -53,15 +54,17 @@ def note_partial_files(folder: str | None, paths: Sequence[Path]) -> None:
 
     Nothing is recorded outside a launch, or on hosts other than the launcher's.
     """
-    if folder and Path(folder).is_dir():
+    if folder and is_private_folder(folder):
         Path(folder, PARTIAL_FILES).write_text("\0".join(map(str, paths)))
 
 
 def remove_partial_files(folder: str) -> None:
     """Remove the partial files of killed ranks; a finished file has another name."""
+    if not is_private_folder(folder):
+        return
     with contextlib.suppress(OSError):
         for path in filter(None, Path(folder, PARTIAL_FILES).read_text().split("\0")):
-            Path(path).unlink(missing_ok=True)
+            remove_hidden_file(Path(path))
 
 
 def processes_of_launch(mark: str) -> list[int]:

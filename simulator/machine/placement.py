@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.formats.input_files import read_text
 from quadrille.algorithms.schedule.grid import AXES, Grid
 from quadrille.simulator.machine.network import bursts_of, cores_of_places, network_of, place_number, speeds_of
 from quadrille.topologies.machines.machine import Machine
@@ -224,9 +225,9 @@ def _from_file(path: str, net: Network, ranks: int, per_place: int) -> Ints:
             f"placement {path!r}: accepted are packed, scattered, axes:AXIS,… and a file with one place a line"
         )
     try:
-        lines = Path(path).read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"placement {path}: cannot be read: {error}") from None
+        lines = read_text(path).split("\n")
+    except OSError as error:
+        raise InputError(f"placement {path}: cannot be read: {error.strerror}") from None
     names = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
     if len(names) != ranks:
         raise InputError(f"placement {path}: has {len(names)} places; {ranks} ranks need one a line each")

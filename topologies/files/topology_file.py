@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.formats.input_files import read_text
 from quadrille.topologies.files import node_link
 from quadrille.topologies.network import Network
 from quadrille.topologies.routes.search import Hops
@@ -38,17 +39,9 @@ def load_topology(path: str | Path) -> Network:
 
 def _text(path: str | Path) -> str:
     try:
-        with Path(path).open("rb") as file:
-            content = file.read(MOST_BYTES + 1)
-        if len(content) > MOST_BYTES:
-            raise InputError(f"{path}: is longer than {MOST_BYTES} bytes, and no topology that can be built is")
-        return content.decode("utf-8-sig")
+        return read_text(path, MOST_BYTES)
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: is not text: {error}") from None
-    except ValueError as error:
-        raise InputError(f"{path!r}: cannot be the name of a file: {error}") from None
 
 
 def is_topology_file(text: str) -> bool:

@@ -156,7 +156,7 @@ def test_an_unwritable_path_is_refused_before_and_at_writing(record, tmp_path, t
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(record, tmp_path, monkeypatch):
     path = file_with(tmp_path, "old")
 
-    def full(*arguments):
+    def full(*arguments, **folders):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "replace", full)

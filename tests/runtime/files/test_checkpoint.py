@@ -4,10 +4,12 @@ import json
 import os
 import subprocess
 import sys
+from hashlib import sha256
 from itertools import pairwise
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings, strategies
 
 from quadrille.algorithms.errors import InputError
 from quadrille.runtime.files.checkpoint_reader import open_checkpoint
@@ -144,6 +146,123 @@ def test_a_damaged_file_is_refused_in_one_line(saved, tmp_path, change, line):
     assert line in str(refused.value) and "\n" not in str(refused.value), refused.value
 
 
+def resealed(saved, folder, change):
+    """A copy of a checkpoint whose header is changed and has a right checksum again."""
+    content = saved.read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + length])
+    header = change(header) or header
+    zeros = "0" * 64
+    header["__metadata__"] = {**header["__metadata__"], "sha256": zeros} if "__metadata__" in header else {}
+    text = json.dumps(header).encode()
+    text = text.replace(zeros.encode(), sha256(text).hexdigest().encode(), 1)
+    path = folder / "resealed.ckpt"
+    path.write_bytes(len(text).to_bytes(8, "little") + text + content[8 + length :])
+    return str(path)
+
+
+def entry(**changes):
+    """A change of what the header says of its first tensor."""
+
+    def change(header):
+        name = next(name for name in header if name != "__metadata__")
+        header[name] |= changes
+
+    return change
+
+
+def metadata(**changes):
+    def change(header):
+        header["__metadata__"] |= changes
+
+    return change
+
+
+def without(key):
+    def change(header):
+        (header["__metadata__"] if key in header["__metadata__"] else header).pop(key)
+
+    return change
+
+
+def swapped(header):
+    first, second = [name for name in header if name != "__metadata__"][:2]
+    header[first]["data_offsets"] = header[second]["data_offsets"]
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (entry(dtype="F16"), "holds 'F16': accepted are F64, F32"),
+        (entry(dtype=3), "Expected `str`"),
+        (entry(shape=[-1, 8]), ">= 0"),
+        (entry(shape=["8", 8]), "Expected `int`"),
+        (entry(shape=[2, 2, 2]), "length <= 2"),
+        (entry(shape=[]), "length >= 1"),
+        (entry(shape=[10**30, 8]), "are accepted"),
+        (entry(shape=[7, 8]), "are accepted"),
+        (entry(data_offsets=[8, 16]), "are accepted"),
+        (entry(data_offsets=[0]), "what cannot be"),
+        (entry(more=1), "unknown field"),
+        (swapped, "are accepted"),
+        (metadata(steps="-5"), "steps are done: a whole number of up to 12 digits is accepted"),
+        (metadata(steps=str(10**18)), "steps are done"),
+        (metadata(steps="٣"), "steps are done"),
+        (metadata(steps="many"), "steps are done"),
+        (metadata(steps=3), "is no checkpoint"),
+        (without("steps"), "steps are done"),
+        (without("sha256 of up b layer 2"), "has no checksum of 'up b layer 2'"),
+        (without("schema"), "safetensors file of another program"),
+        (without("__metadata__"), "is no checkpoint|another program"),
+        (without("up b layer 2"), "are accepted|longer than it should be|has no"),
+    ],
+)
+def test_a_header_with_a_right_checksum_and_wrong_content_is_refused(saved, tmp_path, change, line):
+    with pytest.raises(InputError, match=line) as refused:
+        ended(**GPT, load=resealed(saved, tmp_path, change))
+    assert "\n" not in str(refused.value) and len(str(refused.value)) < 400
+
+
+def test_the_order_of_keys_and_vectors_of_one_dimension_make_no_difference(saved, tmp_path, unbroken):
+    def change(header):
+        for tensor in header.values():
+            if tensor.get("shape", [0])[0] == 1:
+                tensor["shape"] = tensor["shape"][1:]
+        return dict(reversed(header.items()))
+
+    assert losses(ended(**GPT, steps="1", load=resealed(saved, tmp_path, change)))[0] == unbroken[3]
+
+
+@given(data=strategies.data())
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_no_change_of_a_header_ends_in_an_exception_of_python(saved, tmp_path, data):
+    values = strategies.one_of(
+        strategies.none(),
+        strategies.booleans(),
+        strategies.integers(-(2**70), 2**70),
+        strategies.floats(),
+        strategies.text(max_size=5),
+        strategies.lists(strategies.integers(-9, 2**64), max_size=4),
+        strategies.dictionaries(strategies.text(max_size=3), strategies.integers(), max_size=2),
+    )
+
+    def change(header):
+        table = header[data.draw(strategies.sampled_from(sorted(header)))]
+        key = data.draw(strategies.sampled_from(sorted(table)))
+        if data.draw(strategies.booleans()):
+            table[key] = data.draw(values)
+        else:
+            del table[key]
+
+    path = resealed(saved, tmp_path, change)
+    try:
+        opened = open_checkpoint(path)
+    except InputError as error:
+        assert "\n" not in str(error)
+    else:
+        assert opened.stored == open_checkpoint(str(saved)).stored and opened.steps >= 0
+
+
 @pytest.mark.parametrize(
     ("flags", "line"),
     [
@@ -161,7 +280,8 @@ def test_another_model_is_refused_naming_what_differs(saved, flags, line):
 
 def test_no_file_a_folder_and_a_matrix_are_refused(tmp_path):
     np.save(tmp_path / "a.npy", np.ones((3, 3)))
-    for path, line in ((tmp_path / "none", "no such file"), (tmp_path, "not a plain"), (tmp_path / "a.npy", "is no")):
+    refused = ((tmp_path / "none", "no such file"), (tmp_path, "not a regular file"), (tmp_path / "a.npy", "is no"))
+    for path, line in refused:
         with pytest.raises(InputError, match=line):
             open_checkpoint(str(path))
 

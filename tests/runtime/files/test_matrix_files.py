@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from quadrille.algorithms.errors import InputError, RunError
+from quadrille.algorithms.formats.written_files import writer_token
 from quadrille.algorithms.schedule.tensors import Block
 from quadrille.runtime.files.matrix_files import (
     MatrixWriter,
@@ -18,7 +19,6 @@ from quadrille.runtime.files.matrix_files import (
     open_matrix,
     open_operands,
 )
-from quadrille.runtime.files.shared_files import writing_token
 from quadrille.runtime.operands.rectangles import Rectangle, whole
 
 VALUES = np.random.default_rng(0).random((5, 7))
@@ -93,7 +93,7 @@ def test_a_file_of_another_kind_is_refused(tmp_path, content):
 
 def test_a_missing_file_a_folder_and_a_pipe_are_refused(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    refused = {"none.npy": "no such file", "": "not a plain file", "pipe": "not a plain file", "c" * 300: "too long"}
+    refused = {"none.npy": "no such file", "": "not a regular file", "pipe": "not a plain file", "c" * 300: "too long"}
     for name, says in refused.items():
         with pytest.raises(InputError, match=says):
             open_matrix(tmp_path / name, (5, 7), "float64")
@@ -182,7 +182,7 @@ def test_two_outputs_in_one_file_are_refused(tmp_path):
     [
         ("none/c.npy", "there is no folder"),
         ("", "not the name of a file"),
-        ("pipe", "not a plain file"),
+        ("pipe", "not a regular file"),
         ("file/c.npy", "no folder"),
         ("c" * 256 + ".npy", "File name too long"),
     ],
@@ -204,14 +204,14 @@ def test_an_output_larger_than_its_disk_is_refused(tmp_path):
 def test_what_a_killed_process_of_this_host_left_is_removed_by_the_next_writer(saved, tmp_path):
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
-    own = writing_token()
+    own = writer_token()
     dead = own.replace(f"-{os.getpid()}-", f"-{ended.pid}-")
     elsewhere = f"00000000-{ended.pid}-{dead[-8:]}"
     left = {word: tmp_path / f".c.npy.{word}.partial" for word in (dead, own, elsewhere, "quadrille", "dead")}
     other = tmp_path / f".d.npy.{dead}.partial"
     for path in (*left.values(), other):
         path.write_bytes(b"half")
-    writer = MatrixWriter(tmp_path / "c.npy", (3, 5), np.float64, token=writing_token())
+    writer = MatrixWriter(tmp_path / "c.npy", (3, 5), np.float64, token=writer_token())
     writer.create()
     writer.discard()
     assert not left.pop(dead).exists()
@@ -222,13 +222,13 @@ def test_a_process_that_nobody_waits_for_or_that_has_anothers_number_left_what_i
     """A rank whose launcher was killed, too, is a zombie where process 1 waits for nobody."""
     with subprocess.Popen([sys.executable, "-c", ""]) as zombie:
         os.waitid(os.P_PID, zombie.pid, os.WEXITED | os.WNOWAIT)
-        own = writing_token()
+        own = writer_token()
         host, process, begun, word = own.split("-")
         unburied, reused = f"{host}-{zombie.pid}-{begun}-{word}", f"{host}-{process}-{int(begun) - 1}-{word}"
         left = [tmp_path / f".c.npy.{token}.partial" for token in (unburied, reused, own)]
         for path in left:
             path.write_bytes(b"half")
-        writer = MatrixWriter(tmp_path / "c.npy", (3, 5), np.float64, token=writing_token())
+        writer = MatrixWriter(tmp_path / "c.npy", (3, 5), np.float64, token=writer_token())
         writer.create()
         writer.discard()
         assert [path.exists() for path in left] == [False, False, True]

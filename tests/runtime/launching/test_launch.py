@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from quadrille.algorithms.errors import InputError, QuadrilleError, RunError
-from quadrille.runtime.host import processes, world
+from quadrille.algorithms.formats.written_files import start_ticks
+from quadrille.runtime.host import world
 from quadrille.runtime.host.console import INTERRUPTED
 from quadrille.runtime.launching import environment as surroundings
 from quadrille.runtime.launching import launch_folder
@@ -39,6 +40,7 @@ if MPI.COMM_WORLD.rank == 1:
 time.sleep(60)
 """
 mpi = pytest.mark.mpi
+NOBODY = 65534
 
 
 def start(ranks, source, *command):
@@ -126,11 +128,12 @@ MPI.COMM_WORLD.Barrier()
 
 
 def test_an_abandoned_launch_leaves_no_partial_file_either(monkeypatch, tmp_path):
-    memory, half = tmp_path / "memory", tmp_path / "half"
+    memory, half = tmp_path / "memory", tmp_path / ".c.npy.half.partial"
     ended = subprocess.Popen(["true"])
     ended.wait()
     folder = memory / f"quadrille-{ended.pid}-1-x"
-    folder.mkdir(parents=True)
+    memory.mkdir()
+    folder.mkdir(mode=0o700)
     half.write_bytes(b"half")
     launch_folder.note_partial_files(str(folder), [half])
     monkeypatch.setattr(launch_folder, "SHARED_MEMORY", memory)
@@ -142,7 +145,7 @@ def test_folders_of_abandoned_launches_are_found_where_there_is_no_shared_memory
     ended = subprocess.Popen(["true"])
     ended.wait()
     folder = tmp_path / f"quadrille-{ended.pid}-1-x"
-    folder.mkdir()
+    folder.mkdir(mode=0o700)
     monkeypatch.setattr(launch_folder, "SHARED_MEMORY", tmp_path / "nowhere")
     monkeypatch.setattr(launch_folder.tempfile, "gettempdir", lambda: str(tmp_path))
     launch_folder.remove_abandoned()
@@ -152,12 +155,38 @@ def test_folders_of_abandoned_launches_are_found_where_there_is_no_shared_memory
 def test_a_launch_is_abandoned_where_its_number_is_another_process_s_and_not_while_it_lives(monkeypatch, tmp_path):
     own = os.getpid()
     living = tmp_path / f"{launch_folder.folder_prefix()}x"
-    reused = tmp_path / f"quadrille-{own}-{processes.start_ticks(own) - 1}-x"
+    reused = tmp_path / f"quadrille-{own}-{start_ticks(own) - 1}-x"
     for folder in (living, reused):
-        folder.mkdir()
+        folder.mkdir(mode=0o700)
     monkeypatch.setattr(launch_folder, "SHARED_MEMORY", tmp_path)
     launch_folder.remove_abandoned()
     assert list(tmp_path.iterdir()) == [living]
+
+
+@pytest.mark.parametrize("planted", ["link", "folder of another user", "folder that others can write", "foreign file"])
+def test_a_planted_folder_of_a_launch_is_left_alone_with_all_that_its_list_names(monkeypatch, tmp_path, planted):
+    memory, victim = tmp_path / "memory", tmp_path / ".victim.npy.x.partial"
+    memory.mkdir()
+    victim.write_bytes(b"precious")
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    folder, elsewhere = memory / f"quadrille-{ended.pid}-1-x", tmp_path / "elsewhere"
+    elsewhere.mkdir(mode=0o700)
+    (elsewhere / launch_folder.PARTIAL_FILES).write_text(str(victim if planted != "foreign file" else victim.parent))
+    if planted == "link":
+        folder.symlink_to(elsewhere)
+    else:
+        elsewhere.rename(folder)
+    if planted == "folder that others can write":
+        folder.chmod(0o777)
+    if planted == "folder of another user":
+        if os.geteuid():
+            pytest.skip("only root can give a folder to another user")
+        os.chown(folder, NOBODY, NOBODY)
+    monkeypatch.setattr(launch_folder, "SHARED_MEMORY", memory)
+    launch_folder.remove_abandoned()
+    assert victim.read_bytes() == b"precious"
+    assert planted == "foreign file" or (os.path.lexists(folder) and (folder / launch_folder.PARTIAL_FILES).exists())
 
 
 def test_outside_a_launch_nothing_is_noted(tmp_path):

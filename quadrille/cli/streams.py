@@ -1,0 +1,142 @@
+"""The program's stdout and stderr: control characters become text, and a failing stream ends the program in one line.
+
+Names of machines, ops and nodes come from files, and a terminal would obey the control characters in them. A terminal
+that cannot show a character gets ASCII instead. A full disk and a closed stdout are errors; a reader that has gone, as
+`head` has after its lines, is not.
+"""
+
+import codecs
+import io
+import os
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TextIO
+
+from quadrille.algorithms.errors import RunError
+
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+"""Control characters other than tab and newline, and those that reverse the direction of text."""
+ASCII = {
+    **dict.fromkeys("─━", "-"),
+    **dict.fromkeys("│┃", "|"),
+    **dict.fromkeys("┌┐└┘├┤┬┴┼", "+"),
+    "×": "x",
+    "·": ".",
+    "…": "...",
+    "–": "-",
+    "→": "->",
+    "≤": "<=",
+    "≥": ">=",
+    "±": "+-",
+    "µ": "u",
+    "α": "alpha",
+    "β": "beta",
+    "γ": "gamma",
+    "█": "#",
+    "’": "'",
+}
+"""Characters of tables and formulas, and how a terminal without them has them."""
+
+
+def visible(text: str) -> str:
+    r"""The text with control characters as text.
+
+    >>> visible("a name\x1b[2J\n")
+    'a name\\x1b[2J\n'
+    """
+    return CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
+def _in_ascii(error: UnicodeError) -> tuple[str, int]:
+    """What an encoding writes instead of characters that it lacks."""
+    assert isinstance(error, UnicodeEncodeError)
+    return "".join(ASCII.get(character, "?") for character in error.object[error.start : error.end]), error.end
+
+
+codecs.register_error("quadrille.ascii", _in_ascii)
+
+
+class PlainStream(io.TextIOWrapper):
+    """A stream of the program that is open.  After a failure, every later write fails too."""
+
+    fault = ""
+    """Why the stream cannot be written; empty as long as it can."""
+
+    def write(self, text: str) -> int:
+        """Write the text, with control characters as text.
+
+        Raises
+        ------
+        RunError : the disk is full
+        """
+        shown = visible(text)
+        with _failing(self):
+            super().write(shown)
+        return len(text)
+
+    def flush(self) -> None:
+        """Write what is buffered; errors are those of `write`."""
+        with _failing(self):
+            super().flush()
+
+
+class ClosedStream(io.TextIOBase):
+    """A stdout that was closed before the program began."""
+
+    encoding = "utf-8"
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, _text: str) -> int:
+        """Raises RunError."""
+        sys.stdout = io.StringIO()
+        raise RunError("stdout cannot be written: it is closed")
+
+
+@contextmanager
+def _failing(stream: PlainStream) -> Iterator[None]:
+    """A context in which a failure of stdout is an error of the run; nobody can be told of a failure of stderr."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        stream.fault = error.strerror or str(error)
+        discard(stream)
+    if stream.fault and stream is sys.stdout:
+        raise RunError(f"stdout cannot be written: {stream.fault}")
+
+
+def discard(stream: TextIO) -> None:
+    """Send what is still buffered, and all that follows, nowhere; otherwise Python tries it again at the end."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def prepare() -> None:
+    """Give the process these streams, if it has ordinary ones."""
+    if sys.stdout is None:
+        sys.stdout = ClosedStream()
+    elif type(sys.stdout) is io.TextIOWrapper:
+        sys.stdout = _plain(sys.stdout)
+    if sys.stderr is None:
+        sys.stderr = io.StringIO()
+    elif type(sys.stderr) is io.TextIOWrapper:
+        sys.stderr = _plain(sys.stderr)
+
+
+def end() -> None:
+    """Keep Python, which flushes the streams once more, from reporting a failure a second time."""
+    if isinstance(sys.stdout, PlainStream):
+        sys.stdout.fault = ""
+
+
+def _plain(stream: io.TextIOWrapper) -> PlainStream:
+    """The same stream as a `PlainStream`."""
+    encoding, line_buffering, write_through = stream.encoding, stream.line_buffering, stream.write_through
+    return PlainStream(
+        stream.detach(), encoding, "quadrille.ascii", line_buffering=line_buffering, write_through=write_through
+    )
