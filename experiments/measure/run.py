@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from quadrille.algorithms.errors import RunError
-from quadrille.experiments.measure.measured import KernelSeconds, Measured, mean_over_ranks, typical
+from quadrille.experiments.measure.measured_record import KernelSeconds, Measured, mean_over_ranks, typical
 from quadrille.experiments.measure.prepared_run import PreparedRun, prepared_run
 from quadrille.experiments.output.destinations import Destinations
 from quadrille.experiments.workloads.run_options import RunOptions

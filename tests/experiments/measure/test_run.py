@@ -26,7 +26,7 @@ from quadrille.cli.words.machines import MachineWords, chosen_machine
 from quadrille.cli.words.matmul import parse_matmul
 from quadrille.cli.words.runs import parse_run
 from quadrille.experiments.measure.matmul_job import choose
-from quadrille.experiments.measure.measured import mean_over_ranks
+from quadrille.experiments.measure.measured_record import mean_over_ranks
 from quadrille.experiments.measure.run import KernelsBesideRuns
 from quadrille.experiments.predict.prepared import prepare
 from quadrille.experiments.workloads.fitting_grids import check_ranks, fitting_grids
