@@ -27,7 +27,7 @@ def load_machine(path: str | Path) -> Machine:
     ------
     InputError : a file without a valid machine; the message names the first fault
     """
-    return _loaded(Path(path), ())
+    return _loaded(path, ())
 
 
 def save_machine(machine: Machine, path: str | Path) -> None:
@@ -35,7 +35,7 @@ def save_machine(machine: Machine, path: str | Path) -> None:
     files.write_toml(path, machine, SCHEMA)
 
 
-def _loaded(path: Path, readers: tuple[Path, ...]) -> Machine:
+def _loaded(path: str | Path, readers: tuple[Path, ...]) -> Machine:
     """The machine in a file that the files `readers` refer to, each to the next."""
     return files.read(path, Machine, SCHEMA, OLDER, expand=lambda raw: with_likes(raw, path, readers))
 

@@ -221,7 +221,7 @@ def test_an_architecture_is_given_in_the_words_of_a_record(architecture):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("80B", "80b"),
+        ("81B", "80b"),
         ("layers=2,hidden=8,heads=2,sequence=4", "vocabulary is missing"),
         ("layers=2,hidden=8,heads=3,sequence=4,vocabulary=5", "heads 3: must divide hidden = 8"),
         ("layers=2,hidden=8,heads=2,sequence=4,vocabulary=0", "vocabulary=0: a whole number from 1"),
@@ -257,7 +257,7 @@ def test_shapes_that_cannot_be_are_refused_in_one_line(text, words):
         ('{"model_type": "gpt2", "n_layer": 2.5}', "n_layer = 2.5"),
         (json.dumps({**KNOWN["llama"][0], "head_dim": 64}), "head_dim = 64: hidden / heads = 128 is accepted"),
         (json.dumps({**KNOWN["llama"][0], "rope_theta": "far"}), "rope_theta = 'far': a number above 1"),
-        ("{", "cannot be read"),
+        ("{", "truncated or not JSON"),
     ],
 )
 def test_config_files_that_cannot_be_are_refused_in_one_line(config, words, tmp_path):
