@@ -1,5 +1,3 @@
-from functools import partial
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,17 +5,15 @@ from hypothesis import strategies as st
 from quadrille.algorithms.analysis import alpha_beta
 from quadrille.algorithms.analysis.axonn import (
     FRONTIER,
-    MODELLED,
     PERLMUTTER,
     axis_bandwidths,
-    block_products,
-    block_seconds,
     effective_bandwidth,
     layer_cost,
 )
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import AXES, Grid
 from quadrille.algorithms.units import GIB
+from tests.support.formulas import gpt_block_seconds, gpt_block_seconds_of_authors
 
 lengths = st.integers(1, 7)
 
@@ -25,16 +21,6 @@ lengths = st.integers(1, 7)
 def in_features_first(y, x, z, data):
     """The authors' tuple and rank order: in-feature, out-feature, depth, data."""
     return Grid(y=y, x=x, z=z, data=data, order=("y", "x", "z", "data"))
-
-
-def gpt_block_seconds(batch, sequence, hidden, grid, node, form="exact"):
-    """Communication seconds of one GPT block in one training iteration with recomputation."""
-    lengths = {axis: grid.length(axis) for axis in MODELLED}
-    rows, bandwidths = batch * sequence / grid.data, axis_bandwidths(grid, node)
-    return sum(block_seconds(rows, block_products(hidden, form), lengths, bandwidths).values())
-
-
-gpt_block_seconds_of_authors = partial(gpt_block_seconds, form="authors")
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quadrille.algorithms.analysis.bounds import lower_bound_words, optimal_grid, regime
+from quadrille.algorithms.analysis.bounds import lower_bound_words, regime
 from quadrille.algorithms.analysis.volumes import volumes
 from quadrille.algorithms.collectives.choices import Choices
 from quadrille.algorithms.matmuls.catalogue import matmul_schedule
 from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.tensors import ITEM_BYTES
+from tests.support.formulas import optimal_grid
 
 ITEM = ITEM_BYTES["float32"]
 OPTIMAL = [  # d1, d2, d3, ranks, regime: grids are whole and every piece is even

@@ -1,5 +1,4 @@
 from itertools import permutations, product
-from math import cbrt, sqrt
 
 import pytest
 from hypothesis import given
@@ -7,6 +6,7 @@ from hypothesis import strategies as st
 
 from quadrille.algorithms.analysis.bounds import lower_bound_words, regime, words_3d
 from quadrille.algorithms.errors import InputError
+from tests.support.formulas import optimal_grid
 
 CHECKED = [  # m, k, n, ranks, regime, grid, words: printed in the project's notes on Al Daas et al.
     (9600, 2400, 600, 3, "1d", (3, 1, 1), 960000),
@@ -15,19 +15,6 @@ CHECKED = [  # m, k, n, ranks, regime, grid, words: printed in the project's not
     (1024, 1024, 1024, 64, "3d", (4, 4, 4), 147456),
 ]
 sizes = st.integers(1, 5000)
-
-
-def optimal_grid(m, k, n, ranks):
-    """The real-valued grid that attains the bound: z cuts m, y cuts k, x cuts n."""
-    case, sizes = regime(m, k, n, ranks), {"m": m, "k": k, "n": n}
-    first, second, third = sorted(sizes, key=lambda dimension: -sizes[dimension])
-    d1, d2 = sizes[first], sizes[second]
-    cuts = {
-        "1d": {first: ranks, second: 1, third: 1},
-        "2d": {first: sqrt(d1 * ranks / d2), second: sqrt(d2 * ranks / d1), third: 1},
-        "3d": {dimension: size / cbrt(m * k * n / ranks) for dimension, size in sizes.items()},
-    }[case]
-    return {"z": cuts["m"], "y": cuts["k"], "x": cuts["n"]}
 
 
 @pytest.mark.parametrize(("m", "k", "n", "ranks", "case", "grid", "words"), CHECKED)

@@ -14,8 +14,6 @@ from quadrille.algorithms.analysis.axonn import (
     block_products,
     block_seconds,
     effective_bandwidth,
-    gpt_block_seconds,
-    gpt_block_seconds_of_authors,
     known_bandwidth,
 )
 from quadrille.algorithms.analysis.storage import storage
@@ -37,6 +35,7 @@ from quadrille.experiments.rank.sharing import Crew
 from quadrille.experiments.rank.step import simulated_step
 from quadrille.experiments.workloads.grids import factorisations
 from tests.support.by_words import ranked as rank
+from tests.support.formulas import gpt_block_seconds, gpt_block_seconds_of_authors
 from tests.support.launched import launched
 from tests.support.quadrille import called
 
