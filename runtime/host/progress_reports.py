@@ -160,8 +160,7 @@ def report_progress(_rank: int = 0) -> None:
 def describe_activity(activity: Activity) -> str:
     """The description of an activity for a user.
 
-    >>> from quadrille.algorithms.formats.written_files import is_private_folder
-    from quadrille.algorithms.schedule.ops import AllGather
+    >>> from quadrille.algorithms.schedule.ops import AllGather
     >>> describe_activity(AllGather(name="gather B", axis="z", source="B", into="B whole"))
     "'gather B' (all_gather over z)"
     """
