@@ -82,7 +82,7 @@ class SharedFile:
         if not str(self.given) or str(self.given).endswith(os.sep) or self.target.is_dir():
             return "is not the name of a file"
         if self.target.exists() and not self.target.is_file():
-            return "is not a plain file"
+            return "is not a regular file"
         if not folder.is_dir():
             return f"cannot be written: there is no folder {folder}"
         self._hidden.try_out(len(self.header))

@@ -183,5 +183,5 @@ def test_wrong_flags_are_refused(traffic, tmp_path):
     with pytest.raises(InputError, match="cannot be read"):
         flows_predicted(str(tmp_path / "none.csv"), BENCH)
     (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(InputError, match="is not text"):
+    with pytest.raises(InputError, match="not text in UTF-8"):
         flows_predicted(str(tmp_path / "binary.csv"), BENCH)

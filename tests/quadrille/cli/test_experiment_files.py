@@ -103,7 +103,7 @@ def test_the_experiment_of_an_older_record_is_repeated_as_it_was_meant(capsys, t
         ("gridd = 'z=2'", ["gridd", "grid"]),
         ("grid = true", ["grid = true", "accepted"]),
         ("verify = 'yes'", ["verify = 'yes'", "true or false"]),
-        ("matmul = [", ["no TOML"]),
+        ("matmul = [", ["truncated or not TOML"]),
         ("schema = 'quadrille/record/1'", ["quadrille/record/1", "quadrille/experiment/1"]),
     ],
 )
