@@ -93,7 +93,12 @@ def test_a_file_of_another_kind_is_refused(tmp_path, content):
 
 def test_a_missing_file_a_folder_and_a_pipe_are_refused(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    refused = {"none.npy": "no such file", "": "not a regular file", "pipe": "not a regular file", "c" * 300: "too long"}
+    refused = {
+        "none.npy": "no such file",
+        "": "not a regular file",
+        "pipe": "not a regular file",
+        "c" * 300: "too long",
+    }
     for name, says in refused.items():
         with pytest.raises(InputError, match=says):
             open_matrix(tmp_path / name, (5, 7), "float64")
