@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from quadrille.runtime.host.console import ERASE, overwrites, remark
+from quadrille.runtime.host.console import erase_line, overwrites, remark
 
 PATIENCE_SECONDS = 2.0
 """Time before the first line on a terminal [s]."""
@@ -99,9 +99,13 @@ def _draw(words: Callable[[float], str], ended: threading.Event) -> None:
         return
     wait = PATIENCE_SECONDS
     while not ended.wait(wait):
-        _write(f"{ERASE}{words(time.monotonic() - begun)[: _columns() - 1]}")
+        line = words(time.monotonic() - begun)[: _columns() - 1]
+        erase_line(sys.stderr)
+        sys.stderr.write(line)
+        sys.stderr.flush()
         wait = REDRAW_SECONDS
-    _write(ERASE)
+    erase_line(sys.stderr)
+    sys.stderr.flush()
 
 
 def _columns() -> int:
@@ -110,8 +114,3 @@ def _columns() -> int:
         return os.get_terminal_size(sys.stderr.fileno()).columns or 80
     except (OSError, ValueError):
         return shutil.get_terminal_size().columns
-
-
-def _write(text: str) -> None:
-    sys.stderr.write(text)
-    sys.stderr.flush()

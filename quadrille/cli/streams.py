@@ -76,6 +76,11 @@ class PlainStream(io.TextIOWrapper):
             super().write(shown)
         return len(text)
 
+    def write_control(self, text: str) -> None:
+        """Write control characters that the program itself sends to the terminal."""
+        with _failing(self):
+            super().write(text)
+
     def flush(self) -> None:
         """Write what is buffered; errors are those of `write`."""
         with _failing(self):

@@ -22,9 +22,19 @@ def overwrites(stream: TextIO) -> bool:
     return stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 
+def erase_line(stream: TextIO) -> None:
+    """Take away the line on which the cursor of a terminal is.
+
+    A stream that shows control characters as text has `write_control` for those that the program itself sends.
+    """
+    getattr(stream, "write_control", stream.write)(ERASE)
+
+
 def remark(line: str) -> None:
     """Print one line on stderr, in the place of a line of progress."""
-    print(f"{ERASE if overwrites(sys.stderr) else ''}quadrille: {line}", file=sys.stderr)
+    if overwrites(sys.stderr):
+        erase_line(sys.stderr)
+    print(f"quadrille: {line}", file=sys.stderr)
 
 
 def remark_all(lines: Iterable[str]) -> None:

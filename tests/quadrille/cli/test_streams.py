@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import pty
 import re
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 
 from quadrille.algorithms.errors import RunError
 from quadrille.cli.streams import ASCII, PlainStream, visible
+from quadrille.runtime.host.console import ERASE, erase_line
 from tests.support.quadrille import ROOT
 
 PRINTING = (
@@ -99,6 +101,33 @@ def test_what_is_no_control_character_stays_as_it_is():
     text = "tab\tnew line\n × γ │ é 漢 \N{GRINNING FACE}"
     assert visible(text) == text
     assert visible("\r\x07") == "\\r\\x07"
+
+
+def test_the_program_s_own_control_characters_reach_the_terminal_and_those_of_a_text_do_not():
+    content = io.BytesIO()
+    stream = PlainStream(content, "utf-8")
+    erase_line(stream)
+    stream.write(f"a name{ERASE}")
+    stream.flush()
+    assert content.getvalue().decode() == ERASE + "a name" + ERASE.encode("unicode_escape").decode()
+
+
+REMARK = """
+from quadrille.cli import streams
+from quadrille.runtime.host.console import remark
+streams.prepare()
+remark("a name\x1b[2J")
+"""
+
+
+def test_a_remark_takes_the_place_of_a_line_of_progress_on_a_terminal():
+    ours, terminal = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm"}
+    subprocess.run([sys.executable, "-c", REMARK], stderr=terminal, cwd=ROOT, env=environment, check=True)
+    os.close(terminal)
+    drawn = os.read(ours, 4096).decode()
+    os.close(ours)
+    assert drawn == f"{ERASE}quadrille: a name\\x1b[2J\r\n"
 
 
 class Full(io.RawIOBase):
