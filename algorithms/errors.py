@@ -59,6 +59,16 @@ def nearest_names(word: str, names: Iterable[str], count: int = 2) -> list[str]:
     return [by_lower_case[near] for near in get_close_matches(word.lower(), by_lower_case, n=count)]
 
 
+def nearest_hint(word: str, names: Iterable[str], count: int = 2) -> str:
+    """The end of a message that suggests the nearest names; empty if none is near.
+
+    >>> nearest_hint("perlmuter", ["frontier", "perlmutter"]), nearest_hint("abc", ["perlmutter"])
+    ('; did you mean perlmutter?', '')
+    """
+    near = nearest_names(word, names, count)
+    return f"; did you mean {' or '.join(near)}?" if near else ""
+
+
 def unknown_name(kind: str, word: str, names: Iterable[str], more: str = "") -> InputError:
     """The error for a word that is none of the known names; its message suggests the nearest names, or lists all.
 
@@ -73,6 +83,6 @@ def unknown_name(kind: str, word: str, names: Iterable[str], more: str = "") -> 
     more : what else is accepted
     """
     names = list(names)
-    if near := nearest_names(word, names):
-        return InputError(f"{kind} {word!r:.60} is unknown; did you mean {' or '.join(near)}?")
+    if hint := nearest_hint(word, names):
+        return InputError(f"{kind} {word!r:.60} is unknown{hint}")
     return InputError(f"{kind} {word!r:.60} is unknown; there are {', '.join([*names, *([more] if more else [])])}")

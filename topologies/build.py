@@ -7,7 +7,7 @@ from functools import partial
 from inspect import Parameter, getdoc, signature
 from pathlib import Path
 
-from quadrille.algorithms.errors import InputError, nearest_names, unknown_name
+from quadrille.algorithms.errors import InputError, nearest_hint, unknown_name
 from quadrille.algorithms.units import parse_measure
 from quadrille.topologies.cluster import with_signature
 from quadrille.topologies.families.by_name import HOST_NETWORKS
@@ -66,8 +66,7 @@ def build(family: str, arguments: Mapping[str, ArgumentValue]) -> Network:
     accepted = signature(builder).parameters
     bare = _bare(family, arguments)
     if unknown := [name for name in bare if name not in accepted]:
-        near = nearest_names(unknown[0], accepted)
-        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        hint = nearest_hint(unknown[0], accepted)
         raise InputError(f"topology {family}: {', '.join(unknown)} is unknown; it takes {_takes(builder)}{hint}")
     if missing := [p.name for p in accepted.values() if p.default is Parameter.empty and p.name not in bare]:
         example = (

@@ -2,7 +2,7 @@
 
 from typing import cast, get_args
 
-from quadrille.algorithms.errors import InputError, nearest_names
+from quadrille.algorithms.errors import InputError, nearest_hint
 from quadrille.algorithms.schedule.ops import CollectiveKind
 from quadrille.algorithms.schedule.tensors import DType
 
@@ -38,7 +38,9 @@ def find_dtype(text: str) -> DType:
     """
     dtype, accepted = full_dtype(text), get_args(DType)
     if dtype not in accepted:
-        raise InputError(f"dtype {text!r:.60}: accepted are {', '.join(accepted)}{_hint(text, [*accepted, *DTYPES])}")
+        raise InputError(
+            f"dtype {text!r:.60}: accepted are {', '.join(accepted)}{nearest_hint(text, [*accepted, *DTYPES], 1)}"
+        )
     return cast(DType, dtype)
 
 
@@ -55,10 +57,5 @@ def find_collective(text: str) -> CollectiveKind:
     word = text.lower().replace("-", "").replace("_", "")
     if word not in KINDS:
         names = [kind.replace("_", "-") for kind in get_args(CollectiveKind)]
-        raise InputError(f"collective {text!r:.60}: accepted are {', '.join(names)}{_hint(text, names)}")
+        raise InputError(f"collective {text!r:.60}: accepted are {', '.join(names)}{nearest_hint(text, names, 1)}")
     return KINDS[word]
-
-
-def _hint(text: str, names: list[str]) -> str:
-    near = nearest_names(text, names, 1)
-    return f"; did you mean {near[0]}?" if near else ""

@@ -16,7 +16,7 @@ from typing import Any, get_args, get_origin
 import click
 from click.core import ParameterSource
 
-from quadrille.algorithms.errors import nearest_names
+from quadrille.algorithms.errors import nearest_hint
 from quadrille.cli.panels import PANELS, panel_of
 
 HELP_WIDTH = 120
@@ -221,9 +221,7 @@ class Group(click.Group):
         if self.get_command(ctx, word) is None and not ctx.resilient_parsing:
             if word.startswith("-"):
                 raise click.NoSuchOption(word, ctx=ctx)
-            close = nearest_names(word, self.list_commands(ctx))
-            hint = f"; did you mean {' or '.join(close)}?" if close else ""
-            ctx.fail(f"No such command {word!r}{hint}")
+            ctx.fail(f"No such command {word!r}{nearest_hint(word, self.list_commands(ctx))}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

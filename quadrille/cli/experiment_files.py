@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from quadrille.algorithms.errors import InputError, nearest_names
+from quadrille.algorithms.errors import InputError, nearest_hint
 from quadrille.algorithms.formats.input_files import parse_toml, read_text
 from quadrille.cli.commands import typed
 
@@ -61,8 +61,7 @@ def values_of_file(path: str, options: Mapping[str, click.Option]) -> dict[str, 
     for key, value in _table(path).items():
         name = key.replace("_", "-")
         if name not in options:
-            near = nearest_names(name, options, 1)
-            hint = f"; did you mean {near[0]}?" if near else ""
+            hint = nearest_hint(name, options, 1)
             raise InputError(f"{path}: {key} is no flag of this command{hint}: keys are the names of flags")
         values[str(options[name].name)] = _value(path, key, value, options[name])
     return values

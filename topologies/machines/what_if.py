@@ -27,7 +27,7 @@ from typing import Any
 
 import msgspec
 
-from quadrille.algorithms.errors import InputError, nearest_names
+from quadrille.algorithms.errors import InputError, nearest_hint
 from quadrille.algorithms.formats import files
 from quadrille.algorithms.formats.field_errors import explain
 from quadrille.algorithms.formats.measured_rows import Faults
@@ -246,8 +246,7 @@ def _change(table: Any, steps: list[str], change: Change, setting: str, done: li
     step, rest = steps[0], steps[1:]
     if not isinstance(table, dict) or step not in table:
         accepted = f"accepted: {', '.join(table)}" if isinstance(table, dict) else "nothing lies below it"
-        if near := nearest_names(step, table if isinstance(table, dict) else ()):
-            accepted += f"; did you mean {' or '.join(near)}?"
+        accepted += nearest_hint(step, table if isinstance(table, dict) else ())
         raise InputError(f"--set {setting}: {'.'.join(done) or 'the machine'} has no {step!r}; {accepted}")
     value, done = table[step], [*done, step]
     if rest:
