@@ -196,7 +196,7 @@ def _checked(
 ) -> Checkpoint:
     """The checkpoint of a header with a correct checksum, after a check of what it says and of the file's size [B]."""
     stored = {name: _stored(name, entry) for name, entry in described.items()}
-    expected = header_bytes + _check_places(described)
+    expected = header_bytes + _check_places(described, stored)
     if size != expected:
         fault = "truncated" if size < expected else "longer than it should be"
         raise ValueError(f"is {fault}: it has {size} bytes and its header says {expected}")
@@ -218,7 +218,7 @@ def _stored(name: str, entry: _Entry) -> Stored:
     return Stored(names[entry.dtype], (rows[0] if rows else 1, columns), entry.data_offsets[0])
 
 
-def _check_places(described: Mapping[str, _Entry]) -> int:
+def _check_places(described: Mapping[str, _Entry], stored: Mapping[str, Stored]) -> int:
     """The bytes of all tensors, which lie one behind the other without gaps.
 
     Raises
@@ -228,7 +228,7 @@ def _check_places(described: Mapping[str, _Entry]) -> int:
     end = 0
     for name, entry in sorted(described.items(), key=lambda item: item[1].data_offsets):
         begin, stop = entry.data_offsets
-        needed = _stored(name, entry).bytes
+        needed = stored[name].bytes
         if begin != end or stop - begin != needed:
             raise ValueError(
                 f"places {name!r:.60} at bytes {begin} to {stop}: {needed} bytes from byte {end} on are accepted"
