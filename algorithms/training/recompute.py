@@ -22,7 +22,7 @@ Activation Recomputation in Large Transformer Models", arXiv 2205.05198, section
 """
 
 from dataclasses import replace
-from typing import Literal, get_args
+from typing import Literal, TypeVar, get_args
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.passes.rewriting import filter_ops, map_ops
@@ -32,6 +32,7 @@ from quadrille.algorithms.training.layers import Layer
 
 Attention = Literal["fused", "unfused"]
 Recompute = Literal["none", "selective", "full"]
+Word = TypeVar("Word", bound=str)
 Fetch = AllGather | Broadcast
 """Ops that bring a rank what others hold."""
 ATTENTIONS: tuple[Attention, ...] = get_args(Attention)
@@ -48,10 +49,7 @@ def find_attention(word: str) -> Attention:
     ------
     InputError : an unknown word
     """
-    for accepted in ATTENTIONS:
-        if word == accepted:
-            return accepted
-    raise InputError(f"attention {word!r}: accepted are {', '.join(ATTENTIONS)}")
+    return _find("attention", word, ATTENTIONS)
 
 
 def find_recompute(word: str) -> Recompute:
@@ -64,10 +62,15 @@ def find_recompute(word: str) -> Recompute:
     ------
     InputError : an unknown word
     """
-    for accepted in RECOMPUTES:
-        if word == accepted:
-            return accepted
-    raise InputError(f"recompute {word!r}: accepted are {', '.join(RECOMPUTES)}")
+    return _find("recompute", word, RECOMPUTES)
+
+
+def _find(quantity: str, word: str, accepted: tuple[Word, ...]) -> Word:
+    """Returns the accepted word that is equal to `word`."""
+    for candidate in accepted:
+        if word == candidate:
+            return candidate
+    raise InputError(f"{quantity} {word!r}: accepted are {', '.join(accepted)}")
 
 
 def recomputed(layer: Layer, output: str) -> Layer:
