@@ -62,7 +62,7 @@ def test_the_distribution_offers_its_command_and_its_optional_parts(wheel):
     for package, extra in EXTRAS.items():
         assert [need for need in about.get_all("Requires-Dist") if need.startswith(package) and f"'{extra}'" in need]
     entry = next(name for name in wheel.namelist() if name.endswith("entry_points.txt"))
-    assert "quadrille = quadrille.cli.main:main" in wheel.read(entry).decode()
+    assert "quadrille = quadrille.cli.main:program" in wheel.read(entry).decode()
 
 
 def test_an_installed_wheel_works_without_the_clone(wheel, tmp_path):
