@@ -47,6 +47,21 @@ class Deadlock(RunError):  # noqa: N818 - the field's word
     """Ranks and ops that wait for each other."""
 
 
+def shortened(text: str, most_word: int = 200, most: int = 1200) -> str:
+    """An error message whose words, and which itself, have at most so many characters.
+
+    >>> shortened("size " + "9" * 1000, most_word=4), shortened("a b c d", most=4)
+    ('size 999…', 'a b…')
+
+    Parameters
+    ----------
+    most_word, most : most characters of a word, and of the message
+    """
+    words = (word if len(word) <= most_word else word[: most_word - 1] + "…" for word in text.split(" "))
+    line = " ".join(words)
+    return line if len(line) <= most else line[: most - 1] + "…"
+
+
 def nearest_names(word: str, names: Iterable[str], count: int = 2) -> list[str]:
     """The names that are spelled most like a word, the nearest first; upper and lower case are the same.
 

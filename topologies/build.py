@@ -60,6 +60,8 @@ def build(family: str, arguments: Mapping[str, ArgumentValue]) -> Network:
     ------
     InputError : an unknown family; an argument that is unknown, missing or of the wrong type or size
     """
+    if not isinstance(family, str):
+        raise InputError(f"topology family {family!r}: accepted is a name, such as {next(iter(FAMILIES))}")
     if family not in FAMILIES:
         raise unknown_name("topology family", family, FAMILIES)
     builder = FAMILIES[family]

@@ -5,7 +5,7 @@ from math import isfinite
 from quadrille.algorithms.errors import InputError
 
 MAX_COUNT = 1 << 60
-MAX_NODES = 1 << 24
+MAX_NODES = 1 << 21
 
 
 def check_counts(family: str, **counts: int) -> None:

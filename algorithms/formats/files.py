@@ -53,7 +53,7 @@ def read(
     where = f"{schema.split('/')[1]} file {path}"
     raw = _parse(_content(Path(path), where), where, json=Path(path).suffix == ".json")
     named = raw.pop("schema", None)
-    if older is not None and named in older:
+    if older is not None and isinstance(named, str) and named in older:
         return _convert(expand(older[named].upgraded(raw)), form, where)
     _check_schema(named, schema, where)
     return _convert(expand(raw), form, where)

@@ -8,6 +8,9 @@ from typing import Literal, get_args
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.units import parse_integer
 
+MOST_RANKS = 1 << 22
+"""Most ranks of a grid: a schedule of more is not answered within a minute."""
+
 Axis = Literal["pipeline", "data", "z", "y", "x"]
 AXES: tuple[Axis, ...] = get_args(Axis)
 DEFAULT_ORDER: tuple[Axis, ...] = ("x", "y", "z", "data", "pipeline")
@@ -44,6 +47,8 @@ class Grid:
         for axis in AXES:
             if self.length(axis) < 1:
                 raise InputError(f"grid axis {axis}={self.length(axis)}: a length is a whole number from 1")
+        if self.size > MOST_RANKS:
+            raise InputError(f"grid {self}: {self.size} ranks; at most {MOST_RANKS} are accepted")
         if len(set(self.order)) < len(self.order) or not set(self.order) <= set(AXES):
             raise InputError(f"order {','.join(self.order)} must name each of {','.join(AXES)} at most once")
         object.__setattr__(self, "order", completed(self.order))

@@ -109,6 +109,28 @@ class Architecture:
         return ""
 
 
+LARGEST_SIZE = 10**12
+MOST = {"layers": 10_000} | dict.fromkeys(
+    ("hidden", "heads", "sequence", "vocabulary", "batch", "steps", "inner"), LARGEST_SIZE
+)
+"""Largest accepted sizes of a model and its training step; the schedule of a step grows with the layers."""
 PLAIN = Architecture()
 LLAMA = Architecture(gated=True, norm="rms", biases=False, positions="rotary", shared_table=False)
 ARCHITECTURES = {"gpt": PLAIN, "llama": LLAMA}
+
+
+def check_sizes(model: object, subject: str = "") -> None:
+    """Refuse a model with more layers, or with larger sizes, than a prediction takes in reasonable time.
+
+    Parameters
+    ----------
+    model : object with the attributes of `MOST`; attributes that it lacks are not checked
+    subject : beginning of the message
+
+    Raises
+    ------
+    InputError : the size, its value and the largest that is accepted
+    """
+    for name, most in MOST.items():
+        if (size := getattr(model, name, 0)) > most:
+            raise InputError(f"{subject}{name} {size}: a whole number up to {most} is accepted")

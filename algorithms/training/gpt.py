@@ -21,7 +21,7 @@ from quadrille.algorithms.schedule.parts import Part
 from quadrille.algorithms.schedule.schedule import Schedule, declare
 from quadrille.algorithms.schedule.tensors import Copies, DType, Tensor
 from quadrille.algorithms.training.adam import STEP, Adam, optimizer_tensors
-from quadrille.algorithms.training.architecture import PLAIN, Architecture
+from quadrille.algorithms.training.architecture import PLAIN, Architecture, check_sizes
 from quadrille.algorithms.training.gpt_step import GptStep, ModelLayers
 from quadrille.algorithms.training.layers import LOSS
 from quadrille.algorithms.training.microbatches import MICROBATCH, Microbatches, microbatches
@@ -85,6 +85,7 @@ class Gpt:
         for name in ("layers", "hidden", "heads", "sequence", "vocabulary", "batch", "steps"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} {getattr(self, name)}: a whole number from 1 is accepted")
+        check_sizes(self)
         if self.inner < 0:
             raise InputError(f"inner {self.inner}: a whole number from 0 is accepted (0: {MLP_FACTOR} times hidden)")
         if self.hidden % self.heads:

@@ -16,7 +16,7 @@ files; "The Llama 3 Herd of Models", arXiv 2407.21783, table 3.
 from dataclasses import dataclass, replace
 
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.training.architecture import LLAMA, PLAIN, Architecture
+from quadrille.algorithms.training.architecture import LLAMA, PLAIN, Architecture, check_sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,7 @@ class ModelShape:
         for field in ("layers", "hidden", "heads", "sequence", "vocabulary"):
             if getattr(self, field) < 1:
                 raise InputError(f"model {self.name}: {field} {getattr(self, field)}: a whole number from 1 is needed")
+        check_sizes(self, f"model {self.name}: ")
         if self.hidden % self.heads:
             raise InputError(f"model {self.name}: heads {self.heads}: must divide hidden = {self.hidden}")
         if refusal := self.architecture.refusal(self.hidden, self.heads):

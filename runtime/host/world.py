@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from quadrille.algorithms.errors import InputError, QuadrilleError
+from quadrille.algorithms.errors import InputError, QuadrilleError, shortened
 from quadrille.algorithms.formats.written_files import is_private_folder
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ def failure_line(error: BaseException, rank: int, size: int) -> str:
     ('quadrille: m=0: …', 'quadrille: no result')
     """
     text = str(error) if isinstance(error, QuadrilleError) else f"{type(error).__name__}: {error}"
-    text = " ".join(text.split())
+    text = shortened(" ".join(text.split()))
     known_to_all = rank == 0 and isinstance(error, InputError)
     return f"quadrille: {text}" if size == 1 or known_to_all else f"quadrille: rank {rank} of {size}: {text}"
 

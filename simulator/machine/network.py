@@ -1,6 +1,7 @@
 """The network of a machine: built from its topology, with its faults, routing, compute speeds and token buckets."""
 
 import json
+import re
 from functools import lru_cache
 
 import numpy as np
@@ -13,6 +14,7 @@ from quadrille.topologies.network import Floats, Ints, Network
 from quadrille.topologies.routes.routing import Routes, parse_routing
 
 MAX_CACHED = 4
+PLACE_NUMBER = re.compile("0|[1-9][0-9]{0,11}")
 """Networks that are cached, because successive questions about one machine share its network."""
 
 
@@ -110,7 +112,7 @@ def place_number(net: Network, name: str, who: str) -> int:
     """
     kind, count = net.endpoints
     word, _, text = name.partition(":")
-    if word == kind and text.isascii() and text.isdigit() and str(int(text)) == text and int(text) < count:
+    if word == kind and PLACE_NUMBER.fullmatch(text) and int(text) < count:
         return int(text)
     raise InputError(f"{who} {name}: {net.name} computes on {kind}:0 to {kind}:{count - 1}")
 

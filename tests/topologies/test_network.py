@@ -151,6 +151,6 @@ def test_cables_that_cannot_be_are_refused(bandwidth, latency, message):
 
 def test_what_would_not_fit_in_memory_is_refused_once_and_clearly():
     check_size("star", MAX_NODES, 4 * MAX_NODES)
-    with pytest.raises(InputError, match="star: 16777217 nodes and 2 links are too many") as refused:
+    with pytest.raises(InputError, match="star: 2097153 nodes and 2 links are too many") as refused:
         check_size("star", MAX_NODES + 1, 2)
     assert str(refused.value).count("at most") == 1

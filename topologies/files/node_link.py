@@ -21,6 +21,7 @@ place t, by their numbers in the order of the edges (of a cable first the link f
 
 import json
 from collections.abc import Iterable, Mapping
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -137,4 +138,8 @@ def _outline(path: str, data: Any) -> tuple[dict[str, Any], list[Any]]:
     check_keys(path, "graph", data.get("graph", {}), GRAPH_KEYS)
     if not isinstance(data.get("graph", {}).get("name") or "", str):
         raise InputError(f"{path}: name={data['graph']['name']!r:.60} must be a word")
+    arguments = data.get("graph", {}).get("arguments")
+    for name, value in arguments.items() if isinstance(arguments, dict) else ():
+        if isinstance(value, float) and not isfinite(value):
+            raise InputError(f"{path}: graph has {name}={value}; a finite number is accepted")
     return data, edges

@@ -78,10 +78,11 @@ def policy(element: Element, name: str, default: str = "SPLITDUPLEX") -> str:
 
 def cores(element: Element) -> int:
     """Number of cores of each host."""
-    (count,) = whole_numbers(element, element.attributes.get("core", "1"), "core")
-    if count < 1:
-        raise element.error(f"<{element.tag}> has core={count}; a host has at least one")
-    return count
+    text = element.attributes.get("core", "1")
+    counts = list(whole_numbers(element, text, "core"))
+    if len(counts) != 1 or counts[0] < 1:
+        raise element.error(f"<{element.tag}> has core={text!r}; a host has a whole number of cores from 1")
+    return counts[0]
 
 
 def rates(element: Element) -> dict[str, float]:

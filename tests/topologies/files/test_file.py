@@ -242,6 +242,7 @@ def alone(node):
         (broken(lambda d: d["edges"][0].update(bandwidth=-1)), "link host:0>switch:0 has bandwidth=-1"),
         (broken(lambda d: d["edges"][0].update(bandwidth=10**400)), "link host:0>switch:0 has bandwidth=1000"),
         (broken(lambda d: d["edges"][0].update(bandwidth=float("nan"))), "bandwidth=nan"),
+        (broken(lambda d: d["graph"].update(arguments={"latency": float("inf")})), "graph has latency=inf"),
         (broken(lambda d: d["edges"][0].update(bandwidth=True)), "bandwidth=True"),
         (broken(lambda d: d["edges"][0].pop("latency")), "latency=None"),
         (broken(lambda d: d["edges"][0].update(latency="1us")), "latency='1us'"),

@@ -1,0 +1,306 @@
+"""The inputs: for each reader valid files and the commands that read them, and for each command valid words."""
+
+import json
+import random
+import re
+import struct
+import tomllib
+import xml.etree.ElementTree as ET
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from quadrille.cli.main import app
+from tests.fuzzing.mutations import (
+    HOSTILE_TEXTS,
+    json_text,
+    mutated_bytes,
+    mutated_tree,
+    mutated_words,
+    toml_text,
+)
+
+SMALL = ["--matmul", "64,64,64", "--grid", "z=2"]
+TRAINING = ["--grid", "x=2,z=2", "--batch", "4", "--machine", "perlmutter"]
+GPT = "layers=2,hidden=32,heads=4,sequence=16,vocabulary=256"
+CONFIG = {
+    "model_type": "llama", "num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "max_position_embeddings": 32, "vocab_size": 256, "torch_dtype": "bfloat16",
+    "tie_word_embeddings": False, "rope_theta": 10000.0, "rms_norm_eps": 1e-5, "hidden_act": "silu",
+}  # fmt: skip
+GPT2 = {"model_type": "gpt2", "n_layer": 2, "n_embd": 64, "n_head": 4, "n_positions": 32, "vocab_size": 256}
+XML = (
+    '<?xml version="1.0"?>\n<platform version="4.1"><zone id="w" routing="Full">'
+    '<cluster id="c" prefix="a" suffix="" radical="0-3" speed="1Gf" bw="125MBps" lat="50us" core="2"/></zone></platform>',
+    '<platform version="4.1"><zone id="w" routing="Full"><host id="a" speed="1Gf"/><host id="b" speed="2Gf" core="4"/>'
+    '<link id="l" bandwidth="1GBps" latency="1us" sharing_policy="SPLITDUPLEX"/>'
+    '<route src="a" dst="b"><link_ctn id="l" direction="UP"/></route></zone></platform>',
+    '<platform version="4.1"><zone id="w" routing="Full"><cluster id="f" prefix="n" suffix="" radical="0-15" speed="1Gf" '
+    'bw="1GBps" lat="1us" topology="FAT_TREE" topo_parameters="2;4,4;1,2;1,2"/></zone></platform>',
+    '<platform version="4.1"><zone id="w" routing="Full"><cluster id="t" prefix="n" suffix="" radical="0-7" speed="1Gf" '
+    'bw="1GBps" lat="1us" topology="TORUS" topo_parameters="2,2,2"/></zone></platform>',
+    '<platform version="4.1"><zone id="w" routing="Full"><cluster id="d" prefix="n" suffix="" radical="0-15" speed="1Gf" '
+    'bw="1GBps" lat="1us" topology="DRAGONFLY" topo_parameters="2,1;2,1;2,1;2"/></zone></platform>',
+)  # fmt: skip
+TRAFFIC = "source,destination,bytes,start_s\n0,1,1000000,0\n1,2,5e5,1e-6\n3,0,1GiB,0.5\n2,3,17,0\n"
+STAR = "star:hosts=4,bandwidth=1e9,latency=1e-6"
+NOT_FINITE = re.compile(rb"""(?<!["'\w.])(NaN|nan|-?inf|-?1e999)(?!["'\w])""")
+PLACEMENT = "gpu:0\ngpu:3\n"
+WORDS = (
+    ["simulate", *SMALL, "--machine", "perlmutter"],
+    ["simulate", "--matmul", "60,40,80", "--grid", "x=2,y=2,z=2", "--algorithm", "4d", "--overlap", "oar,ors,oag", "--bands", "2",
+     "--passes", "training", "--machine", "selene", "--collectives", "own:ring:1KiB"],
+    ["simulate", "--gpt", GPT, "--batch", "8", "--grid", "pipeline=2,data=2,x=2", "--micro-batch", "2", "--zero", "1", "--machine",
+     "perlmutter", "--collectives", "nccl", "--recompute", "full", "--steps", "2"],
+    ["simulate", "--mlp", "16,32,16", "--batch", "8", "--grid", "z=2", "--machine", "perlmutter", "--learning-rate", "0.1", "--clip", "1"],
+    ["simulate", *SMALL, "--machine", "selene", "--set", "device.memory_bytes=80e9", "--degrade",
+     "nic:0>*=0.5", "--slow", "gpu:1=0.8", "--routing", "spray", "--placement", "scattered"],
+    ["schedule", "--matmul", "64,64,64", "--grid", "x=2,z=2", "--algorithm", "summa", "--panel", "16"],
+    ["schedule", "--gpt", GPT, "--batch", "8", "--grid", "x=2", "--scheme", "megatron", "--sequence-parallel"],
+    ["collective", "all-reduce", "--bytes", "1MiB", "--gpus", "8", "--machine", "perlmutter", "--collectives", "nccl:ring:Simple"],
+    ["collective", "all-gather", "--bytes", "1000", "--dtype", "float32", "--group", "4", "--stride", "2", "--concurrent", "all",
+     "--gpus", "8", "--machine", "torus:dims=4x2,bandwidth=1e9,latency=1e-6", "--channels", "2"],
+    ["topology", "show", "dragonfly:groups=3,routers=2,hosts_per_router=2,bandwidth=1e9,latency=1e-6"],
+    ["topology", "show", "leaf-spine:leaves=2,spines=2,hosts_per_leaf=2,bandwidth=1e9,latency=1e-6"],
+    ["topology", "show", "tree:down=2x2,up=1x1,parallel=1x1,bandwidth=1e9,latency=1e-6"],
+    ["rank", "--gpt", GPT, "--batch", "8", "--gpus", "4", "--machine", "perlmutter", "--top", "2"],
+    ["sweep", "--matmul", "64,64,64", "--grid", "z=2", "--machine", "perlmutter", "--vary", "grid=x=2;z=2", "--jobs", "1"],
+    ["machines", "perlmutter"],
+    ["models", "gpt3-175b"],
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Input:
+    """One command and the files that it reads.
+
+    Parameters
+    ----------
+    kind : reader, or `words` for the command line itself
+    words : arguments of `quadrille`
+    files : contents by name, in the folder where the command runs
+    tainted : whether a NaN or an infinity was put into a file
+    """
+
+    kind: str
+    words: tuple[str, ...]
+    files: dict[str, bytes]
+    tainted: bool = False
+
+
+class Inputs:
+    """Random inputs by number; valid files are made once by the commands themselves.
+
+    Parameters
+    ----------
+    folder : files that `make_valid_files` wrote
+    """
+
+    def __init__(self, seed, folder):
+        self._seed = seed
+        self._content = {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+        self._kinds = {
+            "words": (self.words, 30), "machine": (self.machine, 12), "record": (self.record, 12), "timeline": (self.timeline, 5),
+            "topology": (self.topology, 10), "xml": (self.xml, 10), "traffic": (self.traffic, 6), "config": (self.config, 10),
+            "experiment": (self.experiment, 5), "placement": (self.placement, 2), "layouts": (self.layouts, 2),
+            "checkpoint": (self.checkpoint, 3), "matrix": (self.matrix, 3),
+        }  # fmt: skip
+
+    def __call__(self, number):
+        draw = random.Random(f"{self._seed}-{number}")
+        names = list(self._kinds)
+        (kind,) = draw.choices(names, [self._kinds[name][1] for name in names])
+        words, files = self._kinds[kind][0](draw)
+        tainted = any(NOT_FINITE.search(content) for content in files.values())
+        return Input(kind, tuple(words), files, tainted)
+
+    def words(self, draw):
+        words = list(draw.choice(WORDS))
+        for _ in range(draw.randint(1, 2)):
+            kind, place = draw.random(), draw.randrange(len(words))
+            if place == 0 or len(words) < 2:
+                words += self.option(draw, words[0])
+            elif kind < 0.7:
+                words[place] = mutated_words(draw, words[place]) if not words[place].startswith("--") else words[place]
+            elif kind < 0.8:
+                del words[place]
+            else:
+                words += self.option(draw, words[0])
+        return [word.replace("\0", "") for word in words], {}
+
+    def option(self, draw, command):
+        """A random option of a command with a hostile value."""
+        with click.Context(app) as context:
+            known = app.get_command(context, command)
+            options = [option for option in getattr(known, "params", []) if isinstance(option, click.Option)]
+        if not options:
+            return []
+        option = draw.choice(options)
+        name = draw.choice([name for name in option.opts if name.startswith("--")])
+        return [name] if option.is_flag else [name, draw.choice(HOSTILE_TEXTS)]
+
+    def tree(self, draw, content, parse, text):
+        """A changed file: its tree as a rule, its bytes sometimes."""
+        if draw.random() < 0.15:
+            return mutated_bytes(draw, content)
+        return text(mutated_tree(draw, parse(content))).encode("utf-8", "surrogatepass")
+
+    def machine(self, draw):
+        name = draw.choice(["machine_perlmutter.toml", "machine_star.toml"])
+        content = self.tree(draw, self._content[name], lambda content: tomllib.loads(content.decode()), toml_text)
+        words = draw.choice((["machines", "m.toml"], ["simulate", *SMALL, "--machine", "m.toml"]))
+        return words, {"m.toml": content}
+
+    def experiment(self, draw):
+        base = {
+            "matmul": "64,64,64",
+            "grid": "z=2",
+            "machine": "perlmutter",
+            "repeats": 2,
+            "overlap": "oar",
+            "bands": 1,
+        }
+        content = self.tree(draw, toml_text(base).encode(), lambda content: tomllib.loads(content.decode()), toml_text)
+        return [draw.choice(("simulate", "schedule")), "e.toml"], {"e.toml": content}
+
+    def record(self, draw):
+        name = draw.choice([name for name in self._content if name.startswith("record_")])
+        content = self.tree(draw, self._content[name], json.loads, json_text)
+        words = draw.choice((["explain", "r.json"], ["compare", "r.json", "s.json"], ["simulate", "--from", "r.json"]))
+        return words, {"r.json": content, "s.json": self._content[name]}
+
+    def timeline(self, draw):
+        content = self.tree(draw, self._content["timeline.json"], json.loads, json_text)
+        words = ["compare", "r.json", "r.json", "--timelines", "t.json", "s.json", "--trace", "out.json"]
+        return words, {
+            "t.json": content,
+            "s.json": self._content["timeline.json"],
+            "r.json": self._content["record_matmul.json"],
+        }
+
+    def topology(self, draw):
+        content = self.tree(draw, self._content["topology.json"], json.loads, json_text)
+        words = draw.choice(
+            (["topology", "show", "t.json"], ["collective", "all-reduce", "--bytes", "1MiB", "--machine", "t.json"])
+        )
+        return words, {"t.json": content}
+
+    def xml(self, draw):
+        text = draw.choice(XML)
+        if draw.random() < 0.15:
+            content = mutated_bytes(draw, text.encode())
+        else:
+            root = ET.fromstring(text)
+            for _ in range(draw.randint(1, 3)):
+                self._change_element(draw, root)
+            content = ET.tostring(root, encoding="utf-8")
+        words = draw.choice(
+            (["topology", "show", "p.xml"], ["collective", "all-reduce", "--bytes", "1MiB", "--machine", "p.xml"])
+        )
+        return words, {"p.xml": content}
+
+    def _change_element(self, draw, root):
+        parents = {child: parent for parent in root.iter() for child in parent}
+        element = draw.choice(list(root.iter()))
+        kind = draw.random()
+        if kind < 0.7 and element.attrib:
+            key = draw.choice(list(element.attrib))
+            value = mutated_words(draw, element.attrib[key])
+            element.attrib[key] = "".join(letter for letter in value if letter >= " ")
+        elif kind < 0.8 and element.attrib:
+            del element.attrib[draw.choice(list(element.attrib))]
+        elif kind < 0.9 and element in parents:
+            parents[element].append(element)
+        elif element in parents:
+            parents[element].remove(element)
+
+    def traffic(self, draw):
+        rows = [line.split(",") for line in TRAFFIC.splitlines()]
+        for _ in range(draw.randint(1, 3)):
+            row = draw.choice(rows)
+            if not row or draw.random() < 0.1:
+                rows.append(list(draw.choice(rows)))
+            elif draw.random() < 0.2:
+                row.pop(draw.randrange(len(row)))
+            else:
+                row[draw.randrange(len(row))] = mutated_words(draw, draw.choice(row))
+        content = "\n".join(",".join(row) for row in rows).encode("utf-8", "surrogatepass")
+        content = mutated_bytes(draw, content) if draw.random() < 0.15 else content
+        return ["flows", "traffic.csv", "--machine", STAR], {"traffic.csv": content}
+
+    def config(self, draw):
+        content = self.tree(draw, json.dumps(draw.choice((CONFIG, GPT2))).encode(), json.loads, json_text)
+        words = draw.choice(
+            (
+                ["schedule", "--gpt", "./c.json", "--batch", "4", "--grid", "x=2"],
+                ["simulate", "--gpt", "./c.json", *TRAINING],
+            )
+        )
+        return words, {"c.json": content}
+
+    def placement(self, draw):
+        content = (
+            mutated_words(draw, PLACEMENT).encode() if draw.random() < 0.7 else mutated_bytes(draw, PLACEMENT.encode())
+        )
+        return ["simulate", *SMALL, "--machine", "perlmutter", "--placement", "./places.txt"], {"places.txt": content}
+
+    def layouts(self, draw):
+        content = self.tree(
+            draw, self._content["machine_perlmutter.toml"], lambda content: tomllib.loads(content.decode()), toml_text
+        )
+        return ["simulate", "--gpt", GPT, *TRAINING, "--gemm-layouts", "./l.toml"], {"l.toml": content}
+
+    def checkpoint(self, draw):
+        content = self._content["state.ckpt"]
+        (size,) = struct.unpack("<Q", content[:8])
+        if draw.random() < 0.3:
+            changed = mutated_bytes(draw, content)
+        else:
+            header = json_text(mutated_tree(draw, json.loads(content[8 : 8 + size]))).encode("utf-8", "surrogatepass")
+            changed = struct.pack("<Q", len(header)) + header + content[8 + size :]
+        return ["run", "--gpt", GPT, "--batch", "4", "--load", "state.ckpt", "--repeats", "1", "--warmups", "0"], {
+            "state.ckpt": changed
+        }
+
+    def matrix(self, draw):
+        content = self._content["a.npy"]
+        header = content[10:128].decode("latin1")
+        if draw.random() < 0.6:
+            header = mutated_words(draw, header).encode("latin1", "replace")
+            changed = content[:8] + struct.pack("<H", min(65535, len(header))) + header + content[128:]
+        else:
+            changed = mutated_bytes(draw, content)
+        return ["run", "--matmul", "8,8,8", "--a", "a.npy", "--repeats", "1", "--warmups", "0"], {"a.npy": changed}
+
+
+def make_valid_files(folder, run):
+    """Write the valid files into a folder.
+
+    Parameters
+    ----------
+    run : runs `quadrille` with these words in the folder
+    """
+    run("machines", "perlmutter", "--toml", "machine_perlmutter.toml")
+    Path(folder, "machine_star.toml").write_text(
+        'schema = "quadrille/machine/1"\nname = "two hosts"\n[topology]\nfamily = "star"\nhosts = 2\n'
+        "bandwidth_bytes_per_second = 1e9\nlatency_seconds = 1e-5\n[device]\npeak_flops_per_second = { float32 = 1e11 }\n"
+        "memory_bytes_per_second = 2e10\nmemory_bytes = 32e9\noverhead_seconds = 1e-6\n"
+    )
+    run("simulate", *SMALL, "--machine", "perlmutter", "--json", "record_matmul.json", "--timeline", "timeline.json")
+    run("simulate", "--gpt", GPT, *TRAINING, "--json", "record_gpt.json")
+    run(
+        "collective",
+        "all-reduce",
+        "--bytes",
+        "1MiB",
+        "--gpus",
+        "8",
+        "--machine",
+        "perlmutter",
+        "--json",
+        "record_collective.json",
+    )
+    run("topology", "show", STAR, "--json", "topology.json")
+    run("run", "--gpt", GPT, "--batch", "4", "--save", "state.ckpt", "--repeats", "1", "--warmups", "0")
+    run("operands", "--matmul", "8,8,8", "--a", "a.npy", "--b", "b.npy")
