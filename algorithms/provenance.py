@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from quadrille.algorithms.extras import DISTRIBUTION
+from quadrille.algorithms.optional_packages import DISTRIBUTION
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = (

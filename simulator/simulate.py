@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from quadrille.algorithms.analysis.coordinate_dependence import Kind
 from quadrille.algorithms.analysis.op_plans import OpPlans
 from quadrille.algorithms.analysis.traffic import traffic
-from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.formats.record import AskedGranularity, Granularity
 from quadrille.algorithms.schedule.ops import Communication
 from quadrille.algorithms.schedule.schedule import Schedule

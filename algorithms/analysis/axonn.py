@@ -15,10 +15,8 @@ backward and the data reduction once; the forward reduction counts twice with re
 omitted, as in the source.
 
 Source: Singh, Singhania, Ranjan, Kirchenbauer, Geiping, Wen, Jain, Hans, Shu, Tomar, Goldstein, Bhatele, "A 4D hybrid
-algorithm to
-scale parallel training to thousands of GPUs", arXiv 2305.13525; the tables and the costs of an iteration as in the
-authors' public
-script.
+algorithm to scale parallel training to thousands of GPUs", arXiv 2305.13525; the tables and the costs of an iteration
+as in the authors' public script.
 """
 
 from collections.abc import Mapping, Sequence

@@ -13,8 +13,7 @@ the end. With the dimensions sorted, d1 >= d2 >= d3,
 Words are elements.  Algorithms that start from replicated operands (1d, 4d, 2.5d with copies) may send less.
 
 Source: Al Daas, Ballard, Grigori, Kumar, Rouse, "Tight memory-independent parallel matrix multiplication communication
-lower
-bounds", SPAA 2022, arXiv 2205.13407, theorem 3 and section 5.
+lower bounds", SPAA 2022, arXiv 2205.13407, theorem 3 and section 5.
 """
 
 from math import cbrt, sqrt

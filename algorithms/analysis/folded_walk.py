@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 
 from quadrille.algorithms.analysis.root_distances import CHAIN
-from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.schedule.expressions import PanelOwner, variables
 from quadrille.algorithms.schedule.grid import Axis, Grid
 from quadrille.algorithms.schedule.ops import Broadcast, Op, Reduce, collective_kind

@@ -1,10 +1,10 @@
 """Checks that the tensors of an op fit together at given coordinates: shapes, regions, roots and peers."""
 
 from quadrille.algorithms.analysis.traffic import traffic, written_coordinates
-from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.expressions import evaluate
-from quadrille.algorithms.schedule.kernels import SIGNATURES
+from quadrille.algorithms.schedule.kernel_signatures import SIGNATURES
 from quadrille.algorithms.schedule.ops import (
     AllGather,
     AllReduce,
@@ -58,7 +58,7 @@ def check_op(op: Op, schedule: Schedule, coordinates: Coordinates) -> None:
 
 
 def _check_kernel(op: Kernel, schedule: Schedule, coordinates: Coordinates) -> None:
-    """Checks that every tensor has the shape that the function's signature in `kernels.py` gives it."""
+    """Checks that every tensor has the shape that the function's signature in `kernel_signatures.py` gives it."""
     facts = SIGNATURES[op.function]
     names = (*op.into, *op.updates, *op.sources)
     shapes = (*facts.into, *facts.updates, *facts.sources)

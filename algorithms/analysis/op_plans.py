@@ -16,7 +16,7 @@ from quadrille.algorithms.analysis.coordinate_dependence import Kind, OpKinds
 from quadrille.algorithms.analysis.storage import LocalCopies, local_copies
 from quadrille.algorithms.analysis.traffic import Traffic, traffic
 from quadrille.algorithms.analysis.volumes import Work, gemm_sizes, kernel_work
-from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.schedule.ops import AllReduce, CommunicationOp, Compute, Gemm, Kernel, Op, lane, reads, writes
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import Schedule

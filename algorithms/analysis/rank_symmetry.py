@@ -2,19 +2,19 @@
 
 A cut has parts of at most two sizes, and the size depends only on the side of the boundary on which a coordinate lies.
 So the coordinates of each axis fall into a few intervals whose members do the same work on blocks of equal size.  One
-representative of each class is enough (`coordinate_kinds.py`): counts over a hundred thousand ranks take a handful of
+representative of each class is enough (`coordinate_classes.py`): counts over a hundred thousand ranks take a handful of
 evaluations.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from quadrille.algorithms.analysis.coordinate_classes import GridKinds, around, cut_on, grid_kinds, uneven
 from quadrille.algorithms.analysis.coordinate_dependence import PerKind
-from quadrille.algorithms.analysis.coordinate_kinds import GridKinds, around, cut_on, grid_kinds, uneven
 from quadrille.algorithms.analysis.folded_walk import FoldedWalks
 from quadrille.algorithms.analysis.traffic import traffic
-from quadrille.algorithms.collectives.choices import Choices
-from quadrille.algorithms.collectives.flat import largest_power_of_two
+from quadrille.algorithms.collectives.collective_choices import Choices
+from quadrille.algorithms.collectives.flat_collectives import largest_power_of_two
 from quadrille.algorithms.schedule.grid import AXES, Axis
 from quadrille.algorithms.schedule.ops import AllReduce, Barrier, Broadcast, Collective, Op, Reduce
 from quadrille.algorithms.schedule.parts import Coordinates

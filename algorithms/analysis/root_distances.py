@@ -6,12 +6,10 @@ of SUMMA's panels do, every rank is at every distance in some iteration.  Let bl
 owns.
 
 - If the blocks of all coordinates have panels of the same widths, a rank at r does with the panels of block s what a
-rank at r + 1
-  does with those of s + 1.  Both do the same in total, as sums over s equal sums over s + 1.
+  rank at r + 1 does with those of s + 1.  Both do the same in total, as sums over s equal sums over s + 1.
 - Along a chain, a member forwards all panels except those of the next coordinate's block, for which it is the last
-member.  So it
-  sends as much as another member whose next block is as long.  It receives panels of the same widths if each width has
-two owners.
+  member.  So it sends as much as another member whose next block is as long.  It receives panels of the same widths if
+  each width has two owners.
 """
 
 from collections.abc import Iterator
@@ -21,7 +19,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from quadrille.algorithms.collectives.lowered import Name
+from quadrille.algorithms.collectives.lowered_collective import Name
 from quadrille.algorithms.schedule.expressions import Affine, IntExpression, PanelOwner
 from quadrille.algorithms.schedule.grid import Axis, Grid
 from quadrille.algorithms.schedule.parts import Panel, boundaries

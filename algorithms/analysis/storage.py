@@ -1,5 +1,5 @@
-"""Buffers of a rank while it runs a schedule, and local copies around its communication: what the runtime allocates
-and copies.
+"""Buffers of a rank while it runs a schedule, and local copies around its communication: what the runtime allocates and
+copies.
 """
 
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from quadrille.algorithms.analysis.coordinate_dependence import CoordinateKinds, Kind, PerKind, tensor_dependence
 from quadrille.algorithms.analysis.folded_walk import FoldedWalks
 from quadrille.algorithms.analysis.traffic import Traffic, op_amount, traffic
-from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.schedule.expressions import evaluate
 from quadrille.algorithms.schedule.grid import Axis
 from quadrille.algorithms.schedule.ops import (

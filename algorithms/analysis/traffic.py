@@ -10,10 +10,10 @@ from functools import lru_cache
 
 from quadrille.algorithms.analysis.root_distances import AROUND
 from quadrille.algorithms.analysis.shard_ranges import are_equal, shard_edges
-from quadrille.algorithms.collectives.choices import Choices
-from quadrille.algorithms.collectives.lowered import Lowered, Name
+from quadrille.algorithms.collectives.collective_choices import Choices
+from quadrille.algorithms.collectives.lowered_collective import Lowered, Name
 from quadrille.algorithms.collectives.lowering import lower
-from quadrille.algorithms.collectives.runs import PieceRange, Step
+from quadrille.algorithms.collectives.run_length_programs import PieceRange, Step
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.expressions import evaluate
 from quadrille.algorithms.schedule.ops import (
@@ -116,8 +116,8 @@ def calls_of(op: Collective, moved: Traffic, choices: Choices) -> Calls | None:
 
 
 def ranges(run: PieceRange | None, edges: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
-    """Element ranges of consecutive pieces: one, two across the end of the buffer, or one for each strided piece;
-    empty ranges are omitted.
+    """Element ranges of consecutive pieces: one, two across the end of the buffer, or one for each strided piece; empty
+    ranges are omitted.
 
     >>> ranges(PieceRange(2, 2), (0, 4, 8, 9))
     ((8, 9), (0, 4))

@@ -7,9 +7,9 @@ from quadrille.algorithms.analysis.folded_walk import FoldedWalks
 from quadrille.algorithms.analysis.rank_symmetry import EquivalentRanks, equivalent_ranks
 from quadrille.algorithms.analysis.storage import storages
 from quadrille.algorithms.analysis.traffic import OpAmount, op_amount
-from quadrille.algorithms.collectives.choices import Choices
-from quadrille.algorithms.collectives.lowered import Name
-from quadrille.algorithms.schedule.kernels import ATTENTION_PRODUCTS, SIGNATURES, Function, attention_flops
+from quadrille.algorithms.collectives.collective_choices import Choices
+from quadrille.algorithms.collectives.lowered_collective import Name
+from quadrille.algorithms.schedule.kernel_signatures import ATTENTION_PRODUCTS, SIGNATURES, Function, attention_flops
 from quadrille.algorithms.schedule.ops import Communication, Gemm, Kernel, Op, reads, writes
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import Schedule

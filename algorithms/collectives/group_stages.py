@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quadrille.algorithms.collectives.lowered import Lowered
-from quadrille.algorithms.collectives.runs import NOBODY, Section
+from quadrille.algorithms.collectives.lowered_collective import Lowered
+from quadrille.algorithms.collectives.run_length_programs import NOBODY, Section
 from quadrille.algorithms.errors import InputError
 
 Ints = NDArray[np.int64]

@@ -1,13 +1,14 @@
 """Lowering of collectives: the algorithm for each kind, and its steps.
 
-Each algorithm is written as steps of one member and as sections of all members (`lowered.py`).  Reductions are gathers
-in reverse.
+Each algorithm is written as steps of one member and as sections of all members (`lowered_collective.py`).  Reductions
+are gathers in reverse.
 
     ring all-gather of 4      recursive doubling of 4     binomial broadcast of 4
     0 → 1 → 2 → 3 → 0         0 ↔ 1   2 ↔ 3               0 → 1
     three times               then 0 ↔ 2   1 ↔ 3          then 0 → 2, 1 → 3
 
-Flat algorithms are in `flat.py`, double binary trees in `trees.py`, node-aware algorithms in `hierarchies.py`.
+Flat algorithms are in `flat_collectives.py`, double binary trees in `double_binary_trees.py`, node-aware algorithms in
+`hierarchical_collectives.py`.
 
 Source: Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", IJHPCA 19(1), 2005.
 """
@@ -15,8 +16,8 @@ Source: Thakur, Rabenseifner, Gropp, "Optimization of collective communication o
 from functools import lru_cache
 from typing import get_args
 
-from quadrille.algorithms.collectives import flat
-from quadrille.algorithms.collectives.lowered import Lowered, Name
+from quadrille.algorithms.collectives import flat_collectives
+from quadrille.algorithms.collectives.lowered_collective import Lowered, Name
 from quadrille.algorithms.schedule.ops import CollectiveKind
 
 
@@ -24,22 +25,20 @@ def all_gather(members: int, algorithm: Name) -> Lowered:
     """All-gather: member i starts with piece i; at the end each member holds all pieces."""
     match algorithm:
         case "ring":
-            return flat.ring(members)
+            return flat_collectives.ring(members)
         case "doubling":
-            return flat.doubling(members)
+            return flat_collectives.doubling(members)
         case _:
             raise _unknown("all_gather", algorithm)
 
 
 def reduce_scatter(members: int, algorithm: Name) -> Lowered:
-    """Reduce-scatter: each member starts with a summand of every piece; at the end member i holds the sum of piece
-    i.
-    """
+    """Reduce-scatter: each member starts with a summand of every piece; member i ends with the sum of piece i."""
     match algorithm:
         case "ring":
-            return flat.summing_ring(members)
+            return flat_collectives.summing_ring(members)
         case "halving":
-            return _renamed("halving", flat.doubling(members).backwards())
+            return _renamed("halving", flat_collectives.doubling(members).backwards())
         case _:
             raise _unknown("reduce_scatter", algorithm)
 
@@ -48,12 +47,12 @@ def all_reduce(members: int, algorithm: Name) -> Lowered:
     """All-reduce: each member starts with a summand; at the end each holds the sum."""
     match algorithm:
         case "ring":
-            return flat.summing_ring(members).then(flat.ring(members))
+            return flat_collectives.summing_ring(members).then(flat_collectives.ring(members))
         case "halving_doubling":
-            doubling = flat.doubling(members)
+            doubling = flat_collectives.doubling(members)
             return _renamed("halving_doubling", doubling.backwards().then(doubling))
         case "doubling":
-            return flat.exchange_all(members)
+            return flat_collectives.exchange_all(members)
         case _:
             raise _unknown("all_reduce", algorithm)
 
@@ -62,9 +61,9 @@ def broadcast(members: int, algorithm: Name, root: int, pieces: int = 1) -> Lowe
     """Broadcast: the root starts with all pieces; at the end each member holds them."""
     match algorithm:
         case "binomial":
-            return flat.binomial(members, root)
+            return flat_collectives.binomial(members, root)
         case "pipelined":
-            return flat.pipelined(members, root, pieces)
+            return flat_collectives.pipelined(members, root, pieces)
         case _:
             raise _unknown("broadcast", algorithm)
 
@@ -78,14 +77,14 @@ def all_to_all(members: int, algorithm: Name) -> Lowered:
     """All-to-all: member i sends piece j of its source to j, and receives piece j of its result from j."""
     if algorithm != "pairwise":
         raise _unknown("all_to_all", algorithm)
-    return flat.pairwise(members)
+    return flat_collectives.pairwise(members)
 
 
 def barrier(members: int, algorithm: Name) -> Lowered:
     """Barrier with empty messages: no member ends before all have begun."""
     if algorithm != "dissemination":
         raise _unknown("barrier", algorithm)
-    return flat.dissemination(members)
+    return flat_collectives.dissemination(members)
 
 
 def _unknown(kind: str, algorithm: str) -> AssertionError:
@@ -213,15 +212,15 @@ def _flat(kind: CollectiveKind, algorithm: Name, members: int, root: int, pieces
 
 
 def _double_binary_tree(kind: CollectiveKind, members: int, root: int, pieces: int) -> Lowered:
-    from quadrille.algorithms.collectives import trees
+    from quadrille.algorithms.collectives import double_binary_trees
 
     match kind:
         case "all_reduce":
-            return trees.all_reduce(members, pieces)
+            return double_binary_trees.all_reduce(members, pieces)
         case "broadcast":
-            return trees.broadcast(members, root, pieces)
+            return double_binary_trees.broadcast(members, root, pieces)
         case "reduce":
-            return trees.broadcast(members, root, pieces).backwards()
+            return double_binary_trees.broadcast(members, root, pieces).backwards()
         case _:
             raise AssertionError(f"no {kind} by double_binary_tree: no set has it")
 
@@ -229,22 +228,23 @@ def _double_binary_tree(kind: CollectiveKind, members: int, root: int, pieces: i
 def _hierarchical(
     kind: CollectiveKind, members: int, per_node: int, root: int, size_bytes: int, chunk_bytes: int
 ) -> Lowered:
-    from quadrille.algorithms.collectives import hierarchies
 
-    if not hierarchies.applies(members, per_node):
+    from quadrille.algorithms.collectives import hierarchical_collectives
+
+    if not hierarchical_collectives.applies(members, per_node):
         return _flat(kind, SETS["ring"][kind], members, root, chunks(members, size_bytes, chunk_bytes))
     along_rails = chunks(members // per_node, size_bytes // per_node, chunk_bytes)
     match kind:
         case "all_gather":
-            return hierarchies.all_gather(members, per_node)
+            return hierarchical_collectives.all_gather(members, per_node)
         case "reduce_scatter":
-            return hierarchies.reduce_scatter(members, per_node)
+            return hierarchical_collectives.reduce_scatter(members, per_node)
         case "all_reduce":
-            return hierarchies.all_reduce(members, per_node)
+            return hierarchical_collectives.all_reduce(members, per_node)
         case "broadcast":
-            return hierarchies.broadcast(members, per_node, root, along_rails)
+            return hierarchical_collectives.broadcast(members, per_node, root, along_rails)
         case "reduce":
-            return hierarchies.reduce(members, per_node, root, along_rails)
+            return hierarchical_collectives.reduce(members, per_node, root, along_rails)
         case _:
             raise AssertionError(f"no {kind} by hierarchy: no set has it")
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from quadrille.algorithms.formats import files
+from quadrille.algorithms.formats import schema_files
 from quadrille.algorithms.provenance import Provenance
 from quadrille.algorithms.timelines.spans import COMPUTE, Span
 from quadrille.algorithms.timelines.timeline import Timeline
@@ -40,13 +40,13 @@ def chrome_trace(timelines: Sequence[Timeline], provenance: Provenance | None = 
         events += _events(timeline, first_pid)
         first_pid += timeline.ranks
     # Perfetto reads no further than a key that it does not know, so ours stay inside otherData, last.
-    about = {"schema": SCHEMA, **({"provenance": files.plain(provenance)} if provenance else {})}
+    about = {"schema": SCHEMA, **({"provenance": schema_files.plain(provenance)} if provenance else {})}
     return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": about}
 
 
 def write_chrome_trace(path: str | Path, timelines: Sequence[Timeline], provenance: Provenance | None = None) -> None:
     """Writes the trace of `timelines` as JSON, atomically; `-` is stdout."""
-    files.write_text(
+    schema_files.write_text(
         path, json.dumps(chrome_trace(timelines, provenance), separators=(",", ":"), allow_nan=False) + "\n"
     )
 

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from quadrille.algorithms.schedule.kernels import Function
+from quadrille.algorithms.schedule.kernel_signatures import Function
 from quadrille.algorithms.schedule.ops import ROOTED, VECTOR_CALL_KINDS, Calls, CollectiveKind
 
 Count = Annotated[int, Meta(gt=0)]

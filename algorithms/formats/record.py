@@ -15,10 +15,10 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from quadrille.algorithms.formats import files
+from quadrille.algorithms.formats import schema_files
 from quadrille.algorithms.formats.measured_rows import Faults, Variant
 from quadrille.algorithms.formats.renamed_keys import Renames
-from quadrille.algorithms.formats.rows import Tabular
+from quadrille.algorithms.formats.tabular import Tabular
 from quadrille.algorithms.formats.workload import Count, Size, Workload
 from quadrille.algorithms.provenance import Provenance, provenance
 from quadrille.algorithms.schedule.grid import AXES, Axis
@@ -431,9 +431,9 @@ def interval_known(low: float, high: float) -> bool:
 
 def load_record(path: str | Path) -> Record:
     """The record in the file at `path`; InputError names the first fault of a file that holds none."""
-    return files.read(path, Record, SCHEMA, OLDER)
+    return schema_files.read(path, Record, SCHEMA, OLDER)
 
 
 def save_record(record: Record, path: str | Path) -> None:
     """Writes `record` as JSON, complete or not at all; `-` is stdout."""
-    files.write_json(path, record, SCHEMA)
+    schema_files.write_json(path, record, SCHEMA)

@@ -6,7 +6,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from quadrille.algorithms.formats import files
+from quadrille.algorithms.formats import schema_files
 from quadrille.algorithms.formats.renamed_keys import Renames
 from quadrille.algorithms.provenance import Provenance
 from quadrille.algorithms.schedule.grid import Axis
@@ -102,7 +102,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 def load_timeline(path: str | Path) -> Timeline:
     """Returns the timeline in the file at `path`; InputError names the first fault."""
-    file = files.read(path, _File, SCHEMA, OLDER)
+    file = schema_files.read(path, _File, SCHEMA, OLDER)
     columns = file.spans
     spans = tuple(
         Span(rank, op.name, op.kind, op.lane, ready, start, arrival, end, op.axis, index, group)
@@ -162,4 +162,4 @@ def save_timeline(timeline: Timeline, path: str | Path) -> None:
         spans=columns,
         provenance=timeline.provenance,
     )
-    files.write_json(path, file, SCHEMA, indent=-1)
+    schema_files.write_json(path, file, SCHEMA, indent=-1)

@@ -9,10 +9,9 @@ The three products share one panel dimension k, cut over x as columns and over z
 The gradients of each product are the two others (`matmul.py`).
 
 Source: van de Geijn, Watts, "SUMMA: Scalable Universal Matrix Multiplication Algorithm", Concurrency 9(4), 1997; the
-NN, NT, TN triple
-as in Xu et al., "An Efficient 2D Method for Training Super-Large Deep Learning Models" (Optimus), arXiv 2104.05343;
-Solomonik, Demmel,
-"Communication-optimal parallel 2.5D matrix multiplication and LU factorization algorithms", Euro-Par 2011.
+NN, NT, TN triple as in Xu et al., "An Efficient 2D Method for Training Super-Large Deep Learning Models" (Optimus),
+arXiv 2104.05343; Solomonik, Demmel, "Communication-optimal parallel 2.5D matrix multiplication and LU factorization
+algorithms", Euro-Par 2011.
 """
 
 from collections.abc import Collection, Iterable, Mapping

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 
 from quadrille.algorithms.analysis.storage import is_single_rank, views
 from quadrille.algorithms.passes.rewriting import rename_tensors
-from quadrille.algorithms.schedule.kernels import ATTENTION_PRODUCTS, BandContent, row_bands
+from quadrille.algorithms.schedule.kernel_signatures import ATTENTION_PRODUCTS, BandContent, row_bands
 from quadrille.algorithms.schedule.ops import (
     AllGather,
     AllReduce,
@@ -70,8 +70,8 @@ class BandedOps:
         return not isinstance(op, Communication) or is_single_rank(self._schedule, op.axis)
 
     def band(self, op: Op, index: int) -> Iterator[Op]:
-        """Yields a band of an op and declares its tensors; from the second band on, contributions to sums over rows
-        are added.
+        """Yields a band of an op and declares its tensors; from the second band on, contributions to sums over rows are
+        added.
         """
         names = {name: self._declared(name, index) for name in self.cut_in(op)}
         of = f", {index + 1} of {self.count}"
@@ -89,9 +89,7 @@ class BandedOps:
         return Footprint(self, *others).conflicts(op)
 
     def go_together(self, op: Op, *others: Op) -> bool:
-        """Whether bands of an op may interleave with bands of others: they share what any of them writes by rows
-        only.
-        """
+        """Whether bands of an op may interleave with bands of others: they share written tensors by rows only."""
         return all(self._shared(op, second) <= self._in_both(self.cut_in(op), self.cut_in(second)) for second in others)
 
     def _shared(self, op: Op, second: Op) -> set[str]:

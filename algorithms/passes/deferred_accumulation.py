@@ -94,8 +94,8 @@ def _scatters(schedule: Schedule, entry: Op | Repeat) -> bool:
 
 
 def _uses(body: Program, scatter: int, into: str) -> tuple[int, ...]:
-    """Returns the positions of the ops that use a scatter's result, or none if they touch tensors of other ops of
-    the body.
+    """Returns the positions of the ops that use a scatter's result, or none if they touch tensors of other ops of the
+    body.
     """
     derived, uses = {into}, []
     for position in range(scatter + 1, len(body)):

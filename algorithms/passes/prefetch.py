@@ -26,8 +26,8 @@ Released reduces get two copies of their source, so that the next partial panel 
 op is added or resized, and the order of additions is unchanged.
 
 Source: the window of one layer is that of the authors' code of AxoNN, as described by Singh et al., arXiv 2305.13525,
-section 4; panels as
-in Xu et al. (Optimus), arXiv 2104.05343, with the two alternating buffers of the later ColossalAI code.
+section 4; panels as in Xu et al. (Optimus), arXiv 2104.05343, with the two alternating buffers of the later ColossalAI
+code.
 """
 
 from collections.abc import Collection, Iterable

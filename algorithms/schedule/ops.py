@@ -10,7 +10,7 @@ from typing import Literal
 
 from quadrille.algorithms.schedule.expressions import IntExpression
 from quadrille.algorithms.schedule.grid import Axis
-from quadrille.algorithms.schedule.kernels import Function
+from quadrille.algorithms.schedule.kernel_signatures import Function
 
 GemmLayout = Literal["NN", "NT", "TN"]
 PointwiseFunction = Literal["zero", "copy", "add"]
@@ -56,7 +56,7 @@ class Pointwise:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernel:
-    """A local function of a layer other than a product; `kernels.py` lists the functions.
+    """A local function of a layer other than a product; `kernel_signatures.py` lists the functions.
 
     `into` is written from `sources`; `updates` are read and written in place.  `scalars` are numbers by name. `counter`
     is the loop whose index is passed to the function.

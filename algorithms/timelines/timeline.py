@@ -56,9 +56,7 @@ class Timeline:
         return replace(self, spans=tuple(ordered), repeated=())
 
     def weighted_spans(self) -> dict[int, list[tuple[Span, int]]]:
-        """Spans of each rank by start, each with its multiplicity; run-length encoded iterations are expanded in
-        part.
-        """
+        """Spans of each rank by start, each with its multiplicity; repeated iterations are expanded in part."""
         by_rank: dict[int, list[tuple[Span, int]]] = defaultdict(list)
         for span in self.spans:
             by_rank[span.rank].append((span, 1))

@@ -1,10 +1,9 @@
-"""The end of a training step: gradient reductions over ranks that share a parameter, clipping by the global norm,
-and Adam.
+"""The end of a training step: gradient reductions over ranks that share a parameter, clipping by the global norm, and
+Adam.
 
 Source: Kingma, Ba, "Adam: a method for stochastic optimization", ICLR 2015; Loshchilov, Hutter, "Decoupled weight decay
-regularization", ICLR
-2019; Pascanu, Mikolov, Bengio, "On the difficulty of training recurrent neural networks", ICML 2013 (clipping by the
-global norm).
+regularization", ICLR 2019; Pascanu, Mikolov, Bengio, "On the difficulty of training recurrent neural networks", ICML
+2013 (clipping by the global norm).
 """
 
 from collections.abc import Callable, Sequence

@@ -8,8 +8,8 @@ Columns that belong together are units that no axis cuts: a group of attention h
 and one value head; a gated MLP has a gate and an up column beside each other for each inner column.
 
 Source: Zhang, Sennrich, "Root Mean Square Layer Normalization", 2019; Shazeer, "GLU Variants Improve Transformer",
-2020; Ainslie et al.,
-"GQA", 2023; Su et al., "RoFormer", 2021 (rotary positions); Touvron et al., "LLaMA", 2023 (all of them together).
+2020; Ainslie et al., "GQA", 2023; Su et al., "RoFormer", 2021 (rotary positions); Touvron et al., "LLaMA", 2023 (all of
+them together).
 """
 
 from dataclasses import asdict, dataclass

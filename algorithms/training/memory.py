@@ -12,7 +12,7 @@ from typing import Literal, get_args
 
 from quadrille.algorithms.analysis.rank_symmetry import equivalent_ranks
 from quadrille.algorithms.analysis.storage import Storage, storage, storages
-from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.schedule.ops import AllGather, reads, writes
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.program import ops

@@ -1,8 +1,7 @@
 """Transformer shapes by name, by numbers, or from a Hugging Face `config.json`, whose keys differ by model type.
 
 Source: the configuration classes of the `transformers` library: GPT2Config, GPTNeoXConfig, LlamaConfig, MistralConfig,
-BloomConfig; BLOOM's
-only key for its sequence is `seq_length`, and it normalises after the embedding.
+BloomConfig; BLOOM's only key for its sequence is `seq_length`, and it normalises after the embedding.
 """
 
 from collections.abc import Iterator, Mapping

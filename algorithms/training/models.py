@@ -5,12 +5,10 @@ A shape is the size of a model, independent of training.  Schedules carry out ev
 `differences` says what a schedule does differently.
 
 Source: `5b` to `640b`: Singh et al., "A 4D Hybrid Algorithm to Scale Parallel Training to Thousands of GPUs", arXiv
-2305.13525 (640b:
-unverified); `gpt3-…`: Brown et al., "Language Models are Few-Shot Learners", 2020, table 2.1; its 24 heads for 1.3b and
-hidden size 5140 for
-13b do not divide, so 16 heads and 5120 are used; `llama…`: Touvron et al., arXiv 2302.13971 and 2307.09288, and the
-published `config.json`
-files; "The Llama 3 Herd of Models", arXiv 2407.21783, table 3.
+2305.13525 (640b: unverified); `gpt3-…`: Brown et al., "Language Models are Few-Shot Learners", 2020, table 2.1; its 24
+heads for 1.3b and hidden size 5140 for 13b do not divide, so 16 heads and 5120 are used; `llama…`: Touvron et al.,
+arXiv 2302.13971 and 2307.09288, and the published `config.json` files; "The Llama 3 Herd of Models", arXiv 2407.21783,
+table 3.
 """
 
 from dataclasses import dataclass, replace

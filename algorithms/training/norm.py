@@ -9,15 +9,13 @@ The relative rounding error of the variance is about eps (1 + mean² / variance)
 would lose two.
 
 Source: Ba, Kiros, Hinton, "Layer Normalization", 2016; Zhang, Sennrich, "Root Mean Square Layer Normalization", 2019;
-sums of elements and of
-squares in one message, as in the later ColossalAI code; Chan, Golub, LeVeque, "Algorithms for computing the sample
-variance", The American
-Statistician 37(3), 1983 (the errors).
+sums of elements and of squares in one message, as in the later ColossalAI code; Chan, Golub, LeVeque, "Algorithms for
+computing the sample variance", The American Statistician 37(3), 1983 (the errors).
 """
 
 from dataclasses import dataclass
 
-from quadrille.algorithms.schedule.kernels import Function
+from quadrille.algorithms.schedule.kernel_signatures import Function
 from quadrille.algorithms.schedule.ops import AllReduce, Kernel
 from quadrille.algorithms.schedule.parts import Part
 from quadrille.algorithms.schedule.program import Program

@@ -135,9 +135,7 @@ class Scheme(Protocol):
     def vocabulary_loss(
         self, rows: Part, source: str, towards_source: str, tokens: int, architecture: Architecture = PLAIN
     ) -> Layer:
-        """Mean cross entropy over the vocabulary, with the embedding table or another; `source` has the stream
-        layout.
-        """
+        """Mean cross entropy over the vocabulary, with the embedding table or another; `source` is in stream layout."""
 
 
 def check_axes(name: str, axes: tuple[Axis, ...], grid: Grid) -> None:

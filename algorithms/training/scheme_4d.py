@@ -17,10 +17,8 @@ parallelism; scattered ones on a cube are Bian's balanced 3-D products.  The gra
 over all axes that cut rows.
 
 Source: Singh et al., "A 4D Hybrid Algorithm to Scale Parallel Training to Thousands of GPUs", arXiv 2305.13525, section
-3; Shoeybi et al.,
-"Megatron-LM", arXiv 1909.08053; Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models",
-arXiv 2205.05198; Bian et
-al., arXiv 2105.14450.
+3; Shoeybi et al., "Megatron-LM", arXiv 1909.08053; Korthikanti et al., "Reducing Activation Recomputation in Large
+Transformer Models", arXiv 2205.05198; Bian et al., arXiv 2105.14450.
 """
 
 from dataclasses import dataclass, replace

@@ -13,8 +13,7 @@ product are equal.  The y meshes of Tesseract process different rows and reduce 
 Optimus.  Attention needs no communication, as x cuts heads and the other axes cut whole sequences.
 
 Source: Xu et al., "An Efficient 2D Method for Training Super-Large Deep Learning Models" (Optimus), arXiv 2104.05343;
-Wang et al., "Tesseract:
-Parallelize the Tensor Parallelism Efficiently", arXiv 2105.14500.
+Wang et al., "Tesseract: Parallelize the Tensor Parallelism Efficiently", arXiv 2105.14500.
 """
 
 from dataclasses import dataclass, replace

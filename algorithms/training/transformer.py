@@ -7,14 +7,13 @@ or, by architecture, G = swiglu(U), other norms, and no b.  Columns of QKV are g
 shared key and value. One gradient dX passes through all layers; each branch adds to it.
 
 Source: Vaswani et al., "Attention Is All You Need", 2017; Radford et al., "Language Models are Unsupervised Multitask
-Learners", 2019
-(normalisation first).
+Learners", 2019 (normalisation first).
 """
 
 from dataclasses import dataclass, replace
 
 from quadrille.algorithms.matmuls.matmul import Gathered
-from quadrille.algorithms.schedule.kernels import Function
+from quadrille.algorithms.schedule.kernel_signatures import Function
 from quadrille.algorithms.schedule.ops import Kernel, Pointwise
 from quadrille.algorithms.schedule.parts import Part
 from quadrille.algorithms.schedule.tensors import Copies, Tensor

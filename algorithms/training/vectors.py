@@ -9,8 +9,7 @@ diagonal is where the coordinates of the column axis and of the third axis add u
 cube that is one rank in p of each plane.
 
 Source: Xu et al. (Optimus), arXiv 2104.05343, section 3.2; Bian et al., arXiv 2105.14450, section 3.1.2 and algorithms
-7 and 8 (matrix-vector
-operations).
+7 and 8 (matrix-vector operations).
 """
 
 from dataclasses import dataclass, replace

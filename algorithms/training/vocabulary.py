@@ -9,8 +9,7 @@ row.  Scattered activations are gathered before use, and sums are scattered.  Em
 gradient the loss initialises; or the logits have an output table of their own.
 
 Source: Shoeybi et al., "Megatron-LM", 2019, section 3 (vocabulary-parallel embedding and cross entropy); Press, Wolf,
-"Using the output
-embedding to improve language models", 2017 (the shared table).
+"Using the output embedding to improve language models", 2017 (the shared table).
 """
 
 from dataclasses import dataclass, replace

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, replace
 
-from quadrille.algorithms.collectives.choices import Choices
-from quadrille.algorithms.collectives.nccl.tables import Protocol
+from quadrille.algorithms.collectives.collective_choices import Choices
+from quadrille.algorithms.collectives.nccl.tuning_constants import Protocol
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.record import PathPart
 from quadrille.algorithms.units import format_seconds

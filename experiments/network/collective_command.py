@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from quadrille.algorithms.collectives.nccl.tables import Protocol
+from quadrille.algorithms.collectives.nccl.tuning_constants import Protocol
 from quadrille.algorithms.formats.record import PathPart
 from quadrille.algorithms.provenance import Provenance, provenance
 from quadrille.algorithms.schedule.ops import CollectiveKind

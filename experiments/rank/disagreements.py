@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.units import format_seconds
 from quadrille.experiments.predict.training_step import TrainingStep
 from quadrille.experiments.rank.agreement import kendall_tau

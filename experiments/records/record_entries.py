@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 from quadrille.algorithms.analysis.volumes import OpVolume, Volumes
-from quadrille.algorithms.collectives.lowered import Name
+from quadrille.algorithms.collectives.lowered_collective import Name
 from quadrille.algorithms.formats import record
 from quadrille.algorithms.formats.record import MachineName, OpRecord
 from quadrille.algorithms.schedule.ops import CollectiveKind

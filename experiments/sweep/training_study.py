@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.formats import files
+from quadrille.algorithms.formats import schema_files
 from quadrille.algorithms.passes.overlap import OVERLAPS
 from quadrille.algorithms.provenance import Provenance, provenance
 from quadrille.algorithms.schedule.grid import Axis, Grid
@@ -192,12 +192,12 @@ def conclude(
         study=study, flags=dict(flags), rows=rows, answer=shown.answer(rows), provenance=provenance(asking.command)
     )
     if asking.json:
-        files.write_json(asking.json, findings, SCHEMA)
+        schema_files.write_json(asking.json, findings, SCHEMA)
     if asking.plot:
         from quadrille.experiments.output.pictures import write_figure
 
         write_figure(shown.figure(rows), asking.plot)
-    if asking.json != files.STDOUT:
+    if asking.json != schema_files.STDOUT:
         print_tables(*shown.tables(rows))
         print(fill(findings.answer, WIDTH))
     remark_all(left_out(rows))

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from quadrille.algorithms.analysis.validate import validate
+from quadrille.algorithms.analysis.validation import validate
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.record import Options
 from quadrille.algorithms.formats.workload import GptSizes, MlpSizes, Workload

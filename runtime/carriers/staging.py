@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from quadrille.algorithms.collectives.choices import Provider
+from quadrille.algorithms.collectives.collective_choices import Provider
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.ops import Calls, Combination
 from quadrille.algorithms.schedule.tensors import DType

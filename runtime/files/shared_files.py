@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quadrille.algorithms.errors import InputError, RunError
-from quadrille.algorithms.formats.written_files import HiddenFile, remove_abandoned, target_of, writer_token
+from quadrille.algorithms.formats.atomic_files import HiddenFile, remove_abandoned, target_of, writer_token
 from quadrille.runtime.operands.rectangles import Rectangle
 
 WRITE_BYTES = 2**26

@@ -26,8 +26,8 @@ from functools import partial
 
 import numpy as np
 
-from quadrille.algorithms.analysis.labels import Ints, rising
-from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.analysis.equality_labels import Ints, rising
+from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.ops import Communication, CommunicationOp, Receive, Send
 from quadrille.algorithms.schedule.parts import Coordinates

@@ -30,7 +30,7 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
-from quadrille.algorithms.analysis.labels import Ints, rising
+from quadrille.algorithms.analysis.equality_labels import Ints, rising
 from quadrille.algorithms.collectives.group_stages import GroupStage
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.ops import Communication, Receive, Send, lane
@@ -64,7 +64,7 @@ def list_channels(
     """All channels of a schedule.
 
     >>> from quadrille.algorithms.matmuls.catalogue import matmul_schedule
-    >>> from quadrille.algorithms.collectives.choices import Choices
+    >>> from quadrille.algorithms.collectives.collective_choices import Choices
     >>> from quadrille.algorithms.schedule.grid import Grid
     >>> from quadrille.algorithms.matmuls.matmul import Matmul
     >>> schedule = matmul_schedule(Matmul(8, 8, 8), "1d-row", Grid(y=3))

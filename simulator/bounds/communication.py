@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from quadrille.algorithms.analysis.labels import Ints, rising
+from quadrille.algorithms.analysis.equality_labels import Ints, rising
 from quadrille.algorithms.schedule.expressions import evaluate
 from quadrille.algorithms.schedule.grid import Axis
 from quadrille.algorithms.schedule.ops import Collective, CommunicationOp, Op, Receive, Send, lane

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from quadrille.algorithms.analysis.labels import Ints, first_equal_rows, rising, thin
+from quadrille.algorithms.analysis.equality_labels import Ints, first_equal_rows, rising, thin
 from quadrille.algorithms.collectives.group_stages import GroupMove, GroupStage
 from quadrille.simulator.bounds.channels import HIGH, LOW, TYPICAL
 from quadrille.simulator.bounds.instances import ROWS, InstanceTotals, TimeParts

@@ -6,7 +6,7 @@ from itertools import product
 
 import numpy as np
 
-from quadrille.algorithms.analysis.labels import Ints, distinct, kept, thin
+from quadrille.algorithms.analysis.equality_labels import Ints, distinct, kept, thin
 from quadrille.algorithms.schedule.ops import Communication, CommunicationOp, Compute, Send, lane
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import Schedule, all_ops

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from quadrille.algorithms.analysis.labels import Ints, thin
+from quadrille.algorithms.analysis.equality_labels import Ints, thin
 from quadrille.algorithms.formats.record import PathPart
 from quadrille.algorithms.schedule.grid import Axis
 from quadrille.algorithms.schedule.ops import Communication, Op, kind, lane

@@ -26,7 +26,7 @@ from math import inf
 
 import numpy as np
 
-from quadrille.algorithms.analysis.labels import Ints, distinct
+from quadrille.algorithms.analysis.equality_labels import Ints, distinct
 from quadrille.algorithms.schedule.expressions import variables
 from quadrille.algorithms.schedule.grid import AXES
 from quadrille.algorithms.schedule.ops import Communication, Op

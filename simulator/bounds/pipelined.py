@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from quadrille.algorithms.analysis.labels import Ints, distinct, rising
+from quadrille.algorithms.analysis.equality_labels import Ints, distinct, rising
 from quadrille.algorithms.collectives.group_stages import GroupStage
 from quadrille.simulator.bounds.channels import HIGH, TYPICAL
 from quadrille.simulator.bounds.prices import MachinePrices, message_patterns

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from quadrille.algorithms.analysis.labels import Ints, distinct
+from quadrille.algorithms.analysis.equality_labels import Ints, distinct
 from quadrille.algorithms.analysis.op_plans import LocalSizes
 from quadrille.algorithms.schedule.ops import Compute
 from quadrille.algorithms.schedule.tensors import DType

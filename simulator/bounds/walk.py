@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from quadrille.algorithms.analysis.dependencies import Dependencies
-from quadrille.algorithms.analysis.labels import kept, thin
+from quadrille.algorithms.analysis.equality_labels import kept, thin
 from quadrille.algorithms.errors import Deadlock
 from quadrille.algorithms.schedule.ops import Communication, Compute, Op, Receive, Send, lane
 from quadrille.algorithms.schedule.parts import Coordinates

@@ -18,7 +18,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from quadrille.algorithms.collectives.runs import NOBODY, Runs
+from quadrille.algorithms.collectives.run_length_programs import NOBODY, Runs
 from quadrille.simulator.collectives.piece_sizes import PieceSizes, select, together, total_bytes
 
 Ints = NDArray[np.int64]

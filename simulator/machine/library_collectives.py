@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import mean
 
-from quadrille.algorithms.analysis.labels import numbered
+from quadrille.algorithms.analysis.equality_labels import numbered
 from quadrille.algorithms.analysis.traffic import Traffic
 from quadrille.algorithms.formats.measured_rows import LibraryRow
 from quadrille.algorithms.schedule.grid import Grid

@@ -18,7 +18,7 @@ from math import ceil
 
 from quadrille.algorithms.analysis.volumes import AttentionProducts
 from quadrille.algorithms.formats.measured_rows import Achieved
-from quadrille.algorithms.schedule.kernels import Function
+from quadrille.algorithms.schedule.kernel_signatures import Function
 
 SCORE_PASSES = 4
 """Passes of the scores over memory between the two products: softmax and dropout, read and written."""

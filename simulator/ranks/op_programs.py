@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from quadrille.algorithms.analysis.coordinate_dependence import Kind
 from quadrille.algorithms.analysis.op_plans import CommPlan, OpPlans, PlanStep, step_runs
 from quadrille.algorithms.analysis.traffic import calls_of
-from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.schedule.ops import CommunicationOp, Compute, lane
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import all_ops

@@ -15,9 +15,9 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from quadrille.algorithms.analysis.labels import Ints, bags, pairs, sequences
+from quadrille.algorithms.analysis.equality_labels import Ints, bags, pairs, sequences
 from quadrille.algorithms.analysis.traffic import Traffic
-from quadrille.algorithms.collectives.lowered import Lowered
+from quadrille.algorithms.collectives.lowered_collective import Lowered
 from quadrille.algorithms.schedule.grid import Axis, Grid
 
 SIZED = ("first_piece_sent", "first_piece_received", "piece_stride", "piece_spacing", "origin", "around")

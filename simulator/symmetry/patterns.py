@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 
 from quadrille.algorithms.analysis.coordinate_dependence import Dependence
-from quadrille.algorithms.analysis.labels import Ints, numbered
+from quadrille.algorithms.analysis.equality_labels import Ints, numbered
 from quadrille.algorithms.analysis.op_plans import wires_of
 from quadrille.algorithms.analysis.storage import local_copies
 from quadrille.algorithms.analysis.traffic import Traffic, traffic
-from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.schedule.grid import AXES, Axis
 from quadrille.algorithms.schedule.ops import (
     AllGather,

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from quadrille.algorithms.analysis.coordinate_dependence import Dependence, OpDependences
-from quadrille.algorithms.analysis.labels import Ints, pairs
+from quadrille.algorithms.analysis.equality_labels import Ints, pairs
 from quadrille.algorithms.schedule.expressions import variables
 from quadrille.algorithms.schedule.grid import AXES, Axis, Grid
 from quadrille.algorithms.schedule.ops import Op

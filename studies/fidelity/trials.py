@@ -6,7 +6,7 @@ from typing import Any, cast, get_args
 
 import numpy as np
 
-from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.matmuls.catalogue import AlgorithmName, find_algorithm
 from quadrille.algorithms.matmuls.matmul import Matmul, Passes
 from quadrille.algorithms.passes.overlap import OVERLAPS

@@ -16,8 +16,8 @@ from math import inf
 
 from quadrille.algorithms.collectives.nccl.communicator import NcclGroup
 from quadrille.algorithms.collectives.nccl.costs import halvings, low_latency_most, ring_steps
-from quadrille.algorithms.collectives.nccl.plan import NcclPlan
-from quadrille.algorithms.collectives.nccl.tables import (
+from quadrille.algorithms.collectives.nccl.tuner import NcclPlan
+from quadrille.algorithms.collectives.nccl.tuning_constants import (
     BUFFER_BYTES,
     BYTES_PER_THREAD,
     DATA_IN_BUFFER,

@@ -12,7 +12,7 @@ from functools import cache
 
 import numpy as np
 
-from quadrille.algorithms.collectives.choices import parse_choices
+from quadrille.algorithms.collectives.collective_choices import parse_choices
 from quadrille.algorithms.formats.record import AskedGranularity
 from quadrille.algorithms.passes.overlap import overlap
 from quadrille.algorithms.schedule.grid import AXES, Grid

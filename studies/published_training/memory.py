@@ -17,7 +17,7 @@ optimizer's gradients); microsoft/DeepSpeed, deepspeed/runtime/bf16_optimizer.py
 from functools import cache
 from math import ceil
 
-from quadrille.algorithms.collectives.choices import parse_choices
+from quadrille.algorithms.collectives.collective_choices import parse_choices
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.training.gpt import gpt_of, gpt_schedule
 from quadrille.experiments.workloads.training_figures import peak_bytes as bytes_of_stages

@@ -19,10 +19,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from quadrille.algorithms.analysis.volumes import attention_products
-from quadrille.algorithms.collectives.choices import parse_choices
+from quadrille.algorithms.collectives.collective_choices import parse_choices
 from quadrille.algorithms.passes.overlap import overlap
 from quadrille.algorithms.schedule.grid import Grid
-from quadrille.algorithms.schedule.kernels import ATTENTION_PRODUCTS
+from quadrille.algorithms.schedule.kernel_signatures import ATTENTION_PRODUCTS
 from quadrille.algorithms.schedule.ops import Kernel, OverlapName
 from quadrille.algorithms.schedule.parts import Part
 from quadrille.algorithms.schedule.program import Program, ops

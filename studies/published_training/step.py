@@ -19,7 +19,7 @@ from math import ceil
 
 import msgspec
 
-from quadrille.algorithms.collectives.choices import parse_choices
+from quadrille.algorithms.collectives.collective_choices import parse_choices
 from quadrille.algorithms.schedule.ops import CollectiveKind
 from quadrille.algorithms.schedule.tensors import DType
 from quadrille.algorithms.training.models import ModelShape

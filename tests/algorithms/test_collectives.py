@@ -4,9 +4,9 @@ from math import ceil, log2
 
 import pytest
 
-from quadrille.algorithms.collectives.lowered import Lowered
+from quadrille.algorithms.collectives.lowered_collective import Lowered
 from quadrille.algorithms.collectives.lowering import SETS, lower
-from quadrille.algorithms.collectives.runs import IDLE
+from quadrille.algorithms.collectives.run_length_programs import IDLE
 
 SIZES = range(1, 14)
 

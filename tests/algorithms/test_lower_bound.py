@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from quadrille.algorithms.analysis.bounds import lower_bound_words, regime
 from quadrille.algorithms.analysis.volumes import volumes
-from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.matmuls.catalogue import matmul_schedule
 from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.schedule.grid import Grid

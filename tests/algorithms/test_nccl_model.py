@@ -12,8 +12,8 @@ from quadrille.algorithms.collectives.nccl.communicator import (
     communicator,
 )
 from quadrille.algorithms.collectives.nccl.costs import SERVED, bandwidth, latency, predicted_seconds
-from quadrille.algorithms.collectives.nccl.plan import choose, plan, used_channels
-from quadrille.algorithms.collectives.nccl.tables import (
+from quadrille.algorithms.collectives.nccl.tuner import choose, plan, used_channels
+from quadrille.algorithms.collectives.nccl.tuning_constants import (
     ALGORITHMS,
     CORRECTED_SIZES,
     GENERATIONS,

@@ -7,15 +7,14 @@ from a list that is tried from the fastest:
     for trees             inside as fast as the links allow, up to twice that
 
 Source: NVIDIA, NCCL 2.28, src/graph/search.cc (ncclTopoCompute, ncclTopoDupChannels) and src/graph/connect.cc (channels
-are doubled
-after the search).
+are doubled after the search).
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
-from quadrille.algorithms.collectives.nccl.tables import (
+from quadrille.algorithms.collectives.nccl.tuning_constants import (
     CHANNEL_SPEEDS,
     CHANNEL_SPEEDS_ACROSS,
     DOUBLED_FROM,

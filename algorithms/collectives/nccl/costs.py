@@ -4,8 +4,8 @@ Every algorithm and protocol has a latency and a bandwidth,
 
     t = latency + bytes / bandwidth
 
-computed from the constants of `tables.py`, the number of steps, and the channels (parallel rings or trees, each run by
-one thread block).  `bytes` is the whole buffer.
+computed from the constants of `tuning_constants.py`, the number of steps, and the channels (parallel rings or trees,
+each run by one thread block).  `bytes` is the whole buffer.
 
 Not modelled: in-network sums (CollNet), the lower thread count on links slower than PCIe 3, and the 15 % that a tree
 loses if both its links into a node share a card.
@@ -16,7 +16,7 @@ Source: NVIDIA, NCCL 2.28, src/graph/tuning.cc, ncclTopoTuneModel and ncclTopoGe
 from math import inf
 
 from quadrille.algorithms.collectives.nccl.communicator import NcclGroup
-from quadrille.algorithms.collectives.nccl.tables import (
+from quadrille.algorithms.collectives.nccl.tuning_constants import (
     ALGORITHMS,
     BASE_LATENCY,
     CORRECTED_SIZES,

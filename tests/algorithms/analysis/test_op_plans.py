@@ -6,7 +6,7 @@ from quadrille.algorithms.analysis import op_plans as op_plans
 from quadrille.algorithms.analysis.op_plans import OpPlans, plan_steps
 from quadrille.algorithms.analysis.storage import local_copies
 from quadrille.algorithms.analysis.traffic import traffic
-from quadrille.algorithms.collectives.choices import parse_choices
+from quadrille.algorithms.collectives.collective_choices import parse_choices
 from quadrille.algorithms.matmuls.catalogue import matmul_schedule
 from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.schedule.grid import parse_grid

@@ -9,7 +9,7 @@ from quadrille.algorithms.analysis.rank_symmetry import equivalent_ranks
 from quadrille.algorithms.analysis.storage import storage
 from quadrille.algorithms.analysis.traffic import traffic
 from quadrille.algorithms.analysis.volumes import bytes_sent, gemm_sizes, volumes
-from quadrille.algorithms.collectives.choices import Choices, parse_choices
+from quadrille.algorithms.collectives.collective_choices import Choices, parse_choices
 from quadrille.algorithms.collectives.lowering import SETS
 from quadrille.algorithms.matmuls.catalogue import find_algorithm, matmul_schedule
 from quadrille.algorithms.matmuls.matmul import Matmul

@@ -9,7 +9,7 @@ import pytest
 
 from quadrille.algorithms.analysis.traffic import traffic
 from quadrille.algorithms.analysis.volumes import gemm_sizes
-from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.matmuls.catalogue import matmul_schedule
 from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.schedule.grid import Grid

@@ -6,9 +6,9 @@ from itertools import pairwise, permutations
 import numpy as np
 import pytest
 
-from quadrille.algorithms.analysis.validate import validate
+from quadrille.algorithms.analysis.validation import validate
 from quadrille.algorithms.analysis.volumes import volumes
-from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.ops import AllGather, Broadcast, Gemm, Reduce, ReduceScatter
 from quadrille.algorithms.schedule.parts import Part

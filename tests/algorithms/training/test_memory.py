@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.training.gpt import Gpt, gpt_schedule
 from quadrille.algorithms.training.memory import memory_bytes_by_kind

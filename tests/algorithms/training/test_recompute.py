@@ -4,7 +4,7 @@ import pytest
 
 from quadrille.algorithms.analysis.storage import storage
 from quadrille.algorithms.analysis.volumes import flops, volumes
-from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.ops import Kernel

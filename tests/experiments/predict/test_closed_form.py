@@ -6,7 +6,7 @@ import pytest
 from quadrille.algorithms.analysis import alpha_beta
 from quadrille.algorithms.analysis.axonn import NodeBandwidths, effective_bandwidth, layer_cost
 from quadrille.algorithms.analysis.volumes import volumes
-from quadrille.algorithms.collectives.choices import Choices, parse_choices
+from quadrille.algorithms.collectives.collective_choices import Choices, parse_choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.measured_rows import MemoryRow, TransferRow
 from quadrille.algorithms.matmuls.catalogue import find_algorithm, matmul_schedule

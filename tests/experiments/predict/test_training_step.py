@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from quadrille.algorithms.analysis.volumes import kernel_work, volumes
-from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.formats.measured_rows import Achieved
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.ops import Kernel

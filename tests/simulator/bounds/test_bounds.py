@@ -7,7 +7,7 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 from quadrille.algorithms.analysis.volumes import bytes_sent
-from quadrille.algorithms.collectives.choices import parse_choices
+from quadrille.algorithms.collectives.collective_choices import parse_choices
 from quadrille.algorithms.collectives.group_stages import group_stages
 from quadrille.algorithms.collectives.lowering import SETS, lower
 from quadrille.algorithms.formats.measured_rows import Faults

@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from quadrille.algorithms.collectives.choices import parse_choices
+from quadrille.algorithms.collectives.collective_choices import parse_choices
 from quadrille.algorithms.formats.measured_rows import Faults
 from quadrille.algorithms.passes.overlap import OVERLAPS, overlap
 from quadrille.algorithms.schedule.grid import Grid

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quadrille.algorithms.collectives.lowering import SETS, lower
-from quadrille.algorithms.collectives.runs import NOBODY
+from quadrille.algorithms.collectives.run_length_programs import NOBODY
 from quadrille.algorithms.errors import Deadlock
 from quadrille.algorithms.schedule.parts import boundaries
 from quadrille.simulator.collectives.collective import shapes

@@ -9,11 +9,9 @@ A function that sums over rows or columns of a source leaves a partial sum over 
 linear function accepts partial sums.
 
 Source: Vaswani et al., "Attention Is All You Need", 2017; Ba, Kiros, Hinton, "Layer Normalization", 2016; Hendrycks,
-Gimpel,
-"Gaussian Error Linear Units", 2016 (the tanh form); Shazeer, "GLU Variants Improve Transformer", 2020 (SwiGLU); Zhang,
-Sennrich, "Root Mean Square Layer Normalization", 2019; Ainslie et al., "GQA", 2023 (grouped queries); Kingma, Ba,
-"Adam",
-2015, algorithm 1; Dao et al., "FlashAttention", 2022 (only the logarithms of the row sums are stored).
+Gimpel, "Gaussian Error Linear Units", 2016 (the tanh form); Shazeer, "GLU Variants Improve Transformer", 2020 (SwiGLU);
+Zhang, Sennrich, "Root Mean Square Layer Normalization", 2019; Ainslie et al., "GQA", 2023 (grouped queries); Kingma,
+Ba, "Adam", 2015, algorithm 1; Dao et al., "FlashAttention", 2022 (only the logarithms of the row sums are stored).
 """
 
 from dataclasses import dataclass

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from quadrille.algorithms.collectives import runs
-from quadrille.algorithms.collectives.runs import IDLE, Runs, Section, Step
+from quadrille.algorithms.collectives import run_length_programs
+from quadrille.algorithms.collectives.run_length_programs import IDLE, Runs, Section, Step
 
 Name = Literal[
     "ring",
@@ -57,7 +57,7 @@ class Lowered:
 
     def runs(self) -> Runs:
         """Run-length encoded programs of all members, in time that hardly grows with the number of steps."""
-        return runs.encode(self.sections(), self.members, self.pieces)
+        return run_length_programs.encode(self.sections(), self.members, self.pieces)
 
     def backwards(self) -> "Lowered":
         """The steps in reverse: a gather becomes a reduction."""
@@ -68,7 +68,7 @@ class Lowered:
             self.pieces,
             self.steps,
             lambda i, s: self.step(i, last - s).backwards(),
-            lambda: runs.backwards(self.sections()),
+            lambda: run_length_programs.backwards(self.sections()),
         )
 
     def then(self, second: "Lowered") -> "Lowered":

@@ -144,8 +144,7 @@ class Runs:
     pieces_sent, pieces_received : pieces in each step; 0 where that side is idle
     first_piece_sent, first_piece_received : first piece of the first step; -1 where that side is idle
     piece_stride : offset of the first piece from step to step: origin + (first - origin + k stride) mod around; -1 in
-        rings, 1 along
-        chains, 0 for a single step
+        rings, 1 along chains, 0 for a single step
     piece_spacing : offset between the pieces of one step, around the end of the buffer; 1 except in hierarchies
     origin, around : range in which the first piece cycles; 0 and `pieces` except in hierarchies
     reduce : whether received pieces are added

@@ -3,7 +3,8 @@
 NCCL takes the algorithm and protocol with the least predicted time, on as many channels as have enough data.  The tuner
 says what NCCL does; the simulator computes how long that takes on a given network.
 
-Source: NVIDIA, NCCL 2.28, src/enqueue.cc, topoGetAlgoInfo and calcCollChunking, and the constants of `tables.py`.
+Source: NVIDIA, NCCL 2.28, src/enqueue.cc, topoGetAlgoInfo and calcCollChunking, and the constants of
+`tuning_constants.py`.
 """
 
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ from quadrille.algorithms.collectives.nccl.costs import (
     ring_steps,
     step_latencies,
 )
-from quadrille.algorithms.collectives.nccl.tables import (
+from quadrille.algorithms.collectives.nccl.tuning_constants import (
     ALGORITHMS,
     BUFFER_BYTES,
     BYTES_PER_THREAD,

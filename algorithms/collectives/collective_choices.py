@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, TypeGuard, cast
 
 import numpy as np
 
-from quadrille.algorithms.collectives.lowered import Name
+from quadrille.algorithms.collectives.lowered_collective import Name
 from quadrille.algorithms.collectives.lowering import CHUNK_BYTES, SETS
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import AXES, Axis, Grid
@@ -21,7 +21,7 @@ from quadrille.algorithms.schedule.ops import Calls, Collective, CollectiveKind,
 from quadrille.algorithms.units import KIB, parse_bytes
 
 if TYPE_CHECKING:
-    from quadrille.algorithms.collectives.nccl.tables import Algorithm, Protocol
+    from quadrille.algorithms.collectives.nccl.tuning_constants import Algorithm, Protocol
 
 Provider = Literal["own", "library", "nccl"]
 CHUNKED: tuple[Name, ...] = ("pipelined", "double_binary_tree")
@@ -192,7 +192,7 @@ def parse_choices(text: str) -> Choices:
         with suppress(InputError):  # a chunk that is no size
             return Choices("own", names[0], parse_bytes(names[1]) if names[1:] else CHUNK_BYTES)
     if word == "nccl" and len(names) <= len(("ALGORITHM", "PROTOCOL")):
-        from quadrille.algorithms.collectives.nccl.tables import ALGORITHMS
+        from quadrille.algorithms.collectives.nccl.tuning_constants import ALGORITHMS
 
         algorithm, protocol = (*names, None, None)[:2]
         if (algorithm is None or algorithm in ALGORITHMS) and (
@@ -214,7 +214,7 @@ def _nccl_words() -> str:
     >>> _nccl_words()
     'nccl, nccl:ring|tree[:LL|LL128|Simple], nccl:nvls|nvls_tree|pat[:Simple]'
     """
-    from quadrille.algorithms.collectives.nccl.tables import ALGORITHMS
+    from quadrille.algorithms.collectives.nccl.tuning_constants import ALGORITHMS
 
     by_protocols: dict[tuple[Protocol, ...], list[str]] = {}
     for algorithm, protocols in ALGORITHMS.items():

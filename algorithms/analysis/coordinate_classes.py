@@ -14,7 +14,7 @@ from math import prod
 import numpy as np
 
 from quadrille.algorithms.analysis.root_distances import CHAIN, Distance, from_root, owners_alike
-from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.schedule.expressions import Affine, IntExpression, PanelOwner, variables
 from quadrille.algorithms.schedule.grid import AXES, Axis, Grid
 from quadrille.algorithms.schedule.ops import (
@@ -105,8 +105,8 @@ class GridKinds:
 
 
 def around(boundary: int, length: int) -> set[int]:
-    """Returns interval starts such that neighbours of a coordinate lie on the same side of a boundary as those of
-    its class.
+    """Returns interval starts such that neighbours of a coordinate lie on the same side of a boundary as those of its
+    class.
     """
     return {(boundary - 1) % length, boundary, min(length, boundary + 1)}
 
@@ -208,8 +208,8 @@ def _of_rooted(op: Broadcast | Reduce, schedule: Schedule, choices: Choices, kin
 
 
 def _of_shift(distance: IntExpression, axis: Axis, kinds: GridKinds) -> set[Axis]:
-    """Adds ranks whose shift distance is a multiple of the ring length; returns the axes along which every
-    coordinate counts.
+    """Adds ranks whose shift distance is a multiple of the ring length; returns the axes along which every coordinate
+    counts.
     """
     named = {named_axis for named_axis in AXES if named_axis in variables(distance)}
     if not isinstance(distance, Affine) or axis in named or distance.modulo is not None:

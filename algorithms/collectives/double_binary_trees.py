@@ -15,9 +15,8 @@ a step.  A piece received in one step is forwarded in the next step or the one a
 reverse.
 
 Source: Sanders, Speck, Träff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", Parallel
-Computing 35(12), 2009;
-the in-order trees by lowest set bit, mirrored or shifted by one, are those of NCCL 2.4's double binary trees
-(src/graph/trees.cc).
+Computing 35(12), 2009; the in-order trees by lowest set bit, mirrored or shifted by one, are those of NCCL 2.4's double
+binary trees (src/graph/trees.cc).
 """
 
 from collections.abc import Callable, Iterator
@@ -28,8 +27,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from quadrille.algorithms.collectives.lowered import Lowered
-from quadrille.algorithms.collectives.runs import NOBODY, Integers, PieceRange, Section, Step
+from quadrille.algorithms.collectives.lowered_collective import Lowered
+from quadrille.algorithms.collectives.run_length_programs import NOBODY, Integers, PieceRange, Section, Step
 
 ROOT = 0
 GROUPS_KEPT = 8

@@ -1,20 +1,17 @@
 """Flat collectives: rings, recursive doubling, pairwise exchanges, binomial trees and chains.
 
 Source: Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", IJHPCA 19(1), 2005;
-doubling for
-sizes that are no power of two: Bruck et al., "Efficient algorithms for all-to-all communications in multiport
-message-passing
-systems", IEEE TPDS 8(11), 1997; barrier: Hensgen, Finkel, Manber, "Two algorithms for barrier synchronization", Int. J.
-Parallel
-Programming 17(1), 1988.
+doubling for sizes that are no power of two: Bruck et al., "Efficient algorithms for all-to-all communications in
+multiport message-passing systems", IEEE TPDS 8(11), 1997; barrier: Hensgen, Finkel, Manber, "Two algorithms for barrier
+synchronization", Int. J. Parallel Programming 17(1), 1988.
 """
 
 from collections.abc import Iterator
 
 import numpy as np
 
-from quadrille.algorithms.collectives.lowered import Lowered
-from quadrille.algorithms.collectives.runs import IDLE, NOBODY, Integers, PieceRange, Section, Step
+from quadrille.algorithms.collectives.lowered_collective import Lowered
+from quadrille.algorithms.collectives.run_length_programs import IDLE, NOBODY, Integers, PieceRange, Section, Step
 
 
 def ring(members: int) -> Lowered:

@@ -20,10 +20,10 @@ from typing import Any, TypeVar
 import msgspec
 
 from quadrille.algorithms.errors import InputError, RunError
+from quadrille.algorithms.formats.atomic_files import replace_file, target_of
 from quadrille.algorithms.formats.field_errors import explain
 from quadrille.algorithms.formats.input_files import parse_json, parse_toml, read_text
 from quadrille.algorithms.formats.renamed_keys import Renames
-from quadrille.algorithms.formats.written_files import replace_file, target_of
 
 T = TypeVar("T")
 STDOUT = "-"

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from quadrille.algorithms.analysis.coordinate_dependence import PerKind
 from quadrille.algorithms.analysis.layout_checks import check_op
 from quadrille.algorithms.analysis.rank_symmetry import equivalent_ranks
-from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Axis
-from quadrille.algorithms.schedule.kernels import SIGNATURES, Summed
+from quadrille.algorithms.schedule.kernel_signatures import SIGNATURES, Summed
 from quadrille.algorithms.schedule.ops import (
     AllReduce,
     Gemm,
@@ -93,8 +93,8 @@ def _loop_written(role: Role) -> set[str]:
 
 
 def _check_shapes(schedule: Schedule, role: Role) -> None:
-    """Checks each op in the first and last iteration of its loops, on one rank of each class and on the neighbours
-    of rank 0.
+    """Checks each op in the first and last iteration of its loops, on one rank of each class and on the neighbours of
+    rank 0.
 
     Ranks of different classes mostly share block sizes, so most ops are checked once.  Ranks of one class have such
     blocks at different positions: an exchanged axis shows on a rank with different coordinates.
