@@ -59,14 +59,14 @@ def check_op(op: Op, schedule: Schedule, coordinates: Coordinates) -> None:
 
 def _check_kernel(op: Kernel, schedule: Schedule, coordinates: Coordinates) -> None:
     """Checks that every tensor has the shape that the function's signature in `kernel_signatures.py` gives it."""
-    facts = SIGNATURES[op.function]
+    signature = SIGNATURES[op.function]
     names = (*op.into, *op.updates, *op.sources)
-    shapes = (*facts.into, *facts.updates, *facts.sources)
+    shapes = (*signature.into, *signature.updates, *signature.sources)
     counts = len(op.into), len(op.updates), len(op.sources)
-    if counts != (len(facts.into), len(facts.updates), len(facts.sources)):
+    if counts != (len(signature.into), len(signature.updates), len(signature.sources)):
         raise InputError(
-            f"op {op.name!r}: {op.function} writes {len(facts.into)}, updates {len(facts.updates)} and reads "
-            f"{len(facts.sources)} tensors, not {', '.join(map(str, counts))}"
+            f"op {op.name!r}: {op.function} writes {len(signature.into)}, updates {len(signature.updates)} and reads "
+            f"{len(signature.sources)} tensors, not {', '.join(map(str, counts))}"
         )
     bindings: dict[str, object] = {}
     for name, shape in zip(names, shapes, strict=True):

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from quadrille.algorithms.analysis.root_distances import AROUND
+from quadrille.algorithms.analysis.root_distances import DISTANCE_ONLY
 from quadrille.algorithms.analysis.shard_ranges import are_equal, shard_edges
 from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.collectives.lowered_collective import Lowered, Name
@@ -260,7 +260,7 @@ def op_amount(op: CommunicationOp, schedule: Schedule, coordinates: Coordinates,
         members, kind = coordinates.grid.length(op.axis), collective_kind(op)
         chosen = choices.of(op.name)
         algorithm, chunk = chosen.algorithm(kind), chosen.chunk_bytes
-        if members > 1 and algorithm in AROUND:
+        if members > 1 and algorithm in DISTANCE_ONLY:
             moved = schedule.tensors[op.into if isinstance(op, Broadcast) else op.source]
             behind = (coordinates.along[op.axis] - evaluate(op.root, coordinates)) % members
             item = schedule.item_bytes(op.source)

@@ -214,9 +214,9 @@ class _Sums:
 
     def _kernel(self, op: Kernel) -> None:
         """A linear function keeps partial sums, any other rejects them; both may add new ones."""
-        facts = SIGNATURES[op.function]
+        signature = SIGNATURES[op.function]
         read = {name: self._long(self._of(name)) for name in reads(op)}
-        if not facts.linear:
+        if not signature.linear:
             for name, left in read.items():
                 if left:
                     raise InputError(
@@ -224,10 +224,10 @@ class _Sums:
                         f"{', '.join(sorted(left))}"
                     )
         kept = frozenset[Axis]().union(*(self._of(name) for name in reads(op)))
-        sums = facts.sums or (None,) * len(writes(op))
+        sums = signature.sums or (None,) * len(writes(op))
         for name, summed in zip(writes(op), sums, strict=True):
             new = frozenset[Axis]() if summed is None else self._summed(op.sources[summed[1]], summed[0])
-            if op.sources and facts.linear and name in op.updates and name not in self.zeros:
+            if op.sources and signature.linear and name in op.updates and name not in self.zeros:
                 self._check_alike(op, name, self._of(op.sources[-1]) | new)
             self.pending[name] = kept | new
             self.maxima = self.maxima | {name} if op.function == "row_maxima" else self.maxima - {name}

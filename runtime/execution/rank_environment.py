@@ -247,13 +247,13 @@ def _carrier(
         check_calls(choices)
         with collective_work("set-up of its messages"):
             return NcclCarrier(library, site.communicator)
-    check_sums(dtype, choices.carriage)
+    check_sums(dtype, choices.implementation)
     with local_work("finding out what MPI takes"):
         awareness = gpu_awareness(site.communicator, library.device)
     if site.is_root:
         remark(str(awareness))
     with collective_work("set-up of its messages"):
-        return MpiCarrier(site.communicator, staging=choose_staging(library, awareness, choices.carriage))
+        return MpiCarrier(site.communicator, staging=choose_staging(library, awareness, choices.implementation))
 
 
 def check_calls(choices: Choices) -> None:

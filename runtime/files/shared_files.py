@@ -85,7 +85,7 @@ class SharedFile:
             return "is not a regular file"
         if not folder.is_dir():
             return f"cannot be written: there is no folder {folder}"
-        self._hidden.try_out(len(self.header))
+        self._hidden.check_space(len(self.header))
         space = os.statvfs(folder)
         free_bytes = space.f_bavail * space.f_frsize
         if free_bytes < self.file_bytes:

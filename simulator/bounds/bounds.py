@@ -110,7 +110,7 @@ def bound_schedule(
     channels = rate_channels(channel_list, placement, routes_of(machine, placement.net), concurrency)
     local = local_rates(placement, threads, concurrency)
     prices = MachinePrices(machine, placement, schedule.dtype, threads, channels, local)
-    nccl = NcclTimes(machine, placement, choices) if choices.carriage == "nccl" else None
+    nccl = NcclTimes(machine, placement, choices) if choices.implementation == "nccl" else None
     op_costs = OpCosts(schedule, machine, work, prices, concurrency)
     inputs = WalkInputs(schedule, machine, work, prices, concurrency, loops, op_costs, nccl)
     own_work = _own_work(inputs)

@@ -252,7 +252,7 @@ def _piece_sizes(job: CollectiveJob, runs: Runs, groups: int) -> PieceSizes:
         stride=np.tile(runs.piece_stride, groups),
         spacing=np.tile(runs.piece_spacing, groups),
         origin=np.tile(runs.origin, groups),
-        around=np.tile(runs.around, groups),
+        around=np.tile(runs.modulus, groups),
         pieces=everywhere(runs.pieces),
         elements=everywhere(elements // runs.pieces),
         longer=everywhere(elements % runs.pieces),

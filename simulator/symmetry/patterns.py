@@ -21,7 +21,7 @@ import numpy as np
 
 from quadrille.algorithms.analysis.coordinate_dependence import Dependence
 from quadrille.algorithms.analysis.equality_labels import Ints, numbered
-from quadrille.algorithms.analysis.op_plans import wires_of
+from quadrille.algorithms.analysis.op_plans import channel_name
 from quadrille.algorithms.analysis.storage import local_copies
 from quadrille.algorithms.analysis.traffic import Traffic, traffic
 from quadrille.algorithms.collectives.collective_choices import Choices
@@ -178,7 +178,7 @@ class _PatternSearch:
             assert sent is not None
             key, even = self._pattern(op, sent), equal_pieces(sent)
             sizes = (key, sent.edges[:2] if even else (sent.edges, sent.receive_edges))
-            patterns_of[sizes] = wires_of(op, sent), key
+            patterns_of[sizes] = channel_name(op, sent), key
             return sizes
 
         values, by = self._labels.by_kind(dependence, moment, ranks, analyse, axes)

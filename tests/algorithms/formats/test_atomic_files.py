@@ -181,10 +181,10 @@ def test_what_belongs_to_another_user_is_not_swept(tmp_path):
 def test_trying_out_a_folder_leaves_nothing_even_while_it_is_tried(tmp_path, monkeypatch):
     seen = []
     monkeypatch.setattr(os, "posix_fallocate", lambda *_: seen.append(list(tmp_path.iterdir())))
-    HiddenFile(tmp_path / "c.npy", writer_token()).try_out(100)
+    HiddenFile(tmp_path / "c.npy", writer_token()).check_space(100)
     monkeypatch.delattr(os, "O_TMPFILE")
     monkeypatch.setattr(os, "O_TMPFILE", os.O_DIRECTORY, raising=False)  # a file system without unnamed files
-    HiddenFile(tmp_path / "c.npy", writer_token()).try_out(100)
+    HiddenFile(tmp_path / "c.npy", writer_token()).check_space(100)
     assert seen == [[], []] and not list(tmp_path.iterdir())
 
 

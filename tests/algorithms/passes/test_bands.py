@@ -41,7 +41,7 @@ PRODUCT = Matmul(24, 16, 20, "float64", "training")
 @pytest.fixture(autouse=True)
 def few_rows(monkeypatch):
     """Bands of dW however few their rows are."""
-    monkeypatch.setattr(band_ranges, "LEAST_ROWS_ADDED", 1)
+    monkeypatch.setattr(band_ranges, "LEAST_ACCUMULATED_ROWS", 1)
 
 
 def waits(schedule, rank=0):
