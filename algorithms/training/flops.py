@@ -25,7 +25,7 @@ arXiv 2205.05198, appendix A (selective recomputation).
 
 from dataclasses import dataclass
 
-from quadrille.algorithms.training.models import ModelShape
+from quadrille.algorithms.training.model_shapes import ModelShape
 from quadrille.algorithms.training.recompute import Attention, Recompute
 
 

@@ -25,8 +25,8 @@ from quadrille.algorithms.training.architecture import PLAIN, Architecture
 from quadrille.algorithms.training.gpt_step import GptStep, ModelLayers
 from quadrille.algorithms.training.layers import LOSS
 from quadrille.algorithms.training.microbatches import MICROBATCH, Microbatches, microbatches
-from quadrille.algorithms.training.models import ModelShape
-from quadrille.algorithms.training.norm import Norm, normalisation
+from quadrille.algorithms.training.model_shapes import ModelShape
+from quadrille.algorithms.training.normalisation import Norm, normalisation
 from quadrille.algorithms.training.pipeline import Stages
 from quadrille.algorithms.training.precision import Precision, in_dtype_of_statistics
 from quadrille.algorithms.training.recompute import Attention, Recompute, find_attention, find_recompute

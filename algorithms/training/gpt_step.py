@@ -19,7 +19,7 @@ from quadrille.algorithms.schedule.tensors import Tensor
 from quadrille.algorithms.training.adam import Adam
 from quadrille.algorithms.training.layers import Layer, Parameter
 from quadrille.algorithms.training.pipeline import BACKWARD_LANE, CHUNK, FORWARD_LANE, Stages
-from quadrille.algorithms.training.steps import Steps, accumulate_loss, on_stages
+from quadrille.algorithms.training.step_programs import Steps, accumulate_loss, on_stages
 from quadrille.algorithms.training.transformer import LAYER
 from quadrille.algorithms.training.vocabulary import TABLE
 from quadrille.algorithms.training.zero import ParameterSharding, shard_layer

@@ -25,7 +25,7 @@ from quadrille.algorithms.training.mlp_step import MlpStep
 from quadrille.algorithms.training.pipeline import Stages
 from quadrille.algorithms.training.precision import Precision, in_dtype_of_statistics
 from quadrille.algorithms.training.scheme import ONE, Layout, Linear, Orientation, Scheme, sides
-from quadrille.algorithms.training.steps import Steps
+from quadrille.algorithms.training.step_programs import Steps
 from quadrille.algorithms.training.zero import ParameterSharding, parameter_sharding, refuse_sharded_weights
 
 INPUT, TARGET = "H0", "T"

@@ -14,7 +14,7 @@ from quadrille.algorithms.schedule.tensors import Copies, Tensor
 from quadrille.algorithms.training.layers import Layer, Parameter
 from quadrille.algorithms.training.microbatches import MICROBATCH
 from quadrille.algorithms.training.pipeline import BACKWARD_LANE, FORWARD_LANE, Stages
-from quadrille.algorithms.training.steps import Steps, accumulate_loss, on_stages
+from quadrille.algorithms.training.step_programs import Steps, accumulate_loss, on_stages
 from quadrille.algorithms.training.zero import shard_layer
 
 

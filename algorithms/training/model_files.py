@@ -11,7 +11,7 @@ from pathlib import Path
 from quadrille.algorithms.errors import InputError, nearest_names
 from quadrille.algorithms.formats.input_files import parse_json, read_text
 from quadrille.algorithms.training.architecture import ARCHITECTURES, LLAMA, PLAIN, ROTARY_BASE, Architecture
-from quadrille.algorithms.training.models import SHAPES, ModelShape
+from quadrille.algorithms.training.model_shapes import SHAPES, ModelShape
 from quadrille.algorithms.units import parse_integer
 
 

@@ -32,7 +32,7 @@ from quadrille.algorithms.schedule.tensors import Copies, Tensor
 from quadrille.algorithms.training.architecture import PLAIN, Architecture
 from quadrille.algorithms.training.layers import Layer, Parameter, Start
 from quadrille.algorithms.training.scheme import Layout, Linear, Vector, check_axes, sides
-from quadrille.algorithms.training.vectors import bias_of, on_diagonal, repeated
+from quadrille.algorithms.training.vector_parameters import bias_of, on_diagonal, repeated
 from quadrille.algorithms.training.vocabulary import WHOLE_ROWS, VocabularyLayout, embedding, vocabulary_loss
 
 Activations = Literal["repeated", "sequences scattered", "rows scattered"]

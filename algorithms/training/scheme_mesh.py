@@ -26,7 +26,7 @@ from quadrille.algorithms.schedule.tensors import Copies, Tensor
 from quadrille.algorithms.training.architecture import PLAIN, Architecture
 from quadrille.algorithms.training.layers import Layer, Parameter, Start
 from quadrille.algorithms.training.scheme import Layout, Linear, Vector, check_axes
-from quadrille.algorithms.training.vectors import bias_of, on_first_row
+from quadrille.algorithms.training.vector_parameters import bias_of, on_first_row
 from quadrille.algorithms.training.vocabulary_mesh import mesh_embedding, mesh_vocabulary_loss
 
 WIDEST = 1 << 62

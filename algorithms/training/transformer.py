@@ -19,7 +19,7 @@ from quadrille.algorithms.schedule.parts import Part
 from quadrille.algorithms.schedule.tensors import Copies, Tensor
 from quadrille.algorithms.training.architecture import PLAIN, Architecture
 from quadrille.algorithms.training.layers import Layer
-from quadrille.algorithms.training.norm import Norm, normalisation
+from quadrille.algorithms.training.normalisation import Norm, normalisation
 from quadrille.algorithms.training.recompute import Attention, Recompute, recomputed
 from quadrille.algorithms.training.scheme import Linear, Orientation, Scheme
 

@@ -18,7 +18,7 @@ def predicted_step(point: OneGrid | Impossible) -> SweepAnswer:
 
     >>> from quadrille.algorithms.schedule.grid import Grid
     >>> from quadrille.algorithms.training.gpt import gpt_of
-    >>> from quadrille.algorithms.training.models import SHAPES
+    >>> from quadrille.algorithms.training.model_shapes import SHAPES
     >>> from quadrille.topologies.find_machine import find_machine
     >>> tiny = TrainingExperiment(gpt_of(SHAPES["tiny"], 8), Grid(x=2, z=4))
     >>> predicted_step(OneGrid(tiny, find_machine("perlmutter"))).trained.layers_simulated

@@ -24,7 +24,7 @@ from quadrille.algorithms.schedule.tensors import DType
 from quadrille.algorithms.training.adam import Adam, default_rate
 from quadrille.algorithms.training.gpt import Gpt, gpt_of
 from quadrille.algorithms.training.model_files import find_shape
-from quadrille.algorithms.training.schemes import find_scheme
+from quadrille.algorithms.training.scheme_catalogue import find_scheme
 from quadrille.algorithms.units import format_bytes, format_seconds
 from quadrille.experiments.output.destinations import Destinations
 from quadrille.experiments.output.tables import UNKNOWN, percent, print_tables

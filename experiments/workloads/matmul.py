@@ -85,7 +85,7 @@ class MatmulExperiment:
         problem = self.problem
         if problem.training or not self._algorithm.one_copy:
             return None
-        from quadrille.algorithms.analysis.bounds import lower_bound_words
+        from quadrille.algorithms.analysis.communication_lower_bound import lower_bound_words
 
         words = lower_bound_words(problem.m, problem.k, problem.n, self.grid.size)
         return max(0.0, words) * ITEM_BYTES[problem.dtype]

@@ -16,9 +16,9 @@ from quadrille.algorithms.training.flops import StepFlops, step_flops
 from quadrille.algorithms.training.gemm_layouts import tune_layouts
 from quadrille.algorithms.training.gpt import Gpt, gpt_schedule
 from quadrille.algorithms.training.mlp import Mlp, mlp_schedule
-from quadrille.algorithms.training.models import ModelShape
+from quadrille.algorithms.training.model_shapes import ModelShape
 from quadrille.algorithms.training.scheme import Scheme
-from quadrille.algorithms.training.schemes import find_scheme
+from quadrille.algorithms.training.scheme_catalogue import find_scheme
 from quadrille.algorithms.training.weight_caching import cache_weights
 from quadrille.experiments.workloads.execution_options import ExecutionOptions
 from quadrille.experiments.workloads.gemm_times import WRITTEN, layouts_known, machine_for_layouts, times_on

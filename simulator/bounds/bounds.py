@@ -26,7 +26,7 @@ from functools import partial
 
 import numpy as np
 
-from quadrille.algorithms.analysis.equality_labels import Ints, rising
+from quadrille.algorithms.analysis.equality_labels import Ints, sorted_distinct
 from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.ops import Communication, CommunicationOp, Receive, Send
@@ -182,4 +182,6 @@ def _local_seconds(
         seconds = np.zeros(grid.size)
         seconds[ranks], _ = prices.memory("copy", work.copied_bytes(op, moment, ranks), ranks)
         return seconds
-    return inputs.op_costs.ready(op, moment, rising(ranks - ranks // stride % length * stride)).time_parts.compute
+    return inputs.op_costs.ready(
+        op, moment, sorted_distinct(ranks - ranks // stride % length * stride)
+    ).time_parts.compute

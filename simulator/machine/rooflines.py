@@ -81,7 +81,7 @@ def attention_seconds(work: AttentionProducts, touched: int, peak: float, rate: 
     """
     rate *= achieved.memory_share
     s, h = work.sequence, work.head
-    if achieved.attention == "fused" and not work.kept:
+    if achieved.attention == "fused" and not work.stores_weights:
         return max(work.flops / (peak * achieved.product_share), touched / rate)
     scores = work.count * s * s * work.item_bytes
     first = best_product_seconds(work.count, s, h, s, peak, achieved)

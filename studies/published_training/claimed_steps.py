@@ -20,9 +20,9 @@ from quadrille.algorithms.schedule.ops import OverlapName
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.training.flops import flops_per_second_per_gpu, step_flops
 from quadrille.algorithms.training.gpt import gpt_of, gpt_schedule
-from quadrille.algorithms.training.models import ModelShape
+from quadrille.algorithms.training.model_shapes import ModelShape
 from quadrille.algorithms.training.recompute import Recompute
-from quadrille.algorithms.training.schemes import find_scheme
+from quadrille.algorithms.training.scheme_catalogue import find_scheme
 from quadrille.experiments.predict.depths import depths_of, straight
 from quadrille.experiments.rank.memory import peak_bytes_by_grid
 from quadrille.experiments.workloads.execution_options import ExecutionOptions

@@ -12,9 +12,9 @@ from quadrille.algorithms.training.adam import Adam, default_rate
 from quadrille.algorithms.training.gpt import Gpt, gpt_of
 from quadrille.algorithms.training.mlp import Mlp
 from quadrille.algorithms.training.model_files import find_shape
-from quadrille.algorithms.training.models import ModelShape
+from quadrille.algorithms.training.model_shapes import ModelShape
 from quadrille.algorithms.training.recompute import find_attention, find_recompute
-from quadrille.algorithms.training.schemes import find_scheme
+from quadrille.algorithms.training.scheme_catalogue import find_scheme
 from quadrille.cli.words.flags import OF_MATMULS, USUAL, TrainingWords
 from quadrille.cli.words.matmul import parse_execution, parse_rank_order
 from quadrille.cli.words.numbers import one_of, whole_number

@@ -17,7 +17,7 @@ from quadrille.algorithms.schedule.grid import AXES, Grid
 from quadrille.algorithms.schedule.ops import Communication, Gemm, lane
 from quadrille.algorithms.schedule.program import walk
 from quadrille.algorithms.training.gpt import Gpt, gpt_schedule
-from quadrille.algorithms.training.schemes import find_scheme
+from quadrille.algorithms.training.scheme_catalogue import find_scheme
 from tests.support.mpi_cases import CUSTOM, chosen_grids, custom
 
 CASES = [case for ranks in (1, 2, 3, 5, 8, 12) for case in chosen_grids(ranks)]

@@ -29,7 +29,7 @@ from quadrille.algorithms.schedule.program import walk
 from quadrille.algorithms.schedule.schedule import Role, Schedule, all_ops, declare
 from quadrille.algorithms.schedule.tensors import Block, Tensor
 from quadrille.algorithms.training.gpt import Gpt, gpt_schedule
-from quadrille.algorithms.training.schemes import find_scheme
+from quadrille.algorithms.training.scheme_catalogue import find_scheme
 from quadrille.simulator.symmetry.even_shards import with_even_shards
 from tests.support.mpi_cases import CUSTOM, chosen_grids, custom
 

@@ -17,7 +17,7 @@ from quadrille.algorithms.schedule.schedule import Role, Schedule, all_ops, decl
 from quadrille.algorithms.training.gpt import Gpt, gpt_schedule
 from quadrille.algorithms.training.mlp import Mlp, mlp_schedule
 from quadrille.algorithms.training.scheme import Layout, Scheme
-from quadrille.algorithms.training.schemes import SCHEMES, SEQUENCE_PARALLEL
+from quadrille.algorithms.training.scheme_catalogue import SCHEMES, SEQUENCE_PARALLEL
 from quadrille.runtime.carriers.in_process import InProcess
 from quadrille.runtime.execution.execute import execute
 from tests.support.resharding import reshard

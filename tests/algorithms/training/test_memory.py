@@ -8,7 +8,7 @@ from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.training.gpt import Gpt, gpt_schedule
 from quadrille.algorithms.training.memory import memory_bytes_by_kind
-from quadrille.algorithms.training.models import ModelShape
+from quadrille.algorithms.training.model_shapes import ModelShape
 from quadrille.algorithms.training.resume import resumed
 from quadrille.algorithms.training.scheme_4d import Scheme4D
 

@@ -18,7 +18,7 @@ from quadrille.algorithms.training.adam import Adam
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.training.mlp import Mlp
 from quadrille.algorithms.training.scheme_4d import Scheme4D
-from quadrille.algorithms.training.schemes import find_scheme
+from quadrille.algorithms.training.scheme_catalogue import find_scheme
 from quadrille.simulator.simulate import Shortcuts, simulate
 from tests.support.toy_machines import star
 from tests.support.trainings import schedule_of as validated

@@ -15,7 +15,7 @@ from quadrille.algorithms.passes.overlap import overlap
 from quadrille.algorithms.schedule.grid import AXES, Grid
 from quadrille.algorithms.training.gpt import Gpt, gpt_schedule
 from quadrille.algorithms.training.recompute import ATTENTIONS, RECOMPUTES
-from quadrille.algorithms.training.schemes import SCHEMES
+from quadrille.algorithms.training.scheme_catalogue import SCHEMES
 from quadrille.experiments.predict.closed_form import Yardstick
 from quadrille.experiments.predict.matmul_grids import rank_grids
 from quadrille.experiments.workloads.grids import grids

@@ -17,7 +17,7 @@ from quadrille.algorithms.passes.overlap import overlap
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.training.gpt import Gpt, gpt_of, gpt_schedule
 from quadrille.algorithms.training.memory import largest_memory
-from quadrille.algorithms.training.models import ModelShape
+from quadrille.algorithms.training.model_shapes import ModelShape
 from quadrille.algorithms.training.pipeline import Stages
 from quadrille.experiments.predict.pipeline_slots import SlotSeconds, stage_ends
 from quadrille.simulator.simulate import simulate

@@ -16,7 +16,7 @@ from quadrille.algorithms.training.architecture import LLAMA, PLAIN, Architectur
 from quadrille.algorithms.training.flops import flops_per_second_per_gpu, step_flops
 from quadrille.algorithms.training.gpt import Gpt, gpt_of, gpt_schedule
 from quadrille.algorithms.training.model_files import find_shape
-from quadrille.algorithms.training.models import SHAPES, ModelShape
+from quadrille.algorithms.training.model_shapes import SHAPES, ModelShape
 from quadrille.algorithms.training.scheme_4d import Scheme4D
 from quadrille.experiments.workloads.training import gpt_workload
 from quadrille.experiments.workloads.training_lines import sized_flag
