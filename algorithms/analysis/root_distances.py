@@ -19,14 +19,14 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from quadrille.algorithms.collectives.lowered_collective import Name
+from quadrille.algorithms.collectives.lowered_collective import CollectiveAlgorithm
 from quadrille.algorithms.schedule.expressions import Affine, IntExpression, PanelOwner
 from quadrille.algorithms.schedule.grid import Axis, Grid
 from quadrille.algorithms.schedule.parts import Panel, boundaries
 
-DISTANCE_ONLY: tuple[Name, ...] = ("pipelined", "binomial", "double_binary_tree")
+DISTANCE_ONLY: tuple[CollectiveAlgorithm, ...] = ("pipelined", "binomial", "double_binary_tree")
 """Algorithms in which the distance from the root alone determines a member's steps."""
-CHAIN: Name = "pipelined"
+CHAIN: CollectiveAlgorithm = "pipelined"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def chain_starts(length: int) -> frozenset[int]:
     return frozenset({0, 1, length - 1})
 
 
-def root_distance(root: IntExpression, axis: Axis, length: int, algorithm: Name) -> Distance | None:
+def root_distance(root: IntExpression, axis: Axis, length: int, algorithm: CollectiveAlgorithm) -> Distance | None:
     """Returns the distance that distinguishes the members of a rooted collective, or None if none does.
 
     Parameters
@@ -87,7 +87,7 @@ def root_distance(root: IntExpression, axis: Axis, length: int, algorithm: Name)
     return Distance(axis, other_axis, root.factor, root.offset, starts)
 
 
-def owners_are_equivalent(owner: PanelOwner, size: int, grid: Grid, algorithm: Name) -> bool:
+def owners_are_equivalent(owner: PanelOwner, size: int, grid: Grid, algorithm: CollectiveAlgorithm) -> bool:
     """Whether coordinates whose next blocks are equally long do the same work over all iterations of a panel loop.
 
     Parameters

@@ -12,7 +12,7 @@ from functools import lru_cache
 from quadrille.algorithms.analysis.root_distances import DISTANCE_ONLY
 from quadrille.algorithms.analysis.shard_ranges import are_equal, shard_edges
 from quadrille.algorithms.collectives.collective_choices import Choices
-from quadrille.algorithms.collectives.lowered_collective import Lowered, Name
+from quadrille.algorithms.collectives.lowered_collective import CollectiveAlgorithm, Lowered
 from quadrille.algorithms.collectives.lowering import lower
 from quadrille.algorithms.collectives.run_length_programs import PieceRange, Step
 from quadrille.algorithms.errors import InputError
@@ -123,14 +123,14 @@ def ranges(run: PieceRange | None, edges: tuple[int, ...]) -> tuple[tuple[int, i
 
     >>> ranges(PieceRange(2, 2), (0, 4, 8, 9))
     ((8, 9), (0, 4))
-    >>> ranges(PieceRange(1, 2, every=2), (0, 4, 8, 9, 11))
+    >>> ranges(PieceRange(1, 2, spacing=2), (0, 4, 8, 9, 11))
     ((4, 8), (9, 11))
     """
     if run is None:
         return ()
     pieces = len(edges) - 1
-    if run.every > 1:
-        apart = ((run.first + j * run.every) % pieces for j in range(run.count))
+    if run.spacing > 1:
+        apart = ((run.first + j * run.spacing) % pieces for j in range(run.count))
         return tuple((edges[i], edges[i + 1]) for i in apart if edges[i + 1] > edges[i])
     end = run.first + run.count
     spans = [(edges[run.first], edges[min(end, pieces)])]
@@ -249,7 +249,7 @@ class OpAmount:
 
     sent_bytes: int
     added_elements: int
-    algorithm: Name | None
+    algorithm: CollectiveAlgorithm | None
 
 
 def op_amount(op: CommunicationOp, schedule: Schedule, coordinates: Coordinates, choices: Choices) -> OpAmount | None:
@@ -273,7 +273,13 @@ def op_amount(op: CommunicationOp, schedule: Schedule, coordinates: Coordinates,
 
 @lru_cache(MOST_CACHED)
 def _from_root(
-    kind: CollectiveKind, algorithm: Name, members: int, distance: int, elements: int, item: int, chunk: int
+    kind: CollectiveKind,
+    algorithm: CollectiveAlgorithm,
+    members: int,
+    distance: int,
+    elements: int,
+    item: int,
+    chunk: int,
 ) -> OpAmount:
     """Returns the amounts of the member `distance` ranks after the root."""
     lowered = lower(kind, algorithm, members, size_bytes=elements * item, elements=elements, chunk_bytes=chunk)

@@ -8,7 +8,7 @@ from quadrille.algorithms.analysis.rank_symmetry import EquivalentRanks, equival
 from quadrille.algorithms.analysis.storage import storages
 from quadrille.algorithms.analysis.traffic import OpAmount, op_amount
 from quadrille.algorithms.collectives.collective_choices import Choices
-from quadrille.algorithms.collectives.lowered_collective import Name
+from quadrille.algorithms.collectives.lowered_collective import CollectiveAlgorithm
 from quadrille.algorithms.schedule.kernel_signatures import ATTENTION_PRODUCTS, SIGNATURES, Function, attention_flops
 from quadrille.algorithms.schedule.ops import Communication, Gemm, Kernel, Op, reads, writes
 from quadrille.algorithms.schedule.parts import Coordinates
@@ -82,7 +82,7 @@ class OpVolume:
     count: int
     sent_per_rank_max: int
     sent_total: int
-    algorithm: Name | None = None
+    algorithm: CollectiveAlgorithm | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ class _RankTotal:
 
     sent: int = 0
     count: int = 0
-    algorithm: Name | None = None
+    algorithm: CollectiveAlgorithm | None = None
 
 
 def _by_op(sent: list[dict[str, _RankTotal]], classes: list[EquivalentRanks]) -> dict[str, OpVolume]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal, TypeGuard, cast
 
 import numpy as np
 
-from quadrille.algorithms.collectives.lowered_collective import Name
+from quadrille.algorithms.collectives.lowered_collective import CollectiveAlgorithm
 from quadrille.algorithms.collectives.lowering import CHUNK_BYTES, SETS
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import AXES, Axis, Grid
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from quadrille.algorithms.collectives.nccl.tuning_constants import Algorithm, Protocol
 
 Provider = Literal["own", "library", "nccl"]
-CHUNKED: tuple[Name, ...] = ("pipelined", "double_binary_tree")
+CHUNKED: tuple[CollectiveAlgorithm, ...] = ("pipelined", "double_binary_tree")
 """Algorithms with a selectable chunk size."""
 
 
@@ -76,7 +76,7 @@ class Choices:
         """Whether an op is a collective that the MPI or NCCL library executes."""
         return isinstance(op, Collective) and self.of(op.name).implementation == "library"
 
-    def algorithm(self, kind: CollectiveKind) -> Name:
+    def algorithm(self, kind: CollectiveKind) -> CollectiveAlgorithm:
         """The own algorithm for a kind of collective, which also represents the library's in a prediction."""
         return SETS[self.set_name][kind]
 
@@ -84,7 +84,7 @@ class Choices:
         """Neighbours along the axis that share a node; 1 if that is not regular."""
         return dict(self.per_node).get(axis, 1)
 
-    def label(self, kind: CollectiveKind, axis: Axis | None = None, executed: Name | None = None) -> str:
+    def label(self, kind: CollectiveKind, axis: Axis | None = None, executed: CollectiveAlgorithm | None = None) -> str:
         """The name of the algorithm in records; with an axis, also the effect of a hierarchy along it.
 
         Parameters

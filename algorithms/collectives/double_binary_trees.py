@@ -1,4 +1,4 @@
-r"""Double binary trees: two binary trees in which every member sends and receives all the time.
+r"""Double binary trees (NCCL's tree algorithm): broadcast and all-reduce over two trees at full bandwidth.
 
 In one pipelined binary tree the leaves, half of the members, send nothing.  So there are two trees over the members
 after the root, each for half of the pieces.  An inner member of one tree is a leaf of the other:
@@ -31,7 +31,7 @@ from quadrille.algorithms.collectives.lowered_collective import Lowered
 from quadrille.algorithms.collectives.run_length_programs import NOBODY, Integers, PieceRange, Section, Step
 
 ROOT = 0
-GROUPS_KEPT = 8
+MOST_CACHED = 8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,7 +72,7 @@ def all_reduce(members: int, pieces: int) -> Lowered:
     return down.backwards().then(down)
 
 
-@lru_cache(GROUPS_KEPT)
+@lru_cache(MOST_CACHED)
 def double_tree(members: int) -> DoubleTree:
     """Both trees, the colours of their edges, and the first step of each edge."""
     parent = np.array([_first_parents(members), _second_parents(members)])

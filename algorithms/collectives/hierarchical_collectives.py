@@ -123,21 +123,28 @@ def _gather_sections(level: _Level) -> list[Section]:
             receive_first=(local - 1) % per_node * (1 if level.scattered else nodes),
             received=nodes,
             stride=-1 if level.scattered else -nodes,
-            every=per_node if level.scattered else 1,
+            spacing=per_node if level.scattered else 1,
             modulus=per_node if level.scattered else members,
         ),
     ]
 
 
 def broadcast(members: int, per_node: int, root: int, chunks: int) -> Lowered:
-    """Broadcast of all pieces of the root; `chunks` pieces travel along each rail."""
+    """Broadcast of all pieces of the root.
+
+    Parameters
+    ----------
+    members, per_node : numbers of members of the group, and of members on each node
+    root : member that has the pieces at the start
+    chunks : number of pieces that travel along each rail
+    """
     spread = _Spread(members, per_node, root, chunks)
     steps = 2 * (per_node - 1) + chunks + spread.nodes - 2
     return Lowered("hierarchical", members, per_node * chunks, steps, spread.step, spread.sections)
 
 
 def reduce(members: int, per_node: int, root: int, chunks: int) -> Lowered:
-    """Reduce: each member starts with a summand; at the end the root holds the sum."""
+    """Reduce, the reverse of the broadcast: each member starts with a summand; at the end the root holds the sum."""
     return broadcast(members, per_node, root, chunks).backwards()
 
 

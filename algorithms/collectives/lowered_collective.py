@@ -1,7 +1,7 @@
-"""A collective lowered to steps of point-to-point transfers.
+"""Lowered collective: a collective as steps of point-to-point messages between the members of its group.
 
-The steps are a function of (member, step), and sections of all members at once.  Nothing is stored or expanded for more
-than one member.
+An algorithm gives its steps in two forms: a function of (member, step), and sections of all members at once
+(`run_length_programs.py`).  No list of the steps of all members is stored.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -11,7 +11,7 @@ from typing import Literal
 from quadrille.algorithms.collectives import run_length_programs
 from quadrille.algorithms.collectives.run_length_programs import IDLE, Runs, Section, Step
 
-Name = Literal[
+CollectiveAlgorithm = Literal[
     "ring",
     "doubling",
     "halving",
@@ -38,10 +38,10 @@ class Lowered:
     algorithm : name of the algorithm
     members, pieces, steps : numbers of members, pieces and steps
     step : what a member does in step s, from (member, s)
-    sections : the same steps for all members at once, as `runs` encodes them
+    sections : the same steps as runs of all members at once, which `runs` encodes
     """
 
-    algorithm: Name
+    algorithm: CollectiveAlgorithm
     members: int
     pieces: int
     steps: int
@@ -72,7 +72,7 @@ class Lowered:
         )
 
     def then(self, second: "Lowered") -> "Lowered":
-        """These steps followed by the steps of `second`, over the same pieces."""
+        """The steps of this collective, followed by the steps of `second` over the same pieces."""
 
         def step(i: int, s: int) -> Step:
             return self.step(i, s) if s < self.steps else second.step(i, s - self.steps)

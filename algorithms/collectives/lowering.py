@@ -1,4 +1,4 @@
-"""Lowering of collectives: the algorithm for each kind, and its steps.
+"""Lowering: from a kind of collective and the name of an algorithm to its steps of point-to-point messages.
 
 Each algorithm is written as steps of one member and as sections of all members (`lowered_collective.py`).  Reductions
 are gathers in reverse.
@@ -17,11 +17,11 @@ from functools import lru_cache
 from typing import get_args
 
 from quadrille.algorithms.collectives import flat_collectives
-from quadrille.algorithms.collectives.lowered_collective import Lowered, Name
+from quadrille.algorithms.collectives.lowered_collective import CollectiveAlgorithm, Lowered
 from quadrille.algorithms.schedule.ops import CollectiveKind
 
 
-def all_gather(members: int, algorithm: Name) -> Lowered:
+def all_gather(members: int, algorithm: CollectiveAlgorithm) -> Lowered:
     """All-gather: member i starts with piece i; at the end each member holds all pieces."""
     match algorithm:
         case "ring":
@@ -32,7 +32,7 @@ def all_gather(members: int, algorithm: Name) -> Lowered:
             raise _unknown("all_gather", algorithm)
 
 
-def reduce_scatter(members: int, algorithm: Name) -> Lowered:
+def reduce_scatter(members: int, algorithm: CollectiveAlgorithm) -> Lowered:
     """Reduce-scatter: each member starts with a summand of every piece; member i ends with the sum of piece i."""
     match algorithm:
         case "ring":
@@ -43,7 +43,7 @@ def reduce_scatter(members: int, algorithm: Name) -> Lowered:
             raise _unknown("reduce_scatter", algorithm)
 
 
-def all_reduce(members: int, algorithm: Name) -> Lowered:
+def all_reduce(members: int, algorithm: CollectiveAlgorithm) -> Lowered:
     """All-reduce: each member starts with a summand; at the end each holds the sum."""
     match algorithm:
         case "ring":
@@ -57,7 +57,7 @@ def all_reduce(members: int, algorithm: Name) -> Lowered:
             raise _unknown("all_reduce", algorithm)
 
 
-def broadcast(members: int, algorithm: Name, root: int, pieces: int = 1) -> Lowered:
+def broadcast(members: int, algorithm: CollectiveAlgorithm, root: int, pieces: int = 1) -> Lowered:
     """Broadcast: the root starts with all pieces; at the end each member holds them."""
     match algorithm:
         case "binomial":
@@ -68,19 +68,19 @@ def broadcast(members: int, algorithm: Name, root: int, pieces: int = 1) -> Lowe
             raise _unknown("broadcast", algorithm)
 
 
-def reduce(members: int, algorithm: Name, root: int, pieces: int = 1) -> Lowered:
+def reduce(members: int, algorithm: CollectiveAlgorithm, root: int, pieces: int = 1) -> Lowered:
     """Reduce: each member starts with a summand; at the end the root holds the sum."""
     return broadcast(members, algorithm, root, pieces).backwards()
 
 
-def all_to_all(members: int, algorithm: Name) -> Lowered:
+def all_to_all(members: int, algorithm: CollectiveAlgorithm) -> Lowered:
     """All-to-all: member i sends piece j of its source to j, and receives piece j of its result from j."""
     if algorithm != "pairwise":
         raise _unknown("all_to_all", algorithm)
     return flat_collectives.pairwise(members)
 
 
-def barrier(members: int, algorithm: Name) -> Lowered:
+def barrier(members: int, algorithm: CollectiveAlgorithm) -> Lowered:
     """Barrier with empty messages: no member ends before all have begun."""
     if algorithm != "dissemination":
         raise _unknown("barrier", algorithm)
@@ -91,11 +91,11 @@ def _unknown(kind: str, algorithm: str) -> AssertionError:
     return AssertionError(f"no {kind} by {algorithm}: algorithms are checked where the user's words enter")
 
 
-def _renamed(algorithm: Name, lowered: Lowered) -> Lowered:
+def _renamed(algorithm: CollectiveAlgorithm, lowered: Lowered) -> Lowered:
     return Lowered(algorithm, lowered.members, lowered.pieces, lowered.steps, lowered.step, lowered.sections)
 
 
-SETS: dict[str, dict[CollectiveKind, Name]] = {
+SETS: dict[str, dict[CollectiveKind, CollectiveAlgorithm]] = {
     "ring": {
         "all_gather": "ring",
         "reduce_scatter": "ring",
@@ -144,15 +144,15 @@ SETS: dict[str, dict[CollectiveKind, Name]] = {
 }
 CHUNK_BYTES = 1 << 20
 """Default chunk size of pipelined broadcasts and reduces [B]."""
-LOWERED_KEPT = 512
-"""Lowered collectives that are kept: one schedule asks for the same several times."""
+MOST_CACHED = 512
+"""Largest number of cached lowered collectives; a schedule has the same collective in many ops."""
 MOST_CHUNKS = 64
 
 
-@lru_cache(LOWERED_KEPT)
+@lru_cache(MOST_CACHED)
 def lower(
     kind: CollectiveKind,
-    algorithm: Name,
+    algorithm: CollectiveAlgorithm,
     members: int,
     *,
     root: int = 0,
@@ -165,10 +165,13 @@ def lower(
 
     Parameters
     ----------
+    kind : kind of collective
+    algorithm : name of the algorithm
+    members : number of members of the group
     root : root of a broadcast or reduce
     size_bytes : size of the whole buffer [B]; it determines the number of chunks
     per_node : neighbouring members that share a node, equal in the whole group; used by hierarchies
-    elements : elements of the whole buffer, if known: see `is_tiny`
+    elements : number of elements of the whole buffer; None if it is not known (`is_tiny`)
     chunk_bytes : chunk size of chains and trees [B]
     """
     if elements is not None and is_tiny(kind, algorithm, members, elements):
@@ -182,7 +185,7 @@ def lower(
             return _flat(kind, algorithm, members, root, chunks(members, size_bytes, chunk_bytes))
 
 
-def is_tiny(kind: CollectiveKind, algorithm: Name, members: int, elements: int) -> bool:
+def is_tiny(kind: CollectiveKind, algorithm: CollectiveAlgorithm, members: int, elements: int) -> bool:
     """Whether a ring all-reduce would have empty pieces; the whole buffer then goes by recursive doubling.
 
     A loss or a norm is one element.  A ring of p members would take 2 (p - 1) steps for it, most of them without data.
@@ -193,7 +196,7 @@ def is_tiny(kind: CollectiveKind, algorithm: Name, members: int, elements: int) 
     return kind == "all_reduce" and algorithm == "ring" and elements < members
 
 
-def _flat(kind: CollectiveKind, algorithm: Name, members: int, root: int, pieces: int) -> Lowered:
+def _flat(kind: CollectiveKind, algorithm: CollectiveAlgorithm, members: int, root: int, pieces: int) -> Lowered:
     match kind:
         case "all_gather":
             return all_gather(members, algorithm)

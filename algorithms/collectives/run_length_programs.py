@@ -29,11 +29,11 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True)
 class PieceRange:
-    """The `count` pieces first, first + every, first + 2 every, …, modulo the number of pieces of the buffer."""
+    """The `count` pieces first, first + spacing, first + 2 spacing, …, modulo the number of pieces of the buffer."""
 
     first: int
     count: int
-    every: int = 1
+    spacing: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Step:
         """The step in reverse: a gather step becomes a reduction step.
 
         >>> Step(1, PieceRange(0, 1)).backwards()
-        Step(send_to=None, send=None, receive_from=1, receive=PieceRange(first=0, count=1, every=1), reduce=True)
+        Step(send_to=None, send=None, receive_from=1, receive=PieceRange(first=0, count=1, spacing=1), reduce=True)
         """
         return Step(self.receive_from, self.receive, self.send_to, self.send, reduce=self.send is not None)
 
@@ -92,7 +92,7 @@ class Section:
     sent, received : pieces in each step
     reduce : whether received pieces are added
     stride : offset of the first piece from step to step
-    every : offset between the pieces of one step
+    spacing : offset between the pieces of one step
     origin, modulus : range in which the first piece cycles
     alternates : whether this section and the next alternate, one step each, `steps` times, this one first
     """
@@ -106,7 +106,7 @@ class Section:
     received: Integers | int = 1
     reduce: Flags | bool = False
     stride: int = 0
-    every: int = 1
+    spacing: int = 1
     origin: Integers | int = 0
     modulus: int = 1 << 62
     alternates: bool = False
@@ -262,7 +262,7 @@ def encode(sections: Iterable[Section], members: int, pieces: int) -> Runs:
         first_piece_sent=table.column("send_first", sends, NOBODY),
         first_piece_received=table.column("receive_first", receives, NOBODY),
         piece_stride=table.column("stride"),
-        piece_spacing=table.column("every"),
+        piece_spacing=table.column("spacing"),
         origin=table.column("origin"),
         modulus=np.minimum(table.column("modulus"), pieces),
         reduce=table.column("reduce").astype(bool),

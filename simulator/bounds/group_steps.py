@@ -99,13 +99,13 @@ class PricedHop:
         if work.even or work.empty_messages:
             return np.asarray(edges[which, -1] / pieces * self._count)
         first = np.tile(self._move.first_pieces(k, pieces), self._copies)
-        if self._move.every == 1:
+        if self._move.spacing == 1:
             end = first + self._count
             around_end = edges[which, np.maximum(0, end - pieces)] - edges[which, 0]
             return np.asarray(around_end + (edges[which, np.minimum(end, pieces)] - edges[which, first]))
         size = np.zeros(len(first))
         for j in range(int(self._count.max(initial=0))):
-            piece = (first + j * self._move.every) % pieces
+            piece = (first + j * self._move.spacing) % pieces
             size += np.where(j < self._count, edges[which, piece + 1] - edges[which, piece], 0.0)
         return size
 
