@@ -108,7 +108,14 @@ def owners_are_equivalent(owner: PanelOwner, size: int, grid: Grid, algorithm: C
 
 
 def widths_by_owner(panel: Panel, axis: Axis, size: int, grid: Grid) -> Iterator[tuple[int, ...]]:
-    """Yields the sorted widths of the panels that each coordinate owns.
+    """Yields the sorted widths of the panels that each coordinate owns [elements].
+
+    Parameters
+    ----------
+    panel : panels of a dimension
+    axis : axis that cuts the dimension
+    size : length of the dimension [elements]
+    grid : grid of ranks
 
     >>> list(widths_by_owner(Panel("k", 8, ("x", "z"), "p"), "x", 12, Grid(x=3, z=2)))
     [(4,), (2, 2), (4,)]

@@ -290,10 +290,17 @@ NONE = LocalCopies()
 def local_copies(
     op: CommunicationOp, schedule: Schedule, coordinates: Coordinates, op_traffic: Traffic | None
 ) -> LocalCopies:
-    """Returns the bytes that a rank copies locally for a communication op; `op_traffic` is the op's traffic there.
+    """Returns the bytes that a rank copies locally for a communication op.
 
     A gather first copies the member's own part into place, unless it is stored there.  The root of a broadcast extracts
     the region, the root of a reduce inserts it.  An all-to-all packs, keeps its own piece and unpacks.
+
+    Parameters
+    ----------
+    op : communication op
+    schedule : schedule of the op
+    coordinates : coordinates of the rank
+    op_traffic : messages of the op on this rank; None if it sends nothing
     """
     if op_traffic is None:
         return _single_rank_copies(op, schedule, coordinates)

@@ -142,6 +142,13 @@ def ranges(run: PieceRange | None, edges: tuple[int, ...]) -> tuple[tuple[int, i
 def traffic(op: CommunicationOp, schedule: Schedule, coordinates: Coordinates, choices: Choices) -> Traffic | None:
     """Returns the messages of the rank at the coordinates, or None if the op sends nothing.
 
+    Parameters
+    ----------
+    op : communication op
+    schedule : schedule of the op
+    coordinates : coordinates of the rank and its loop indices
+    choices : implementation and algorithms of the collectives
+
     Raises
     ------
     InputError : the layouts do not fit the op; the message names it

@@ -58,7 +58,15 @@ def all_reduce(members: int, algorithm: CollectiveAlgorithm) -> Lowered:
 
 
 def broadcast(members: int, algorithm: CollectiveAlgorithm, root: int, pieces: int = 1) -> Lowered:
-    """Broadcast: the root starts with all pieces; at the end each member holds them."""
+    """Broadcast: the root starts with all pieces; at the end each member holds them.
+
+    Parameters
+    ----------
+    members : number of members of the group
+    algorithm : name of the algorithm
+    root : member that has the pieces
+    pieces : number of pieces of a pipelined broadcast
+    """
     match algorithm:
         case "binomial":
             return flat_collectives.binomial(members, root)
@@ -69,7 +77,7 @@ def broadcast(members: int, algorithm: CollectiveAlgorithm, root: int, pieces: i
 
 
 def reduce(members: int, algorithm: CollectiveAlgorithm, root: int, pieces: int = 1) -> Lowered:
-    """Reduce: each member starts with a summand; at the end the root holds the sum."""
+    """Reduce, the reverse of the broadcast: each member starts with a summand; at the end the root holds the sum."""
     return broadcast(members, algorithm, root, pieces).backwards()
 
 

@@ -1,7 +1,7 @@
-"""Error messages for a faulty field of a file: its path, its value and what is accepted, in one line.
+"""Field errors: one-line messages for a faulty field of a file, with its path, its value and the accepted values.
 
-msgspec reports the fault and its path, but not the value or the accepted keys; these are looked up in the data and the
-type.
+msgspec reports the fault and its path, but not the value or the accepted keys.  This module looks them up in the data
+and in the type of the file.
 """
 
 import re
@@ -16,7 +16,7 @@ _UNKNOWN_KEY = "..."
 
 
 def explain(error: msgspec.ValidationError, raw: object, form: Any) -> str:
-    """Returns the message for the `error` raised when converting `raw` to `form`.
+    """Returns the message for the error that msgspec raised when it converted `raw` to the type `form`.
 
     >>> class Device(msgspec.Struct, forbid_unknown_fields=True):
     ...     memory_bytes: float

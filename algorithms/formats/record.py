@@ -49,11 +49,11 @@ Dtype = Literal["float64", "float32", "float16", "bfloat16"]
 Kind = Literal["predicted", "measured"]
 Cause = Literal["compute", "transfer", "latency", "waiting", "other"]
 PathPart = Literal["compute", "latency", "bandwidth", "contention", "waiting", "other"]
-"""Of the time of one op: `bandwidth` is what its transfers take alone, `contention` what sharing adds to all work."""
+"""Parts of an op's time: `bandwidth` is the time of its transfers alone, `contention` the time that sharing adds."""
 Shards = Literal["exact", "even"]
 Granularity = Literal["exact", "collective"]
 AskedGranularity = Literal["auto", Granularity]
-"""What may be asked for: one of the two, or whichever is quick."""
+"""The accepted granularities: `exact`, `collective`, or `auto`, which takes the exact one if it is quick."""
 
 
 class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -197,7 +197,7 @@ class Verified(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 
 class Messages(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How the messages of Quadrille's own collectives were sent.
+    """The options by which the messages of Quadrille's own collectives were sent, and the overlap they reached.
 
     Parameters
     ----------
@@ -271,7 +271,7 @@ class PathSegment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 
 class Simulation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How a prediction was computed; only `shards` and `granularity` may change the predicted time.
+    """The method of a prediction; only `shards` and `granularity` may change the predicted time.
 
     At collective granularity every transfer keeps one rate, and the exact makespan lies between two bounds.
 

@@ -258,8 +258,8 @@ class BandRange:
 
 
 def may_come_before(op: Op, band_range: BandRange, bands: BandedOps) -> bool:
-    """Whether an op may move before a range: a local op or all-gather that uses no result of the range and overtakes
-    no op on its lane.
+    """Whether an op may move before a range: a local op or all-gather that uses no result of the range and overtakes no
+    op on its lane.
     """
     if not isinstance(op, Compute | AllGather) or bands.conflicts(op, *band_range.body):
         return False

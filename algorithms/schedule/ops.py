@@ -1,4 +1,6 @@
-"""Ops of a schedule: what is done to which tensors, independent of duration and library.
+"""Ops of a schedule: matrix products, layer functions, copies, collectives and messages, as frozen data.
+
+An op says which tensors it reads and writes, never its duration or the library that executes it.
 
 Each kind of op is one frozen class; `Op` is their union, so the type checker proves that every interpreter handles
 every kind. Ops name the tensors that they read and write.  `after` adds ordering that data flow does not imply: the

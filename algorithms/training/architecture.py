@@ -70,7 +70,7 @@ class Architecture:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The same, in words.
+        """The differences from the plain GPT, as texts for a report.
 
         >>> ", ".join(LLAMA.words)
         'gated MLP, RMSNorm, no biases, rotary positions, two tables'

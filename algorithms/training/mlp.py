@@ -94,7 +94,14 @@ def orientation(layer: int) -> Orientation:
 
 
 def check_mlp(problem: Mlp, grid: Grid, scheme: Scheme, rows: int) -> None:
-    """Raises InputError for a grid that does not divide the problem; `rows` are those of a microbatch.
+    """Checks that a grid can divide an MLP.
+
+    Parameters
+    ----------
+    problem : the MLP
+    grid : grid of ranks
+    scheme : parallel scheme
+    rows : rows of a microbatch over all ranks
 
     Raises
     ------
@@ -133,7 +140,7 @@ def mlp_schedule(problem: Mlp, grid: Grid, scheme: Scheme) -> Schedule:
         problem.sizes | {"rows": parts.rows},
         grid,
         problem.dtype,
-        declare(*(in_dtype_of_statistics(parameter, statistics) for parameter in step.kept(tensors))),
+        declare(*(in_dtype_of_statistics(parameter, statistics) for parameter in step.with_copies(tensors))),
         (INPUT, TARGET),
         (LOSS, *(name for parameter in step.parameters for name in (parameter.name, parameter.gradient))),
         step.roles(),

@@ -1,4 +1,4 @@
-"""Transformer shapes by name, by numbers, or from a Hugging Face `config.json`, whose keys differ by model type.
+"""Model files: the shape of a transformer from a name, numbers, or a Hugging Face `config.json`.
 
 Source: the configuration classes of the `transformers` library: GPT2Config, GPTNeoXConfig, LlamaConfig, MistralConfig,
 BloomConfig; BLOOM's only key for its sequence is `seq_length`, and it normalises after the embedding.
@@ -94,7 +94,7 @@ def from_config(path: str | Path) -> ModelShape:
 
 
 def _otherwise(kind: str, config: Mapping[str, object], sequence: int) -> Iterator[str]:
-    """Yields what schedules do differently from a model of this type, in words."""
+    """Yields the differences of a schedule from a model of this type, as texts for a report."""
     match kind:
         case "bloom":
             yield "attention's scores have no ALiBi"

@@ -1,6 +1,6 @@
-"""Transformer shapes, and the named models.
+"""Model shapes: the sizes of transformers, and the table of named models (GPT-3, Llama, …).
 
-A shape is the size of a model, independent of training.  Schedules carry out every `Architecture`.  For other features
+A shape is the size of a model, independent of training.  Schedules implement every `Architecture`.  For other features
 (BLOOM's normalisation after the embedding, GPT-NeoX's parallel branches) the parameters are still counted exactly, and
 `differences` says what a schedule does differently.
 
@@ -30,7 +30,7 @@ class ModelShape:
     inner : MLP width; 0 for four times hidden
     architecture : differences from the plain GPT
     embedding_norm : whether a normalisation follows the embedding (BLOOM)
-    otherwise : what a schedule does differently from the model, in words
+    otherwise : differences of a schedule from the published model, as texts for a report
 
     >>> ModelShape("gpt2", 12, 768, 12, 1024, 50257).parameters
     124439808
@@ -103,7 +103,7 @@ class ModelShape:
 
     @property
     def differences(self) -> tuple[str, ...]:
-        """What a schedule does differently from the model, in words."""
+        """Differences of a schedule from the published model, as texts for a report."""
         norm = ("no normalisation follows the embedding",) if self.embedding_norm else ()
         return (*norm, *self.otherwise)
 

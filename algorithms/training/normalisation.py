@@ -1,4 +1,4 @@
-"""Normalisation of rows that an axis cuts: small reductions complete the moments.
+"""LayerNorm and RMSNorm of rows that a grid axis cuts: small all-reduces complete the moments of each row.
 
     LayerNorm   y = γ (x - mean) / √(variance + ε) + β      two sums of every row, of x and of x²
     RMSNorm     y = γ x / √(mean of x² + ε)                 one sum
@@ -70,7 +70,7 @@ FUNCTIONS: dict[NormKind, _Functions] = {
 
 @dataclass(frozen=True, slots=True)
 class Norm:
-    """One normalisation.
+    """A normalisation (LayerNorm or RMSNorm) of an activation.
 
     Parameters
     ----------

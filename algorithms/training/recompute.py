@@ -73,7 +73,7 @@ def _find(quantity: str, word: str, accepted: tuple[Word, ...]) -> Word:
     raise InputError(f"{quantity} {word!r}: accepted are {', '.join(accepted)}")
 
 
-def recomputed(layer: Layer, output: str) -> Layer:
+def with_recomputation(layer: Layer, output: str) -> Layer:
     """Returns the layer with its forward pass, except for the op that writes `output`, repeated before its backward
     pass.
 

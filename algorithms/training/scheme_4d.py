@@ -95,13 +95,13 @@ class Scheme4D:
     def token_rows(self) -> tuple[Axis, ...]:
         return WHOLE_ROWS
 
-    def embedding(self, rows: Part, into: str, towards_into: str, architecture: Architecture = PLAIN) -> Layer:
-        return embedding(self._ends, rows, into, towards_into, architecture)
+    def embedding(self, rows: Part, into: str, into_gradient: str, architecture: Architecture = PLAIN) -> Layer:
+        return embedding(self._ends, rows, into, into_gradient, architecture)
 
     def vocabulary_loss(
-        self, rows: Part, source: str, towards_source: str, tokens: int, architecture: Architecture = PLAIN
+        self, rows: Part, source: str, source_gradient: str, tokens: int, architecture: Architecture = PLAIN
     ) -> Layer:
-        return vocabulary_loss(self._ends, rows, source, towards_source, tokens, architecture)
+        return vocabulary_loss(self._ends, rows, source, source_gradient, tokens, architecture)
 
     @property
     def _ends(self) -> VocabularyLayout:
@@ -195,7 +195,7 @@ class _Product:
         return (
             *self._bias.gradient,
             *gradient.gather(),
-            *(() if linear.first else self._towards_input(gradient.used, again)),
+            *(() if linear.first else self._input_gradient(gradient.used, again)),
             *(self._input.gather(" again", "oag") if again else ()),
             Gemm(name=f"{name} multiply dW", a=self._input.used, b=gradient.used, c=f"d{name} W whole", layout="TN"),
             ReduceScatter(
@@ -203,7 +203,7 @@ class _Product:
             ),
         )
 
-    def _towards_input(self, gradient: str, again: bool) -> Program:
+    def _input_gradient(self, gradient: str, again: bool) -> Program:
         linear, name = self._linear, self._linear.name
         partial = f"{name} dI whole" if self._scheme.scattered else linear.source_gradient
         axis = self._after.columns

@@ -1,4 +1,4 @@
-"""Parallel schemes by name.
+"""Catalogue of parallel schemes: the distribution of a training step over the grid, by name.
 
     4d         AxoNN: data, z, y, x           activations replicated, weights sharded over z
     megatron   Megatron-LM: data, x           the 4D scheme on x alone; optional sequence parallelism

@@ -70,13 +70,13 @@ class SchemeMesh:
     def token_rows(self) -> tuple[Axis, ...]:
         return BLOCKS.rows
 
-    def embedding(self, rows: Part, into: str, towards_into: str, architecture: Architecture = PLAIN) -> Layer:
-        return mesh_embedding(BLOCKS, self._vocabulary, rows, into, towards_into, architecture)
+    def embedding(self, rows: Part, into: str, into_gradient: str, architecture: Architecture = PLAIN) -> Layer:
+        return mesh_embedding(BLOCKS, self._vocabulary, rows, into, into_gradient, architecture)
 
     def vocabulary_loss(
-        self, rows: Part, source: str, towards_source: str, tokens: int, architecture: Architecture = PLAIN
+        self, rows: Part, source: str, source_gradient: str, tokens: int, architecture: Architecture = PLAIN
     ) -> Layer:
-        return mesh_vocabulary_loss(BLOCKS, self._vocabulary, rows, source, towards_source, tokens, architecture)
+        return mesh_vocabulary_loss(BLOCKS, self._vocabulary, rows, source, source_gradient, tokens, architecture)
 
     @property
     def _vocabulary(self) -> Panel:
@@ -128,14 +128,14 @@ class _Product:
 
     def _backward(self) -> Program:
         linear, name, gradient = self._linear, self._linear.name, self._linear.into_gradient
-        towards_input = MovedPanels(f"{name} sum dI panel", linear.source_gradient, f"{name} dI panel", "oar")
-        towards_weight = MovedPanels(f"{name} sum dW panel", f"d{name} W", f"{name} dW panel", "ors")
+        input_gradient = MovedPanels(f"{name} sum dI panel", linear.source_gradient, f"{name} dI panel", "oar")
+        weight_gradient = MovedPanels(f"{name} sum dW panel", f"d{name} W", f"{name} dW panel", "ors")
         return (
             *self._bias.gradient,
             *(
                 ()
                 if linear.first
-                else product_nt(self._panel, f"{name} multiply dI", gradient, self._weight(" again"), towards_input)
+                else product_nt(self._panel, f"{name} multiply dI", gradient, self._weight(" again"), input_gradient)
             ),
-            *product_tn(self._panel, f"{name} multiply dW", self._input(" again"), gradient, towards_weight),
+            *product_tn(self._panel, f"{name} multiply dW", self._input(" again"), gradient, weight_gradient),
         )

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.algorithms.training.test_models import total_flops
 
 from quadrille.algorithms.analysis.storage import storage
 from quadrille.algorithms.analysis.validation import validate
@@ -21,6 +20,7 @@ from quadrille.algorithms.training.flops import step_flops
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.training.scheme_catalogue import find_scheme
 from quadrille.runtime.training.serial_transformer import gpt_loss
+from tests.algorithms.training.test_model_shapes import total_flops
 from tests.algorithms.training.test_scheme_4d import check_gradients
 from tests.support.trainings import check_training, schedule_of, trained, whole_matrices
 
