@@ -48,8 +48,8 @@ class PlanStep(NamedTuple):
     pattern: str
 
     @property
-    def is_of_chain(self) -> bool:
-        """Whether the member only receives or only sends, as in a chain."""
+    def is_one_way(self) -> bool:
+        """Whether the member only receives or only sends in this step."""
         return self.pattern == "one_way"
 
 

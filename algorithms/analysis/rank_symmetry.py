@@ -35,6 +35,7 @@ class EquivalentRanks:
 
     @property
     def rank(self) -> int:
+        """Number of the representative rank."""
         return self.coordinates.grid.rank_at(self.coordinates.along)
 
 

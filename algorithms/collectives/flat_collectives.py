@@ -14,7 +14,7 @@ from quadrille.algorithms.collectives.lowered_collective import Lowered
 from quadrille.algorithms.collectives.run_length_programs import IDLE, NOBODY, Integers, PieceRange, Section, Step
 
 
-def ring(members: int) -> Lowered:
+def ring_all_gather(members: int) -> Lowered:
     """Ring all-gather: each member forwards the piece that it received last."""
 
     def step(i: int, s: int) -> Step:
@@ -24,7 +24,7 @@ def ring(members: int) -> Lowered:
     return Lowered("ring", members, members, members - 1, step, lambda: [_ring_section(members, 0)])
 
 
-def summing_ring(members: int) -> Lowered:
+def ring_reduce_scatter(members: int) -> Lowered:
     """Ring reduce-scatter: each member adds its own summand to the sum that it received last, and forwards it."""
 
     def step(i: int, s: int) -> Step:
@@ -49,7 +49,7 @@ def _ring_section(members: int, distance: int) -> Section:
     )
 
 
-def doubling(members: int) -> Lowered:
+def doubling_all_gather(members: int) -> Lowered:
     """All-gather by recursive doubling.
 
     With 2**q members, member i exchanges with i XOR 2**s.  Otherwise member i holds the pieces i .. i + 2**s - 1, sends
@@ -90,7 +90,7 @@ def doubling(members: int) -> Lowered:
     return Lowered("doubling", members, members, doublings(members), step, sections)
 
 
-def exchange_all(members: int) -> Lowered:
+def doubling_all_reduce(members: int) -> Lowered:
     """All-reduce of the whole buffer by recursive doubling.
 
     Members beyond the largest power of two first add their buffers to a partner, and receive the sum from it at the
@@ -129,7 +129,7 @@ def exchange_all(members: int) -> Lowered:
     return Lowered("doubling", members, 1, inner + 2 * outer, step, sections)
 
 
-def pairwise(members: int) -> Lowered:
+def pairwise_all_to_all(members: int) -> Lowered:
     """Pairwise all-to-all: in step s each member sends to the member s + 1 after it."""
 
     def step(i: int, s: int) -> Step:
@@ -145,7 +145,7 @@ def pairwise(members: int) -> Lowered:
     return Lowered("pairwise", members, members, members - 1, step, sections)
 
 
-def dissemination(members: int) -> Lowered:
+def dissemination_barrier(members: int) -> Lowered:
     """Dissemination barrier: in step s each member signals the member 2**s after it."""
 
     def step(i: int, s: int) -> Step:
@@ -174,7 +174,7 @@ def doublings(members: int) -> int:
     return (members - 1).bit_length()
 
 
-def binomial(members: int, root: int) -> Lowered:
+def binomial_broadcast(members: int, root: int) -> Lowered:
     """Binomial broadcast: in step s the first 2**s members after the root send to the next 2**s."""
     whole = PieceRange(0, 1)
 
@@ -202,7 +202,7 @@ def binomial(members: int, root: int) -> Lowered:
     return Lowered("binomial", members, 1, doublings(members), step, sections)
 
 
-def pipelined(members: int, root: int, pieces: int) -> Lowered:
+def pipelined_broadcast(members: int, root: int, pieces: int) -> Lowered:
     """Pipelined broadcast along a chain: in step s the member r after the root forwards piece s - r."""
 
     def step(i: int, s: int) -> Step:

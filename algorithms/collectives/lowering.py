@@ -25,9 +25,9 @@ def all_gather(members: int, algorithm: CollectiveAlgorithm) -> Lowered:
     """All-gather: member i starts with piece i; at the end each member holds all pieces."""
     match algorithm:
         case "ring":
-            return flat_collectives.ring(members)
+            return flat_collectives.ring_all_gather(members)
         case "doubling":
-            return flat_collectives.doubling(members)
+            return flat_collectives.doubling_all_gather(members)
         case _:
             raise _unknown("all_gather", algorithm)
 
@@ -36,9 +36,9 @@ def reduce_scatter(members: int, algorithm: CollectiveAlgorithm) -> Lowered:
     """Reduce-scatter: each member starts with a summand of every piece; member i ends with the sum of piece i."""
     match algorithm:
         case "ring":
-            return flat_collectives.summing_ring(members)
+            return flat_collectives.ring_reduce_scatter(members)
         case "halving":
-            return _renamed("halving", flat_collectives.doubling(members).backwards())
+            return _renamed("halving", flat_collectives.doubling_all_gather(members).backwards())
         case _:
             raise _unknown("reduce_scatter", algorithm)
 
@@ -47,12 +47,12 @@ def all_reduce(members: int, algorithm: CollectiveAlgorithm) -> Lowered:
     """All-reduce: each member starts with a summand; at the end each holds the sum."""
     match algorithm:
         case "ring":
-            return flat_collectives.summing_ring(members).then(flat_collectives.ring(members))
+            return flat_collectives.ring_reduce_scatter(members).then(flat_collectives.ring_all_gather(members))
         case "halving_doubling":
-            doubling = flat_collectives.doubling(members)
+            doubling = flat_collectives.doubling_all_gather(members)
             return _renamed("halving_doubling", doubling.backwards().then(doubling))
         case "doubling":
-            return flat_collectives.exchange_all(members)
+            return flat_collectives.doubling_all_reduce(members)
         case _:
             raise _unknown("all_reduce", algorithm)
 
@@ -69,9 +69,9 @@ def broadcast(members: int, algorithm: CollectiveAlgorithm, root: int, pieces: i
     """
     match algorithm:
         case "binomial":
-            return flat_collectives.binomial(members, root)
+            return flat_collectives.binomial_broadcast(members, root)
         case "pipelined":
-            return flat_collectives.pipelined(members, root, pieces)
+            return flat_collectives.pipelined_broadcast(members, root, pieces)
         case _:
             raise _unknown("broadcast", algorithm)
 
@@ -85,14 +85,14 @@ def all_to_all(members: int, algorithm: CollectiveAlgorithm) -> Lowered:
     """All-to-all: member i sends piece j of its source to j, and receives piece j of its result from j."""
     if algorithm != "pairwise":
         raise _unknown("all_to_all", algorithm)
-    return flat_collectives.pairwise(members)
+    return flat_collectives.pairwise_all_to_all(members)
 
 
 def barrier(members: int, algorithm: CollectiveAlgorithm) -> Lowered:
     """Barrier with empty messages: no member ends before all have begun."""
     if algorithm != "dissemination":
         raise _unknown("barrier", algorithm)
-    return flat_collectives.dissemination(members)
+    return flat_collectives.dissemination_barrier(members)
 
 
 def _unknown(kind: str, algorithm: str) -> AssertionError:

@@ -40,7 +40,7 @@ def chrome_trace(timelines: Sequence[Timeline], provenance: Provenance | None = 
         events += _events(timeline, first_pid)
         first_pid += timeline.ranks
     # Perfetto reads no further than a key that it does not know, so ours stay inside otherData, last.
-    about = {"schema": SCHEMA, **({"provenance": schema_files.plain(provenance)} if provenance else {})}
+    about = {"schema": SCHEMA, **({"provenance": schema_files.plain_tables(provenance)} if provenance else {})}
     return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": about}
 
 

@@ -15,7 +15,7 @@ _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
 _UNKNOWN_KEY = "..."
 
 
-def explain(error: msgspec.ValidationError, raw: object, form: Any) -> str:
+def field_error_message(error: msgspec.ValidationError, raw: object, form: Any) -> str:
     """Returns the message for the error that msgspec raised when it converted `raw` to the type `form`.
 
     >>> class Device(msgspec.Struct, forbid_unknown_fields=True):
@@ -23,7 +23,7 @@ def explain(error: msgspec.ValidationError, raw: object, form: Any) -> str:
     >>> try:
     ...     msgspec.convert({"memory": 8e9, "memory_bytes": 1.0}, Device)
     ... except msgspec.ValidationError as error:
-    ...     explain(error, {"memory": 8e9, "memory_bytes": 1.0}, Device)
+    ...     field_error_message(error, {"memory": 8e9, "memory_bytes": 1.0}, Device)
     'memory is unknown; accepted: memory_bytes'
     """
     fault, _, place = str(error).partition(" - at ")

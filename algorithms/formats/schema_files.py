@@ -21,7 +21,7 @@ import msgspec
 
 from quadrille.algorithms.errors import InputError, RunError
 from quadrille.algorithms.formats.atomic_files import replace_file, target_of
-from quadrille.algorithms.formats.field_errors import explain
+from quadrille.algorithms.formats.field_errors import field_error_message
 from quadrille.algorithms.formats.input_files import parse_json, parse_toml, read_text
 from quadrille.algorithms.formats.renamed_keys import Renames
 
@@ -196,17 +196,17 @@ def _convert(raw: dict[str, Any], form: type[T], description: str) -> T:
     try:
         return msgspec.convert(raw, form)
     except msgspec.ValidationError as error:
-        raise InputError(f"{description}: {explain(error, raw, form)}") from None
+        raise InputError(f"{description}: {field_error_message(error, raw, form)}") from None
 
 
 def _checked(path: str | Path, value: object, schema: str) -> dict[str, Any]:
     """Returns `value` as plain tables under its schema, checked to be readable."""
-    table = plain(value)
+    table = plain_tables(value)
     _convert(table, type(value), f"{schema.split('/')[1]} for {path}")
     return {"schema": schema, **table}
 
 
-def plain(value: object) -> dict[str, Any]:
+def plain_tables(value: object) -> dict[str, Any]:
     """Returns `value` as tables, lists, strings and numbers."""
     tables: dict[str, Any] = msgspec.to_builtins(value, enc_hook=_plain_number)
     return tables

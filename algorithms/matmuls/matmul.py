@@ -158,6 +158,7 @@ class Matmul:
 
     @property
     def sizes(self) -> dict[str, int]:
+        """Length of each dimension, by letter."""
         return {"m": self.m, "k": self.k, "n": self.n}
 
     def shape(self, matrix: str) -> tuple[int, int]:
@@ -167,6 +168,7 @@ class Matmul:
 
     @property
     def training(self) -> bool:
+        """Whether the gradients are computed too."""
         return self.passes == "training"
 
     @property
@@ -176,10 +178,12 @@ class Matmul:
 
     @property
     def inputs(self) -> tuple[str, ...]:
+        """Names of the given matrices."""
         return ("A", "B", "dC") if self.training else ("A", "B")
 
     @property
     def outputs(self) -> tuple[Product, ...]:
+        """Names of the computed matrices."""
         return ("C", "dA", "dB") if self.training else ("C",)
 
 

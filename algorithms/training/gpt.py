@@ -131,7 +131,7 @@ class Gpt:
         }
 
 
-def gpt_of(shape: ModelShape, batch: int, **options: Any) -> Gpt:
+def gpt_from_shape(shape: ModelShape, batch: int, **options: Any) -> Gpt:
     """Training steps of a model of that shape; `options` are fields of `Gpt`."""
     sizes = (shape.layers, shape.hidden, shape.heads, shape.sequence, shape.vocabulary, batch)
     inner = 0 if shape.mlp == MLP_FACTOR * shape.hidden else shape.mlp

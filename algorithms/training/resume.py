@@ -22,7 +22,7 @@ def training_state(schedule: Schedule) -> tuple[str, ...]:
     return (*parameters, *(name for parameter in parameters for name in moment_names(parameter)))
 
 
-def resumed(schedule: Schedule, first_step: int) -> Schedule:
+def resume_schedule(schedule: Schedule, first_step: int) -> Schedule:
     """The schedule of steps `first_step`, `first_step` + 1, …, which starts from parameters and moments."""
     moments = set(training_state(schedule)) - set(schedule.state)
     zeroing_ops = _zeroing_ops(schedule, moments)

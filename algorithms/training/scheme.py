@@ -118,13 +118,16 @@ class Scheme(Protocol):
     """A distribution of the layers of a model over a grid of ranks; every scheme implements this interface."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Name of the scheme, as `--scheme` takes it."""
 
     @property
-    def stream(self) -> Layout: ...
+    def stream(self) -> Layout:
+        """Layout of activations before a normal and after a transposed product."""
 
     @property
-    def inner(self) -> Layout: ...
+    def inner(self) -> Layout:
+        """Layout of activations after a normal and before a transposed product."""
 
     def check(self, grid: Grid) -> None:
         """Checks that every grid axis longer than 1 is an axis of the scheme; raises InputError otherwise."""

@@ -1,4 +1,6 @@
-"""AxoNN's 4D scheme; with scattered activations, Megatron's sequence parallelism and Bian's 3-D scheme.
+"""AxoNN's 4D scheme of a training step; Megatron's sequence parallelism and Bian's 3-D scheme are its variants.
+
+Rows of activations are cut over data and z, columns over y or x; weights are cut over y and x and sharded over z:
 
     W         inputs/y × outputs/x             sharded over z, gathered for use
     b         1 × outputs/x                    replicated
@@ -32,7 +34,7 @@ from quadrille.algorithms.schedule.tensors import Copies, Tensor
 from quadrille.algorithms.training.architecture import PLAIN, Architecture
 from quadrille.algorithms.training.layers import Layer, Parameter, Start
 from quadrille.algorithms.training.scheme import Layout, Linear, Vector, check_axes, sides
-from quadrille.algorithms.training.vector_parameters import bias_of, on_diagonal, repeated
+from quadrille.algorithms.training.vector_parameters import bias_of, diagonal_vector, replicated_vector
 from quadrille.algorithms.training.vocabulary import WHOLE_ROWS, VocabularyLayout, embedding, vocabulary_loss
 
 Activations = Literal["repeated", "sequences scattered", "rows scattered"]
@@ -75,6 +77,7 @@ class Scheme4D:
 
     @property
     def scattered(self) -> bool:
+        """Whether activations are scattered between products."""
         return self.activations != "repeated"
 
     def check(self, grid: Grid) -> None:
@@ -86,10 +89,10 @@ class Scheme4D:
     def vector(self, name: str, columns: Part, layout: Layout, start: Start, copies: Copies) -> Vector:
         match self.vectors:
             case "repeated":
-                return repeated(name, columns, layout, start, copies)
+                return replicated_vector(name, columns, layout, start, copies)
             case "diagonal":
                 third: Axis = "x" if layout.columns == "y" else "y"
-                return on_diagonal(name, columns, layout, start, copies, third)
+                return diagonal_vector(name, columns, layout, start, copies, third)
 
     @property
     def token_rows(self) -> tuple[Axis, ...]:

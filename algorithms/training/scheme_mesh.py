@@ -1,4 +1,4 @@
-"""Optimus on a z × x mesh, and Tesseract on y such meshes: activations and weights in blocks, every product SUMMA.
+"""Mesh schemes: Optimus (2D) on a z × x mesh of ranks, and Tesseract (2.5D) on y such meshes; each product is SUMMA.
 
     I, O      rows/data/y/z × columns/x
     W         inputs/z × outputs/x          replicated over data and y
@@ -26,7 +26,7 @@ from quadrille.algorithms.schedule.tensors import Copies, Tensor
 from quadrille.algorithms.training.architecture import PLAIN, Architecture
 from quadrille.algorithms.training.layers import Layer, Parameter, Start
 from quadrille.algorithms.training.scheme import Layout, Linear, Vector, check_axes
-from quadrille.algorithms.training.vector_parameters import bias_of, on_first_row
+from quadrille.algorithms.training.vector_parameters import bias_of, first_row_vector
 from quadrille.algorithms.training.vocabulary_mesh import mesh_embedding, mesh_vocabulary_loss
 
 WIDEST = 1 << 62
@@ -64,7 +64,7 @@ class SchemeMesh:
 
     def vector(self, name: str, columns: Part, layout: Layout, start: Start, copies: Copies) -> Vector:
         """A vector on the first row of the mesh."""
-        return on_first_row(name, columns, layout, start, copies, "z")
+        return first_row_vector(name, columns, layout, start, copies, "z")
 
     @property
     def token_rows(self) -> tuple[Axis, ...]:

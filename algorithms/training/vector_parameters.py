@@ -24,13 +24,13 @@ from quadrille.algorithms.training.layers import Parameter, Start
 from quadrille.algorithms.training.scheme import ONE, Layout, Linear, Scheme, Vector
 
 
-def repeated(name: str, columns: Part, layout: Layout, start: Start, copies: Copies) -> Vector:
+def replicated_vector(name: str, columns: Part, layout: Layout, start: Start, copies: Copies) -> Vector:
     """A vector that is replicated on every rank that holds its columns; see `Scheme.vector` for the parameters."""
     tensor = Tensor(name, ONE, layout.cut_columns(columns), copies=copies)
     return Vector(Parameter(tensor, layout.row_axes, start), (), name, f"d{name}")
 
 
-def on_first_row(name: str, columns: Part, layout: Layout, start: Start, copies: Copies, down: Axis) -> Vector:
+def first_row_vector(name: str, columns: Part, layout: Layout, start: Start, copies: Copies, down: Axis) -> Vector:
     """A vector on the first row of a mesh, the ranks at coordinate 0 of axis `down`; it is broadcast for use."""
     cut = layout.cut_columns(columns)
     stored = Tensor(name, replace(ONE, axes=(down,)), cut, copies=copies)
@@ -50,7 +50,7 @@ def on_first_row(name: str, columns: Part, layout: Layout, start: Start, copies:
     )
 
 
-def on_diagonal(name: str, columns: Part, layout: Layout, start: Start, copies: Copies, third: Axis) -> Vector:
+def diagonal_vector(name: str, columns: Part, layout: Layout, start: Start, copies: Copies, third: Axis) -> Vector:
     """A vector on the diagonal of the layout's column axis and the axis `third`, cut over z; it is gathered for use."""
     whole = layout.cut_columns(columns)
     shard_columns = replace(whole, finer=("z",))

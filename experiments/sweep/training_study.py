@@ -22,7 +22,7 @@ from quadrille.algorithms.provenance import Provenance, provenance
 from quadrille.algorithms.schedule.grid import Axis, Grid
 from quadrille.algorithms.schedule.tensors import DType
 from quadrille.algorithms.training.adam import Adam, default_rate
-from quadrille.algorithms.training.gpt import Gpt, gpt_of
+from quadrille.algorithms.training.gpt import Gpt, gpt_from_shape
 from quadrille.algorithms.training.model_files import find_shape
 from quadrille.algorithms.training.scheme_catalogue import find_scheme
 from quadrille.algorithms.units import format_bytes, format_seconds
@@ -110,7 +110,9 @@ class Asking:
         """
         shape, speeds = find_shape(gpt), find_machine(machine).device.peak_flops_per_second
         dtype: DType = "bfloat16" if "bfloat16" in speeds else "float32"
-        problem = gpt_of(shape, batch, dtype=dtype, recompute="full", adam=Adam(rate=default_rate(shape.hidden)))
+        problem = gpt_from_shape(
+            shape, batch, dtype=dtype, recompute="full", adam=Adam(rate=default_rate(shape.hidden))
+        )
         execution = ExecutionOptions(overlaps=frozenset(OVERLAPS), choices=Choices("library"))
         experiment = TrainingExperiment(problem, Grid(), find_scheme(scheme), execution, shape)
         try:

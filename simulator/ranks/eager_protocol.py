@@ -156,7 +156,7 @@ class EagerOp:
             added = self.add(max(1, step.added // counts.received)) if step.added else None
             wire = self.messages.wire(wires, sender, self.rank, eager=True)
             yield TaggedStage(ProgramStage(send=signal, receive=wire, local=added), step, action.number)
-            if action.is_last or step.is_of_chain:  # a member that passes chunks on notices each
+            if action.is_last or step.is_one_way:  # a member that passes chunks on notices each
                 yield from self._wakeup(self._latency(sender, self.rank, step, action.number))
         if self.waits_for_delivery:
             yield from self._until_delivered()
@@ -173,7 +173,7 @@ class EagerOp:
                 ProgramStage(receive=self.messages.all_delivered(self.rank, self.lane)[0]), awaited, number
             )
             receiver = self.group[step.send_to]
-            if step.is_of_chain:  # the receiver's answer
+            if step.is_one_way:  # the receiver's answer
                 yield from self._wakeup(self.messages.ack_delay(self.rank, receiver))
             else:
                 yield from self._wakeup(self._latency(self.rank, receiver, step, number))
@@ -203,7 +203,7 @@ class EagerOp:
                 self.comm_plan.channel_name, self.rank, receiver, step, counts.sent, eager=True
             )
             yield ProgramStage(send=sent)
-            ack_delay = self._latency(self.rank, receiver, step, 1) if step.is_of_chain else 0.0
+            ack_delay = self._latency(self.rank, receiver, step, 1) if step.is_one_way else 0.0
         if ack_delay and self.waits_for_delivery:  # its receiver answers once it knows of all chunks
             yield ProgramStage(local=self.messages.ack_wait(self.rank, self.lane, ack_delay))
         for receiver in peers:

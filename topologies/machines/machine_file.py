@@ -71,7 +71,7 @@ def _table(table: str, like: object, path: Path, readers: tuple[Path, ...]) -> d
         original = _machine(like, path, readers)
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
-    keys: dict[str, Any] | None = schema_files.plain(original)[table]
+    keys: dict[str, Any] | None = schema_files.plain_tables(original)[table]
     if keys is None:
         raise InputError(f"{where}: machine {like!r:.60} has no {table}")
     return keys

@@ -476,7 +476,7 @@ def test_the_record_is_not_overwritten(tmp_path, capsys):
 
 
 def test_a_record_written_before_there_were_links_is_read(tmp_path, capsys):
-    made = schema_files.plain(record())
+    made = schema_files.plain_tables(record())
     for key in ("links", "critical_path", "simulation"):
         made.pop(key, None)
     for op in made["ops"]:
