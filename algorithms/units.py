@@ -1,4 +1,4 @@
-"""Units, prefixes and integers as text.
+"""Units: conversion of sizes, rates, times and flop rates from text and to text.
 
 Quadrille computes in seconds, bytes, bytes/s, flop and flop/s.  Text has prefixes that are easily confused:
 

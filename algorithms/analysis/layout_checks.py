@@ -1,4 +1,4 @@
-"""Checks that the tensors of an op fit together at given coordinates: shapes, regions, roots and peers."""
+"""Layout checks: whether the shapes, regions, roots and peers of an op's tensors fit together on one rank."""
 
 from quadrille.algorithms.analysis.traffic import traffic, written_coordinates
 from quadrille.algorithms.collectives.collective_choices import Choices
@@ -33,7 +33,7 @@ OPERANDS = {"zero": 0, "copy": 1, "add": 2}
 
 
 def check_op(op: Op, schedule: Schedule, coordinates: Coordinates) -> None:
-    """Raises InputError if the tensors of an op do not fit.
+    """Checks that the tensors of an op fit together at the coordinates.
 
     Raises
     ------
@@ -152,8 +152,8 @@ def _check_bucket(op: AllReduce, schedule: Schedule) -> None:
     """Checks that the buffers of a bucket have one dtype, and that each occurs once."""
     dtypes = {name: schedule.tensors[name].dtype or schedule.dtype for name in op.buffers}
     if len(set(dtypes.values())) > 1 or len(dtypes) < len(op.buffers):
-        said = ", ".join(f"{name!r} of {dtypes[name]}" for name in op.buffers)
-        raise InputError(f"op {op.name!r} sums {said} together: buffers of one dtype are accepted, each once")
+        dtype_texts = ", ".join(f"{name!r} of {dtypes[name]}" for name in op.buffers)
+        raise InputError(f"op {op.name!r} sums {dtype_texts} together: buffers of one dtype are accepted, each once")
 
 
 def _check_product(op: Gemm, schedule: Schedule, coordinates: Coordinates) -> None:
@@ -185,9 +185,9 @@ def _check_region(
     members = coordinates.grid.length(op.axis)
     if not 0 <= root < members:
         raise InputError(f"op {op.name!r}: root {root} is not among the {members} members of its group")
-    there = coordinates.at(op.axis, root)
-    part, block = schedule.tensors[region].block(coordinates), schedule.tensors[whole].block(there)
-    same = part == schedule.tensors[region].block(there)
+    root_coordinates = coordinates.at(op.axis, root)
+    part, block = schedule.tensors[region].block(coordinates), schedule.tensors[whole].block(root_coordinates)
+    same = part == schedule.tensors[region].block(root_coordinates)
     if part.elements and not (same and _inside(part.rows, block.rows) and _inside(part.columns, block.columns)):
         raise InputError(
             f"op {op.name!r}: {schedule.tensors[region]} at {_where(coordinates)} is no region of "
@@ -211,6 +211,6 @@ def _check_shift(op: Shift, schedule: Schedule, coordinates: Coordinates) -> Non
         )
 
 
-def _where(place: Coordinates) -> str:
-    coordinates = ", ".join(f"{axis}={coordinate}" for axis, coordinate in place.along.items())
-    return coordinates + "".join(f", {loop}={index}" for loop, index in place.indices.items())
+def _where(coordinates: Coordinates) -> str:
+    text = ", ".join(f"{axis}={coordinate}" for axis, coordinate in coordinates.along.items())
+    return text + "".join(f", {loop}={index}" for loop, index in coordinates.indices.items())

@@ -68,10 +68,10 @@ class Storage:
     @property
     def bytes(self) -> int:
         """All buffers together [B]."""
-        kept = sum(size * self.copies[name] * self.item_bytes[name] for name, size in self.tensors.items())
+        tensor_bytes = sum(size * self.copies[name] * self.item_bytes[name] for name, size in self.tensors.items())
         buffers_by_lane = (self.reductions, self.packed, self.unpacked)
         scratch = self.products + sum(size for buffer in buffers_by_lane for size in buffer.values())
-        return kept + scratch * self.scratch_item_bytes
+        return tensor_bytes + scratch * self.scratch_item_bytes
 
 
 def storage(schedule: Schedule, coordinates: Coordinates, choices: Choices) -> Storage:
@@ -251,11 +251,11 @@ def gathered_in_place(schedule: Schedule) -> dict[str, AllGather]:
         else:
             not_views |= {*writes(op)}
     unchanged = {*schedule.inputs} - not_views - gathers.keys()
-    kept = {*schedule.inputs, *schedule.outputs, *schedule.state}
+    persistent = {*schedule.inputs, *schedule.outputs, *schedule.state}
     in_place: dict[str, AllGather] = {}
     for into, by_source in gathers.items():
         (source, gather), *more = by_source.items()
-        if more or into in not_views | kept or source in in_place or source not in unchanged:
+        if more or into in not_views | persistent or source in in_place or source not in unchanged:
             continue
         same_type = schedule.item_bytes(source) == schedule.item_bytes(into)
         if same_type and _is_fixed(schedule, source) and _is_fixed(schedule, into):

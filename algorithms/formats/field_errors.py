@@ -26,8 +26,8 @@ def field_error_message(error: msgspec.ValidationError, raw: object, form: Any) 
     ...     field_error_message(error, {"memory": 8e9, "memory_bytes": 1.0}, Device)
     'memory is unknown; accepted: memory_bytes'
     """
-    fault, _, place = str(error).partition(" - at ")
-    steps = _name_keys(_steps(place), raw, form, str(error))
+    fault, _, location = str(error).partition(" - at ")
+    steps = _name_keys(_steps(location), raw, form, str(error))
     value, info = _value_at(raw, steps), _type_at(inspect.type_info(form), steps)
     path = _text(steps)
     unknown = re.fullmatch(r"Object contains unknown field `(.*)`", fault, re.DOTALL)
@@ -36,7 +36,7 @@ def field_error_message(error: msgspec.ValidationError, raw: object, form: Any) 
     missing = re.fullmatch(r"Object missing required field `(.*)`", fault)
     if missing:
         return f"{_join(path, missing[1])} is missing; needed: {', '.join(_fields(info, required=True))}"
-    if place.startswith("`key`"):
+    if location.startswith("`key`"):
         bad = fault.removeprefix("Invalid enum value ").strip("'\"")
         return f"{_join(path, bad)} is unknown; accepted: {', '.join(_names(info, keys=True))}"
     if fault.startswith("Invalid enum value"):
@@ -47,9 +47,9 @@ def field_error_message(error: msgspec.ValidationError, raw: object, form: Any) 
     return f"{path or 'the file'} = {_short(value)}: {needed} is needed"
 
 
-def _steps(place: str) -> list[Step]:
-    place = place.removeprefix("`key` in ").strip("`").removeprefix("$")
-    return [int(index) if index.isdigit() else name or index for name, index in _STEP.findall(place)]
+def _steps(location: str) -> list[Step]:
+    location = location.removeprefix("`key` in ").strip("`").removeprefix("$")
+    return [int(index) if index.isdigit() else name or index for name, index in _STEP.findall(location)]
 
 
 def _name_keys(steps: list[Step], raw: object, form: Any, fault: str) -> list[Step]:

@@ -1,4 +1,4 @@
-"""The record of one run, predicted or measured: what ran, how long it took, op by op, and what was sent.
+"""Record of one run, predicted or measured: the workload, the times and bytes of every op, and the provenance.
 
 The classes mirror the file, field by field; units stand in the names.
 `seconds` is the median makespan over the repeats.  Per op, `seconds`,

@@ -133,10 +133,10 @@ def load_timeline(path: str | Path) -> Timeline:
 def save_timeline(timeline: Timeline, path: str | Path) -> None:
     """Writes `timeline` as JSON, atomically; `-` is stdout."""
     ops = {(span.op, span.kind, span.lane, span.axis): 0 for span in timeline.spans}
-    places = {op: index for index, op in enumerate(ops)}
+    index_by_op = {op: index for index, op in enumerate(ops)}
     spans = timeline.spans
     columns = _Columns(
-        op=[places[span.op, span.kind, span.lane, span.axis] for span in spans],
+        op=[index_by_op[span.op, span.kind, span.lane, span.axis] for span in spans],
         rank=[span.rank for span in spans],
         index=[span.index for span in spans],
         group=[span.group for span in spans],

@@ -1,4 +1,4 @@
-"""The catalogue of matmul algorithms, and the schedule of a problem by an algorithm's name."""
+"""Catalogue of matmul algorithms: their names, grid axes and requirements, and the schedule by an algorithm's name."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

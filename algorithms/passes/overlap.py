@@ -75,8 +75,8 @@ def overlap(schedule: Schedule, names: Iterable[OverlapName]) -> Schedule:
     if not chosen:
         return schedule
     if schedule.overlap:
-        done = ",".join(sorted(schedule.overlap))
-        raise InputError(f"schedule {schedule.name} already overlaps {done}: name all overlaps in one pass")
+        applied = ",".join(sorted(schedule.overlap))
+        raise InputError(f"schedule {schedule.name} already overlaps {applied}: name all overlaps in one pass")
     tensors = dict(schedule.tensors)
 
     def reorder(program: Program) -> Program:
@@ -85,8 +85,12 @@ def overlap(schedule: Schedule, names: Iterable[OverlapName]) -> Schedule:
             changed = defer_accumulation(schedule, _weights_first(changed, schedule))
             _double_sources(changed, schedule, tensors)
         if "oag" in chosen:
-            again = _repeated_gathers(changed)
-            changed = _move_gathers_ahead(changed, again, tensors) if again else prefetch(schedule, changed)
+            repeated_gather = _repeated_gathers(changed)
+            changed = (
+                _move_gathers_ahead(changed, repeated_gather, tensors)
+                if repeated_gather
+                else prefetch(schedule, changed)
+            )
         return double_buffered(changed, tensors, chosen)
 
     reordered = schedule.with_program(reorder)
@@ -147,14 +151,14 @@ def _repeated_gathers(program: Program) -> list[AllGather]:
 
 def _move_gathers_ahead(program: Program, gathers: list[AllGather], tensors: dict[str, Tensor]) -> Program:
     """Moves these gathers before the first product, each into a buffer of its own."""
-    for again in gathers:
-        buffer = f"{again.into} ahead"
-        tensors[buffer] = replace(tensors[again.into], name=buffer)
-        position = program.index(again)
+    for repeated_gather in gathers:
+        buffer = f"{repeated_gather.into} ahead"
+        tensors[buffer] = replace(tensors[repeated_gather.into], name=buffer)
+        position = program.index(repeated_gather)
         first_product = next(i for i, entry in enumerate(program) if isinstance(entry, Gemm))
-        readers = tuple(_with_operand(entry, again.into, buffer) for entry in program[position + 1 :])
+        readers = tuple(_with_operand(entry, repeated_gather.into, buffer) for entry in program[position + 1 :])
         before, between = program[:first_product], program[first_product:position]
-        program = (*before, replace(again, into=buffer), *between, *readers)
+        program = (*before, replace(repeated_gather, into=buffer), *between, *readers)
     return program
 
 

@@ -104,13 +104,13 @@ class _Ahead:
     def _loop(self, entry: Repeat, lead: Program, rest: Program) -> tuple[Program, Program, Program]:
         """Returns a rewritten loop with gathers, and the lead and rest to start before it."""
         entering = tuple(gather for gather in lead + rest if entry.loop not in self._loops_of(gather))
-        behind = _without(lead + rest, entering)
+        after_loop = _without(lead + rest, entering)
         once = entry.count == 1
         if once or is_layer_loop(self._schedule, entry):
             last = self.move(entry.body, entering)
             if once:
                 own_gathers = tuple(gather for gather in lead if gather in last.rest)
-                inside = (replace(entry, body=last.program), *behind)
+                inside = (replace(entry, body=last.program), *after_loop)
                 return (
                     inside,
                     _at_iteration(entry, entry.first, last.lead) + own_gathers,
@@ -118,7 +118,11 @@ class _Ahead:
                 )
             repeated = self.move(entry.body, _at_iteration(entry, _next(entry), last.lead))
             if not last.rest and not repeated.rest:
-                return (*_rotated(entry, repeated, last), *behind), _at_iteration(entry, _begin(entry), last.lead), ()
+                return (
+                    (*_rotated(entry, repeated, last), *after_loop),
+                    _at_iteration(entry, _begin(entry), last.lead),
+                    (),
+                )
         moved = self.move(entry.body, ())
         return (replace(entry, body=moved.lead + moved.program), *lead, *rest), (), ()
 

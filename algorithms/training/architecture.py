@@ -76,7 +76,7 @@ class Architecture:
         'gated MLP, RMSNorm, no biases, rotary positions, two tables'
         """
         rotary = "" if self.rotary_base == ROTARY_BASE else f" of base {self.rotary_base:g}"
-        said = {
+        differs_by_text = {
             f"{self.key_heads} key heads": self.key_heads > 0,
             "gated MLP": self.gated,
             "RMSNorm": self.norm == "rms",
@@ -85,7 +85,7 @@ class Architecture:
             "no positions": self.positions == "none",
             "two tables": not self.shared_table,
         }
-        return tuple(words for words, differs in said.items() if differs)
+        return tuple(words for words, differs in differs_by_text.items() if differs)
 
     def key_value_heads(self, heads: int) -> int:
         """Key and value heads beside `heads` query heads."""

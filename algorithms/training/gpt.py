@@ -1,4 +1,4 @@
-"""Training steps of a GPT on the cross entropy of the next token, under any parallel scheme.
+"""GPT: the problem and the schedule of transformer training steps, under any parallel scheme.
 
     X      = table[tokens] + positions
     layer:   N1 = norm(X)    QKV = N1 W + b      A = attention(QKV)    X2 = X + A W + b

@@ -1,4 +1,4 @@
-"""Training steps of an MLP, linear layers with GELU between them, on the mean squared error, under any parallel scheme.
+"""MLP: the problem and the schedule of training steps of linear layers with GELU, under any parallel scheme.
 
     Z_i = H_{i-1} W_i + b_i        H_i = gelu(Z_i)        H_0 = X
     loss = Σ (Z_last - T)² / (2 rows · last width)

@@ -84,9 +84,9 @@ def from_config(path: str | Path) -> ModelShape:
         rotary_base=_base(config, keys.rotary_base, path),
         shared_table=bool(shared),
     )
-    wide, usual = config.get("head_dim"), sizes["hidden"] // sizes["heads"]
-    if wide not in (None, usual):
-        raise InputError(f"model {path}: head_dim = {wide!r}: hidden / heads = {usual} is accepted")
+    head_columns, usual = config.get("head_dim"), sizes["hidden"] // sizes["heads"]
+    if head_columns not in (None, usual):
+        raise InputError(f"model {path}: head_dim = {head_columns!r}: hidden / heads = {usual} is accepted")
     otherwise = tuple(_otherwise(kind, config, sizes["sequence"]))
     return ModelShape(
         str(path), **sizes, architecture=architecture, embedding_norm=kind == "bloom", otherwise=otherwise

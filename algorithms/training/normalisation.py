@@ -79,7 +79,8 @@ class Norm:
     length : length of the whole rows
     source, into : activations before and after
     into_gradient, source_gradient : their gradients; what goes to the source is the normalisation's share alone
-    copies : copies of the parameters; `kept`: copies of activations that the backward pass needs
+    copies : copies of the parameters
+    activation_copies : copies of the activations that the backward pass needs
     kind : LayerNorm or RMSNorm
     """
 
@@ -92,7 +93,7 @@ class Norm:
     into_gradient: str
     source_gradient: str
     copies: Copies = ()
-    kept: Copies = ()
+    activation_copies: Copies = ()
     kind: NormKind = "layer"
 
     @property
@@ -110,9 +111,9 @@ def normalisation(norm: Norm, scheme: Scheme) -> Layer:
     gamma = vectors[0]
     rows, moments, sums = stream.cut_rows(norm.rows), f"{name} moments", f"{name} sums"
     tensors = (
-        Tensor(moments, rows, functions.sums, copies=norm.kept),
+        Tensor(moments, rows, functions.sums, copies=norm.activation_copies),
         Tensor(sums, rows, functions.sums),
-        stream.tensor(norm.into, norm.rows, norm.columns, norm.kept),
+        stream.tensor(norm.into, norm.rows, norm.columns, norm.activation_copies),
         *(tensor for vector in vectors for tensor in vector.tensors),
     )
     forward: Program = (

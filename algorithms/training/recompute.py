@@ -1,4 +1,4 @@
-"""Attention, fused or unfused, and activation recomputation: activations that the backward pass computes again.
+"""Attention (fused or unfused) and activation recomputation, as Megatron-LM's --recompute-granularity means it.
 
     attention   fused       one kernel; the attention weights stay on chip, and the gradient kernel computes them again
                             from the stored logarithms of the row sums, as FlashAttention does

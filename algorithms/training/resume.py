@@ -1,7 +1,7 @@
-"""Resumed training: the optimizer's moments exist at the start, and steps keep their numbers.
+"""Resumed training: the schedule of a run that continues from stored parameters and Adam moments.
 
-A pass over the schedule of a step.  The state carried between runs is parameters, moments and the number of the first
-step.  The loops and ops of a step do not change.
+It is a pass over the schedule of a step; the numbers of the steps continue.  The state carried between runs is
+parameters, moments and the number of the first step.  The loops and ops of a step do not change.
 """
 
 from dataclasses import replace
