@@ -264,6 +264,13 @@ def op_amount(op: CommunicationOp, schedule: Schedule, coordinates: Coordinates,
 
     In rooted collectives the amounts depend on the distance from the root only, so the steps of SUMMA's broadcasts are
     not visited in every iteration.
+
+    Parameters
+    ----------
+    op : communication op
+    schedule : schedule of the op
+    coordinates : coordinates of the rank and its loop indices
+    choices : implementation and algorithms of the collectives
     """
     if isinstance(op, Broadcast | Reduce):
         members, kind = coordinates.grid.length(op.axis), collective_kind(op)

@@ -117,7 +117,15 @@ class Timeline:
 
     @classmethod
     def of_spans(cls, spans: Iterable[Span], kind: Source, grid: Grid, *, name: str = "") -> "Timeline":
-        """The timeline of these spans, each with its group on `grid` and the arrival of its last member."""
+        """The timeline of all ranks' spans; each span gets its group on the grid and the arrival of its last member.
+
+        Parameters
+        ----------
+        spans : spans of all ranks
+        kind : predicted or measured
+        grid : grid of ranks
+        name : name of the run
+        """
         ordered = sorted(with_groups(spans, grid), key=lambda span: (span.rank, span.start, span.end))
         return cls(tuple(with_arrivals(ordered)), kind, grid.size, name)
 

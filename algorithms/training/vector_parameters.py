@@ -31,7 +31,17 @@ def replicated_vector(name: str, columns: Part, layout: Layout, start: Start, co
 
 
 def first_row_vector(name: str, columns: Part, layout: Layout, start: Start, copies: Copies, down: Axis) -> Vector:
-    """A vector on the first row of a mesh, the ranks at coordinate 0 of axis `down`; it is broadcast for use."""
+    """A vector on the first row of a mesh, the ranks at coordinate 0 of axis `down`; it is broadcast for use.
+
+    Parameters
+    ----------
+    name : name of the parameter
+    columns : columns of the activation, uncut
+    layout : layout of the activation
+    start : initial values
+    copies : copies of the parameter, one for each layer
+    down : axis along the mesh's columns
+    """
     cut = layout.cut_columns(columns)
     stored = Tensor(name, replace(ONE, axes=(down,)), cut, copies=copies)
     local = Tensor(f"{name} local", ONE, cut)
@@ -51,7 +61,17 @@ def first_row_vector(name: str, columns: Part, layout: Layout, start: Start, cop
 
 
 def diagonal_vector(name: str, columns: Part, layout: Layout, start: Start, copies: Copies, third: Axis) -> Vector:
-    """A vector on the diagonal of the layout's column axis and the axis `third`, cut over z; it is gathered for use."""
+    """A vector on the diagonal of the layout's column axis and the axis `third`, cut over z; it is gathered for use.
+
+    Parameters
+    ----------
+    name : name of the parameter
+    columns : columns of the activation, uncut
+    layout : layout of the activation
+    start : initial values
+    copies : copies of the parameter, one for each layer
+    third : axis other than z and data that cuts the rows of the activation
+    """
     whole = layout.cut_columns(columns)
     shard_columns = replace(whole, finer=("z",))
     stored = Tensor(name, replace(ONE, axes=(third,), rotated_by=(layout.columns,)), shard_columns, copies=copies)

@@ -94,7 +94,14 @@ def ring_steps(kind: CollectiveKind, ranks: int) -> int:
 
 
 def bandwidth(kind: CollectiveKind, group: NcclGroup, algorithm: Algorithm, protocol: Protocol) -> float:
-    """The buffer size over the time without latencies [B/s]; 0 if NCCL has no such algorithm for this group."""
+    """The buffer size over the time without latencies [B/s]; 0 if NCCL has no such algorithm for this group.
+
+    Parameters
+    ----------
+    kind : kind of collective
+    group : group of ranks
+    algorithm, protocol : NCCL's algorithm and protocol
+    """
     if algorithm not in ALGORITHMS_OF_KIND[kind] or protocol not in ALGORITHMS[algorithm]:
         return 0.0
     if protocol == "LL128" and not group.ll128:
@@ -163,7 +170,15 @@ def _nvls_bandwidth(kind: CollectiveKind, group: NcclGroup, algorithm: Algorithm
 def latency(
     kind: CollectiveKind, group: NcclGroup, algorithm: Algorithm, protocol: Protocol, size_bytes: float
 ) -> float:
-    """NCCL's latency term [s]."""
+    """NCCL's latency term: the part of the predicted time that does not grow in proportion to the buffer [s].
+
+    Parameters
+    ----------
+    kind : kind of collective
+    group : group of ranks
+    algorithm, protocol : NCCL's algorithm and protocol
+    size_bytes : size of the whole buffer, on which ring steps of large all-reduces depend [B]
+    """
     base, inside, between = step_latencies(group, algorithm, protocol)
     match algorithm:
         case "ring":
