@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from quadrille.algorithms.extras import DISTRIBUTION
+from quadrille.algorithms.optional_packages import DISTRIBUTION
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = (
@@ -124,8 +124,8 @@ def _changed(root: Path) -> str:
 
     Untracked files are ignored.
     """
-    places = [f"--git-dir={root / '.git'}", f"--work-tree={root}"]
-    words = ["git", *places, "status", "--porcelain", "--untracked-files=no", "--", *NOT_RUN_BY]
+    repository_options = [f"--git-dir={root / '.git'}", f"--work-tree={root}"]
+    words = ["git", *repository_options, "status", "--porcelain", "--untracked-files=no", "--", *NOT_RUN_BY]
     settings = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}
     try:
         status = subprocess.run(words, env=settings, capture_output=True, timeout=GIT_SECONDS, check=True)

@@ -1,4 +1,4 @@
-"""Units, prefixes and integers as text.
+"""Units: conversion of sizes, rates, times and flop rates from text and to text.
 
 Quadrille computes in seconds, bytes, bytes/s, flop and flop/s.  Text has prefixes that are easily confused:
 
@@ -171,8 +171,8 @@ def _scaled(text: str, units: dict[str, Fraction], quantity: str, such_as: str) 
 
 
 def _format_step(value: float, steps: tuple[tuple[float, str], ...], *, gap: bool = False) -> str:
-    """Returns `value` with three digits in the largest unit that does not exceed it; `gap` puts a space before a
-    bare prefix.
+    """Returns `value` with three digits in the largest unit that does not exceed it; `gap` puts a space before a bare
+    prefix.
     """
     if value == 0 or not math.isfinite(value):
         unit = next(unit for factor, unit in steps if factor == 1)

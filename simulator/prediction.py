@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from quadrille.algorithms.formats.record import LinkLoad, PathPart
-from quadrille.algorithms.formats.rows import Tabular
+from quadrille.algorithms.formats.tabular import Tabular
 from quadrille.algorithms.timelines.op_times import OpTimes
 from quadrille.algorithms.timelines.spans import Span
 from quadrille.algorithms.timelines.timeline import Timeline

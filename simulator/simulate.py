@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from quadrille.algorithms.analysis.coordinate_dependence import Kind
 from quadrille.algorithms.analysis.op_plans import OpPlans
 from quadrille.algorithms.analysis.traffic import traffic
-from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.formats.record import AskedGranularity, Granularity
 from quadrille.algorithms.schedule.ops import Communication
 from quadrille.algorithms.schedule.schedule import Schedule
@@ -170,7 +170,7 @@ class Simulator:
     @property
     def not_folded_reason(self) -> str:
         """Why ranks are not simulated as one, in words; empty if they are."""
-        if self._choices.carriage == "nccl" and self.granularity == "collective":
+        if self._choices.implementation == "nccl" and self.granularity == "collective":
             return NCCL_ONLY
         if self._budget_message:
             return self._budget_message
@@ -224,7 +224,7 @@ class Simulator:
     def _chosen(self) -> Granularity:
         if self._requested != "auto":
             return self._requested
-        if self._choices.carriage == "nccl":
+        if self._choices.implementation == "nccl":
             return "collective" if self._bounds_supported else "exact"
         too_long = self.expected_wall_seconds > LONG_SECONDS
         return "collective" if too_long and self._bounds_supported else "exact"

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from math import hypot, inf
 
-from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.schedule.ops import Broadcast, Communication, Reduce, collective_kind
 from quadrille.algorithms.schedule.schedule import Schedule, all_ops
 from quadrille.topologies.machines.machine import Machine

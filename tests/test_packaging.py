@@ -8,7 +8,7 @@ from zipfile import ZipFile
 
 import pytest
 
-from quadrille.algorithms.extras import DISTRIBUTION, EXTRAS
+from quadrille.algorithms.optional_packages import DISTRIBUTION, EXTRAS
 from tests.support.quadrille import ROOT
 
 LARGEST_WHEEL = 3_000_000

@@ -1,4 +1,4 @@
-"""Closed-form times of collectives in the alpha-beta model: references for the simulator.
+"""Alpha-beta model: closed-form times of collective algorithms, against which the simulator is tested.
 
 A message of n bytes takes α + n/β.  A rank sends one message and receives one message at a time.  All hops are equal
 and free of other traffic.  Local reductions cost nothing.  Symbols: p ranks, latency α [s], bandwidth β [B/s], n bytes.
@@ -174,6 +174,11 @@ def pipelined_broadcast(ranks: int, block_bytes: float, link: AlphaBetaLink, *, 
 
     >>> pipelined_broadcast(4, 8, AlphaBetaLink(latency=0, bandwidth=1), chunks=4)
     12.0
+
+    Parameters
+    ----------
+    block_bytes : n, bytes that the root holds [B]
+    chunks : c, number of chunks
     """
     _check(ranks, block_bytes)
     if chunks < 1:
@@ -186,6 +191,11 @@ def pipelined_reduce(ranks: int, block_bytes: float, link: AlphaBetaLink, *, chu
 
     >>> pipelined_reduce(4, 8, AlphaBetaLink(latency=0, bandwidth=1), chunks=4)
     12.0
+
+    Parameters
+    ----------
+    block_bytes : n, bytes that each rank holds [B]
+    chunks : c, number of chunks
     """
     return pipelined_broadcast(ranks, block_bytes, link, chunks=chunks)
 

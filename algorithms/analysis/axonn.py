@@ -15,10 +15,8 @@ backward and the data reduction once; the forward reduction counts twice with re
 omitted, as in the source.
 
 Source: Singh, Singhania, Ranjan, Kirchenbauer, Geiping, Wen, Jain, Hans, Shu, Tomar, Goldstein, Bhatele, "A 4D hybrid
-algorithm to
-scale parallel training to thousands of GPUs", arXiv 2305.13525; the tables and the costs of an iteration as in the
-authors' public
-script.
+algorithm to scale parallel training to thousands of GPUs", arXiv 2305.13525; the tables and the costs of an iteration
+as in the authors' public script.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,10 +37,13 @@ Seconds = TypeVar("Seconds", float, NDArray[np.float64])
 
 @dataclass(frozen=True, slots=True)
 class NodeBandwidths:
-    """Ring bandwidths on one kind of node [B/s].
+    """Ring bandwidths of one kind of node.
 
-    `inside[P, G]`: all P rings of G ranks with stride P in one node at once.
-    `between`: what one node injects into the network.
+    Parameters
+    ----------
+    gpus : number of GPUs of a node
+    inside : bandwidth by (P, G): of a ring of G ranks with stride P, while all P rings of a node run at once [B/s]
+    between : injection bandwidth of a node into the network [B/s]
     """
 
     gpus: int
@@ -62,7 +63,7 @@ FRONTIER = _in_gib(8, {(1, 2): 129, (1, 4): 52, (1, 8): 135, (2, 2): 50, (2, 4):
 
 @dataclass(frozen=True, slots=True)
 class LayerCost(Generic[Seconds]):
-    """Seconds of each collective of one layer, each counted once."""
+    """The communication time of one layer: seconds of each of its five collectives, each counted once."""
 
     gather_weight: Seconds
     scatter_gradient: Seconds
@@ -72,6 +73,7 @@ class LayerCost(Generic[Seconds]):
 
     @property
     def forward(self) -> Seconds:
+        """Communication time of the forward pass [s]."""
         return self.gather_weight + self.forward_sum
 
     @property
@@ -81,6 +83,7 @@ class LayerCost(Generic[Seconds]):
 
     @property
     def training(self) -> Seconds:
+        """Communication time of the forward and backward pass with the data reduction [s]."""
         return self.forward + self.backward + self.data_sum
 
     @property

@@ -1,8 +1,9 @@
-"""The coordinates and loop indices that an op's sizes, peers and roots depend on.
+"""Coordinate dependence: the coordinates and loop indices that the sizes, peers and root of an op depend on.
 
-A cut has parts of at most two sizes, longer parts first.  So the coordinates along an axis fall into a few kinds, and
-an op is examined once for each combination of kinds.  Where the coordinate itself counts (a rotating block, a shared
-range of panels, a root or peer), every coordinate is a kind of its own.
+A *kind* is a set of coordinates for which an op has equal block sizes, peers and roots; results of a function of op and
+coordinates are cached by kind (`PerKind`).  A cut has parts of at most two sizes, longer parts first, so the
+coordinates along an axis fall into a few kinds.  Where the coordinate itself counts (a rotating block, a shared range
+of panels, a root or peer), every coordinate is a kind of its own.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,7 +20,7 @@ from quadrille.algorithms.schedule.tensors import Tensor
 
 Result = TypeVar("Result")
 Kind = tuple[int, ...]
-"""Key of the coordinates for an op: kind along each relevant axis, then relevant loop indices."""
+"""Key of the kind of coordinates for an op: the kind along each relevant axis, then relevant loop indices."""
 
 
 @dataclass(slots=True)
@@ -39,6 +40,7 @@ class Dependence:
 
     @property
     def axes(self) -> list[Axis]:
+        """Axes whose coordinates the op depends on."""
         return [axis for axis in AXES if axis in self.thresholds or axis in self.distinct_axes]
 
     def kinds(self, axis: Axis, length: int) -> tuple[list[int], list[int]]:
@@ -61,13 +63,13 @@ class Dependence:
 
 
 def dependence(op: Op, schedule: Schedule) -> Dependence:
-    """Returns what the sizes, peers and root of an op depend on."""
-    needed = Dependence()
+    """Returns the coordinates and loop indices that the sizes, peers and root of an op depend on."""
+    result = Dependence()
     for name in dict.fromkeys((*reads(op), *writes(op))):
-        _tensor(schedule.tensors[name], schedule, needed)
+        _add_tensor(schedule.tensors[name], schedule, result)
     for name in ("root", "to", "sender", "distance"):
-        _number(getattr(op, name, 0), needed)
-    return needed
+        _add_expression(getattr(op, name, 0), result)
+    return result
 
 
 class OpDependences:
@@ -75,64 +77,64 @@ class OpDependences:
 
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
-        self._found: dict[int, tuple[Op, Dependence]] = {}
+        self._results: dict[int, tuple[Op, Dependence]] = {}
 
     def of(self, op: Op) -> Dependence:
-        """Dependence of the op, which is kept alive so that its id stays unique."""
-        if id(op) not in self._found:
-            self._found[id(op)] = op, dependence(op, self._schedule)
-        return self._found[id(op)][1]
+        """The dependence of the op; the op is stored too, so that its id stays unique."""
+        if id(op) not in self._results:
+            self._results[id(op)] = op, dependence(op, self._schedule)
+        return self._results[id(op)][1]
 
 
 def tensor_dependence(tensor: Tensor, schedule: Schedule) -> Dependence:
-    """Returns what the size of a tensor's block depends on."""
-    needed = Dependence()
-    _tensor(tensor, schedule, needed)
-    return needed
+    """Returns the coordinates and loop indices that the size of a tensor's block depends on."""
+    result = Dependence()
+    _add_tensor(tensor, schedule, result)
+    return result
 
 
 def lengths(part: Part, schedule: Schedule) -> set[int]:
     """Returns the lengths that a part may have on any rank in any iteration; a superset is possible."""
-    return _part(part, schedule, Dependence())
+    return _add_part(part, schedule, Dependence())
 
 
-def _tensor(tensor: Tensor, schedule: Schedule, needed: Dependence) -> None:
-    sizes = [_part(part, schedule, needed) for part in (tensor.rows, tensor.columns)]
+def _add_tensor(tensor: Tensor, schedule: Schedule, result: Dependence) -> None:
+    sizes = [_add_part(part, schedule, result) for part in (tensor.rows, tensor.columns)]
     elements = {rows * columns for rows in sizes[0] for columns in sizes[1]}
     for axis in tensor.shards:
-        elements = _cut(elements, axis, schedule.grid, needed)
+        elements = _cut(elements, axis, schedule.grid, result)
     if tensor.stages is not None:
-        needed.distinct_axes.add("pipeline")
+        result.distinct_axes.add("pipeline")
     if tensor.held_at is not None:
         axis, coordinate = tensor.held_at
-        needed.thresholds.setdefault(axis, set()).update((coordinate, coordinate + 1))
+        result.thresholds.setdefault(axis, set()).update((coordinate, coordinate + 1))
 
 
-def _part(part: Part, schedule: Schedule, needed: Dependence) -> set[int]:
-    """Adds what a part depends on; returns the lengths that it may have, or a superset."""
+def _add_part(part: Part, schedule: Schedule, result: Dependence) -> set[int]:
+    """Adds the dependence of a part to `result`; returns the lengths that the part may have, or a superset."""
     if part.panel is not None:
-        _panel(part.panel, needed)
+        _add_panel(part.panel, result)
         edges = part.panel.edges(schedule.grid, schedule.sizes[part.dimension])
         return {after - before for before, after in pairwise(edges)}
     sizes = {schedule.sizes[part.dimension]}
     for axis in part.axes:
-        sizes = _cut(sizes, axis, schedule.grid, needed)
+        sizes = _cut(sizes, axis, schedule.grid, result)
     if part.rotated_by:
-        needed.distinct_axes.add(part.axes[-1])
+        result.distinct_axes.add(part.axes[-1])
         for name in part.rotated_by:
-            _variable(name, needed)
+            _add_variable(name, result)
     sizes = {size * part.unit for size in sizes}
     for axis in part.finer:
-        sizes = _cut(sizes, axis, schedule.grid, needed)
+        sizes = _cut(sizes, axis, schedule.grid, result)
     if part.band is not None:
         sizes = {last - first for first, last in map(part.band_of, sizes)}
     return sizes
 
 
-def _cut(sizes: set[int], axis: Axis, grid: Grid, needed: Dependence) -> set[int]:
+def _cut(sizes: set[int], axis: Axis, grid: Grid, result: Dependence) -> set[int]:
     length = grid.length(axis)
     whole = {size for size in sizes if not is_mean(size)}
-    needed.thresholds.setdefault(axis, set()).update(size % length for size in whole)
+    result.thresholds.setdefault(axis, set()).update(size % length for size in whole)
     return {part for size in sizes for part in _parts(size, length)}
 
 
@@ -143,37 +145,37 @@ def _parts(size: int, length: int) -> Iterator[int]:
     yield last[1] - last[0]
 
 
-def _panel(panel: Panel, needed: Dependence) -> None:
-    needed.loops.add(panel.loop)
+def _add_panel(panel: Panel, result: Dependence) -> None:
+    result.loops.add(panel.loop)
     if panel.shared_over is not None:
-        needed.distinct_axes.add(panel.shared_over)
+        result.distinct_axes.add(panel.shared_over)
 
 
-def _number(value: IntExpression, needed: Dependence) -> None:
+def _add_expression(value: IntExpression, result: Dependence) -> None:
     match value:
         case PanelOwner():
-            _panel(value.panel, needed)
+            _add_panel(value.panel, result)
         case Affine():
-            _variable(value.variable, needed)
+            _add_variable(value.variable, result)
         case Sum():
-            _number(value.left, needed)
-            _number(value.right, needed)
+            _add_expression(value.left, result)
+            _add_expression(value.right, result)
         case Expression():
             for operand in value.operands:
-                _number(operand, needed)
+                _add_expression(operand, result)
         case PanelCount():
             if value.panel.shared_over is not None:
-                needed.distinct_axes.add(value.panel.shared_over)
+                result.distinct_axes.add(value.panel.shared_over)
         case int():
             pass
 
 
-def _variable(name: str, needed: Dependence) -> None:
+def _add_variable(name: str, result: Dependence) -> None:
     for axis in AXES:
         if name == axis:
-            needed.distinct_axes.add(axis)
+            result.distinct_axes.add(axis)
             return
-    needed.loops.add(name)
+    result.loops.add(name)
 
 
 class CoordinateKinds:
@@ -185,32 +187,32 @@ class CoordinateKinds:
     [(0,), (0,), (1,), (1,)]
     """
 
-    def __init__(self, needed: Dependence, grid: Grid) -> None:
+    def __init__(self, result: Dependence, grid: Grid) -> None:
         self._axes: list[tuple[Axis, list[int]]] = []
-        for axis in needed.axes:
-            _, kinds = needed.kinds(axis, grid.length(axis))
+        for axis in result.axes:
+            _, kinds = result.kinds(axis, grid.length(axis))
             if len(set(kinds)) > 1:
                 self._axes.append((axis, kinds))
-        self._loops = sorted(needed.loops)
+        self._loops = sorted(result.loops)
 
-    def of(self, place: Coordinates) -> Kind:
+    def of(self, coordinates: Coordinates) -> Kind:
         """Kind of the coordinates."""
-        coordinates, indices = place.along, place.indices
-        kind = [kinds[coordinates[axis]] for axis, kinds in self._axes]
+        along, indices = coordinates.along, coordinates.indices
+        kind = [kinds[along[axis]] for axis, kinds in self._axes]
         kind += [indices.get(loop, 0) for loop in self._loops]
         return tuple(kind)
 
 
 class OpKinds:
-    """Kinds of coordinates for each op of a schedule; an op has blocks of equal sizes at coordinates of the same kind.
+    """The kind of coordinates for each op of a schedule: an op has blocks of equal sizes at coordinates of one kind.
 
     A communication op distinguishes all members of its groups, and every op distinguishes ranks with different
-    programs.  Shared through `schedule.cached(OpKinds)`.
+    programs.  `schedule.cached(OpKinds)` shares one instance among all users of a schedule.
     """
 
     def __init__(self, schedule: Schedule) -> None:
-        self._grid, self._needs = schedule.grid, schedule.cached(OpDependences)
-        self._apart = {role.axis for role in schedule.roles if role.axis is not None}
+        self._grid, self._dependences = schedule.grid, schedule.cached(OpDependences)
+        self._role_axes = {role.axis for role in schedule.roles if role.axis is not None}
         self._kinds: dict[int, CoordinateKinds] = {}
 
     def of(self, op: Op, coordinates: Coordinates) -> Kind:
@@ -221,26 +223,27 @@ class OpKinds:
         return kinds.of(coordinates)
 
     def _kinds_of(self, op: Op) -> CoordinateKinds:
-        needed = self._needs.of(op)
-        apart = self._apart | ({op.axis} if isinstance(op, Communication) else set())
-        return CoordinateKinds(replace(needed, distinct_axes=needed.distinct_axes | apart), self._grid)
+        result = self._dependences.of(op)
+        distinct_axes = self._role_axes | ({op.axis} if isinstance(op, Communication) else set())
+        return CoordinateKinds(replace(result, distinct_axes=result.distinct_axes | distinct_axes), self._grid)
 
 
 class PerKind(Generic[Result]):
-    """A function of op and coordinates, evaluated once for each kind of coordinates.
+    """A cached function of op and coordinates, which is evaluated once for each kind of coordinates.
 
     Parameters
     ----------
-    find : function with the same result for all coordinates of a kind
+    schedule : schedule of the ops
+    compute : function with the same result for all coordinates of a kind
     """
 
-    def __init__(self, schedule: Schedule, find: Callable[[Op, Coordinates], Result]) -> None:
-        self._kinds, self._find = schedule.cached(OpKinds), find
-        self._found: dict[tuple[int, Kind], Result] = {}
+    def __init__(self, schedule: Schedule, compute: Callable[[Op, Coordinates], Result]) -> None:
+        self._kinds, self._compute = schedule.cached(OpKinds), compute
+        self._results: dict[tuple[int, Kind], Result] = {}
 
     def of(self, op: Op, coordinates: Coordinates) -> Result:
         """Result for the op at the coordinates."""
         key = id(op), self._kinds.of(op, coordinates)
-        if key not in self._found:
-            self._found[key] = self._find(op, coordinates)
-        return self._found[key]
+        if key not in self._results:
+            self._results[key] = self._compute(op, coordinates)
+        return self._results[key]

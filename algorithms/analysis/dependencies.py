@@ -1,7 +1,8 @@
-"""Data dependencies: the earlier ops that an op must wait for, from the tensors it reads and writes and from `after`.
+"""Data dependencies: the earlier ops of a rank's program that an op must wait for.
 
-Both interpreters follow the program of one rank and ask, op by op, for the tokens of the ops that must have ended.  A
-token is whatever the interpreter waits on (a pending communication, a simulated event).
+They follow from the tensors that the op reads and writes and from its field `after`.  Both interpreters (simulator and
+runtime) follow the program of one rank and ask, op by op, for the *tokens* of the ops that must have ended.  A token is
+an object that the interpreter can wait for: a pending communication, or a simulated event.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,21 +23,21 @@ Storage = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class _Touched:
-    """What an op reads and writes on one rank, views replaced by the tensors behind them.
+class _OpStorages:
+    """The tensors that an op reads and writes on one rank; a view is replaced by the tensor that owns its buffer.
 
     Parameters
     ----------
-    op : the op, kept alive so that its id stays unique
-    further : iterations by which the copies that it writes are ahead
-    storages : what it reads and writes in every iteration, if no tensor has copies
+    op : the op, stored so that its id stays unique
+    iterations_ahead : number of iterations by which the copies that the op writes are ahead
+    storages : copies that the op reads and writes in every iteration; None if they differ between iterations
     """
 
     op: Op
     lane: str
     read: tuple[tuple[str, Tensor], ...]
     written: tuple[tuple[str, Tensor], ...]
-    further: int
+    iterations_ahead: int
     storages: tuple[Sequence[Storage], Sequence[Storage]] | None
 
     def at(self, coordinates: Coordinates) -> tuple[Sequence[Storage], Sequence[Storage]]:
@@ -45,7 +46,7 @@ class _Touched:
             return self.storages
         return (
             [(name, tensor.copy_index(coordinates)) for name, tensor in self.read],
-            [(name, tensor.copy_index(coordinates, self.further)) for name, tensor in self.written],
+            [(name, tensor.copy_index(coordinates, self.iterations_ahead)) for name, tensor in self.written],
         )
 
 
@@ -65,12 +66,12 @@ class Dependencies(Generic[Token]):
         self._writer: dict[Storage, Token] = {}
         self._readers: dict[Storage, dict[str, Token]] = {}
         self._latest: dict[str, Token] = {}
-        self._touched: dict[int, _Touched] = {}
+        self._op_storages: dict[int, _OpStorages] = {}
 
     def enter(self, op: Op, coordinates: Coordinates, token: Token) -> list[Token]:
         """Returns the tokens that `op` waits for, and registers `token` as its end."""
-        touched = self._touched.get(id(op)) or self._look_at(op, coordinates)
-        read, written = touched.at(coordinates)
+        storages_of_op = self._op_storages.get(id(op)) or self._register(op, coordinates)
+        read, written = storages_of_op.at(coordinates)
         needed = [self._writer[storage] for storage in read if storage in self._writer]
         for storage in written:
             if storage in self._writer:
@@ -79,7 +80,7 @@ class Dependencies(Generic[Token]):
                 needed += self._readers[storage].values()
         needed += [self._latest[name] for name in op.after if name in self._latest]
         for storage in read:
-            self._readers.setdefault(storage, {})[touched.lane] = token
+            self._readers.setdefault(storage, {})[storages_of_op.lane] = token
         for storage in written:
             self._writer[storage] = token
             self._readers[storage] = {}
@@ -93,21 +94,27 @@ class Dependencies(Generic[Token]):
             yield from readers.values()
         yield from self._latest.values()
 
-    def _look_at(self, op: Op, coordinates: Coordinates) -> _Touched:
-        """Returns what an op touches; the rank is fixed, so copy counts that depend on it are numbers."""
+    def _register(self, op: Op, coordinates: Coordinates) -> _OpStorages:
+        """Returns the tensors that an op reads and writes on this rank, with copy counts evaluated for the rank."""
         read, written = (
-            tuple((name, self._on_rank(name, coordinates)) for tensor_name in names for name in self._kept(tensor_name))
+            tuple(
+                (name, self._on_rank(name, coordinates))
+                for tensor_name in names
+                for name in self._tracked_names(tensor_name)
+            )
             for names in (reads(op), writes(op))
         )
-        moves = any(tensor.copies for _, tensor in (*read, *written))
-        storages = None if moves else (tuple((name, 0) for name, _ in read), tuple((name, 0) for name, _ in written))
-        self._touched[id(op)] = _Touched(op, lane(op), read, written, ahead(op), storages)
-        return self._touched[id(op)]
+        has_copies = any(tensor.copies for _, tensor in (*read, *written))
+        storages = (
+            None if has_copies else (tuple((name, 0) for name, _ in read), tuple((name, 0) for name, _ in written))
+        )
+        self._op_storages[id(op)] = _OpStorages(op, lane(op), read, written, iterations_ahead(op), storages)
+        return self._op_storages[id(op)]
 
-    def _kept(self, name: str) -> tuple[str, ...]:
+    def _tracked_names(self, name: str) -> tuple[str, ...]:
         """Returns the names under which a tensor is tracked: the tensor with the buffer, or its bands."""
-        kept = self._sources.get(name, name)
-        return self._bands.get(kept, (kept,))
+        owner = self._sources.get(name, name)
+        return self._bands.get(owner, (owner,))
 
     def _on_rank(self, name: str, coordinates: Coordinates) -> Tensor:
         tensor = self._tensors[name]
@@ -120,6 +127,6 @@ class Dependencies(Generic[Token]):
         return replace(tensor, copies=tuple(evaluated))
 
 
-def ahead(op: Op) -> int:
-    """Returns the iterations by which the copy that the op writes is ahead."""
+def iterations_ahead(op: Op) -> int:
+    """Returns the number of iterations by which the copy that the op writes is ahead."""
     return op.iteration_offset if isinstance(op, Shift | Pointwise) else 0

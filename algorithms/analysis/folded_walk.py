@@ -1,9 +1,8 @@
-"""A rank's program with equivalent loop iterations visited once, for counting.
+"""Folded walk: the ops of a rank's program, with equivalent loop iterations visited once and counted.
 
 Byte, flop and buffer counts are equal in most iterations of a loop.  Only loops whose index changes a size, a peer or a
-trip count are visited iteration by iteration.  Of SUMMA's panels, iterations of one kind are visited once: what an
-iteration does follows from the panel width and, along a chain, from whether the rank is the root, the last member or
-between.
+trip count are visited iteration by iteration.  In SUMMA's panel loops, iterations of one kind are visited once: the
+kind is the panel width and, along a broadcast chain, whether the rank is the root, the last member or between.
 """
 
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 
 from quadrille.algorithms.analysis.root_distances import CHAIN
-from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.schedule.expressions import PanelOwner, variables
 from quadrille.algorithms.schedule.grid import Axis, Grid
 from quadrille.algorithms.schedule.ops import Broadcast, Op, Reduce, collective_kind
@@ -46,8 +45,8 @@ def differing_loops(schedule: Schedule) -> frozenset[str]:
             loops |= variables(getattr(op, field_name, 0))
     entries = [entry for role in schedule.roles for entry in repeats(role.program)]
     loops |= {name for repeat in entries if not isinstance(repeat.count, Panel) for name in variables(repeat.count)}
-    while more := {name for repeat in entries if repeat.loop in loops for name in variables(repeat.first)} - loops:
-        loops |= more
+    while further := {name for repeat in entries if repeat.loop in loops for name in variables(repeat.first)} - loops:
+        loops |= further
     return frozenset(loops)
 
 
@@ -56,38 +55,44 @@ def _parts(tensor: Tensor) -> tuple[Part, Part]:
 
 
 FIRST, BETWEEN, LAST = 0, 1, 2
-"""Where a member is down a chain."""
+"""Position of a member in a broadcast chain."""
 IterationKind = tuple[int, ...]
 
 
 class FoldedWalks:
-    """Folded walks of many ranks of a schedule."""
+    """Folded walks of the ranks of a schedule.
+
+    Parameters
+    ----------
+    schedule : the schedule
+    choices : implementation and algorithms of its collectives
+    """
 
     def __init__(self, schedule: Schedule, choices: Choices) -> None:
         tensors = schedule.tensors.values()
-        turned = {name for tensor in tensors for part in (tensor.rows, tensor.columns) for name in part.rotated_by}
+        rotated = {name for tensor in tensors for part in (tensor.rows, tensor.columns) for name in part.rotated_by}
         self._schedule = schedule
-        self._walk = _Walk(choices, differing_loops(schedule), frozenset(turned))
+        self._walk = _Walk(choices, differing_loops(schedule), frozenset(rotated))
 
     def of(self, coordinates: Coordinates) -> Iterator[RepeatedInstance]:
-        """Yields the ops of a rank, each at one set of coordinates for each kind of iteration, with their number."""
+        """Yields the ops of the rank at the coordinates, once for each kind of iteration, with its count."""
         return self._walk.through(self._schedule.program(coordinates), coordinates, 1)
 
 
 @dataclass(frozen=True, slots=True)
 class _Walk:
-    """A walk through a program.
+    """A walk through a program that visits equivalent iterations once.
 
     Parameters
     ----------
     choices : algorithms of the collectives
-    differing : loops whose index counts
-    turned : loops whose index rotates blocks
+    differing : loops whose iterations are not all equivalent
+    rotated : loops whose index rotates blocks
     """
 
     choices: Choices
     differing: frozenset[str]
-    turned: frozenset[str]
+    rotated: frozenset[str]
 
     def through(self, program: Program, coordinates: Coordinates, count: int) -> Iterator[RepeatedInstance]:
         for entry in program:
@@ -110,9 +115,13 @@ class _Walk:
     def _is_plain_panel_loop(self, panel: Panel, entry: Repeat) -> bool:
         """Whether only the panel's width and owners matter in the loop."""
         plain = panel.loop == entry.loop and panel.shared_over is None and entry.first == 0
-        return plain and entry.loop not in self.turned and all(self._follows(op, panel) for op in entry.body)
+        return (
+            plain
+            and entry.loop not in self.rotated
+            and all(self._depends_on_panel_only(op, panel) for op in entry.body)
+        )
 
-    def _follows(self, op: Op | Repeat, panel: Panel) -> bool:
+    def _depends_on_panel_only(self, op: Op | Repeat, panel: Panel) -> bool:
         if isinstance(op, Repeat):
             return False
         if isinstance(op, Broadcast | Reduce) and isinstance(op.root, PanelOwner):
@@ -133,13 +142,16 @@ def panel_iteration_kinds(panel: Panel, coordinates: Coordinates) -> dict[Iterat
     for index, (width, *owners) in enumerate(
         _widths_and_owners(panel, coordinates.sizes[panel.dimension], coordinates.grid)
     ):
-        kind = (width, *(_in_chain(coordinates, axis, owner) for axis, owner in zip(panel.axes, owners, strict=True)))
+        kind = (
+            width,
+            *(_chain_position(coordinates, axis, owner) for axis, owner in zip(panel.axes, owners, strict=True)),
+        )
         first, times = kinds.get(kind, (index, 0))
         kinds[kind] = first, times + 1
     return kinds
 
 
-def _in_chain(coordinates: Coordinates, axis: Axis, owner: int) -> int:
+def _chain_position(coordinates: Coordinates, axis: Axis, owner: int) -> int:
     length = coordinates.grid.length(axis)
     behind = (coordinates.along[axis] - owner) % length
     return FIRST if behind == 0 else LAST if behind == length - 1 else BETWEEN

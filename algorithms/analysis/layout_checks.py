@@ -1,10 +1,10 @@
-"""Checks that the tensors of an op fit together at given coordinates: shapes, regions, roots and peers."""
+"""Layout checks: whether the shapes, regions, roots and peers of an op's tensors fit together on one rank."""
 
 from quadrille.algorithms.analysis.traffic import traffic, written_coordinates
-from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.expressions import evaluate
-from quadrille.algorithms.schedule.kernels import SIGNATURES
+from quadrille.algorithms.schedule.kernel_signatures import SIGNATURES
 from quadrille.algorithms.schedule.ops import (
     AllGather,
     AllReduce,
@@ -33,7 +33,7 @@ OPERANDS = {"zero": 0, "copy": 1, "add": 2}
 
 
 def check_op(op: Op, schedule: Schedule, coordinates: Coordinates) -> None:
-    """Raises InputError if the tensors of an op do not fit.
+    """Checks that the tensors of an op fit together at the coordinates.
 
     Raises
     ------
@@ -58,15 +58,15 @@ def check_op(op: Op, schedule: Schedule, coordinates: Coordinates) -> None:
 
 
 def _check_kernel(op: Kernel, schedule: Schedule, coordinates: Coordinates) -> None:
-    """Checks that every tensor has the shape that the function's signature in `kernels.py` gives it."""
-    facts = SIGNATURES[op.function]
+    """Checks that every tensor has the shape that the function's signature in `kernel_signatures.py` gives it."""
+    signature = SIGNATURES[op.function]
     names = (*op.into, *op.updates, *op.sources)
-    shapes = (*facts.into, *facts.updates, *facts.sources)
+    shapes = (*signature.into, *signature.updates, *signature.sources)
     counts = len(op.into), len(op.updates), len(op.sources)
-    if counts != (len(facts.into), len(facts.updates), len(facts.sources)):
+    if counts != (len(signature.into), len(signature.updates), len(signature.sources)):
         raise InputError(
-            f"op {op.name!r}: {op.function} writes {len(facts.into)}, updates {len(facts.updates)} and reads "
-            f"{len(facts.sources)} tensors, not {', '.join(map(str, counts))}"
+            f"op {op.name!r}: {op.function} writes {len(signature.into)}, updates {len(signature.updates)} and reads "
+            f"{len(signature.sources)} tensors, not {', '.join(map(str, counts))}"
         )
     bindings: dict[str, object] = {}
     for name, shape in zip(names, shapes, strict=True):
@@ -152,8 +152,8 @@ def _check_bucket(op: AllReduce, schedule: Schedule) -> None:
     """Checks that the buffers of a bucket have one dtype, and that each occurs once."""
     dtypes = {name: schedule.tensors[name].dtype or schedule.dtype for name in op.buffers}
     if len(set(dtypes.values())) > 1 or len(dtypes) < len(op.buffers):
-        said = ", ".join(f"{name!r} of {dtypes[name]}" for name in op.buffers)
-        raise InputError(f"op {op.name!r} sums {said} together: buffers of one dtype are accepted, each once")
+        dtype_texts = ", ".join(f"{name!r} of {dtypes[name]}" for name in op.buffers)
+        raise InputError(f"op {op.name!r} sums {dtype_texts} together: buffers of one dtype are accepted, each once")
 
 
 def _check_product(op: Gemm, schedule: Schedule, coordinates: Coordinates) -> None:
@@ -185,9 +185,9 @@ def _check_region(
     members = coordinates.grid.length(op.axis)
     if not 0 <= root < members:
         raise InputError(f"op {op.name!r}: root {root} is not among the {members} members of its group")
-    there = coordinates.at(op.axis, root)
-    part, block = schedule.tensors[region].block(coordinates), schedule.tensors[whole].block(there)
-    same = part == schedule.tensors[region].block(there)
+    root_coordinates = coordinates.at(op.axis, root)
+    part, block = schedule.tensors[region].block(coordinates), schedule.tensors[whole].block(root_coordinates)
+    same = part == schedule.tensors[region].block(root_coordinates)
     if part.elements and not (same and _inside(part.rows, block.rows) and _inside(part.columns, block.columns)):
         raise InputError(
             f"op {op.name!r}: {schedule.tensors[region]} at {_where(coordinates)} is no region of "
@@ -211,6 +211,6 @@ def _check_shift(op: Shift, schedule: Schedule, coordinates: Coordinates) -> Non
         )
 
 
-def _where(place: Coordinates) -> str:
-    coordinates = ", ".join(f"{axis}={coordinate}" for axis, coordinate in place.along.items())
-    return coordinates + "".join(f", {loop}={index}" for loop, index in place.indices.items())
+def _where(coordinates: Coordinates) -> str:
+    text = ", ".join(f"{axis}={coordinate}" for axis, coordinate in coordinates.along.items())
+    return text + "".join(f", {loop}={index}" for loop, index in coordinates.indices.items())

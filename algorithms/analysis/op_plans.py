@@ -1,10 +1,12 @@
-"""Plans of ops: the steps of a communication op, or the sizes of local work, on a rank.
+"""Op plans: the messages of a communication op, or the operand sizes of a local op, on one rank.
 
-Plans are computed once for each kind of coordinates, because layout arithmetic costs
-ten times as much as the simulation of a step.  An op depends only on part of its
-coordinates (`coordinate_dependence.py`): at most two block sizes for each axis, and
-the coordinate along its own axis.  Thousands of ranks therefore share a few plans.
-If each iteration of a loop has a kind of its own, the cache is cleared when it is full.
+The simulator asks for the plan of every op on every rank.  The plan of a communication op lists the point-to-point
+steps of its algorithm (peer and bytes of each send and receive) and the bytes of local copies.  The plan of a local
+op holds the sizes of its matrices.
+
+Plans are cached by kind of coordinates (`coordinate_dependence.py`): two ranks are of one kind for an op if all their
+blocks have equal sizes and their coordinates along the op's axis are equal.  Thousands of ranks therefore share a few
+plans.  A cache that is full, because each iteration of a loop is a kind of its own, is cleared.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,26 +18,26 @@ from quadrille.algorithms.analysis.coordinate_dependence import Kind, OpKinds
 from quadrille.algorithms.analysis.storage import LocalCopies, local_copies
 from quadrille.algorithms.analysis.traffic import Traffic, traffic
 from quadrille.algorithms.analysis.volumes import Work, gemm_sizes, kernel_work
-from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.schedule.ops import AllReduce, CommunicationOp, Compute, Gemm, Kernel, Op, lane, reads, writes
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import Schedule
 
 Result = TypeVar("Result")
-KEPT = 1 << 12
+MOST_KINDS = 1 << 12
 """Largest number of kinds of coordinates for which an op's plans are cached."""
-STEPS_KEPT = 1 << 18
+MOST_STEPS = 1 << 18
 """Largest number of cached steps, about 30 MB; the steps of further plans are computed when they are needed."""
 
 
 class PlanStep(NamedTuple):
-    """What one member does in one step of a communication op.
+    """One step of a communication op on one member of its group: at most one send and one receive.
 
     Parameters
     ----------
-    send_to, receive_from : coordinates along the op's axis; None if nothing is sent or received
-    sent : bytes that the member sends
-    added : received bytes that the member adds to its own
+    send_to, receive_from : peers, as coordinates along the op's axis; None if nothing is sent or received
+    sent : bytes that the member sends [B]
+    added : received bytes that the member adds to its own [B]
     pattern : `one_way` (only sends or only receives), `exchange` (with one peer) or `shift` (with two peers)
     """
 
@@ -46,19 +48,19 @@ class PlanStep(NamedTuple):
     pattern: str
 
     @property
-    def is_of_chain(self) -> bool:
-        """Whether the member only receives or only sends, as in a chain."""
+    def is_one_way(self) -> bool:
+        """Whether the member only receives or only sends in this step."""
         return self.pattern == "one_way"
 
 
 class StepRun(NamedTuple):
-    """Consecutive equal steps in which the member sends or receives.
+    """Consecutive equal steps of one member, in which it sends or receives.
 
     Parameters
     ----------
     step : the step
     times : number of equal steps
-    number : number of the first step, from 1
+    number : position of the first of these steps in the op, from 1
     """
 
     step: PlanStep
@@ -72,34 +74,34 @@ class CommPlan:
 
     Parameters
     ----------
-    moved : traffic of the op; None if nothing is sent
+    traffic : bytes that the rank sends and receives; None if nothing is sent
     copied : bytes that are copied before and after the messages
-    kept : the steps; None if they are not cached
-    wires : name of the channels that the messages use, see `wires_of`
+    cached_steps : the steps; None if they are too many to be cached
+    channel_name : name of the channels that the messages use, see `channel_name`
     """
 
-    moved: Traffic | None
+    traffic: Traffic | None
     copied: LocalCopies
-    kept: tuple[PlanStep, ...] | None
-    wires: str
+    cached_steps: tuple[PlanStep, ...] | None
+    channel_name: str
 
     def steps(self) -> Iterator[PlanStep]:
         """The steps of the member, in order."""
-        if self.kept is not None:
-            return iter(self.kept)
-        return plan_steps(self.moved) if self.moved is not None else iter(())
+        if self.cached_steps is not None:
+            return iter(self.cached_steps)
+        return plan_steps(self.traffic) if self.traffic is not None else iter(())
 
 
 @dataclass(frozen=True, slots=True)
 class LocalSizes:
-    """The sizes of local work on one rank.
+    """The operand sizes of a local op on one rank.
 
     Parameters
     ----------
-    product : rows, inner dimension and columns of a matrix product; None for other work
-    written : bytes of the result
-    touched : smallest number of bytes of memory that are read and written
-    work : work of a layer function; None for other work
+    product : rows, inner dimension and columns of a matrix product; None for other ops
+    written : bytes of the result [B]
+    touched : bytes of all operands, each counted once [B]
+    work : flop and bytes of a layer function; None for other ops
     """
 
     product: tuple[int, int, int] | None
@@ -109,7 +111,7 @@ class LocalSizes:
 
 
 class OpPlans:
-    """The plans of a schedule's ops.
+    """The plans of a schedule's ops, computed once for each kind of coordinates.
 
     >>> from quadrille.algorithms.matmuls.catalogue import matmul_schedule
     >>> from quadrille.algorithms.schedule.grid import Grid
@@ -119,87 +121,101 @@ class OpPlans:
     >>> plan = OpPlans(schedule, Choices()).communication(op, schedule.coordinates(0))
     >>> [step.sent for step in plan.steps()]
     [128.0, 128.0]
+
+    Parameters
+    ----------
+    schedule : the schedule
+    choices : implementation and algorithms of its collectives
     """
 
     def __init__(self, schedule: Schedule, choices: Choices) -> None:
         self._schedule = schedule
         self._choices = choices
         self.kind = schedule.cached(OpKinds).of
-        self._steps = 0
-        self._same: dict[PlanStep, PlanStep] = {}
+        self._cached_steps = 0
+        self._equal_steps: dict[PlanStep, PlanStep] = {}
         self._communication: Memo[CommPlan] = Memo(self._plan)
         self._local: Memo[LocalSizes] = Memo(self._sizes)
 
-    def communication(self, op: CommunicationOp, place: Coordinates) -> CommPlan:
-        """The plan of a communication op on the rank at `place`."""
-        return self._communication.get(op, self.kind(op, place), place)
+    def communication(self, op: CommunicationOp, coordinates: Coordinates) -> CommPlan:
+        """The plan of a communication op on the rank at these coordinates."""
+        return self._communication.get(op, self.kind(op, coordinates), coordinates)
 
-    def local(self, op: Compute, place: Coordinates) -> LocalSizes:
-        """The sizes of local work on the rank at `place`."""
-        return self._local.get(op, self.kind(op, place), place)
+    def local(self, op: Compute, coordinates: Coordinates) -> LocalSizes:
+        """The operand sizes of a local op on the rank at these coordinates."""
+        return self._local.get(op, self.kind(op, coordinates), coordinates)
 
-    def _plan(self, op: CommunicationOp, place: Coordinates) -> CommPlan:
-        moved = traffic(op, self._schedule, place, self._choices)
-        copied = local_copies(op, self._schedule, place, moved)
-        count = 0 if moved is None else moved.lowered.steps
-        if self._steps + count > STEPS_KEPT:
-            return CommPlan(moved, copied, None, wires_of(op, moved))
-        self._steps += count
-        steps = () if moved is None else tuple(self._same.setdefault(step, step) for step in plan_steps(moved))
-        return CommPlan(moved, copied, steps, wires_of(op, moved))
+    def _plan(self, op: CommunicationOp, coordinates: Coordinates) -> CommPlan:
+        op_traffic = traffic(op, self._schedule, coordinates, self._choices)
+        copied = local_copies(op, self._schedule, coordinates, op_traffic)
+        count = 0 if op_traffic is None else op_traffic.lowered.steps
+        if self._cached_steps + count > MOST_STEPS:
+            return CommPlan(op_traffic, copied, None, channel_name(op, op_traffic))
+        self._cached_steps += count
+        steps = () if op_traffic is None else plan_steps(op_traffic)
+        shared_steps = tuple(self._equal_steps.setdefault(step, step) for step in steps)
+        return CommPlan(op_traffic, copied, shared_steps, channel_name(op, op_traffic))
 
-    def _sizes(self, op: Compute, place: Coordinates) -> LocalSizes:
+    def _sizes(self, op: Compute, coordinates: Coordinates) -> LocalSizes:
         tensors, item_bytes = self._schedule.tensors, self._schedule.item_bytes
-        blocks = {name: tensors[name].block(place).elements * item_bytes(name) for name in {*reads(op), *writes(op)}}
+        names = {*reads(op), *writes(op)}
+        blocks = {name: tensors[name].block(coordinates).elements * item_bytes(name) for name in names}
         total = sum(blocks.values())
         match op:
             case Gemm():
-                return LocalSizes(gemm_sizes(op, self._schedule, place), blocks[op.c], total)
+                return LocalSizes(gemm_sizes(op, self._schedule, coordinates), blocks[op.c], total)
             case Kernel():
-                work = kernel_work(op, self._schedule, place)
+                work = kernel_work(op, self._schedule, coordinates)
                 return LocalSizes(None, sum(blocks[name] for name in writes(op)), total, work)
             case _:
                 return LocalSizes(None, blocks[op.into], total)
 
 
-def wires_of(op: CommunicationOp, moved: Traffic | None) -> str:
-    """The name of the channels that the messages of an op use: its lane, or channels of its own.
+def channel_name(op: CommunicationOp, op_traffic: Traffic | None) -> str:
+    """The name of the channels between ranks that the messages of an op use: the op's lane, or a name of its own.
 
-    Sends and receives on a channel are matched in order.  An op sends as often as it receives, so an op may have
-    channels of its own without a change of the result.  All-reduces by recursive doubling have their own channels:
-    otherwise only some neighbours in a ring would also exchange data, and few ranks would be equivalent.
+    A channel is a pair of ranks and a name.  The k-th send on a channel matches its k-th receive, as with an MPI tag.
+    All-reduces by recursive doubling have channels of their own: on the channels of the lane, some neighbours in a
+    ring would exchange more messages than others, and few ranks would be equivalent.  An op sends as often as it
+    receives, so this changes no result.
     """
-    if isinstance(op, AllReduce) and moved is not None and moved.lowered.algorithm == "doubling":
+    if isinstance(op, AllReduce) and op_traffic is not None and op_traffic.lowered.algorithm == "doubling":
         return f"{lane(op)} by doubling"
     return lane(op)
 
 
 class Memo(Generic[Result]):
-    """A cache of results by op and kind of coordinates; an op's results are dropped when there are more than `KEPT`."""
+    """A cache of results by op and kind of coordinates; an op's results are dropped at `MOST_KINDS` results.
 
-    def __init__(self, find: Callable[..., Result]) -> None:
-        self._find = find
-        self._kept: dict[int, dict[Kind, Result]] = {}
+    Parameters
+    ----------
+    compute : function of an op and coordinates, with equal results for all coordinates of a kind
+    """
 
-    def get(self, op: Op, kind: Kind, place: Coordinates) -> Result:
-        """The result of `find` for the op at coordinates of this kind."""
-        of_op = self._kept.setdefault(id(op), {})
-        if kind not in of_op:
-            if len(of_op) >= KEPT:
-                of_op.clear()
-            of_op[kind] = self._find(op, place)
-        return of_op[kind]
+    def __init__(self, compute: Callable[..., Result]) -> None:
+        self._compute = compute
+        self._results: dict[int, dict[Kind, Result]] = {}
+
+    def get(self, op: Op, kind: Kind, coordinates: Coordinates) -> Result:
+        """The result for the op at these coordinates, which are of this kind."""
+        by_kind = self._results.setdefault(id(op), {})
+        if kind not in by_kind:
+            if len(by_kind) >= MOST_KINDS:
+                by_kind.clear()
+            by_kind[kind] = self._compute(op, coordinates)
+        return by_kind[kind]
 
 
-def plan_steps(moved: Traffic) -> Iterator[PlanStep]:
-    """The steps of one member; empty messages are not sent, except in a barrier."""
-    is_barrier = moved.lowered.algorithm == "dissemination"
-    for exchange in moved.exchanges():
+def plan_steps(op_traffic: Traffic) -> Iterator[PlanStep]:
+    """Yields the steps of one member; empty messages are not sent, except in a barrier."""
+    is_barrier = op_traffic.lowered.algorithm == "dissemination"
+    for exchange in op_traffic.exchanges():
         sent, received = exchange.sent, exchange.received
         send_to = exchange.send_to if sent or is_barrier else None
         receive_from = exchange.receive_from if received or is_barrier else None
-        added = received * moved.item_bytes if exchange.reduce else 0
-        yield PlanStep(send_to, receive_from, float(sent * moved.item_bytes), added, _pattern(send_to, receive_from))
+        sent_bytes = float(sent * op_traffic.item_bytes)
+        added = received * op_traffic.item_bytes if exchange.reduce else 0
+        yield PlanStep(send_to, receive_from, sent_bytes, added, _pattern(send_to, receive_from))
 
 
 def _pattern(send_to: int | None, receive_from: int | None) -> str:
@@ -210,7 +226,7 @@ def _pattern(send_to: int | None, receive_from: int | None) -> str:
 
 
 def step_runs(comm_plan: CommPlan) -> Iterator[StepRun]:
-    """The steps in which something is sent or received, run-length encoded."""
+    """Yields the steps in which the member sends or receives, run-length encoded."""
     number = 1
     for step, equal in groupby(comm_plan.steps()):
         count = sum(1 for _ in equal)

@@ -1,20 +1,25 @@
-"""Classes of ranks that do equal work, read off their coordinates.
+"""Rank symmetry: one representative of each class of ranks that do equal work, with the number of ranks in the class.
 
 A cut has parts of at most two sizes, and the size depends only on the side of the boundary on which a coordinate lies.
-So the coordinates of each axis fall into a few intervals whose members do the same work on blocks of equal size.  One
-representative of each class is enough (`coordinate_kinds.py`): counts over a hundred thousand ranks take a handful of
-evaluations.
+So the coordinates of each axis fall into a few intervals whose ranks do the same work on blocks of equal size
+(`coordinate_classes.py`).  A count over a hundred thousand ranks evaluates a handful of representatives.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from quadrille.algorithms.analysis.coordinate_classes import (
+    CoordinateClasses,
+    coordinate_classes,
+    part_lengths,
+    starts_around,
+    uneven_cut_starts,
+)
 from quadrille.algorithms.analysis.coordinate_dependence import PerKind
-from quadrille.algorithms.analysis.coordinate_kinds import GridKinds, around, cut_on, grid_kinds, uneven
 from quadrille.algorithms.analysis.folded_walk import FoldedWalks
 from quadrille.algorithms.analysis.traffic import traffic
-from quadrille.algorithms.collectives.choices import Choices
-from quadrille.algorithms.collectives.flat import largest_power_of_two
+from quadrille.algorithms.collectives.collective_choices import Choices
+from quadrille.algorithms.collectives.flat_collectives import largest_power_of_two
 from quadrille.algorithms.schedule.grid import AXES, Axis
 from quadrille.algorithms.schedule.ops import AllReduce, Barrier, Broadcast, Collective, Op, Reduce
 from quadrille.algorithms.schedule.parts import Coordinates
@@ -30,46 +35,54 @@ class EquivalentRanks:
 
     @property
     def rank(self) -> int:
+        """Number of the representative rank."""
         return self.coordinates.grid.rank_at(self.coordinates.along)
 
 
 def equivalent_ranks(schedule: Schedule, choices: Choices) -> list[EquivalentRanks]:
-    """Returns representatives of all ranks.
+    """Returns a representative of each class of ranks; their counts add up to the number of ranks.
 
     Ranks of one class have blocks of equal sizes.  Each op sends and computes the same amount over all its instances,
     though possibly in different iterations of a loop (`root_distances.py`).
+
+    Parameters
+    ----------
+    schedule : the schedule
+    choices : implementation and algorithms of its collectives
     """
-    kinds = grid_kinds(schedule, choices)
-    changes = PerKind(schedule, lambda op, moment: frozenset(_size_changes(op, schedule, moment, choices)))
+    classes = coordinate_classes(schedule, choices)
+    changes = PerKind(schedule, lambda op, coordinates: frozenset(_size_changes(op, schedule, coordinates, choices)))
     walks = FoldedWalks(schedule, choices)
-    while _split_by_pieces(schedule, kinds, walks, changes):
+    while _split_by_pieces(schedule, classes, walks, changes):
         pass
-    return list(_representatives(schedule, kinds))
+    return list(_representatives(schedule, classes))
 
 
 def _split_by_pieces(
-    schedule: Schedule, kinds: GridKinds, walks: FoldedWalks, changes: PerKind[frozenset[int]]
+    schedule: Schedule, classes: CoordinateClasses, walks: FoldedWalks, changes: PerKind[frozenset[int]]
 ) -> bool:
     """Whether pieces of collectives along some axis split classes further; that may split classes along other axes."""
-    before = {axis: len(kinds.intervals(axis)) for axis in AXES}
+    before = {axis: len(classes.intervals(axis)) for axis in AXES}
     for axis in AXES:
-        if 1 < schedule.grid.length(axis) > len(kinds.intervals(axis)):
-            kinds.starts[axis] |= _piece_boundaries(schedule, axis, kinds, walks, changes)
-    return any(len(kinds.intervals(axis)) > before[axis] for axis in AXES)
+        if 1 < schedule.grid.length(axis) > len(classes.intervals(axis)):
+            classes.starts[axis] |= _piece_boundaries(schedule, axis, classes, walks, changes)
+    return any(len(classes.intervals(axis)) > before[axis] for axis in AXES)
 
 
-def _representatives(schedule: Schedule, kinds: GridKinds, along: Axis | None = None) -> Iterator[EquivalentRanks]:
-    for coordinates, count in kinds.each(along):
+def _representatives(
+    schedule: Schedule, classes: CoordinateClasses, along: Axis | None = None
+) -> Iterator[EquivalentRanks]:
+    for coordinates, count in classes.representatives(along):
         yield EquivalentRanks(Coordinates(schedule.grid, schedule.sizes, coordinates), count)
 
 
 def _piece_boundaries(
-    schedule: Schedule, axis: Axis, kinds: GridKinds, walks: FoldedWalks, changes: PerKind[frozenset[int]]
+    schedule: Schedule, axis: Axis, classes: CoordinateClasses, walks: FoldedWalks, changes: PerKind[frozenset[int]]
 ) -> set[int]:
     """Returns the coordinates along the axis at which pieces of its collectives change their size."""
     length = schedule.grid.length(axis)
     starts: set[int] = set()
-    for representative in _representatives(schedule, kinds, axis):
+    for representative in _representatives(schedule, classes, axis):
         for instance in walks.of(representative.coordinates):
             if _goes_in_pieces(instance.op, axis):
                 starts |= changes.of(instance.op, instance.coordinates)
@@ -77,28 +90,28 @@ def _piece_boundaries(
             if axis in tensor.shards:
                 before = tensor.shards[: tensor.shards.index(axis)]
                 rows, columns = tensor.block(representative.coordinates).rectangle_shape
-                for size in cut_on(schedule, {rows * columns}, before):
-                    starts |= uneven(size, length)
+                for size in part_lengths(schedule, {rows * columns}, before):
+                    starts |= uneven_cut_starts(size, length)
     return starts
 
 
 def _goes_in_pieces(op: Op, axis: Axis) -> bool:
-    """Whether each member has a piece of its own."""
+    """Whether an op is a collective along the axis in which each member has a piece of its own."""
     return isinstance(op, Collective) and not isinstance(op, Broadcast | Reduce | Barrier) and op.axis == axis
 
 
-def _size_changes(op: Op, schedule: Schedule, moment: Coordinates, choices: Choices) -> set[int]:
+def _size_changes(op: Op, schedule: Schedule, coordinates: Coordinates, choices: Choices) -> set[int]:
     """Returns the interval starts along the axis of a collective that its pieces distinguish."""
-    moved = traffic(op, schedule, moment, choices) if isinstance(op, Collective) else None
-    if moved is None:
+    op_traffic = traffic(op, schedule, coordinates, choices) if isinstance(op, Collective) else None
+    if op_traffic is None:
         return set()
-    length = moved.lowered.members
-    if moved.lowered.algorithm == "doubling" and isinstance(op, AllReduce):
+    length = op_traffic.lowered.members
+    if op_traffic.lowered.algorithm == "doubling" and isinstance(op, AllReduce):
         core = largest_power_of_two(length)
         return {length - core, core}
-    sizes = _sizes(moved.edges)
+    sizes = _sizes(op_traffic.edges)
     changes = {i for i in range(len(sizes)) if sizes[i] != sizes[i - 1]}
-    return {start for change in changes for start in around(change, length)}
+    return {start for change in changes for start in starts_around(change, length)}
 
 
 def _sizes(edges: tuple[int, ...]) -> list[int]:

@@ -1,17 +1,15 @@
-"""Distances of ranks from the roots of their collectives, and ranks that do the same in other iterations.
+"""Root distances: ranks at one distance from the root of a broadcast or reduce send and receive the same bytes.
 
-Bytes of a broadcast or reduce depend on the distance from its root around the group.  If another coordinate determines
-the root (a diagonal), ranks at one distance do the same.  If the root moves from iteration to iteration, as the owners
-of SUMMA's panels do, every rank is at every distance in some iteration.  Let block r be the panels that coordinate r
-owns.
+The distance is counted around the group.  If another coordinate determines the root (a diagonal), ranks at one distance
+do the same.  If the root moves from iteration to iteration, as the owners of SUMMA's panels do, every rank is at every
+distance in some iteration, and equivalent ranks do the same work in different iterations.  Let block r be the panels
+that coordinate r owns.
 
 - If the blocks of all coordinates have panels of the same widths, a rank at r does with the panels of block s what a
-rank at r + 1
-  does with those of s + 1.  Both do the same in total, as sums over s equal sums over s + 1.
+  rank at r + 1 does with those of s + 1.  Both do the same in total, as sums over s equal sums over s + 1.
 - Along a chain, a member forwards all panels except those of the next coordinate's block, for which it is the last
-member.  So it
-  sends as much as another member whose next block is as long.  It receives panels of the same widths if each width has
-two owners.
+  member.  So it sends as much as another member whose next block is as long.  It receives panels of the same widths if
+  each width has two owners.
 """
 
 from collections.abc import Iterator
@@ -21,14 +19,14 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from quadrille.algorithms.collectives.lowered import Name
+from quadrille.algorithms.collectives.lowered_collective import CollectiveAlgorithm
 from quadrille.algorithms.schedule.expressions import Affine, IntExpression, PanelOwner
 from quadrille.algorithms.schedule.grid import Axis, Grid
 from quadrille.algorithms.schedule.parts import Panel, boundaries
 
-AROUND: tuple[Name, ...] = ("pipelined", "binomial", "double_binary_tree")
-"""Algorithms whose members do the same at the same distance from the root."""
-CHAIN: Name = "pipelined"
+DISTANCE_ONLY: tuple[CollectiveAlgorithm, ...] = ("pipelined", "binomial", "double_binary_tree")
+"""Algorithms in which the distance from the root alone determines a member's steps."""
+CHAIN: CollectiveAlgorithm = "pipelined"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +35,10 @@ class Distance:
 
     Parameters
     ----------
-    starts : distances at which a new kind begins; None if each distance is a kind of its own
+    axis : axis of the group
+    other_axis : axis whose coordinate determines the root
+    factor, offset : the root's coordinate as a linear function of the other coordinate
+    starts : distances at which a new class begins; None if each distance is a class of its own
     """
 
     axis: Axis
@@ -46,10 +47,10 @@ class Distance:
     offset: int
     starts: frozenset[int] | None = None
 
-    def kinds(self, grid: Grid) -> NDArray[np.int64]:
-        """Returns the kind of every rank.
+    def classes(self, grid: Grid) -> NDArray[np.int64]:
+        """Returns the number of the class of every rank [ranks].
 
-        >>> Distance("x", "z", -1, 0, frozenset({0, 1, 2})).kinds(Grid(z=3, x=3)).tolist()
+        >>> Distance("x", "z", -1, 0, frozenset({0, 1, 2})).classes(Grid(z=3, x=3)).tolist()
         [0, 1, 2, 1, 2, 0, 2, 0, 1]
         """
         own, reference = (_coordinates(grid, axis) for axis in (self.axis, self.other_axis))
@@ -62,30 +63,42 @@ def _coordinates(grid: Grid, axis: Axis) -> NDArray[np.int64]:
     return coordinates
 
 
-def chain_kinds(length: int) -> frozenset[int]:
-    """Returns where the kinds of chain members begin, by distance from the root: root, between, last."""
+def chain_starts(length: int) -> frozenset[int]:
+    """Returns the distances from the root at which classes of chain members begin: root, between, last."""
     return frozenset({0, 1, length - 1})
 
 
-def from_root(root: IntExpression, axis: Axis, length: int, algorithm: Name) -> Distance | None:
-    """Returns the distance that distinguishes the members of a rooted collective, or None if none does."""
-    if not isinstance(root, Affine) or algorithm not in AROUND or root.modulo not in (None, axis):
-        return None
-    of = next((rooted_by for rooted_by in Grid().order if rooted_by == root.variable), None)
-    if of is None or of == axis:
-        return None
-    return Distance(axis, of, root.factor, root.offset, chain_kinds(length) if algorithm == CHAIN else None)
-
-
-def owners_alike(owner: PanelOwner, size: int, grid: Grid, algorithm: Name) -> bool:
-    """Whether a panel's iterations are equivalent in total on coordinates whose next block is as long (see above).
+def root_distance(root: IntExpression, axis: Axis, length: int, algorithm: CollectiveAlgorithm) -> Distance | None:
+    """Returns the distance that distinguishes the members of a rooted collective, or None if none does.
 
     Parameters
     ----------
-    size : length of the panel's dimension
+    root : coordinate of the root along `axis`
+    axis : axis of the group
+    length : number of members
+    algorithm : algorithm of the collective
+    """
+    if not isinstance(root, Affine) or algorithm not in DISTANCE_ONLY or root.modulo not in (None, axis):
+        return None
+    other_axis = next((candidate for candidate in Grid().order if candidate == root.variable), None)
+    if other_axis is None or other_axis == axis:
+        return None
+    starts = chain_starts(length) if algorithm == CHAIN else None
+    return Distance(axis, other_axis, root.factor, root.offset, starts)
+
+
+def owners_are_equivalent(owner: PanelOwner, size: int, grid: Grid, algorithm: CollectiveAlgorithm) -> bool:
+    """Whether coordinates whose next blocks are equally long do the same work over all iterations of a panel loop.
+
+    Parameters
+    ----------
+    owner : root of the collective in each iteration
+    size : length of the panel's dimension [elements]
+    grid : grid of ranks
+    algorithm : algorithm of the collective
     """
     panel, axis = owner.panel, owner.axis
-    if panel.shared_over is not None or axis not in panel.axes or algorithm not in AROUND:
+    if panel.shared_over is not None or axis not in panel.axes or algorithm not in DISTANCE_ONLY:
         return False
     blocks = list(widths_by_owner(panel, axis, size, grid))
     if all(block == blocks[0] for block in blocks):
@@ -95,7 +108,14 @@ def owners_alike(owner: PanelOwner, size: int, grid: Grid, algorithm: Name) -> b
 
 
 def widths_by_owner(panel: Panel, axis: Axis, size: int, grid: Grid) -> Iterator[tuple[int, ...]]:
-    """Yields the sorted widths of the panels that each coordinate owns.
+    """Yields the sorted widths of the panels that each coordinate owns [elements].
+
+    Parameters
+    ----------
+    panel : panels of a dimension
+    axis : axis that cuts the dimension
+    size : length of the dimension [elements]
+    grid : grid of ranks
 
     >>> list(widths_by_owner(Panel("k", 8, ("x", "z"), "p"), "x", 12, Grid(x=3, z=2)))
     [(4,), (2, 2), (4,)]

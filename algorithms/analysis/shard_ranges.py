@@ -1,4 +1,4 @@
-"""Ranges of the shards of a buffer, derived from the layouts of an op's two tensors [elements].
+"""Shard ranges: the elements of a buffer that belong to each member of a collective, from the layouts of its tensors.
 
 A collective moves shards of a flattened block, one or more for each member.  The
 layouts must fit: the part of each member is a range of whole rows, or a contiguous
@@ -147,9 +147,11 @@ def _exchange_edges(source: Tensor, into: Tensor, op: AllToAll, coordinates: Coo
     """Returns the edges of what goes to and comes from each member of an all-to-all, packed consecutively."""
     sent, received = [0], [0]
     for member in range(coordinates.grid.length(op.axis)):
-        there = coordinates.at(op.axis, member)
-        sent.append(sent[-1] + shared_rectangle(source.block(coordinates), into.block(there)).elements)
-        received.append(received[-1] + shared_rectangle(source.block(there), into.block(coordinates)).elements)
+        member_coordinates = coordinates.at(op.axis, member)
+        sent.append(sent[-1] + shared_rectangle(source.block(coordinates), into.block(member_coordinates)).elements)
+        received.append(
+            received[-1] + shared_rectangle(source.block(member_coordinates), into.block(coordinates)).elements
+        )
     if sent[-1] != source.block(coordinates).elements or received[-1] != into.block(coordinates).elements:
         raise InputError(f"op {op.name!r}: {into} along {op.axis} does not hold just what {source} holds")
     return tuple(sent), tuple(received)

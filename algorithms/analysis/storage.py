@@ -1,5 +1,6 @@
-"""Buffers of a rank while it runs a schedule, and local copies around its communication: what the runtime allocates
-and copies.
+"""Storage of a rank: sizes of the buffers that the runtime allocates, and bytes of its local copies.
+
+A *view* is a tensor that shares the buffer of another tensor, because only a single-rank group moves the data.
 """
 
 from collections.abc import Sequence
@@ -8,7 +9,7 @@ from dataclasses import dataclass
 from quadrille.algorithms.analysis.coordinate_dependence import CoordinateKinds, Kind, PerKind, tensor_dependence
 from quadrille.algorithms.analysis.folded_walk import FoldedWalks
 from quadrille.algorithms.analysis.traffic import Traffic, op_amount, traffic
-from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.schedule.expressions import evaluate
 from quadrille.algorithms.schedule.grid import Axis
 from quadrille.algorithms.schedule.ops import (
@@ -49,8 +50,9 @@ class Storage:
     copies : number of copies of each tensor
     item_bytes : bytes of an element of each tensor
     products : scratch for a product that is then accumulated
-    reductions : scratch, by lane, for what a reduction step receives
-    packed, unpacked : scratch, by lane, for what an all-to-all sends and receives; a bucket has the first only
+    reductions : scratch, by lane, for the elements that a reduction step receives
+    packed, unpacked : scratch, by lane, for the send and receive buffers of an all-to-all; a gradient bucket has a
+        packed buffer only
     scratch_item_bytes : bytes of an element of the scratch buffers
     """
 
@@ -66,25 +68,32 @@ class Storage:
     @property
     def bytes(self) -> int:
         """All buffers together [B]."""
-        kept = sum(size * self.copies[name] * self.item_bytes[name] for name, size in self.tensors.items())
-        rooms = (self.reductions, self.packed, self.unpacked)
-        scratch = self.products + sum(size for room in rooms for size in room.values())
-        return kept + scratch * self.scratch_item_bytes
+        tensor_bytes = sum(size * self.copies[name] * self.item_bytes[name] for name, size in self.tensors.items())
+        buffers_by_lane = (self.reductions, self.packed, self.unpacked)
+        scratch = self.products + sum(size for buffer in buffers_by_lane for size in buffer.values())
+        return tensor_bytes + scratch * self.scratch_item_bytes
 
 
 def storage(schedule: Schedule, coordinates: Coordinates, choices: Choices) -> Storage:
-    """Returns the buffers of the rank at the coordinates."""
+    """Returns the buffer sizes of the rank at the coordinates [elements]."""
     return storages(schedule, [coordinates], choices)[0]
 
 
-def storages(schedule: Schedule, places: Sequence[Coordinates], choices: Choices) -> list[Storage]:
-    """Returns the buffers of the rank at each of the coordinates."""
-    buffers = schedule.cached(_Known, choices)
-    return [buffers.of(coordinates) for coordinates in places]
+def storages(schedule: Schedule, ranks: Sequence[Coordinates], choices: Choices) -> list[Storage]:
+    """Returns the buffer sizes of several ranks [elements].
+
+    Parameters
+    ----------
+    schedule : the schedule
+    ranks : coordinates of the ranks
+    choices : implementation and algorithms of the collectives
+    """
+    buffers = schedule.cached(_RankBuffers, choices)
+    return [buffers.of(coordinates) for coordinates in ranks]
 
 
 @dataclass(frozen=True, slots=True)
-class _Room:
+class _Scratch:
     """Scratch elements of an op: accumulated, packed and unpacked, if any."""
 
     added: int = 0
@@ -92,13 +101,13 @@ class _Room:
     unpacked: int | None = None
 
 
-class _Known:
+class _RankBuffers:
     """Buffers that tensors and ops of a schedule need, computed once for each kind of coordinates."""
 
     def __init__(self, schedule: Schedule, choices: Choices) -> None:
         self._schedule, self._choices = schedule, choices
         self._walks = FoldedWalks(schedule, choices)
-        self._room = PerKind(schedule, self._room_of)
+        self._scratch = PerKind(schedule, self._scratch_of)
         self._elsewhere = {*schedule.cached(views), *schedule.cached(gathered_in_place)}
         self._kinds = {
             name: CoordinateKinds(tensor_dependence(tensor, schedule), schedule.grid)
@@ -115,16 +124,20 @@ class _Known:
         packed: dict[str, int] = {}
         unpacked: dict[str, int] = {}
         for instance in self._walks.of(coordinates):
-            room = self._room.of(instance.op, instance.coordinates)
-            if room is None:
+            op_scratch = self._scratch.of(instance.op, instance.coordinates)
+            if op_scratch is None:
                 continue
             if not isinstance(instance.op, Communication):
-                products = max(products, room.added)
+                products = max(products, op_scratch.added)
                 continue
             name = lane(instance.op)
-            for rooms, size in ((reductions, room.added), (packed, room.packed), (unpacked, room.unpacked)):
+            for buffers_by_lane, size in (
+                (reductions, op_scratch.added),
+                (packed, op_scratch.packed),
+                (unpacked, op_scratch.unpacked),
+            ):
                 if size is not None:
-                    rooms[name] = max(rooms.get(name, 0), size)
+                    buffers_by_lane[name] = max(buffers_by_lane.get(name, 0), size)
         scratch = max(schedule.item_bytes(name) for name in schedule.tensors)
         return Storage(
             {name: self._capacity(name, coordinates) for name in own},
@@ -156,27 +169,27 @@ class _Known:
             self._capacities[key] = self._schedule.tensors[name].capacity(coordinates)
         return self._capacities[key]
 
-    def _room_of(self, op: Op, coordinates: Coordinates) -> _Room | None:
+    def _scratch_of(self, op: Op, coordinates: Coordinates) -> _Scratch | None:
         """Scratch that an op needs beside its tensors, or None."""
         match op:
             case Gemm() if op.accumulate:
-                return _Room(added=self._schedule.tensors[op.c].capacity(coordinates))
+                return _Scratch(added=self._schedule.tensors[op.c].capacity(coordinates))
             case Gemm() | Pointwise() | Kernel() | HostCopy():
                 return None
             case AllToAll():
-                moved = traffic(op, self._schedule, coordinates, self._choices)
-                if moved is None:
+                op_traffic = traffic(op, self._schedule, coordinates, self._choices)
+                if op_traffic is None:
                     return None
-                size = max(moved.edges[-1], moved.receive_edges[-1])
-                return _Room(packed=size, unpacked=size)
+                size = max(op_traffic.edges[-1], op_traffic.receive_edges[-1])
+                return _Scratch(packed=size, unpacked=size)
             case _:
-                on_wire = op_amount(op, self._schedule, coordinates, self._choices)
-                if on_wire is None:
+                amount = op_amount(op, self._schedule, coordinates, self._choices)
+                if amount is None:
                     return None
                 if not isinstance(op, AllReduce) or not op.more:
-                    return _Room(on_wire.added_elements)
-                return _Room(
-                    on_wire.added_elements,
+                    return _Scratch(amount.added_elements)
+                return _Scratch(
+                    amount.added_elements,
                     sum(self._schedule.tensors[name].capacity(coordinates) for name in op.buffers),
                 )
 
@@ -187,33 +200,33 @@ def is_view(schedule: Schedule, name: str) -> bool:
 
 
 def views(schedule: Schedule) -> dict[str, str]:
-    """Returns, for each view, the tensor that owns the buffer."""
+    """Returns the tensor that owns the buffer, by the name of each view."""
     return view_sources(schedule, tuple(all_ops(schedule)))
 
 
 def view_sources(schedule: Schedule, written: tuple[Op, ...]) -> dict[str, str]:
-    """Returns, for each view, the tensor that owns the buffer.
+    """Returns the tensor that owns the buffer, by the name of each view, from the ops that may write views.
 
     A view is written only by gathers, scatters or broadcasts of single-rank groups, in the programs of all roles.  Its
     source has at least the copies of the view.
     """
     direct: dict[str, str] = {}
-    others: set[str] = set()
+    not_views: set[str] = set()
     for op in written:
         renames = isinstance(op, AllGather | Broadcast | ReduceScatter) and is_single_rank(schedule, op.axis)
         for name in writes(op):
             if renames and isinstance(op, AllGather | Broadcast | ReduceScatter) and name == op.into:
                 direct[name] = op.source
                 if not set(schedule.tensors[name].copies) <= set(schedule.tensors[op.source].copies):
-                    others.add(name)
+                    not_views.add(name)
             else:
-                others.add(name)
-    direct = {name: source for name, source in direct.items() if name not in others}
+                not_views.add(name)
+    direct = {name: source for name, source in direct.items() if name not in not_views}
 
-    def behind(name: str) -> str:
-        return behind(direct[name]) if name in direct else name
+    def owner(name: str) -> str:
+        return owner(direct[name]) if name in direct else name
 
-    return {name: behind(name) for name in direct}
+    return {name: owner(name) for name in direct}
 
 
 def is_gathered_in_place(schedule: Schedule, gather: AllGather) -> bool:
@@ -231,26 +244,26 @@ def gathered_in_place(schedule: Schedule) -> dict[str, AllGather]:
     if len(schedule.roles) != 1:
         return {}
     gathers: dict[str, dict[str, AllGather]] = {}
-    others: set[str] = set()
+    not_views: set[str] = set()
     for op in all_ops(schedule):
         if isinstance(op, AllGather) and not is_single_rank(schedule, op.axis):
             gathers.setdefault(op.into, {}).setdefault(op.source, op)
         else:
-            others |= {*writes(op)}
-    unchanged = {*schedule.inputs} - others - gathers.keys()
-    kept = {*schedule.inputs, *schedule.outputs, *schedule.state}
+            not_views |= {*writes(op)}
+    unchanged = {*schedule.inputs} - not_views - gathers.keys()
+    persistent = {*schedule.inputs, *schedule.outputs, *schedule.state}
     in_place: dict[str, AllGather] = {}
     for into, by_source in gathers.items():
         (source, gather), *more = by_source.items()
-        if more or into in others | kept or source in in_place or source not in unchanged:
+        if more or into in not_views | persistent or source in in_place or source not in unchanged:
             continue
         same_type = schedule.item_bytes(source) == schedule.item_bytes(into)
-        if same_type and _stays(schedule, source) and _stays(schedule, into):
+        if same_type and _is_fixed(schedule, source) and _is_fixed(schedule, into):
             in_place[source] = gather
     return in_place
 
 
-def _stays(schedule: Schedule, name: str) -> bool:
+def _is_fixed(schedule: Schedule, name: str) -> bool:
     """Whether a tensor has one buffer, on all ranks, whose block no loop moves."""
     tensor = schedule.tensors[name]
     moves = any(part.panel is not None or part.rotated_by for part in (tensor.rows, tensor.columns))
@@ -265,7 +278,7 @@ def is_single_rank(schedule: Schedule, axis: Axis) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class LocalCopies:
-    """Bytes copied before the first step and after the last."""
+    """Bytes that a rank copies locally before the first and after the last step of a communication op [B]."""
 
     before: int = 0
     after: int = 0
@@ -275,44 +288,51 @@ NONE = LocalCopies()
 
 
 def local_copies(
-    op: CommunicationOp, schedule: Schedule, coordinates: Coordinates, moved: Traffic | None
+    op: CommunicationOp, schedule: Schedule, coordinates: Coordinates, op_traffic: Traffic | None
 ) -> LocalCopies:
-    """Returns the bytes that a rank copies locally for a communication op; `moved` is the op's traffic there.
+    """Returns the bytes that a rank copies locally for a communication op.
 
     A gather first copies the member's own part into place, unless it is stored there.  The root of a broadcast extracts
     the region, the root of a reduce inserts it.  An all-to-all packs, keeps its own piece and unpacks.
+
+    Parameters
+    ----------
+    op : communication op
+    schedule : schedule of the op
+    coordinates : coordinates of the rank
+    op_traffic : messages of the op on this rank; None if it sends nothing
     """
-    if moved is None:
-        return _alone(op, schedule, coordinates)
+    if op_traffic is None:
+        return _single_rank_copies(op, schedule, coordinates)
     of_members = isinstance(op, AllGather | AllToAll)
-    own = moved.edges[moved.member + 1] - moved.edges[moved.member] if of_members else 0
+    own = op_traffic.edges[op_traffic.member + 1] - op_traffic.edges[op_traffic.member] if of_members else 0
     match op:
         case AllGather():
-            return NONE if is_gathered_in_place(schedule, op) else LocalCopies(before=own * moved.item_bytes)
+            return NONE if is_gathered_in_place(schedule, op) else LocalCopies(before=own * op_traffic.item_bytes)
         case Broadcast():
-            size = moved.edges[-1] * moved.item_bytes
-            return LocalCopies(before=size) if moved.member == moved.root else NONE
+            size = op_traffic.edges[-1] * op_traffic.item_bytes
+            return LocalCopies(before=size) if op_traffic.member == op_traffic.root else NONE
         case Reduce():
-            size = moved.edges[-1] * moved.item_bytes
-            return LocalCopies(after=size) if moved.member == moved.root else NONE
+            size = op_traffic.edges[-1] * op_traffic.item_bytes
+            return LocalCopies(after=size) if op_traffic.member == op_traffic.root else NONE
         case AllReduce() if op.more:
-            size = moved.edges[-1] * moved.item_bytes
+            size = op_traffic.edges[-1] * op_traffic.item_bytes
             return LocalCopies(before=size, after=size)
         case AllToAll():
-            packed = moved.edges[-1] + own
-            return LocalCopies(packed * moved.item_bytes, moved.receive_edges[-1] * moved.item_bytes)
+            packed = op_traffic.edges[-1] + own
+            return LocalCopies(packed * op_traffic.item_bytes, op_traffic.receive_edges[-1] * op_traffic.item_bytes)
         case _:
             return NONE
 
 
-def _alone(op: CommunicationOp, schedule: Schedule, coordinates: Coordinates) -> LocalCopies:
-    """In a single-rank group the result is a view where possible, else a copy."""
+def _single_rank_copies(op: CommunicationOp, schedule: Schedule, coordinates: Coordinates) -> LocalCopies:
+    """Returns the local copies in a single-rank group: none if the result is a view."""
     match op:
         case AllGather() | ReduceScatter() | Broadcast():
             if is_view(schedule, op.into):
                 return NONE
-            held = not isinstance(op, Broadcast) or evaluate(op.root, coordinates) == coordinates.along[op.axis]
-            return LocalCopies(before=_bytes(schedule, op.into, coordinates)) if held else NONE
+            has_source = not isinstance(op, Broadcast) or evaluate(op.root, coordinates) == coordinates.along[op.axis]
+            return LocalCopies(before=_bytes(schedule, op.into, coordinates)) if has_source else NONE
         case Reduce() | AllToAll() | Shift():
             return LocalCopies(before=_bytes(schedule, op.source, coordinates))
         case AllReduce() | Barrier() | Send() | Receive():

@@ -1,19 +1,20 @@
-"""Bytes that a communication op moves: from tensor layouts to elements on the wire.
+"""Traffic: the bytes that one rank sends and receives in each step of a communication op.
 
-The layouts say which contiguous range of a buffer belongs to which member (`shard_ranges.py`).  The lowered collective
-says which pieces go where in which step.  Together they give every byte, one rank at a time.
+Two sources are combined.  The layouts of the op's tensors say which contiguous range of a buffer belongs to which
+member of the group (`shard_ranges.py`).  The lowered collective says which pieces of the buffer a member sends to which
+peer in each step (`lowered_collective.py`).
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from quadrille.algorithms.analysis.root_distances import AROUND
+from quadrille.algorithms.analysis.root_distances import DISTANCE_ONLY
 from quadrille.algorithms.analysis.shard_ranges import are_equal, shard_edges
-from quadrille.algorithms.collectives.choices import Choices
-from quadrille.algorithms.collectives.lowered import Lowered, Name
+from quadrille.algorithms.collectives.collective_choices import Choices
+from quadrille.algorithms.collectives.lowered_collective import CollectiveAlgorithm, Lowered
 from quadrille.algorithms.collectives.lowering import lower
-from quadrille.algorithms.collectives.runs import PieceRange, Step
+from quadrille.algorithms.collectives.run_length_programs import PieceRange, Step
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.expressions import evaluate
 from quadrille.algorithms.schedule.ops import (
@@ -42,12 +43,12 @@ from quadrille.algorithms.schedule.schedule import Schedule
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """One step of a rank: what it sends and receives.
+    """The elements that a rank sends and receives in one step.
 
     Parameters
     ----------
     send_to, receive_from : peers, as coordinates along the op's axis; None if that side is idle
-    send, receive : element ranges
+    send, receive : (start, stop) ranges of elements of the buffer
     reduce : whether received elements are added to those held
     """
 
@@ -70,14 +71,14 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What one rank sends and receives in one instance of an op.
+    """The messages of one rank in one instance of a communication op.
 
     Parameters
     ----------
     member : coordinate of the rank along the op's axis
     lowered : steps of the collective
     edges : starts of the pieces of the buffer, and the end of the last [elements]
-    receive_edges : edges of the received buffer, where it is another one (all-to-all)
+    receive_edges : edges of the receive buffer; equal to `edges` except in an all-to-all [elements]
     item_bytes : bytes of an element
     root : root member of a broadcast or reduce
     """
@@ -102,33 +103,34 @@ class Traffic:
 
     @property
     def bytes_sent(self) -> int:
+        """Bytes that the rank sends in the op [B]."""
         return sum(exchange.sent for exchange in self.exchanges()) * self.item_bytes
 
 
-def calls_of(op: Collective, moved: Traffic, choices: Choices) -> Calls | None:
-    """Returns the MPI calls that carry out a collective, or None for a kind with one call only.
+def calls_of(op: Collective, op_traffic: Traffic, choices: Choices) -> Calls | None:
+    """Returns the MPI calls that execute a collective, or None for a kind with one call only.
 
-    Regular calls require equal shards; other shards use the vector calls, whatever was chosen.
+    Regular calls require equal shards; unequal shards use the vector calls, whatever was chosen.
     """
     if collective_kind(op) not in VECTOR_CALL_KINDS:
         return None
-    return choices.of(op.name).calls if are_equal(moved.edges) else "vector"
+    return choices.of(op.name).calls if are_equal(op_traffic.edges) else "vector"
 
 
 def ranges(run: PieceRange | None, edges: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
-    """Element ranges of consecutive pieces: one, two across the end of the buffer, or one for each strided piece;
-    empty ranges are omitted.
+    """Element ranges of consecutive pieces: one, two across the end of the buffer, or one for each strided piece; empty
+    ranges are omitted.
 
     >>> ranges(PieceRange(2, 2), (0, 4, 8, 9))
     ((8, 9), (0, 4))
-    >>> ranges(PieceRange(1, 2, every=2), (0, 4, 8, 9, 11))
+    >>> ranges(PieceRange(1, 2, spacing=2), (0, 4, 8, 9, 11))
     ((4, 8), (9, 11))
     """
     if run is None:
         return ()
     pieces = len(edges) - 1
-    if run.every > 1:
-        apart = ((run.first + j * run.every) % pieces for j in range(run.count))
+    if run.spacing > 1:
+        apart = ((run.first + j * run.spacing) % pieces for j in range(run.count))
         return tuple((edges[i], edges[i + 1]) for i in apart if edges[i + 1] > edges[i])
     end = run.first + run.count
     spans = [(edges[run.first], edges[min(end, pieces)])]
@@ -138,7 +140,14 @@ def ranges(run: PieceRange | None, edges: tuple[int, ...]) -> tuple[tuple[int, i
 
 
 def traffic(op: CommunicationOp, schedule: Schedule, coordinates: Coordinates, choices: Choices) -> Traffic | None:
-    """Returns what the rank at the coordinates sends and receives, or None if nothing is sent.
+    """Returns the messages of the rank at the coordinates, or None if the op sends nothing.
+
+    Parameters
+    ----------
+    op : communication op
+    schedule : schedule of the op
+    coordinates : coordinates of the rank and its loop indices
+    choices : implementation and algorithms of the collectives
 
     Raises
     ------
@@ -163,8 +172,8 @@ def traffic(op: CommunicationOp, schedule: Schedule, coordinates: Coordinates, c
 
 def _lowered(op: Collective, choices: Choices, members: int, root: int, elements: int, item_bytes: int) -> Lowered:
     kind, size = collective_kind(op), elements * item_bytes
-    chosen = choices.of(op.name)
-    algorithm, per_node = chosen.algorithm(kind), chosen.ranks_per_node(op.axis)
+    op_choices = choices.of(op.name)
+    algorithm, per_node = op_choices.algorithm(kind), op_choices.ranks_per_node(op.axis)
     return lower(
         kind,
         algorithm,
@@ -173,7 +182,7 @@ def _lowered(op: Collective, choices: Choices, members: int, root: int, elements
         size_bytes=size,
         per_node=per_node,
         elements=elements,
-        chunk_bytes=chosen.chunk_bytes,
+        chunk_bytes=op_choices.chunk_bytes,
     )
 
 
@@ -231,58 +240,71 @@ def _peer(op: Op, coordinate: int, members: int, own: int) -> int:
     return coordinate
 
 
-MOST_KEPT = 1 << 16
+MOST_CACHED = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
 class OpAmount:
-    """What one instance of an op sends and adds on one rank.
+    """The bytes that one rank sends, and the elements that it adds, in one instance of an op.
 
     Parameters
     ----------
     sent_bytes : bytes sent [B]
     added_elements : most elements received in one step to be added
-    algorithm : algorithm of a collective
+    algorithm : algorithm of a collective; None for point-to-point ops
     """
 
     sent_bytes: int
     added_elements: int
-    algorithm: Name | None
+    algorithm: CollectiveAlgorithm | None
 
 
 def op_amount(op: CommunicationOp, schedule: Schedule, coordinates: Coordinates, choices: Choices) -> OpAmount | None:
-    """Returns what the op sends and adds on the rank at the coordinates, or None if nothing is sent.
+    """Returns the amounts of an op on the rank at the coordinates, or None if the op sends nothing.
 
-    With a root, both depend on the distance from the root only, so the iterations of a mesh algorithm need no look at
-    their steps.
+    In rooted collectives the amounts depend on the distance from the root only, so the steps of SUMMA's broadcasts are
+    not visited in every iteration.
+
+    Parameters
+    ----------
+    op : communication op
+    schedule : schedule of the op
+    coordinates : coordinates of the rank and its loop indices
+    choices : implementation and algorithms of the collectives
     """
     if isinstance(op, Broadcast | Reduce):
         members, kind = coordinates.grid.length(op.axis), collective_kind(op)
-        chosen = choices.of(op.name)
-        algorithm, chunk = chosen.algorithm(kind), chosen.chunk_bytes
-        if members > 1 and algorithm in AROUND:
-            moved = schedule.tensors[op.into if isinstance(op, Broadcast) else op.source]
-            behind = (coordinates.along[op.axis] - evaluate(op.root, coordinates)) % members
+        op_choices = choices.of(op.name)
+        algorithm, chunk = op_choices.algorithm(kind), op_choices.chunk_bytes
+        if members > 1 and algorithm in DISTANCE_ONLY:
+            tensor = schedule.tensors[op.into if isinstance(op, Broadcast) else op.source]
+            distance = (coordinates.along[op.axis] - evaluate(op.root, coordinates)) % members
             item = schedule.item_bytes(op.source)
-            return _from_root(kind, algorithm, members, behind, moved.block(coordinates).elements, item, chunk)
-    moves = traffic(op, schedule, coordinates, choices)
-    return None if moves is None else _amount(moves, isinstance(op, Collective))
+            return _from_root(kind, algorithm, members, distance, tensor.block(coordinates).elements, item, chunk)
+    op_traffic = traffic(op, schedule, coordinates, choices)
+    return None if op_traffic is None else _amount(op_traffic, isinstance(op, Collective))
 
 
-@lru_cache(MOST_KEPT)
+@lru_cache(MOST_CACHED)
 def _from_root(
-    kind: CollectiveKind, algorithm: Name, members: int, behind: int, elements: int, item: int, chunk: int
+    kind: CollectiveKind,
+    algorithm: CollectiveAlgorithm,
+    members: int,
+    distance: int,
+    elements: int,
+    item: int,
+    chunk: int,
 ) -> OpAmount:
-    """Returns the amounts of the member `behind` ranks after the root."""
+    """Returns the amounts of the member `distance` ranks after the root."""
     lowered = lower(kind, algorithm, members, size_bytes=elements * item, elements=elements, chunk_bytes=chunk)
     edges = tuple(boundaries(elements, lowered.pieces))
-    return _amount(Traffic(behind, lowered, edges, edges, item), collective=True)
+    return _amount(Traffic(distance, lowered, edges, edges, item), collective=True)
 
 
-def _amount(moved: Traffic, collective: bool) -> OpAmount:
+def _amount(op_traffic: Traffic, collective: bool) -> OpAmount:
     sent = added = 0
-    for exchange in moved.exchanges():
+    for exchange in op_traffic.exchanges():
         sent += exchange.sent
         if exchange.reduce:
             added = max(added, exchange.received)
-    return OpAmount(sent * moved.item_bytes, added, moved.lowered.algorithm if collective else None)
+    return OpAmount(sent * op_traffic.item_bytes, added, op_traffic.lowered.algorithm if collective else None)

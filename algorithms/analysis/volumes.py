@@ -1,4 +1,4 @@
-"""Bytes sent, flop and memory of a schedule, counted exactly before anything runs."""
+"""Volumes of a schedule: bytes sent, flop and memory, counted exactly from the schedule without a run."""
 
 from dataclasses import dataclass, replace
 
@@ -7,9 +7,9 @@ from quadrille.algorithms.analysis.folded_walk import FoldedWalks
 from quadrille.algorithms.analysis.rank_symmetry import EquivalentRanks, equivalent_ranks
 from quadrille.algorithms.analysis.storage import storages
 from quadrille.algorithms.analysis.traffic import OpAmount, op_amount
-from quadrille.algorithms.collectives.choices import Choices
-from quadrille.algorithms.collectives.lowered import Name
-from quadrille.algorithms.schedule.kernels import ATTENTION_PRODUCTS, SIGNATURES, Function, attention_flops
+from quadrille.algorithms.collectives.collective_choices import Choices
+from quadrille.algorithms.collectives.lowered_collective import CollectiveAlgorithm
+from quadrille.algorithms.schedule.kernel_signatures import ATTENTION_PRODUCTS, SIGNATURES, Function, attention_flops
 from quadrille.algorithms.schedule.ops import Communication, Gemm, Kernel, Op, reads, writes
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import Schedule
@@ -42,10 +42,11 @@ class AttentionProducts:
 
     @property
     def backward(self) -> bool:
+        """Whether the kernel computes the gradient."""
         return self.function.endswith("gradient")
 
     @property
-    def kept(self) -> bool:
+    def stores_weights(self) -> bool:
         """Whether the attention weights are stored for the backward pass, which is then not fused."""
         return self.function.startswith("attention_keeping")
 
@@ -81,12 +82,20 @@ class OpVolume:
     count: int
     sent_per_rank_max: int
     sent_total: int
-    algorithm: Name | None = None
+    algorithm: CollectiveAlgorithm | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Volumes:
-    """Bytes, flop and memory of a schedule; maxima are over ranks."""
+    """Bytes, flop and memory of a schedule; maxima are over ranks.
+
+    Parameters
+    ----------
+    sent_per_rank_max, sent_total : bytes sent, by the rank that sends most and by all ranks [B]
+    flops_per_rank_max : flop of matrix products
+    peak_bytes_per_rank_max : buffers [B]
+    by_op : bytes sent by each op, by op name
+    """
 
     sent_per_rank_max: int
     sent_total: int
@@ -96,8 +105,14 @@ class Volumes:
 
 
 def volumes(schedule: Schedule, choices: Choices) -> Volumes:
-    """Returns the counts of a schedule, from one representative of each class of ranks."""
-    classes, counts = equivalent_ranks(schedule, choices), _Known(schedule, choices)
+    """Returns the bytes, flop and memory of a schedule, from one representative of each class of ranks.
+
+    Parameters
+    ----------
+    schedule : the schedule
+    choices : implementation and algorithms of its collectives
+    """
+    classes, counts = equivalent_ranks(schedule, choices), _OpCounts(schedule, choices)
     sent = [_sent_by_op(counts, representative.coordinates) for representative in classes]
     totals = [sum(of_op.sent for of_op in by_op.values()) for by_op in sent]
     return Volumes(
@@ -112,8 +127,8 @@ def volumes(schedule: Schedule, choices: Choices) -> Volumes:
     )
 
 
-class _Known:
-    """What each op of a schedule sends and computes, evaluated once for each kind of coordinates."""
+class _OpCounts:
+    """Bytes and flop of each op of a schedule, evaluated once for each kind of coordinates."""
 
     def __init__(self, schedule: Schedule, choices: Choices) -> None:
         self._schedule, self._choices = schedule, choices
@@ -126,15 +141,15 @@ class _Known:
 
 
 @dataclass(frozen=True, slots=True)
-class _Sent:
-    """Bytes sent and instances run by one rank."""
+class _RankTotal:
+    """Bytes sent, and number of instances, of one op on one rank."""
 
     sent: int = 0
     count: int = 0
-    algorithm: Name | None = None
+    algorithm: CollectiveAlgorithm | None = None
 
 
-def _by_op(sent: list[dict[str, _Sent]], classes: list[EquivalentRanks]) -> dict[str, OpVolume]:
+def _by_op(sent: list[dict[str, _RankTotal]], classes: list[EquivalentRanks]) -> dict[str, OpVolume]:
     names = list(dict.fromkeys(name for by_op in sent for name in by_op))
     return {
         name: OpVolume(
@@ -151,30 +166,30 @@ def _by_op(sent: list[dict[str, _Sent]], classes: list[EquivalentRanks]) -> dict
     }
 
 
-def _sent_by_op(counts: _Known, coordinates: Coordinates) -> dict[str, _Sent]:
-    """Returns what one rank sends in each op."""
-    sent: dict[str, _Sent] = {}
+def _sent_by_op(counts: _OpCounts, coordinates: Coordinates) -> dict[str, _RankTotal]:
+    """Returns the bytes and instances of each op on one rank, by op name."""
+    sent: dict[str, _RankTotal] = {}
     for instance in counts.walks.of(coordinates):
-        op, before = instance.op, sent.get(instance.op.name, _Sent())
-        moved = counts.amounts.of(op, instance.coordinates)
+        op, before = instance.op, sent.get(instance.op.name, _RankTotal())
+        amount = counts.amounts.of(op, instance.coordinates)
         after = replace(before, count=before.count + instance.count)
-        if moved is not None:
-            after = replace(after, sent=before.sent + moved.sent_bytes * instance.count, algorithm=moved.algorithm)
+        if amount is not None:
+            after = replace(after, sent=before.sent + amount.sent_bytes * instance.count, algorithm=amount.algorithm)
         sent[op.name] = after
     return sent
 
 
 def bytes_sent(schedule: Schedule, rank: int, choices: Choices) -> int:
-    """Returns the bytes that one rank sends."""
-    return sum(of_op.sent for of_op in _sent_by_op(_Known(schedule, choices), schedule.coordinates(rank)).values())
+    """Returns the bytes that one rank sends in the whole schedule [B]."""
+    return sum(of_op.sent for of_op in _sent_by_op(_OpCounts(schedule, choices), schedule.coordinates(rank)).values())
 
 
 def flops(schedule: Schedule, coordinates: Coordinates) -> int:
     """Returns the flop of the products of one rank, attention included."""
-    return _flops(_Known(schedule, Choices()), coordinates)
+    return _flops(_OpCounts(schedule, Choices()), coordinates)
 
 
-def _flops(counts: _Known, coordinates: Coordinates) -> int:
+def _flops(counts: _OpCounts, coordinates: Coordinates) -> int:
     return sum(
         counts.flops.of(instance.op, instance.coordinates) * instance.count for instance in counts.walks.of(coordinates)
     )
@@ -200,7 +215,15 @@ def gemm_sizes(op: Gemm, schedule: Schedule, coordinates: Coordinates) -> tuple[
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Cost of a local function: flop, flop of its matrix products, bytes read and written, attention products."""
+    """The cost of a local function on one rank.
+
+    Parameters
+    ----------
+    flops : flop outside of matrix products
+    product_flops : flop of its matrix products (attention)
+    touched : bytes read and written [B]
+    squares : matrix products of an attention kernel; None for other functions
+    """
 
     flops: int
     product_flops: int

@@ -1,4 +1,4 @@
-"""The steps of a collective for a whole group: in each step, which member sends which pieces to which member.
+"""Group stages: the messages of a whole group in each step of a collective, with equal steps stored once.
 
 The collective algorithms run in lockstep: a message that a member sends in its step s
 is received in step s of its peer (idle steps are counted). So one table of peers
@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quadrille.algorithms.collectives.lowered import Lowered
-from quadrille.algorithms.collectives.runs import NOBODY, Section
+from quadrille.algorithms.collectives.lowered_collective import Lowered
+from quadrille.algorithms.collectives.run_length_programs import NOBODY, Section
 from quadrille.algorithms.errors import InputError
 
 Ints = NDArray[np.int64]
@@ -28,8 +28,8 @@ class GroupMove:
     """The messages of one step of a group.
 
     In step k, member sender[e] sends `count[e]` pieces to member receiver[e].  The first
-    of them is piece origin + (first - origin + k stride) mod around, and the distance
-    between them is `every`.
+    of them is piece origin + (first - origin + k stride) mod modulus, and the distance
+    between them is `spacing`.
 
     Parameters
     ----------
@@ -42,22 +42,28 @@ class GroupMove:
     count: Ints
     adds: NDArray[np.bool_]
     stride: int = 0
-    every: int = 1
+    spacing: int = 1
     origin: Ints | int = 0
-    around: int = 1 << 62
+    modulus: int = 1 << 62
 
     def first_pieces(self, k: int, pieces: int) -> Ints:
         """The first piece of each message in step k, given the number of pieces [messages]."""
         if not self.stride:
             return self.first
-        around = min(self.around, pieces)
-        piece: Ints = self.origin + (self.first - self.origin + k * self.stride) % around
+        modulus = min(self.modulus, pieces)
+        piece: Ints = self.origin + (self.first - self.origin + k * self.stride) % modulus
         return piece
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupStage:
-    """Consecutive moves, repeated `times` times."""
+    """A sequence of moves that is repeated.
+
+    Parameters
+    ----------
+    times : number of repetitions
+    moves : moves of one repetition, in order
+    """
 
     times: int
     moves: tuple[GroupMove, ...]
@@ -75,22 +81,22 @@ def group_stages(lowered: Lowered) -> tuple[GroupStage, ...]:
     InputError : the collective has too many steps
     """
     sections = list(lowered.sections())
-    if _keeps_step(sections, lowered.members):
-        return tuple(_of_sections(sections, lowered.members))
+    if _is_lockstep(sections, lowered.members):
+        return tuple(_section_stages(sections, lowered.members))
     if lowered.members * lowered.steps > MOST_STEPS:
         raise InputError(
             f"{lowered.algorithm} of {lowered.members} ranks in {lowered.steps} steps: too many steps to look at one "
             f"by one; at most {MOST_STEPS} steps of all ranks are"
         )
-    return tuple(_one_by_one(lowered))
+    return tuple(_stages_by_step(lowered))
 
 
-def _keeps_step(sections: Sequence[Section], members: int) -> bool:
+def _is_lockstep(sections: Sequence[Section], members: int) -> bool:
     """Whether peers take the same steps together in every section."""
     members_of_group = np.arange(members)
     for section in sections:
         steps, to, sender = (
-            _spread(value, members) for value in (section.steps, section.send_to, section.receive_from)
+            _for_members(value, members) for value in (section.steps, section.send_to, section.receive_from)
         )
         to, sender = np.where(steps > 0, to, NOBODY), np.where(steps > 0, sender, NOBODY)
         active = (to != NOBODY) | (sender != NOBODY)
@@ -106,20 +112,20 @@ def _keeps_step(sections: Sequence[Section], members: int) -> bool:
 
 def _same_steps(section: Section, following: Section, members: int) -> bool:
     """Whether all members take as many steps in both sections."""
-    return bool((_spread(section.steps, members) == _spread(following.steps, members)).all())
+    return bool((_for_members(section.steps, members) == _for_members(following.steps, members)).all())
 
 
-def _spread(values: Any, members: int) -> Ints:
+def _for_members(values: Any, members: int) -> Ints:
     """The value of each member, from one value for all or from one for each [members]."""
     return np.broadcast_to(np.asarray(values, dtype=np.int64), (members,))
 
 
-def _of_sections(sections: Sequence[Section], members: int) -> Iterator[GroupStage]:
+def _section_stages(sections: Sequence[Section], members: int) -> Iterator[GroupStage]:
     """The stages of sections that run in lockstep."""
     moves: list[GroupMove] = []
     for section in sections:
-        steps = _spread(section.steps, members)
-        move = _of_section(section, steps > 0, members)
+        steps = _for_members(section.steps, members)
+        move = _section_move(section, steps > 0, members)
         if len(move.sender):
             moves.append(move)
         if not section.alternates and moves:
@@ -127,35 +133,35 @@ def _of_sections(sections: Sequence[Section], members: int) -> Iterator[GroupSta
             moves = []
 
 
-def _of_section(section: Section, taken: NDArray[np.bool_], members: int) -> GroupMove:
+def _section_move(section: Section, executes: NDArray[np.bool_], members: int) -> GroupMove:
     """The move of one section."""
-    to = _spread(section.send_to, members)
-    sender = np.flatnonzero(taken & (to != NOBODY))
+    to = _for_members(section.send_to, members)
+    sender = np.flatnonzero(executes & (to != NOBODY))
     receiver = to[sender]
-    origin = section.origin if isinstance(section.origin, int) else _spread(section.origin, members)[sender]
+    origin = section.origin if isinstance(section.origin, int) else _for_members(section.origin, members)[sender]
     return GroupMove(
         sender,
         receiver,
-        _spread(section.send_first, members)[sender],
-        _spread(section.sent, members)[sender],
-        _spread(section.reduce, members)[receiver].astype(np.bool_),
+        _for_members(section.send_first, members)[sender],
+        _for_members(section.sent, members)[sender],
+        _for_members(section.reduce, members)[receiver].astype(np.bool_),
         section.stride,
-        section.every,
+        section.spacing,
         origin,
         section.modulus,
     )
 
 
-def _one_by_one(lowered: Lowered) -> Iterator[GroupStage]:
+def _stages_by_step(lowered: Lowered) -> Iterator[GroupStage]:
     """The stages, from a visit of every step of every member."""
     for index in range(lowered.steps):
-        rows, every = [], 1
+        rows, spacing = [], 1
         for member in range(lowered.members):
             step = lowered.step(member, index)
             if step.send_to is not None and step.send is not None:
                 adds = lowered.step(step.send_to, index).reduce
                 rows.append((member, step.send_to, step.send.first, step.send.count, adds))
-                every = step.send.every
+                spacing = step.send.spacing
         if rows:
             sender, receiver, first, count, adds = np.array(rows, dtype=np.int64).T
-            yield GroupStage(1, (GroupMove(sender, receiver, first, count, adds.astype(np.bool_), every=every),))
+            yield GroupStage(1, (GroupMove(sender, receiver, first, count, adds.astype(np.bool_), spacing=spacing),))

@@ -1,13 +1,14 @@
-"""Lowering of collectives: the algorithm for each kind, and its steps.
+"""Lowering: from a kind of collective and the name of an algorithm to its steps of point-to-point messages.
 
-Each algorithm is written as steps of one member and as sections of all members (`lowered.py`).  Reductions are gathers
-in reverse.
+Each algorithm is written as steps of one member and as sections of all members (`lowered_collective.py`).  Reductions
+are gathers in reverse.
 
     ring all-gather of 4      recursive doubling of 4     binomial broadcast of 4
     0 → 1 → 2 → 3 → 0         0 ↔ 1   2 ↔ 3               0 → 1
     three times               then 0 ↔ 2   1 ↔ 3          then 0 → 2, 1 → 3
 
-Flat algorithms are in `flat.py`, double binary trees in `trees.py`, node-aware algorithms in `hierarchies.py`.
+Flat algorithms are in `flat_collectives.py`, double binary trees in `double_binary_trees.py`, node-aware algorithms in
+`hierarchical_collectives.py`.
 
 Source: Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", IJHPCA 19(1), 2005.
 """
@@ -15,88 +16,94 @@ Source: Thakur, Rabenseifner, Gropp, "Optimization of collective communication o
 from functools import lru_cache
 from typing import get_args
 
-from quadrille.algorithms.collectives import flat
-from quadrille.algorithms.collectives.lowered import Lowered, Name
+from quadrille.algorithms.collectives import flat_collectives
+from quadrille.algorithms.collectives.lowered_collective import CollectiveAlgorithm, Lowered
 from quadrille.algorithms.schedule.ops import CollectiveKind
 
 
-def all_gather(members: int, algorithm: Name) -> Lowered:
+def all_gather(members: int, algorithm: CollectiveAlgorithm) -> Lowered:
     """All-gather: member i starts with piece i; at the end each member holds all pieces."""
     match algorithm:
         case "ring":
-            return flat.ring(members)
+            return flat_collectives.ring_all_gather(members)
         case "doubling":
-            return flat.doubling(members)
+            return flat_collectives.doubling_all_gather(members)
         case _:
             raise _unknown("all_gather", algorithm)
 
 
-def reduce_scatter(members: int, algorithm: Name) -> Lowered:
-    """Reduce-scatter: each member starts with a summand of every piece; at the end member i holds the sum of piece
-    i.
-    """
+def reduce_scatter(members: int, algorithm: CollectiveAlgorithm) -> Lowered:
+    """Reduce-scatter: each member starts with a summand of every piece; member i ends with the sum of piece i."""
     match algorithm:
         case "ring":
-            return flat.summing_ring(members)
+            return flat_collectives.ring_reduce_scatter(members)
         case "halving":
-            return _renamed("halving", flat.doubling(members).backwards())
+            return _renamed("halving", flat_collectives.doubling_all_gather(members).backwards())
         case _:
             raise _unknown("reduce_scatter", algorithm)
 
 
-def all_reduce(members: int, algorithm: Name) -> Lowered:
+def all_reduce(members: int, algorithm: CollectiveAlgorithm) -> Lowered:
     """All-reduce: each member starts with a summand; at the end each holds the sum."""
     match algorithm:
         case "ring":
-            return flat.summing_ring(members).then(flat.ring(members))
+            return flat_collectives.ring_reduce_scatter(members).then(flat_collectives.ring_all_gather(members))
         case "halving_doubling":
-            doubling = flat.doubling(members)
+            doubling = flat_collectives.doubling_all_gather(members)
             return _renamed("halving_doubling", doubling.backwards().then(doubling))
         case "doubling":
-            return flat.exchange_all(members)
+            return flat_collectives.doubling_all_reduce(members)
         case _:
             raise _unknown("all_reduce", algorithm)
 
 
-def broadcast(members: int, algorithm: Name, root: int, pieces: int = 1) -> Lowered:
-    """Broadcast: the root starts with all pieces; at the end each member holds them."""
+def broadcast(members: int, algorithm: CollectiveAlgorithm, root: int, pieces: int = 1) -> Lowered:
+    """Broadcast: the root starts with all pieces; at the end each member holds them.
+
+    Parameters
+    ----------
+    members : number of members of the group
+    algorithm : name of the algorithm
+    root : member that has the pieces
+    pieces : number of pieces of a pipelined broadcast
+    """
     match algorithm:
         case "binomial":
-            return flat.binomial(members, root)
+            return flat_collectives.binomial_broadcast(members, root)
         case "pipelined":
-            return flat.pipelined(members, root, pieces)
+            return flat_collectives.pipelined_broadcast(members, root, pieces)
         case _:
             raise _unknown("broadcast", algorithm)
 
 
-def reduce(members: int, algorithm: Name, root: int, pieces: int = 1) -> Lowered:
-    """Reduce: each member starts with a summand; at the end the root holds the sum."""
+def reduce(members: int, algorithm: CollectiveAlgorithm, root: int, pieces: int = 1) -> Lowered:
+    """Reduce, the reverse of the broadcast: each member starts with a summand; at the end the root holds the sum."""
     return broadcast(members, algorithm, root, pieces).backwards()
 
 
-def all_to_all(members: int, algorithm: Name) -> Lowered:
+def all_to_all(members: int, algorithm: CollectiveAlgorithm) -> Lowered:
     """All-to-all: member i sends piece j of its source to j, and receives piece j of its result from j."""
     if algorithm != "pairwise":
         raise _unknown("all_to_all", algorithm)
-    return flat.pairwise(members)
+    return flat_collectives.pairwise_all_to_all(members)
 
 
-def barrier(members: int, algorithm: Name) -> Lowered:
+def barrier(members: int, algorithm: CollectiveAlgorithm) -> Lowered:
     """Barrier with empty messages: no member ends before all have begun."""
     if algorithm != "dissemination":
         raise _unknown("barrier", algorithm)
-    return flat.dissemination(members)
+    return flat_collectives.dissemination_barrier(members)
 
 
 def _unknown(kind: str, algorithm: str) -> AssertionError:
     return AssertionError(f"no {kind} by {algorithm}: algorithms are checked where the user's words enter")
 
 
-def _renamed(algorithm: Name, lowered: Lowered) -> Lowered:
+def _renamed(algorithm: CollectiveAlgorithm, lowered: Lowered) -> Lowered:
     return Lowered(algorithm, lowered.members, lowered.pieces, lowered.steps, lowered.step, lowered.sections)
 
 
-SETS: dict[str, dict[CollectiveKind, Name]] = {
+SETS: dict[str, dict[CollectiveKind, CollectiveAlgorithm]] = {
     "ring": {
         "all_gather": "ring",
         "reduce_scatter": "ring",
@@ -145,15 +152,15 @@ SETS: dict[str, dict[CollectiveKind, Name]] = {
 }
 CHUNK_BYTES = 1 << 20
 """Default chunk size of pipelined broadcasts and reduces [B]."""
-LOWERED_KEPT = 512
-"""Lowered collectives that are kept: one schedule asks for the same several times."""
+MOST_CACHED = 512
+"""Largest number of cached lowered collectives; a schedule has the same collective in many ops."""
 MOST_CHUNKS = 64
 
 
-@lru_cache(LOWERED_KEPT)
+@lru_cache(MOST_CACHED)
 def lower(
     kind: CollectiveKind,
-    algorithm: Name,
+    algorithm: CollectiveAlgorithm,
     members: int,
     *,
     root: int = 0,
@@ -166,10 +173,13 @@ def lower(
 
     Parameters
     ----------
+    kind : kind of collective
+    algorithm : name of the algorithm
+    members : number of members of the group
     root : root of a broadcast or reduce
     size_bytes : size of the whole buffer [B]; it determines the number of chunks
     per_node : neighbouring members that share a node, equal in the whole group; used by hierarchies
-    elements : elements of the whole buffer, if known: see `is_tiny`
+    elements : number of elements of the whole buffer; None if it is not known (`is_tiny`)
     chunk_bytes : chunk size of chains and trees [B]
     """
     if elements is not None and is_tiny(kind, algorithm, members, elements):
@@ -183,7 +193,7 @@ def lower(
             return _flat(kind, algorithm, members, root, chunks(members, size_bytes, chunk_bytes))
 
 
-def is_tiny(kind: CollectiveKind, algorithm: Name, members: int, elements: int) -> bool:
+def is_tiny(kind: CollectiveKind, algorithm: CollectiveAlgorithm, members: int, elements: int) -> bool:
     """Whether a ring all-reduce would have empty pieces; the whole buffer then goes by recursive doubling.
 
     A loss or a norm is one element.  A ring of p members would take 2 (p - 1) steps for it, most of them without data.
@@ -194,7 +204,7 @@ def is_tiny(kind: CollectiveKind, algorithm: Name, members: int, elements: int) 
     return kind == "all_reduce" and algorithm == "ring" and elements < members
 
 
-def _flat(kind: CollectiveKind, algorithm: Name, members: int, root: int, pieces: int) -> Lowered:
+def _flat(kind: CollectiveKind, algorithm: CollectiveAlgorithm, members: int, root: int, pieces: int) -> Lowered:
     match kind:
         case "all_gather":
             return all_gather(members, algorithm)
@@ -213,15 +223,15 @@ def _flat(kind: CollectiveKind, algorithm: Name, members: int, root: int, pieces
 
 
 def _double_binary_tree(kind: CollectiveKind, members: int, root: int, pieces: int) -> Lowered:
-    from quadrille.algorithms.collectives import trees
+    from quadrille.algorithms.collectives import double_binary_trees
 
     match kind:
         case "all_reduce":
-            return trees.all_reduce(members, pieces)
+            return double_binary_trees.all_reduce(members, pieces)
         case "broadcast":
-            return trees.broadcast(members, root, pieces)
+            return double_binary_trees.broadcast(members, root, pieces)
         case "reduce":
-            return trees.broadcast(members, root, pieces).backwards()
+            return double_binary_trees.broadcast(members, root, pieces).backwards()
         case _:
             raise AssertionError(f"no {kind} by double_binary_tree: no set has it")
 
@@ -229,22 +239,23 @@ def _double_binary_tree(kind: CollectiveKind, members: int, root: int, pieces: i
 def _hierarchical(
     kind: CollectiveKind, members: int, per_node: int, root: int, size_bytes: int, chunk_bytes: int
 ) -> Lowered:
-    from quadrille.algorithms.collectives import hierarchies
 
-    if not hierarchies.applies(members, per_node):
+    from quadrille.algorithms.collectives import hierarchical_collectives
+
+    if not hierarchical_collectives.applies(members, per_node):
         return _flat(kind, SETS["ring"][kind], members, root, chunks(members, size_bytes, chunk_bytes))
     along_rails = chunks(members // per_node, size_bytes // per_node, chunk_bytes)
     match kind:
         case "all_gather":
-            return hierarchies.all_gather(members, per_node)
+            return hierarchical_collectives.all_gather(members, per_node)
         case "reduce_scatter":
-            return hierarchies.reduce_scatter(members, per_node)
+            return hierarchical_collectives.reduce_scatter(members, per_node)
         case "all_reduce":
-            return hierarchies.all_reduce(members, per_node)
+            return hierarchical_collectives.all_reduce(members, per_node)
         case "broadcast":
-            return hierarchies.broadcast(members, per_node, root, along_rails)
+            return hierarchical_collectives.broadcast(members, per_node, root, along_rails)
         case "reduce":
-            return hierarchies.reduce(members, per_node, root, along_rails)
+            return hierarchical_collectives.reduce(members, per_node, root, along_rails)
         case _:
             raise AssertionError(f"no {kind} by hierarchy: no set has it")
 

@@ -1,4 +1,4 @@
-"""Timelines as a Chrome trace, for Perfetto (ui.perfetto.dev) or chrome://tracing.
+"""Chrome trace of timelines, for Perfetto (ui.perfetto.dev) or chrome://tracing.
 
 Each rank is a process and each lane a thread.  Several timelines, such as the predicted and the measured one, appear
 one below the other in one file, each from its own time 0.  Only representative ranks are shown.  Times are microseconds
@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from quadrille.algorithms.formats import files
+from quadrille.algorithms.formats import schema_files
 from quadrille.algorithms.provenance import Provenance
 from quadrille.algorithms.timelines.spans import COMPUTE, Span
 from quadrille.algorithms.timelines.timeline import Timeline
@@ -40,13 +40,13 @@ def chrome_trace(timelines: Sequence[Timeline], provenance: Provenance | None = 
         events += _events(timeline, first_pid)
         first_pid += timeline.ranks
     # Perfetto reads no further than a key that it does not know, so ours stay inside otherData, last.
-    about = {"schema": SCHEMA, **({"provenance": files.plain(provenance)} if provenance else {})}
+    about = {"schema": SCHEMA, **({"provenance": schema_files.plain_tables(provenance)} if provenance else {})}
     return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": about}
 
 
 def write_chrome_trace(path: str | Path, timelines: Sequence[Timeline], provenance: Provenance | None = None) -> None:
     """Writes the trace of `timelines` as JSON, atomically; `-` is stdout."""
-    files.write_text(
+    schema_files.write_text(
         path, json.dumps(chrome_trace(timelines, provenance), separators=(",", ":"), allow_nan=False) + "\n"
     )
 
@@ -85,17 +85,17 @@ def _threads(spans: Sequence[Span], origin: float) -> Iterator[tuple[str, list[S
 
 def _nested(spans: Sequence[Span], origin: float) -> list[list[Span]]:
     """Returns the spans distributed so that any two slices of one list are disjoint or nested."""
-    dealt: list[list[Span]] = []
-    under_way: list[list[int]] = []  # of each list, the ends of its slices under way, outermost first
+    threads: list[list[Span]] = []
+    open_ends: list[list[int]] = []  # of each list, the ends of its slices under way, outermost first
     times = [(_nanoseconds(span.start - origin), _nanoseconds(span.end - origin), span) for span in spans]
     for start, end, span in sorted(times, key=lambda entry: (entry[0], -entry[1])):
-        place = next((place for place, ends in enumerate(under_way) if _fits(ends, start, end)), len(dealt))
-        if place == len(dealt):
-            dealt.append([])
-            under_way.append([])
-        dealt[place].append(span)
-        under_way[place] += [end, _nanoseconds(_waited(span) - origin)]
-    return dealt
+        thread = next((thread for thread, ends in enumerate(open_ends) if _fits(ends, start, end)), len(threads))
+        if thread == len(threads):
+            threads.append([])
+            open_ends.append([])
+        threads[thread].append(span)
+        open_ends[thread] += [end, _nanoseconds(_waited(span) - origin)]
+    return threads
 
 
 def _fits(ends: list[int], start: int, end: int) -> bool:

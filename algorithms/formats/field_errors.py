@@ -1,7 +1,7 @@
-"""Error messages for a faulty field of a file: its path, its value and what is accepted, in one line.
+"""Field errors: one-line messages for a faulty field of a file, with its path, its value and the accepted values.
 
-msgspec reports the fault and its path, but not the value or the accepted keys; these are looked up in the data and the
-type.
+msgspec reports the fault and its path, but not the value or the accepted keys.  This module looks them up in the data
+and in the type of the file.
 """
 
 import re
@@ -15,19 +15,19 @@ _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
 _UNKNOWN_KEY = "..."
 
 
-def explain(error: msgspec.ValidationError, raw: object, form: Any) -> str:
-    """Returns the message for the `error` raised when converting `raw` to `form`.
+def field_error_message(error: msgspec.ValidationError, raw: object, form: Any) -> str:
+    """Returns the message for the error that msgspec raised when it converted `raw` to the type `form`.
 
     >>> class Device(msgspec.Struct, forbid_unknown_fields=True):
     ...     memory_bytes: float
     >>> try:
     ...     msgspec.convert({"memory": 8e9, "memory_bytes": 1.0}, Device)
     ... except msgspec.ValidationError as error:
-    ...     explain(error, {"memory": 8e9, "memory_bytes": 1.0}, Device)
+    ...     field_error_message(error, {"memory": 8e9, "memory_bytes": 1.0}, Device)
     'memory is unknown; accepted: memory_bytes'
     """
-    fault, _, place = str(error).partition(" - at ")
-    steps = _name_keys(_steps(place), raw, form, str(error))
+    fault, _, location = str(error).partition(" - at ")
+    steps = _name_keys(_steps(location), raw, form, str(error))
     value, info = _value_at(raw, steps), _type_at(inspect.type_info(form), steps)
     path = _text(steps)
     unknown = re.fullmatch(r"Object contains unknown field `(.*)`", fault, re.DOTALL)
@@ -36,7 +36,7 @@ def explain(error: msgspec.ValidationError, raw: object, form: Any) -> str:
     missing = re.fullmatch(r"Object missing required field `(.*)`", fault)
     if missing:
         return f"{_join(path, missing[1])} is missing; needed: {', '.join(_fields(info, required=True))}"
-    if place.startswith("`key`"):
+    if location.startswith("`key`"):
         bad = fault.removeprefix("Invalid enum value ").strip("'\"")
         return f"{_join(path, bad)} is unknown; accepted: {', '.join(_names(info, keys=True))}"
     if fault.startswith("Invalid enum value"):
@@ -47,9 +47,9 @@ def explain(error: msgspec.ValidationError, raw: object, form: Any) -> str:
     return f"{path or 'the file'} = {_short(value)}: {needed} is needed"
 
 
-def _steps(place: str) -> list[Step]:
-    place = place.removeprefix("`key` in ").strip("`").removeprefix("$")
-    return [int(index) if index.isdigit() else name or index for name, index in _STEP.findall(place)]
+def _steps(location: str) -> list[Step]:
+    location = location.removeprefix("`key` in ").strip("`").removeprefix("$")
+    return [int(index) if index.isdigit() else name or index for name, index in _STEP.findall(location)]
 
 
 def _name_keys(steps: list[Step], raw: object, form: Any, fault: str) -> list[Step]:

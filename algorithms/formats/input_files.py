@@ -1,8 +1,8 @@
-"""Files that users hand in: regular files only, read up to a limit, parsed with every fault as one sentence.
+"""Input files: safe reading of JSON and TOML files that users give, with every fault as an error of one sentence.
 
-A pipe would be waited for, and a device such as /dev/zero never ends. A short text can nest so deeply, or hold a number
-of so many digits, that a parser gives up with an error of its own. The functions here raise `OSError` for a file that
-cannot be read, with the reason in `strerror`, and `ValueError` for content that cannot be parsed.
+Only regular files are read, up to a size limit: reading a pipe may block, and a device such as /dev/zero never ends. A
+text can nest too deeply for a parser, or hold a number with too many digits. The functions here raise `OSError` for a
+file that cannot be read, with the reason in `strerror`, and `ValueError` for content that cannot be parsed.
 """
 
 import errno

@@ -1,4 +1,4 @@
-"""Rows of a machine file: what each microbenchmark measured.
+"""Measured rows: the microbenchmark results in a machine file, one class for each kind of microbenchmark.
 
 Units stand in the names.  A `spread` is relative: half the distance from the 5th to the 95th percentile, over the
 median.
@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from quadrille.algorithms.schedule.kernels import Function
+from quadrille.algorithms.schedule.kernel_signatures import Function
 from quadrille.algorithms.schedule.ops import ROOTED, VECTOR_CALL_KINDS, Calls, CollectiveKind
 
 Count = Annotated[int, Meta(gt=0)]
@@ -170,7 +170,7 @@ class LibraryRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 class MessagesRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The time of a gather beside two products, with one choice of message options.
+    """The time of an all-gather that overlaps two matrix products, with one choice of message options.
 
     A run takes the fastest row that was measured with as many ranks, hosts and threads.  Between hosts with one rank
     each, `seconds` adds a gather of all ranks and several gathers of pairs.
@@ -208,7 +208,7 @@ class Faults(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 Variant = Literal["fused", "unfused"]
-"""Whether a layer's functions are carried out in single passes over memory, or step by step."""
+"""Whether a layer's functions run as one fused kernel, or as one kernel for each elementary operation."""
 
 
 class Achieved(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

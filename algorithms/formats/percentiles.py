@@ -1,4 +1,4 @@
-"""Median, 5th and 95th percentile of repeated measurements, and their spread."""
+"""Percentiles of repeated measurements: the median, the 5th and the 95th percentile, and the relative spread."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The record of one run, predicted or measured: what ran, how long it took, op by op, and what was sent.
+"""Record of one run, predicted or measured: the workload, the times and bytes of every op, and the provenance.
 
 The classes mirror the file, field by field; units stand in the names.
 `seconds` is the median makespan over the repeats.  Per op, `seconds`,
@@ -15,10 +15,10 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from quadrille.algorithms.formats import files
+from quadrille.algorithms.formats import schema_files
 from quadrille.algorithms.formats.measured_rows import Faults, Variant
 from quadrille.algorithms.formats.renamed_keys import Renames
-from quadrille.algorithms.formats.rows import Tabular
+from quadrille.algorithms.formats.tabular import Tabular
 from quadrille.algorithms.formats.workload import Count, Size, Workload
 from quadrille.algorithms.provenance import Provenance, provenance
 from quadrille.algorithms.schedule.grid import AXES, Axis
@@ -49,11 +49,11 @@ Dtype = Literal["float64", "float32", "float16", "bfloat16"]
 Kind = Literal["predicted", "measured"]
 Cause = Literal["compute", "transfer", "latency", "waiting", "other"]
 PathPart = Literal["compute", "latency", "bandwidth", "contention", "waiting", "other"]
-"""Of the time of one op: `bandwidth` is what its transfers take alone, `contention` what sharing adds to all work."""
+"""Parts of an op's time: `bandwidth` is the time of its transfers alone, `contention` the time that sharing adds."""
 Shards = Literal["exact", "even"]
 Granularity = Literal["exact", "collective"]
 AskedGranularity = Literal["auto", Granularity]
-"""What may be asked for: one of the two, or whichever is quick."""
+"""The accepted granularities: `exact`, `collective`, or `auto`, which takes the exact one if it is quick."""
 
 
 class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -197,7 +197,7 @@ class Verified(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 
 class Messages(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How the messages of Quadrille's own collectives were sent.
+    """The options by which the messages of Quadrille's own collectives were sent, and the overlap they reached.
 
     Parameters
     ----------
@@ -271,7 +271,7 @@ class PathSegment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 
 class Simulation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How a prediction was computed; only `shards` and `granularity` may change the predicted time.
+    """The method of a prediction; only `shards` and `granularity` may change the predicted time.
 
     At collective granularity every transfer keeps one rate, and the exact makespan lies between two bounds.
 
@@ -431,9 +431,9 @@ def interval_known(low: float, high: float) -> bool:
 
 def load_record(path: str | Path) -> Record:
     """The record in the file at `path`; InputError names the first fault of a file that holds none."""
-    return files.read(path, Record, SCHEMA, OLDER)
+    return schema_files.read(path, Record, SCHEMA, OLDER)
 
 
 def save_record(record: Record, path: str | Path) -> None:
     """Writes `record` as JSON, complete or not at all; `-` is stdout."""
-    files.write_json(path, record, SCHEMA)
+    schema_files.write_json(path, record, SCHEMA)

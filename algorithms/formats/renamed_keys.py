@@ -1,9 +1,14 @@
-"""Keys of files that older schema versions name differently: one table for each schema.
+"""Renamed keys of file schemas: reads a file of an older schema version under the keys of the present version.
 
-A path is dotted; `[]` stands for every entry of a list.  A key may move to another table.  A key without a new path is
-dropped.  A word that changed its meaning becomes other keys and values of the same table.
+Every schema has a table from old key path to new key path.  A path is dotted; `[]` stands for every entry of a list.  A
+key may move to another table of the file.  A key whose new path is None was dropped:
 
     Renames({"host.threads_default": None, "network.late_seconds": "emulation.wakeup_delay_seconds"})
+
+A value may also have changed its meaning.  Then the key and its value are replaced by other keys and values of the same
+table: `recompute = "none"` of schema 1 becomes two keys of schema 2.
+
+    Renames({}, {"options.recompute": {"none": {"attention": "unfused", "recompute": "none"}}})
 """
 
 from collections.abc import Mapping
@@ -13,7 +18,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Renames:
-    """Old path -> new path of every key that changed its name or its table; None if the key was dropped.
+    """The renamed, moved and dropped keys between an older schema version and the present version.
 
     >>> renames = Renames({"host.old": "emulation.new", "rows[].of": "rows[].world_size", "host.unused": None})
     >>> renames.upgraded({"host": {"old": 1, "unused": 2, "cores": 4}, "rows": [{"of": 3}]})
@@ -25,23 +30,24 @@ class Renames:
 
     Parameters
     ----------
-    words : path of a key -> old word -> keys and values that replace the key; other values stay
+    paths : new path by old path; None for a key that was dropped
+    replaced_values : path of a key -> old value -> keys and values that replace the key; other values stay
     """
 
     paths: Mapping[str, str | None]
-    words: Mapping[str, Mapping[str, Mapping[str, str]]] = field(default_factory=dict)
+    replaced_values: Mapping[str, Mapping[str, Mapping[str, str]]] = field(default_factory=dict)
 
     def upgraded(self, raw: Mapping[str, Any]) -> dict[str, Any]:
-        """The content of an older file under today's keys; a value of the wrong type stays as it is."""
+        """The content of an older file under the present keys; a value of the wrong type stays as it is."""
         content: dict[str, Any] = _copy(raw)
         for old, new in self.paths.items():
             _move(content, old, new)
-        for path, meanings in self.words.items():
-            _reword(content, path, meanings)
+        for path, replacements in self.replaced_values.items():
+            _replace_value(content, path, replacements)
         return content
 
     def downgraded(self, raw: Mapping[str, Any]) -> dict[str, Any]:
-        """The content under the older keys, without the dropped ones; tables that become empty are removed."""
+        """The content under the older keys, without dropped keys; tables that become empty are removed."""
         content = _copy(raw)
         for old, new in self.paths.items():
             if new is not None:
@@ -59,47 +65,46 @@ def _copy(raw: Any) -> Any:
 
 
 def _move(content: dict[str, Any], old: str, new: str | None) -> None:
-    """Moves the value at one path to another; both have the same lists."""
-    before, key = _split(old)
-    after, name = _split(new) if new is not None else (before, None)
-    if before == after:
-        for table in _tables(content, before):
-            if key in table:
-                value = table.pop(key)
-                if name is not None:
-                    table[name] = value
+    """Moves the value at the path `old` to the path `new`, or drops it; both paths have the same lists."""
+    old_table, old_key = _split(old)
+    new_table, new_key = _split(new) if new is not None else (old_table, None)
+    if old_table == new_table:
+        for table in _tables(content, old_table):
+            if old_key in table:
+                value = table.pop(old_key)
+                if new_key is not None:
+                    table[new_key] = value
         return
-    for table in _tables(content, before):
-        if key in table and name is not None:
-            value = table.pop(key)
-            target = content.setdefault(after, {})
+    for table in _tables(content, old_table):
+        if old_key in table and new_key is not None:
+            value = table.pop(old_key)
+            target = content.setdefault(new_table, {})
             if isinstance(target, dict):
-                target[name] = value
+                target[new_key] = value
 
 
-def _reword(content: dict[str, Any], path: str, meanings: Mapping[str, Mapping[str, str]]) -> None:
-    before, key = _split(path)
-    for table in _tables(content, before):
-        word = table.get(key)
-        if isinstance(word, str) and word in meanings:
+def _replace_value(content: dict[str, Any], path: str, replacements: Mapping[str, Mapping[str, str]]) -> None:
+    """Replaces the key at a path by other keys and values of its table, if its value changed its meaning."""
+    table_path, key = _split(path)
+    for table in _tables(content, table_path):
+        value = table.get(key)
+        if isinstance(value, str) and value in replacements:
             del table[key]
-            table.update(meanings[word])
+            table.update(replacements[value])
 
 
 def _split(path: str) -> tuple[str, str]:
+    """The path of the table, and the key in it."""
     table, _, key = path.rpartition(".")
     return table, key
 
 
 def _tables(content: Any, path: str) -> list[dict[str, Any]]:
-    """The tables at a path, which names lists by `[]`."""
+    """The tables at a path, one for each entry of its lists (`[]`)."""
     values = [content]
-    for word in path.split(".") if path else []:
-        values = [
-            value[word.removesuffix("[]")]
-            for value in values
-            if isinstance(value, dict) and word.removesuffix("[]") in value
-        ]
-        if word.endswith("[]"):
+    for step in path.split(".") if path else []:
+        key = step.removesuffix("[]")
+        values = [value[key] for value in values if isinstance(value, dict) and key in value]
+        if step.endswith("[]"):
             values = [entry for value in values if isinstance(value, list | tuple) for entry in value]
     return [table for table in values if isinstance(table, dict)]

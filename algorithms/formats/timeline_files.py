@@ -1,4 +1,4 @@
-"""Timeline files: columns of numbers over a table of distinct ops, so that 100,000 spans stay small."""
+"""Timeline files: a timeline as columns of numbers over a table of distinct ops, which keeps 100,000 spans small."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,7 +6,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from quadrille.algorithms.formats import files
+from quadrille.algorithms.formats import schema_files
 from quadrille.algorithms.formats.renamed_keys import Renames
 from quadrille.algorithms.provenance import Provenance
 from quadrille.algorithms.schedule.grid import Axis
@@ -53,9 +53,9 @@ class _Columns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError(
                 f"columns of different lengths: {', '.join(f'{n} {length}' for n, length in lengths.items())}"
             )
-        for place, (start, end) in enumerate(zip(self.start_seconds, self.end_seconds, strict=True)):
+        for index, (start, end) in enumerate(zip(self.start_seconds, self.end_seconds, strict=True)):
             if end < start:
-                raise ValueError(f"end_seconds[{place}] = {end}: a time from its start, {start}, is needed")
+                raise ValueError(f"end_seconds[{index}] = {end}: a time from its start, {start}, is needed")
 
 
 Stride = tuple[Count, Count, Annotated[int, Meta(gt=0)]]
@@ -94,20 +94,20 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
             largest = max(getattr(self.spans, column), default=-1)
             if largest >= count:
                 raise ValueError(f"spans.{column} = {largest}: below {count} is needed")
-        for place, represented in enumerate(self.members):
+        for index, represented in enumerate(self.members):
             stop = max((range(*ends)[-1] + 1 for ends in represented.ranges if range(*ends)), default=0)
             if stop > self.ranks:
-                raise ValueError(f"members[{place}].ranges = {represented.ranges}: ranks below {self.ranks} are needed")
+                raise ValueError(f"members[{index}].ranges = {represented.ranges}: ranks below {self.ranks} are needed")
 
 
 def load_timeline(path: str | Path) -> Timeline:
     """Returns the timeline in the file at `path`; InputError names the first fault."""
-    file = files.read(path, _File, SCHEMA, OLDER)
+    file = schema_files.read(path, _File, SCHEMA, OLDER)
     columns = file.spans
     spans = tuple(
         Span(rank, op.name, op.kind, op.lane, ready, start, arrival, end, op.axis, index, group)
         for op, rank, index, group, ready, start, arrival, end in zip(
-            (file.ops[place] for place in columns.op),
+            (file.ops[index] for index in columns.op),
             columns.rank,
             columns.index,
             columns.group,
@@ -133,10 +133,10 @@ def load_timeline(path: str | Path) -> Timeline:
 def save_timeline(timeline: Timeline, path: str | Path) -> None:
     """Writes `timeline` as JSON, atomically; `-` is stdout."""
     ops = {(span.op, span.kind, span.lane, span.axis): 0 for span in timeline.spans}
-    places = {op: place for place, op in enumerate(ops)}
+    index_by_op = {op: index for index, op in enumerate(ops)}
     spans = timeline.spans
     columns = _Columns(
-        op=[places[span.op, span.kind, span.lane, span.axis] for span in spans],
+        op=[index_by_op[span.op, span.kind, span.lane, span.axis] for span in spans],
         rank=[span.rank for span in spans],
         index=[span.index for span in spans],
         group=[span.group for span in spans],
@@ -162,4 +162,4 @@ def save_timeline(timeline: Timeline, path: str | Path) -> None:
         spans=columns,
         provenance=timeline.provenance,
     )
-    files.write_json(path, file, SCHEMA, indent=-1)
+    schema_files.write_json(path, file, SCHEMA, indent=-1)

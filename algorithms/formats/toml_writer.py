@@ -1,4 +1,4 @@
-"""Writes nested tables as TOML; the standard library only reads it.
+"""TOML writer: nested tables as TOML text, which the standard library reads but does not write.
 
 Layout, as a person would write it: plain values of a table first, small
 tables of plain values inline, then `[section]` and `[[row]]` blocks.  A key

@@ -1,4 +1,4 @@
-"""What is computed, as records say it: the sizes of a multiplication, or of training steps of a model."""
+"""Workload of a record: the sizes of a matrix multiplication, or of the training steps of an MLP or a transformer."""
 
 from typing import Annotated, Literal
 
@@ -75,7 +75,7 @@ class GptSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
 
 class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The work that was done; exactly one of the keys is there.
+    """The computed problem of a record; exactly one of the fields is set.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The catalogue of matmul algorithms, and the schedule of a problem by an algorithm's name."""
+"""Catalogue of matmul algorithms: their names, grid axes and requirements, and the schedule by an algorithm's name."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,6 +25,8 @@ class Algorithm:
     one_copy : whether it starts and ends with one evenly distributed copy of each matrix, so that the lower bound
         applies
     any_form : whether it accepts transposed operands
+    gathers_twice : whether it gathers operands a second time for the gradients, if they are not kept
+    paneled : whether it moves operands panel by panel
     """
 
     name: AlgorithmName
@@ -37,7 +39,7 @@ class Algorithm:
     paneled: bool = False
 
     def check(self, grid: Grid) -> None:
-        """Raises InputError for a grid that the algorithm cannot run on.
+        """Checks that the algorithm can run on a grid.
 
         Raises
         ------
@@ -54,7 +56,7 @@ class Algorithm:
             )
 
     def check_form(self, transposed: Transposed) -> None:
-        """Raises InputError for transposed operands that the algorithm does not accept.
+        """Checks that the algorithm accepts the transposed operands.
 
         Raises
         ------
@@ -66,7 +68,13 @@ class Algorithm:
 
 
 def matmul_schedule(problem: Matmul, algorithm: str, grid: Grid) -> Schedule:
-    """Returns the schedule of `problem` on `grid` by the algorithm of that name.
+    """Returns the schedule of a matrix multiplication by the named algorithm.
+
+    Parameters
+    ----------
+    problem : the multiplication
+    algorithm : name of the algorithm
+    grid : grid of ranks
 
     Raises
     ------

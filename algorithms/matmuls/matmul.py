@@ -35,13 +35,21 @@ Letter = Literal["A", "B", "C"]
 Operand = Literal["A", "B", "dC"]
 Product = Literal["C", "dA", "dB"]
 
-ABOUT: dict[str, Letter] = {"A": "A", "B": "B", "C": "C", "dA": "A", "dB": "B", "dC": "C"}
+MATRIX_OF: dict[str, Letter] = {"A": "A", "B": "B", "C": "C", "dA": "A", "dB": "B", "dC": "C"}
 """Matrix that a name refers to; a gradient is stored like its matrix."""
 
 
 @dataclass(frozen=True, slots=True)
 class Factors:
-    """Operands of a product, and which of them is transposed."""
+    """A product of two stored matrices.
+
+    Parameters
+    ----------
+    product : matrix that the product gives
+    left, right : operands
+    layout : transposed operand: NN, NT or TN
+    contracted : dimension that the product sums over
+    """
 
     product: Product
     left: Operand
@@ -71,17 +79,17 @@ class Form:
 
     def shape(self, name: str) -> tuple[Dimension, Dimension]:
         """Row and column dimensions of a stored matrix or gradient."""
-        about = ABOUT[name]
-        if about == self.first:
+        matrix = MATRIX_OF[name]
+        if matrix == self.first:
             return self.rows, self.inner
-        return (self.inner if about == self.second else self.rows), self.columns
+        return (self.inner if matrix == self.second else self.rows), self.columns
 
     def factors(self, product: Product) -> Factors:
         """Operands and layout of a product."""
-        about = ABOUT[product]
-        if about == self.third:
+        matrix = MATRIX_OF[product]
+        if matrix == self.third:
             return Factors(product, self._operand(self.first), self._operand(self.second), "NN", self.inner)
-        if about == self.first:
+        if matrix == self.first:
             return Factors(product, self._operand(self.third), self._operand(self.second), "NT", self.columns)
         return Factors(product, self._operand(self.first), self._operand(self.third), "TN", self.rows)
 
@@ -150,6 +158,7 @@ class Matmul:
 
     @property
     def sizes(self) -> dict[str, int]:
+        """Length of each dimension, by letter."""
         return {"m": self.m, "k": self.k, "n": self.n}
 
     def shape(self, matrix: str) -> tuple[int, int]:
@@ -159,6 +168,7 @@ class Matmul:
 
     @property
     def training(self) -> bool:
+        """Whether the gradients are computed too."""
         return self.passes == "training"
 
     @property
@@ -168,10 +178,12 @@ class Matmul:
 
     @property
     def inputs(self) -> tuple[str, ...]:
+        """Names of the given matrices."""
         return ("A", "B", "dC") if self.training else ("A", "B")
 
     @property
     def outputs(self) -> tuple[Product, ...]:
+        """Names of the computed matrices."""
         return ("C", "dA", "dB") if self.training else ("C",)
 
 
@@ -195,6 +207,15 @@ def parse_sizes(text: str) -> tuple[int, int, int]:
 
 
 def make_schedule(problem: Matmul, grid: Grid, name: str, tensors: dict[str, Tensor], program: Program) -> Schedule:
-    """Returns the schedule of a matmul without overlap, which is a pass."""
+    """Returns the schedule of a matmul, without overlap.
+
+    Parameters
+    ----------
+    problem : the multiplication
+    grid : grid of ranks
+    name : name of the algorithm
+    tensors : tensors by name
+    program : program of all ranks
+    """
     roles = (Role(in_sequence(program)),)
     return Schedule(name, problem.sizes, grid, problem.dtype, tensors, problem.inputs, problem.outputs, roles)

@@ -7,7 +7,7 @@ Parallelism in Distributed Training for Huge Neural Networks", arXiv 2105.14450.
 
 from dataclasses import replace
 
-from quadrille.algorithms.matmuls.matmul import ABOUT, Dimension, Form, Letter, Matmul, Product, make_schedule
+from quadrille.algorithms.matmuls.matmul import MATRIX_OF, Dimension, Form, Letter, Matmul, Product, make_schedule
 from quadrille.algorithms.schedule.grid import Axis, Grid
 from quadrille.algorithms.schedule.ops import AllGather, Gemm, OverlapName, ReduceScatter
 from quadrille.algorithms.schedule.parts import Part
@@ -17,7 +17,7 @@ from quadrille.algorithms.schedule.tensors import Tensor
 
 CUT: dict[Dimension, Axis] = {"m": "z", "k": "y", "n": "x"}
 """Axis that cuts a dimension."""
-THIRD: dict[Letter, Axis] = {"A": "x", "B": "z", "C": "y"}
+SHARD_AXIS: dict[Letter, Axis] = {"A": "x", "B": "z", "C": "y"}
 """Axis that cuts neither dimension of a matrix and shards its blocks."""
 
 
@@ -43,20 +43,20 @@ def _whole(name: str, form: Form) -> Tensor:
 
 def _stored(name: str, form: Form) -> Tensor:
     """The block, sharded over the third axis."""
-    whole, axis = replace(_whole(name, form), name=name), THIRD[ABOUT[name]]
-    if ABOUT[name] == form.second:
+    whole, axis = replace(_whole(name, form), name=name), SHARD_AXIS[MATRIX_OF[name]]
+    if MATRIX_OF[name] == form.second:
         return replace(whole, sharded_over=axis)
     return replace(whole, rows=replace(whole.rows, axes=(*whole.rows.axes, axis)))
 
 
 def _gather(name: str, suffix: str = "", overlap: OverlapName | None = None) -> Program:
     op = f"gather {name}{suffix}"
-    return (AllGather(name=op, axis=THIRD[ABOUT[name]], source=name, into=f"{name} whole", overlap=overlap),)
+    return (AllGather(name=op, axis=SHARD_AXIS[MATRIX_OF[name]], source=name, into=f"{name} whole", overlap=overlap),)
 
 
 def _multiply(product: Product, form: Form, overlap: OverlapName | None = None) -> Program:
     """A product of gathered blocks, reduce-scattered."""
-    of, whole, axis = form.factors(product), f"{product} whole", THIRD[ABOUT[product]]
+    of, whole, axis = form.factors(product), f"{product} whole", SHARD_AXIS[MATRIX_OF[product]]
     return (
         Gemm(name=f"multiply {product}", a=f"{of.left} whole", b=f"{of.right} whole", c=whole, layout=of.layout),
         ReduceScatter(name=f"scatter {product}", axis=axis, source=whole, into=product, overlap=overlap),

@@ -1,9 +1,9 @@
-"""AxoNN's 4D algorithm: activations cut over two axes and replicated, weights sharded over z; Megatron's 1D
-algorithms are special cases.
+"""AxoNN's 4D algorithm: activations cut over two axes and replicated, weights sharded over z; Megatron's 1D algorithms
+are special cases.
 
 Source: Singh et al., "A 4D Hybrid Algorithm to Scale Parallel Training to Thousands of GPUs", arXiv 2305.13525; Shoeybi
-et al.,
-"Megatron-LM: Training Multi-Billion Parameter Language Models Using Model Parallelism", arXiv 1909.08053, section 3.
+et al., "Megatron-LM: Training Multi-Billion Parameter Language Models Using Model Parallelism", arXiv 1909.08053,
+section 3.
 """
 
 from quadrille.algorithms.matmuls.matmul import Matmul, make_schedule

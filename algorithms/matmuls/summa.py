@@ -1,4 +1,6 @@
-"""SUMMA on a z × x mesh, and 2.5D, SUMMA on several layers: panels are broadcast, or partial panels reduced.
+"""SUMMA on a z × x mesh of ranks, and the 2.5D algorithm, which runs SUMMA on several such meshes (layers).
+
+A panel is a few columns or rows of a matrix.  In each iteration panels are broadcast, or partial panels reduced.
 
 The three products share one panel dimension k, cut over x as columns and over z as rows:
 
@@ -9,10 +11,9 @@ The three products share one panel dimension k, cut over x as columns and over z
 The gradients of each product are the two others (`matmul.py`).
 
 Source: van de Geijn, Watts, "SUMMA: Scalable Universal Matrix Multiplication Algorithm", Concurrency 9(4), 1997; the
-NN, NT, TN triple
-as in Xu et al., "An Efficient 2D Method for Training Super-Large Deep Learning Models" (Optimus), arXiv 2104.05343;
-Solomonik, Demmel,
-"Communication-optimal parallel 2.5D matrix multiplication and LU factorization algorithms", Euro-Par 2011.
+NN, NT, TN triple as in Xu et al., "An Efficient 2D Method for Training Super-Large Deep Learning Models" (Optimus),
+arXiv 2104.05343; Solomonik, Demmel, "Communication-optimal parallel 2.5D matrix multiplication and LU factorization
+algorithms", Euro-Par 2011.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -46,18 +47,28 @@ class MovedPanels:
     overlap: OverlapName | None = None
 
     def send(self, panel: Panel, axis: Axis) -> Broadcast:
+        """The broadcast of the current panel from its owner along an axis."""
         owner = PanelOwner(panel, axis)
         return Broadcast(
             name=self.op, axis=axis, root=owner, source=self.matrix, into=self.window, overlap=self.overlap
         )
 
     def collect(self, panel: Panel, axis: Axis) -> Reduce:
+        """The reduction of the current panel onto its owner along an axis."""
         owner = PanelOwner(panel, axis)
         return Reduce(name=self.op, axis=axis, root=owner, source=self.window, into=self.matrix, overlap=self.overlap)
 
 
 def product_nn(panel: Panel, zero: str, multiply: str, a: MovedPanels, b: MovedPanels, c: str) -> Program:
-    """C = A B; k is contracted."""
+    """Returns the program of C = A B, where k is contracted.
+
+    Parameters
+    ----------
+    panel : panels of k
+    zero, multiply : names of the op that zeroes C and of the product
+    a, b : operands that are broadcast panel by panel
+    c : tensor of the result
+    """
     body: Program = (
         a.send(panel, "x"),
         b.send(panel, "z"),
@@ -67,7 +78,16 @@ def product_nn(panel: Panel, zero: str, multiply: str, a: MovedPanels, b: MovedP
 
 
 def product_nt(panel: Panel, multiply: str, a: str, b: MovedPanels, c: MovedPanels) -> Program:
-    """C = A B^T; k is the column dimension of C."""
+    """Returns the program of C = A B^T, where k is the column dimension of C.
+
+    Parameters
+    ----------
+    panel : panels of k
+    multiply : name of the product
+    a : operand that stays in place
+    b : operand that is broadcast panel by panel
+    c : result that is reduced panel by panel
+    """
     body: Program = (
         b.send(panel, "z"),
         Gemm(name=multiply, a=a, b=b.window, c=c.window, layout="NT"),
@@ -77,7 +97,16 @@ def product_nt(panel: Panel, multiply: str, a: str, b: MovedPanels, c: MovedPane
 
 
 def product_tn(panel: Panel, multiply: str, a: MovedPanels, b: str, c: MovedPanels) -> Program:
-    """C = A^T B; k is the row dimension of C."""
+    """Returns the program of C = A^T B, where k is the row dimension of C.
+
+    Parameters
+    ----------
+    panel : panels of k
+    multiply : name of the product
+    a : operand that is broadcast panel by panel
+    b : operand that stays in place
+    c : result that is reduced panel by panel
+    """
     body: Program = (
         a.send(panel, "x"),
         Gemm(name=multiply, a=a.window, b=b, c=c.window, layout="TN"),
@@ -121,10 +150,12 @@ def panels_of(matrices: Iterable[Tensor], panel: Panel) -> list[Tensor]:
 def panelled(
     products: Iterable[Factors], panel: Panel, blocks: Mapping[str, str] | None = None, sent: Iterable[str] = ()
 ) -> Program:
-    """Returns products one after the other, each panel by panel.
+    """Returns the program of several products, one after the other, each panel by panel.
 
     Parameters
     ----------
+    products : the products
+    panel : panels of the shared dimension
     blocks : block tensors of matrices, where they have other names than the matrices
     sent : matrices whose panels were sent before
     """

@@ -1,4 +1,6 @@
-"""Band pipelining: products in bands of rows, so that one band is reduced while the next is multiplied.
+"""Band pipelining: a product and the all-reduce of its result in bands of rows, so that they overlap.
+
+One band is reduced while the next band is multiplied:
 
     multiply C            multiply C, 1 of 2
     sum C                 sum C, 1 of 2          multiply C, 2 of 2
@@ -30,7 +32,12 @@ from quadrille.algorithms.schedule.schedule import Schedule
 
 
 def in_bands(schedule: Schedule, count: int) -> Schedule:
-    """Returns the schedule with products, the reductions that follow them, and dependent row-wise ops in `count` bands.
+    """Returns the schedule with products, the all-reduces that follow them, and dependent row-wise ops in bands.
+
+    Parameters
+    ----------
+    schedule : schedule without bands
+    count : number of bands; 1 leaves the schedule as it is
 
     Raises
     ------
@@ -46,118 +53,130 @@ def in_bands(schedule: Schedule, count: int) -> Schedule:
 
 
 def _cut(program: Program, bands: BandedOps) -> Program:
-    """The program with what can be cut in bands."""
-    cutter = _Cutter(bands)
+    """Returns the program in which all ops that can be cut are in bands."""
+    builder = _BandBuilder(bands)
     for position, entry in enumerate(program, 1):
         if isinstance(entry, Repeat):
-            cutter.keep(replace(entry, body=_cut(entry.body, bands)))
+            builder.append_unchanged(replace(entry, body=_cut(entry.body, bands)))
         else:
             following = (entry_after for entry_after in program[position:] if not isinstance(entry_after, AllGather))
-            cutter.take(entry, next(following, None))
-    return cutter.program()
+            builder.append(entry, next(following, None))
+    return builder.program()
 
 
-class _Cutter:
-    """Collects the band ranges of one program, without descending into loops.
+class _BandBuilder:
+    """Collects the band ranges of one program, op by op, without descending into loops.
 
-    A band range starts with a product whose reduction follows, or continues from a reduction.  It ends with a
-    reduction, or where an op is neither cut nor moved.  Ops that exchange places share no buffer that either writes.
-    Ops on a lane stay in order, except for reductions of results of all rows, which come late.  All ranks of a role do
-    the same.
+    A band range starts with a product that an all-reduce follows, or continues from an all-reduce.  It ends with an
+    all-reduce, or where an op is neither cut nor moved.  Two ops change their order only if they share no buffer that
+    either of them writes.  Ops on a lane stay in order, except for all-reduces of results of all rows, which are
+    delayed to the end.  All ranks of a role have the same bands.
     """
 
     def __init__(self, bands: BandedOps) -> None:
         self._bands = bands
         self._parts: list[Op | Repeat | BandRange] = []
-        self._open: BandRange | None = None
-        self._summed: BandRange | None = None  # the last one that ended with a sum, while that comes band by band
-        self._in_flow: set[str] = set()  # tensors that come band by band: of the open stretch, or of the last sum
-        self._late: list[Op] = []  # sums of what all rows of a stretch give, and what uses them: the loss
+        self._open_range: BandRange | None = None
+        # the range before, while its final all-reduce is available band by band
+        self._last_range: BandRange | None = None
+        # tensors of the open range, or of the last all-reduce, that are available band by band
+        self._available_by_band: set[str] = set()
+        # delayed ops: all-reduces of sums over all rows of a range (the loss), and the ops that use them
+        self._late: list[Op] = []
 
-    def take(self, op: Op, following: Op | Repeat | None) -> None:
-        """Adds the next op.
+    def append(self, op: Op, following: Op | Repeat | None) -> None:
+        """Adds the next op of the program.
 
         Parameters
         ----------
-        following : op after it, weight gathers skipped
+        op : the op
+        following : the op or loop after it, all-gathers skipped; None at the end
         """
-        goes_on = self._goes_on(op)
-        if not goes_on and self._is_late(op):
+        continues = self._continues(op)
+        if not continues and self._is_late(op):
             self._late.append(op)
             return
         if self._bands.conflicts(op, *self._late):
-            self._write_late()
-            goes_on = self._goes_on(op)
-        if goes_on or self._begins(op, following):
-            self._add(op, goes_on)
-        elif self._open and may_come_before(op, self._open, self._bands):
-            self._open.before.append(op)
-        elif self._open and isinstance(op, Compute | AllGather):
-            self._open.aside.append(op)
+            self._append_late()
+            continues = self._continues(op)
+        if continues or self._begins_range(op, following):
+            self._add(op, continues)
+        elif self._open_range and may_come_before(op, self._open_range, self._bands):
+            self._open_range.before.append(op)
+        elif self._open_range and isinstance(op, Compute | AllGather):
+            self._open_range.trailing.append(op)
         else:
-            self.keep(op)
+            self.append_unchanged(op)
 
-    def keep(self, entry: Op | Repeat) -> None:
+    def append_unchanged(self, entry: Op | Repeat) -> None:
         """Adds the next op or loop unchanged."""
         self._close()
         if isinstance(entry, Repeat):
-            self._write_late()
+            self._append_late()
         self._parts.append(entry)
-        if isinstance(entry, Repeat) or self._waits(entry):
-            self._summed, self._in_flow = None, set()
+        if isinstance(entry, Repeat) or self._needs_whole_sum(entry):
+            self._last_range, self._available_by_band = None, set()
 
     def program(self) -> Program:
         """The rewritten program."""
-        self._write_late()
+        self._append_late()
         return banded_program(self._parts, self._bands)
 
-    def _goes_on(self, op: Op) -> bool:
-        """Whether the op uses, row by row, what is available band by band."""
-        if self._in_flow.isdisjoint({*self._bands.cut_in(op)} & {*reads(op)}):
+    def _continues(self, op: Op) -> bool:
+        """Whether the op uses, row by row, a tensor that is available band by band."""
+        if self._available_by_band.isdisjoint({*self._bands.banded_tensors(op)} & {*reads(op)}):
             return False
-        there = self._open or BandRange()
-        return self._bands.go_together(op, *there.ops) and not self._bands.conflicts(op, *there.aside)
+        current = self._open_range or BandRange()
+        return self._bands.may_interleave(op, *current.ops) and not self._bands.conflicts(op, *current.trailing)
 
-    def _begins(self, op: Op, following: Op | Repeat | None) -> bool:
-        """Whether the op is a product with the rows of its first operand whose reduction follows."""
-        if not isinstance(op, Gemm) or op.layout == "TN" or not self._bands.cut_in(op):
+    def _begins_range(self, op: Op, following: Op | Repeat | None) -> bool:
+        """Whether the op is a product by rows that its all-reduce follows."""
+        if not isinstance(op, Gemm) or op.layout == "TN" or not self._bands.banded_tensors(op):
             return False
-        return isinstance(following, AllReduce) and following.buffer == op.c and self._bands.adds_ranks_up(following)
+        return (
+            isinstance(following, AllReduce)
+            and following.buffer == op.c
+            and self._bands.is_banded_all_reduce(following)
+        )
 
     def _is_late(self, op: Op) -> bool:
-        """Whether the op reduces a result of all rows of the open range, or uses such a result."""
+        """Whether the op all-reduces a sum over all rows of the open range, or uses the result of such an op."""
         if isinstance(op, AllReduce | Compute) and self._bands.conflicts(op, *self._late):
             return True
-        return isinstance(op, AllReduce) and self._open is not None and self._bands.conflicts(op, *self._open.body)
+        return (
+            isinstance(op, AllReduce)
+            and self._open_range is not None
+            and self._bands.conflicts(op, *self._open_range.body)
+        )
 
-    def _add(self, op: Op, goes_on: bool) -> None:
+    def _add(self, op: Op, continues: bool) -> None:
         """Adds an op to the open range, or to a new one."""
-        if not goes_on:
+        if not continues:
             self._close()
-            self._in_flow = set()
-        if self._open is None:
-            self._open = BandRange()
-            if goes_on and self._summed:
-                self._summed.followed = True
-                self._open.goes_on_from = self._summed.sum
-            self._parts.append(self._open)
-        self._open.ops.append(op)
-        self._in_flow |= {*writes(op)} & {*self._bands.cut_in(op)}
-        if self._bands.adds_ranks_up(op):
-            self._summed, self._open, self._in_flow = self._open, None, {*writes(op)}
+            self._available_by_band = set()
+        if self._open_range is None:
+            self._open_range = BandRange()
+            if continues and self._last_range:
+                self._last_range.is_continued = True
+                self._open_range.continues_sum = self._last_range.sum
+            self._parts.append(self._open_range)
+        self._open_range.ops.append(op)
+        self._available_by_band |= {*writes(op)} & {*self._bands.banded_tensors(op)}
+        if self._bands.is_banded_all_reduce(op):
+            self._last_range, self._open_range, self._available_by_band = self._open_range, None, {*writes(op)}
 
     def _close(self) -> None:
-        """Ends the open range without a reduction."""
-        if self._open is not None:
-            self._open, self._summed, self._in_flow = None, None, set()
+        """Ends the open range without an all-reduce."""
+        if self._open_range is not None:
+            self._open_range, self._last_range, self._available_by_band = None, None, set()
 
-    def _write_late(self) -> None:
+    def _append_late(self) -> None:
         late, self._late = self._late, []
         for op in late:
-            self.keep(op)
+            self.append_unchanged(op)
 
-    def _waits(self, op: Op) -> bool:
-        """Whether all bands of the last reduction are available before the op ends."""
-        return self._summed is not None and (
-            self._summed.awaited or not self._in_flow.isdisjoint((*reads(op), *writes(op)))
+    def _needs_whole_sum(self, op: Op) -> bool:
+        """Whether the op ends after all bands of the last all-reduce."""
+        return self._last_range is not None and (
+            self._last_range.sum_is_awaited or not self._available_by_band.isdisjoint((*reads(op), *writes(op)))
         )

@@ -1,19 +1,25 @@
-"""Deferred accumulation: scattered gradients are accumulated one iteration later, during the next layer's backward
-pass.
+"""Deferred accumulation: a layer's reduce-scattered gradient is added to the accumulated gradient one layer later.
 
-With microbatches or mixed precision, each iteration of the backward loop ends with ops that read scattered gradients,
-and the compute lane would wait there for the last scatter.  These ops move to the next iteration, just before the
-scatter that fills the same buffer again:
+With microbatches or mixed precision, each iteration of the backward loop ends with ops that read the result of a
+reduce-scatter (casts and additions to the accumulated gradient), and the compute lane would wait there for the
+reduce-scatter.  The pass moves these ops to the next iteration, just before the reduce-scatter that fills the same
+buffer again, so that the reduce-scatter overlaps the next layer's backward pass:
 
-    repeat layer, 3, backwards      repeat layer, 1, from 2:    multiply dW; scatter dW
-      multiply dW                   repeat layer, 2, backwards
-      scatter dW                      multiply dW
-      add dW to the sum               add the previous layer's dW to its sum
+    before                          after
+    repeat layer, 3, backwards      repeat layer, 1, from 2
+      multiply dW                     multiply dW
+      scatter dW                      scatter dW
+      add dW to the sum             repeat layer, 2, backwards
+                                      multiply dW
+                                      add the previous layer's dW to its sum
                                       scatter dW
                                     add dW of layer 0 to its sum
 
-The first iteration is peeled, and the ops of the last one follow the loop.  There, and after scatters outside of layer
-loops, such ops move down to the first op that uses the same tensors.
+`repeat layer, N, from K` is a loop of N iterations over the index `layer`, which begins at K (0 if omitted); with
+`backwards` the same indices run downwards.  `scatter` is a reduce-scatter.
+
+The first iteration is peeled, and the ops of the last iteration follow the loop.  There, and after reduce-scatters
+outside of layer loops, the ops move down to the first op that uses the same tensors.
 """
 
 from dataclasses import dataclass, replace
@@ -28,13 +34,15 @@ from quadrille.algorithms.schedule.schedule import Schedule
 
 @dataclass(frozen=True, slots=True)
 class GradientUses:
-    """A scatter, and the ops of the same body that use its result and nothing else that the body writes.
+    """The positions of a reduce-scatter in a loop body, and of the ops that use its result.
+
+    These ops use no other tensor that the body writes.
 
     Parameters
     ----------
-    scatter : position of the scatter
-    early : positions of the uses moved just before the next iteration's scatter
-    late : positions of the uses after a further scatter (over data), which stay after it
+    scatter : position of the reduce-scatter
+    early : positions of the uses that move just before the next iteration's reduce-scatter
+    late : positions of the uses after a second reduce-scatter (over data), which stay after it
     """
 
     scatter: int
@@ -43,59 +51,72 @@ class GradientUses:
 
 
 def defer_accumulation(schedule: Schedule, program: Program) -> Program:
-    """Returns the program that uses scattered gradients later: one iteration later in layer loops."""
-    program = _sunk(schedule, program)
+    """Returns the program with the uses of reduce-scattered gradients moved later: by one iteration in layer loops.
+
+    Parameters
+    ----------
+    schedule : schedule that the program belongs to
+    program : program of one role, or the body of one of its loops
+    """
+    program = _move_uses_down(schedule, program)
     changed: list[Op | Repeat] = []
     for position, entry in enumerate(program):
         if not isinstance(entry, Repeat):
             changed.append(entry)
             continue
         whole = replace(entry, body=defer_accumulation(schedule, entry.body))
-        chains = _chains(schedule, whole) if is_layer_loop(schedule, whole) else ()
-        if not chains or least_iterations(schedule, whole.count) < 2:
+        gradients = _gradient_uses(schedule, whole) if is_layer_loop(schedule, whole) else ()
+        if not gradients or least_iterations(schedule, whole.count) < 2:
             changed.append(whole)
             continue
-        loop, ends = _a_turn_later(whole, chains)
-        return (*changed, *loop, *_down(ends, defer_accumulation(schedule, program[position + 1 :])))
+        loop, last_uses = _defer_by_one_iteration(whole, gradients)
+        following = defer_accumulation(schedule, program[position + 1 :])
+        return (*changed, *loop, *_insert_before_first_use(last_uses, following))
     return tuple(changed)
 
 
-def _sunk(schedule: Schedule, program: Program) -> Program:
-    """Moves the uses of a program's own scatters as far to its end as other ops allow."""
+def _move_uses_down(schedule: Schedule, program: Program) -> Program:
+    """Moves the uses of the program's own reduce-scatters as far to its end as other ops allow."""
     for position in reversed(range(len(program))):
         scatter = program[position]
         uses = _uses(program, position, scatter.into) if isinstance(scatter, ReduceScatter) else ()
-        if uses and _scatters(schedule, scatter):
-            moved = tuple(program[use] for use in uses)
+        if uses and _is_overlapped_scatter(schedule, scatter):
+            use_ops = tuple(program[use] for use in uses)
             rest = tuple(entry for at, entry in enumerate(program) if at > position and at not in uses)
-            program = (*program[: position + 1], *_down(moved, rest))
+            program = (*program[: position + 1], *_insert_before_first_use(use_ops, rest))
     return program
 
 
-def _chains(schedule: Schedule, entry: Repeat) -> tuple[GradientUses, ...]:
+def _gradient_uses(schedule: Schedule, entry: Repeat) -> tuple[GradientUses, ...]:
+    """Returns the overlapped reduce-scatters of a loop body whose results local ops use."""
     body = entry.body
-    chains: list[GradientUses] = []
+    gradients: list[GradientUses] = []
     for position, op in enumerate(body):
-        if not isinstance(op, ReduceScatter) or not _scatters(schedule, op):
+        if not isinstance(op, ReduceScatter) or not _is_overlapped_scatter(schedule, op):
             continue
-        if any(position in (*chain.early, *chain.late) for chain in chains):
+        if any(position in (*gradient.early, *gradient.late) for gradient in gradients):
             continue
         uses = _uses(body, position, op.into)
-        again = [use for use in uses if _scatters(schedule, body[use])]
-        early = tuple(use for use in uses if not again or use <= again[0])
+        second_scatters = [use for use in uses if _is_overlapped_scatter(schedule, body[use])]
+        early = tuple(use for use in uses if not second_scatters or use <= second_scatters[0])
         if any(isinstance(body[use], Compute) for use in early):
-            chains.append(GradientUses(position, early, uses[len(early) :]))
-    return tuple(chains)
+            gradients.append(GradientUses(position, early, uses[len(early) :]))
+    return tuple(gradients)
 
 
-def _scatters(schedule: Schedule, entry: Op | Repeat) -> bool:
-    """Whether an op is a released scatter of gradients."""
+def _is_overlapped_scatter(schedule: Schedule, entry: Op | Repeat) -> bool:
+    """Whether an op is a reduce-scatter of several ranks that the overlap `ors` releases."""
     return isinstance(entry, ReduceScatter) and entry.overlap == "ors" and not is_single_rank(schedule, entry.axis)
 
 
 def _uses(body: Program, scatter: int, into: str) -> tuple[int, ...]:
-    """Returns the positions of the ops that use a scatter's result, or none if they touch tensors of other ops of
-    the body.
+    """Returns the positions of the ops that use a reduce-scatter's result; none if other ops of the body share tensors.
+
+    Parameters
+    ----------
+    body : loop body
+    scatter : position of the reduce-scatter
+    into : tensor that the reduce-scatter writes
     """
     derived, uses = {into}, []
     for position in range(scatter + 1, len(body)):
@@ -109,15 +130,16 @@ def _uses(body: Program, scatter: int, into: str) -> tuple[int, ...]:
 
 
 def _touched(entry: Op | Repeat) -> set[str]:
+    """Returns the tensors that an op, or the body of a loop, reads or writes."""
     return {name for op in ops((entry,)) for name in (*reads(op), *writes(op))}
 
 
-def _a_turn_later(entry: Repeat, chains: tuple[GradientUses, ...]) -> tuple[Program, Program]:
-    """Returns the loop, and the ops of its last iteration that follow it."""
+def _defer_by_one_iteration(entry: Repeat, gradients: tuple[GradientUses, ...]) -> tuple[Program, Program]:
+    """Returns the peeled first iteration with the changed loop, and the uses of the last iteration that follow it."""
     body, step = entry.body, -1 if entry.backwards else 1
-    early = {chain.scatter: chain.early for chain in chains}
-    late = {position for chain in chains for position in chain.late}
-    moved = late.union(*early.values())
+    early = {gradient.scatter: gradient.early for gradient in gradients}
+    late = {position for gradient in gradients for position in gradient.late}
+    deferred = late.union(*early.values())
     fewer = sum_of(entry.count, -1)
     low, high = entry.first, sum_of(entry.first, fewer)
     begin, end = (high, low) if entry.backwards else (low, high)
@@ -129,7 +151,7 @@ def _a_turn_later(entry: Repeat, chains: tuple[GradientUses, ...]) -> tuple[Prog
             later.append(Repeat(entry.loop, 1, uses, first=Affine(entry.loop, offset=-step)))
         if position in late:
             later.append(Repeat(entry.loop, 1, (op,), first=Affine(entry.loop, offset=-step)))
-        if position not in moved:
+        if position not in deferred:
             first.append(op)
             later.append(op)
     loop = (
@@ -140,8 +162,8 @@ def _a_turn_later(entry: Repeat, chains: tuple[GradientUses, ...]) -> tuple[Prog
     return loop, tuple(Repeat(entry.loop, 1, (body[position],), first=end) for position in last)
 
 
-def _down(uses: Program, program: Program) -> Program:
-    """Inserts these ops into the program before the first entry that touches the same tensors."""
+def _insert_before_first_use(uses: Program, program: Program) -> Program:
+    """Returns the program with these ops inserted before the first entry that reads or writes the same tensors."""
     touched = set[str]().union(*map(_touched, uses))
     for position, entry in enumerate(program):
         if touched & _touched(entry):

@@ -1,8 +1,8 @@
-"""Overlap of communication with computation, as a pass over a schedule.
+"""Overlap of communication with computation (AxoNN's overlaps), as a pass over a schedule.
 
 A pass changes ordering edges and the order of ops in lanes; it never changes which ops exist or their sizes.
 
-    oar   overlapped all-reduce: dI is reduced while dW is multiplied
+    oar   overlapped all-reduce: dI is all-reduced while dW is multiplied
     ors   overlapped reduce-scatter: dW is scattered until its result is used, at the end of the backward pass; where
 one rank
           reduces dI, dW is multiplied before dI
@@ -60,7 +60,12 @@ def parse_overlap(text: str) -> frozenset[OverlapName]:
 
 
 def overlap(schedule: Schedule, names: Iterable[OverlapName]) -> Schedule:
-    """Returns the schedule with the communication of these overlaps concurrent to the compute lane.
+    """Returns the schedule in which the communication of these overlaps runs beside the compute lane.
+
+    Parameters
+    ----------
+    schedule : schedule without overlap
+    names : overlaps `oar`, `ors`, `oag`; none leaves the schedule as it is
 
     Raises
     ------
@@ -70,8 +75,8 @@ def overlap(schedule: Schedule, names: Iterable[OverlapName]) -> Schedule:
     if not chosen:
         return schedule
     if schedule.overlap:
-        done = ",".join(sorted(schedule.overlap))
-        raise InputError(f"schedule {schedule.name} already overlaps {done}: name all overlaps in one pass")
+        applied = ",".join(sorted(schedule.overlap))
+        raise InputError(f"schedule {schedule.name} already overlaps {applied}: name all overlaps in one pass")
     tensors = dict(schedule.tensors)
 
     def reorder(program: Program) -> Program:
@@ -80,13 +85,17 @@ def overlap(schedule: Schedule, names: Iterable[OverlapName]) -> Schedule:
             changed = defer_accumulation(schedule, _weights_first(changed, schedule))
             _double_sources(changed, schedule, tensors)
         if "oag" in chosen:
-            again = _gathered_again(changed)
-            changed = _gather_again_ahead(changed, again, tensors) if again else prefetch(schedule, changed)
+            repeated_gather = _repeated_gathers(changed)
+            changed = (
+                _move_gathers_ahead(changed, repeated_gather, tensors)
+                if repeated_gather
+                else prefetch(schedule, changed)
+            )
         return double_buffered(changed, tensors, chosen)
 
     reordered = schedule.with_program(reorder)
     lanes = _second_lanes(reordered, chosen)
-    changed = reordered.with_program(lambda program: in_sequence(_released(_moved_to(program, lanes), chosen)))
+    changed = reordered.with_program(lambda program: in_sequence(_release(_move_scatters(program, lanes), chosen)))
     return replace(changed, tensors=tensors, overlap=chosen)
 
 
@@ -95,7 +104,7 @@ def without_edges(program: Program) -> Program:
     return map_ops(program, lambda op: replace(op, after=()))
 
 
-def _marked(op: Op | Repeat, *names: str) -> bool:
+def _has_overlap(op: Op | Repeat, *names: str) -> bool:
     return isinstance(op, Communication) and op.overlap in names
 
 
@@ -106,10 +115,10 @@ def _weights_first(program: Program, schedule: Schedule) -> Program:
         for entry in program
     ]
     for position, summed in enumerate(changed):
-        if isinstance(summed, Communication) and _marked(summed, "oar") and is_single_rank(schedule, summed.axis):
-            marks = [i for i in range(position + 1, len(changed)) if _marked(changed[i], "oar", "ors")]
+        if isinstance(summed, Communication) and _has_overlap(summed, "oar") and is_single_rank(schedule, summed.axis):
+            marks = [i for i in range(position + 1, len(changed)) if _has_overlap(changed[i], "oar", "ors")]
             products = [i for i in range(position) if isinstance(changed[i], Gemm)]
-            if not (marks and products and _marked(changed[marks[0]], "ors")):
+            if not (marks and products and _has_overlap(changed[marks[0]], "ors")):
                 continue
             multiply, scatter = products[-1], marks[0]
             towards_dw = changed[position + 1 : scatter + 1]
@@ -124,36 +133,36 @@ def _double_sources(program: Program, schedule: Schedule, tensors: dict[str, Ten
         if not isinstance(entry, Repeat):
             continue
         for op in entry.body:
-            if isinstance(op, ReduceScatter) and _marked(op, "ors") and not is_single_rank(schedule, op.axis):
+            if isinstance(op, ReduceScatter) and _has_overlap(op, "ors") and not is_single_rank(schedule, op.axis):
                 source = tensors[op.source]
                 if entry.count != 1 and is_layer_loop(schedule, entry) and entry.loop not in dict(source.copies):
                     tensors[op.source] = replace(source, copies=(*source.copies, (entry.loop, 2)))
         _double_sources(entry.body, schedule, tensors)
 
 
-def _gathered_again(program: Program) -> list[AllGather]:
+def _repeated_gathers(program: Program) -> list[AllGather]:
     """Returns the marked gathers that repeat an unmarked one: a single product, whose gradients gather its operands
     again.
     """
     gathers = [entry for entry in program if isinstance(entry, AllGather)]
-    unmarked = {entry.source for entry in gathers if not _marked(entry, "oag")}
-    return [entry for entry in gathers if _marked(entry, "oag") and entry.source in unmarked]
+    unmarked = {entry.source for entry in gathers if not _has_overlap(entry, "oag")}
+    return [entry for entry in gathers if _has_overlap(entry, "oag") and entry.source in unmarked]
 
 
-def _gather_again_ahead(program: Program, gathers: list[AllGather], tensors: dict[str, Tensor]) -> Program:
+def _move_gathers_ahead(program: Program, gathers: list[AllGather], tensors: dict[str, Tensor]) -> Program:
     """Moves these gathers before the first product, each into a buffer of its own."""
-    for again in gathers:
-        buffer = f"{again.into} ahead"
-        tensors[buffer] = replace(tensors[again.into], name=buffer)
-        position = program.index(again)
+    for repeated_gather in gathers:
+        buffer = f"{repeated_gather.into} ahead"
+        tensors[buffer] = replace(tensors[repeated_gather.into], name=buffer)
+        position = program.index(repeated_gather)
         first_product = next(i for i, entry in enumerate(program) if isinstance(entry, Gemm))
-        readers = tuple(_reading(entry, again.into, buffer) for entry in program[position + 1 :])
+        readers = tuple(_with_operand(entry, repeated_gather.into, buffer) for entry in program[position + 1 :])
         before, between = program[:first_product], program[first_product:position]
-        program = (*before, replace(again, into=buffer), *between, *readers)
+        program = (*before, replace(repeated_gather, into=buffer), *between, *readers)
     return program
 
 
-def _reading(entry: Op | Repeat, old: str, new: str) -> Op | Repeat:
+def _with_operand(entry: Op | Repeat, old: str, new: str) -> Op | Repeat:
     """Returns the op with operand `old` replaced by `new`."""
     if not isinstance(entry, Gemm) or old not in reads(entry):
         return entry
@@ -166,27 +175,27 @@ def _second_lanes(schedule: Schedule, chosen: frozenset[OverlapName]) -> frozens
     for role in schedule.roles:
         busy: set[Axis] = set()
         for op in ops(role.program):
-            if isinstance(op, ReduceScatter) and _marked(op, *chosen & {"ors"}):
+            if isinstance(op, ReduceScatter) and _has_overlap(op, *chosen & {"ors"}):
                 busy.add(op.axis)
-            if isinstance(op, AllGather) and _marked(op, "oag") and op.axis in busy:
+            if isinstance(op, AllGather) and _has_overlap(op, "oag") and op.axis in busy:
                 axes.add(op.axis)
     return frozenset(axis for axis in axes if not is_single_rank(schedule, axis))
 
 
-def _moved_to(program: Program, lanes: frozenset[Axis]) -> Program:
+def _move_scatters(program: Program, lanes: frozenset[Axis]) -> Program:
     """Moves the scatters of dW on these axes to the second lane, a communicator of their own."""
 
     def moved(op: Op) -> Op:
-        second = isinstance(op, ReduceScatter) and _marked(op, "ors") and op.axis in lanes
+        second = isinstance(op, ReduceScatter) and _has_overlap(op, "ors") and op.axis in lanes
         return replace(op, lane=1) if isinstance(op, Communication) and second else op
 
     return map_ops(program, moved)
 
 
-def _released(program: Program, chosen: frozenset[OverlapName]) -> Program:
+def _release(program: Program, chosen: frozenset[OverlapName]) -> Program:
     """Marks the chosen ops concurrent: only ops that use their results wait for them."""
 
     def released(op: Op) -> Op:
-        return replace(op, concurrent=True) if isinstance(op, Communication) and _marked(op, *chosen) else op
+        return replace(op, concurrent=True) if isinstance(op, Communication) and _has_overlap(op, *chosen) else op
 
     return map_ops(program, released)

@@ -1,4 +1,4 @@
-"""Prefetch: the next weight, or the next SUMMA panel, is on its way while a product uses the current one.
+"""Prefetch: the next weight is all-gathered, or the next SUMMA panel broadcast, while a product uses the current one.
 
 Every marked gather moves up to just before the first reader of the previous marked gather, its *take*, so at most two
 gathered weights exist.  If the previous gather belongs to the previous iteration, the loop is rotated, and its last
@@ -26,8 +26,8 @@ Released reduces get two copies of their source, so that the next partial panel 
 op is added or resized, and the order of additions is unchanged.
 
 Source: the window of one layer is that of the authors' code of AxoNN, as described by Singh et al., arXiv 2305.13525,
-section 4; panels as
-in Xu et al. (Optimus), arXiv 2104.05343, with the two alternating buffers of the later ColossalAI code.
+section 4; panels as in Xu et al. (Optimus), arXiv 2104.05343, with the two alternating buffers of the later ColossalAI
+code.
 """
 
 from collections.abc import Collection, Iterable
@@ -61,7 +61,13 @@ class PrefetchedBody:
 
 
 def prefetch(schedule: Schedule, program: Program) -> Program:
-    """Returns the program with every marked gather started one take earlier."""
+    """Returns the program in which every all-gather with the overlap `oag` starts one take earlier.
+
+    Parameters
+    ----------
+    schedule : schedule that the program belongs to
+    program : program of one role
+    """
     moved = _Ahead(schedule).move(program, ())
     return moved.lead + moved.program
 
@@ -87,9 +93,9 @@ class _Ahead:
                 program, lead, rest = self._loop(entry, lead, rest)
                 seen += reversed(program)
             else:
-                held = [gather for gather in lead + rest if self._meet(gather, entry)]
-                lead, rest = _without(lead, held), _without(rest, held)
-                seen += [*reversed(held), entry]
+                blocked = [gather for gather in lead + rest if self._must_stay_after(gather, entry)]
+                lead, rest = _without(lead, blocked), _without(rest, blocked)
+                seen += [*reversed(blocked), entry]
                 if position in takes:
                     seen += reversed(lead + rest)
                     lead, rest = (), ()
@@ -97,18 +103,26 @@ class _Ahead:
 
     def _loop(self, entry: Repeat, lead: Program, rest: Program) -> tuple[Program, Program, Program]:
         """Returns a rewritten loop with gathers, and the lead and rest to start before it."""
-        entering = tuple(gather for gather in lead + rest if entry.loop not in self._depends(gather))
-        behind = _without(lead + rest, entering)
+        entering = tuple(gather for gather in lead + rest if entry.loop not in self._loops_of(gather))
+        after_loop = _without(lead + rest, entering)
         once = entry.count == 1
         if once or is_layer_loop(self._schedule, entry):
             last = self.move(entry.body, entering)
             if once:
-                mine = tuple(gather for gather in lead if gather in last.rest)
-                inside = (replace(entry, body=last.program), *behind)
-                return inside, _at_iteration(entry, entry.first, last.lead) + mine, _without(last.rest, mine)
+                own_gathers = tuple(gather for gather in lead if gather in last.rest)
+                inside = (replace(entry, body=last.program), *after_loop)
+                return (
+                    inside,
+                    _at_iteration(entry, entry.first, last.lead) + own_gathers,
+                    _without(last.rest, own_gathers),
+                )
             repeated = self.move(entry.body, _at_iteration(entry, _next(entry), last.lead))
             if not last.rest and not repeated.rest:
-                return (*_rotated(entry, repeated, last), *behind), _at_iteration(entry, _begin(entry), last.lead), ()
+                return (
+                    (*_rotated(entry, repeated, last), *after_loop),
+                    _at_iteration(entry, _begin(entry), last.lead),
+                    (),
+                )
         moved = self.move(entry.body, ())
         return (replace(entry, body=moved.lead + moved.program), *lead, *rest), (), ()
 
@@ -128,24 +142,24 @@ class _Ahead:
                 takes.add(position)
         return takes
 
-    def _meet(self, gather: Op | Repeat, entry: Op | Repeat) -> bool:
+    def _must_stay_after(self, gather: Op | Repeat, entry: Op | Repeat) -> bool:
         """Whether a gather must stay after an entry, which writes its source or uses the buffer that it fills."""
         op = _gather(gather)
-        into, source = self._kept(op.into), self._kept(op.source)
+        into, source = self._buffer_owner(op.into), self._buffer_owner(op.source)
         for op_of_entry in ops((entry,)):
-            written = {self._kept(name) for name in writes(op_of_entry)}
-            if source in written or into in written | {self._kept(name) for name in reads(op_of_entry)}:
+            written = {self._buffer_owner(name) for name in writes(op_of_entry)}
+            if source in written or into in written | {self._buffer_owner(name) for name in reads(op_of_entry)}:
                 return True
         return False
 
-    def _kept(self, name: str) -> str:
+    def _buffer_owner(self, name: str) -> str:
         """Returns the tensor that owns the buffer of a name."""
         return self._views.get(name, name)
 
-    def _depends(self, entry: Op | Repeat) -> frozenset[str]:
+    def _loops_of(self, entry: Op | Repeat) -> frozenset[str]:
         """Returns the loops and coordinates that identify the gather."""
         if isinstance(entry, Repeat):
-            inside = frozenset[str]().union(*map(self._depends, entry.body))
+            inside = frozenset[str]().union(*map(self._loops_of, entry.body))
             return variables(entry.first) | (inside - {entry.loop})
         return frozenset(loop for name in (*reads(entry), *writes(entry)) for loop in self._loops(name))
 
@@ -178,20 +192,20 @@ def _next(entry: Repeat) -> IntExpression:
 
 def _begin(entry: Repeat) -> IntExpression:
     """Index of the first iteration."""
-    return sum_of(entry.first, _fewer(entry)) if entry.backwards else entry.first
+    return sum_of(entry.first, _one_iteration_less(entry)) if entry.backwards else entry.first
 
 
 def _rotated(entry: Repeat, repeated: PrefetchedBody, last: PrefetchedBody) -> Program:
     """Returns all iterations but the last, and the last."""
-    fewer = _fewer(entry)
-    first, end = (sum_of(entry.first, 1), entry.first) if entry.backwards else (entry.first, sum_of(entry.first, fewer))
+    count = _one_iteration_less(entry)
+    first, end = (sum_of(entry.first, 1), entry.first) if entry.backwards else (entry.first, sum_of(entry.first, count))
     return (
-        replace(entry, count=fewer, first=first, body=repeated.program),
+        replace(entry, count=count, first=first, body=repeated.program),
         Repeat(entry.loop, 1, last.program, first=end, backwards=entry.backwards),
     )
 
 
-def _fewer(entry: Repeat) -> IntExpression:
+def _one_iteration_less(entry: Repeat) -> IntExpression:
     """One iteration less than the loop has."""
     return PanelCount(entry.count, offset=-1) if isinstance(entry.count, Panel) else sum_of(entry.count, -1)
 
@@ -203,7 +217,7 @@ def double_buffered(program: Program, tensors: dict[str, Tensor], names: Collect
         if not isinstance(entry, Repeat):
             changed.append(entry)
         elif isinstance(entry.count, Panel):
-            _give_copies(entry, tensors, names)
+            _add_second_copies(entry, tensors, names)
             changed += _rotate_panels(entry, entry.count, names)
         else:
             changed.append(replace(entry, body=double_buffered(entry.body, tensors, names)))
@@ -214,7 +228,7 @@ def _marked(op: Op | Repeat, names: Collection[str]) -> bool:
     return isinstance(op, Communication) and op.overlap in names
 
 
-def _give_copies(entry: Repeat, tensors: dict[str, Tensor], names: Collection[str]) -> None:
+def _add_second_copies(entry: Repeat, tensors: dict[str, Tensor], names: Collection[str]) -> None:
     """Gives two copies, over the loop, to what marked ops fill or consume."""
     for op in entry.body:
         if _marked(op, names) and isinstance(op, Broadcast | Reduce):

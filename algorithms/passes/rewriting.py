@@ -1,6 +1,6 @@
-"""Rewriting of programs op by op: change every op, drop ops, rename tensors; and questions about loops.
+"""Rewriting of programs: functions that change every op, remove ops or rename tensors, and tests of loops for passes.
 
-A loop that becomes empty is removed, and so are edges to removed ops.
+A loop that becomes empty is removed.  Ordering edges to removed ops are removed too.
 """
 
 from collections.abc import Callable, Mapping
@@ -32,19 +32,19 @@ def map_ops(program: Program, change: Callable[[Op], Op]) -> Program:
 
 def filter_ops(program: Program, stays: Callable[[Op], bool]) -> Program:
     """Returns the program with only the ops for which `stays` is true."""
-    gone = {op.name for op in ops(program) if not stays(op)}
-    return _without(program, stays, gone) if gone else program
+    removed = {op.name for op in ops(program) if not stays(op)}
+    return _without(program, stays, removed) if removed else program
 
 
-def _without(program: Program, stays: Callable[[Op], bool], gone: set[str]) -> Program:
-    kept: list[Op | Repeat] = []
+def _without(program: Program, stays: Callable[[Op], bool], removed: set[str]) -> Program:
+    remaining: list[Op | Repeat] = []
     for entry in program:
         if isinstance(entry, Repeat):
-            body = _without(entry.body, stays, gone)
-            kept += [replace(entry, body=body)] if body else []
+            body = _without(entry.body, stays, removed)
+            remaining += [replace(entry, body=body)] if body else []
         elif stays(entry):
-            kept.append(replace(entry, after=tuple(name for name in entry.after if name not in gone)))
-    return tuple(kept)
+            remaining.append(replace(entry, after=tuple(name for name in entry.after if name not in removed)))
+    return tuple(remaining)
 
 
 def rename_tensors(program: Program, names: Mapping[str, str]) -> Program:
@@ -69,9 +69,7 @@ def rename_tensors(program: Program, names: Mapping[str, str]) -> Program:
 
 
 def is_layer_loop(schedule: Schedule, entry: Repeat) -> bool:
-    """Whether the iterations of a loop read tensors of their own that the loop does not write: weights or stored
-    activations.
-    """
+    """Whether a loop runs over layers: each iteration reads weights or stored activations of its own."""
     body = list(ops(entry.body))
     written = {name for op in body for name in writes(op)}
     used = {name for op in body for name in reads(op)} - written - {*schedule.inputs}
@@ -84,8 +82,8 @@ def least_iterations(schedule: Schedule, count: IntExpression | Panel) -> int:
         return count
     if isinstance(count, Panel) or not variables(count) <= {"pipeline"}:
         return 1
-    place = schedule.coordinates(0)
-    return min(evaluate(count, place.at("pipeline", stage)) for stage in range(schedule.grid.pipeline))
+    coordinates = schedule.coordinates(0)
+    return min(evaluate(count, coordinates.at("pipeline", stage)) for stage in range(schedule.grid.pipeline))
 
 
 def sum_of(left: IntExpression | Panel, right: IntExpression) -> IntExpression:

@@ -276,8 +276,8 @@ class Lookup(Expression):
 
 @dataclass(frozen=True, slots=True)
 class CyclicLookup(Expression):
-    """Entry of a cycle of `length` consecutive integers; a table gives the cycle, and the iteration gives the
-    position in it.
+    """Entry of a cycle of `length` consecutive integers; a table gives the cycle, and the iteration gives the position
+    in it.
 
         first + (begin + iteration) mod length
 

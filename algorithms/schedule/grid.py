@@ -51,7 +51,7 @@ class Grid:
             raise InputError(f"grid {self}: {self.size} ranks; at most {MOST_RANKS} are accepted")
         if len(set(self.order)) < len(self.order) or not set(self.order) <= set(AXES):
             raise InputError(f"order {','.join(self.order)} must name each of {','.join(AXES)} at most once")
-        object.__setattr__(self, "order", completed(self.order))
+        object.__setattr__(self, "order", complete_order(self.order))
 
     @property
     def size(self) -> int:
@@ -110,10 +110,10 @@ def parse_order(text: str) -> tuple[Axis, ...]:
     repeated = {axis for axis in named if named.count(axis) > 1}
     if repeated:
         raise InputError(f"order {text!r} repeats {', '.join(sorted(repeated))}: name each axis once")
-    return completed(tuple(named))
+    return complete_order(tuple(named))
 
 
-def completed(order: tuple[Axis, ...]) -> tuple[Axis, ...]:
+def complete_order(order: tuple[Axis, ...]) -> tuple[Axis, ...]:
     """Returns the order with the axes that it omits appended in the default order."""
     return order + tuple(axis for axis in DEFAULT_ORDER if axis not in order)
 

@@ -22,8 +22,8 @@ def _rows(program: Program, lanes: Iterable[str], indent: str) -> Iterator[tuple
     for entry in program:
         if isinstance(entry, Repeat):
             count = f"panels of {entry.count.dimension}" if isinstance(entry.count, Panel) else entry.count
-            turned = ", backwards" if entry.backwards else ""
-            yield (f"{indent}repeat {entry.loop}, {count}{turned}", *("" for _ in lanes))
+            direction = ", backwards" if entry.backwards else ""
+            yield (f"{indent}repeat {entry.loop}, {count}{direction}", *("" for _ in lanes))
             yield from _rows(entry.body, lanes, indent + "  ")
         else:
             cell = _cell(entry)

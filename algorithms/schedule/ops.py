@@ -1,4 +1,6 @@
-"""Ops of a schedule: what is done to which tensors, independent of duration and library.
+"""Ops of a schedule: matrix products, layer functions, copies, collectives and messages, as frozen data.
+
+An op says which tensors it reads and writes, never its duration or the library that executes it.
 
 Each kind of op is one frozen class; `Op` is their union, so the type checker proves that every interpreter handles
 every kind. Ops name the tensors that they read and write.  `after` adds ordering that data flow does not imply: the
@@ -10,7 +12,7 @@ from typing import Literal
 
 from quadrille.algorithms.schedule.expressions import IntExpression
 from quadrille.algorithms.schedule.grid import Axis
-from quadrille.algorithms.schedule.kernels import Function
+from quadrille.algorithms.schedule.kernel_signatures import Function
 
 GemmLayout = Literal["NN", "NT", "TN"]
 PointwiseFunction = Literal["zero", "copy", "add"]
@@ -56,7 +58,7 @@ class Pointwise:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernel:
-    """A local function of a layer other than a product; `kernels.py` lists the functions.
+    """A local function of a layer other than a product; `kernel_signatures.py` lists the functions.
 
     `into` is written from `sources`; `updates` are read and written in place.  `scalars` are numbers by name. `counter`
     is the loop whose index is passed to the function.

@@ -1,4 +1,4 @@
-"""Parts of a dimension: symbolic ranges that become numbers at given coordinates.
+"""Parts of a matrix dimension: the range of a rank, written once for all ranks and evaluated at its coordinates.
 
 Axes cut a dimension one inside the other.  The cut is written once for all ranks.  `Coordinates`, a rank's grid
 coordinates and loop indices, turn it into a range.
@@ -97,11 +97,11 @@ class Coordinates:
     indices: Mapping[str, int] = field(default_factory=dict)
 
     def at(self, axis: Axis, coordinate: int) -> "Coordinates":
-        """The same loop indices at another member of the group along `axis`."""
+        """Coordinates of another member of the group along `axis`, with the loop indices unchanged."""
         return Coordinates(self.grid, self.sizes, {**self.along, axis: coordinate}, self.indices)
 
     def during(self, loop: str, index: int) -> "Coordinates":
-        """The same rank in iteration `index` of `loop`."""
+        """Coordinates of this rank in iteration `index` of the loop `loop`."""
         return Coordinates(self.grid, self.sizes, self.along, {**self.indices, loop: index})
 
     def variable(self, name: str) -> int:

@@ -42,7 +42,10 @@ Program = tuple[Op | Repeat, ...]
 
 
 def walk(program: Program, coordinates: Coordinates) -> Iterator[tuple[Op, Coordinates]]:
-    """Yields the ops of one rank in program order, each with its coordinates."""
+    """Yields the ops of one rank in program order, every loop iteration included.
+
+    Each op comes with the coordinates of the rank and its loop indices.
+    """
     for entry in program:
         if isinstance(entry, Repeat):
             for index in entry.indices(coordinates):

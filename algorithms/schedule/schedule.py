@@ -20,7 +20,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """Program of the ranks with start <= coordinate along `axis` < stop, or of all ranks without an axis."""
+    """The program of the ranks with start <= coordinate along `axis` < stop, or of all ranks if `axis` is None."""
 
     program: Program
     axis: Axis | None = None
@@ -44,7 +44,7 @@ class Role:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """One distributed algorithm, as both interpreters read it.
+    """One distributed algorithm: its tensors and the program of every rank, which simulator and runtime interpret.
 
     Parameters
     ----------
@@ -54,9 +54,9 @@ class Schedule:
     dtype : element type of tensors that declare none
     tensors : every tensor, by name
     inputs, outputs : names of tensors that exist at the start, and that are wanted at the end
-    state : tensors that exist at the start and change (parameters)
+    state : names of tensors that exist at the start and change (parameters)
     roles : programs; the first role that includes a rank applies
-    overlap : overlaps applied
+    overlap : names of the overlaps that were applied
     """
 
     name: str
@@ -69,14 +69,14 @@ class Schedule:
     roles: tuple[Role, ...]
     overlap: frozenset[str] = field(default=frozenset())
     state: tuple[str, ...] = ()
-    _found: dict[tuple[object, ...], object] = field(init=False, default_factory=dict, compare=False, repr=False)
+    _results: dict[tuple[object, ...], object] = field(init=False, default_factory=dict, compare=False, repr=False)
 
-    def cached(self, find: Callable[..., Result], *options: Hashable) -> Result:
-        """Result of `find` for this schedule and the options, computed once."""
-        key = (find, *options)
-        if key not in self._found:
-            self._found[key] = find(self, *options)
-        return self._found[key]  # type: ignore[return-value]
+    def cached(self, compute: Callable[..., Result], *options: Hashable) -> Result:
+        """The result of `compute(schedule, *options)`, computed once for each combination of options."""
+        key = (compute, *options)
+        if key not in self._results:
+            self._results[key] = compute(self, *options)
+        return self._results[key]  # type: ignore[return-value]
 
     def coordinates(self, rank: int) -> Coordinates:
         """Coordinates of a rank outside all loops."""
@@ -115,11 +115,11 @@ class Schedule:
 
 
 def declare(*tensors: Tensor) -> dict[str, Tensor]:
-    """Returns tensors by name.
+    """Returns the tensors by name.
 
     Raises
     ------
-    InputError : two of one name
+    InputError : two tensors with the same name
     """
     names = [tensor.name for tensor in tensors]
     twice = {name for name in names if names.count(name) > 1}
@@ -135,5 +135,5 @@ def all_ops(schedule: Schedule) -> Iterator[Op]:
 
 
 def may_overlap(schedule: Schedule, op: Op) -> bool:
-    """Whether an op is communication between several ranks that local work need not wait for."""
+    """Whether an op is communication between several ranks for which later local ops need not wait."""
     return is_concurrent(op) and schedule.grid.length(op.axis) > 1

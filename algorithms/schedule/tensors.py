@@ -1,4 +1,4 @@
-"""Tensors of a schedule, and the block of a tensor that a rank holds."""
+"""Tensors of a schedule: matrices with their distribution over the grid, and the block that a rank holds."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -51,24 +51,24 @@ NOTHING = Block((0, 0), (0, 0))
 Copies = tuple[tuple[str, IntExpression], ...]
 
 
-def _slots(copies: Copies, coordinates: Coordinates) -> int:
+def _copy_count(copies: Copies, coordinates: Coordinates) -> int:
     """Returns the number of copies over these loops."""
     if not copies:
         return 1
     (loop, outer), rest = copies[0], copies[1:]
     count = evaluate(outer, coordinates)
     if any(loop in variables(inner) for _, inner in rest):
-        return sum(_slots(rest, coordinates.during(loop, index)) for index in range(count))
-    return count * _slots(rest, coordinates)
+        return sum(_copy_count(rest, coordinates.during(loop, index)) for index in range(count))
+    return count * _copy_count(rest, coordinates)
 
 
-def _slot(copies: Copies, coordinates: Coordinates, ahead: int) -> int:
+def _copy_index(copies: Copies, coordinates: Coordinates, ahead: int) -> int:
     """Returns the copy that belongs to the current iteration, or to `ahead` iterations of the last loop later."""
     if not copies:
         return 0
     (loop, outer), rest = copies[0], copies[1:]
     index = (coordinates.indices.get(loop, 0) + (0 if rest else ahead)) % evaluate(outer, coordinates)
-    return _slots(((loop, index), *rest), coordinates) + _slot(rest, coordinates, ahead)
+    return _copy_count(((loop, index), *rest), coordinates) + _copy_index(rest, coordinates, ahead)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ class Tensor:
 
     def copy_count(self, coordinates: Coordinates) -> int:
         """Number of copies on a rank; the count of an inner loop may depend on the index of an outer loop."""
-        return _slots(self.copies, coordinates)
+        return _copy_count(self.copies, coordinates)
 
     def copy_index(self, coordinates: Coordinates, ahead: int = 0) -> int:
         """The copy that belongs to the current iteration, or to `ahead` iterations of the last loop later."""
@@ -156,22 +156,22 @@ class Tensor:
         index = 0
         for position, (loop, count) in enumerate(self.copies, 1):
             if not isinstance(count, int):
-                return _slot(self.copies, coordinates, ahead)
+                return _copy_index(self.copies, coordinates, ahead)
             later = ahead if position == len(self.copies) else 0
             index = index * count + (coordinates.indices.get(loop, 0) + later) % count
         return index
 
     def copy_coordinates(self, coordinates: Coordinates) -> Iterator[Coordinates]:
         """Coordinates of each copy, in order."""
-        moments = [coordinates]
+        coordinates_of_copies = [coordinates]
         for loop, count in self.copies:
             first = dict(self.first_indices).get(loop, 0)
-            moments = [
-                moment.during(loop, evaluate(first, moment) + index)
-                for moment in moments
-                for index in range(evaluate(count, moment))
+            coordinates_of_copies = [
+                copy_coordinates.during(loop, evaluate(first, copy_coordinates) + index)
+                for copy_coordinates in coordinates_of_copies
+                for index in range(evaluate(count, copy_coordinates))
             ]
-        yield from moments
+        yield from coordinates_of_copies
 
     def copy_name(self, coordinates: Coordinates) -> str:
         """Name of the tensor with the loop indices that identify the copy, as files and random generators use it."""
@@ -180,9 +180,7 @@ class Tensor:
         name = self.name
         for loop, count in self.copies:
             index = coordinates.indices.get(loop, 0)
-            if (
-                loop not in named_by_first_index
-            ):  # an index that begins elsewhere for each of its turns tells them apart already
+            if loop not in named_by_first_index:  # otherwise the index of the other loop is in the name already
                 name += f" {loop} {index if loop in begins else index % evaluate(count, coordinates)}"
         return name
 

@@ -25,6 +25,7 @@ def critical_path(spans: Sequence[Span], repeats: Sequence[RepeatedIterations] =
 
     Parameters
     ----------
+    spans : spans of all ranks
     repeats : loop iterations of which only the last is among the spans
     """
     if not spans:
@@ -32,7 +33,7 @@ def critical_path(spans: Sequence[Span], repeats: Sequence[RepeatedIterations] =
     members, rank_ends, lane_ends = _Members(spans, repeats), _ends(spans, repeats, False), _ends(spans, repeats, True)
     tolerance = 1e-12 * max(abs(span.end) for span in spans)
 
-    current: Span | None = min(spans, key=lambda span: (-span.end, -span.start, *_name(span)))
+    current: Span | None = min(spans, key=lambda span: (-span.end, -span.start, *_span_key(span)))
     path: list[Span] = []
     used: set[Span] = set()
     while current is not None:
@@ -49,14 +50,14 @@ def critical_path(spans: Sequence[Span], repeats: Sequence[RepeatedIterations] =
     return tuple(reversed(path))
 
 
-def _name(span: Span) -> tuple[int, str, str, int]:
+def _span_key(span: Span) -> tuple[int, str, str, int]:
     """Key that distinguishes spans of the same time."""
     return span.rank, span.lane, span.op, span.group
 
 
 def _latest_first(span: Span) -> tuple[float, float, tuple[int, str, str, int]]:
     """Sort key of candidate predecessors: latest end first, then longest."""
-    return -span.end, span.start, _name(span)
+    return -span.end, span.start, _span_key(span)
 
 
 class _Members:
@@ -64,15 +65,15 @@ class _Members:
 
     def __init__(self, spans: Iterable[Span], repeats: Sequence[RepeatedIterations]) -> None:
         self._repeats = repeats
-        self._told: dict[Instance, Span] = {}
+        self._spans: dict[Instance, Span] = {}
         self._repeated: list[dict[Instance, Span]] = [{} for _ in repeats]
         self._ranks: dict[tuple[object, ...], dict[int, None]] = defaultdict(dict)
         self._last: dict[tuple[object, ...], Span] = {}
         for span in spans:
             if span.group != ALONE:
-                latest = self._told.setdefault((span.rank, span.op, span.index, span.group), span)
+                latest = self._spans.setdefault((span.rank, span.op, span.index, span.group), span)
                 if span.start > latest.start:
-                    self._told[span.rank, span.op, span.index, span.group] = span
+                    self._spans[span.rank, span.op, span.index, span.group] = span
                 self._ranks[span.op, span.axis, span.group][span.rank] = None
                 for iterations, repeated in zip(repeats, self._repeated, strict=True):
                     if iterations.includes(span):
@@ -91,7 +92,7 @@ class _Members:
 
     def _find(self, rank: int, span: Span) -> Span | None:
         """Span of a rank in the same collective, derived from the last iteration if necessary."""
-        span_of_rank = self._told.get((rank, span.op, span.index, span.group))
+        span_of_rank = self._spans.get((rank, span.op, span.index, span.group))
         if span_of_rank is not None:
             return span_of_rank
         for iterations, repeated in zip(self._repeats, self._repeated, strict=True):

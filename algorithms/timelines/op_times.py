@@ -1,4 +1,4 @@
-"""Times of every op of a run over instances, repeats and ranks, and its exposed communication."""
+"""Op times: the mean time, waiting time and exposed communication of every op of a run, over ranks and repeats."""
 
 from bisect import bisect_right
 from collections import defaultdict
@@ -22,12 +22,12 @@ def exposed_seconds(spans: Sequence[Span]) -> list[float]:
     idle = _idle_clock([span for span in spans if span.lane == COMPUTE])
     exposed = [0.0] * len(spans)
     covered = float("-inf")
-    moving = [place for place, span in enumerate(spans) if span.lane != COMPUTE and span.seconds > 0]
-    for place in sorted(moving, key=lambda place: (_arrived(spans[place]), place)):
-        span = spans[place]
+    moving = [index for index, span in enumerate(spans) if span.lane != COMPUTE and span.seconds > 0]
+    for index in sorted(moving, key=lambda index: (_arrived(spans[index]), index)):
+        span = spans[index]
         begin = max(_arrived(span), covered)
         if span.end > begin:
-            exposed[place] = max(0.0, idle(span.end) - idle(begin))
+            exposed[index] = max(0.0, idle(span.end) - idle(begin))
             covered = span.end
     return exposed
 
@@ -56,7 +56,7 @@ def _idle_clock(computing: Sequence[Span]) -> Callable[[float], float]:
 
 
 class SpansOfRanks(Protocol):
-    """What is read of a timeline (`timeline.py`, which computes op times itself)."""
+    """The attributes of a timeline that this module reads; `timeline.Timeline` has them."""
 
     @property
     def spans(self) -> tuple[Span, ...]: ...

@@ -54,15 +54,25 @@ class Span(msgspec.Struct, frozen=True, gc=False):
     def of(
         cls, rank: int, op: Op, lane: str, index: int, axis: Axis | None, ready: float, start: float, end: float
     ) -> "Span":
-        """The span of an op of a schedule, without its group."""
+        """The span of an instance of an op, without its group; times in seconds.
+
+        Parameters
+        ----------
+        rank, lane, index : rank, its lane, and the number of the instance on the rank
+        op : op of a schedule
+        axis : grid axis of a communication op
+        ready, start, end : times as in the module's picture [s]
+        """
         return cls(rank, op.name, kind(op), lane, ready, start, start, end, axis, index)
 
     @property
     def waiting_seconds(self) -> float:
+        """Time from the start until the last member of the group has started [s]."""
         return max(0.0, min(self.arrival, self.end) - self.start)
 
     @property
     def seconds(self) -> float:
+        """Time of the work itself, after the last member of the group has started [s]."""
         return max(0.0, self.end - max(self.arrival, self.start))
 
     @property
@@ -71,16 +81,16 @@ class Span(msgspec.Struct, frozen=True, gc=False):
         return self.op, self.index, self.axis, self.group
 
     def moved(self, seconds: float, indices: int) -> "Span":
-        """The span at another time, as another instance of its op."""
+        """A copy of the span, shifted by `seconds` and by `indices` instances of its op."""
         times = (self.ready + seconds, self.start + seconds, self.arrival + seconds, self.end + seconds)
         return self.at(*times, self.index + indices)
 
     def at(self, ready: float, start: float, arrival: float, end: float, index: int) -> "Span":
-        """The span at these times, as this instance of its op."""
+        """A copy of the span with other times [s], as another instance of its op."""
         return Span(self.rank, self.op, self.kind, self.lane, ready, start, arrival, end, self.axis, index, self.group)
 
     def within(self, group: int) -> "Span":
-        """The span as a member of a group."""
+        """A copy of the span with this group."""
         times = self.ready, self.start, self.arrival, self.end
         return Span(self.rank, self.op, self.kind, self.lane, *times, self.axis, self.index, group)
 

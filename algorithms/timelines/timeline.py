@@ -56,9 +56,7 @@ class Timeline:
         return replace(self, spans=tuple(ordered), repeated=())
 
     def weighted_spans(self) -> dict[int, list[tuple[Span, int]]]:
-        """Spans of each rank by start, each with its multiplicity; run-length encoded iterations are expanded in
-        part.
-        """
+        """Spans of each rank by start, each with its multiplicity; repeated iterations are expanded in part."""
         by_rank: dict[int, list[tuple[Span, int]]] = defaultdict(list)
         for span in self.spans:
             by_rank[span.rank].append((span, 1))
@@ -98,24 +96,36 @@ class Timeline:
 
     def expanded(self, grid: Grid, ranks: Iterable[int] | None = None) -> "Timeline":
         """The timeline of these ranks, by default all, each on its own."""
-        wanted = range(self.ranks) if ranks is None else sorted(set(ranks))
+        chosen = range(self.ranks) if ranks is None else sorted(set(ranks))
         if self.members is None:
-            return self._of(wanted).unrolled()
-        stands = {rank: representative for representative, ranges in self.members.items() for rank in chain(*ranges)}
-        of_rank = _by_rank(self._of(stands[rank] for rank in wanted).unrolled().spans)
+            return self._of(chosen).unrolled()
+        representative_of = {
+            rank: representative for representative, ranges in self.members.items() for rank in chain(*ranges)
+        }
+        of_rank = _by_rank(self._of(representative_of[rank] for rank in chosen).unrolled().spans)
         spans = (
-            structs.replace(span, rank=rank, group=ALONE) for rank in wanted for span in of_rank.get(stands[rank], ())
+            structs.replace(span, rank=rank, group=ALONE)
+            for rank in chosen
+            for span in of_rank.get(representative_of[rank], ())
         )
         return replace(self, spans=tuple(with_groups(spans, grid)), copies=None, members=None, repeated=())
 
     def _of(self, ranks: Iterable[int]) -> "Timeline":
         """The spans of these ranks only."""
-        kept = set(ranks)
-        return replace(self, spans=tuple(span for span in self.spans if span.rank in kept))
+        chosen_ranks = set(ranks)
+        return replace(self, spans=tuple(span for span in self.spans if span.rank in chosen_ranks))
 
     @classmethod
     def of_spans(cls, spans: Iterable[Span], kind: Source, grid: Grid, *, name: str = "") -> "Timeline":
-        """The timeline of these spans, each with its group on `grid` and the arrival of its last member."""
+        """The timeline of all ranks' spans; each span gets its group on the grid and the arrival of its last member.
+
+        Parameters
+        ----------
+        spans : spans of all ranks
+        kind : predicted or measured
+        grid : grid of ranks
+        name : name of the run
+        """
         ordered = sorted(with_groups(spans, grid), key=lambda span: (span.rank, span.start, span.end))
         return cls(tuple(with_arrivals(ordered)), kind, grid.size, name)
 

@@ -1,10 +1,8 @@
-"""The end of a training step: gradient reductions over ranks that share a parameter, clipping by the global norm,
-and Adam.
+"""Adam optimizer step: gradient reductions over ranks that share a parameter, clipping by the global norm, update.
 
 Source: Kingma, Ba, "Adam: a method for stochastic optimization", ICLR 2015; Loshchilov, Hutter, "Decoupled weight decay
-regularization", ICLR
-2019; Pascanu, Mikolov, Bengio, "On the difficulty of training recurrent neural networks", ICML 2013 (clipping by the
-global norm).
+regularization", ICLR 2019; Pascanu, Mikolov, Bengio, "On the difficulty of training recurrent neural networks", ICML
+2013 (clipping by the global norm).
 """
 
 from collections.abc import Callable, Sequence
@@ -85,7 +83,7 @@ def optimizer_tensors(parameters: Sequence[Parameter], adam: Adam, statistics: D
 
 
 def zero_moments(parameters: Sequence[Parameter]) -> Program:
-    """Ops before the first step."""
+    """Ops that zero the moments before the first step."""
     return for_each_parameter(
         parameters,
         lambda parameter: [
@@ -127,15 +125,15 @@ def _in_loops(parameters: Sequence[Parameter], work: Callable[[Sequence[Paramete
     """The work of parameters with equal copies, once for each copy."""
     program: list[Op | Repeat] = []
     loops = dict.fromkeys((parameter.tensor.copies, parameter.tensor.first_indices) for parameter in parameters)
-    for copies, begins in loops:
+    for copies, first_indices in loops:
         group = [
             parameter
             for parameter in parameters
-            if (parameter.tensor.copies, parameter.tensor.first_indices) == (copies, begins)
+            if (parameter.tensor.copies, parameter.tensor.first_indices) == (copies, first_indices)
         ]
         body: Program = tuple(work(group))
         for loop, count in reversed(copies):
-            body = (Repeat(loop, count, body, first=dict(begins).get(loop, 0)),)
+            body = (Repeat(loop, count, body, first=dict(first_indices).get(loop, 0)),)
         program += body
     return tuple(program)
 

@@ -8,8 +8,8 @@ Columns that belong together are units that no axis cuts: a group of attention h
 and one value head; a gated MLP has a gate and an up column beside each other for each inner column.
 
 Source: Zhang, Sennrich, "Root Mean Square Layer Normalization", 2019; Shazeer, "GLU Variants Improve Transformer",
-2020; Ainslie et al.,
-"GQA", 2023; Su et al., "RoFormer", 2021 (rotary positions); Touvron et al., "LLaMA", 2023 (all of them together).
+2020; Ainslie et al., "GQA", 2023; Su et al., "RoFormer", 2021 (rotary positions); Touvron et al., "LLaMA", 2023 (all of
+them together).
 """
 
 from dataclasses import asdict, dataclass
@@ -70,13 +70,13 @@ class Architecture:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The same, in words.
+        """The differences from the plain GPT, as texts for a report.
 
         >>> ", ".join(LLAMA.words)
         'gated MLP, RMSNorm, no biases, rotary positions, two tables'
         """
         rotary = "" if self.rotary_base == ROTARY_BASE else f" of base {self.rotary_base:g}"
-        said = {
+        differs_by_text = {
             f"{self.key_heads} key heads": self.key_heads > 0,
             "gated MLP": self.gated,
             "RMSNorm": self.norm == "rms",
@@ -85,7 +85,7 @@ class Architecture:
             "no positions": self.positions == "none",
             "two tables": not self.shared_table,
         }
-        return tuple(words for words, differs in said.items() if differs)
+        return tuple(words for words, differs in differs_by_text.items() if differs)
 
     def key_value_heads(self, heads: int) -> int:
         """Key and value heads beside `heads` query heads."""

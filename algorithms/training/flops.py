@@ -25,7 +25,7 @@ arXiv 2205.05198, appendix A (selective recomputation).
 
 from dataclasses import dataclass
 
-from quadrille.algorithms.training.models import ModelShape
+from quadrille.algorithms.training.model_shapes import ModelShape
 from quadrille.algorithms.training.recompute import Attention, Recompute
 
 
@@ -55,7 +55,13 @@ def square_flops(shape: ModelShape, batch: int) -> int:
 def step_flops(
     shape: ModelShape, batch: int, attention: Attention = "fused", recompute: Recompute = "none"
 ) -> StepFlops:
-    """Flop of a training step; a backward pass costs two forward passes.
+    """The flop of a training step over all GPUs; a backward pass costs two forward passes.
+
+    Parameters
+    ----------
+    shape : shape of the model
+    batch : sequences of the global batch
+    attention, recompute : fused or unfused attention, and activation recomputation
 
     >>> shape = ModelShape("toy", layers=2, hidden=8, heads=2, sequence=4, vocabulary=16)
     >>> step_flops(shape, 3, recompute="full")

@@ -1,4 +1,6 @@
-"""Layout tuning: each product is issued in the fastest layout, with explicit transposes where necessary.
+"""GEMM layouts (NN, NT, TN): each matrix product runs in the layout that is fastest on a machine.
+
+An operand that has the wrong layout is transposed by a copy.
 
 A product C = P Q is written for its stored operands: forward NN, dI = dO Wᵀ as NT, dW = Iᵀ dO as TN.  It can be issued
 in any of the three layouts, with transposes of the operands that need them, and as C = (Qᵀ Pᵀ)ᵀ with a transpose of the
@@ -24,7 +26,11 @@ from quadrille.algorithms.schedule.schedule import Role, Schedule
 from quadrille.algorithms.schedule.tensors import Tensor
 
 LAYOUTS: tuple[GemmLayout, ...] = get_args(GemmLayout)
-WANTED: dict[GemmLayout, tuple[bool, bool]] = {"NN": (False, False), "NT": (False, True), "TN": (True, False)}
+STORED_TRANSPOSED: dict[GemmLayout, tuple[bool, bool]] = {
+    "NN": (False, False),
+    "NT": (False, True),
+    "TN": (True, False),
+}
 """Whether the first and second operand of a layout are stored transposed."""
 
 
@@ -44,7 +50,7 @@ class GemmTimes:
 
 @dataclass(frozen=True, slots=True)
 class GemmVariant:
-    """A variant of issuing a product.
+    """A variant of a product C = P Q: a layout, with the transposes that it needs.
 
     Parameters
     ----------
@@ -70,20 +76,27 @@ def gemm_variants(written: GemmLayout, *, accumulate: bool = False) -> Iterator[
     >>> [f"{one.layout}{' flipped' if one.flipped else ''}" for one in variants]
     ['NT', 'NT flipped']
     """
-    stored = WANTED[written]
+    stored = STORED_TRANSPOSED[written]
     for layout in (written, *(alternative for alternative in LAYOUTS if alternative != written)):
         for flipped in (False,) if accumulate else (False, True):
-            first, alternative = WANTED[layout]
-            wanted = (not alternative, not first) if flipped else (first, alternative)
-            yield GemmVariant(layout, flipped, wanted[0] != stored[0], wanted[1] != stored[1])
+            first, alternative = STORED_TRANSPOSED[layout]
+            needed = (not alternative, not first) if flipped else (first, alternative)
+            yield GemmVariant(layout, flipped, needed[0] != stored[0], needed[1] != stored[1])
 
 
-def seconds(way: GemmVariant, m: int, k: int, n: int, times: GemmTimes) -> float:
-    """Seconds of a product and its transposes."""
-    total = times.product(way.layout, n, k, m) if way.flipped else times.product(way.layout, m, k, n)
-    total += times.transposition(n, m) if way.flipped else 0.0
-    total += times.transposition(m, k) if way.first else 0.0
-    return total + (times.transposition(k, n) if way.second else 0.0)
+def seconds(variant: GemmVariant, m: int, k: int, n: int, times: GemmTimes) -> float:
+    """The time of a product and its transposes [s].
+
+    Parameters
+    ----------
+    variant : layout and transposes of the product
+    m, k, n : sizes of the product of m × k by k × n
+    times : times of products and of transposes
+    """
+    total = times.product(variant.layout, n, k, m) if variant.flipped else times.product(variant.layout, m, k, n)
+    total += times.transposition(n, m) if variant.flipped else 0.0
+    total += times.transposition(m, k) if variant.first else 0.0
+    return total + (times.transposition(k, n) if variant.second else 0.0)
 
 
 def tune_layouts(schedule: Schedule, times: GemmTimes) -> Schedule:
@@ -97,7 +110,9 @@ def tune_layouts(schedule: Schedule, times: GemmTimes) -> Schedule:
         raise InputError(f"schedule {schedule.name} already has overlaps: layouts are tuned before")
     tuner = _Tuner(schedule, times, dict(schedule.tensors))
     roles = tuple(
-        replace(role, program=in_sequence(tuner.change(without_edges(role.program), _first_place(schedule, role))))
+        replace(
+            role, program=in_sequence(tuner.change(without_edges(role.program), _first_coordinates(schedule, role)))
+        )
         for role in schedule.roles
     )
     if tuner.tensors == dict(schedule.tensors):
@@ -105,27 +120,27 @@ def tune_layouts(schedule: Schedule, times: GemmTimes) -> Schedule:
     return replace(schedule, roles=roles, tensors=tuner.tensors)
 
 
-def _first_place(schedule: Schedule, role: Role) -> Coordinates:
+def _first_coordinates(schedule: Schedule, role: Role) -> Coordinates:
     coordinates = schedule.coordinates(0)
     return coordinates if role.axis is None else coordinates.at(role.axis, role.start)
 
 
 @dataclass(slots=True)
 class _Tuner:
-    """Rewrites products; transposed tensors are added to `tensors`."""
+    """Rewrites products to their fastest variants; transposed tensors are added to `tensors`."""
 
     schedule: Schedule
     times: GemmTimes
     tensors: dict[str, Tensor]
-    known: dict[tuple[GemmLayout, bool, int, int, int], GemmVariant] = field(default_factory=dict)
+    best_variants: dict[tuple[GemmLayout, bool, int, int, int], GemmVariant] = field(default_factory=dict)
 
     def change(self, program: Program, coordinates: Coordinates) -> Program:
         changed: list[Op | Repeat] = []
         for entry in program:
             if isinstance(entry, Repeat):
                 indices = entry.indices(coordinates)
-                moment = coordinates.during(entry.loop, indices[0]) if indices else coordinates
-                changed.append(replace(entry, body=self.change(entry.body, moment)) if indices else entry)
+                inner_coordinates = coordinates.during(entry.loop, indices[0]) if indices else coordinates
+                changed.append(replace(entry, body=self.change(entry.body, inner_coordinates)) if indices else entry)
             elif isinstance(entry, Gemm):
                 changed += self._issued(entry, coordinates)
             else:
@@ -133,34 +148,34 @@ class _Tuner:
         return tuple(changed)
 
     def _issued(self, op: Gemm, coordinates: Coordinates) -> Program:
-        way = self._best(op, coordinates)
-        if way.is_as_written:
+        variant = self._best(op, coordinates)
+        if variant.is_as_written:
             return (op,)
         program: list[Op] = []
         a, b = op.a, op.b
-        if way.first:
+        if variant.first:
             a = self._transposed(a)
             program.append(
                 Kernel(name=f"{op.name}: transpose {op.a}", function="transpose", into=(a,), sources=(op.a,))
             )
-        if way.second:
+        if variant.second:
             b = self._transposed(b)
             program.append(
                 Kernel(name=f"{op.name}: transpose {op.b}", function="transpose", into=(b,), sources=(op.b,))
             )
-        if not way.flipped:
-            return (*program, replace(op, a=a, b=b, layout=way.layout))
+        if not variant.flipped:
+            return (*program, replace(op, a=a, b=b, layout=variant.layout))
         c = self._transposed(op.c)
         back = Kernel(name=f"{op.name}: transpose {op.c}", function="transpose", into=(op.c,), sources=(c,))
-        return (*program, replace(op, a=b, b=a, c=c, layout=way.layout), back)
+        return (*program, replace(op, a=b, b=a, c=c, layout=variant.layout), back)
 
     def _best(self, op: Gemm, coordinates: Coordinates) -> GemmVariant:
         m, k, n = gemm_sizes(op, self.schedule, coordinates)
         key = (op.layout, op.accumulate, m, k, n)
-        if key not in self.known:
+        if key not in self.best_variants:
             candidates = gemm_variants(op.layout, accumulate=op.accumulate)
-            self.known[key] = min(candidates, key=lambda way: seconds(way, m, k, n, self.times))
-        return self.known[key]
+            self.best_variants[key] = min(candidates, key=lambda variant: seconds(variant, m, k, n, self.times))
+        return self.best_variants[key]
 
     def _transposed(self, name: str) -> str:
         """Returns the name of the tensor that holds another tensor transposed."""

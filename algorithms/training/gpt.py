@@ -1,4 +1,4 @@
-"""Training steps of a GPT on the cross entropy of the next token, under any parallel scheme.
+"""GPT: the problem and the schedule of transformer training steps, under any parallel scheme.
 
     X      = table[tokens] + positions
     layer:   N1 = norm(X)    QKV = N1 W + b      A = attention(QKV)    X2 = X + A W + b
@@ -25,8 +25,8 @@ from quadrille.algorithms.training.architecture import PLAIN, Architecture, chec
 from quadrille.algorithms.training.gpt_step import GptStep, ModelLayers
 from quadrille.algorithms.training.layers import LOSS
 from quadrille.algorithms.training.microbatches import MICROBATCH, Microbatches, microbatches
-from quadrille.algorithms.training.models import ModelShape
-from quadrille.algorithms.training.norm import Norm, normalisation
+from quadrille.algorithms.training.model_shapes import ModelShape
+from quadrille.algorithms.training.normalisation import Norm, normalisation
 from quadrille.algorithms.training.pipeline import Stages
 from quadrille.algorithms.training.precision import Precision, in_dtype_of_statistics
 from quadrille.algorithms.training.recompute import Attention, Recompute, find_attention, find_recompute
@@ -132,7 +132,7 @@ class Gpt:
         }
 
 
-def gpt_of(shape: ModelShape, batch: int, **options: Any) -> Gpt:
+def gpt_from_shape(shape: ModelShape, batch: int, **options: Any) -> Gpt:
     """Training steps of a model of that shape; `options` are fields of `Gpt`."""
     sizes = (shape.layers, shape.hidden, shape.heads, shape.sequence, shape.vocabulary, batch)
     inner = 0 if shape.mlp == MLP_FACTOR * shape.hidden else shape.mlp

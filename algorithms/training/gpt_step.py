@@ -1,4 +1,4 @@
-"""Programs of a GPT training step, one for each kind of pipeline stage.
+"""GPT step: the programs of a GPT training step, one for each kind of pipeline stage (first, between, last).
 
     first stage    embedding, its layers                    sends X, receives dX
     between        its layers                               receives and sends X and dX
@@ -19,15 +19,15 @@ from quadrille.algorithms.schedule.tensors import Tensor
 from quadrille.algorithms.training.adam import Adam
 from quadrille.algorithms.training.layers import Layer, Parameter
 from quadrille.algorithms.training.pipeline import BACKWARD_LANE, CHUNK, FORWARD_LANE, Stages
-from quadrille.algorithms.training.steps import Steps, accumulate_loss, on_stages
+from quadrille.algorithms.training.step_programs import Steps, accumulate_loss, on_stages
 from quadrille.algorithms.training.transformer import LAYER
 from quadrille.algorithms.training.vocabulary import TABLE
 from quadrille.algorithms.training.zero import ParameterSharding, shard_layer
 
-AROUND = 2
+WRAP_LANE_OFFSET = 2
 """Added to the lane of transfers between the last and the first stage, which only interleaved chunks have."""
-OTHER_SHARE = f"d{TABLE} of the other end"
-ALWAYS = 1
+OTHER_END_GRADIENT = f"d{TABLE} of the other end"
+ON_ALL_CHUNKS = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,20 +50,20 @@ class ModelLayers:
 class GptStep:
     """Programs of the step, and the tensors that they add to those of the layers."""
 
-    def __init__(self, pieces: ModelLayers, stages: Stages, plan: ParameterSharding, steps: int, adam: Adam) -> None:
+    def __init__(self, model: ModelLayers, stages: Stages, plan: ParameterSharding, steps: int, adam: Adam) -> None:
         self._stages, self._steps = stages, Steps(plan, steps, adam, stages.count > 1)
-        ends, head, loss, last = pieces.ends, pieces.last, pieces.loss, stages.count - 1
-        begun = _begun(loss, ends)
+        ends, head, loss, last = model.ends, model.last, model.loss, stages.count - 1
+        shared_gradients = _shared_gradients(loss, ends)
         if last:
-            ends = on_stages(ends, (0,), {TABLE: (0, last)} if begun else None)
+            ends = on_stages(ends, (0,), {TABLE: (0, last)} if shared_gradients else None)
             head, loss = on_stages(head, (last,)), on_stages(loss, (last,))
-        table = [parameter for parameter in ends.parameters if parameter.name == TABLE and begun]
-        self._begin_shares: Program = tuple(
-            Pointwise(name=f"zero {name}", function="zero", into=name) for name in begun
+        table = [parameter for parameter in ends.parameters if parameter.name == TABLE and shared_gradients]
+        self._zero_shared_gradients: Program = tuple(
+            Pointwise(name=f"zero {name}", function="zero", into=name) for name in shared_gradients
         )
         self._ends = shard_layer(ends, plan)
-        self._tail = shard_layer(Layer((), tuple(table), (), _after(ends.backward, begun)), plan)
-        self._block = shard_layer(stages.staged(pieces.block, "batch"), plan)
+        self._tail = shard_layer(Layer((), tuple(table), (), _after(ends.backward, shared_gradients)), plan)
+        self._block = shard_layer(stages.staged(model.block, "batch"), plan)
         self._last = shard_layer(head, plan)
         self._loss = shard_layer(accumulate_loss(loss) if plan.accumulates else loss, plan, table)
 
@@ -80,7 +80,9 @@ class GptStep:
         if not self._steps.piped:
             return []
         shared = self._tail.parameters
-        return [replace(parameter.tensor, name=OTHER_SHARE, dtype=parameter.gradient_dtype) for parameter in shared]
+        return [
+            replace(parameter.tensor, name=OTHER_END_GRADIENT, dtype=parameter.gradient_dtype) for parameter in shared
+        ]
 
     def roles(self) -> tuple[Role, ...]:
         """A program for each kind of stage."""
@@ -118,48 +120,48 @@ class GptStep:
 
     def _slots(self, kind: str) -> Program:
         """Forward and backward passes of one stage, in pipeline order."""
-        chunks, around = self._stages.chunks, self._stages.chunks > 1
+        chunks, wraps = self._stages.chunks, self._stages.chunks > 1
         first, last = kind == "first", kind == "last"
-        embeds = _where_first() if around else ALWAYS
-        ends = _where_last(chunks) if around else ALWAYS
+        embeds = _on_first_chunk() if wraps else ON_ALL_CHUNKS
+        ends = _on_last_chunk(chunks) if wraps else ON_ALL_CHUNKS
         embed: Program = (Repeat(LAYER, 1, self._ends.forward),)
-        towards_table: Program = (*self._begin_shares, *self._ends.backward)
+        towards_table: Program = (*self._zero_shared_gradients, *self._ends.backward)
         head: Program = (*self._head(), *self._tail.backward)
         forward = (
-            *(_only(embeds, embed) if first else ()),
-            *(_only(_where_not_first(), self._receive_x(True)) if first and around else ()),
+            *(_on_some_chunks(embeds, embed) if first else ()),
+            *(_on_some_chunks(_not_on_first_chunk(), self._receive_x(True)) if first and wraps else ()),
             *(() if first else self._receive_x(False)),
             *self._layers_forward(),
-            *(_only(_where_not_last(chunks), self._send_x(True)) if last and around else ()),
+            *(_on_some_chunks(_not_on_last_chunk(chunks), self._send_x(True)) if last and wraps else ()),
             *(() if last else self._send_x(False)),
         )
         backward = (
-            *(_only(ends, head) if last else ()),
-            *(_only(_where_not_last(chunks), self._receive_dx(True)) if last and around else ()),
+            *(_on_some_chunks(ends, head) if last else ()),
+            *(_on_some_chunks(_not_on_last_chunk(chunks), self._receive_dx(True)) if last and wraps else ()),
             *(() if last else self._receive_dx(False)),
             *self._layers_backward(),
-            *(_only(embeds, towards_table) if first else ()),
-            *(_only(_where_not_first(), self._send_dx(True)) if first and around else ()),
+            *(_on_some_chunks(embeds, towards_table) if first else ()),
+            *(_on_some_chunks(_not_on_first_chunk(), self._send_dx(True)) if first and wraps else ()),
             *(() if first else self._send_dx(False)),
         )
         return self._stages.interleaved(forward, backward)
 
-    def _receive_x(self, around: bool) -> Program:
-        lane, name = _lane(FORWARD_LANE, around), _name("receive X", around)
+    def _receive_x(self, wraps: bool) -> Program:
+        lane, name = _lane(FORWARD_LANE, wraps), _name("receive X", wraps)
         op = Receive(name=name, axis="pipeline", lane=lane, sender=_stage(-1), into="X")
         return (Repeat(LAYER, 1, (op,), first=self._stages.begin),)
 
-    def _send_x(self, around: bool) -> Program:
-        lane, name = _lane(FORWARD_LANE, around), _name("send X", around)
+    def _send_x(self, wraps: bool) -> Program:
+        lane, name = _lane(FORWARD_LANE, wraps), _name("send X", wraps)
         op = Send(name=name, axis="pipeline", lane=lane, to=_stage(1), source="X", concurrent=True)
         return (Repeat(LAYER, 1, (op,), first=Sum(self._stages.begin, self._stages.length())),)
 
-    def _receive_dx(self, around: bool) -> Program:
-        lane, name = _lane(BACKWARD_LANE, around), _name("receive dX", around)
+    def _receive_dx(self, wraps: bool) -> Program:
+        lane, name = _lane(BACKWARD_LANE, wraps), _name("receive dX", wraps)
         return (Receive(name=name, axis="pipeline", lane=lane, sender=_stage(1), into="dX"),)
 
-    def _send_dx(self, around: bool) -> Program:
-        lane, name = _lane(BACKWARD_LANE, around), _name("send dX", around)
+    def _send_dx(self, wraps: bool) -> Program:
+        lane, name = _lane(BACKWARD_LANE, wraps), _name("send dX", wraps)
         return (Send(name=name, axis="pipeline", lane=lane, to=_stage(-1), source="dX", concurrent=True),)
 
     def _exchange(self, stage: int) -> Program:
@@ -169,24 +171,26 @@ class GptStep:
         last = self._stages.count - 1
         gradient, other_end = f"d{TABLE}", last - stage
         send = Send(name=f"send {gradient}", axis="pipeline", to=other_end, source=gradient)
-        receive = Receive(name=f"receive {gradient}", axis="pipeline", sender=other_end, into=OTHER_SHARE)
-        add = Kernel(name=f"add {OTHER_SHARE}", function="add_to", updates=(gradient,), sources=(OTHER_SHARE,))
+        receive = Receive(name=f"receive {gradient}", axis="pipeline", sender=other_end, into=OTHER_END_GRADIENT)
+        add = Kernel(
+            name=f"add {OTHER_END_GRADIENT}", function="add_to", updates=(gradient,), sources=(OTHER_END_GRADIENT,)
+        )
         return (send, receive, add) if stage == 0 else (receive, send, add)
 
 
-def _begun(loss: Layer, ends: Layer) -> tuple[str, ...]:
+def _shared_gradients(loss: Layer, ends: Layer) -> tuple[str, ...]:
     """Gradients that the loss initialises and the embedding adds to: those of a shared table."""
     left = {name for op in ops_of(loss.backward) for name in writes(op)}
     added = {name for op in ops_of(ends.backward) if isinstance(op, Kernel) for name in op.updates}
     return tuple(sorted(left & added))
 
 
-def _after(program: Program, begun: tuple[str, ...]) -> Program:
+def _after(program: Program, shared_gradients: tuple[str, ...]) -> Program:
     """Ops on these gradients after the last addition to them."""
-    reading, remaining = set(begun), list[Op | Repeat]()
+    reading, remaining = set(shared_gradients), list[Op | Repeat]()
     for entry in program:
         inside = list(ops_of(entry.body)) if isinstance(entry, Repeat) else [entry]
-        if any(isinstance(op, Kernel) and set(op.updates) & set(begun) for op in inside):
+        if any(isinstance(op, Kernel) and set(op.updates) & set(shared_gradients) for op in inside):
             remaining = []
         elif any(reading & set(reads(op)) for op in inside):
             remaining.append(entry)
@@ -194,24 +198,24 @@ def _after(program: Program, begun: tuple[str, ...]) -> Program:
     return tuple(remaining)
 
 
-def _only(count: IntExpression, body: Program) -> Program:
+def _on_some_chunks(count: IntExpression, body: Program) -> Program:
     """A body that only some chunks run."""
-    return body if isinstance(count, int) and count == ALWAYS else (Repeat("once", count, body),)
+    return body if isinstance(count, int) and count == ON_ALL_CHUNKS else (Repeat("once", count, body),)
 
 
-def _where_first() -> IntExpression:
+def _on_first_chunk() -> IntExpression:
     return Max(0, Affine(CHUNK, -1, 1))
 
 
-def _where_not_first() -> IntExpression:
+def _not_on_first_chunk() -> IntExpression:
     return Min(1, Affine(CHUNK))
 
 
-def _where_last(chunks: int) -> IntExpression:
+def _on_last_chunk(chunks: int) -> IntExpression:
     return Max(0, Affine(CHUNK, 1, 2 - chunks))
 
 
-def _where_not_last(chunks: int) -> IntExpression:
+def _not_on_last_chunk(chunks: int) -> IntExpression:
     return Min(1, Affine(CHUNK, -1, chunks - 1))
 
 
@@ -219,9 +223,9 @@ def _stage(distance: int) -> Affine:
     return Affine("pipeline", 1, distance, modulo="pipeline")
 
 
-def _lane(lane: int, around: bool) -> int:
-    return lane + AROUND if around else lane
+def _lane(lane: int, wraps: bool) -> int:
+    return lane + WRAP_LANE_OFFSET if wraps else lane
 
 
-def _name(words: str, around: bool) -> str:
-    return f"{words} around" if around else words
+def _name(words: str, wraps: bool) -> str:
+    return f"{words} around" if wraps else words

@@ -1,4 +1,4 @@
-"""What a layer adds to a training step: tensors, parameters, and its forward and backward pass."""
+"""Layers of a training step: tensors, trainable parameters, and the programs of the forward and backward pass."""
 
 from dataclasses import dataclass
 
@@ -31,10 +31,12 @@ class Parameter:
 
     @property
     def name(self) -> str:
+        """Name of the parameter."""
         return self.tensor.name
 
     @property
     def gradient(self) -> str:
+        """Name of the tensor of its gradient."""
         return f"d{self.name}"
 
 

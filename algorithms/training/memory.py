@@ -12,7 +12,7 @@ from typing import Literal, get_args
 
 from quadrille.algorithms.analysis.rank_symmetry import equivalent_ranks
 from quadrille.algorithms.analysis.storage import Storage, storage, storages
-from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.schedule.ops import AllGather, reads, writes
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.program import ops
@@ -38,22 +38,22 @@ def memory_bytes_by_kind(schedule: Schedule, coordinates: Coordinates, choices: 
     return _by_kind(storage(schedule, coordinates, choices), schedule)
 
 
-def _by_kind(kept: Storage, schedule: Schedule) -> dict[Kind, int]:
+def _by_kind(rank_storage: Storage, schedule: Schedule) -> dict[Kind, int]:
     mixed = ITEM_BYTES[schedule.dtype] == 2
-    names = dict.fromkeys(_left_to_backward(schedule), ACTIVATIONS) | _names(schedule, mixed)
+    names = dict.fromkeys(_stored_activations(schedule), ACTIVATIONS) | _names(schedule, mixed)
     bytes_by_kind: dict[Kind, int] = dict.fromkeys(KINDS, 0)
-    for name, elements in kept.tensors.items():
-        bytes_by_kind[names.get(name) or _otherwise(schedule.tensors[name])] += (
-            elements * kept.copies[name] * kept.item_bytes[name]
+    for name, elements in rank_storage.tensors.items():
+        bytes_by_kind[names.get(name) or _kind_of_other(schedule.tensors[name])] += (
+            elements * rank_storage.copies[name] * rank_storage.item_bytes[name]
         )
-    bytes_by_kind["buffers"] += kept.bytes - sum(bytes_by_kind.values())
+    bytes_by_kind["buffers"] += rank_storage.bytes - sum(bytes_by_kind.values())
     return bytes_by_kind
 
 
 def largest_memory(schedule: Schedule, choices: Choices) -> dict[Kind, int]:
     """Bytes by kind of the rank that needs most, among representatives of all classes."""
-    kept = storages(schedule, [buffers.coordinates for buffers in equivalent_ranks(schedule, choices)], choices)
-    return _by_kind(max(kept, key=lambda buffers: buffers.bytes), schedule)
+    rank_storage = storages(schedule, [buffers.coordinates for buffers in equivalent_ranks(schedule, choices)], choices)
+    return _by_kind(max(rank_storage, key=lambda buffers: buffers.bytes), schedule)
 
 
 def _names(schedule: Schedule, mixed: bool) -> dict[str, Kind]:
@@ -70,11 +70,11 @@ def _names(schedule: Schedule, mixed: bool) -> dict[str, Kind]:
     }
     kinds: dict[str, Kind] = {}
     for name in (parameter for parameter in schedule.state if parameter not in moments):
-        held = f"{name} held"
-        shards = held in gathered_as_used
-        of_its_own = held in schedule.tensors and (mixed or not shards)
+        used_weight = f"{name} held"
+        shards = used_weight in gathered_as_used
+        of_its_own = used_weight in schedule.tensors and (mixed or not shards)
         kinds[name] = "optimizer" if of_its_own else "parameters"
-        kinds[held] = "gathered weights" if shards else "parameters"
+        kinds[used_weight] = "gathered weights" if shards else "parameters"
         kinds[f"{name} cast"] = "parameters" if shards else "buffers"
         kinds |= dict.fromkeys(moment_names(name), "optimizer")
         kinds |= dict.fromkeys((f"d{name}", f"d{name} held"), "gradients")
@@ -82,7 +82,7 @@ def _names(schedule: Schedule, mixed: bool) -> dict[str, Kind]:
     return kinds
 
 
-def _left_to_backward(schedule: Schedule) -> set[str]:
+def _stored_activations(schedule: Schedule) -> set[str]:
     """Activations of an MLP that the backward pass reads and does not recompute; the first op of the backward pass
     writes a gradient.
 
@@ -104,5 +104,5 @@ def _left_to_backward(schedule: Schedule) -> set[str]:
     return stored
 
 
-def _otherwise(tensor: Tensor) -> Kind:
+def _kind_of_other(tensor: Tensor) -> Kind:
     return ACTIVATIONS if LAYER in dict(tensor.copies) and tensor.rows.dimension == "batch" else "buffers"

@@ -1,4 +1,4 @@
-"""Microbatches: a batch processed in parts, whose gradients are accumulated before the optimizer step.
+"""Microbatches: a batch is processed in parts, and their gradients are accumulated before the optimizer step.
 
     microbatches = batch / (micro-batch · data · z)
 

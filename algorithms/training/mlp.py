@@ -1,4 +1,4 @@
-"""Training steps of an MLP, linear layers with GELU between them, on the mean squared error, under any parallel scheme.
+"""MLP: the problem and the schedule of training steps of linear layers with GELU, under any parallel scheme.
 
     Z_i = H_{i-1} W_i + b_i        H_i = gelu(Z_i)        H_0 = X
     loss = Σ (Z_last - T)² / (2 rows · last width)
@@ -25,7 +25,7 @@ from quadrille.algorithms.training.mlp_step import MlpStep
 from quadrille.algorithms.training.pipeline import Stages
 from quadrille.algorithms.training.precision import Precision, in_dtype_of_statistics
 from quadrille.algorithms.training.scheme import ONE, Layout, Linear, Orientation, Scheme, sides
-from quadrille.algorithms.training.steps import Steps
+from quadrille.algorithms.training.step_programs import Steps
 from quadrille.algorithms.training.zero import ParameterSharding, parameter_sharding, refuse_sharded_weights
 
 INPUT, TARGET = "H0", "T"
@@ -94,7 +94,14 @@ def orientation(layer: int) -> Orientation:
 
 
 def check_mlp(problem: Mlp, grid: Grid, scheme: Scheme, rows: int) -> None:
-    """Raises InputError for a grid that does not divide the problem; `rows` are those of a microbatch.
+    """Checks that a grid can divide an MLP.
+
+    Parameters
+    ----------
+    problem : the MLP
+    grid : grid of ranks
+    scheme : parallel scheme
+    rows : rows of a microbatch over all ranks
 
     Raises
     ------
@@ -133,7 +140,7 @@ def mlp_schedule(problem: Mlp, grid: Grid, scheme: Scheme) -> Schedule:
         problem.sizes | {"rows": parts.rows},
         grid,
         problem.dtype,
-        declare(*(in_dtype_of_statistics(parameter, statistics) for parameter in step.kept(tensors))),
+        declare(*(in_dtype_of_statistics(parameter, statistics) for parameter in step.with_copies(tensors))),
         (INPUT, TARGET),
         (LOSS, *(name for parameter in step.parameters for name in (parameter.name, parameter.gradient))),
         step.roles(),

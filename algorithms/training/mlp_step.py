@@ -14,7 +14,7 @@ from quadrille.algorithms.schedule.tensors import Copies, Tensor
 from quadrille.algorithms.training.layers import Layer, Parameter
 from quadrille.algorithms.training.microbatches import MICROBATCH
 from quadrille.algorithms.training.pipeline import BACKWARD_LANE, FORWARD_LANE, Stages
-from quadrille.algorithms.training.steps import Steps, accumulate_loss, on_stages
+from quadrille.algorithms.training.step_programs import Steps, accumulate_loss, on_stages
 from quadrille.algorithms.training.zero import shard_layer
 
 
@@ -28,8 +28,14 @@ class StageLayers:
 
 
 class MlpStep:
-    """Programs of the step; `layers` are the products, `loss` has a forward pass only and writes the gradient of the
-    last output.
+    """The programs of an MLP training step.
+
+    Parameters
+    ----------
+    layers : the products, from the first to the last
+    loss : the loss, which has a forward pass only and writes the gradient of the last output
+    stages : pipeline stages
+    steps : parts that are equal on all stages
     """
 
     def __init__(self, layers: list[Layer], loss: Layer, stages: Stages, steps: Steps) -> None:
@@ -96,7 +102,7 @@ class MlpStep:
         send = Send(name=f"send {name}", axis="pipeline", lane=BACKWARD_LANE, to=to, source=name, concurrent=True)
         return (*program, send)
 
-    def kept(self, tensors: list[Tensor]) -> list[Tensor]:
+    def with_copies(self, tensors: list[Tensor]) -> list[Tensor]:
         """The tensors, activations with a copy for each microbatch in flight."""
         if not self._steps.piped:
             return tensors
@@ -104,13 +110,13 @@ class MlpStep:
             {name for span in self._spans for op in ops_of(part(span)) for name in (*reads(op), *writes(op))}
             for part in (self._forward, self._backward)
         )
-        under_way, in_turn = self._stages.in_flight_copies, ((MICROBATCH, 2),)
+        in_flight, alternating = self._stages.in_flight_copies, ((MICROBATCH, 2),)
 
         def copies(tensor: Tensor) -> Copies:
             activation = tensor.rows.dimension == "rows" and MICROBATCH not in dict(tensor.copies)
             if activation and tensor.name in forward & backward:
-                return (*tensor.copies, *under_way)
-            return in_turn if activation and tensor.name.startswith("dH") else tensor.copies
+                return (*tensor.copies, *in_flight)
+            return alternating if activation and tensor.name.startswith("dH") else tensor.copies
 
         return [replace(tensor, copies=copies(tensor)) for tensor in tensors]
 

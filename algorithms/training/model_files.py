@@ -1,8 +1,7 @@
-"""Transformer shapes by name, by numbers, or from a Hugging Face `config.json`, whose keys differ by model type.
+"""Model files: the shape of a transformer from a name, numbers, or a Hugging Face `config.json`.
 
 Source: the configuration classes of the `transformers` library: GPT2Config, GPTNeoXConfig, LlamaConfig, MistralConfig,
-BloomConfig; BLOOM's
-only key for its sequence is `seq_length`, and it normalises after the embedding.
+BloomConfig; BLOOM's only key for its sequence is `seq_length`, and it normalises after the embedding.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,7 +11,7 @@ from pathlib import Path
 from quadrille.algorithms.errors import InputError, nearest_names
 from quadrille.algorithms.formats.input_files import parse_json, read_text
 from quadrille.algorithms.training.architecture import ARCHITECTURES, LLAMA, PLAIN, ROTARY_BASE, Architecture
-from quadrille.algorithms.training.models import SHAPES, ModelShape
+from quadrille.algorithms.training.model_shapes import SHAPES, ModelShape
 from quadrille.algorithms.units import parse_integer
 
 
@@ -85,9 +84,9 @@ def from_config(path: str | Path) -> ModelShape:
         rotary_base=_base(config, keys.rotary_base, path),
         shared_table=bool(shared),
     )
-    wide, usual = config.get("head_dim"), sizes["hidden"] // sizes["heads"]
-    if wide not in (None, usual):
-        raise InputError(f"model {path}: head_dim = {wide!r}: hidden / heads = {usual} is accepted")
+    head_columns, usual = config.get("head_dim"), sizes["hidden"] // sizes["heads"]
+    if head_columns not in (None, usual):
+        raise InputError(f"model {path}: head_dim = {head_columns!r}: hidden / heads = {usual} is accepted")
     otherwise = tuple(_otherwise(kind, config, sizes["sequence"]))
     return ModelShape(
         str(path), **sizes, architecture=architecture, embedding_norm=kind == "bloom", otherwise=otherwise
@@ -95,7 +94,7 @@ def from_config(path: str | Path) -> ModelShape:
 
 
 def _otherwise(kind: str, config: Mapping[str, object], sequence: int) -> Iterator[str]:
-    """Yields what schedules do differently from a model of this type, in words."""
+    """Yields the differences of a schedule from a model of this type, as texts for a report."""
     match kind:
         case "bloom":
             yield "attention's scores have no ALiBi"

@@ -1,4 +1,4 @@
-"""Mixed precision: the dtypes in which the numbers of a parameter are stored.
+"""Mixed precision: the dtypes of weights, master weights, gradients and moments.
 
 With a 16-bit dtype, products read 16-bit weights.  The optimizer stores float32 master weights, two moments and, by
 default, the accumulated and reduced gradient:

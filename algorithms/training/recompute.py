@@ -1,4 +1,4 @@
-"""Attention, fused or unfused, and activation recomputation: activations that the backward pass computes again.
+"""Attention (fused or unfused) and activation recomputation, as Megatron-LM's --recompute-granularity means it.
 
     attention   fused       one kernel; the attention weights stay on chip, and the gradient kernel computes them again
                             from the stored logarithms of the row sums, as FlashAttention does
@@ -73,7 +73,7 @@ def _find(quantity: str, word: str, accepted: tuple[Word, ...]) -> Word:
     raise InputError(f"{quantity} {word!r}: accepted are {', '.join(accepted)}")
 
 
-def recomputed(layer: Layer, output: str) -> Layer:
+def with_recomputation(layer: Layer, output: str) -> Layer:
     """Returns the layer with its forward pass, except for the op that writes `output`, repeated before its backward
     pass.
 

@@ -1,7 +1,7 @@
-"""Resumed training: the optimizer's moments exist at the start, and steps keep their numbers.
+"""Resumed training: the schedule of a run that continues from stored parameters and Adam moments.
 
-A pass over the schedule of a step.  The state carried between runs is parameters, moments and the number of the first
-step.  The loops and ops of a step do not change.
+It is a pass over the schedule of a step; the numbers of the steps continue.  The state carried between runs is
+parameters, moments and the number of the first step.  The loops and ops of a step do not change.
 """
 
 from dataclasses import replace
@@ -22,15 +22,18 @@ def training_state(schedule: Schedule) -> tuple[str, ...]:
     return (*parameters, *(name for parameter in parameters for name in moment_names(parameter)))
 
 
-def resumed(schedule: Schedule, first_step: int) -> Schedule:
+def resume_schedule(schedule: Schedule, first_step: int) -> Schedule:
     """The schedule of steps `first_step`, `first_step` + 1, …, which starts from parameters and moments."""
     moments = set(training_state(schedule)) - set(schedule.state)
-    gone = _zeroed(schedule, moments)
-    going_on = schedule.with_program(
-        lambda program: _from(filter_ops(program, lambda op: op.name not in gone), first_step),
+    zeroing_ops = _zeroing_ops(schedule, moments)
+    resumed_schedule = schedule.with_program(
+        lambda program: _from_step(filter_ops(program, lambda op: op.name not in zeroing_ops), first_step),
         state=training_state(schedule),
     )
-    return replace(going_on, tensors={name: _counted(tensor, first_step) for name, tensor in schedule.tensors.items()})
+    return replace(
+        resumed_schedule,
+        tensors={name: _with_first_index(tensor, first_step) for name, tensor in schedule.tensors.items()},
+    )
 
 
 def with_state_outputs(schedule: Schedule) -> Schedule:
@@ -39,7 +42,7 @@ def with_state_outputs(schedule: Schedule) -> Schedule:
     return replace(schedule, outputs=tuple(outputs))
 
 
-def _zeroed(schedule: Schedule, moments: set[str]) -> set[str]:
+def _zeroing_ops(schedule: Schedule, moments: set[str]) -> set[str]:
     """Ops that zero the moments before the first step."""
     names: set[str] = set()
     for role in schedule.roles:
@@ -59,14 +62,14 @@ def _ops_before_steps(program: Program) -> list[Op]:
     return ops_before
 
 
-def _from(program: Program, first_step: int) -> Program:
+def _from_step(program: Program, first_step: int) -> Program:
     return tuple(
         replace(entry, first=first_step) if isinstance(entry, Repeat) and entry.loop == STEP else entry
         for entry in program
     )
 
 
-def _counted(tensor: Tensor, first_step: int) -> Tensor:
+def _with_first_index(tensor: Tensor, first_step: int) -> Tensor:
     """The tensor with its copies for steps numbered from the first step."""
     if STEP not in dict(tensor.copies) or not first_step:
         return tensor

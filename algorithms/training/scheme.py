@@ -1,4 +1,4 @@
-"""Interface of a parallel scheme: layouts of activations, weights and vectors, and the resulting ops.
+"""Interface of a parallel scheme: the layouts of activations, weights and vectors, and the ops that follow from them.
 
 Between two products an activation has one of two layouts: `stream` before a normal and after a transposed product,
 `inner` the other way around.  A scheme's products convert one to the other, so layers follow each other without
@@ -37,13 +37,22 @@ class Layout:
     finer: tuple[Axis, ...] = ()
 
     def tensor(self, name: str, rows: Part, columns: Part, copies: Copies = ()) -> Tensor:
-        """An activation of these dimensions."""
+        """An activation in this layout.
+
+        Parameters
+        ----------
+        name : name of the tensor
+        rows, columns : its dimensions, uncut
+        copies : copies for each layer or microbatch
+        """
         return Tensor(name, self.cut_rows(rows), self.cut_columns(columns), copies=copies)
 
     def cut_rows(self, rows: Part) -> Part:
+        """The rows of an activation, cut as in this layout."""
         return replace(rows, axes=self.rows, finer=self.finer)
 
     def cut_columns(self, columns: Part) -> Part:
+        """The columns of an activation, cut as in this layout."""
         return replace(columns, axes=(self.columns,))
 
     @property
@@ -64,7 +73,8 @@ class Linear:
     source_gradient, into_gradient : their gradients
     orientation : `normal` from the stream layout to the inner layout, `transposed` back
     copies : copies of the weights, where one program serves several layers
-    first : whether the gradient of I is not needed
+    gathered : whether gathered weights are kept for the backward pass or gathered again
+    first : whether the product belongs to the first layer, so that the gradient of I is not needed
     biased : whether there is a bias
     """
 
@@ -105,39 +115,49 @@ class Vector:
 
 
 class Scheme(Protocol):
-    """A way to distribute the layers of a model over a grid."""
+    """A distribution of the layers of a model over a grid of ranks; every scheme implements this interface."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Name of the scheme, as `--scheme` takes it."""
 
     @property
-    def stream(self) -> Layout: ...
+    def stream(self) -> Layout:
+        """Layout of activations before a normal and after a transposed product."""
 
     @property
-    def inner(self) -> Layout: ...
+    def inner(self) -> Layout:
+        """Layout of activations after a normal and before a transposed product."""
 
     def check(self, grid: Grid) -> None:
-        """Raises InputError for a grid with a long axis that the scheme lacks."""
+        """Checks that every grid axis longer than 1 is an axis of the scheme; raises InputError otherwise."""
 
     def linear(self, linear: Linear) -> Layer:
         """Forward and backward pass of a product."""
 
     def vector(self, name: str, columns: Part, layout: Layout, start: Start, copies: Copies) -> Vector:
-        """A vector that belongs to the columns of an activation in that layout."""
+        """A vector parameter (bias, γ, β) that belongs to the columns of an activation.
 
-    def embedding(self, rows: Part, into: str, towards_into: str, architecture: Architecture = PLAIN) -> Layer:
-        """Embedding of tokens; the loss initialises the gradient of a shared table."""
+        Parameters
+        ----------
+        name : name of the parameter
+        columns : columns of the activation, uncut
+        layout : layout of the activation
+        start : initial values
+        copies : copies of the parameter, one for each layer
+        """
+
+    def embedding(self, rows: Part, into: str, into_gradient: str, architecture: Architecture = PLAIN) -> Layer:
+        """The embedding of tokens (`vocabulary.embedding`); the loss initialises the gradient of a shared table."""
 
     @property
     def token_rows(self) -> tuple[Axis, ...]:
         """Axes that cut the tokens for the embedding; targets have the rows of the inner layout."""
 
     def vocabulary_loss(
-        self, rows: Part, source: str, towards_source: str, tokens: int, architecture: Architecture = PLAIN
+        self, rows: Part, source: str, source_gradient: str, tokens: int, architecture: Architecture = PLAIN
     ) -> Layer:
-        """Mean cross entropy over the vocabulary, with the embedding table or another; `source` has the stream
-        layout.
-        """
+        """Mean cross entropy over the vocabulary, with the embedding table or another; `source` is in stream layout."""
 
 
 def check_axes(name: str, axes: tuple[Axis, ...], grid: Grid) -> None:

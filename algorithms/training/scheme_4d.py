@@ -1,4 +1,6 @@
-"""AxoNN's 4D scheme; with scattered activations, Megatron's sequence parallelism and Bian's 3-D scheme.
+"""AxoNN's 4D scheme of a training step; Megatron's sequence parallelism and Bian's 3-D scheme are its variants.
+
+Rows of activations are cut over data and z, columns over y or x; weights are cut over y and x and sharded over z:
 
     W         inputs/y × outputs/x             sharded over z, gathered for use
     b         1 × outputs/x                    replicated
@@ -17,10 +19,8 @@ parallelism; scattered ones on a cube are Bian's balanced 3-D products.  The gra
 over all axes that cut rows.
 
 Source: Singh et al., "A 4D Hybrid Algorithm to Scale Parallel Training to Thousands of GPUs", arXiv 2305.13525, section
-3; Shoeybi et al.,
-"Megatron-LM", arXiv 1909.08053; Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models",
-arXiv 2205.05198; Bian et
-al., arXiv 2105.14450.
+3; Shoeybi et al., "Megatron-LM", arXiv 1909.08053; Korthikanti et al., "Reducing Activation Recomputation in Large
+Transformer Models", arXiv 2205.05198; Bian et al., arXiv 2105.14450.
 """
 
 from dataclasses import dataclass, replace
@@ -34,7 +34,7 @@ from quadrille.algorithms.schedule.tensors import Copies, Tensor
 from quadrille.algorithms.training.architecture import PLAIN, Architecture
 from quadrille.algorithms.training.layers import Layer, Parameter, Start
 from quadrille.algorithms.training.scheme import Layout, Linear, Vector, check_axes, sides
-from quadrille.algorithms.training.vectors import bias_of, on_diagonal, repeated
+from quadrille.algorithms.training.vector_parameters import bias_of, diagonal_vector, replicated_vector
 from quadrille.algorithms.training.vocabulary import WHOLE_ROWS, VocabularyLayout, embedding, vocabulary_loss
 
 Activations = Literal["repeated", "sequences scattered", "rows scattered"]
@@ -77,6 +77,7 @@ class Scheme4D:
 
     @property
     def scattered(self) -> bool:
+        """Whether activations are scattered between products."""
         return self.activations != "repeated"
 
     def check(self, grid: Grid) -> None:
@@ -88,22 +89,22 @@ class Scheme4D:
     def vector(self, name: str, columns: Part, layout: Layout, start: Start, copies: Copies) -> Vector:
         match self.vectors:
             case "repeated":
-                return repeated(name, columns, layout, start, copies)
+                return replicated_vector(name, columns, layout, start, copies)
             case "diagonal":
                 third: Axis = "x" if layout.columns == "y" else "y"
-                return on_diagonal(name, columns, layout, start, copies, third)
+                return diagonal_vector(name, columns, layout, start, copies, third)
 
     @property
     def token_rows(self) -> tuple[Axis, ...]:
         return WHOLE_ROWS
 
-    def embedding(self, rows: Part, into: str, towards_into: str, architecture: Architecture = PLAIN) -> Layer:
-        return embedding(self._ends, rows, into, towards_into, architecture)
+    def embedding(self, rows: Part, into: str, into_gradient: str, architecture: Architecture = PLAIN) -> Layer:
+        return embedding(self._ends, rows, into, into_gradient, architecture)
 
     def vocabulary_loss(
-        self, rows: Part, source: str, towards_source: str, tokens: int, architecture: Architecture = PLAIN
+        self, rows: Part, source: str, source_gradient: str, tokens: int, architecture: Architecture = PLAIN
     ) -> Layer:
-        return vocabulary_loss(self._ends, rows, source, towards_source, tokens, architecture)
+        return vocabulary_loss(self._ends, rows, source, source_gradient, tokens, architecture)
 
     @property
     def _ends(self) -> VocabularyLayout:
@@ -197,7 +198,7 @@ class _Product:
         return (
             *self._bias.gradient,
             *gradient.gather(),
-            *(() if linear.first else self._towards_input(gradient.used, again)),
+            *(() if linear.first else self._input_gradient(gradient.used, again)),
             *(self._input.gather(" again", "oag") if again else ()),
             Gemm(name=f"{name} multiply dW", a=self._input.used, b=gradient.used, c=f"d{name} W whole", layout="TN"),
             ReduceScatter(
@@ -205,7 +206,7 @@ class _Product:
             ),
         )
 
-    def _towards_input(self, gradient: str, again: bool) -> Program:
+    def _input_gradient(self, gradient: str, again: bool) -> Program:
         linear, name = self._linear, self._linear.name
         partial = f"{name} dI whole" if self._scheme.scattered else linear.source_gradient
         axis = self._after.columns

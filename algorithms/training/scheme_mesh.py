@@ -1,4 +1,4 @@
-"""Optimus on a z × x mesh, and Tesseract on y such meshes: activations and weights in blocks, every product SUMMA.
+"""Mesh schemes: Optimus (2D) on a z × x mesh of ranks, and Tesseract (2.5D) on y such meshes; each product is SUMMA.
 
     I, O      rows/data/y/z × columns/x
     W         inputs/z × outputs/x          replicated over data and y
@@ -13,8 +13,7 @@ product are equal.  The y meshes of Tesseract process different rows and reduce 
 Optimus.  Attention needs no communication, as x cuts heads and the other axes cut whole sequences.
 
 Source: Xu et al., "An Efficient 2D Method for Training Super-Large Deep Learning Models" (Optimus), arXiv 2104.05343;
-Wang et al., "Tesseract:
-Parallelize the Tensor Parallelism Efficiently", arXiv 2105.14500.
+Wang et al., "Tesseract: Parallelize the Tensor Parallelism Efficiently", arXiv 2105.14500.
 """
 
 from dataclasses import dataclass, replace
@@ -27,7 +26,7 @@ from quadrille.algorithms.schedule.tensors import Copies, Tensor
 from quadrille.algorithms.training.architecture import PLAIN, Architecture
 from quadrille.algorithms.training.layers import Layer, Parameter, Start
 from quadrille.algorithms.training.scheme import Layout, Linear, Vector, check_axes
-from quadrille.algorithms.training.vectors import bias_of, on_first_row
+from quadrille.algorithms.training.vector_parameters import bias_of, first_row_vector
 from quadrille.algorithms.training.vocabulary_mesh import mesh_embedding, mesh_vocabulary_loss
 
 WIDEST = 1 << 62
@@ -65,19 +64,19 @@ class SchemeMesh:
 
     def vector(self, name: str, columns: Part, layout: Layout, start: Start, copies: Copies) -> Vector:
         """A vector on the first row of the mesh."""
-        return on_first_row(name, columns, layout, start, copies, "z")
+        return first_row_vector(name, columns, layout, start, copies, "z")
 
     @property
     def token_rows(self) -> tuple[Axis, ...]:
         return BLOCKS.rows
 
-    def embedding(self, rows: Part, into: str, towards_into: str, architecture: Architecture = PLAIN) -> Layer:
-        return mesh_embedding(BLOCKS, self._vocabulary, rows, into, towards_into, architecture)
+    def embedding(self, rows: Part, into: str, into_gradient: str, architecture: Architecture = PLAIN) -> Layer:
+        return mesh_embedding(BLOCKS, self._vocabulary, rows, into, into_gradient, architecture)
 
     def vocabulary_loss(
-        self, rows: Part, source: str, towards_source: str, tokens: int, architecture: Architecture = PLAIN
+        self, rows: Part, source: str, source_gradient: str, tokens: int, architecture: Architecture = PLAIN
     ) -> Layer:
-        return mesh_vocabulary_loss(BLOCKS, self._vocabulary, rows, source, towards_source, tokens, architecture)
+        return mesh_vocabulary_loss(BLOCKS, self._vocabulary, rows, source, source_gradient, tokens, architecture)
 
     @property
     def _vocabulary(self) -> Panel:
@@ -129,14 +128,14 @@ class _Product:
 
     def _backward(self) -> Program:
         linear, name, gradient = self._linear, self._linear.name, self._linear.into_gradient
-        towards_input = MovedPanels(f"{name} sum dI panel", linear.source_gradient, f"{name} dI panel", "oar")
-        towards_weight = MovedPanels(f"{name} sum dW panel", f"d{name} W", f"{name} dW panel", "ors")
+        input_gradient = MovedPanels(f"{name} sum dI panel", linear.source_gradient, f"{name} dI panel", "oar")
+        weight_gradient = MovedPanels(f"{name} sum dW panel", f"d{name} W", f"{name} dW panel", "ors")
         return (
             *self._bias.gradient,
             *(
                 ()
                 if linear.first
-                else product_nt(self._panel, f"{name} multiply dI", gradient, self._weight(" again"), towards_input)
+                else product_nt(self._panel, f"{name} multiply dI", gradient, self._weight(" again"), input_gradient)
             ),
-            *product_tn(self._panel, f"{name} multiply dW", self._input(" again"), gradient, towards_weight),
+            *product_tn(self._panel, f"{name} multiply dW", self._input(" again"), gradient, weight_gradient),
         )

@@ -7,21 +7,20 @@ or, by architecture, G = swiglu(U), other norms, and no b.  Columns of QKV are g
 shared key and value. One gradient dX passes through all layers; each branch adds to it.
 
 Source: Vaswani et al., "Attention Is All You Need", 2017; Radford et al., "Language Models are Unsupervised Multitask
-Learners", 2019
-(normalisation first).
+Learners", 2019 (normalisation first).
 """
 
 from dataclasses import dataclass, replace
 
 from quadrille.algorithms.matmuls.matmul import Gathered
-from quadrille.algorithms.schedule.kernels import Function
+from quadrille.algorithms.schedule.kernel_signatures import Function
 from quadrille.algorithms.schedule.ops import Kernel, Pointwise
 from quadrille.algorithms.schedule.parts import Part
 from quadrille.algorithms.schedule.tensors import Copies, Tensor
 from quadrille.algorithms.training.architecture import PLAIN, Architecture
 from quadrille.algorithms.training.layers import Layer
-from quadrille.algorithms.training.norm import Norm, normalisation
-from quadrille.algorithms.training.recompute import Attention, Recompute, recomputed
+from quadrille.algorithms.training.normalisation import Norm, normalisation
+from quadrille.algorithms.training.recompute import Attention, Recompute, with_recomputation
 from quadrille.algorithms.training.scheme import Linear, Orientation, Scheme
 
 LAYER = "layer"
@@ -34,7 +33,17 @@ MLP_FUNCTIONS: dict[bool, tuple[Function, Function]] = {
 
 @dataclass(frozen=True, slots=True)
 class LayerShape:
-    """What a layer needs to know of its model."""
+    """The sizes and options of a model that determine one of its layers.
+
+    Parameters
+    ----------
+    layers, hidden, heads : number of layers, hidden size, query heads
+    sequence : tokens of a sequence
+    gathered : whether gathered weights are stored for the backward pass or gathered again
+    attention : fused or unfused attention
+    recompute : activation recomputation
+    architecture : differences from the plain GPT
+    """
 
     layers: int
     hidden: int
@@ -77,7 +86,7 @@ class LayerShape:
 def transformer_layer(shape: LayerShape, rows: Part, scheme: Scheme) -> Layer:
     """Ops of a layer, from `X` to the `X` of the next, and of its gradient `dX`."""
     layer = _layer(shape, rows, scheme)
-    return recomputed(layer, output="X") if shape.recompute == "full" else layer
+    return with_recomputation(layer, output="X") if shape.recompute == "full" else layer
 
 
 def _layer(shape: LayerShape, rows: Part, scheme: Scheme) -> Layer:
@@ -89,11 +98,14 @@ def _layer(shape: LayerShape, rows: Part, scheme: Scheme) -> Layer:
     project = scheme.linear(_linear(shape, rows, "project", (heads, hidden), ("A", "D"), ("dA", "dX"), "transposed"))
     up = scheme.linear(_linear(shape, rows, "up", (hidden, shape.up), ("N2", "U"), ("dN2", "dU")))
     down = scheme.linear(_linear(shape, rows, "down", (inner, hidden), ("G", "E"), ("dG", "dX"), "transposed"))
-    pieces = (norm1, qkv, project, norm2, up, down)
-    attention, (nonlinear, slope) = _attention(shape), MLP_FUNCTIONS[shape.architecture.gated]
+    sublayers = (norm1, qkv, project, norm2, up, down)
+    attention, (activation, activation_gradient) = _attention(shape), MLP_FUNCTIONS[shape.architecture.gated]
     return Layer(
-        (*(tensor for piece in pieces for tensor in _kept(shape, piece)), *_activations(shape, rows, scheme)),
-        tuple(parameter for piece in pieces for parameter in piece.parameters),
+        (
+            *(tensor for sublayer in sublayers for tensor in _with_copies(shape, sublayer)),
+            *_activations(shape, rows, scheme),
+        ),
+        tuple(parameter for sublayer in sublayers for parameter in sublayer.parameters),
         (
             *norm1.forward,
             *qkv.forward,
@@ -102,13 +114,13 @@ def _layer(shape: LayerShape, rows: Part, scheme: Scheme) -> Layer:
             Pointwise(name="add attention", function="add", into="X2", sources=("X", "D")),
             *norm2.forward,
             *up.forward,
-            Kernel(name=nonlinear, function=nonlinear, into=("G",), sources=("U",)),
+            Kernel(name=activation, function=activation, into=("G",), sources=("U",)),
             *down.forward,
             Pointwise(name="add mlp", function="add", into="X", sources=("X2", "E"), iteration_offset=1),
         ),
         (
             *down.backward,
-            Kernel(name=f"{nonlinear} gradient", function=slope, into=("dU",), sources=("U", "dG")),
+            Kernel(name=f"{activation} gradient", function=activation_gradient, into=("dU",), sources=("U", "dG")),
             *up.backward,
             *norm2.backward,
             Kernel(name="add mlp gradient", function="add_to", updates=("dX",), sources=("dbranch",)),
@@ -149,10 +161,10 @@ def _linear(
     )
 
 
-def _kept(shape: LayerShape, piece: Layer) -> list[Tensor]:
+def _with_copies(shape: LayerShape, sublayer: Layer) -> list[Tensor]:
     """Tensors of a sublayer; those that the backward pass reads have a copy for each layer."""
-    kept = {"QKV", "U"}
-    return [replace(tensor, copies=shape.copies) if tensor.name in kept else tensor for tensor in piece.tensors]
+    stored = {"QKV", "U"}
+    return [replace(tensor, copies=shape.copies) if tensor.name in stored else tensor for tensor in sublayer.tensors]
 
 
 def _activations(shape: LayerShape, rows: Part, scheme: Scheme) -> list[Tensor]:

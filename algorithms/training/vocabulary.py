@@ -1,4 +1,4 @@
-"""Embedding and vocabulary-parallel loss of a language model.
+"""Vocabulary-parallel embedding and cross entropy of a language model, as in Megatron-LM.
 
     table   vocabulary/x × hidden/y   sharded over z, gathered for use
     X       rows × hidden/y           rows of the table by token, reduced over x, plus positions
@@ -6,11 +6,10 @@
 
 The loss needs the largest logit and the sum of exponentials of every row, both reduced over x; no rank holds a whole
 row.  Scattered activations are gathered before use, and sums are scattered.  Embedding and loss share the table, whose
-gradient the loss initialises; or the logits have an output table of their own.
+gradient the loss initialises; or the logits have an output table of their output_table.
 
 Source: Shoeybi et al., "Megatron-LM", 2019, section 3 (vocabulary-parallel embedding and cross entropy); Press, Wolf,
-"Using the output
-embedding to improve language models", 2017 (the shared table).
+"Using the output embedding to improve language models", 2017 (the shared table).
 """
 
 from dataclasses import dataclass, replace
@@ -67,28 +66,34 @@ class VocabularyLayout:
         return [layout.tensor(name, rows, columns) for name in names] if self.scattered else []
 
 
-def sharded(tensor: Tensor, over: tuple[Axis, ...]) -> tuple[list[Tensor], Program, Program, str]:
-    """A parameter sharded over several axes: intermediate tensors, ops that gather it, and ops that scatter its
-    gradient.
+def gather_and_scatter(tensor: Tensor, over: tuple[Axis, ...]) -> tuple[list[Tensor], Program, Program, str]:
+    """The ops that gather a parameter over several axes and scatter its gradient, with their intermediate tensors.
+
+    Parameters
+    ----------
+    tensor : the parameter as it is stored
+    over : axes that shard it, outermost first
 
     Returns
     -------
-    the tensors beside the stored one, both programs, and the name of the whole; the tensor itself if nothing is sharded
+    intermediate tensors, ops that gather, ops that scatter, and the name of the gathered tensor
     """
-    ways = [tensor.name] + [f"{tensor.name} over {axis}" for axis in reversed(over[:-1])] + [f"{tensor.name} whole"]
+    tensor_names = (
+        [tensor.name] + [f"{tensor.name} over {axis}" for axis in reversed(over[:-1])] + [f"{tensor.name} whole"]
+    )
     if not over:
         return [], (), (), tensor.name
     tensors: list[Tensor] = []
     gathers: list[AllGather] = []
     scatters: list[ReduceScatter] = []
     for left in range(len(over) - 1, -1, -1):
-        source, into, axis = ways[len(over) - 1 - left], ways[len(over) - left], over[left]
-        held = replace(tensor, name=into, sharded_over=over[:left] or None, copies=())
-        tensors += [held, replace(held, name=f"d{into}")]
+        source, into, axis = tensor_names[len(over) - 1 - left], tensor_names[len(over) - left], over[left]
+        partly_gathered = replace(tensor, name=into, sharded_over=over[:left] or None, copies=())
+        tensors += [partly_gathered, replace(partly_gathered, name=f"d{into}")]
         gathers.append(AllGather(name=f"gather {into}", axis=axis, source=source, into=into, overlap="oag"))
         name = f"scatter d{into}"
         scatters.insert(0, ReduceScatter(name=name, axis=axis, source=f"d{into}", into=f"d{source}", overlap="ors"))
-    return tensors, tuple(gathers), tuple(scatters), ways[-1]
+    return tensors, tuple(gathers), tuple(scatters), tensor_names[-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,36 +120,55 @@ def learned_positions(
     over: tuple[Axis, ...],
     summed_over: tuple[Axis, ...],
     into: str,
-    towards_into: str,
+    into_gradient: str,
 ) -> LearnedPositions:
-    """Positions added to an activation, sharded over some axes; none if the architecture learns none."""
+    """The learned positions that are added to an activation; empty if the architecture learns none.
+
+    Parameters
+    ----------
+    architecture : architecture of the model
+    columns : columns of the activation
+    over : axes that shard the table of positions, outermost first
+    summed_over : axes over which its gradient is reduced
+    into, into_gradient : the activation and its gradient
+    """
     if architecture.positions != "learned":
         return LearnedPositions()
     positions = Tensor(POSITIONS, Part("sequence"), columns, sharded_over=over or None)
-    on_the_way, gather, scatter, whole = sharded(positions, over)
+    partly_gathered, gather, scatter, whole = gather_and_scatter(positions, over)
     add = Kernel(name="add positions", function="add_positions", updates=(into,), sources=(whole,))
-    sums = Kernel(name="sum dpositions", function="position_sums", into=(f"d{whole}",), sources=(towards_into,))
-    return LearnedPositions(tuple(on_the_way), (Parameter(positions, summed_over),), gather, (add,), (sums, *scatter))
+    sums = Kernel(name="sum dpositions", function="position_sums", into=(f"d{whole}",), sources=(into_gradient,))
+    return LearnedPositions(
+        tuple(partly_gathered), (Parameter(positions, summed_over),), gather, (add,), (sums, *scatter)
+    )
 
 
 def embedding(
-    ends: VocabularyLayout, rows: Part, into: str, towards_into: str, architecture: Architecture = PLAIN
+    layout: VocabularyLayout, rows: Part, into: str, into_gradient: str, architecture: Architecture = PLAIN
 ) -> Layer:
-    """X = table[tokens] + positions; the backward pass adds to the gradient of a shared table, which the loss
-    initialises.
+    """The embedding layer, X = table[tokens] + positions.
+
+    The backward pass adds to the gradient of a shared table, which the loss initialises.
+
+    Parameters
+    ----------
+    layout : layouts of embedding and loss
+    rows : rows of the activation X, uncut
+    into, into_gradient : X and its gradient
+    architecture : architecture of the model
     """
-    vocabulary, hidden = ends.logits.cut_columns(Part("vocabulary")), ends.stream.cut_columns(Part("hidden"))
-    x = ends.logits.columns
-    partial, summed = ends.summed(into, x)
-    gradient, gather = ends.gathered(towards_into, x)
+    vocabulary, hidden = layout.logits.cut_columns(Part("vocabulary")), layout.stream.cut_columns(Part("hidden"))
+    x = layout.logits.columns
+    partial, summed = layout.summed(into, x)
+    gradient, gather = layout.gathered(into_gradient, x)
     table = Tensor(TABLE, vocabulary, hidden, sharded_over="z")
-    summed_over = tuple(axis for axis in ends.stream.row_axes if axis not in ends.positions_over)
-    positions = learned_positions(architecture, hidden, ends.positions_over, summed_over, into, towards_into)
+    summed_over = tuple(axis for axis in layout.stream.row_axes if axis not in layout.positions_over)
+    positions = learned_positions(architecture, hidden, layout.positions_over, summed_over, into, into_gradient)
     tensors = (
         *positions.tensors,
         Tensor(f"{TABLE} whole", vocabulary, hidden),
         Tensor(f"d{TABLE} whole", vocabulary, hidden),
-        *ends.wholes(rows, hidden, partial, gradient),
+        *layout.wholes(rows, hidden, partial, gradient),
     )
     forward: Program = (
         AllGather(name="gather table", axis="z", source=TABLE, into=f"{TABLE} whole", overlap="oag"),
@@ -198,28 +222,39 @@ def cross_entropy(logits: Layout, rows: Part, tokens: int) -> tuple[tuple[Tensor
 
 
 def vocabulary_loss(
-    ends: VocabularyLayout,
+    layout: VocabularyLayout,
     rows: Part,
     source: str,
-    towards_source: str,
+    source_gradient: str,
     tokens: int,
     architecture: Architecture = PLAIN,
 ) -> Layer:
-    """Mean cross entropy of `tokens` tokens; the backward pass initialises the gradient of a shared table."""
-    x, y = ends.logits.columns, ends.stream.columns
+    """The loss layer: logits, and their mean cross entropy over the vocabulary.
+
+    The backward pass initialises the gradient of a shared table.
+
+    Parameters
+    ----------
+    layout : layouts of embedding and loss
+    rows : rows of the activation, uncut
+    source, source_gradient : activation before the logits, and its gradient
+    tokens : number of tokens of the global batch, over which the loss is averaged
+    architecture : architecture of the model
+    """
+    x, y = layout.logits.columns, layout.stream.columns
     vocabulary, hidden = Part("vocabulary"), Part("hidden")
-    used, gather_source = ends.gathered(source, x)
-    partial, sum_logits = ends.summed("logits", y)
-    gradient, gather_gradient = ends.gathered("dlogits", y)
-    towards, sum_towards = ends.summed(towards_source, x, "oar")
-    entropy_tensors, entropy = cross_entropy(ends.logits, rows, tokens)
-    name, own = _output_table(ends, architecture)
+    used, gather_source = layout.gathered(source, x)
+    partial, sum_logits = layout.summed("logits", y)
+    gradient, gather_gradient = layout.gathered("dlogits", y)
+    towards, sum_towards = layout.summed(source_gradient, x, "oar")
+    entropy_tensors, entropy = cross_entropy(layout.logits, rows, tokens)
+    name, output_table = _output_table(layout, architecture)
     again = " again" if architecture.shared_table else ""
     tensors = (
         *entropy_tensors,
-        *ends.wholes(rows, ends.stream.cut_columns(hidden), used, towards),
-        *ends.wholes(rows, ends.logits.cut_columns(vocabulary), partial, gradient),
-        *own.tensors,
+        *layout.wholes(rows, layout.stream.cut_columns(hidden), used, towards),
+        *layout.wholes(rows, layout.logits.cut_columns(vocabulary), partial, gradient),
+        *output_table.tensors,
     )
     forward: Program = (
         AllGather(name=f"gather {name}{again}", axis="z", source=name, into=f"{name} whole", overlap="oag"),
@@ -230,20 +265,20 @@ def vocabulary_loss(
     )
     backward: Program = (
         *gather_gradient,
-        Gemm(name=f"multiply {towards_source}", a=gradient, b=f"{name} whole", c=towards),
+        Gemm(name=f"multiply {source_gradient}", a=gradient, b=f"{name} whole", c=towards),
         *sum_towards,
         Gemm(name=f"multiply d{name}", a=gradient, b=used, c=f"d{name} whole", layout="TN"),
-        *own.backward,
+        *output_table.backward,
     )
-    return Layer(tensors, own.parameters, forward, backward)
+    return Layer(tensors, output_table.parameters, forward, backward)
 
 
-def _output_table(ends: VocabularyLayout, architecture: Architecture) -> tuple[str, Layer]:
+def _output_table(layout: VocabularyLayout, architecture: Architecture) -> tuple[str, Layer]:
     """The table that makes the logits, and the loss layer's part of it; empty if it is the embedding's."""
     if architecture.shared_table:
         return TABLE, Layer((), (), (), ())
     name = OUTPUT_TABLE
-    vocabulary, hidden = ends.logits.cut_columns(Part("vocabulary")), ends.stream.cut_columns(Part("hidden"))
+    vocabulary, hidden = layout.logits.cut_columns(Part("vocabulary")), layout.stream.cut_columns(Part("hidden"))
     whole = Tensor(f"{name} whole", vocabulary, hidden)
     scatter = ReduceScatter(name=f"scatter d{name}", axis="z", source=f"d{whole.name}", into=f"d{name}", overlap="ors")
     table = Tensor(name, vocabulary, hidden, sharded_over="z")

@@ -1,4 +1,4 @@
-"""Embedding and loss on a mesh: the table in blocks, its panels broadcast along the mesh's columns.
+"""Embedding and loss on a 2D mesh (Optimus): the vocabulary table in blocks, its panels broadcast as in SUMMA.
 
     table      vocabulary/z × hidden/x       replicated over data and y
     positions  sequence × hidden/x           sharded over z, gathered for use
@@ -30,20 +30,29 @@ from quadrille.algorithms.training.vocabulary import OUTPUT_TABLE, TABLE, TOKENS
 PANEL, TOWARDS_PANEL = f"{TABLE} panel", f"d{TABLE} panel"
 OUTPUT_PANEL, TOWARDS_OUTPUT_PANEL = f"{OUTPUT_TABLE} panel", f"d{OUTPUT_TABLE} panel"
 TOKENS_SHARE, TOKENS_PANEL = f"d{TABLE} tokens", f"d{TABLE} tokens panel"
-"""What the tokens that were read give to the gradient of a shared table."""
+"""Contribution of the embedding, the tokens that were read, to the gradient of a shared table."""
 BOTH_SHARES = f"d{TABLE} both"
-"""Contribution of the loss to that gradient, and then of both."""
+"""Contribution of the loss to the gradient of a shared table, to which the embedding's is added."""
 
 
 def mesh_embedding(
-    blocks: Layout, panel: Panel, rows: Part, into: str, towards_into: str, architecture: Architecture = PLAIN
+    blocks: Layout, panel: Panel, rows: Part, into: str, into_gradient: str, architecture: Architecture = PLAIN
 ) -> Layer:
-    """X = table[tokens] + positions; the backward pass adds to the gradient of a shared table, which the loss
-    initialises.
+    """The embedding layer on a mesh, X = table[tokens] + positions.
+
+    The backward pass adds to the gradient of a shared table, which the loss initialises.
+
+    Parameters
+    ----------
+    blocks : layout of activations
+    panel : panels of the vocabulary
+    rows : rows of the activation X, uncut
+    into, into_gradient : X and its gradient
+    architecture : architecture of the model
     """
     hidden, window = blocks.cut_columns(Part("hidden")), Part("vocabulary", panel=panel)
     table = Tensor(TABLE, Part("vocabulary", ("z",)), hidden)
-    positions = learned_positions(architecture, hidden, ("z",), ("y", "data"), into, towards_into)
+    positions = learned_positions(architecture, hidden, ("z",), ("y", "data"), into, into_gradient)
     share, shared = f"{into} panel", architecture.shared_table
     tensors = (
         Tensor(PANEL, window, hidden),
@@ -62,7 +71,7 @@ def mesh_embedding(
     towards_panel: Program = (
         Pointwise(name="zero dtable panel", function="zero", into=TOKENS_PANEL),
         Kernel(
-            name="embed gradient", function="embed_gradient", updates=(TOKENS_PANEL,), sources=(TOKENS, towards_into)
+            name="embed gradient", function="embed_gradient", updates=(TOKENS_PANEL,), sources=(TOKENS, into_gradient)
         ),
         MovedPanels("sum embedded panel", token_gradient, TOKENS_PANEL, "ors").collect(panel, "z"),
     )
@@ -85,11 +94,23 @@ def mesh_vocabulary_loss(
     panel: Panel,
     rows: Part,
     source: str,
-    towards_source: str,
+    source_gradient: str,
     tokens: int,
     architecture: Architecture = PLAIN,
 ) -> Layer:
-    """Mean cross entropy of `tokens` tokens; the backward pass initialises the gradient of a shared table."""
+    """The loss layer on a mesh: logits, and their mean cross entropy over the vocabulary.
+
+    The backward pass initialises the gradient of a shared table.
+
+    Parameters
+    ----------
+    blocks : layout of activations
+    panel : panels of the vocabulary
+    rows : rows of the activation, uncut
+    source, source_gradient : activation before the logits, and its gradient
+    tokens : number of tokens of the global batch, over which the loss is averaged
+    architecture : architecture of the model
+    """
     own_rows, own = blocks.cut_rows(rows), _output_table(blocks, panel, architecture)
     entropy_tensors, entropy = cross_entropy(blocks, rows, tokens)
     tensors = (*entropy_tensors, Tensor("logits panel", own_rows, Part("vocabulary", panel=panel)), *own.tensors)
@@ -107,11 +128,11 @@ def mesh_vocabulary_loss(
     backward: Program = (
         *product_nn(
             panel,
-            f"zero {towards_source}",
-            f"multiply {towards_source}",
+            f"zero {source_gradient}",
+            f"multiply {source_gradient}",
             gradient,
             MovedPanels(f"send {own.name} panel again", own.name, own.panel, "oag"),
-            towards_source,
+            source_gradient,
         ),
         *product_tn(
             panel,

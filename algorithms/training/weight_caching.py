@@ -1,4 +1,4 @@
-"""Weight caching: gathered weights of the first layers of every stage are kept from the forward to the backward pass.
+"""Weight caching: the backward pass reuses the gathered weights of the first layers of every pipeline stage.
 
     gathered again     two gathers of each weight in a step, one buffer for all layers
     cached, N layers   the first N layers gather once; k n / (x y) elements more for each of their weights
@@ -23,7 +23,12 @@ from quadrille.algorithms.training.transformer import LAYER
 
 
 def cache_weights(schedule: Schedule, layers: int) -> Schedule:
-    """Returns the schedule, whose weights are gathered again, with those of the first layers cached.
+    """Returns the schedule whose backward pass reuses the gathered weights of the first layers.
+
+    Parameters
+    ----------
+    schedule : schedule of a training step whose weights are gathered again in the backward pass
+    layers : number of layers of every pipeline stage whose gathered weights are kept
 
     Raises
     ------
@@ -51,12 +56,14 @@ def cache_weights(schedule: Schedule, layers: int) -> Schedule:
         raise InputError(
             f"keep_first {layers}: up to {most} is accepted, one less than a stage has; gathered 'keep' keeps all"
         )
-    kept = {name: f"{name} kept" for name in buffers}
+    cached_names = {name: f"{name} kept" for name in buffers}
     tensors = dict(schedule.tensors)
     for name, source in buffers.items():
         outer = tuple(loop_count for loop_count in tensors[source].copies if loop_count[0] != LAYER)
-        tensors[kept[name]] = replace(tensors[name], name=kept[name], copies=(*outer, (LAYER, layers)))
-    changed = schedule.with_program(lambda program: in_sequence(_split(without_edges(program), layers, kept)))
+        tensors[cached_names[name]] = replace(tensors[name], name=cached_names[name], copies=(*outer, (LAYER, layers)))
+    changed = schedule.with_program(
+        lambda program: in_sequence(_split_loops(without_edges(program), layers, cached_names))
+    )
     return replace(changed, tensors=tensors)
 
 
@@ -66,11 +73,11 @@ def _gathered_again(schedule: Schedule) -> dict[str, str]:
     return {
         op.into: op.source
         for op in gathers
-        if _of_layers(schedule.tensors[op.source]) and not _of_layers(schedule.tensors[op.into])
+        if _has_layer_copies(schedule.tensors[op.source]) and not _has_layer_copies(schedule.tensors[op.into])
     }
 
 
-def _of_layers(tensor: Tensor) -> bool:
+def _has_layer_copies(tensor: Tensor) -> bool:
     return any(loop == LAYER for loop, _ in tensor.copies)
 
 
@@ -88,23 +95,23 @@ def _touches(op: Op, buffers: Collection[str]) -> bool:
     return any(name in buffers for name in (*reads(op), *writes(op)))
 
 
-def _split(program: Program, layers: int, kept: dict[str, str]) -> Program:
+def _split_loops(program: Program, layers: int, cached_names: dict[str, str]) -> Program:
     changed: list[Op | Repeat] = []
     for entry in program:
         if not isinstance(entry, Repeat):
             changed.append(entry)
-        elif entry.loop != LAYER or not any(_touches(op, kept) for op in ops(entry.body)):
-            changed.append(replace(entry, body=_split(entry.body, layers, kept)))
+        elif entry.loop != LAYER or not any(_touches(op, cached_names) for op in ops(entry.body)):
+            changed.append(replace(entry, body=_split_loops(entry.body, layers, cached_names)))
         else:
-            both = _two(entry, layers, kept)
+            both = _split_loop(entry, layers, cached_names)
             changed += reversed(both) if entry.backwards else both
     return tuple(changed)
 
 
-def _two(entry: Repeat, layers: int, kept: dict[str, str]) -> tuple[Repeat, Repeat]:
-    """The cached layers, and the others."""
-    body = rename_tensors(entry.body, kept)
+def _split_loop(entry: Repeat, layers: int, cached_names: dict[str, str]) -> tuple[Repeat, Repeat]:
+    """Returns the loop over the cached layers, and the loop over the other layers."""
+    body = rename_tensors(entry.body, cached_names)
     if entry.backwards:
-        body = tuple(op for op in body if not (isinstance(op, AllGather) and op.into in kept.values()))
+        body = tuple(op for op in body if not (isinstance(op, AllGather) and op.into in cached_names.values()))
     others = replace(entry, count=sum_of(entry.count, -layers), first=sum_of(entry.first, layers))
     return replace(entry, count=layers, body=body), others

@@ -1,5 +1,4 @@
-"""Sharding of a parameter's numbers over data and their way through a step: ZeRO 1, 2 and 3, microbatches, mixed
-precision.
+"""ZeRO (FSDP): weights, gradients and optimizer state sharded over the data axis; microbatches and mixed precision.
 
 The layers of a scheme read a weight W and write its gradient dW.  Here these become:
 
@@ -62,6 +61,7 @@ class ParameterSharding:
 
     @property
     def shards(self) -> bool:
+        """Whether anything is sharded over data."""
         return self.zero > 0
 
     @property
@@ -92,7 +92,16 @@ class ParameterSharding:
 def parameter_sharding(
     grid: Grid, zero: int, precision: Precision, microbatches: int, gathered: Gathered
 ) -> ParameterSharding:
-    """Sharding of parameters on a grid; with data = 1 nothing is sharded."""
+    """Sharding and precision of the parameters on a grid; with data = 1 nothing is sharded.
+
+    Parameters
+    ----------
+    grid : grid of ranks
+    zero : ZeRO stage, 0 to 3
+    precision : dtypes of weights, gradients and moments
+    microbatches : number of microbatches of a step
+    gathered : whether gathered weights are kept for the backward pass or gathered again
+    """
     return ParameterSharding(zero if grid.data > 1 else 0, precision, microbatches, gathered == "keep")
 
 
@@ -111,30 +120,35 @@ def refuse_sharded_weights(zero: int, grid: Grid) -> None:
 
 
 def shard_layer(layer: Layer, plan: ParameterSharding, borrowed: Sequence[Parameter] = ()) -> Layer:
-    """Returns the layer with its parameters sharded, and the ops that carry them through both passes.
+    """Returns the layer with its parameters sharded, and with the ops that gather weights and scatter gradients.
 
     Parameters
     ----------
+    layer : layer with whole parameters
+    plan : sharding and precision of the parameters
     borrowed : parameters of another layer that this one reads (the table, by the loss)
     """
     if not (plan.has_used_weights or plan.widens or plan.accumulates):
         return layer
     tensors: list[Tensor] = list(layer.tensors)
     forward, backward = layer.forward, layer.backward
-    finish: list[Op] = []
+    accumulation: list[Op] = []
     for parameter in layer.parameters:
         stored = plan.parameter(parameter)
         if plan.has_used_weights:
-            tensors += _held(parameter, stored, plan)
+            tensors += _used_weight_tensors(parameter, stored, plan)
             forward, backward = (
                 rename_tensors(program, {parameter.name: used_weight(parameter)}) for program in (forward, backward)
             )
         if plan.zero == 3:
-            forward, backward = _gathered(forward, parameter, plan), _gathered(backward, parameter, plan, " again")
+            forward, backward = (
+                _gather_before_use(forward, parameter, plan),
+                _gather_before_use(backward, parameter, plan, " again"),
+            )
         left, more = _gradient_of_a_microbatch(parameter, stored, plan)
         tensors += more
         backward = rename_tensors(backward, {parameter.gradient: left})
-        finish += _finish(parameter, plan)
+        accumulation += _accumulate(parameter, plan)
     for parameter in borrowed:
         if plan.has_used_weights:
             forward, backward = (
@@ -142,11 +156,11 @@ def shard_layer(layer: Layer, plan: ParameterSharding, borrowed: Sequence[Parame
             )
         if plan.zero == 3:
             forward, backward = (
-                _gathered(forward, parameter, plan, " for the loss"),
-                _gathered(backward, parameter, plan, " again"),
+                _gather_before_use(forward, parameter, plan, " for the loss"),
+                _gather_before_use(backward, parameter, plan, " again"),
             )
     parameters = tuple(plan.parameter(parameter) for parameter in layer.parameters)
-    return Layer(tuple(tensors), parameters, forward, (*backward, *finish))
+    return Layer(tuple(tensors), parameters, forward, (*backward, *accumulation))
 
 
 def used_weight(parameter: Parameter) -> str:
@@ -154,21 +168,21 @@ def used_weight(parameter: Parameter) -> str:
     return f"{parameter.name} held"
 
 
-def _cast(parameter: Parameter) -> str:
+def _cast_weight(parameter: Parameter) -> str:
     """Name of the master weights in the schedule's dtype, before they are gathered."""
     return f"{parameter.name} cast"
 
 
-def _part(parameter: Parameter) -> str:
+def _microbatch_gradient(parameter: Parameter) -> str:
     return f"{parameter.gradient} of the microbatch"
 
 
-def _total(parameter: Parameter, plan: ParameterSharding) -> str:
+def _accumulated_gradient(parameter: Parameter, plan: ParameterSharding) -> str:
     """Name of the tensor in which gradients of microbatches are accumulated."""
     return f"{parameter.gradient} held" if plan.zero == 1 else parameter.gradient
 
 
-def _held(parameter: Parameter, stored: Parameter, plan: ParameterSharding) -> Iterator[Tensor]:
+def _used_weight_tensors(parameter: Parameter, stored: Parameter, plan: ParameterSharding) -> Iterator[Tensor]:
     once = () if plan.zero == 3 and not plan.caches else parameter.tensor.copies
     yield replace(
         parameter.tensor,
@@ -177,17 +191,17 @@ def _held(parameter: Parameter, stored: Parameter, plan: ParameterSharding) -> I
         first_indices=parameter.tensor.first_indices if once else (),
     )
     if plan.shards and plan.precision.mixed:
-        cast = replace(stored.tensor, name=_cast(parameter), dtype=None)
+        cast = replace(stored.tensor, name=_cast_weight(parameter), dtype=None)
         yield cast if plan.zero == 3 else replace(cast, copies=(), first_indices=())
 
 
-def _gathered(program: Program, parameter: Parameter, plan: ParameterSharding, suffix: str = "") -> Program:
+def _gather_before_use(program: Program, parameter: Parameter, plan: ParameterSharding, suffix: str = "") -> Program:
     """The program with the weights gathered over data before their first use."""
     name = used_weight(parameter)
     for position, entry in enumerate(program):
         inner = ops_of(entry.body) if isinstance(entry, Repeat) else iter((entry,))
         if any(name in reads(op) for op in inner):
-            source = _cast(parameter) if plan.precision.mixed else parameter.name
+            source = _cast_weight(parameter) if plan.precision.mixed else parameter.name
             gather = AllGather(name=f"gather {name}{suffix}", axis="data", source=source, into=name, overlap="oag")
             return (*program[:position], gather, *program[position:])
     return program
@@ -201,27 +215,29 @@ def _gradient_of_a_microbatch(
     wide = plan.precision.gradient
     tensors: list[Tensor] = []
     if plan.zero == 1:
-        tensors.append(replace(parameter.tensor, name=_total(parameter, plan), dtype=wide))
+        tensors.append(replace(parameter.tensor, name=_accumulated_gradient(parameter, plan), dtype=wide))
     if not (plan.zero >= 2 or plan.accumulates or plan.widens):
-        return _total(parameter, plan), tensors
-    tensors.append(replace(whole, name=_part(parameter)))
+        return _accumulated_gradient(parameter, plan), tensors
+    tensors.append(replace(whole, name=_microbatch_gradient(parameter)))
     if plan.zero >= 2:
         shard = replace(stored.tensor, copies=(), first_indices=(), dtype=wide)
-        tensors += [replace(whole, name=f"{_part(parameter)} widened", dtype=wide)] if plan.widens else []
-        tensors += [replace(shard, name=f"{_part(parameter)} scattered")] if plan.accumulates else []
-    return _part(parameter), tensors
+        tensors += (
+            [replace(whole, name=f"{_microbatch_gradient(parameter)} widened", dtype=wide)] if plan.widens else []
+        )
+        tensors += [replace(shard, name=f"{_microbatch_gradient(parameter)} scattered")] if plan.accumulates else []
+    return _microbatch_gradient(parameter), tensors
 
 
-def _finish(parameter: Parameter, plan: ParameterSharding) -> Iterator[Op]:
+def _accumulate(parameter: Parameter, plan: ParameterSharding) -> Iterator[Op]:
     """Ops from the gradient of a microbatch to the accumulated gradient."""
-    source, total = _part(parameter), _total(parameter, plan)
+    source, total = _microbatch_gradient(parameter), _accumulated_gradient(parameter, plan)
     if plan.zero >= 2:
         if plan.widens:
             yield Kernel(
                 name=f"widen {parameter.gradient}", function="cast", into=(f"{source} widened",), sources=(source,)
             )
             source += " widened"
-        into = f"{_part(parameter)} scattered" if plan.accumulates else total
+        into = f"{_microbatch_gradient(parameter)} scattered" if plan.accumulates else total
         yield ReduceScatter(
             name=f"scatter {parameter.gradient} over data", axis="data", source=source, into=into, overlap="ors"
         )
@@ -234,20 +250,20 @@ def _finish(parameter: Parameter, plan: ParameterSharding) -> Iterator[Op]:
 
 def gather_weights(parameters: Sequence[Parameter], plan: ParameterSharding) -> Program:
     """Ops from the weights of the last step to those that products read; accumulated gradients are zeroed."""
-    return for_each_parameter(parameters, lambda parameter: [*_begin(parameter, plan)])
+    return for_each_parameter(parameters, lambda parameter: [*_prepare_weights(parameter, plan)])
 
 
-def _begin(parameter: Parameter, plan: ParameterSharding) -> Iterator[Op]:
+def _prepare_weights(parameter: Parameter, plan: ParameterSharding) -> Iterator[Op]:
     if plan.precision.mixed:
-        into = _cast(parameter) if plan.shards else used_weight(parameter)
+        into = _cast_weight(parameter) if plan.shards else used_weight(parameter)
         yield Kernel(name=f"cast {parameter.name}", function="cast", into=(into,), sources=(parameter.name,))
     if plan.zero in (1, 2):
-        source = _cast(parameter) if plan.precision.mixed else parameter.name
+        source = _cast_weight(parameter) if plan.precision.mixed else parameter.name
         yield AllGather(
             name=f"gather {used_weight(parameter)}", axis="data", source=source, into=used_weight(parameter)
         )
     if plan.accumulates:
-        yield Pointwise(name=f"zero {parameter.gradient}", function="zero", into=_total(parameter, plan))
+        yield Pointwise(name=f"zero {parameter.gradient}", function="zero", into=_accumulated_gradient(parameter, plan))
 
 
 def scatter_gradients(parameters: Sequence[Parameter], plan: ParameterSharding) -> Program:
@@ -260,7 +276,7 @@ def scatter_gradients(parameters: Sequence[Parameter], plan: ParameterSharding) 
             ReduceScatter(
                 name=f"scatter {parameter.gradient} over data",
                 axis="data",
-                source=_total(parameter, plan),
+                source=_accumulated_gradient(parameter, plan),
                 into=parameter.gradient,
             )
         ],

@@ -14,7 +14,7 @@ from functools import partial
 
 import msgspec
 
-from quadrille.algorithms.formats import files
+from quadrille.algorithms.formats import schema_files
 from quadrille.algorithms.provenance import provenance
 from quadrille.experiments.calibrate.chunk_tuning import tune_messages, with_best_chunks
 from quadrille.experiments.calibrate.measured_machine import make_machine
@@ -61,7 +61,7 @@ def calibrate(
     communicator = world.world()
     is_root = communicator.Get_rank() == 0
     if is_root and out != "-":
-        files.check_writable(out)
+        schema_files.check_writable(out)
     hosts = world.hosts(communicator)
     topology_option = parse_topology_option(topology, len(hosts)) if topology is not None else None
     ways = parse_routing_option(routing, topology_option, len(hosts))

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.formats import files
+from quadrille.algorithms.formats import schema_files
 from quadrille.algorithms.formats.chrome_trace import write_chrome_trace
 from quadrille.algorithms.formats.record import load_record
 from quadrille.algorithms.provenance import Provenance, provenance
@@ -86,7 +86,7 @@ def _report_files(
         if to.plot:
             _draw(compared, to.plot, timelines)
     if to.json:
-        files.write_json(to.json, compared, SCHEMA)
+        schema_files.write_json(to.json, compared, SCHEMA)
     if not to.to_stdout:
         print_tables(*comparison_tables(compared))
     remark_all(compared.remarks)
@@ -99,7 +99,7 @@ def _report_folders(predicted: Path, measured: Path, to: Destinations, origin: P
     if to.plot:
         figures.draw_cases(compared.comparisons, to.plot, title="makespans, predicted against measured")
     if to.json:
-        files.write_json(to.json, compared, CASES_SCHEMA)
+        schema_files.write_json(to.json, compared, CASES_SCHEMA)
     if not to.to_stdout:
         print_tables(*cases_tables(compared))
     remark_all(compared.remarks)

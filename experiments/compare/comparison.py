@@ -3,7 +3,7 @@
 import msgspec
 
 from quadrille.algorithms.formats.record import interval_known
-from quadrille.algorithms.formats.rows import Tabular
+from quadrille.algorithms.formats.tabular import Tabular
 from quadrille.algorithms.provenance import Provenance
 from quadrille.algorithms.units import format_seconds
 from quadrille.experiments.compare.attribution import Attribution

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.formats import files
+from quadrille.algorithms.formats import schema_files
 from quadrille.algorithms.formats.input_files import read_bytes
 from quadrille.algorithms.formats.record import SCHEMA as RECORD_SCHEMA
 from quadrille.algorithms.formats.record import PathPart, PathSegment, load_record
@@ -102,7 +102,7 @@ def explain_file(path: str) -> Explanation:
         raise InputError(f"{path} is no plain file: a record, or the JSON of collective or flows, is needed")
     schema = _schema(path)
     if schema in EXPLAINED:
-        return _explain_answer(files.read(path, Explained, schema), EXPLAINED[schema])
+        return _explain_answer(schema_files.read(path, Explained, schema), EXPLAINED[schema])
     if schema.startswith("quadrille/") and not schema.startswith("quadrille/record/"):
         kinds = ", ".join((RECORD_SCHEMA, *EXPLAINED))
         raise InputError(f"{path} has the schema {schema!r:.60}: accepted are {kinds}")

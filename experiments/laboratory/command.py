@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.formats import files
+from quadrille.algorithms.formats import schema_files
 from quadrille.algorithms.provenance import Provenance, provenance
 from quadrille.algorithms.units import format_bytes_per_second, parse_rate
 from quadrille.experiments.calibrate.topology_option import FILE
@@ -122,7 +122,7 @@ def show(*, json: str, command: Sequence[str]) -> None:
     if json:
         shown = [_shown(entry) for entry in entries]
         listing = LaboratoryList(laboratories=shown, provenance=provenance(list(command)))
-        files.write_json(json, listing, SCHEMA)
+        schema_files.write_json(json, listing, SCHEMA)
         return
     lines = [line for entry in entries for line in _described(entry)]
     print("\n".join(lines) if lines else "no laboratory is up")

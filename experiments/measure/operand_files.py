@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.formats.written_files import writer_token
+from quadrille.algorithms.formats.atomic_files import writer_token
 from quadrille.algorithms.matmuls.matmul import Matmul, Operand
 from quadrille.runtime.files.matrix_files import (
     MatrixWriter,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.training.gpt import Gpt
-from quadrille.algorithms.training.resume import resumed, training_state, with_state_outputs
+from quadrille.algorithms.training.resume import resume_schedule, training_state, with_state_outputs
 from quadrille.experiments.workloads.run_options import RunOptions
 from quadrille.experiments.workloads.training import TrainingExperiment
 from quadrille.runtime.execution.rank_environment import RankEnvironment, barrier_for_files, shared_token
@@ -50,7 +50,7 @@ class TrainingJob:
         self._first_step = self._checkpoint.steps if self._checkpoint is not None else 0
         schedule = experiment.unchecked_schedule()
         if self._checkpoint is not None:
-            schedule = resumed(schedule, self._first_step)
+            schedule = resume_schedule(schedule, self._first_step)
         if options.save:
             schedule = with_state_outputs(schedule)
         self.schedule = experiment.checked(schedule)

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, replace
 
-from quadrille.algorithms.collectives.choices import Choices
-from quadrille.algorithms.collectives.nccl.tables import Protocol
+from quadrille.algorithms.collectives.collective_choices import Choices
+from quadrille.algorithms.collectives.nccl.tuning_constants import Protocol
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.record import PathPart
 from quadrille.algorithms.units import format_seconds
@@ -151,7 +151,7 @@ def _chosen(question: CollectiveQuestion, sharing: int, machine: Machine, net: N
 
 def _carried(question: CollectiveQuestion, groups: Ints, places: Ints, machine: Machine, routes: Routes) -> _Carried:
     """The collective by NCCL, or by Quadrille's own algorithms, as the question asks."""
-    if question.choices.carriage != "nccl":
+    if question.choices.implementation != "nccl":
         own = own_collective(question, groups, places, routes)
         return _Carried(
             ran=own.result,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from quadrille.algorithms.collectives.nccl.tables import Protocol
+from quadrille.algorithms.collectives.nccl.tuning_constants import Protocol
 from quadrille.algorithms.formats.record import PathPart
 from quadrille.algorithms.provenance import Provenance, provenance
 from quadrille.algorithms.schedule.ops import CollectiveKind
@@ -173,7 +173,7 @@ def remarks(predicted: CollectivePrediction, machine: Machine, net: Network) -> 
         yield f"{named.name} has {named.gpus} GPUs; {question.gpus} are modelled as more of the same"
     if net.endpoints[0] == "host" and machine.host is not None and machine.host.cores > 1:
         yield f"one rank a host is taken; simulate puts one on each of its {machine.host.cores} cores"
-    if question.choices.carriage == "nccl" and named is None and "node" not in machine.topology:
+    if question.choices.implementation == "nccl" and named is None and "node" not in machine.topology:
         yield f"{machine.name} names no kind of GPU: NCCL is taken as on A100"
     if machine.faults is not None and machine.faults.slow:
         yield "a slow GPU computes slower; a collective has no work of its own, so nothing changes"

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from quadrille.algorithms.collectives.lowered import Lowered
+from quadrille.algorithms.collectives.lowered_collective import Lowered
 from quadrille.algorithms.collectives.lowering import lower
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.ops import ROOTED

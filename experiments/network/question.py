@@ -10,7 +10,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.ops import ROOTED, CollectiveKind
 from quadrille.simulator.collectives.collective import SimulationOptions

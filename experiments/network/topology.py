@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.formats import files
+from quadrille.algorithms.formats import schema_files
 from quadrille.algorithms.provenance import provenance
 from quadrille.algorithms.units import format_bytes_per_second, format_seconds
 from quadrille.experiments.network.topology_figure import check_drawable, draw_network
@@ -56,11 +56,11 @@ def show(
         check_written(net, json)
     if figure:
         check_drawable(net)
-    if json != files.STDOUT:
+    if json != schema_files.STDOUT:
         print("\n".join(described(net)))
     if json:
         origin = msgspec.to_builtins(provenance(command or ["quadrille", "topology", "show", topology]))
-        files.write_text(json, node_link.dumps(net, origin))
+        schema_files.write_text(json, node_link.dumps(net, origin))
     if figure:
         draw_network(net, figure)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.formats import files
+from quadrille.algorithms.formats import schema_files
 
 Detail = Literal["verdict", "table", "all"]
 """How much of a record is printed: its verdict, a table of the longest ops too, or all ops."""
@@ -46,7 +46,7 @@ class Destinations:
     @property
     def to_stdout(self) -> bool:
         """Whether stdout is taken by a file."""
-        return files.STDOUT in (self.json, self.trace, self.timeline, self.csv)
+        return schema_files.STDOUT in (self.json, self.trace, self.timeline, self.csv)
 
     def check(self, others: Mapping[str, str] | None = None) -> None:
         """Refuse, before anything runs, what could not be written.
@@ -64,7 +64,7 @@ class Destinations:
         check_apart(destinations, {**(others or {}), **self.read})
         for flag, path in destinations.items():
             try:
-                _check_figure(path) if flag == "--plot" else files.check_writable(path)
+                _check_figure(path) if flag == "--plot" else schema_files.check_writable(path)
             except InputError as error:
                 raise InputError(f"{flag} {error}") from None
 
@@ -72,8 +72,8 @@ class Destinations:
 def write_or_show(answer: object, json: str, schema: str, show: Callable[[], None]) -> None:
     """Writes the answer as JSON under `schema` if there is a path, and shows it unless the JSON is on stdout."""
     if json:
-        files.write_json(json, answer, schema)
-    if json != files.STDOUT:
+        schema_files.write_json(json, answer, schema)
+    if json != schema_files.STDOUT:
         show()
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.extras import check_installed
-from quadrille.algorithms.formats import files
+from quadrille.algorithms.formats import schema_files
+from quadrille.algorithms.optional_packages import check_installed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -20,7 +20,7 @@ def check_figure_path(path: str | Path) -> None:
     if ending not in FORMATS:
         raise InputError(f"figure {path} ends in {ending or 'nothing'!r}: one of {', '.join(FORMATS)} is needed")
     check_installed("matplotlib")
-    files.check_writable(path)
+    schema_files.check_writable(path)
 
 
 def write_figure(figure: "Figure", path: str | Path) -> None:
@@ -33,4 +33,4 @@ def write_figure(figure: "Figure", path: str | Path) -> None:
     picture = BytesIO()
     with rc_context({"svg.hashsalt": "quadrille"}):
         figure.savefig(picture, format=ending, metadata=undated, dpi=150)
-    files.write_bytes(path, picture.getvalue())
+    schema_files.write_bytes(path, picture.getvalue())

@@ -38,7 +38,7 @@ from quadrille.algorithms.analysis.alpha_beta import AlphaBetaLink
 from quadrille.algorithms.analysis.op_plans import OpPlans
 from quadrille.algorithms.analysis.storage import local_copies
 from quadrille.algorithms.analysis.traffic import Traffic, ranges, traffic
-from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.schedule.grid import Axis, Grid
 from quadrille.algorithms.schedule.ops import (
     AllGather,

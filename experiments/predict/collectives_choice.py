@@ -20,8 +20,8 @@ import msgspec
 
 from quadrille.algorithms.analysis.shard_ranges import are_equal
 from quadrille.algorithms.analysis.traffic import traffic
-from quadrille.algorithms.collectives.choices import LIBRARY, Choices, with_placement
-from quadrille.algorithms.collectives.lowered import Lowered
+from quadrille.algorithms.collectives.collective_choices import LIBRARY, Choices, with_placement
+from quadrille.algorithms.collectives.lowered_collective import Lowered
 from quadrille.algorithms.collectives.lowering import CHUNK_BYTES, SETS, lower
 from quadrille.algorithms.formats.record import Choice, Record
 from quadrille.algorithms.schedule.grid import Axis

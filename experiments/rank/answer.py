@@ -5,9 +5,9 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from quadrille.algorithms.formats import files
+from quadrille.algorithms.formats import schema_files
 from quadrille.algorithms.formats.record import Granularity, Shards
-from quadrille.algorithms.formats.rows import Tabular
+from quadrille.algorithms.formats.tabular import Tabular
 from quadrille.algorithms.formats.workload import Workload
 from quadrille.algorithms.provenance import Provenance, provenance
 from quadrille.experiments.predict.training_step import TrainingStep
@@ -180,9 +180,9 @@ def write_answer(answer: Ranking[Any], json: str, command: Sequence[str], show: 
 
     On stdout the JSON has no provenance, so that it is the same in every run.
     """
-    if json == files.STDOUT:
-        files.write_json(json, answer, SCHEMA)
+    if json == schema_files.STDOUT:
+        schema_files.write_json(json, answer, SCHEMA)
         return
     if json:
-        files.write_json(json, msgspec.structs.replace(answer, provenance=provenance(command)), SCHEMA)
+        schema_files.write_json(json, msgspec.structs.replace(answer, provenance=provenance(command)), SCHEMA)
     show()

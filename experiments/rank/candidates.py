@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from quadrille.algorithms.analysis.axonn import MODELLED
 from quadrille.algorithms.errors import InputError, ParameterError
 from quadrille.algorithms.schedule.grid import Axis, Grid
-from quadrille.algorithms.training.models import ModelShape
+from quadrille.algorithms.training.model_shapes import ModelShape
 from quadrille.experiments.workloads.grids import factorisations
 from quadrille.experiments.workloads.rank_orders import ORDERS, distinct_orders
 

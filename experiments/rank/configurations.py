@@ -16,7 +16,7 @@ from quadrille.algorithms.errors import InputError, ParameterError
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.training.gpt import Gpt, check_gpt
 from quadrille.algorithms.training.scheme import Scheme
-from quadrille.algorithms.training.schemes import find_scheme
+from quadrille.algorithms.training.scheme_catalogue import find_scheme
 from quadrille.experiments.predict.step_parts import stages_of
 from quadrille.experiments.rank.candidates import Limits
 from quadrille.experiments.rank.question import RankQuestion

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.units import format_seconds
 from quadrille.experiments.predict.training_step import TrainingStep
 from quadrille.experiments.rank.agreement import kendall_tau
@@ -142,7 +142,7 @@ def _what(cause: Cause, steps: Sequence[TrainingStep], choices: Choices, reached
             return f"latency is left out of the model ({span}): long rings have many steps"
         case "transfer":
             shared = [step.contention for step in steps]
-            one_nic = f"; a ring of {choices} leaves a node by one NIC" if choices.carriage == "own" else ""
+            one_nic = f"; a ring of {choices} leaves a node by one NIC" if choices.implementation == "own" else ""
             return (
                 f"transfers take other than the table says ({span}; sharing links adds {format_seconds(min(shared))} "
                 f"to {format_seconds(max(shared))}{one_nic}), and the model leaves out embedding, logits and vectors"

@@ -15,7 +15,7 @@ from quadrille.algorithms.analysis.axonn import MODELLED, ProductSizes, block_se
 from quadrille.algorithms.schedule.grid import Axis
 from quadrille.algorithms.schedule.tensors import ITEM_BYTES
 from quadrille.algorithms.training.gpt import Gpt
-from quadrille.algorithms.training.models import ModelShape
+from quadrille.algorithms.training.model_shapes import ModelShape
 from quadrille.experiments.predict.step_parts import stages_of
 from quadrille.experiments.workloads.training import TrainingExperiment
 

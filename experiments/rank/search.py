@@ -120,7 +120,7 @@ def _that_may_fit(
 
 def _rings(question: RankQuestion, grids: Sequence[Grid], crew: Crew) -> tuple[dict[Ring, float], dict[Ring, float]]:
     """Bandwidths of NCCL's rings on these grids, and the simulated bandwidths; empty for our own rings."""
-    if question.training.execution.choices.carriage != "nccl":
+    if question.training.execution.choices.implementation != "nccl":
         return {}, {}
     rings = {(grid.stride(axis), grid.length(axis)) for grid in grids for axis in MODELLED}
     bandwidths, lacking = known(rings, table_of(question.machine, question.gpus))

@@ -33,6 +33,6 @@ def granularity_of(question: RankQuestion) -> Granularity:
     """Granularity at which the grids of a question are simulated."""
     if question.granularity != "auto":
         return question.granularity
-    if question.training.execution.choices.carriage == "nccl" or not question.training.execution.overlaps:
+    if question.training.execution.choices.implementation == "nccl" or not question.training.execution.overlaps:
         return "collective"
     return "exact" if question.gpus <= MANY_GPUS else "collective"

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 from quadrille.algorithms.analysis.volumes import OpVolume, Volumes
-from quadrille.algorithms.collectives.lowered import Name
+from quadrille.algorithms.collectives.lowered_collective import CollectiveAlgorithm
 from quadrille.algorithms.formats import record
 from quadrille.algorithms.formats.record import MachineName, OpRecord
 from quadrille.algorithms.schedule.ops import CollectiveKind
@@ -72,7 +72,9 @@ def op_record(
     )
 
 
-def _label(times: OpTimes, experiment: "Experiment", chosen: Mapping[str, str], carried: Name | None) -> str | None:
+def _label(
+    times: OpTimes, experiment: "Experiment", chosen: Mapping[str, str], carried: CollectiveAlgorithm | None
+) -> str | None:
     """The algorithm of a collective; None for other ops, and for groups of one rank, which send nothing."""
     if times.name in chosen:
         return chosen[times.name]

@@ -136,10 +136,10 @@ def ranked_steps(experiment: TrainingExperiment, gpus: int, machine: Machine) ->
 def step_grids(experiment: TrainingExperiment, gpus: int) -> Iterator[Grid]:
     """The grids of the scheme's form, their axes in the order of the experiment's grid.
 
-    >>> from quadrille.algorithms.training.gpt import gpt_of
-    >>> from quadrille.algorithms.training.models import SHAPES
-    >>> from quadrille.algorithms.training.schemes import find_scheme
-    >>> tiny = TrainingExperiment(gpt_of(SHAPES["tiny"], 8), scheme=find_scheme("optimus"))
+    >>> from quadrille.algorithms.training.gpt import gpt_from_shape
+    >>> from quadrille.algorithms.training.model_shapes import SHAPES
+    >>> from quadrille.algorithms.training.scheme_catalogue import find_scheme
+    >>> tiny = TrainingExperiment(gpt_from_shape(SHAPES["tiny"], 8), scheme=find_scheme("optimus"))
     >>> [str(grid) for grid in step_grids(tiny, 16)]
     ['z=4,x=4', 'data=4,z=2,x=2']
     """

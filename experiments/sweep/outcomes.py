@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Meta
 
 from quadrille.algorithms.formats.record import PathPart
-from quadrille.algorithms.formats.rows import Tabular
+from quadrille.algorithms.formats.tabular import Tabular
 from quadrille.algorithms.provenance import Provenance
 from quadrille.algorithms.schedule.grid import DEFAULT_ORDER, Axis, Grid
 from quadrille.experiments.sweep.varied import KIND

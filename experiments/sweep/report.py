@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from quadrille.algorithms.formats import files
-from quadrille.algorithms.formats.rows import comma_separated
+from quadrille.algorithms.formats import schema_files
+from quadrille.algorithms.formats.tabular import comma_separated
 from quadrille.algorithms.units import format_bytes, format_bytes_per_second
 from quadrille.experiments.output.tables import UNKNOWN, milliseconds, percent, table
 from quadrille.experiments.sweep.outcomes import SCHEMA, Sweep, SweepAnswer, SweepRow
@@ -187,6 +187,6 @@ def _values(row: SweepRow, results: Sequence[str]) -> Iterator[object]:
 def write_files(sweep: Sweep, json: str, csv: str) -> None:
     """Writes the rows as CSV and as JSON, where asked for, each whole or not at all."""
     if csv:
-        files.write_text(csv, csv_text(sweep))
+        schema_files.write_text(csv, csv_text(sweep))
     if json:
-        files.write_json(json, sweep, SCHEMA)
+        schema_files.write_json(json, sweep, SCHEMA)

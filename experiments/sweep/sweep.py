@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from quadrille.algorithms.errors import InputError, RunError
-from quadrille.algorithms.formats import files
+from quadrille.algorithms.formats import schema_files
 from quadrille.algorithms.provenance import provenance
 from quadrille.experiments.output.destinations import Destinations
 from quadrille.experiments.output.progress import Tally, progress_line
@@ -85,7 +85,7 @@ def sweep(
         from quadrille.experiments.sweep.figure import draw
 
         draw(swept, common.varied, to.plot)
-    if files.STDOUT not in (to.json, to.csv):
+    if schema_files.STDOUT not in (to.json, to.csv):
         print_tables(sweep_table(swept))
         for line in reason_lines(swept):
             print(line)

@@ -17,10 +17,10 @@ def predicted_step(point: OneGrid | Impossible) -> SweepAnswer:
     """The prediction of a training step on its grid, by a few of its layers.
 
     >>> from quadrille.algorithms.schedule.grid import Grid
-    >>> from quadrille.algorithms.training.gpt import gpt_of
-    >>> from quadrille.algorithms.training.models import SHAPES
+    >>> from quadrille.algorithms.training.gpt import gpt_from_shape
+    >>> from quadrille.algorithms.training.model_shapes import SHAPES
     >>> from quadrille.topologies.find_machine import find_machine
-    >>> tiny = TrainingExperiment(gpt_of(SHAPES["tiny"], 8), Grid(x=2, z=4))
+    >>> tiny = TrainingExperiment(gpt_from_shape(SHAPES["tiny"], 8), Grid(x=2, z=4))
     >>> predicted_step(OneGrid(tiny, find_machine("perlmutter"))).trained.layers_simulated
     2
     """

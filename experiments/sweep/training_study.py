@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.formats import files
+from quadrille.algorithms.formats import schema_files
 from quadrille.algorithms.passes.overlap import OVERLAPS
 from quadrille.algorithms.provenance import Provenance, provenance
 from quadrille.algorithms.schedule.grid import Axis, Grid
 from quadrille.algorithms.schedule.tensors import DType
 from quadrille.algorithms.training.adam import Adam, default_rate
-from quadrille.algorithms.training.gpt import Gpt, gpt_of
+from quadrille.algorithms.training.gpt import Gpt, gpt_from_shape
 from quadrille.algorithms.training.model_files import find_shape
-from quadrille.algorithms.training.schemes import find_scheme
+from quadrille.algorithms.training.scheme_catalogue import find_scheme
 from quadrille.algorithms.units import format_bytes, format_seconds
 from quadrille.experiments.output.destinations import Destinations
 from quadrille.experiments.output.tables import UNKNOWN, percent, print_tables
@@ -110,7 +110,9 @@ class Asking:
         """
         shape, speeds = find_shape(gpt), find_machine(machine).device.peak_flops_per_second
         dtype: DType = "bfloat16" if "bfloat16" in speeds else "float32"
-        problem = gpt_of(shape, batch, dtype=dtype, recompute="full", adam=Adam(rate=default_rate(shape.hidden)))
+        problem = gpt_from_shape(
+            shape, batch, dtype=dtype, recompute="full", adam=Adam(rate=default_rate(shape.hidden))
+        )
         execution = ExecutionOptions(overlaps=frozenset(OVERLAPS), choices=Choices("library"))
         experiment = TrainingExperiment(problem, Grid(), find_scheme(scheme), execution, shape)
         try:
@@ -192,12 +194,12 @@ def conclude(
         study=study, flags=dict(flags), rows=rows, answer=shown.answer(rows), provenance=provenance(asking.command)
     )
     if asking.json:
-        files.write_json(asking.json, findings, SCHEMA)
+        schema_files.write_json(asking.json, findings, SCHEMA)
     if asking.plot:
         from quadrille.experiments.output.pictures import write_figure
 
         write_figure(shown.figure(rows), asking.plot)
-    if asking.json != files.STDOUT:
+    if asking.json != schema_files.STDOUT:
         print_tables(*shown.tables(rows))
         print(fill(findings.answer, WIDTH))
     remark_all(left_out(rows))

@@ -6,7 +6,7 @@ from dataclasses import fields
 from quadrille.algorithms.schedule.grid import DEFAULT_ORDER
 from quadrille.algorithms.training.adam import default_rate
 from quadrille.algorithms.training.gpt import Gpt
-from quadrille.algorithms.training.models import SHAPES
+from quadrille.algorithms.training.model_shapes import SHAPES
 from quadrille.experiments.workloads.execution_options import ExecutionOptions
 from quadrille.experiments.workloads.experiment import Experiment
 from quadrille.experiments.workloads.matmul import MatmulExperiment

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
-from quadrille.algorithms.collectives.choices import Choices, with_placement
+from quadrille.algorithms.collectives.collective_choices import Choices, with_placement
 from quadrille.algorithms.formats.record import Shards
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.ops import OverlapName

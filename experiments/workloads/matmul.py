@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from quadrille.algorithms.analysis.validate import validate
+from quadrille.algorithms.analysis.validation import validate
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.record import Options
 from quadrille.algorithms.formats.workload import MatmulSizes, Workload
@@ -85,7 +85,7 @@ class MatmulExperiment:
         problem = self.problem
         if problem.training or not self._algorithm.one_copy:
             return None
-        from quadrille.algorithms.analysis.bounds import lower_bound_words
+        from quadrille.algorithms.analysis.communication_lower_bound import lower_bound_words
 
         words = lower_bound_words(problem.m, problem.k, problem.n, self.grid.size)
         return max(0.0, words) * ITEM_BYTES[problem.dtype]

@@ -14,7 +14,7 @@ SCHEMAS = ("record", "machine", "experiment")
 
 def models_known() -> list[str]:
     """Names of the models that --gpt takes."""
-    from quadrille.algorithms.training.models import SHAPES
+    from quadrille.algorithms.training.model_shapes import SHAPES
 
     return list(SHAPES)
 
@@ -29,7 +29,7 @@ def models(
 ) -> None:
     """List the models that --gpt takes by name."""
     from quadrille.algorithms.training.model_files import find_shape
-    from quadrille.algorithms.training.models import SHAPES
+    from quadrille.algorithms.training.model_shapes import SHAPES
     from quadrille.experiments.output.tables import print_tables, table
 
     if not name:

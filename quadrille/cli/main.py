@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from quadrille.algorithms.errors import InputError, ParameterError, QuadrilleError
-from quadrille.algorithms.extras import missing_extra
+from quadrille.algorithms.optional_packages import missing_extra
 from quadrille.cli.app import app, is_first, laboratory_group, study, topology_group
 from quadrille.cli.commands import Area
 from quadrille.runtime.host.console import INTERRUPTED, remark

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from quadrille.algorithms.collectives.choices import Provider
+from quadrille.algorithms.collectives.collective_choices import Provider
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.ops import Calls, Combination
 from quadrille.algorithms.schedule.tensors import DType
@@ -261,18 +261,18 @@ class DirectCommunicator(DeviceCommunicator):
         raise AssertionError(f"{name} of device arrays goes through the host")
 
 
-def choose_staging(library: "CupyLibrary", awareness: "GpuAwareness", carriage: Provider) -> Staging:
+def choose_staging(library: "CupyLibrary", awareness: "GpuAwareness", implementation: Provider) -> Staging:
     """The wrapper for device arrays: direct only where MPI is known to accept them, staged otherwise."""
-    communicator_class = DirectCommunicator if awareness.aware and carriage == "own" else StagedCommunicator
+    communicator_class = DirectCommunicator if awareness.aware and implementation == "own" else StagedCommunicator
     return lambda group: communicator_class(group, library)
 
 
-def check_sums(dtype: DType, carriage: Provider) -> None:
+def check_sums(dtype: DType, implementation: Provider) -> None:
     """Check that MPI can sum the dtype, or is not asked to.
 
     Raises
     ------
     InputError : MPI's own collectives with 16-bit elements
     """
-    if carriage == "library" and dtype in ("float16", "bfloat16"):
+    if implementation == "library" and dtype in ("float16", "bfloat16"):
         raise InputError(f"dtype {dtype!r} with collectives 'library': MPI has no sum of it; accepted are own and NCCL")

@@ -5,7 +5,7 @@ from typing import Any
 
 from quadrille.algorithms.analysis.storage import gathered_in_place, storage
 from quadrille.algorithms.analysis.traffic import traffic
-from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.schedule.ops import AllGather
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import Schedule

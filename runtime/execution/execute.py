@@ -14,7 +14,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
-from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.ops import Barrier, Communication, Compute, lane
 from quadrille.algorithms.schedule.schedule import Schedule, all_ops, may_overlap

@@ -5,7 +5,7 @@ from functools import partial
 from typing import assert_never
 
 from quadrille.algorithms.analysis.traffic import written_coordinates
-from quadrille.algorithms.schedule.kernels import SIGNATURES
+from quadrille.algorithms.schedule.kernel_signatures import SIGNATURES
 from quadrille.algorithms.schedule.ops import Compute, Gemm, HostCopy, Kernel, Pointwise
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import Schedule

@@ -12,7 +12,7 @@ from typing import assert_never
 from quadrille.algorithms.analysis.shard_ranges import shared_rectangle
 from quadrille.algorithms.analysis.storage import is_gathered_in_place
 from quadrille.algorithms.analysis.traffic import Exchange, Traffic, calls_of, traffic, written_coordinates
-from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.schedule.expressions import evaluate
 from quadrille.algorithms.schedule.ops import (
     AllGather,

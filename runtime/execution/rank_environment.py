@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, cast, get_args
 
 from quadrille.algorithms.analysis.storage import storage
-from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.schedule.tensors import DType
@@ -138,7 +138,7 @@ def _hosts(communicator: "Intracomm") -> tuple[world.ComputeHost, ...]:
 
 def shared_token(communicator: "Intracomm") -> str:
     """The token of rank 0 for the files that all ranks are about to write together."""
-    from quadrille.algorithms.formats.written_files import writer_token
+    from quadrille.algorithms.formats.atomic_files import writer_token
 
     with collective_work("naming files"):
         token: str = communicator.bcast(writer_token())
@@ -247,13 +247,13 @@ def _carrier(
         check_calls(choices)
         with collective_work("set-up of its messages"):
             return NcclCarrier(library, site.communicator)
-    check_sums(dtype, choices.carriage)
+    check_sums(dtype, choices.implementation)
     with local_work("finding out what MPI takes"):
         awareness = gpu_awareness(site.communicator, library.device)
     if site.is_root:
         remark(str(awareness))
     with collective_work("set-up of its messages"):
-        return MpiCarrier(site.communicator, staging=choose_staging(library, awareness, choices.carriage))
+        return MpiCarrier(site.communicator, staging=choose_staging(library, awareness, choices.implementation))
 
 
 def check_calls(choices: Choices) -> None:

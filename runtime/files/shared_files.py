@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quadrille.algorithms.errors import InputError, RunError
-from quadrille.algorithms.formats.written_files import HiddenFile, remove_abandoned, target_of, writer_token
+from quadrille.algorithms.formats.atomic_files import HiddenFile, remove_abandoned, target_of, writer_token
 from quadrille.runtime.operands.rectangles import Rectangle
 
 WRITE_BYTES = 2**26
@@ -85,7 +85,7 @@ class SharedFile:
             return "is not a regular file"
         if not folder.is_dir():
             return f"cannot be written: there is no folder {folder}"
-        self._hidden.try_out(len(self.header))
+        self._hidden.check_space(len(self.header))
         space = os.statvfs(folder)
         free_bytes = space.f_bavail * space.f_frsize
         if free_bytes < self.file_bytes:

@@ -9,7 +9,7 @@ Source: proc(5), /proc/pid/stat, fields 3 (state), 22 (starttime) and 52 (exit_c
 import fcntl
 import struct
 
-from quadrille.algorithms.formats.written_files import process_status
+from quadrille.algorithms.formats.atomic_files import process_status
 
 PIDFD_INFO = struct.Struct("QQ11Ii")
 """The mask, a control group, 11 numbers of the process and its users, and exit_code."""

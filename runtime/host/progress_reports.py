@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Protocol
 
-from quadrille.algorithms.formats.written_files import is_private_folder
+from quadrille.algorithms.formats.atomic_files import is_private_folder
 from quadrille.algorithms.schedule.ops import Communication, Op, kind
 from quadrille.runtime.host.world import LAUNCH, announced_rank, world
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from quadrille.algorithms.errors import InputError, QuadrilleError, shortened
-from quadrille.algorithms.formats.written_files import is_private_folder
+from quadrille.algorithms.formats.atomic_files import is_private_folder
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm

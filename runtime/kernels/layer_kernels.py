@@ -1,4 +1,4 @@
-"""The layer functions of `algorithms/schedule/kernels.py` on arrays; the array module, NumPy or CuPy, is an argument.
+"""Layer functions on arrays, as `algorithms/schedule/kernel_signatures.py` lists them, for NumPy or CuPy.
 
 Each function takes the blocks that the rank holds: as matrices, or in the stored shape where it works element by
 element. `x` is an input, `y` an output, `g` a gradient. This module has the list of functions and the elementwise ones;
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from quadrille.algorithms.analysis.shard_ranges import shared_rectangle
-from quadrille.algorithms.schedule.kernels import Function
+from quadrille.algorithms.schedule.kernel_signatures import Function
 from quadrille.runtime.arrays.array_library import Array
 from quadrille.runtime.kernels import attention_kernels, norm_kernels, vocabulary_kernels
 from quadrille.runtime.kernels.kernel_arguments import KernelArguments as KernelArguments

@@ -17,8 +17,8 @@ from pathlib import Path
 import msgspec
 
 from quadrille.algorithms.errors import InputError, RunError
-from quadrille.algorithms.formats import files
-from quadrille.algorithms.formats.written_files import has_ended, start_ticks
+from quadrille.algorithms.formats import schema_files
+from quadrille.algorithms.formats.atomic_files import has_ended, start_ticks
 from quadrille.runtime.host.console import remark
 
 FOLDER = Path("/run/quadrille")
@@ -108,7 +108,7 @@ def _locked(folder: int) -> bool:
 def write(entry: LaboratoryRecord) -> None:
     """Write a laboratory's entry; readers see the complete new entry or the old one."""
     _make_folder()
-    files.write_json(path_of(entry.name), entry, SCHEMA, mode=0o600)
+    schema_files.write_json(path_of(entry.name), entry, SCHEMA, mode=0o600)
 
 
 def _make_folder() -> None:
@@ -134,7 +134,7 @@ def read(name: str) -> LaboratoryRecord | None:
     """
     path = path_of(name)
     try:
-        return files.read(path, LaboratoryRecord, SCHEMA)
+        return schema_files.read(path, LaboratoryRecord, SCHEMA)
     except InputError:
         if path.exists():
             raise
@@ -144,7 +144,7 @@ def read(name: str) -> LaboratoryRecord | None:
 def write_agent(name: str, words: Sequence[str]) -> Path:
     """The script that replaces ssh in a laboratory. A shell runs it, because /run may forbid execution."""
     path = _agent_of(name)
-    files.write_text(path, f'exec {shlex.join(words)} "$@"\n', mode=0o700)
+    schema_files.write_text(path, f'exec {shlex.join(words)} "$@"\n', mode=0o700)
     return path
 
 

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from quadrille.algorithms.formats.written_files import has_ended, is_private_folder, remove_hidden_file, start_ticks
+from quadrille.algorithms.formats.atomic_files import has_ended, is_private_folder, remove_hidden_file, start_ticks
 from quadrille.runtime.host.world import LAUNCH
 
 PARTIAL_FILES = "partial files"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.extras import install_command
+from quadrille.algorithms.optional_packages import install_command
 
 MPICH_FAMILY = ("MPICH", "Intel MPI", "MVAPICH", "MVAPICH2", "Cray MPICH", "Cray MPI")
 RANK_VARIABLES = re.compile(r"(OMPI_(?!MCA_|ALLOW_)|PMIX_|PMI_|PRTE_(?!MCA_))")

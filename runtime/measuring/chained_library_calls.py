@@ -25,7 +25,7 @@ from typing import assert_never
 
 from mpi4py import MPI
 
-from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.ops import (
     ROOTED,

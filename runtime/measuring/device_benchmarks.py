@@ -21,7 +21,7 @@ from quadrille.algorithms.formats.percentiles import spread
 from quadrille.algorithms.matmuls.catalogue import matmul_schedule
 from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.schedule.grid import Grid
-from quadrille.algorithms.schedule.kernels import SIGNATURES, Function, attention_flops
+from quadrille.algorithms.schedule.kernel_signatures import SIGNATURES, Function, attention_flops
 from quadrille.algorithms.schedule.ops import GemmLayout
 from quadrille.algorithms.schedule.tensors import Block, DType
 from quadrille.runtime.arrays.array_library import Array

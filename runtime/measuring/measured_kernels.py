@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from quadrille.algorithms.schedule.kernels import SIGNATURES, Function
+from quadrille.algorithms.schedule.kernel_signatures import SIGNATURES, Function
 from quadrille.algorithms.schedule.tensors import DType
 from quadrille.runtime.kernels.kernel_arguments import KernelArguments
 

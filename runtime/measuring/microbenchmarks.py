@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_limits
 
 from quadrille.algorithms.formats.measured_rows import KernelRow, MemoryRow, StreamOperation
 from quadrille.algorithms.formats.percentiles import spread
-from quadrille.algorithms.schedule.kernels import Function
+from quadrille.algorithms.schedule.kernel_signatures import Function
 from quadrille.algorithms.schedule.ops import Calls, CollectiveKind
 from quadrille.algorithms.schedule.tensors import DType
 from quadrille.runtime.arrays.array_library import ArrayLibrary

@@ -26,8 +26,8 @@ from functools import partial
 
 import numpy as np
 
-from quadrille.algorithms.analysis.labels import Ints, rising
-from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.analysis.equality_labels import Ints, sorted_distinct
+from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.ops import Communication, CommunicationOp, Receive, Send
 from quadrille.algorithms.schedule.parts import Coordinates
@@ -110,7 +110,7 @@ def bound_schedule(
     channels = rate_channels(channel_list, placement, routes_of(machine, placement.net), concurrency)
     local = local_rates(placement, threads, concurrency)
     prices = MachinePrices(machine, placement, schedule.dtype, threads, channels, local)
-    nccl = NcclTimes(machine, placement, choices) if choices.carriage == "nccl" else None
+    nccl = NcclTimes(machine, placement, choices) if choices.implementation == "nccl" else None
     op_costs = OpCosts(schedule, machine, work, prices, concurrency)
     inputs = WalkInputs(schedule, machine, work, prices, concurrency, loops, op_costs, nccl)
     own_work = _own_work(inputs)
@@ -182,4 +182,6 @@ def _local_seconds(
         seconds = np.zeros(grid.size)
         seconds[ranks], _ = prices.memory("copy", work.copied_bytes(op, moment, ranks), ranks)
         return seconds
-    return inputs.op_costs.ready(op, moment, rising(ranks - ranks // stride % length * stride)).time_parts.compute
+    return inputs.op_costs.ready(
+        op, moment, sorted_distinct(ranks - ranks // stride % length * stride)
+    ).time_parts.compute

@@ -30,7 +30,7 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
-from quadrille.algorithms.analysis.labels import Ints, rising
+from quadrille.algorithms.analysis.equality_labels import Ints, sorted_distinct
 from quadrille.algorithms.collectives.group_stages import GroupStage
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.ops import Communication, Receive, Send, lane
@@ -64,7 +64,7 @@ def list_channels(
     """All channels of a schedule.
 
     >>> from quadrille.algorithms.matmuls.catalogue import matmul_schedule
-    >>> from quadrille.algorithms.collectives.choices import Choices
+    >>> from quadrille.algorithms.collectives.collective_choices import Choices
     >>> from quadrille.algorithms.schedule.grid import Grid
     >>> from quadrille.algorithms.matmuls.matmul import Matmul
     >>> schedule = matmul_schedule(Matmul(8, 8, 8), "1d-row", Grid(y=3))
@@ -96,7 +96,7 @@ def list_channels(
             if isinstance(op, Receive):  # listed where it is sent
                 continue
             stride = grid.stride(op.axis)
-            first = rising(ranks - ranks // stride % grid.length(op.axis) * stride)
+            first = sorted_distinct(ranks - ranks // stride % grid.length(op.axis) * stride)
             parts = (
                 [schedule_work.of_messages(op, moment, ranks)]
                 if isinstance(op, Send)
@@ -109,7 +109,7 @@ def list_channels(
                     continue
                 listed.add(identity)
                 pairs_used = _channels(work, between, size)
-                keys[name] = rising(np.concatenate([keys[name], pairs_used])) if name in keys else pairs_used
+                keys[name] = sorted_distinct(np.concatenate([keys[name], pairs_used])) if name in keys else pairs_used
                 if sum(map(len, keys.values())) > MOST_CHANNELS:
                     raise InputError(f"op {op.name!r}: ranks talk to too many others; at most {MOST_CHANNELS} channels")
     used = [name for name in lanes if name in keys]
@@ -126,7 +126,7 @@ def _pairs(
     if id(work.stages) not in cache:
         moves = [move for stage in work.stages for move in stage.moves]
         keys = [move.sender * members + move.receiver for move in moves]
-        cache[id(work.stages)] = work.stages, rising(np.concatenate([np.zeros(0, dtype=np.int64), *keys]))
+        cache[id(work.stages)] = work.stages, sorted_distinct(np.concatenate([np.zeros(0, dtype=np.int64), *keys]))
     return cache[id(work.stages)]
 
 
@@ -134,7 +134,7 @@ def _channels(work: GroupWork, pairs: Ints, size: int) -> Ints:
     """Sender x size + receiver for each channel that the groups of an op use."""
     ranks = work.ranks.reshape(1, -1) if work.flat else work.ranks
     sender, receiver = np.divmod(pairs, ranks.shape[1])
-    return rising((ranks[:, sender] * size + ranks[:, receiver]).ravel())
+    return sorted_distinct((ranks[:, sender] * size + ranks[:, receiver]).ravel())
 
 
 LOW, TYPICAL, HIGH = 0, 1, 2

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from quadrille.algorithms.analysis.labels import Ints, rising
+from quadrille.algorithms.analysis.equality_labels import Ints, sorted_distinct
 from quadrille.algorithms.schedule.expressions import evaluate
 from quadrille.algorithms.schedule.grid import Axis
 from quadrille.algorithms.schedule.ops import Collective, CommunicationOp, Op, Receive, Send, lane
@@ -118,7 +118,7 @@ class CommunicationState:
         if key not in self._groups:
             grid = self._schedule.grid
             length, stride = grid.length(axis), grid.stride(axis)
-            first = rising(group.ranks - group.ranks // stride % length * stride)
+            first = sorted_distinct(group.ranks - group.ranks // stride % length * stride)
             self._groups[key] = first[:, None] + stride * np.arange(length)
         return self._groups[key]
 

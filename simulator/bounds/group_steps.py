@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from quadrille.algorithms.analysis.labels import Ints, first_equal_rows, rising, thin
+from quadrille.algorithms.analysis.equality_labels import Ints, compact, first_equal_rows, sorted_distinct
 from quadrille.algorithms.collectives.group_stages import GroupMove, GroupStage
 from quadrille.simulator.bounds.channels import HIGH, LOW, TYPICAL
 from quadrille.simulator.bounds.instances import ROWS, InstanceTotals, TimeParts
@@ -99,13 +99,13 @@ class PricedHop:
         if work.even or work.empty_messages:
             return np.asarray(edges[which, -1] / pieces * self._count)
         first = np.tile(self._move.first_pieces(k, pieces), self._copies)
-        if self._move.every == 1:
+        if self._move.spacing == 1:
             end = first + self._count
             around_end = edges[which, np.maximum(0, end - pieces)] - edges[which, 0]
             return np.asarray(around_end + (edges[which, np.minimum(end, pieces)] - edges[which, first]))
         size = np.zeros(len(first))
         for j in range(int(self._count.max(initial=0))):
-            piece = (first + j * self._move.every) % pieces
+            piece = (first + j * self._move.spacing) % pieces
             size += np.where(j < self._count, edges[which, piece + 1] - edges[which, piece], 0.0)
         return size
 
@@ -177,7 +177,7 @@ class GroupSteps:
         self.slow = np.stack([np.ones(len(ranks)), 1 / prices.local.moving[ranks], 1 / prices.local.least[ranks]])
         before, extrapolated_before = prices.memory("copy", work.before.ravel(), ranks)
         after, extrapolated_after = prices.memory("copy", work.after.ravel(), ranks)
-        self.before, self.after = thin(before * self.slow), thin(after * self.slow)
+        self.before, self.after = compact(before * self.slow), compact(after * self.slow)
         self._extrapolated = extrapolated_before or extrapolated_after
         self.pipeline: PipelinedMessages | None = None
         in_lockstep = not work.pipelined or work.flat or work.empty_messages
@@ -291,7 +291,7 @@ class GroupSteps:
         """Typical rates of the transfers of all steps together."""
         channels = self._prices.channels
         hops = [hop for at in range(len(self.work.stages)) for hop in self._unpriced(at)]
-        used = rising(np.concatenate([hop.channel for hop in hops]))
+        used = sorted_distinct(np.concatenate([hop.channel for hop in hops]))
         rates = np.zeros(len(channels.keys))
         rates[used] = channels.one_at_a_time(used)
         return rates

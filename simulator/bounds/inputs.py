@@ -6,7 +6,7 @@ from itertools import product
 
 import numpy as np
 
-from quadrille.algorithms.analysis.labels import Ints, distinct, kept, thin
+from quadrille.algorithms.analysis.equality_labels import Ints, compact, distinct_values, stored_numbers
 from quadrille.algorithms.schedule.ops import Communication, CommunicationOp, Compute, Send, lane
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import Schedule, all_ops
@@ -67,7 +67,7 @@ class OpCosts:
         """Drops cached costs that depend on typical rates, which have changed."""
         self._ready.clear()
         self._by_identity.clear()
-        self._room = NUMBERS_KEPT - sum(kept(seconds) for seconds, _ in self._local_work.values())
+        self._room = NUMBERS_KEPT - sum(stored_numbers(seconds) for seconds, _ in self._local_work.values())
 
     def ready(self, op: CommunicationOp, moment: Coordinates, first: Ints) -> PreparedOp:
         """A communication op between ranks, prepared.
@@ -127,7 +127,7 @@ class OpCosts:
             overhead.append(seconds)
             time_parts.put(steps.ranks, steps.totals.time_parts)
             time_parts.overhead[steps.ranks] = seconds
-        return PreparedOp(prepared, [thin(seconds) for seconds in overhead], time_parts.thin())
+        return PreparedOp(prepared, [compact(seconds) for seconds in overhead], time_parts.thin())
 
     def local_work(self, number: int, op: Compute, moment: Coordinates, ranks: Ints) -> tuple[Floats, bool]:
         """Seconds of a local op on each rank with its cores to itself, and whether any is extrapolated.
@@ -142,14 +142,14 @@ class OpCosts:
             return self._local_work[key]
         sizes, which = self._schedule_work.local_sizes(op, moment, ranks)
         models = self._prices.models(ranks)
-        kinds, place = distinct(which * (int(models.max()) + 1) + models)
+        kinds, place = distinct_values(which * (int(models.max()) + 1) + models)
         pairs = [divmod(kind, int(models.max()) + 1) for kind in kinds.tolist()]
         estimates = [self._prices.computing(op, sizes[kind], model) for kind, model in pairs]
         seconds = np.array([estimate.seconds for estimate in estimates])[place]
-        result = thin(seconds), any(estimate.extrapolated for estimate in estimates)
+        result = compact(seconds), any(estimate.extrapolated for estimate in estimates)
         if self._room > 0:
             self._local_work[key] = result
-            self._room -= kept(result[0])
+            self._room -= stored_numbers(result[0])
         return result
 
     def slowdown(self, op: CommunicationOp) -> float:

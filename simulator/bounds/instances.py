@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from quadrille.algorithms.analysis.labels import Ints, thin
+from quadrille.algorithms.analysis.equality_labels import Ints, compact
 from quadrille.algorithms.formats.record import PathPart
 from quadrille.algorithms.schedule.grid import Axis
 from quadrille.algorithms.schedule.ops import Communication, Op, kind, lane
@@ -49,7 +49,7 @@ class TimeParts:
 
     def thin(self) -> "TimeParts":
         """A read-only copy that stores equal values of all ranks once."""
-        return TimeParts(*(thin(column) for column in self.columns()))
+        return TimeParts(*(compact(column) for column in self.columns()))
 
     def columns(self) -> tuple[Floats, ...]:
         """The columns of the five causes: latency, bandwidth, contention, compute, overhead."""

@@ -26,7 +26,7 @@ from math import inf
 
 import numpy as np
 
-from quadrille.algorithms.analysis.labels import Ints, distinct
+from quadrille.algorithms.analysis.equality_labels import Ints, distinct_values
 from quadrille.algorithms.schedule.expressions import variables
 from quadrille.algorithms.schedule.grid import AXES
 from quadrille.algorithms.schedule.ops import Communication, Op
@@ -59,7 +59,7 @@ class RankComponents:
     """
 
     def __init__(self, of_rank: Ints) -> None:
-        self._numbers, self._of_rank = distinct(of_rank)
+        self._numbers, self._of_rank = distinct_values(of_rank)
         self._order = np.argsort(self._of_rank, kind="stable")
         self._first = np.searchsorted(self._of_rank[self._order], np.arange(len(self._numbers)))
 

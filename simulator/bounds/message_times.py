@@ -20,7 +20,7 @@ hundreds of groups of an op differ in little (of 504 rings of 64 GPUs of Frontie
 
 import numpy as np
 
-from quadrille.algorithms.analysis.labels import Ints, first_equal_rows
+from quadrille.algorithms.analysis.equality_labels import Ints, first_equal_rows
 from quadrille.simulator.bounds.channels import HIGH, LOW, TYPICAL
 from quadrille.simulator.bounds.group_steps import GroupSteps, PricedStep, StepArrays
 from quadrille.simulator.engine.compiled import compiled

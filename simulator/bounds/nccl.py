@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from quadrille.algorithms.analysis.labels import Ints
-from quadrille.algorithms.collectives.choices import Choices
-from quadrille.algorithms.collectives.nccl.tables import Algorithm, Protocol
+from quadrille.algorithms.analysis.equality_labels import Ints
+from quadrille.algorithms.collectives.collective_choices import Choices
+from quadrille.algorithms.collectives.nccl.tuning_constants import Algorithm, Protocol
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.expressions import evaluate
 from quadrille.algorithms.schedule.ops import Collective, CollectiveKind, collective_kind

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from quadrille.algorithms.analysis.labels import Ints
+from quadrille.algorithms.analysis.equality_labels import Ints
 from quadrille.algorithms.schedule.grid import Axis
 from quadrille.algorithms.schedule.ops import kind, lane
 from quadrille.algorithms.timelines.op_times import OpTimes

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from quadrille.algorithms.analysis.labels import Ints, distinct, rising
+from quadrille.algorithms.analysis.equality_labels import Ints, distinct_values, sorted_distinct
 from quadrille.algorithms.collectives.group_stages import GroupStage
 from quadrille.simulator.bounds.channels import HIGH, TYPICAL
 from quadrille.simulator.bounds.prices import MachinePrices, message_patterns
@@ -234,13 +234,13 @@ def hop_costs(table: MessageTable, work: GroupWork, lane: str, prices: MachinePr
     ranks = work.ranks.ravel()
     channel = prices.channels.numbers(lane, ranks[sender.ravel()], ranks[receiver.ravel()])
     rates = np.zeros(len(prices.channels.keys))
-    used = rising(channel.ravel())
+    used = sorted_distinct(channel.ravel())
     rates[used] = prices.channels.one_at_a_time(used)
     pieces = np.diff(work.edges, axis=1)
     if work.even:
         pieces = np.repeat(work.edges[:, -1:] / pieces.shape[1], pieces.shape[1], axis=1)
-    sizes, size = distinct(pieces.ravel())
-    patterns = rising(table.pattern)
+    sizes, size = distinct_values(pieces.ravel())
+    patterns = sorted_distinct(table.pattern)
     kind = np.full((3, *pieces.shape), -1)
     kind[patterns] = np.arange(len(patterns))[:, None, None] * len(sizes) + size.reshape(pieces.shape)
     shape, priced, added = sender.shape, [], []

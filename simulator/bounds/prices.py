@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from quadrille.algorithms.analysis.labels import Ints, distinct
+from quadrille.algorithms.analysis.equality_labels import Ints, distinct_values
 from quadrille.algorithms.analysis.op_plans import LocalSizes
 from quadrille.algorithms.schedule.ops import Compute
 from quadrille.algorithms.schedule.tensors import DType
@@ -135,9 +135,9 @@ class MachinePrices:
         """Seconds of copies or additions of so many bytes, and whether any is extrapolated."""
         if not size.any():
             return np.zeros(len(size)), False
-        sizes, of_size = distinct(size)
-        models, of_model = distinct(self._model_of[ranks])
-        pairs, which = distinct(of_size * len(models) + of_model)
+        sizes, of_size = distinct_values(size)
+        models, of_model = distinct_values(self._model_of[ranks])
+        pairs, which = distinct_values(of_size * len(models) + of_model)
         kinds = [divmod(pair, len(models)) for pair in pairs.tolist()]
         estimates = [self._one_memory(operation, float(sizes[at]), int(models[model])) for at, model in kinds]
         seconds = np.array([estimate.seconds for estimate in estimates])[which]
@@ -206,7 +206,7 @@ class MachinePrices:
 
 def _kinds(kinds: Ints) -> Iterator[tuple[int, Ints]]:
     """Each value that occurs, and the indices at which it occurs."""
-    values, of_element = distinct(kinds)
+    values, of_element = distinct_values(kinds)
     for number, kind in enumerate(values.tolist()):
         yield kind, np.flatnonzero(of_element == number)
 
@@ -215,7 +215,7 @@ def _moving(seconds: TransferSeconds, size: Floats) -> Floats:
     """Seconds of many transfers after their latency."""
     if seconds.measured is None:
         return size / seconds.bandwidth
-    sizes, which = distinct(size)
+    sizes, which = distinct_values(size)
     return np.array([seconds.moving(size_of_kind) for size_of_kind in sizes.tolist()])[which]
 
 

@@ -3,7 +3,7 @@
 Every simulation that may take long asks this, so the module loads nothing of the walk.
 """
 
-from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.schedule.expressions import variables
 from quadrille.algorithms.schedule.grid import AXES, Axis
 from quadrille.algorithms.schedule.ops import Receive, Send

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from quadrille.algorithms.analysis.dependencies import Dependencies
-from quadrille.algorithms.analysis.labels import kept, thin
+from quadrille.algorithms.analysis.equality_labels import compact, stored_numbers
 from quadrille.algorithms.errors import Deadlock
 from quadrille.algorithms.schedule.ops import Communication, Compute, Op, Receive, Send, lane
 from quadrille.algorithms.schedule.parts import Coordinates
@@ -268,10 +268,10 @@ class BoundsWalk:
             durations, time_parts = self._kept_work[key]
         else:
             durations, time_parts = self._longer(op, moment, group)
-            durations, time_parts = thin(durations), time_parts.thin()
+            durations, time_parts = compact(durations), time_parts.thin()
             if self._room > 0:
                 self._kept_work[key] = durations, time_parts
-                self._room -= kept(durations) + sum(kept(column) for column in time_parts.columns())
+                self._room -= stored_numbers(durations) + sum(stored_numbers(column) for column in time_parts.columns())
         return start + durations, time_parts
 
     def _longer(self, op: Compute, moment: Coordinates, group: RankGroup) -> tuple[Floats, TimeParts]:

@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quadrille.algorithms.analysis.coordinate_dependence import Dependence, OpDependences
-from quadrille.algorithms.analysis.labels import Ints
+from quadrille.algorithms.analysis.equality_labels import Ints
 from quadrille.algorithms.analysis.op_plans import OpPlans
 from quadrille.algorithms.analysis.storage import LocalCopies, local_copies
 from quadrille.algorithms.analysis.traffic import Traffic, traffic
-from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.collectives.group_stages import GroupMove, GroupStage, group_stages
 from quadrille.algorithms.schedule.grid import AXES, Axis
 from quadrille.algorithms.schedule.ops import Collective, CommunicationOp, Compute, Op, Send, Shift

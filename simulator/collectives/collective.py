@@ -23,7 +23,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from quadrille.algorithms.collectives.runs import NOBODY
+from quadrille.algorithms.collectives.run_length_programs import NOBODY
 from quadrille.simulator.collectives.piece_sizes import PieceSizes
 from quadrille.simulator.collectives.programs import (
     CollectiveJob,

@@ -6,7 +6,7 @@ An event is the end of a transfer's latency, or of its bytes.
 from math import inf
 from typing import Any
 
-from quadrille.algorithms.collectives.runs import NOBODY
+from quadrille.algorithms.collectives.run_length_programs import NOBODY
 from quadrille.simulator.collectives.walk_state import (
     ALIVE,
     BEGUN,

@@ -14,7 +14,7 @@ from math import inf
 
 import numpy as np
 
-from quadrille.algorithms.collectives.nccl.tables import MOST_CHANNELS
+from quadrille.algorithms.collectives.nccl.tuning_constants import MOST_CHANNELS
 from quadrille.simulator.collectives.programs import Ints
 from quadrille.topologies.routes.routing import Routes
 

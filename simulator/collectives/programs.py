@@ -18,7 +18,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from quadrille.algorithms.collectives.runs import NOBODY, Runs
+from quadrille.algorithms.collectives.run_length_programs import NOBODY, Runs
 from quadrille.simulator.collectives.piece_sizes import PieceSizes, select, together, total_bytes
 
 Ints = NDArray[np.int64]
@@ -252,7 +252,7 @@ def _piece_sizes(job: CollectiveJob, runs: Runs, groups: int) -> PieceSizes:
         stride=np.tile(runs.piece_stride, groups),
         spacing=np.tile(runs.piece_spacing, groups),
         origin=np.tile(runs.origin, groups),
-        around=np.tile(runs.around, groups),
+        around=np.tile(runs.modulus, groups),
         pieces=everywhere(runs.pieces),
         elements=everywhere(elements // runs.pieces),
         longer=everywhere(elements % runs.pieces),

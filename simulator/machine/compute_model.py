@@ -20,7 +20,7 @@ import numpy as np
 
 from quadrille.algorithms.analysis.volumes import Work
 from quadrille.algorithms.formats.measured_rows import GemmRow, MemoryRow
-from quadrille.algorithms.schedule.kernels import Function
+from quadrille.algorithms.schedule.kernel_signatures import Function
 from quadrille.algorithms.schedule.ops import GemmLayout
 from quadrille.algorithms.schedule.tensors import ITEM_BYTES, DType
 from quadrille.simulator.machine.rooflines import attention_seconds, best_product_seconds, pass_seconds

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import mean
 
-from quadrille.algorithms.analysis.labels import numbered
+from quadrille.algorithms.analysis.equality_labels import value_labels
 from quadrille.algorithms.analysis.traffic import Traffic
 from quadrille.algorithms.formats.measured_rows import LibraryRow
 from quadrille.algorithms.schedule.grid import Grid
@@ -84,7 +84,7 @@ class LibraryTimes:
         groups = self._groups(op)
         if groups not in self._kinds:
             by_member = list(zip(*(row.shares for row in self._rows_of(op)), strict=True))
-            self._kinds[groups] = tuple(numbered(by_member).tolist()) if len(set(by_member)) > 1 else ()
+            self._kinds[groups] = tuple(value_labels(by_member).tolist()) if len(set(by_member)) > 1 else ()
         return self._kinds[groups]
 
     def seconds(

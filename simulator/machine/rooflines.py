@@ -18,7 +18,7 @@ from math import ceil
 
 from quadrille.algorithms.analysis.volumes import AttentionProducts
 from quadrille.algorithms.formats.measured_rows import Achieved
-from quadrille.algorithms.schedule.kernels import Function
+from quadrille.algorithms.schedule.kernel_signatures import Function
 
 SCORE_PASSES = 4
 """Passes of the scores over memory between the two products: softmax and dropout, read and written."""
@@ -81,7 +81,7 @@ def attention_seconds(work: AttentionProducts, touched: int, peak: float, rate: 
     """
     rate *= achieved.memory_share
     s, h = work.sequence, work.head
-    if achieved.attention == "fused" and not work.kept:
+    if achieved.attention == "fused" and not work.stores_weights:
         return max(work.flops / (peak * achieved.product_share), touched / rate)
     scores = work.count * s * s * work.item_bytes
     first = best_product_seconds(work.count, s, h, s, peak, achieved)

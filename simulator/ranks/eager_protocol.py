@@ -79,7 +79,7 @@ def chunk_counts(comm_plan: CommPlan, chunk_bytes: int) -> ChunkCounts:
     ----------
     chunk_bytes : size into which the runtime cuts messages [B]
     """
-    moved = comm_plan.moved
+    moved = comm_plan.traffic
     if moved is None or moved.lowered.algorithm == "pairwise":
         if moved is None or moved.lowered.pieces > 1:
             return ChunkCounts(1, 1)
@@ -142,7 +142,7 @@ class EagerOp:
         """Stages that the rank runs."""
         counts, wires, released = (
             self._counts(),
-            self.comm_plan.wires,
+            self.comm_plan.channel_name,
             self.messages.chunk_released(self.rank, self.lane),
         )
         for sender in self._peers(receiving=True):
@@ -156,7 +156,7 @@ class EagerOp:
             added = self.add(max(1, step.added // counts.received)) if step.added else None
             wire = self.messages.wire(wires, sender, self.rank, eager=True)
             yield TaggedStage(ProgramStage(send=signal, receive=wire, local=added), step, action.number)
-            if action.is_last or step.is_of_chain:  # a member that passes chunks on notices each
+            if action.is_last or step.is_one_way:  # a member that passes chunks on notices each
                 yield from self._wakeup(self._latency(sender, self.rank, step, action.number))
         if self.waits_for_delivery:
             yield from self._until_delivered()
@@ -173,7 +173,7 @@ class EagerOp:
                 ProgramStage(receive=self.messages.all_delivered(self.rank, self.lane)[0]), awaited, number
             )
             receiver = self.group[step.send_to]
-            if step.is_of_chain:  # the receiver's answer
+            if step.is_one_way:  # the receiver's answer
                 yield from self._wakeup(self.messages.ack_delay(self.rank, receiver))
             else:
                 yield from self._wakeup(self._latency(self.rank, receiver, step, number))
@@ -185,7 +185,7 @@ class EagerOp:
         yield TaggedStage(ProgramStage(local=self.delay(seconds), only_if_waited=True))
 
     def _latency(self, sender: int, receiver: int, step: PlanStep, number: int) -> float:
-        return self.messages.latency(self.comm_plan.wires, sender, receiver, step, is_first=number == 1)
+        return self.messages.latency(self.comm_plan.channel_name, sender, receiver, step, is_first=number == 1)
 
     def send_stages(self) -> Iterator[ProgramStage]:
         """Stages that the send queue runs."""
@@ -199,9 +199,11 @@ class EagerOp:
                 yield self._await_ready(receiver)
             sent_bytes[receiver] += size
             yield ProgramStage(receive=self.messages.chunk_released(self.rank, self.lane)[0])
-            sent = self.messages.message(self.comm_plan.wires, self.rank, receiver, step, counts.sent, eager=True)
+            sent = self.messages.message(
+                self.comm_plan.channel_name, self.rank, receiver, step, counts.sent, eager=True
+            )
             yield ProgramStage(send=sent)
-            ack_delay = self._latency(self.rank, receiver, step, 1) if step.is_of_chain else 0.0
+            ack_delay = self._latency(self.rank, receiver, step, 1) if step.is_one_way else 0.0
         if ack_delay and self.waits_for_delivery:  # its receiver answers once it knows of all chunks
             yield ProgramStage(local=self.messages.ack_wait(self.rank, self.lane, ack_delay))
         for receiver in peers:
@@ -213,7 +215,7 @@ class EagerOp:
     def extrapolated(self) -> bool:
         """Whether a message of the rank is larger than what was measured; its receiver need not check it."""
         return any(
-            self.messages.extrapolated(self.comm_plan.wires, self.rank, self.group[row.step.send_to], row.step)
+            self.messages.extrapolated(self.comm_plan.channel_name, self.rank, self.group[row.step.send_to], row.step)
             for row in step_runs(self.comm_plan)
             if row.step.send_to is not None
         )
@@ -228,7 +230,7 @@ class EagerOp:
                 yield from [(step, self.group[step.send_to])] * (times * counts.sent)
 
     def _await_ready(self, receiver: int) -> ProgramStage:
-        return ProgramStage(receive=self.messages.ready_to_receive(self.comm_plan.wires, self.rank, receiver)[0])
+        return ProgramStage(receive=self.messages.ready_to_receive(self.comm_plan.channel_name, self.rank, receiver)[0])
 
     def _peers(self, *, receiving: bool) -> list[int]:
         """Ranks that the rank receives from, or sends to, each once."""

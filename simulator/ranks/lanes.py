@@ -15,7 +15,7 @@ import simpy
 
 from quadrille.algorithms.analysis.dependencies import Dependencies
 from quadrille.algorithms.analysis.op_plans import OpPlans
-from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.errors import Deadlock
 from quadrille.algorithms.schedule.ops import Communication, lane
 from quadrille.algorithms.schedule.schedule import Schedule, all_ops

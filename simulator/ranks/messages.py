@@ -58,7 +58,7 @@ class RankMessages:
         key = wire, step.sent, step.pattern, chunks
         if key not in self._flows:
             demand = self._demands.transfer_on(channel, step.sent, step.pattern)
-            cap_bytes = step.sent / chunks if eager and step.is_of_chain else step.sent
+            cap_bytes = step.sent / chunks if eager and step.is_one_way else step.sent
             self._flows[key] = self._engine.flow(
                 demand.work / chunks,
                 demand.demands,
@@ -82,7 +82,7 @@ class RankMessages:
         """
         channel = self._demands.channel(lane, sender, receiver)
         latency = self._demands.transfer_on(channel, step.sent, step.pattern).latency
-        return latency if is_first or step.is_of_chain else min(latency, self._demands.back_to_back_latency)
+        return latency if is_first or step.is_one_way else min(latency, self._demands.back_to_back_latency)
 
     def extrapolated(self, lane: str, sender: int, receiver: int, step: PlanStep) -> bool:
         """Whether the message of a step is larger than what was measured."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from quadrille.algorithms.analysis.coordinate_dependence import Kind
 from quadrille.algorithms.analysis.op_plans import CommPlan, OpPlans, PlanStep, step_runs
 from quadrille.algorithms.analysis.traffic import calls_of
-from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.schedule.ops import CommunicationOp, Compute, lane
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import all_ops
@@ -207,16 +207,16 @@ class OpPrograms:
         group = self._ranks.group(rank, op.axis)
         send = receive = added = None
         if step.send_to is not None:
-            send = self._messages.message(comm_plan.wires, rank, group[step.send_to], step)
+            send = self._messages.message(comm_plan.channel_name, rank, group[step.send_to], step)
         if step.receive_from is not None:
-            receive = self._messages.wire(comm_plan.wires, group[step.receive_from], rank)
+            receive = self._messages.wire(comm_plan.channel_name, group[step.receive_from], rank)
         if step.added:
             added = self._bytes(rank, lane(op), "add", step.added)
         return ProgramStage(times, send, receive, added)
 
     def _library_time(self, rank: int, op: CommunicationOp, comm_plan: CommPlan, *, first: bool) -> LibraryTime | None:
         """Measured seconds of a library's collective on a rank; None if it is not the library's or not known."""
-        if not self._choices.by_library(op) or comm_plan.moved is None:
+        if not self._choices.by_library(op) or comm_plan.traffic is None:
             return None
         word = self._choices.of(op.name)
         if self._library.is_one_message(op):
@@ -224,7 +224,7 @@ class OpPrograms:
             return None
         member = self._ranks.grid.coordinate(rank, op.axis)
         library_time = self._library.seconds(
-            op, comm_plan.moved, calls_of(op, comm_plan.moved, self._choices), member, first=first
+            op, comm_plan.traffic, calls_of(op, comm_plan.traffic, self._choices), member, first=first
         )
         if library_time is not None:
             self.labels[op.name] = f"{word} {library_time.label}"
@@ -239,8 +239,8 @@ class OpPrograms:
             sender, receiver = (None if peer is None else group[peer] for peer in (step.receive_from, step.send_to))
             stage = ProgramStage(
                 times,
-                None if receiver is None else self._messages.rendezvous(comm_plan.wires, rank, receiver),
-                None if sender is None else self._messages.rendezvous(comm_plan.wires, sender, rank)[0],
+                None if receiver is None else self._messages.rendezvous(comm_plan.channel_name, rank, receiver),
+                None if sender is None else self._messages.rendezvous(comm_plan.channel_name, sender, rank)[0],
             )
             yield TaggedStage(stage, step, number)
         sent = self._messages.self_message(rank, lane(op), time.seconds, extrapolated=time.extrapolated)
@@ -249,7 +249,7 @@ class OpPrograms:
     def _overhead(self, comm_plan: CommPlan) -> float:
         """Seconds of a communication op besides its steps; measured steps between ranks of a host include them."""
         host, device = self._machine.host, self._machine.device
-        alone = comm_plan.moved is None
+        alone = comm_plan.traffic is None
         if host is not None:
             return host.single_rank_op_seconds if alone else 0.0
         return 0.0 if alone else device.overhead_seconds

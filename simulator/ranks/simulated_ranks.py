@@ -7,7 +7,7 @@ from heapq import nlargest
 
 import numpy as np
 
-from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.formats.record import LinkLoad
 from quadrille.algorithms.schedule.grid import Axis, Grid
 from quadrille.algorithms.schedule.schedule import Schedule

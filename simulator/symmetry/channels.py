@@ -15,12 +15,12 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from quadrille.algorithms.analysis.labels import Ints, bags, pairs, sequences
+from quadrille.algorithms.analysis.equality_labels import Ints, pair_labels, sequence_labels, set_labels
 from quadrille.algorithms.analysis.traffic import Traffic
-from quadrille.algorithms.collectives.lowered import Lowered
+from quadrille.algorithms.collectives.lowered_collective import Lowered
 from quadrille.algorithms.schedule.grid import Axis, Grid
 
-SIZED = ("first_piece_sent", "first_piece_received", "piece_stride", "piece_spacing", "origin", "around")
+SIZED = ("first_piece_sent", "first_piece_received", "piece_stride", "piece_spacing", "origin", "modulus")
 
 SHAPED = ("count", "cycle", "pieces_sent", "pieces_received", "reduce")
 
@@ -63,12 +63,12 @@ class MemberKinds:
         sends, receives = runs.send_to >= 0, runs.receive_from >= 0
         columns = [getattr(runs, name) for name in (SHAPED if even else (*SHAPED, *SIZED))]
         columns += [sends, receives, runs.send_to == runs.receive_from]
-        kinds = sequences(member, position, columns, runs.members)
+        kinds = sequence_labels(member, position, columns, runs.members)
         place = np.concatenate([position[sends], position[receives]])
         is_send = np.concatenate([np.ones(sends.sum(), dtype=bool), np.zeros(receives.sum(), dtype=bool)])
         numbers, event = np.unique(place * 2 + is_send, return_inverse=True)
         return cls(
-            pairs(kinds, marks),
+            pair_labels(kinds, marks),
             [(int(number) // 2, bool(number % 2)) for number in numbers],
             np.concatenate([member[sends], runs.receive_from[receives]]),
             np.concatenate([runs.send_to[sends], member[receives]]),
@@ -177,7 +177,7 @@ class ChannelUses:
         patterns = self._members[axis, lane]
         kind = np.zeros(self._grid.size, dtype=np.int64)
         for key in patterns:
-            kind = pairs(kind, self._groups[axis, lane, key].astype(np.int64))
+            kind = pair_labels(kind, self._groups[axis, lane, key].astype(np.int64))
         for number in np.unique(kind).tolist():
             first = np.flatnonzero(kind == number)
             used = [key for key in patterns if self._groups[axis, lane, key][first[0]]]
@@ -200,7 +200,7 @@ class ChannelUses:
         """
         sender, receiver, event = uses
         channels, owner = np.unique(sender * size + receiver, return_inverse=True)
-        numbers = bags(owner, event)
+        numbers = set_labels(owner, event)
         order = np.argsort(owner, kind="stable")
         begins = np.searchsorted(owner[order], np.arange(len(channels) + 1))
         labels = []

@@ -33,7 +33,7 @@ from math import prod
 from typing import cast
 
 from quadrille.algorithms.analysis.coordinate_dependence import lengths
-from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.collectives.lowering import lower
 from quadrille.algorithms.schedule.ops import (
     AllReduce,

@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 
 from quadrille.algorithms.analysis.coordinate_dependence import Dependence
-from quadrille.algorithms.analysis.labels import Ints, numbered
-from quadrille.algorithms.analysis.op_plans import wires_of
+from quadrille.algorithms.analysis.equality_labels import Ints, value_labels
+from quadrille.algorithms.analysis.op_plans import channel_name
 from quadrille.algorithms.analysis.storage import local_copies
 from quadrille.algorithms.analysis.traffic import Traffic, traffic
-from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.schedule.grid import AXES, Axis
 from quadrille.algorithms.schedule.ops import (
     AllGather,
@@ -119,7 +119,7 @@ class _PatternSearch:
             numbers_of_programs = zip(
                 *(iterations[loop] for iterations in self._turns if loop in iterations), strict=False
             )
-            iterations[loop] = numbered(list(numbers_of_programs)).tolist()
+            iterations[loop] = value_labels(list(numbers_of_programs)).tolist()
         return iterations
 
     def _programs(self) -> Iterator[tuple[Ints, Coordinates]]:
@@ -158,7 +158,7 @@ class _PatternSearch:
 
     def _distinguish(self, by: RanksByKind, values: Sequence[Key]) -> Key:
         """Gives ranks with different values different labels."""
-        self._labels.distinguish(by, numbered(values).tolist())
+        self._labels.distinguish(by, value_labels(values).tolist())
         return tuple(values)
 
     def _alone(self, op: CommunicationOp, place: Coordinates) -> Key:
@@ -178,11 +178,11 @@ class _PatternSearch:
             assert sent is not None
             key, even = self._pattern(op, sent), equal_pieces(sent)
             sizes = (key, sent.edges[:2] if even else (sent.edges, sent.receive_edges))
-            patterns_of[sizes] = wires_of(op, sent), key
+            patterns_of[sizes] = channel_name(op, sent), key
             return sizes
 
         values, by = self._labels.by_kind(dependence, moment, ranks, analyse, axes)
-        sizes = numbered(values).tolist()
+        sizes = value_labels(values).tolist()
         seen_key = op.axis, by, tuple(sizes), tuple(patterns_of[value] for value in values)
         if seen_key not in self._noted:
             self._noted.add(seen_key)
@@ -230,7 +230,7 @@ class _PatternSearch:
         self._uses.point_to_point(lane(op), ranks[sends], receivers[sends], (*event, "sends"))
         self._uses.point_to_point(lane(op), senders[receives], ranks[receives], (*event, "receives"))
         kinds = [(to is None, sender is None, to == sender, *sizes) for to, sender, *sizes in values]
-        self._labels.distinguish(by, numbered(kinds).tolist())
+        self._labels.distinguish(by, value_labels(kinds).tolist())
         return tuple(values)
 
     def _peers(self, op: Send | Receive | Shift, place: Coordinates) -> tuple[Any, ...]:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from quadrille.algorithms.analysis.coordinate_dependence import Dependence, OpDependences
-from quadrille.algorithms.analysis.labels import Ints, pairs
+from quadrille.algorithms.analysis.equality_labels import Ints, pair_labels
 from quadrille.algorithms.schedule.expressions import variables
 from quadrille.algorithms.schedule.grid import AXES, Axis, Grid
 from quadrille.algorithms.schedule.ops import Op
@@ -156,7 +156,7 @@ class RankLabels:
         if len(kinds) and (kinds != kinds[0]).any():
             kinds_of_all = np.zeros(len(self.of_rank), dtype=np.int64)
             kinds_of_all[ranks] = kinds + 1
-            self.of_rank = pairs(self.of_rank, kinds_of_all)
+            self.of_rank = pair_labels(self.of_rank, kinds_of_all)
 
     def distinguish(self, by: RanksByKind, numbers: Sequence[int]) -> None:
         """Gives ranks with different numbers different labels; `numbers` has one number for each entry of `used`."""

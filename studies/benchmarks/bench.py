@@ -23,7 +23,7 @@ from typing import get_args
 
 import msgspec
 
-from quadrille.algorithms.formats import files
+from quadrille.algorithms.formats import schema_files
 from quadrille.algorithms.formats.record import Record, load_record
 from quadrille.algorithms.matmuls.catalogue import algorithms
 from quadrille.algorithms.matmuls.matmul import Matmul, Passes
@@ -104,13 +104,13 @@ def bench(*, json: str | None = None, tests: bool = True, command: Sequence[str]
     tests : whether the test suite is run and timed too
     """
     if json is not None:
-        files.check_writable(json)
+        schema_files.check_writable(json)
     with tempfile.TemporaryDirectory() as folder:
         path = calibrated(folder)
         figures = _figures(path, load_machine(path), Path(folder), provenance(list(command)), tests=tests)
     if json is not None:
-        files.write_json(json, figures, SCHEMA)
-    if json != files.STDOUT:
+        schema_files.write_json(json, figures, SCHEMA)
+    if json != schema_files.STDOUT:
         print_table(figures)
 
 

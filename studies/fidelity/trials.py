@@ -6,7 +6,7 @@ from typing import Any, cast, get_args
 
 import numpy as np
 
-from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.matmuls.catalogue import AlgorithmName, find_algorithm
 from quadrille.algorithms.matmuls.matmul import Matmul, Passes
 from quadrille.algorithms.passes.overlap import OVERLAPS
@@ -89,7 +89,7 @@ class Trial:
     @property
     def library(self) -> bool:
         """Whether MPI's library carries out the collectives."""
-        return self.experiment.execution.choices.carriage == "library"
+        return self.experiment.execution.choices.implementation == "library"
 
 
 def matrix(sites: Sequence[TrialSite] | None = None) -> list[Trial]:
@@ -219,7 +219,7 @@ def _drawn_step(random: np.random.Generator, ranks: int, choices: Choices) -> Ex
 def _in_drawn_bands(random: np.random.Generator, experiment: Experiment) -> Experiment:
     """Some training steps by our collectives in bands."""
     bands = int(random.choice(["1", "1", "2", "4"]))
-    own = experiment.execution.choices.carriage == "own"
+    own = experiment.execution.choices.implementation == "own"
     cut = isinstance(experiment, TrainingExperiment) and own and _sums(experiment.grid, layers=2)
     return _with(experiment, bands=bands) if cut else experiment
 

@@ -26,7 +26,7 @@ import msgspec
 from rich.console import Group
 
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.formats import files
+from quadrille.algorithms.formats import schema_files
 from quadrille.algorithms.provenance import ROOT, Provenance, provenance
 from quadrille.algorithms.units import format_seconds
 from quadrille.experiments.output.tables import print_tables, table
@@ -143,7 +143,7 @@ class Session:
     def save(self) -> None:
         """Write the summary of the steps so far."""
         summary = SessionSummary(device=self.device, provenance=self.provenance, steps=tuple(self.results.values()))
-        files.write_json(self.folder / SUMMARY, summary, SCHEMA)
+        schema_files.write_json(self.folder / SUMMARY, summary, SCHEMA)
 
 
 def status_of(ended: int | None, told: str) -> Status:
@@ -232,7 +232,7 @@ def opened(folder: Path, provenance: Provenance, options: Sequence[str], minutes
     device = driver_facts().get("name", "")
     session = Session(folder.resolve(), tuple(options), time.monotonic() + 60 * minutes, provenance, device)
     if (folder / SUMMARY).exists():
-        earlier = files.read(folder / SUMMARY, SessionSummary, SCHEMA)
+        earlier = schema_files.read(folder / SUMMARY, SessionSummary, SCHEMA)
         if earlier.device != device:
             raise InputError(f"{folder} holds results of {earlier.device!r}, and this is {device!r}: name another")
         session.results = {result.name: result for result in earlier.steps}
@@ -247,15 +247,15 @@ def show(session: Session) -> None:
 def found_tables(folder: Path) -> Iterator[Group]:
     """Tables of the parts that have results; `log.txt` has all rows."""
     if (path := folder / GPU).exists():
-        facts = files.read(path, GpuFacts, PART_SCHEMA)
+        facts = schema_files.read(path, GpuFacts, PART_SCHEMA)
         facts_of_run = {**facts.driver, **facts.versions, **facts.provenance.versions}
         yield table(facts.device, ["what", "it is"], [(name, str(value)) for name, value in facts_of_run.items()])
     if (path := folder / CALIBRATION).exists():
-        yield from calibration_tables(brief(files.read(path, Calibration, calibration.SCHEMA)))
+        yield from calibration_tables(brief(schema_files.read(path, Calibration, calibration.SCHEMA)))
     if (path := folder / EXECUTOR).exists():
-        yield executed_table(files.read(path, ExecutedRuns, PART_SCHEMA).runs)
+        yield executed_table(schema_files.read(path, ExecutedRuns, PART_SCHEMA).runs)
     if (path := folder / RANKS).exists():
-        yield shared_table(files.read(path, SharedRuns, PART_SCHEMA).runs)
+        yield shared_table(schema_files.read(path, SharedRuns, PART_SCHEMA).runs)
 
 
 def steps_table(results: Sequence[StepResult]) -> Group:

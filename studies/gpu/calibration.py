@@ -17,7 +17,7 @@ import msgspec
 
 from quadrille.algorithms.formats.measured_rows import Dtype, KernelRow, TransferRow
 from quadrille.algorithms.provenance import Provenance
-from quadrille.algorithms.schedule.kernels import Function
+from quadrille.algorithms.schedule.kernel_signatures import Function
 from quadrille.algorithms.schedule.ops import GemmLayout
 from quadrille.algorithms.schedule.tensors import DType
 from quadrille.runtime.host.devices import GpuDevice

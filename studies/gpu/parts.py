@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from quadrille.algorithms.errors import RunError
-from quadrille.algorithms.formats import files
+from quadrille.algorithms.formats import schema_files
 from quadrille.algorithms.provenance import Provenance, provenance
 from quadrille.experiments.output.tables import print_tables
 from quadrille.runtime.arrays.cupy_library import open_cupy
@@ -99,11 +99,13 @@ class SessionPart:
         path = self.folder / CALIBRATION
         if not path.exists():
             return empty_calibration(library.device, self.provenance)
-        return msgspec.structs.replace(files.read(path, Calibration, calibration.SCHEMA), provenance=self.provenance)
+        return msgspec.structs.replace(
+            schema_files.read(path, Calibration, calibration.SCHEMA), provenance=self.provenance
+        )
 
     def keep(self, measurements: Calibration) -> None:
         """Write the calibration, and the machine file if it is enough."""
-        files.write_json(self.folder / CALIBRATION, measurements, calibration.SCHEMA)
+        schema_files.write_json(self.folder / CALIBRATION, measurements, calibration.SCHEMA)
         if measurements.is_enough:
             save_machine(measurements.machine(max(COUNTS)), self.folder / MACHINE)
 
@@ -125,7 +127,7 @@ def device(part: SessionPart) -> None:
         },
         provenance=part.provenance,
     )
-    files.write_json(part.folder / GPU, facts, SCHEMA)
+    schema_files.write_json(part.folder / GPU, facts, SCHEMA)
     print(facts.device, facts.driver, facts.versions, sep="\n")
 
 
@@ -194,7 +196,7 @@ def executor(part: SessionPart) -> None:
     runs: tuple[Executed, ...] = ()
     for dtype in EXECUTED:
         runs = (*runs, run_executed(bench, dtype, part.sizes))
-        files.write_json(part.folder / EXECUTOR, ExecutedRuns(runs, part.provenance), SCHEMA)
+        schema_files.write_json(part.folder / EXECUTOR, ExecutedRuns(runs, part.provenance), SCHEMA)
     print_tables(executed_table(runs))
     slow = [f"{run.dtype} {run.share:.1%}" for run in runs if run.share < LEAST_SHARE]
     if slow and part.sizes is FULL:
@@ -207,7 +209,7 @@ def ranks(part: SessionPart) -> None:
     for count in COUNTS:
         with only_first_gpu():
             runs += run_shared(machine, count, part.sizes)
-        files.write_json(part.folder / RANKS, SharedRuns(tuple(runs), part.provenance), SCHEMA)
+        schema_files.write_json(part.folder / RANKS, SharedRuns(tuple(runs), part.provenance), SCHEMA)
     print_tables(shared_table(runs))
     if wrong := [f"{run.ranks} ranks {run.dtype}" for run in runs if not run.verified]:
         raise RunError(f"results did not verify: {', '.join(wrong)}")

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.formats import files
+from quadrille.algorithms.formats import schema_files
 from quadrille.algorithms.formats.record import load_record
 from quadrille.algorithms.matmuls.matmul import Matmul, parse_sizes
 from quadrille.algorithms.provenance import Provenance, provenance
@@ -82,7 +82,7 @@ def gpu(
     """
     Destinations(json=json).check({"--out": out} if out else {})
     if out:
-        files.check_writable(out)
+        schema_files.check_writable(out)
     library = open_cupy("bfloat16", 0)
     bench, origin = DeviceBench(library), provenance(list(command))
     bench.warm_up()

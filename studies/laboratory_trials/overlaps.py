@@ -30,7 +30,7 @@ from itertools import product
 from pathlib import Path
 from statistics import median
 
-from quadrille.algorithms.collectives.choices import parse_choices
+from quadrille.algorithms.collectives.collective_choices import parse_choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.record import Record, load_record
 from quadrille.algorithms.passes.overlap import parse_overlap

@@ -16,7 +16,7 @@ from statistics import median
 
 import numpy as np
 
-from quadrille.algorithms.collectives.choices import parse_choices
+from quadrille.algorithms.collectives.collective_choices import parse_choices
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.ops import (
     VECTOR_CALL_KINDS,

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from quadrille.algorithms.errors import InputError, RunError
-from quadrille.algorithms.formats import files
+from quadrille.algorithms.formats import schema_files
 from quadrille.runtime.host.console import remark, run_as_program
 from quadrille.runtime.laboratory.namespaces import check_allowed
 
@@ -59,7 +59,7 @@ def add_rows(name: str, words: Sequence[str], results: Path) -> None:
     if ended.returncode:
         raise RunError(f"{module} ended with status {ended.returncode}; {results / name}.csv is as it was")
     path = results / f"{name}.csv"
-    files.write_text(path, (path.read_text() if path.exists() else "") + ended.stdout)
+    schema_files.write_text(path, (path.read_text() if path.exists() else "") + ended.stdout)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import median
 
 from quadrille.algorithms.errors import RunError
-from quadrille.algorithms.formats import files
+from quadrille.algorithms.formats import schema_files
 from quadrille.algorithms.formats.record import load_record, save_record
 from quadrille.algorithms.formats.timeline_files import save_timeline
 from quadrille.algorithms.matmuls.matmul import Matmul, Operand, Product
@@ -82,7 +82,7 @@ def main() -> None:
     origin = provenance(["quadrille", "study", "main-job"])
     cases = Cases(tuple(comparisons), summarise(comparisons), provenance=origin)
     RESULTS.mkdir(exist_ok=True)
-    files.write_json(RESULTS / "comparisons.json", cases, CASES_SCHEMA)
+    schema_files.write_json(RESULTS / "comparisons.json", cases, CASES_SCHEMA)
 
 
 def main_job(folder: Path = FOLDER, matmuls: Sequence[NamedMatmul] = MATMULS) -> list[Comparison]:

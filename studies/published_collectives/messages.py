@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from quadrille.algorithms.collectives.nccl.tables import PROTOCOLS, STEP_LATENCY, US
+from quadrille.algorithms.collectives.nccl.tuning_constants import PROTOCOLS, STEP_LATENCY, US
 from quadrille.algorithms.errors import InputError
 from quadrille.simulator.collectives.nccl.collective import NcclSettings
 from quadrille.simulator.collectives.nccl.layout import counted_bandwidths, generation_of, inside_links, is_amd

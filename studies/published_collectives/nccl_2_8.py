@@ -15,9 +15,9 @@ nearest to it.
 from math import inf
 
 from quadrille.algorithms.collectives.nccl.communicator import NcclGroup
-from quadrille.algorithms.collectives.nccl.costs import halvings, low_latency_most, ring_steps
-from quadrille.algorithms.collectives.nccl.plan import NcclPlan
-from quadrille.algorithms.collectives.nccl.tables import (
+from quadrille.algorithms.collectives.nccl.costs import halvings, largest_ll_bandwidth, ring_steps
+from quadrille.algorithms.collectives.nccl.tuner import NcclPlan
+from quadrille.algorithms.collectives.nccl.tuning_constants import (
     BUFFER_BYTES,
     BYTES_PER_THREAD,
     DATA_IN_BUFFER,
@@ -155,7 +155,7 @@ def _ring_bus(kind: CollectiveKind, group: NcclGroup, protocol: Protocol, bus: f
     match protocol:
         case "LL":
             share = 1 / 4 if group.nodes > 1 or kind in ("all_reduce", "reduce") else 1 / 3
-            return min(bus * share, low_latency_most(group))
+            return min(bus * share, largest_ll_bandwidth(group))
         case "LL128":
             return min(bus * (0.7 if group.ranks_per_node < 2 else 0.92), LL128_MOST[kind] * GB * group.channels)
         case "Simple":
@@ -167,7 +167,7 @@ def _tree_bus(kind: CollectiveKind, group: NcclGroup, protocol: Protocol, bus: f
     bus = min(bus * TREE_EFFICIENCY, group.by_nodes(row) * group.channels)
     match protocol:
         case "LL":
-            return min(bus * TREE_LL, low_latency_most(group))
+            return min(bus * TREE_LL, largest_ll_bandwidth(group))
         case "LL128":
             share = TREE_LL128["one node" if group.nodes == 1 else "several"]
             return min(bus * share, LL128_MOST[kind] * GB * group.channels)

@@ -10,9 +10,9 @@ from functools import cache, partial
 from math import inf
 from pathlib import Path
 
-from quadrille.algorithms.collectives.choices import parse_choices
+from quadrille.algorithms.collectives.collective_choices import parse_choices
 from quadrille.algorithms.collectives.nccl.communicator import NcclGroup
-from quadrille.algorithms.collectives.nccl.plan import NcclPlan
+from quadrille.algorithms.collectives.nccl.tuner import NcclPlan
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.provenance import provenance
 from quadrille.algorithms.schedule.ops import CollectiveKind

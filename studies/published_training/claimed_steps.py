@@ -12,17 +12,17 @@ from functools import cache
 
 import numpy as np
 
-from quadrille.algorithms.collectives.choices import parse_choices
+from quadrille.algorithms.collectives.collective_choices import parse_choices
 from quadrille.algorithms.formats.record import AskedGranularity
 from quadrille.algorithms.passes.overlap import overlap
 from quadrille.algorithms.schedule.grid import AXES, Grid
 from quadrille.algorithms.schedule.ops import OverlapName
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.training.flops import flops_per_second_per_gpu, step_flops
-from quadrille.algorithms.training.gpt import gpt_of, gpt_schedule
-from quadrille.algorithms.training.models import ModelShape
+from quadrille.algorithms.training.gpt import gpt_from_shape, gpt_schedule
+from quadrille.algorithms.training.model_shapes import ModelShape
 from quadrille.algorithms.training.recompute import Recompute
-from quadrille.algorithms.training.schemes import find_scheme
+from quadrille.algorithms.training.scheme_catalogue import find_scheme
 from quadrille.experiments.predict.depths import depths_of, straight
 from quadrille.experiments.rank.memory import peak_bytes_by_grid
 from quadrille.experiments.workloads.execution_options import ExecutionOptions
@@ -68,7 +68,9 @@ class Training:
         return replace(self, settings=(*self.settings, *settings))
 
     def schedule(self, grid: Grid, layers: int, overlaps: frozenset[OverlapName] = OVERLAPS) -> Schedule:
-        problem = replace(gpt_of(self.shape, self.batch, dtype=self.half, recompute=self.recompute), layers=layers)
+        problem = replace(
+            gpt_from_shape(self.shape, self.batch, dtype=self.half, recompute=self.recompute), layers=layers
+        )
         return overlap(gpt_schedule(problem, grid, find_scheme(self.scheme)), overlaps)
 
     def share_of_peak(self, seconds: float) -> float:

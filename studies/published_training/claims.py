@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from quadrille.algorithms.schedule.grid import DEFAULT_ORDER, Axis, Grid
-from quadrille.algorithms.training.models import SHAPES, ModelShape
+from quadrille.algorithms.training.model_shapes import SHAPES, ModelShape
 from quadrille.runtime.host.console import remark
 from quadrille.studies.published_training.answers import Claimed, in_words
 from quadrille.studies.published_training.claimed_steps import Training, smallest_depth, taken

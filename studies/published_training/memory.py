@@ -17,9 +17,9 @@ optimizer's gradients); microsoft/DeepSpeed, deepspeed/runtime/bf16_optimizer.py
 from functools import cache
 from math import ceil
 
-from quadrille.algorithms.collectives.choices import parse_choices
+from quadrille.algorithms.collectives.collective_choices import parse_choices
 from quadrille.algorithms.schedule.grid import Grid
-from quadrille.algorithms.training.gpt import gpt_of, gpt_schedule
+from quadrille.algorithms.training.gpt import gpt_from_shape, gpt_schedule
 from quadrille.experiments.workloads.training_figures import peak_bytes as bytes_of_stages
 from quadrille.studies.published_training.runs import PublishedRun
 from quadrille.studies.published_training.stage import MEGATRON, MEGATRON_SCATTERED
@@ -29,7 +29,7 @@ from quadrille.studies.published_training.step import HALF_BYTES, WIDE_BYTES, st
 @cache
 def peak_bytes(run: PublishedRun) -> float:
     """Peak memory of the fullest GPU [B], without the framework, libraries and fragmentation."""
-    problem = gpt_of(
+    problem = gpt_from_shape(
         run.shape,
         run.micro * run.data * ceil(run.microbatches),
         dtype=run.dtype,

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from quadrille.algorithms.formats.measured_rows import Variant
 from quadrille.algorithms.schedule.tensors import DType
 from quadrille.algorithms.training.flops import flops_per_second_per_gpu, step_flops
-from quadrille.algorithms.training.models import ModelShape
+from quadrille.algorithms.training.model_shapes import ModelShape
 from quadrille.algorithms.training.recompute import RECOMPUTES, Recompute
 from quadrille.studies.published_training.fused import OF_A100
 from quadrille.studies.published_training.rows import WORDS, TrainingRow

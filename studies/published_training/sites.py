@@ -13,7 +13,7 @@ go to the row that is printed first.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from quadrille.algorithms.collectives.choices import parse_choices
+from quadrille.algorithms.collectives.collective_choices import parse_choices
 from quadrille.experiments.network.bandwidths import bus_factor
 from quadrille.experiments.network.question import CollectiveQuestion
 from quadrille.studies.published_collectives.rows import CollectiveRow

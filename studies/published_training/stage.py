@@ -19,10 +19,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from quadrille.algorithms.analysis.volumes import attention_products
-from quadrille.algorithms.collectives.choices import parse_choices
+from quadrille.algorithms.collectives.collective_choices import parse_choices
 from quadrille.algorithms.passes.overlap import overlap
 from quadrille.algorithms.schedule.grid import Grid
-from quadrille.algorithms.schedule.kernels import ATTENTION_PRODUCTS
+from quadrille.algorithms.schedule.kernel_signatures import ATTENTION_PRODUCTS
 from quadrille.algorithms.schedule.ops import Kernel, OverlapName
 from quadrille.algorithms.schedule.parts import Part
 from quadrille.algorithms.schedule.program import Program, ops
@@ -31,10 +31,10 @@ from quadrille.algorithms.schedule.tensors import DType
 from quadrille.algorithms.timelines.op_times import OpTimes
 from quadrille.algorithms.training.gpt import Gpt, gpt_schedule
 from quadrille.algorithms.training.layers import Layer
-from quadrille.algorithms.training.models import ModelShape
-from quadrille.algorithms.training.norm import Norm, normalisation
+from quadrille.algorithms.training.model_shapes import ModelShape
+from quadrille.algorithms.training.normalisation import Norm, normalisation
 from quadrille.algorithms.training.scheme_4d import Scheme4D
-from quadrille.algorithms.training.schemes import find_scheme
+from quadrille.algorithms.training.scheme_catalogue import find_scheme
 from quadrille.algorithms.training.transformer import LayerShape, transformer_layer
 from quadrille.simulator.simulate import simulate
 from quadrille.studies.published_training.fused import fused_seconds

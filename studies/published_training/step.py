@@ -19,10 +19,10 @@ from math import ceil
 
 import msgspec
 
-from quadrille.algorithms.collectives.choices import parse_choices
+from quadrille.algorithms.collectives.collective_choices import parse_choices
 from quadrille.algorithms.schedule.ops import CollectiveKind
 from quadrille.algorithms.schedule.tensors import DType
-from quadrille.algorithms.training.models import ModelShape
+from quadrille.algorithms.training.model_shapes import ModelShape
 from quadrille.algorithms.training.pipeline import Stages
 from quadrille.experiments.network.collective import predict_collective
 from quadrille.experiments.network.question import CollectiveQuestion

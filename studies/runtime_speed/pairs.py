@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from quadrille.algorithms.analysis.bounds import words_3d
+from quadrille.algorithms.analysis.communication_lower_bound import words_3d
 from quadrille.algorithms.errors import RunError
 from quadrille.algorithms.matmuls.catalogue import find_algorithm, matmul_schedule
 from quadrille.algorithms.matmuls.matmul import Matmul

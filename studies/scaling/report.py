@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from quadrille.algorithms.formats import files
+from quadrille.algorithms.formats import schema_files
 from quadrille.algorithms.formats.record import MachineName
-from quadrille.algorithms.formats.rows import comma_separated
+from quadrille.algorithms.formats.tabular import comma_separated
 from quadrille.algorithms.formats.workload import MatmulSizes
 from quadrille.algorithms.matmuls.matmul import Gathered
 from quadrille.algorithms.provenance import Provenance
@@ -121,10 +121,10 @@ def write_outputs(scaling: Scaling, json: str, csv: str, plot: str) -> None:
     if plot:
         draw(scaling, plot)
     if csv:
-        files.write_text(csv, csv_text(scaling))
+        schema_files.write_text(csv, csv_text(scaling))
     if json:
-        files.write_json(json, scaling, SCHEMA)
-    if files.STDOUT not in (json, csv):
+        schema_files.write_json(json, scaling, SCHEMA)
+    if schema_files.STDOUT not in (json, csv):
         print_tables(scaling_table(scaling))
 
 

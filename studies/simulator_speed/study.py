@@ -19,7 +19,7 @@ from datetime import date
 from itertools import groupby
 from pathlib import Path
 
-from quadrille.algorithms.formats import files
+from quadrille.algorithms.formats import schema_files
 from quadrille.algorithms.provenance import provenance
 from quadrille.experiments.output.destinations import write_or_show
 from quadrille.runtime.host.console import remark, run_as_program
@@ -49,7 +49,7 @@ def simulator_speed(
     simgrid : whether to run SimGrid too, if it is installed
     """
     if json_file:
-        files.check_writable(json_file)
+        schema_files.check_writable(json_file)
     repeats = 1 if quick else REPEATS
     with tempfile.TemporaryDirectory() as folder:
         lines = list(_lines(cases(Path(folder), quick=quick), repeats))

@@ -7,7 +7,7 @@ import pytest
 
 from quadrille.algorithms.analysis.storage import storage
 from quadrille.algorithms.analysis.volumes import bytes_sent
-from quadrille.algorithms.collectives.choices import Choices, parse_choices
+from quadrille.algorithms.collectives.collective_choices import Choices, parse_choices
 from quadrille.algorithms.collectives.lowering import lower
 from quadrille.algorithms.matmuls.catalogue import matmul_schedule
 from quadrille.algorithms.matmuls.matmul import Matmul

@@ -4,9 +4,9 @@ from math import ceil, log2
 
 import pytest
 
-from quadrille.algorithms.collectives.lowered import Lowered
+from quadrille.algorithms.collectives.lowered_collective import Lowered
 from quadrille.algorithms.collectives.lowering import SETS, lower
-from quadrille.algorithms.collectives.runs import IDLE
+from quadrille.algorithms.collectives.run_length_programs import IDLE
 
 SIZES = range(1, 14)
 
@@ -18,7 +18,7 @@ def nodes_of(members: int) -> list[int]:
 
 def pieces_of(run, pieces):
     """The pieces of a step in the order of the message."""
-    return None if run is None else [(run.first + j * run.every) % pieces for j in range(run.count)]
+    return None if run is None else [(run.first + j * run.spacing) % pieces for j in range(run.count)]
 
 
 def carry_out(lowered: Lowered, buffers: list[list[int | None]]) -> list[list[int | None]]:

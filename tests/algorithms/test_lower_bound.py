@@ -1,4 +1,4 @@
-"""What the schedules send against the tight lower bound of Al Daas et al. (`quadrille.algorithms.analysis.bounds`)."""
+"""Bytes that the schedules send, against the tight lower bound of Al Daas et al. (`communication_lower_bound.py`)."""
 
 from itertools import permutations
 from math import lcm
@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quadrille.algorithms.analysis.bounds import lower_bound_words, regime
+from quadrille.algorithms.analysis.communication_lower_bound import lower_bound_words, regime
 from quadrille.algorithms.analysis.volumes import volumes
-from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.matmuls.catalogue import matmul_schedule
 from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.schedule.grid import Grid

@@ -11,9 +11,9 @@ from quadrille.algorithms.collectives.nccl.communicator import (
     channels_inside,
     communicator,
 )
-from quadrille.algorithms.collectives.nccl.costs import SERVED, bandwidth, latency, predicted_seconds
-from quadrille.algorithms.collectives.nccl.plan import choose, plan, used_channels
-from quadrille.algorithms.collectives.nccl.tables import (
+from quadrille.algorithms.collectives.nccl.costs import ALGORITHMS_OF_KIND, bandwidth, latency, predicted_seconds
+from quadrille.algorithms.collectives.nccl.tuner import choose, plan, used_channels
+from quadrille.algorithms.collectives.nccl.tuning_constants import (
     ALGORITHMS,
     CORRECTED_SIZES,
     GENERATIONS,
@@ -28,7 +28,7 @@ H100 = communicator(8, 1, "hopper", nvlinks=18, nvls=True)
 PODS = communicator(128, 16, "hopper", nvlinks=18, cards=8, card_bandwidth=50e9, nvls=True)
 A100S = communicator(64, 16, "ampere", nvlinks=12, cards=4, card_bandwidth=25e9, cpu="amd")
 GROUPS = [A100, H100, PODS, A100S]
-KINDS = [kind for kind, algorithms in SERVED.items() if algorithms]
+KINDS = [kind for kind, algorithms in ALGORITHMS_OF_KIND.items() if algorithms]
 
 
 def test_a_ring_inside_a_node_takes_its_steps_and_the_links_bandwidth():
@@ -153,7 +153,7 @@ def test_the_choice_is_the_least_of_all_that_are_there(group, kind):
         best = choose(kind, size, group)
         times = [predicted_seconds(kind, size, group, one, two) for one, twos in ALGORITHMS.items() for two in twos]
         assert best.seconds == min(times)
-        for algorithm in SERVED[kind]:
+        for algorithm in ALGORITHMS_OF_KIND[kind]:
             for protocol in ALGORITHMS[algorithm]:
                 if predicted_seconds(kind, size, group, algorithm, protocol) < inf:
                     held = choose(kind, size, group, algorithm=algorithm, protocol=protocol)
@@ -245,7 +245,7 @@ def test_channels_never_ask_for_more_than_the_links_have(generation):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_plan_adds_up_to_nccl_s_own_latency(group, kind):
     for size in (1000, 1 << 20, 1 << 30):
-        for algorithm in SERVED[kind]:
+        for algorithm in ALGORITHMS_OF_KIND[kind]:
             for protocol in ALGORITHMS[algorithm]:
                 if predicted_seconds(kind, size, group, algorithm, protocol) == inf:
                     continue

@@ -171,7 +171,7 @@ def test_awareness_has_an_answer_and_a_reason(library):
 RANKS = """
 import numpy as np
 from mpi4py import MPI
-from quadrille.algorithms.collectives.choices import parse_choices
+from quadrille.algorithms.collectives.collective_choices import parse_choices
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.matmuls.catalogue import matmul_schedule
 from quadrille.algorithms.matmuls.matmul import Matmul

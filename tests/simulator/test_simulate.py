@@ -14,7 +14,7 @@ from quadrille.algorithms.analysis import alpha_beta
 from quadrille.algorithms.analysis.axonn import layer_cost
 from quadrille.algorithms.analysis.dependencies import Dependencies
 from quadrille.algorithms.analysis.volumes import bytes_sent, flops
-from quadrille.algorithms.collectives.choices import Choices, parse_choices
+from quadrille.algorithms.collectives.collective_choices import Choices, parse_choices
 from quadrille.algorithms.collectives.lowering import chunks
 from quadrille.algorithms.errors import Deadlock, InputError
 from quadrille.algorithms.matmuls.catalogue import matmul_schedule

@@ -4,7 +4,7 @@ from functools import partial
 from math import cbrt, sqrt
 
 from quadrille.algorithms.analysis.axonn import MODELLED, axis_bandwidths, block_products, block_seconds
-from quadrille.algorithms.analysis.bounds import regime
+from quadrille.algorithms.analysis.communication_lower_bound import regime
 
 
 def optimal_grid(m, k, n, ranks):

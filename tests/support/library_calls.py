@@ -8,7 +8,7 @@ from collections import Counter
 import numpy as np
 from mpi4py import MPI
 
-from quadrille.algorithms.collectives.choices import parse_choices
+from quadrille.algorithms.collectives.collective_choices import parse_choices
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.ops import AllGather, ReduceScatter
 from quadrille.algorithms.schedule.parts import Part

@@ -19,7 +19,7 @@ from math import prod
 
 import numpy as np
 
-from quadrille.algorithms.collectives.choices import parse_choices
+from quadrille.algorithms.collectives.collective_choices import parse_choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.matmuls.catalogue import algorithms, find_algorithm, matmul_schedule
 from quadrille.algorithms.matmuls.matmul import Matmul

@@ -4,7 +4,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 from quadrille.algorithms.training.gpt import Gpt
-from quadrille.algorithms.training.resume import resumed, training_state, with_state_outputs
+from quadrille.algorithms.training.resume import resume_schedule, training_state, with_state_outputs
 from quadrille.cli.words.flags import TrainingWords
 from quadrille.cli.words.training import parse_training
 from quadrille.runtime.arrays.numpy_library import NumpyLibrary
@@ -40,7 +40,7 @@ def ended(*, save="", load="", seed=0, carrier=InProcess, library=None, warmups=
     checkpoint = open_checkpoint(str(load)) if load else None
     first = checkpoint.steps if checkpoint else 0
     schedule = experiment.unchecked_schedule()
-    schedule = resumed(schedule, first) if checkpoint else schedule
+    schedule = resume_schedule(schedule, first) if checkpoint else schedule
     schedule = experiment.checked(with_state_outputs(schedule) if save else schedule)
     problem = experiment.problem
     data = TrainingSource(schedule, seed=seed, sequence=problem.sequence if isinstance(problem, Gpt) else 0)

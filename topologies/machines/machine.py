@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from quadrille.algorithms.formats import files
+from quadrille.algorithms.formats import schema_files
 from quadrille.algorithms.formats.measured_rows import (
     Achieved,
     Count,
@@ -297,8 +297,10 @@ class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
         The hash is that of the keys of version 1, so that machines keep their hash.
         """
-        content = files.plain(msgspec.structs.replace(self, provenance=None))
-        content = _with_keys_of_version_1(files.plain(msgspec.convert(content, Machine)))  # 1 and 1.0 are the same rate
+        content = schema_files.plain_tables(msgspec.structs.replace(self, provenance=None))
+        content = _with_keys_of_version_1(
+            schema_files.plain_tables(msgspec.convert(content, Machine))
+        )  # 1 and 1.0 are the same rate
         content.pop("messages", None)
         for part, defaults in LATER.items():
             for name, value in defaults.items():
@@ -319,7 +321,7 @@ def _with_keys_of_version_1(content: dict[str, Any]) -> dict[str, Any]:
 
 def _without_table(old: dict[str, Any], emulation: dict[str, Any]) -> dict[str, Any]:
     """Properties of an emulated network that version 1 has in a table that the machine lacks."""
-    defaults = files.plain(NOT_EMULATED)
+    defaults = schema_files.plain_tables(NOT_EMULATED)
     return {
         name: emulation[name]
         for path, new in RENAMED.paths.items()

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.formats import files
+from quadrille.algorithms.formats import schema_files
 from quadrille.topologies.machines.machine import OLDER, SCHEMA, Machine
 
 TABLES = ("topology", "device", "host", "network")
@@ -32,12 +32,12 @@ def load_machine(path: str | Path) -> Machine:
 
 def save_machine(machine: Machine, path: str | Path) -> None:
     """Writes `machine` as TOML, complete or not at all; `-` is stdout."""
-    files.write_toml(path, machine, SCHEMA)
+    schema_files.write_toml(path, machine, SCHEMA)
 
 
 def _loaded(path: str | Path, readers: tuple[Path, ...]) -> Machine:
     """The machine in a file that the files `readers` refer to, each to the next."""
-    return files.read(path, Machine, SCHEMA, OLDER, expand=lambda raw: with_likes(raw, path, readers))
+    return schema_files.read(path, Machine, SCHEMA, OLDER, expand=lambda raw: with_likes(raw, path, readers))
 
 
 def with_likes(raw: dict[str, Any], path: str | Path, readers: tuple[Path, ...] = ()) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def _table(table: str, like: object, path: Path, readers: tuple[Path, ...]) -> d
         original = _machine(like, path, readers)
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
-    keys: dict[str, Any] | None = files.plain(original)[table]
+    keys: dict[str, Any] | None = schema_files.plain_tables(original)[table]
     if keys is None:
         raise InputError(f"{where}: machine {like!r:.60} has no {table}")
     return keys

@@ -28,10 +28,10 @@ from typing import Any
 import msgspec
 
 from quadrille.algorithms.errors import InputError, nearest_hint
-from quadrille.algorithms.formats import files
-from quadrille.algorithms.formats.field_errors import explain
+from quadrille.algorithms.formats import schema_files
+from quadrille.algorithms.formats.field_errors import field_error_message
 from quadrille.algorithms.formats.measured_rows import Faults
-from quadrille.algorithms.schedule.kernels import ATTENTION_PRODUCTS
+from quadrille.algorithms.schedule.kernel_signatures import ATTENTION_PRODUCTS
 from quadrille.algorithms.schedule.short_names import full_dtype
 from quadrille.algorithms.units import parse_measure
 from quadrille.topologies.machines.machine import Machine
@@ -67,14 +67,14 @@ def apply_settings(machine: Machine, settings: Iterable[str]) -> Machine:
         rows for which it is unknown whether they change
     """
     settings = tuple(settings)
-    raw = _with_defaults(files.plain(machine), settings)
+    raw = _with_defaults(schema_files.plain_tables(machine), settings)
     for of_links, neighbours in groupby(settings, lambda setting: _path(setting).startswith("topology.")):
         before, together = raw, tuple(neighbours)
         for setting in together:
             raw = _set(raw, setting)
         if of_links:
             _take_network_along(before, raw, together)
-            raw = files.plain(_checked(raw, together[-1]))
+            raw = schema_files.plain_tables(_checked(raw, together[-1]))
     return _checked(raw, "")
 
 
@@ -113,11 +113,11 @@ def _set(before: dict[str, Any], setting: str) -> dict[str, Any]:
     path, text = _path(setting), setting.partition("=")[2].strip()
     if not path or not text:
         raise InputError(f"--set {setting}: write PATH=VALUE or PATH=xFACTOR, as device.memory_bytes=x2")
-    after = files.plain(before)
+    after = schema_files.plain_tables(before)
     _change(after, _steps(path, after), _change_to(text, setting), setting, [])
-    after = files.plain(_checked(after, setting))
+    after = schema_files.plain_tables(_checked(after, setting))
     _take_rows_along(before["device"], after["device"], path, setting)
-    return files.plain(_checked(after, setting))
+    return schema_files.plain_tables(_checked(after, setting))
 
 
 def with_faults(
@@ -174,11 +174,11 @@ def _share(flag: str, word: str, example: str) -> tuple[str, float]:
 
 
 def _checked(raw: dict[str, Any], setting: str) -> Machine:
-    files.check_finite(raw, f"--set {setting}")
+    schema_files.check_finite(raw, f"--set {setting}")
     try:
         return msgspec.convert(raw, Machine)
     except msgspec.ValidationError as error:
-        raise InputError(f"--set {setting}: {explain(error, raw, Machine)}") from None
+        raise InputError(f"--set {setting}: {field_error_message(error, raw, Machine)}") from None
 
 
 def _change_to(text: str, setting: str) -> Change:

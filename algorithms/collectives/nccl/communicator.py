@@ -1,4 +1,4 @@
-"""NCCL's view of a group: its nodes, and the channels found by NCCL's search through their links.
+"""NCCL communicator: the nodes of a group, and the number and speed of the channels that NCCL finds through them.
 
 A channel enters and leaves a node through one network card and visits every GPU.  All channels have one speed, taken
 from a list that is tried from the fastest:
@@ -7,15 +7,14 @@ from a list that is tried from the fastest:
     for trees             inside as fast as the links allow, up to twice that
 
 Source: NVIDIA, NCCL 2.28, src/graph/search.cc (ncclTopoCompute, ncclTopoDupChannels) and src/graph/connect.cc (channels
-are doubled
-after the search).
+are doubled after the search).
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
-from quadrille.algorithms.collectives.nccl.tables import (
+from quadrille.algorithms.collectives.nccl.tuning_constants import (
     CHANNEL_SPEEDS,
     CHANNEL_SPEEDS_ACROSS,
     DOUBLED_FROM,
@@ -33,13 +32,13 @@ from quadrille.algorithms.collectives.nccl.tables import (
 )
 from quadrille.algorithms.errors import InputError
 
-ALONE = 5e12
+SINGLE_GPU_BANDWIDTH = 5e12
 """Bandwidth that NCCL assumes for a GPU without a neighbour in its node (LOC_BW) [B/s]."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NcclGroup:
-    """What NCCL knows of a group when it chooses an algorithm.
+    """The properties of a group of ranks from which NCCL chooses an algorithm.
 
     Parameters
     ----------
@@ -83,10 +82,12 @@ class NcclGroup:
 
     @property
     def ranks_per_node(self) -> float:
+        """Mean number of ranks on a node."""
         return self.ranks / self.nodes
 
     @property
     def channels_in_all(self) -> int:
+        """Number of channels that run, after NCCL doubles those of its search."""
         return min(MOST_CHANNELS, 2 * self.channels)
 
     @property
@@ -105,14 +106,14 @@ class NcclGroup:
 
 
 def channels_inside(generation: Generation, bandwidth: float) -> tuple[int, float]:
-    """Number of channels in a node whose GPUs have `bandwidth` in all, and the speed of each [B/s].
+    """Number of channels in a single node, and the speed of each [B/s].
 
     >>> channels_inside("ampere", 12 * 20e9), channels_inside("hopper", 18 * 20.6e9)
     ((12, 20000000000.0), (12, 30000000000.0))
     """
     speeds = [speed * GB for speed in CHANNEL_SPEEDS[generation]]
-    channels = _most([(int(bandwidth / speed), speed) for speed in speeds])
-    return _split(generation, *channels) if channels else (1, bandwidth)
+    channels = _fastest_channels([(int(bandwidth / speed), speed) for speed in speeds])
+    return _split_fast_channels(generation, *channels) if channels else (1, bandwidth)
 
 
 def channels_between(generation: Generation, cards: int, rate: float, inside: float) -> tuple[int, float]:
@@ -126,11 +127,11 @@ def channels_between(generation: Generation, cards: int, rate: float, inside: fl
     inside : bandwidth of each GPU's links [B/s]
     """
     speeds = [speed * GB for speed in CHANNEL_SPEEDS_ACROSS[generation]]
-    channels = _most([(int(min(cards * int(rate / speed), inside / speed)), speed) for speed in speeds])
-    return _split(generation, *channels) if channels else (1, min(rate, inside))
+    channels = _fastest_channels([(int(min(cards * int(rate / speed), inside / speed)), speed) for speed in speeds])
+    return _split_fast_channels(generation, *channels) if channels else (1, min(rate, inside))
 
 
-def _most(candidates: Sequence[tuple[int, float]]) -> tuple[int, float] | None:
+def _fastest_channels(candidates: Sequence[tuple[int, float]]) -> tuple[int, float] | None:
     """Returns the channels with the largest total speed, from the fastest; slower channels only if they carry more."""
     best: tuple[int, float] | None = None
     for channels, speed in candidates:
@@ -142,7 +143,7 @@ def _most(candidates: Sequence[tuple[int, float]]) -> tuple[int, float] | None:
     return best
 
 
-def _split(generation: Generation, channels: int, speed: float) -> tuple[int, float]:
+def _split_fast_channels(generation: Generation, channels: int, speed: float) -> tuple[int, float]:
     """Splits fast channels into two of half the speed each, since one thread block does not saturate them."""
     many = generation in ("hopper", "blackwell") and channels > DOUBLED_WHERE_FEW
     if speed < DOUBLED_FROM * GB * (2 if many else 1) or 2 * channels > MOST_CHANNELS // 2:
@@ -150,21 +151,21 @@ def _split(generation: Generation, channels: int, speed: float) -> tuple[int, fl
     return 2 * channels, speed / 2
 
 
-def _tree_inside(generation: Generation, channels: int, between: float, inside: float) -> float:
+def _tree_speed_inside(generation: Generation, channels: int, between: float, inside: float) -> float:
     """Speed inside a node of tree channels, raised stepwise while the links allow it [B/s]."""
     speed = between
-    for wanted in reversed(CHANNEL_SPEEDS_ACROSS[generation]):
-        if wanted * GB > speed:
-            if speed >= TREES_FASTER_INSIDE * between or channels * wanted * GB > inside:
+    for faster in reversed(CHANNEL_SPEEDS_ACROSS[generation]):
+        if faster * GB > speed:
+            if speed >= TREES_FASTER_INSIDE * between or channels * faster * GB > inside:
                 break
-            speed = wanted * GB
+            speed = faster * GB
     return speed
 
 
-def _head(generation: Generation, heads: int, inside: float) -> float:
+def _nvls_channel_speed(generation: Generation, heads: int, inside: float) -> float:
     """Speed of each channel with in-switch sums if every GPU heads one; 0 for too many [B/s].
 
-    >>> _head("hopper", 8, 370.8e9), _head("hopper", 2, 370.8e9)
+    >>> _nvls_channel_speed("hopper", 8, 370.8e9), _nvls_channel_speed("hopper", 2, 370.8e9)
     (40000000000.0, 60000000000.0)
     """
     return next((speed * GB for speed in CHANNEL_SPEEDS[generation] if heads * speed * GB <= inside), 0.0)
@@ -181,22 +182,25 @@ def communicator(
     cpu: Cpu = "intel",
     nvls: bool = False,
 ) -> NcclGroup:
-    """Returns a group on identical nodes.
+    """Returns the properties of a group on identical nodes.
 
     Parameters
     ----------
+    ranks, nodes : numbers of ranks and of nodes
+    generation : GPU generation
     nvlinks : NVLinks from each GPU to the others of its node; 0 for a single GPU
-    cards : network cards of a node
+    cards : number of network cards of a node
     card_bandwidth : bandwidth of one card [B/s]
-    nvls : whether the NVLink switch sums
+    cpu : CPU vendor of the hosts
+    nvls : whether the NVLink switch reduces (NVLink SHARP)
     """
-    bandwidth = nvlinks * NVLINK[generation] * GB if nvlinks else ALONE
+    bandwidth = nvlinks * NVLINK[generation] * GB if nvlinks else SINGLE_GPU_BANDWIDTH
     if nodes > 1:
         channels, inter = channels_between(generation, cards, card_bandwidth, bandwidth)
-        intra, head = _tree_inside(generation, channels, inter, bandwidth), bandwidth / channels
+        intra, head = _tree_speed_inside(generation, channels, inter, bandwidth), bandwidth / channels
     else:
         channels, intra = channels_inside(generation, bandwidth)
-        inter, head = intra, _head(generation, ranks, bandwidth)
+        inter, head = intra, _nvls_channel_speed(generation, ranks, bandwidth)
     return NcclGroup(
         ranks=ranks,
         nodes=nodes,

@@ -1,11 +1,11 @@
-"""NCCL's own performance model of a collective.
+"""NCCL's own performance model: the time that NCCL predicts for a collective by each algorithm and protocol.
 
 Every algorithm and protocol has a latency and a bandwidth,
 
     t = latency + bytes / bandwidth
 
-computed from the constants of `tables.py`, the number of steps, and the channels (parallel rings or trees, each run by
-one thread block).  `bytes` is the whole buffer.
+computed from the constants of `tuning_constants.py`, the number of steps, and the channels (parallel rings or trees,
+each run by one thread block).  `bytes` is the size of the whole buffer.
 
 Not modelled: in-network sums (CollNet), the lower thread count on links slower than PCIe 3, and the 15 % that a tree
 loses if both its links into a node share a card.
@@ -16,7 +16,7 @@ Source: NVIDIA, NCCL 2.28, src/graph/tuning.cc, ncclTopoTuneModel and ncclTopoGe
 from math import inf
 
 from quadrille.algorithms.collectives.nccl.communicator import NcclGroup
-from quadrille.algorithms.collectives.nccl.tables import (
+from quadrille.algorithms.collectives.nccl.tuning_constants import (
     ALGORITHMS,
     BASE_LATENCY,
     CORRECTED_SIZES,
@@ -46,7 +46,7 @@ from quadrille.algorithms.collectives.nccl.tables import (
 )
 from quadrille.algorithms.schedule.ops import CollectiveKind
 
-SERVED: dict[CollectiveKind, tuple[Algorithm, ...]] = {
+ALGORITHMS_OF_KIND: dict[CollectiveKind, tuple[Algorithm, ...]] = {
     "all_reduce": ("tree", "ring", "nvls", "nvls_tree"),
     "all_gather": ("ring", "nvls", "pat"),
     "reduce_scatter": ("ring", "nvls", "pat"),
@@ -63,7 +63,15 @@ NVLS_ARITY = 32
 def predicted_seconds(
     kind: CollectiveKind, size_bytes: float, group: NcclGroup, algorithm: Algorithm, protocol: Protocol
 ) -> float:
-    """Time that NCCL predicts; inf if NCCL has no such algorithm for this group."""
+    """The time that NCCL predicts [s]; inf if NCCL has no such algorithm for this group.
+
+    Parameters
+    ----------
+    kind : kind of collective
+    size_bytes : size of the whole buffer [B]
+    group : group of ranks
+    algorithm, protocol : NCCL's algorithm and protocol
+    """
     if group.ranks == 1:
         return 0.0
     speed = bandwidth(kind, group, algorithm, protocol)
@@ -86,8 +94,15 @@ def ring_steps(kind: CollectiveKind, ranks: int) -> int:
 
 
 def bandwidth(kind: CollectiveKind, group: NcclGroup, algorithm: Algorithm, protocol: Protocol) -> float:
-    """Buffer bytes per second, without latencies; 0 if NCCL has no such algorithm for this group."""
-    if algorithm not in SERVED[kind] or protocol not in ALGORITHMS[algorithm]:
+    """The buffer size over the time without latencies [B/s]; 0 if NCCL has no such algorithm for this group.
+
+    Parameters
+    ----------
+    kind : kind of collective
+    group : group of ranks
+    algorithm, protocol : NCCL's algorithm and protocol
+    """
+    if algorithm not in ALGORITHMS_OF_KIND[kind] or protocol not in ALGORITHMS[algorithm]:
         return 0.0
     if protocol == "LL128" and not group.ll128:
         return 0.0
@@ -102,33 +117,36 @@ def bandwidth(kind: CollectiveKind, group: NcclGroup, algorithm: Algorithm, prot
             return PAT_EFFICIENCY * group.ring_bandwidth if group.nodes == group.ranks else 0.0
 
 
-def low_latency_most(group: NcclGroup) -> float:
+def largest_ll_bandwidth(group: NcclGroup) -> float:
+    """Largest bandwidth of all channels together with the protocol LL [B/s]."""
     row = group.generation if group.nodes == 1 else "ampere" if group.cpu == "amd" else "volta"
     return group.by_nodes(LL_MOST[row])
 
 
 def _ring_bandwidth(group: NcclGroup, protocol: Protocol) -> float:
     """Data bandwidth of the links [B/s]."""
-    carried = group.ring_bandwidth * RING_EFFICIENCY[protocol]
+    bandwidth_of_protocol = group.ring_bandwidth * RING_EFFICIENCY[protocol]
     match protocol:
         case "LL":
-            return min(carried, low_latency_most(group))
+            return min(bandwidth_of_protocol, largest_ll_bandwidth(group))
         case "LL128":
-            return min(carried, group.channels * group.by_nodes(RING_LL128_MOST[group.generation]))
+            return min(bandwidth_of_protocol, group.channels * group.by_nodes(RING_LL128_MOST[group.generation]))
         case "Simple":
-            return carried
+            return bandwidth_of_protocol
 
 
 def _tree_bandwidth(group: NcclGroup, protocol: Protocol) -> float:
-    whole = min(group.tree_bandwidth * TREE_EFFICIENCY, group.channels * group.by_nodes(TREE_MOST[group.generation]))
+    bandwidth_of_trees = min(
+        group.tree_bandwidth * TREE_EFFICIENCY, group.channels * group.by_nodes(TREE_MOST[group.generation])
+    )
     match protocol:
         case "LL":
-            return min(whole * TREE_LL, low_latency_most(group))
+            return min(bandwidth_of_trees * TREE_LL, largest_ll_bandwidth(group))
         case "LL128":
             share = TREE_LL128["one node" if group.nodes == 1 else "several"]
-            return min(whole * share, group.channels * group.by_nodes(TREE_LL128_MOST[group.generation]))
+            return min(bandwidth_of_trees * share, group.channels * group.by_nodes(TREE_LL128_MOST[group.generation]))
         case "Simple":
-            return whole
+            return bandwidth_of_trees
 
 
 def _nvls_bandwidth(kind: CollectiveKind, group: NcclGroup, algorithm: Algorithm) -> float:
@@ -152,7 +170,15 @@ def _nvls_bandwidth(kind: CollectiveKind, group: NcclGroup, algorithm: Algorithm
 def latency(
     kind: CollectiveKind, group: NcclGroup, algorithm: Algorithm, protocol: Protocol, size_bytes: float
 ) -> float:
-    """NCCL's latency term [s]."""
+    """NCCL's latency term: the part of the predicted time that does not grow in proportion to the buffer [s].
+
+    Parameters
+    ----------
+    kind : kind of collective
+    group : group of ranks
+    algorithm, protocol : NCCL's algorithm and protocol
+    size_bytes : size of the whole buffer, on which ring steps of large all-reduces depend [B]
+    """
     base, inside, between = step_latencies(group, algorithm, protocol)
     match algorithm:
         case "ring":

@@ -2,8 +2,8 @@
 
 from typing import cast, get_args
 
-from quadrille.algorithms.collectives.choices import parse_choices
-from quadrille.algorithms.collectives.nccl.tables import MOST_CHANNELS
+from quadrille.algorithms.collectives.collective_choices import parse_choices
+from quadrille.algorithms.collectives.nccl.tuning_constants import MOST_CHANNELS
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.ops import CollectiveKind
 from quadrille.algorithms.schedule.short_names import find_collective, find_dtype

@@ -2,7 +2,7 @@
 
 from typing import cast, get_args
 
-from quadrille.algorithms.collectives.choices import parse_choices
+from quadrille.algorithms.collectives.collective_choices import parse_choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.record import Shards
 from quadrille.algorithms.matmuls.catalogue import find_algorithm

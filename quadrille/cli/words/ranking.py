@@ -9,7 +9,7 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.record import AskedGranularity
 from quadrille.algorithms.schedule.grid import AXES, parse_order
 from quadrille.algorithms.training.scheme import Scheme
-from quadrille.algorithms.training.schemes import SCHEMES, SEQUENCE_PARALLEL, find_scheme
+from quadrille.algorithms.training.scheme_catalogue import SCHEMES, SEQUENCE_PARALLEL, find_scheme
 from quadrille.algorithms.training.zero import STAGES
 from quadrille.cli.words.flags import AUTO, RankWords, TrainingWords
 from quadrille.cli.words.machines import MachineWords, chosen_machine

@@ -9,12 +9,12 @@ from quadrille.algorithms.matmuls.matmul import Gathered
 from quadrille.algorithms.schedule.grid import parse_grid
 from quadrille.algorithms.schedule.short_names import find_dtype
 from quadrille.algorithms.training.adam import Adam, default_rate
-from quadrille.algorithms.training.gpt import Gpt, gpt_of
+from quadrille.algorithms.training.gpt import Gpt, gpt_from_shape
 from quadrille.algorithms.training.mlp import Mlp
 from quadrille.algorithms.training.model_files import find_shape
-from quadrille.algorithms.training.models import ModelShape
+from quadrille.algorithms.training.model_shapes import ModelShape
 from quadrille.algorithms.training.recompute import find_attention, find_recompute
-from quadrille.algorithms.training.schemes import find_scheme
+from quadrille.algorithms.training.scheme_catalogue import find_scheme
 from quadrille.cli.words.flags import OF_MATMULS, USUAL, TrainingWords
 from quadrille.cli.words.matmul import parse_execution, parse_rank_order
 from quadrille.cli.words.numbers import one_of, whole_number
@@ -59,7 +59,7 @@ def _flag(name: str) -> str:
 
 
 def _gpt(words: TrainingWords, shape: ModelShape) -> Gpt:
-    return gpt_of(
+    return gpt_from_shape(
         shape,
         _batch(words, "sequences"),
         **_common(words, shape.hidden),

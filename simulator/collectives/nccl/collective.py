@@ -20,8 +20,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from quadrille.algorithms.collectives.nccl.plan import NcclPlan, choose, plan
-from quadrille.algorithms.collectives.nccl.tables import Algorithm, Protocol
+from quadrille.algorithms.collectives.nccl.tuner import NcclPlan, choose, plan
+from quadrille.algorithms.collectives.nccl.tuning_constants import Algorithm, Protocol
 from quadrille.algorithms.schedule.ops import CollectiveKind
 from quadrille.simulator.collectives.collective import CollectiveResult, SimulationOptions
 from quadrille.simulator.collectives.nccl.layout import (

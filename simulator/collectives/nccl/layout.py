@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quadrille.algorithms.collectives.nccl.communicator import NcclGroup, communicator
-from quadrille.algorithms.collectives.nccl.plan import NcclPlan
-from quadrille.algorithms.collectives.nccl.tables import NVLINK, Generation
+from quadrille.algorithms.collectives.nccl.tuner import NcclPlan
+from quadrille.algorithms.collectives.nccl.tuning_constants import NVLINK, Generation
 from quadrille.algorithms.schedule.ops import CollectiveKind
 from quadrille.simulator.collectives.collective import CollectiveResult, SimulationOptions
 from quadrille.simulator.collectives.node_layouts import ring_orders

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from quadrille.algorithms.collectives.lowered import Lowered
+from quadrille.algorithms.collectives.lowered_collective import Lowered
 from quadrille.algorithms.collectives.lowering import all_gather, all_reduce, reduce_scatter
 from quadrille.algorithms.collectives.nccl.costs import bandwidth
-from quadrille.algorithms.collectives.nccl.tables import BYTES_PER_THREAD, MOST_THREADS
+from quadrille.algorithms.collectives.nccl.tuning_constants import BYTES_PER_THREAD, MOST_THREADS
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.ops import CollectiveKind
 from quadrille.simulator.collectives.collective import CollectiveResult, simulate_collective

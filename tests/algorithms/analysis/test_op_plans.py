@@ -6,7 +6,7 @@ from quadrille.algorithms.analysis import op_plans as op_plans
 from quadrille.algorithms.analysis.op_plans import OpPlans, plan_steps
 from quadrille.algorithms.analysis.storage import local_copies
 from quadrille.algorithms.analysis.traffic import traffic
-from quadrille.algorithms.collectives.choices import parse_choices
+from quadrille.algorithms.collectives.collective_choices import parse_choices
 from quadrille.algorithms.matmuls.catalogue import matmul_schedule
 from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.schedule.grid import parse_grid
@@ -55,7 +55,7 @@ def test_ranks_of_one_kind_have_one_plan(algorithm, grid, collectives, shards):
             steps = plan_steps(moved) if moved is not None else ()
             comm_plan = found.communication(op, moment)
             expected = as_found(moved, local_copies(op, schedule, moment, moved), steps)
-            assert as_found(comm_plan.moved, comm_plan.copied, comm_plan.steps()) == expected
+            assert as_found(comm_plan.traffic, comm_plan.copied, comm_plan.steps()) == expected
 
 
 def test_many_ranks_share_few_duties():
@@ -65,7 +65,7 @@ def test_many_ranks_share_few_duties():
     assert len(distinct) == schedule.grid.length(op.axis)
 
 
-@pytest.mark.parametrize("kept", [{"KEPT": 2}, {"STEPS_KEPT": 3}])
+@pytest.mark.parametrize("kept", [{"MOST_KINDS": 2}, {"MOST_STEPS": 3}])
 def test_what_is_forgotten_is_found_again(monkeypatch, kept):
     for name, value in kept.items():
         monkeypatch.setattr(op_plans, name, value)

@@ -9,7 +9,7 @@ from quadrille.algorithms.analysis.rank_symmetry import equivalent_ranks
 from quadrille.algorithms.analysis.storage import storage
 from quadrille.algorithms.analysis.traffic import traffic
 from quadrille.algorithms.analysis.volumes import bytes_sent, gemm_sizes, volumes
-from quadrille.algorithms.collectives.choices import Choices, parse_choices
+from quadrille.algorithms.collectives.collective_choices import Choices, parse_choices
 from quadrille.algorithms.collectives.lowering import SETS
 from quadrille.algorithms.matmuls.catalogue import find_algorithm, matmul_schedule
 from quadrille.algorithms.matmuls.matmul import Matmul
@@ -17,7 +17,7 @@ from quadrille.algorithms.schedule.grid import AXES, Grid
 from quadrille.algorithms.schedule.ops import Communication, Gemm, lane
 from quadrille.algorithms.schedule.program import walk
 from quadrille.algorithms.training.gpt import Gpt, gpt_schedule
-from quadrille.algorithms.training.schemes import find_scheme
+from quadrille.algorithms.training.scheme_catalogue import find_scheme
 from tests.support.mpi_cases import CUSTOM, chosen_grids, custom
 
 CASES = [case for ranks in (1, 2, 3, 5, 8, 12) for case in chosen_grids(ranks)]

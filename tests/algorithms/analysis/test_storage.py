@@ -5,7 +5,7 @@ import pytest
 
 from quadrille.algorithms.analysis.storage import NONE, LocalCopies, gathered_in_place, local_copies
 from quadrille.algorithms.analysis.traffic import traffic
-from quadrille.algorithms.collectives.choices import parse_choices
+from quadrille.algorithms.collectives.collective_choices import parse_choices
 from quadrille.algorithms.matmuls.catalogue import matmul_schedule
 from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.passes.overlap import overlap, parse_overlap

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from quadrille.algorithms.analysis.shard_ranges import range_in, shared_rectangle
 from quadrille.algorithms.analysis.traffic import ranges, traffic
 from quadrille.algorithms.analysis.volumes import bytes_sent, volumes
-from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.collectives.lowering import SETS
-from quadrille.algorithms.collectives.runs import PieceRange
+from quadrille.algorithms.collectives.run_length_programs import PieceRange
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.matmuls.catalogue import matmul_schedule
 from quadrille.algorithms.matmuls.matmul import Matmul
@@ -29,7 +29,7 @@ from quadrille.algorithms.schedule.program import walk
 from quadrille.algorithms.schedule.schedule import Role, Schedule, all_ops, declare
 from quadrille.algorithms.schedule.tensors import Block, Tensor
 from quadrille.algorithms.training.gpt import Gpt, gpt_schedule
-from quadrille.algorithms.training.schemes import find_scheme
+from quadrille.algorithms.training.scheme_catalogue import find_scheme
 from quadrille.simulator.symmetry.even_shards import with_even_shards
 from tests.support.mpi_cases import CUSTOM, chosen_grids, custom
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quadrille.algorithms.errors import InputError, RunError
-from quadrille.algorithms.formats import files
+from quadrille.algorithms.formats import schema_files
 from quadrille.algorithms.formats.record import Record, load_record, provenance, save_record
 
 EXAMPLE = json.loads("""
@@ -148,7 +148,10 @@ def test_a_number_that_is_not_finite_is_not_written(record, tmp_path):
 
 @pytest.mark.parametrize("target", ["no/such/folder/r.json", "."])
 def test_an_unwritable_path_is_refused_before_and_at_writing(record, tmp_path, target):
-    for attempt in (lambda: files.check_writable(tmp_path / target), lambda: save_record(record, tmp_path / target)):
+    for attempt in (
+        lambda: schema_files.check_writable(tmp_path / target),
+        lambda: save_record(record, tmp_path / target),
+    ):
         with pytest.raises(InputError, match="cannot be written"):
             attempt()
 

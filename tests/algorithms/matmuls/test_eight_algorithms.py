@@ -9,7 +9,7 @@ import pytest
 
 from quadrille.algorithms.analysis.traffic import traffic
 from quadrille.algorithms.analysis.volumes import gemm_sizes
-from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.matmuls.catalogue import matmul_schedule
 from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.schedule.grid import Grid
@@ -18,10 +18,10 @@ from quadrille.algorithms.schedule.parts import Part
 from quadrille.algorithms.schedule.program import in_sequence, ops
 from quadrille.algorithms.schedule.schedule import Role, Schedule, all_ops, declare
 from quadrille.algorithms.schedule.tensors import Tensor
-from quadrille.algorithms.training.norm import Norm, normalisation
+from quadrille.algorithms.training.normalisation import Norm, normalisation
 from quadrille.algorithms.training.scheme import Linear
-from quadrille.algorithms.training.schemes import find_scheme
-from quadrille.algorithms.training.vectors import bias_of
+from quadrille.algorithms.training.scheme_catalogue import find_scheme
+from quadrille.algorithms.training.vector_parameters import bias_of
 from quadrille.runtime.carriers.in_process import InProcess
 from quadrille.runtime.execution.execute import execute
 from tests.runtime.execution.test_execute import assembled

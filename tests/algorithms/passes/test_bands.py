@@ -7,9 +7,9 @@ import pytest
 
 from quadrille.algorithms.analysis.coordinate_dependence import lengths
 from quadrille.algorithms.analysis.dependencies import Dependencies
-from quadrille.algorithms.analysis.validate import validate
+from quadrille.algorithms.analysis.validation import validate
 from quadrille.algorithms.analysis.volumes import bytes_sent, volumes
-from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.matmuls.catalogue import matmul_schedule
 from quadrille.algorithms.matmuls.matmul import Matmul
@@ -41,7 +41,7 @@ PRODUCT = Matmul(24, 16, 20, "float64", "training")
 @pytest.fixture(autouse=True)
 def few_rows(monkeypatch):
     """Bands of dW however few their rows are."""
-    monkeypatch.setattr(band_ranges, "LEAST_ROWS_ADDED", 1)
+    monkeypatch.setattr(band_ranges, "LEAST_ACCUMULATED_ROWS", 1)
 
 
 def waits(schedule, rank=0):

@@ -4,9 +4,9 @@ from itertools import combinations
 import pytest
 
 from quadrille.algorithms.analysis.dependencies import Dependencies
-from quadrille.algorithms.analysis.validate import validate
+from quadrille.algorithms.analysis.validation import validate
 from quadrille.algorithms.analysis.volumes import volumes
-from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.matmuls.catalogue import algorithms, matmul_schedule
 from quadrille.algorithms.matmuls.matmul import Matmul

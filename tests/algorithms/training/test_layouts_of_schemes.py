@@ -6,9 +6,9 @@ from itertools import pairwise, permutations
 import numpy as np
 import pytest
 
-from quadrille.algorithms.analysis.validate import validate
+from quadrille.algorithms.analysis.validation import validate
 from quadrille.algorithms.analysis.volumes import volumes
-from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.ops import AllGather, Broadcast, Gemm, Reduce, ReduceScatter
 from quadrille.algorithms.schedule.parts import Part
@@ -17,7 +17,7 @@ from quadrille.algorithms.schedule.schedule import Role, Schedule, all_ops, decl
 from quadrille.algorithms.training.gpt import Gpt, gpt_schedule
 from quadrille.algorithms.training.mlp import Mlp, mlp_schedule
 from quadrille.algorithms.training.scheme import Layout, Scheme
-from quadrille.algorithms.training.schemes import SCHEMES, SEQUENCE_PARALLEL
+from quadrille.algorithms.training.scheme_catalogue import SCHEMES, SEQUENCE_PARALLEL
 from quadrille.runtime.carriers.in_process import InProcess
 from quadrille.runtime.execution.execute import execute
 from tests.support.resharding import reshard

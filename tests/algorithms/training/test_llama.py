@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from quadrille.algorithms.analysis.storage import storage
-from quadrille.algorithms.analysis.validate import validate
+from quadrille.algorithms.analysis.validation import validate
 from quadrille.algorithms.analysis.volumes import volumes
-from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.passes.overlap import OVERLAPS, overlap
 from quadrille.algorithms.schedule.grid import Grid
@@ -18,9 +18,9 @@ from quadrille.algorithms.training.adam import Adam
 from quadrille.algorithms.training.architecture import LLAMA, PLAIN, Architecture
 from quadrille.algorithms.training.flops import step_flops
 from quadrille.algorithms.training.gpt import Gpt
-from quadrille.algorithms.training.schemes import find_scheme
+from quadrille.algorithms.training.scheme_catalogue import find_scheme
 from quadrille.runtime.training.serial_transformer import gpt_loss
-from tests.algorithms.training.test_models import total_flops
+from tests.algorithms.training.test_model_shapes import total_flops
 from tests.algorithms.training.test_scheme_4d import check_gradients
 from tests.support.trainings import check_training, schedule_of, trained, whole_matrices
 

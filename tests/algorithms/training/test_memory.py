@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.training.gpt import Gpt, gpt_schedule
 from quadrille.algorithms.training.memory import memory_bytes_by_kind
-from quadrille.algorithms.training.models import ModelShape
-from quadrille.algorithms.training.resume import resumed
+from quadrille.algorithms.training.model_shapes import ModelShape
+from quadrille.algorithms.training.resume import resume_schedule
 from quadrille.algorithms.training.scheme_4d import Scheme4D
 
 SHARDS = 4
@@ -20,7 +20,7 @@ PARAMETERS = ModelShape("small", 3, 32, 4, 8, 64).parameters
 def kinds_of(problem, begin=None):
     schedule = gpt_schedule(problem, Grid(data=SHARDS), Scheme4D())
     if begin is not None:
-        schedule = resumed(schedule, begin)
+        schedule = resume_schedule(schedule, begin)
     return memory_bytes_by_kind(schedule, schedule.coordinates(0), Choices())
 
 

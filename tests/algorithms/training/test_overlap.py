@@ -6,9 +6,9 @@ import pytest
 
 from quadrille.algorithms.analysis.dependencies import Dependencies
 from quadrille.algorithms.analysis.storage import storage
-from quadrille.algorithms.analysis.validate import validate
+from quadrille.algorithms.analysis.validation import validate
 from quadrille.algorithms.analysis.volumes import volumes
-from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.passes.overlap import OVERLAPS, overlap
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.ops import AllGather, ReduceScatter, lane, reads
@@ -18,7 +18,7 @@ from quadrille.algorithms.training.adam import Adam
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.training.mlp import Mlp
 from quadrille.algorithms.training.scheme_4d import Scheme4D
-from quadrille.algorithms.training.schemes import find_scheme
+from quadrille.algorithms.training.scheme_catalogue import find_scheme
 from quadrille.simulator.simulate import Shortcuts, simulate
 from tests.support.toy_machines import star
 from tests.support.trainings import schedule_of as validated

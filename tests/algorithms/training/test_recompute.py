@@ -4,7 +4,7 @@ import pytest
 
 from quadrille.algorithms.analysis.storage import storage
 from quadrille.algorithms.analysis.volumes import flops, volumes
-from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.ops import Kernel
@@ -14,7 +14,7 @@ from quadrille.algorithms.training.flops import square_flops, step_flops
 from quadrille.algorithms.training.gpt import Gpt, gpt_schedule
 from quadrille.algorithms.training.recompute import ATTENTIONS, RECOMPUTES, find_attention, find_recompute
 from quadrille.algorithms.training.scheme_4d import Scheme4D
-from quadrille.algorithms.training.schemes import find_scheme
+from quadrille.algorithms.training.scheme_catalogue import find_scheme
 from tests.support.trainings import check_training
 
 FORMS = ["repeated", "sequences scattered", "rows scattered"]

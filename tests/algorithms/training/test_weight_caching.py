@@ -2,9 +2,9 @@
 
 import pytest
 
-from quadrille.algorithms.analysis.validate import validate
+from quadrille.algorithms.analysis.validation import validate
 from quadrille.algorithms.analysis.volumes import volumes
-from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.passes.overlap import overlap
 from quadrille.algorithms.schedule.grid import Grid

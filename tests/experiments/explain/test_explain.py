@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.formats import files
+from quadrille.algorithms.formats import schema_files
 from quadrille.algorithms.formats.record import (
     LinkLoad,
     OpRecord,
@@ -402,7 +402,7 @@ def test_an_answer_written_before_there_were_parts_says_so(tmp_path):
 def test_the_json_is_read_again(tmp_path):
     save_record(record(), tmp_path / "record.json")
     found = explain(str(tmp_path / "record.json"), json=str(tmp_path / "why.json"), command=["quadrille", "explain"])
-    assert files.read(tmp_path / "why.json", Explanation, SCHEMA) == found
+    assert schema_files.read(tmp_path / "why.json", Explanation, SCHEMA) == found
     assert found.file == str(tmp_path / "record.json") and found.provenance.command == "quadrille explain"
 
 
@@ -476,7 +476,7 @@ def test_the_record_is_not_overwritten(tmp_path, capsys):
 
 
 def test_a_record_written_before_there_were_links_is_read(tmp_path, capsys):
-    made = files.plain(record())
+    made = schema_files.plain_tables(record())
     for key in ("links", "critical_path", "simulation"):
         made.pop(key, None)
     for op in made["ops"]:

@@ -12,7 +12,7 @@ from msgspec import UNSET
 
 from quadrille.algorithms.analysis.storage import storage
 from quadrille.algorithms.analysis.volumes import volumes
-from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.record import load_record
 from quadrille.algorithms.formats.timeline_files import load_timeline

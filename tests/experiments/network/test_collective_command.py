@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from quadrille.algorithms.collectives.choices import parse_choices
+from quadrille.algorithms.collectives.collective_choices import parse_choices
 from quadrille.algorithms.collectives.lowering import SETS
 from quadrille.algorithms.errors import InputError
 from quadrille.cli.main import main

@@ -6,7 +6,7 @@ import pytest
 from quadrille.algorithms.analysis import alpha_beta
 from quadrille.algorithms.analysis.axonn import NodeBandwidths, effective_bandwidth, layer_cost
 from quadrille.algorithms.analysis.volumes import volumes
-from quadrille.algorithms.collectives.choices import Choices, parse_choices
+from quadrille.algorithms.collectives.collective_choices import Choices, parse_choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.measured_rows import MemoryRow, TransferRow
 from quadrille.algorithms.matmuls.catalogue import find_algorithm, matmul_schedule
@@ -15,7 +15,7 @@ from quadrille.algorithms.passes.overlap import overlap
 from quadrille.algorithms.schedule.grid import AXES, Grid
 from quadrille.algorithms.training.gpt import Gpt, gpt_schedule
 from quadrille.algorithms.training.recompute import ATTENTIONS, RECOMPUTES
-from quadrille.algorithms.training.schemes import SCHEMES
+from quadrille.algorithms.training.scheme_catalogue import SCHEMES
 from quadrille.experiments.predict.closed_form import Yardstick
 from quadrille.experiments.predict.matmul_grids import rank_grids
 from quadrille.experiments.workloads.grids import grids

@@ -10,7 +10,7 @@ from msgspec.structs import replace as replaced
 
 from quadrille.algorithms.analysis.storage import storage
 from quadrille.algorithms.analysis.volumes import bytes_sent
-from quadrille.algorithms.collectives.choices import Choices, parse_choices
+from quadrille.algorithms.collectives.collective_choices import Choices, parse_choices
 from quadrille.algorithms.collectives.lowering import SETS
 from quadrille.algorithms.formats.measured_rows import LibraryRow
 from quadrille.algorithms.matmuls.catalogue import matmul_schedule

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from quadrille.algorithms.analysis.volumes import kernel_work, volumes
-from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.formats.measured_rows import Achieved
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.ops import Kernel
@@ -16,7 +16,7 @@ from quadrille.algorithms.training.architecture import LLAMA, Architecture
 from quadrille.algorithms.training.flops import step_flops
 from quadrille.algorithms.training.gpt import Gpt, gpt_schedule
 from quadrille.algorithms.training.memory import KINDS, largest_memory, memory_bytes_by_kind
-from quadrille.algorithms.training.models import ModelShape
+from quadrille.algorithms.training.model_shapes import ModelShape
 from quadrille.algorithms.training.scheme_4d import Scheme4D
 from quadrille.experiments.predict.predict import prediction_of
 from quadrille.experiments.predict.training_step import simulated_step

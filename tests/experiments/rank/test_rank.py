@@ -17,7 +17,7 @@ from quadrille.algorithms.analysis.axonn import (
     known_bandwidth,
 )
 from quadrille.algorithms.analysis.storage import storage
-from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.training.model_files import find_shape

@@ -9,7 +9,7 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.training.memory import largest_memory
 from quadrille.algorithms.training.pipeline import Stages
-from quadrille.algorithms.training.schemes import SCHEMES, find_scheme
+from quadrille.algorithms.training.scheme_catalogue import SCHEMES, find_scheme
 from quadrille.cli.words.flags import RankWords
 from quadrille.cli.words.machines import MachineWords
 from quadrille.cli.words.ranking import parse_question, parse_space

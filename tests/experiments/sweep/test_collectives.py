@@ -7,7 +7,7 @@ import json
 import pytest
 
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.formats import files
+from quadrille.algorithms.formats import schema_files
 from quadrille.cli.words.flags import CollectiveWords
 from quadrille.cli.words.machines import MachineWords
 from quadrille.cli.words.sweep import predicted, sweep
@@ -129,7 +129,7 @@ def test_the_command_writes_csv_json_and_a_plot(tmp_path, capsys):
     ended = called(capsys, "sweep", *words, "--jobs", "2")
     assert ended.status == 0, ended.err
     assert "bus bandwidth" in ended.out and "host:0>switch:0" in ended.out
-    found = files.read(paths["json"], Sweep, SCHEMA)
+    found = schema_files.read(paths["json"], Sweep, SCHEMA)
     assert found.flags["collective"] == "all-reduce" and "matmul" not in found.flags
     rows = list(csv.DictReader(io.StringIO(paths["csv"].read_text())))
     assert list(rows[0]) == ["bytes", "group", *(one for one in COLLECTIVE_RESULTS if one != "group")]

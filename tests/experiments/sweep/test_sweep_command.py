@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quadrille.algorithms.errors import InputError, RunError
-from quadrille.algorithms.formats import files
+from quadrille.algorithms.formats import schema_files
 from quadrille.algorithms.matmuls.catalogue import find_algorithm
 from quadrille.cli.words.flags import MatmulWords, TrainingWords
 from quadrille.cli.words.gpus import following
@@ -357,7 +357,7 @@ def test_an_interruption_loses_nothing_that_was_found(toy, tmp_path):
     assert [row["seconds"] for row in kept] == ["1.0", "2.0", "", ""]
     assert [bool(row["reason"]) for row in kept] == [False, False, True, True]
     assert "interrupted" in kept[3]["reason"]
-    assert len(files.read(other, Sweep, SCHEMA).points) == 4
+    assert len(schema_files.read(other, Sweep, SCHEMA).points) == 4
 
 
 def alive(group):
@@ -459,7 +459,7 @@ def test_the_json_is_read_again_and_is_the_same_for_the_same_command(toy, tmp_pa
         sweep(asked(toy, grid="x=2"), ["dtype=float64,float32"], json=str(path), command=["quadrille", "sweep"])
         for path in paths
     ]
-    assert files.read(paths[0], Sweep, SCHEMA) == made[0]
+    assert schema_files.read(paths[0], Sweep, SCHEMA) == made[0]
     assert made[0].provenance.command == "quadrille sweep"
     one, other = (msgspec.structs.replace(found, provenance=None) for found in made)
     assert one == other

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from quadrille.algorithms.training.models import SHAPES
+from quadrille.algorithms.training.model_shapes import SHAPES
 from quadrille.topologies.build import families
 from tests.support.quadrille import called
 

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from quadrille.algorithms.analysis.bounds import lower_bound_words
+from quadrille.algorithms.analysis.communication_lower_bound import lower_bound_words
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.record import load_record
 from quadrille.algorithms.formats.workload import MatmulSizes as Sizes

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from quadrille.algorithms.analysis.storage import storage
 from quadrille.algorithms.analysis.volumes import bytes_sent
-from quadrille.algorithms.collectives.choices import Choices, parse_choices
+from quadrille.algorithms.collectives.collective_choices import Choices, parse_choices
 from quadrille.algorithms.errors import Deadlock
 from quadrille.algorithms.schedule.expressions import Affine
 from quadrille.algorithms.schedule.grid import Grid

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from quadrille.algorithms.analysis.storage import storage
 from quadrille.algorithms.analysis.volumes import bytes_sent
-from quadrille.algorithms.collectives.choices import parse_choices
+from quadrille.algorithms.collectives.collective_choices import parse_choices
 from quadrille.algorithms.matmuls.catalogue import find_algorithm, matmul_schedule
 from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.passes.overlap import overlap, parse_overlap

@@ -2,7 +2,7 @@
 
 import pytest
 
-from quadrille.algorithms.collectives.choices import parse_choices
+from quadrille.algorithms.collectives.collective_choices import parse_choices
 from quadrille.algorithms.errors import InputError
 from quadrille.runtime.execution.rank_environment import check_calls
 

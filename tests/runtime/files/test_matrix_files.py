@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from quadrille.algorithms.errors import InputError, RunError
-from quadrille.algorithms.formats.written_files import writer_token
+from quadrille.algorithms.formats.atomic_files import writer_token
 from quadrille.algorithms.schedule.tensors import Block
 from quadrille.runtime.files.matrix_files import (
     MatrixWriter,

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from quadrille.algorithms.formats.written_files import has_ended, start_ticks
+from quadrille.algorithms.formats.atomic_files import has_ended, start_ticks
 from quadrille.runtime.host.processes import ending_signal, state
 
 NO_PROCESS = 2**22 + 1  # above the most that a Linux kernel gives

@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from quadrille.algorithms.schedule.kernels import SIGNATURES
+from quadrille.algorithms.schedule.kernel_signatures import SIGNATURES
 from quadrille.runtime.kernels.layer_kernels import BY_ELEMENT, KERNELS, PIECE, KernelArguments, carry_out
 
 SEQUENCE, HEAD, GROUPS = 4, 6, 2

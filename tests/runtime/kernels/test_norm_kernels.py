@@ -1,9 +1,9 @@
-"""Layer normalisation from two sums: as far from a mean of zero as `norm.py` says, and no farther."""
+"""Layer normalisation from two sums: as far from a mean of zero as `normalisation.py` says, and no farther."""
 
 import numpy as np
 import pytest
 
-from quadrille.algorithms.training.norm import EPSILON
+from quadrille.algorithms.training.normalisation import EPSILON
 from quadrille.runtime.kernels.layer_kernels import KERNELS, KernelArguments
 from quadrille.runtime.training.serial_transformer import layer_norm
 

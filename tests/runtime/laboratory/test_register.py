@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.formats.written_files import start_ticks
+from quadrille.algorithms.formats.atomic_files import start_ticks
 from quadrille.runtime.laboratory import register
 from quadrille.runtime.laboratory.register import LaboratoryRecord
 from tests.support.quadrille import ROOT

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from quadrille.algorithms.errors import InputError, QuadrilleError, RunError
-from quadrille.algorithms.formats.written_files import start_ticks
+from quadrille.algorithms.formats.atomic_files import start_ticks
 from quadrille.runtime.host import world
 from quadrille.runtime.host.console import INTERRUPTED
 from quadrille.runtime.launching import environment as surroundings

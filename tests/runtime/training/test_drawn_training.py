@@ -26,7 +26,7 @@ MOST_RANKS = 12
 def few_rows():
     """Bands of dW however few their rows are."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(band_ranges, "LEAST_ROWS_ADDED", 1)
+        patch.setattr(band_ranges, "LEAST_ACCUMULATED_ROWS", 1)
         yield
 
 

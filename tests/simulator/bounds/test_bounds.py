@@ -7,7 +7,7 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 from quadrille.algorithms.analysis.volumes import bytes_sent
-from quadrille.algorithms.collectives.choices import parse_choices
+from quadrille.algorithms.collectives.collective_choices import parse_choices
 from quadrille.algorithms.collectives.group_stages import group_stages
 from quadrille.algorithms.collectives.lowering import SETS, lower
 from quadrille.algorithms.formats.measured_rows import Faults
@@ -144,7 +144,7 @@ def test_stages_move_what_the_steps_of_each_member_move(set_name, members):
     for kind, algorithm in SETS[set_name].items():
         lowered = lower(kind, algorithm, members, root=0, size_bytes=1 << 22, per_node=2 if members % 2 == 0 else 1)
         moved = [
-            (int(one), int(to), int(first), int(count), move.every, bool(adds))
+            (int(one), int(to), int(first), int(count), move.spacing, bool(adds))
             for stage in group_stages(lowered)
             for k in range(stage.times)
             for move in stage.moves
@@ -153,7 +153,7 @@ def test_stages_move_what_the_steps_of_each_member_move(set_name, members):
             )
         ]
         steps = [
-            (member, step.send_to, step.send.first, step.send.count, step.send.every)
+            (member, step.send_to, step.send.first, step.send.count, step.send.spacing)
             for member in range(members)
             for step in lowered.program(member)
             if step.send_to is not None

@@ -6,12 +6,12 @@ import msgspec
 import numpy as np
 import pytest
 
-from quadrille.algorithms.collectives.choices import parse_choices
+from quadrille.algorithms.collectives.collective_choices import parse_choices
 from quadrille.algorithms.formats.measured_rows import Faults
 from quadrille.algorithms.passes.overlap import OVERLAPS, overlap
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.training.gpt import Gpt, gpt_schedule
-from quadrille.algorithms.training.schemes import find_scheme
+from quadrille.algorithms.training.scheme_catalogue import find_scheme
 from quadrille.experiments.records.path_segments import path_segments
 from quadrille.simulator.bounds import bounds, group_steps, loop_period
 from quadrille.simulator.bounds.bounds import bound_schedule as walked

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from quadrille.algorithms.analysis.volumes import bytes_sent
-from quadrille.algorithms.collectives.choices import parse_choices
+from quadrille.algorithms.collectives.collective_choices import parse_choices
 from quadrille.algorithms.errors import Deadlock, InputError
 from quadrille.algorithms.formats.measured_rows import Faults
 from quadrille.algorithms.passes.overlap import OVERLAPS, overlap

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quadrille.algorithms.collectives.choices import SETS, parse_choices
+from quadrille.algorithms.collectives.collective_choices import SETS, parse_choices
 from quadrille.experiments.network.collective import predict_collective
 from quadrille.experiments.network.question import CollectiveQuestion
 from quadrille.simulator.collectives.collective import SimulationOptions

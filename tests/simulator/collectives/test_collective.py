@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quadrille.algorithms.collectives.choices import parse_choices
+from quadrille.algorithms.collectives.collective_choices import parse_choices
 from quadrille.algorithms.collectives.lowering import SETS, lower
 from quadrille.simulator.collectives import event_walk
 from quadrille.simulator.collectives.collective import SimulationOptions, simulate_collective

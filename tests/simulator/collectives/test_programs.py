@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quadrille.algorithms.collectives.lowering import SETS, lower
-from quadrille.algorithms.collectives.runs import NOBODY
+from quadrille.algorithms.collectives.run_length_programs import NOBODY
 from quadrille.algorithms.errors import Deadlock
 from quadrille.algorithms.schedule.parts import boundaries
 from quadrille.simulator.collectives.collective import shapes
@@ -65,7 +65,7 @@ def test_flows_carry_what_the_steps_say(kind, name, members, elements):
     for member in range(members):
         for step in lowered.program(member):
             if step.send_to is not None:
-                piece = np.arange(step.send.count) * step.send.every + step.send.first
+                piece = np.arange(step.send.count) * step.send.spacing + step.send.first
                 expected[member, step.send_to] += 4 * sizes[piece % lowered.pieces].sum()
     for shards in ("exact", "even"):
         programs = programs_of([job(kind, name, np.arange(members)[None], 4.0 * elements, item_bytes=4)], shards)

@@ -9,7 +9,7 @@ import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.ops import AllReduce, Gemm, Receive, Send
 from quadrille.algorithms.schedule.parts import Part
@@ -242,7 +242,7 @@ def test_the_bounds_of_collective_granularity_know_the_factor():
 def test_nccl_takes_at_most_the_factor_beside_work():
     schedule, machine = ring_beside_product(10), find_machine("perlmutter", gpus=4)
     one, other = (
-        simulate(schedule, slowed(machine, factor), choices=Choices(carriage="nccl"), granularity="collective")
+        simulate(schedule, slowed(machine, factor), choices=Choices(implementation="nccl"), granularity="collective")
         for factor in (1.0, 3.0)
     )
     assert other.timeline.makespan == one.timeline.makespan

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from msgspec import UNSET
 
-from quadrille.algorithms.collectives.choices import Choices, parse_choices
+from quadrille.algorithms.collectives.collective_choices import Choices, parse_choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.measured_rows import LibraryRow
 from quadrille.algorithms.matmuls.catalogue import matmul_schedule

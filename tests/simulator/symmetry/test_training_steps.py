@@ -6,7 +6,7 @@ import pytest
 
 import quadrille.simulator.simulate
 from quadrille.algorithms.analysis.volumes import volumes
-from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.passes.overlap import overlap
 from quadrille.algorithms.schedule.grid import parse_grid
 from quadrille.algorithms.training.architecture import LLAMA

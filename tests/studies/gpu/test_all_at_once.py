@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.formats import files
+from quadrille.algorithms.formats import schema_files
 from quadrille.algorithms.provenance import provenance
 from quadrille.studies.gpu import all_at_once
 from quadrille.studies.gpu.all_at_once import SCHEMA, Session, SessionSummary, chosen, main, opened, run_step, status_of
@@ -53,7 +53,7 @@ def statuses(ran):
 
 
 def summary(folder):
-    return files.read(folder / "summary.json", SessionSummary, SCHEMA)
+    return schema_files.read(folder / "summary.json", SessionSummary, SCHEMA)
 
 
 def test_every_gpu_test_and_every_part_is_a_step_and_nothing_else_is():

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from quadrille.algorithms.collectives.choices import parse_choices
+from quadrille.algorithms.collectives.collective_choices import parse_choices
 from quadrille.algorithms.collectives.nccl.communicator import communicator
 from quadrille.algorithms.errors import InputError
 from quadrille.cli.main import main

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quadrille.algorithms.analysis.storage import storage
-from quadrille.algorithms.collectives.choices import parse_choices
+from quadrille.algorithms.collectives.collective_choices import parse_choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.passes.overlap import overlap
 from quadrille.algorithms.schedule.grid import Grid
-from quadrille.algorithms.training.gpt import Gpt, gpt_of, gpt_schedule
+from quadrille.algorithms.training.gpt import Gpt, gpt_from_shape, gpt_schedule
 from quadrille.algorithms.training.memory import largest_memory
-from quadrille.algorithms.training.models import ModelShape
+from quadrille.algorithms.training.model_shapes import ModelShape
 from quadrille.algorithms.training.pipeline import Stages
 from quadrille.experiments.predict.pipeline_slots import SlotSeconds, stage_ends
 from quadrille.simulator.simulate import simulate
@@ -235,7 +235,7 @@ def test_sharded_layers_take_about_as_long_as_the_simulated_schedule(runs, zero,
     """Less than the schedule without overlaps; up to 6 % less than with them, which gathers ahead by one product."""
     shape = ModelShape("sharded", 6, 2048, 16, 1024, 8192)
     run = replace(runs["1"], gpus=8, data=8, zero=zero, shape=shape, batch=16 * micro, micro=micro, recompute="full")
-    problem = gpt_of(
+    problem = gpt_from_shape(
         shape, run.batch, dtype="float16", micro_batch=micro, zero=zero, gradient_bytes=2, recompute="full"
     )
     schedule = gpt_schedule(problem, Grid(data=8), MEGATRON)
@@ -374,7 +374,7 @@ def test_memory_is_that_of_the_schedule_that_simulate_predicts(runs):
         if isinstance(one, PublishedRun) and one.machine == "jean-zay-a100" and one.zero == 1
     )
     small = replace(run, shape=replace(run.shape, layers=4), pipeline=2, data=2, dtype="float16", batch=8, micro=1)
-    problem = gpt_of(
+    problem = gpt_from_shape(
         small.shape, 8, dtype="float16", micro_batch=1, zero=1, gradient_bytes=2, recompute=small.recompute
     )
     schedule = gpt_schedule(problem, Grid(pipeline=2, data=2, x=small.tensor), MEGATRON)

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.formats import files
+from quadrille.algorithms.formats import schema_files
 from quadrille.algorithms.matmuls.catalogue import matmul_schedule
 from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.schedule.grid import Grid
@@ -227,7 +227,7 @@ def test_the_json_is_read_again_as_the_same_answer(tmp_path):
     path = tmp_path / "scaling.json"
     weak = asked("weak", matmul=SMALL, dtype="float64", gpus=[1, 2])
     found = scaling(weak, star(2), json=str(path), command=["quadrille"])
-    assert files.read(path, Scaling, SCHEMA) == found
+    assert schema_files.read(path, Scaling, SCHEMA) == found
     assert found.provenance.command == "quadrille"
 
 
@@ -264,6 +264,6 @@ def test_the_study_keeps_the_answers_to_both_questions(monkeypatch, tmp_path, ca
     study.main()
     assert len(capsys.readouterr().out.splitlines()) > 10
     for kind in ("weak", "strong"):
-        kept = files.read(tmp_path / "results" / f"{kind}-perlmutter.json", Scaling, SCHEMA)
+        kept = schema_files.read(tmp_path / "results" / f"{kind}-perlmutter.json", Scaling, SCHEMA)
         assert kept.kind == kind and kept.provenance.command == f"quadrille study {kind}-scaling --machine perlmutter"
         assert (tmp_path / "results" / f"{kind}-perlmutter.csv").read_text() == csv_text(kept)

@@ -3,10 +3,8 @@
 NVIDIA measured them on its machines.
 
 Source: NVIDIA, NCCL 2.28 and later, src/graph/tuning.cc (from 2.30 on src/tuning/cost_model.cc):
-`ncclTunerConstantsDefaults`,
-`nvlsEfficiency`, `treeCorrectionFactor`; src/include/device.h and comm.h: threads, steps and buffers; src/graph/topo.h:
-NVLink
-bandwidths; src/graph/search.cc: channel speeds.
+`ncclTunerConstantsDefaults`, `nvlsEfficiency`, `treeCorrectionFactor`; src/include/device.h and comm.h: threads, steps
+and buffers; src/graph/topo.h: NVLink bandwidths; src/graph/search.cc: channel speeds.
 """
 
 from typing import Final, Literal, get_args
@@ -72,8 +70,7 @@ LL_MOST: Final[dict[Generation, Triple]] = {
     "hopper": (141.0, 45.0, 35.0),
     "blackwell": (282.0, 90.0, 70.0),
 }
-"""Largest LL bandwidth in all, by nodes [GB/s]; on several nodes the CPU selects the row (Intel: volta, AMD:
-ampere).
+"""Largest LL bandwidth in all, by nodes [GB/s]; on several nodes the CPU selects the row (Intel: volta, AMD: ampere).
 """
 
 RING_LL128_MOST: Final[dict[Generation, Triple]] = {

@@ -1,4 +1,7 @@
-"""All steps of a training run on one kind of rank: what comes before and after the passes of the microbatches."""
+"""Step programs: the program of a whole training run for the ranks of one pipeline stage.
+
+Each step gathers weights, runs the passes of all microbatches, reduces gradients and updates the parameters (Adam).
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,12 +18,14 @@ LOSS_PART = f"{LOSS} of the microbatch"
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """What all kinds of ranks share.
+    """The parts of a training run that are equal on all pipeline stages.
 
     Parameters
     ----------
+    plan : sharding and precision of the parameters (ZeRO)
     steps : optimizer steps
-    piped : whether there are several stages, over which the gradient norm is reduced
+    adam : optimizer
+    piped : whether there are several pipeline stages, over which the gradient norm is reduced
     """
 
     plan: ParameterSharding
@@ -41,7 +46,8 @@ class Steps:
 
         Parameters
         ----------
-        passes : passes of all microbatches
+        parameters : parameters of these ranks
+        passes : forward and backward passes of all microbatches
         losses : whether these ranks compute the loss
         exchange, counted : as in `optimizer_step`
         """

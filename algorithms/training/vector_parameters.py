@@ -1,4 +1,4 @@
-"""Vectors (bias, γ, β) as they are stored, and as the ranks that hold their columns use them.
+"""Vector parameters (bias, γ, β): where they are stored, and the ops that bring them to the ranks that use them.
 
     replicated    on every rank that holds the columns
     first row     on the first row of a mesh; broadcast along its columns, gradients reduced back
@@ -9,8 +9,7 @@ diagonal is where the coordinates of the column axis and of the third axis add u
 cube that is one rank in p of each plane.
 
 Source: Xu et al. (Optimus), arXiv 2104.05343, section 3.2; Bian et al., arXiv 2105.14450, section 3.1.2 and algorithms
-7 and 8 (matrix-vector
-operations).
+7 and 8 (matrix-vector operations).
 """
 
 from dataclasses import dataclass, replace
@@ -25,34 +24,58 @@ from quadrille.algorithms.training.layers import Parameter, Start
 from quadrille.algorithms.training.scheme import ONE, Layout, Linear, Scheme, Vector
 
 
-def repeated(name: str, columns: Part, layout: Layout, start: Start, copies: Copies) -> Vector:
-    """A vector on every rank that holds its columns."""
+def replicated_vector(name: str, columns: Part, layout: Layout, start: Start, copies: Copies) -> Vector:
+    """A vector that is replicated on every rank that holds its columns; see `Scheme.vector` for the parameters."""
     tensor = Tensor(name, ONE, layout.cut_columns(columns), copies=copies)
     return Vector(Parameter(tensor, layout.row_axes, start), (), name, f"d{name}")
 
 
-def on_first_row(name: str, columns: Part, layout: Layout, start: Start, copies: Copies, down: Axis) -> Vector:
-    """A vector on the ranks at coordinate 0 of axis `down`: a one-row matrix that `down` cuts."""
+def first_row_vector(name: str, columns: Part, layout: Layout, start: Start, copies: Copies, down: Axis) -> Vector:
+    """A vector on the first row of a mesh, the ranks at coordinate 0 of axis `down`; it is broadcast for use.
+
+    Parameters
+    ----------
+    name : name of the parameter
+    columns : columns of the activation, uncut
+    layout : layout of the activation
+    start : initial values
+    copies : copies of the parameter, one for each layer
+    down : axis along the mesh's columns
+    """
     cut = layout.cut_columns(columns)
     stored = Tensor(name, replace(ONE, axes=(down,)), cut, copies=copies)
     local = Tensor(f"{name} local", ONE, cut)
-    towards = replace(local, name=f"d{local.name}")
+    local_gradient = replace(local, name=f"d{local.name}")
 
     def fetch(suffix: str) -> Program:
         return (Broadcast(name=f"send {name}{suffix}", axis=down, root=0, source=name, into=local.name),)
 
-    give_back: Program = (Reduce(name=f"collect d{name}", axis=down, root=0, source=towards.name, into=f"d{name}"),)
+    reduce_gradient: Program = (
+        Reduce(name=f"collect d{name}", axis=down, root=0, source=local_gradient.name, into=f"d{name}"),
+    )
     summed_over = tuple(axis for axis in layout.row_axes if axis != down)
     parameter = Parameter(stored, summed_over, start)
-    return Vector(parameter, (local, towards), local.name, towards.name, fetch(""), fetch(" again"), give_back)
+    return Vector(
+        parameter, (local, local_gradient), local.name, local_gradient.name, fetch(""), fetch(" again"), reduce_gradient
+    )
 
 
-def on_diagonal(name: str, columns: Part, layout: Layout, start: Start, copies: Copies, third: Axis) -> Vector:
-    """A vector on the diagonal of the layout's column axis and `third`, cut over z."""
+def diagonal_vector(name: str, columns: Part, layout: Layout, start: Start, copies: Copies, third: Axis) -> Vector:
+    """A vector on the diagonal of the layout's column axis and the axis `third`, cut over z; it is gathered for use.
+
+    Parameters
+    ----------
+    name : name of the parameter
+    columns : columns of the activation, uncut
+    layout : layout of the activation
+    start : initial values
+    copies : copies of the parameter, one for each layer
+    third : axis other than z and data that cuts the rows of the activation
+    """
     whole = layout.cut_columns(columns)
-    piece = replace(whole, finer=("z",))
-    stored = Tensor(name, replace(ONE, axes=(third,), rotated_by=(layout.columns,)), piece, copies=copies)
-    shard, local = Tensor(f"{name} shard", ONE, piece), Tensor(f"{name} local", ONE, whole)
+    shard_columns = replace(whole, finer=("z",))
+    stored = Tensor(name, replace(ONE, axes=(third,), rotated_by=(layout.columns,)), shard_columns, copies=copies)
+    shard, local = Tensor(f"{name} shard", ONE, shard_columns), Tensor(f"{name} local", ONE, whole)
     gradients = [replace(tensor, name=f"d{tensor.name}") for tensor in (shard, local)]
     root = Affine(layout.columns, -1, modulo=third)
 
@@ -62,7 +85,7 @@ def on_diagonal(name: str, columns: Part, layout: Layout, start: Start, copies: 
             AllGather(name=f"gather {name}{suffix}", axis="z", source=shard.name, into=local.name),
         )
 
-    give_back: Program = (
+    reduce_gradient: Program = (
         ReduceScatter(name=f"scatter d{name}", axis="z", source=gradients[1].name, into=gradients[0].name),
         Reduce(name=f"collect d{name}", axis=third, root=root, source=gradients[0].name, into=f"d{name}"),
     )
@@ -74,7 +97,7 @@ def on_diagonal(name: str, columns: Part, layout: Layout, start: Start, copies: 
         gradients[1].name,
         fetch(""),
         fetch(" again"),
-        give_back,
+        reduce_gradient,
     )
 
 

@@ -1,9 +1,9 @@
-"""Files while they are written: a hidden file beside the target, which replaces the target in one step at the end.
+"""Atomic file replacement: a file is written under a hidden name, which rename(2) then moves to the target.
 
-Whoever reads the target sees the old file or the new one. On a shared machine another user may own the folder, or
-plant a link or a file under a name that can be guessed. So
+A reader of the target sees the old content or the new content, never a part. On a shared machine another user may own
+the folder, or plant a link or a file under a name that can be guessed. Therefore
 
-- a link is followed only if this user or root owns it (`target_of`); every other link is refused;
+- a symbolic link is followed only if this user or root owns it (`target_of`); every other link is refused;
 - a folder is opened component by component without following links, and files are named relative to its handle;
 - a hidden file is created exclusively, under a random name, with the mode of the file that it replaces;
 - a hidden file's name holds its writer, a process. The next writer of the target removes hidden files of processes
@@ -35,7 +35,7 @@ TOKEN = re.compile(r"([0-9a-f]{8})-(\d+)-(\d+)-[0-9a-f]{16}")
 
 
 def target_of(path: str | Path) -> Path:
-    """The file that `path` means, absolute and without links.
+    """The absolute path of the file that `path` names, with all symbolic links resolved.
 
     >>> target_of("/proc/../etc/./hostname")
     PosixPath('/etc/hostname')
@@ -75,7 +75,7 @@ def _from_root(path: str | Path) -> Path:
 
 
 def _owner_of_link(step: Path) -> int | None:
-    """The user that a link belongs to; None for what is no link, or is not there."""
+    """The user id of a symbolic link's owner; None if the path is no link or does not exist."""
     try:
         status = step.lstat()
     except OSError as error:
@@ -152,8 +152,14 @@ class HiddenFile:
         with suppress(OSError), open_folder(self.target.parent) as folder:
             os.unlink(self.path.name, dir_fd=folder)
 
-    def try_out(self, content_bytes: int) -> None:
-        """Reserve so many bytes in the target's folder and give them back; nothing has a name meanwhile.
+    def check_space(self, content_bytes: int) -> None:
+        """Check that the target's folder can be written and has room for a file of this size.
+
+        The bytes are allocated in an unnamed file, which is released at once.
+
+        Parameters
+        ----------
+        content_bytes : size of the file [B]
 
         Raises
         ------
@@ -188,7 +194,13 @@ def remove_abandoned(target: Path) -> None:
 
 
 def replace_file(target: Path, content: bytes, mode: int | None = None) -> None:
-    """Replace, or create, the file at `target` (`target_of`) by this content; `mode` is as by `HiddenFile.create`.
+    """Replace the content of the file at `target`, or create the file, in one step.
+
+    Parameters
+    ----------
+    target : absolute path without links (`target_of`)
+    content : new content of the file
+    mode : permissions, whatever the umask; by default those of the target, or of any new file
 
     Raises
     ------
@@ -207,7 +219,7 @@ def replace_file(target: Path, content: bytes, mode: int | None = None) -> None:
 
 
 def is_private_folder(path: str | Path) -> bool:
-    """Whether this is a folder, no link to one, of this user, in which no other user can read or write."""
+    """Whether the path is a folder (no link) of this user in which no other user can read or write."""
     try:
         status = os.lstat(path)
     except OSError:
@@ -216,7 +228,7 @@ def is_private_folder(path: str | Path) -> bool:
 
 
 def remove_hidden_file(path: Path) -> None:
-    """Remove the hidden file at an absolute path, if it is one of this user and no component of its path is a link."""
+    """Remove the hidden file at an absolute path, if this user owns it and no component of its path is a link."""
     if not path.name.startswith(".") or path.suffix != ".partial" or not path.is_absolute():
         return
     with suppress(OSError), open_folder(path.parent) as folder:
@@ -237,10 +249,14 @@ def start_ticks(pid: int) -> int:
 
 
 def has_ended(pid: int, began: int) -> bool:
-    """Whether the process with this number and start time has ended. A zombie has ended.
+    """Whether the process with this number and start time has ended; a zombie has ended.
 
-    Another process may have the number by now; it then has another start time. A live process that hides its start time
-    has not ended.
+    A later process with the same number has another start time. A live process that hides its start time has not ended.
+
+    Parameters
+    ----------
+    pid : number of the process
+    began : its start time in clock ticks since boot (`start_ticks`)
     """
     try:
         os.kill(pid, 0)

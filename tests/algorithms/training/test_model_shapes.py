@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 from quadrille.algorithms.analysis.rank_symmetry import equivalent_ranks
 from quadrille.algorithms.analysis.volumes import flops, volumes
-from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.training.architecture import LLAMA, PLAIN, Architecture
 from quadrille.algorithms.training.flops import flops_per_second_per_gpu, step_flops
-from quadrille.algorithms.training.gpt import Gpt, gpt_of, gpt_schedule
+from quadrille.algorithms.training.gpt import Gpt, gpt_from_shape, gpt_schedule
 from quadrille.algorithms.training.model_files import find_shape
-from quadrille.algorithms.training.models import SHAPES, ModelShape
+from quadrille.algorithms.training.model_shapes import SHAPES, ModelShape
 from quadrille.algorithms.training.scheme_4d import Scheme4D
 from quadrille.experiments.workloads.training import gpt_workload
 from quadrille.experiments.workloads.training_lines import sized_flag
@@ -215,7 +215,7 @@ def test_an_architecture_is_given_in_the_words_of_a_record(architecture):
     problem = Gpt(2, 16, 4, 3, 11, 5, inner=7, architecture=architecture)
     words = sized_flag(gpt_workload(problem).gpt)
     shape = find_shape(words)
-    assert gpt_of(shape, 5) == problem and shape.parameters == problem.shape.parameters
+    assert gpt_from_shape(shape, 5) == problem and shape.parameters == problem.shape.parameters
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,12 @@
-"""Choice of the collective implementation and algorithms.
+"""Collective choices: the implementation and the algorithms of a schedule's collectives, as `--collectives` names them.
 
-`own:ring` and the like name a set of Quadrille's own algorithms, one for each kind of collective.  `library` is MPI
-with regular calls where all shards are equal, or NCCL; `library:vector` is MPI with vector calls always.  `nccl` is
-NCCL's performance model, which predicts and cannot run.  `auto` is resolved before anything runs: op by op on a machine
-that predictions exist for, otherwise to `own:ring`.
+    own:ring, own:doubling, …   sets of Quadrille's own algorithms, one for each collective, on point-to-point messages
+    library                     MPI (or NCCL, for arrays on GPUs); `MPI_Allgatherv` only where shards have unequal sizes
+    library:vector              MPI, with `MPI_Allgatherv` and `MPI_Reduce_scatter` always
+    nccl                        NCCL's performance model, which predicts and cannot run
+    auto                        resolved before a run: the fastest prediction for each op, or own:ring without a machine
+
+`parse_choices` reads these texts; `Choices` is the value that interpreters take.
 """
 
 from collections.abc import Sequence
@@ -13,7 +16,7 @@ from typing import TYPE_CHECKING, Literal, TypeGuard, cast
 
 import numpy as np
 
-from quadrille.algorithms.collectives.lowered import Name
+from quadrille.algorithms.collectives.lowered_collective import CollectiveAlgorithm
 from quadrille.algorithms.collectives.lowering import CHUNK_BYTES, SETS
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import AXES, Axis, Grid
@@ -21,16 +24,16 @@ from quadrille.algorithms.schedule.ops import Calls, Collective, CollectiveKind,
 from quadrille.algorithms.units import KIB, parse_bytes
 
 if TYPE_CHECKING:
-    from quadrille.algorithms.collectives.nccl.tables import Algorithm, Protocol
+    from quadrille.algorithms.collectives.nccl.tuning_constants import Algorithm, Protocol
 
 Provider = Literal["own", "library", "nccl"]
-CHUNKED: tuple[Name, ...] = ("pipelined", "double_binary_tree")
+CHUNKED: tuple[CollectiveAlgorithm, ...] = ("pipelined", "double_binary_tree")
 """Algorithms with a selectable chunk size."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """Implementation and algorithms of the collectives of a schedule.
+    """The implementation and the algorithms of the collectives of a schedule.
 
     >>> parse_choices("own:ring").algorithm("all_reduce")
     'ring'
@@ -39,17 +42,18 @@ class Choices:
 
     Parameters
     ----------
-    carriage : implementation: own algorithms, library, or NCCL's model
-    set_name : set of own algorithms
+    implementation : own algorithms, MPI or NCCL library, or NCCL's performance model
+    set_name : set of own algorithms (`lowering.SETS`)
     chunk_bytes : chunk size of chains and trees [B]
     nccl_algorithm, nccl_protocol : NCCL algorithm and protocol; None lets NCCL choose by size
-    per_node : by axis, neighbours along it that share a node, if several nodes have so many (`with_placement`)
+    per_node : by axis, number of its neighbouring ranks that share a node, if there are several nodes
+        (`with_placement`)
     auto : whether a prediction will choose for each op; until then the other fields hold
     by_op : choice for each op, by name; the other fields hold for the other ops
     calls : MPI calls of the library for all-gathers and reduce-scatters of equal shards
     """
 
-    carriage: Provider = "own"
+    implementation: Provider = "own"
     set_name: str = "ring"
     chunk_bytes: int = CHUNK_BYTES
     nccl_algorithm: "Algorithm | None" = None
@@ -69,23 +73,25 @@ class Choices:
         return dict(self.by_op).get(op) or replace(self, by_op=()) if self.by_op else self
 
     def by_library(self, op: Op) -> TypeGuard[Collective]:
-        """Whether an op is a collective that the library carries out."""
-        return isinstance(op, Collective) and self.of(op.name).carriage == "library"
+        """Whether an op is a collective that the MPI or NCCL library executes."""
+        return isinstance(op, Collective) and self.of(op.name).implementation == "library"
 
-    def algorithm(self, kind: CollectiveKind) -> Name:
-        """The own algorithm, or the one that represents the library's in a prediction."""
+    def algorithm(self, kind: CollectiveKind) -> CollectiveAlgorithm:
+        """The own algorithm for a kind of collective, which also represents the library's in a prediction."""
         return SETS[self.set_name][kind]
 
     def ranks_per_node(self, axis: Axis) -> int:
         """Neighbours along the axis that share a node; 1 if that is not regular."""
         return dict(self.per_node).get(axis, 1)
 
-    def label(self, kind: CollectiveKind, axis: Axis | None = None, carried: Name | None = None) -> str:
-        """Name of the algorithm in records; with an axis, also the effect of a hierarchy along it.
+    def label(self, kind: CollectiveKind, axis: Axis | None = None, executed: CollectiveAlgorithm | None = None) -> str:
+        """The name of the algorithm in records; with an axis, also the effect of a hierarchy along it.
 
         Parameters
         ----------
-        carried : algorithm that carried out the op, where the size decides: tiny sums go by recursive doubling
+        kind : kind of collective
+        axis : axis of its group
+        executed : algorithm that executed the op, where its size decides: tiny sums use recursive doubling
 
         >>> parse_choices("library").label("all_gather"), parse_choices("library:vector").label("all_gather")
         ('library (as ring)', 'library:vector (as ring)')
@@ -101,12 +107,12 @@ class Choices:
             sharing = self.ranks_per_node(axis)
             name = f"hierarchical ({sharing} to a node)" if sharing > 1 else f"hierarchical (as {SETS['ring'][kind]})"
         name += f" in {self._chunk[1:]}" if self._chunk and self._is_chunked(kind) else ""
-        by_size = carried is not None and self.algorithm(kind) == "ring" and carried != "ring"
-        match self.carriage:
+        by_size = executed is not None and self.algorithm(kind) == "ring" and executed != "ring"
+        match self.implementation:
             case "own":
-                return f"{name} (as {carried})" if by_size else name
+                return f"{name} (as {executed})" if by_size else name
             case "library":
-                return f"{self._library} (as {carried if by_size else name})"
+                return f"{self._library} (as {executed if by_size else name})"
             case "nccl":
                 return f"nccl (as {name})"
 
@@ -117,12 +123,12 @@ class Choices:
 
     @property
     def _library(self) -> str:
-        """Word for the MPI library with these calls."""
+        """Text of the choice of the MPI library with these calls."""
         return "library" if self.calls == "regular" else f"library:{self.calls}"
 
     @property
     def _chunk(self) -> str:
-        """Last word of a choice with a non-default chunk size."""
+        """Last part of the text of a choice with a non-default chunk size; empty for the default."""
         if self.chunk_bytes == CHUNK_BYTES:
             return ""
         whole, rest = divmod(self.chunk_bytes, KIB)
@@ -135,13 +141,13 @@ class Choices:
         ------
         InputError : NCCL's model
         """
-        if self.carriage == "nccl":
+        if self.implementation == "nccl":
             raise InputError(
                 f"collectives '{self}': NCCL's model predicts and cannot be run; accepted are library, {_finer_words()}"
             )
 
     def check_schedulable(self) -> None:
-        """Raises InputError for what steps between single ranks cannot represent: NCCL's trees and NVLS.
+        """Raises InputError for algorithms that point-to-point steps cannot represent: NCCL's trees and NVLS.
 
         Raises
         ------
@@ -157,7 +163,7 @@ class Choices:
         if self.by_op:
             names = {str(replace(self, by_op=())), *(str(choice) for _, choice in self.by_op)}
             return names.pop() if len(names) == 1 else "auto"
-        match self.carriage:
+        match self.implementation:
             case "own":
                 return f"own:{self.set_name}" + self._chunk
             case "library":
@@ -167,7 +173,7 @@ class Choices:
 
 
 LIBRARY = {str(choices): choices for choices in (Choices("library"), Choices("library", calls="vector"))}
-"""Choices of the MPI library by word: regular calls for equal shards, or always vector calls."""
+"""Choices of the MPI library by their text: regular calls for equal shards, or always vector calls."""
 
 
 def parse_choices(text: str) -> Choices:
@@ -192,29 +198,29 @@ def parse_choices(text: str) -> Choices:
         with suppress(InputError):  # a chunk that is no size
             return Choices("own", names[0], parse_bytes(names[1]) if names[1:] else CHUNK_BYTES)
     if word == "nccl" and len(names) <= len(("ALGORITHM", "PROTOCOL")):
-        from quadrille.algorithms.collectives.nccl.tables import ALGORITHMS
+        from quadrille.algorithms.collectives.nccl.tuning_constants import ALGORITHMS
 
         algorithm, protocol = (*names, None, None)[:2]
         if (algorithm is None or algorithm in ALGORITHMS) and (
             protocol is None or protocol in ALGORITHMS[cast("Algorithm", algorithm)]
         ):
-            held = cast("Algorithm", algorithm), cast("Protocol", protocol)
-            return Choices("nccl", nccl_algorithm=held[0], nccl_protocol=held[1])
+            pair = cast("Algorithm", algorithm), cast("Protocol", protocol)
+            return Choices("nccl", nccl_algorithm=pair[0], nccl_protocol=pair[1])
     raise InputError(f"collectives {text!r}: accepted are own, library, auto, {_finer_words()}, {_nccl_words()}")
 
 
 def _finer_words() -> str:
-    """Runnable words with more detail than `own` and `library`."""
+    """The accepted texts with more detail than `own` and `library`."""
     return ", ".join((*(f"own:{key}" for key in SETS), "own:NAME:CHUNK", "library:vector"))
 
 
 def _nccl_words() -> str:
-    """NCCL's words for a message: the protocols that each algorithm accepts.
+    """The accepted texts of NCCL's model: its algorithms, and the protocols of each algorithm.
 
     >>> _nccl_words()
     'nccl, nccl:ring|tree[:LL|LL128|Simple], nccl:nvls|nvls_tree|pat[:Simple]'
     """
-    from quadrille.algorithms.collectives.nccl.tables import ALGORITHMS
+    from quadrille.algorithms.collectives.nccl.tuning_constants import ALGORITHMS
 
     by_protocols: dict[tuple[Protocol, ...], list[str]] = {}
     for algorithm, protocols in ALGORITHMS.items():
@@ -223,14 +229,16 @@ def _nccl_words() -> str:
 
 
 def with_placement(choices: Choices, grid: Grid, nodes: Sequence[int]) -> Choices:
-    """Returns the choices with the placement of the grid's groups on the nodes of a machine.
+    """Returns the choices with the number of neighbouring ranks that share a node, which hierarchical algorithms need.
 
     >>> with_placement(parse_choices("own:hierarchical"), Grid(z=2, x=4), [0, 0, 1, 1, 2, 2, 3, 3]).per_node
     (('x', 2),)
 
     Parameters
     ----------
-    nodes : node of each rank
+    choices : the choices
+    grid : grid of ranks
+    nodes : index of the node of each rank [ranks]
     """
     node = np.asarray(nodes)
     per_node = [(axis, sharing) for axis in AXES if (sharing := _sharing(grid, axis, node)) > 1]
@@ -238,7 +246,7 @@ def with_placement(choices: Choices, grid: Grid, nodes: Sequence[int]) -> Choice
 
 
 def _sharing(grid: Grid, axis: Axis, node: np.ndarray) -> int:
-    """Neighbours along an axis that share a node, equal in every group and on several nodes; otherwise 1."""
+    """The number of neighbours along an axis that share a node, if it is equal in all groups and nodes; otherwise 1."""
     length, stride = grid.length(axis), grid.stride(axis)
     groups = np.moveaxis(node.reshape(-1, length, stride), 1, 2).reshape(-1, length)
     sharing = int(np.argmax(groups[0] != groups[0, 0])) if length > 1 else 1

@@ -1,20 +1,23 @@
-"""Run-length encoded programs of a lowered collective, for all members at once.
+"""Run-length encoded programs: the send and receive steps of a collective for all members of its group, as arrays.
 
-A buffer is cut into pieces 0, 1, ….  In each step a member sends at most one range of pieces to one peer and receives
-at most one, which it adds to what it holds (`reduce`) or stores.  A member starts step s + 1 when its own send and
-receive of step s have ended. A transfer starts when both ends have reached it.
+A collective algorithm is a program of steps for each member (rank of the group).  The buffer is cut into pieces 0, 1,
+….  In each step a member sends at most one range of pieces to one peer, and receives at most one range, which it adds
+to its own (`reduce`) or stores.  A member starts step s + 1 when its own send and receive of step s have ended. A
+transfer starts when both ends have reached it.
 
-A member of a ring does the same p - 1 times: it receives from the left and sends to the right, and the piece moves on
-by one.  Its program is one *run*.  The programs of a hundred thousand members are a few arrays, where the steps would
-be 10^10.
+A *run* is a number of consecutive steps with the same peers, in which the piece numbers advance by a constant stride.
+The p - 1 steps of a ring are one run: a member receives from the left and sends to the right, and the piece number
+falls by one.  The programs of a hundred thousand members are a few arrays, where the steps would be 10^10.
 
     pipelined broadcast, 3 pieces     member 0: 3 x send
     along the chain 0 → 1 → 2         member 1: 1 x receive, 2 x both, 1 x send
                                       member 2: 3 x receive
 
 Idle steps are omitted, since they wait for nothing.  Messages between two members stay in order: the k-th send from i
-to j matches the k-th receive of j from i.  Algorithms describe themselves by *sections*, one value for each member;
-`encode` lays them out by member.
+to j matches the k-th receive of j from i.
+
+An algorithm is written as *sections*: the k-th run of all members at once, with one array element for each member.
+`encode` turns sections into `Runs`, which are ordered by member.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,16 +29,23 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True)
 class PieceRange:
-    """`count` pieces: first, first + every, first + 2 every, …, counted around the end of the buffer."""
+    """The `count` pieces first, first + spacing, first + 2 spacing, …, modulo the number of pieces of the buffer."""
 
     first: int
     count: int
-    every: int = 1
+    spacing: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one member does in one step; a side that is None is idle."""
+    """The send and the receive of one member in one step; None for a side that is idle.
+
+    Parameters
+    ----------
+    send_to, receive_from : peers, by their index in the group
+    send, receive : pieces sent and received
+    reduce : whether received pieces are added to the member's own
+    """
 
     send_to: int | None = None
     send: PieceRange | None = None
@@ -47,7 +57,7 @@ class Step:
         """The step in reverse: a gather step becomes a reduction step.
 
         >>> Step(1, PieceRange(0, 1)).backwards()
-        Step(send_to=None, send=None, receive_from=1, receive=PieceRange(first=0, count=1, every=1), reduce=True)
+        Step(send_to=None, send=None, receive_from=1, receive=PieceRange(first=0, count=1, spacing=1), reduce=True)
         """
         return Step(self.receive_from, self.receive, self.send_to, self.send, reduce=self.send is not None)
 
@@ -58,16 +68,17 @@ IDLE = Step()
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 NOBODY = -1
-TOGETHER = 4096
-"""Members laid out at once, so that their sections stay in cache."""
+"""Peer of an idle side in an array of peers."""
+MEMBERS_PER_BLOCK = 4096
+"""Members that `encode` orders at once, so that their sections stay in the CPU's cache."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Section:
-    """A part of the members' programs with constant peers; its length may differ between members.
+    """One run of every member: consecutive steps with constant peers; their number may differ between members.
 
-    Each field is one value for each member, or one for all.  In its k-th step, from 0, a member sends the pieces that
-    begin at
+    Each field is one value for each member, or one value for all members.  In its k-th step, from 0, a member sends the
+    pieces that begin at
 
         origin + (send_first - origin + k stride) mod modulus
 
@@ -81,7 +92,7 @@ class Section:
     sent, received : pieces in each step
     reduce : whether received pieces are added
     stride : offset of the first piece from step to step
-    every : offset between the pieces of one step
+    spacing : offset between the pieces of one step
     origin, modulus : range in which the first piece cycles
     alternates : whether this section and the next alternate, one step each, `steps` times, this one first
     """
@@ -95,7 +106,7 @@ class Section:
     received: Integers | int = 1
     reduce: Flags | bool = False
     stride: int = 0
-    every: int = 1
+    spacing: int = 1
     origin: Integers | int = 0
     modulus: int = 1 << 62
     alternates: bool = False
@@ -127,27 +138,25 @@ def backwards(sections: Iterable[Section]) -> list[Section]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Runs:
-    """Programs of all members: member i executes the runs offsets[i] .. offsets[i + 1] - 1 in order.
+    """The programs of all members: member i executes the runs offsets[i] .. offsets[i + 1] - 1 in order.
 
-    A run is `count` steps with the same peers and the same number of pieces.  With equal pieces, `pieces_sent`
-    determines the sizes.
+    A run is `count` steps with the same peers and the same number of pieces.  All arrays but `offsets` have one element
+    for each run.
 
     Parameters
     ----------
     pieces : number of pieces of the buffer
     offsets : first run of each member; members + 1 entries
     count : steps of each run, from 1
-    cycle : 1 for a single run; 2 if it and the next run alternate, one step each, `count` times (the next run then has
-        0).  Only double
-        binary trees have such runs; `unrolled` removes them
+    cycle : 1 for a single run; 2 if this run and the next run alternate, one step each, `count` times; 0 for that next
+        run.  Only double binary trees have alternating runs; `unrolled` removes them
     send_to, receive_from : peers; -1 where that side is idle
     pieces_sent, pieces_received : pieces in each step; 0 where that side is idle
     first_piece_sent, first_piece_received : first piece of the first step; -1 where that side is idle
-    piece_stride : offset of the first piece from step to step: origin + (first - origin + k stride) mod around; -1 in
-        rings, 1 along
-        chains, 0 for a single step
-    piece_spacing : offset between the pieces of one step, around the end of the buffer; 1 except in hierarchies
-    origin, around : range in which the first piece cycles; 0 and `pieces` except in hierarchies
+    piece_stride : offset of the first piece from step to step: origin + (first - origin + k stride) mod modulus; -1 in
+        rings, 1 along chains, 0 for a single step
+    piece_spacing : offset between the pieces of one step, modulo `pieces`; 1 except in hierarchies
+    origin, modulus : range in which the first piece cycles; 0 and `pieces` except in hierarchies
     reduce : whether received pieces are added
     """
 
@@ -164,11 +173,12 @@ class Runs:
     piece_stride: Integers
     piece_spacing: Integers
     origin: Integers
-    around: Integers
+    modulus: Integers
     reduce: Flags
 
     @property
     def members(self) -> int:
+        """Number of members of the group."""
         return len(self.offsets) - 1
 
     def program(self, member: int) -> Iterator[Step]:
@@ -182,7 +192,7 @@ class Runs:
             run = together.stop
 
     def step(self, run: int, k: int) -> Step:
-        """The k-th step of a run, from 0."""
+        """The k-th step of a run, both counted from 0."""
         return Step(
             *self._side(run, k, self.send_to, self.first_piece_sent, self.pieces_sent),
             *self._side(run, k, self.receive_from, self.first_piece_received, self.pieces_received),
@@ -195,7 +205,7 @@ class Runs:
         if peers[run] == NOBODY:
             return None, None
         origin = int(self.origin[run])
-        first = origin + (int(firsts[run]) - origin + k * int(self.piece_stride[run])) % int(self.around[run])
+        first = origin + (int(firsts[run]) - origin + k * int(self.piece_stride[run])) % int(self.modulus[run])
         return int(peers[run]), PieceRange(first, int(counts[run]), int(self.piece_spacing[run]))
 
     def unrolled(self) -> "Runs":
@@ -213,57 +223,69 @@ class Runs:
             if column.name not in ("pieces", "offsets")
         }
         for name, peers in (("first_piece_sent", "send_to"), ("first_piece_received", "receive_from")):
-            moved = (
-                columns["origin"]
-                + (columns[name] - columns["origin"] + k * columns["piece_stride"]) % columns["around"]
-            )
-            columns[name] = np.where(columns[peers] == NOBODY, NOBODY, moved)
-        in_turns = self.cycle[head] != 1
-        columns["count"] = np.where(in_turns, 1, columns["count"])
+            distance = columns[name] - columns["origin"] + k * columns["piece_stride"]
+            first_piece = columns["origin"] + distance % columns["modulus"]
+            columns[name] = np.where(columns[peers] == NOBODY, NOBODY, first_piece)
+        alternates = self.cycle[head] != 1
+        columns["count"] = np.where(alternates, 1, columns["count"])
         columns["cycle"] = np.ones_like(head)
         offsets = np.concatenate(([0], ends))[self.offsets]
         return Runs(self.pieces, offsets, **columns)
 
 
 def encode(sections: Iterable[Section], members: int, pieces: int) -> Runs:
-    """Returns the sections laid out by member; skipped sections are omitted."""
+    """Returns the run-length encoded programs that these sections describe; skipped sections are omitted.
+
+    Parameters
+    ----------
+    sections : sections in order of execution
+    members : number of members of the group
+    pieces : number of pieces of the buffer
+    """
     ordered = list(sections)
     sends = [np.asarray(section.send_to) != NOBODY for section in ordered]
     receives = [np.asarray(section.receive_from) != NOBODY for section in ordered]
     length = np.zeros((members, len(ordered)), np.int64)
     for j, section in enumerate(ordered):
         length[:, j] = np.where(sends[j] | receives[j], section.steps, 0)
-    taken = length > 0
-    laid = _Laid(ordered, taken, np.concatenate(([0], np.cumsum(taken.sum(axis=1)))))
+    executed = length > 0
+    table = _SectionTable(ordered, executed, np.concatenate(([0], np.cumsum(executed.sum(axis=1)))))
     return Runs(
         pieces,
-        offsets=laid.offsets,
-        count=length[taken],
-        cycle=_cycles(ordered, length)[taken],
-        send_to=laid.column("send_to"),
-        receive_from=laid.column("receive_from"),
-        pieces_sent=laid.column("sent", sends),
-        pieces_received=laid.column("received", receives),
-        first_piece_sent=laid.column("send_first", sends, NOBODY),
-        first_piece_received=laid.column("receive_first", receives, NOBODY),
-        piece_stride=laid.column("stride"),
-        piece_spacing=laid.column("every"),
-        origin=laid.column("origin"),
-        around=np.minimum(laid.column("modulus"), pieces),
-        reduce=laid.column("reduce").astype(bool),
+        offsets=table.offsets,
+        count=length[executed],
+        cycle=_cycles(ordered, length)[executed],
+        send_to=table.column("send_to"),
+        receive_from=table.column("receive_from"),
+        pieces_sent=table.column("sent", sends),
+        pieces_received=table.column("received", receives),
+        first_piece_sent=table.column("send_first", sends, NOBODY),
+        first_piece_received=table.column("receive_first", receives, NOBODY),
+        piece_stride=table.column("stride"),
+        piece_spacing=table.column("spacing"),
+        origin=table.column("origin"),
+        modulus=np.minimum(table.column("modulus"), pieces),
+        reduce=table.column("reduce").astype(bool),
     )
 
 
 @dataclass(frozen=True, slots=True)
-class _Laid:
-    """Which member executes which section [members, sections], and where each member's runs begin in a column."""
+class _SectionTable:
+    """The sections as a table of members and sections, from which the columns of `Runs` are read member by member.
+
+    Parameters
+    ----------
+    sections : the sections
+    executed : whether a member executes a section [members, sections]
+    offsets : first run of each member [members + 1]
+    """
 
     sections: list[Section]
-    taken: Flags
+    executed: Flags
     offsets: Integers
 
     def column(self, name: str, sides: list[Flags] | None = None, otherwise: int = 0) -> Integers:
-        """One field of the sections; `otherwise` where its side is idle."""
+        """The values of one field of the sections [runs]; `otherwise` where its side is idle."""
         values = [getattr(section, name) for section in self.sections]
         if sides is not None:
             values = [
@@ -275,20 +297,20 @@ class _Laid:
         return self._flat(values)
 
     def _flat(self, values: Sequence[Integers | int]) -> Integers:
-        """Values of the executed sections, member by member, in blocks that fit in cache."""
+        """The values of the executed sections, member by member [runs], in blocks that fit in the CPU's cache."""
         values_by_run = np.empty(self.offsets[-1], np.int64)
-        members, sections = self.taken.shape
-        for low in range(0, members, TOGETHER):
-            high = min(low + TOGETHER, members)
+        members, sections = self.executed.shape
+        for low in range(0, members, MEMBERS_PER_BLOCK):
+            high = min(low + MEMBERS_PER_BLOCK, members)
             block = np.empty((high - low, sections), np.int64)
             for j, value in enumerate(values):
                 block[:, j] = value[low:high] if isinstance(value, np.ndarray) and value.ndim else value
-            values_by_run[self.offsets[low] : self.offsets[high]] = block[self.taken[low:high]]
+            values_by_run[self.offsets[low] : self.offsets[high]] = block[self.executed[low:high]]
         return values_by_run
 
 
 def _cycles(sections: list[Section], length: Integers) -> Integers:
-    """2 and 0 where a member alternates between two sections more than once, otherwise 1."""
+    """Column `cycle` of `Runs` [members, sections]: 2 and 0 where a member alternates between two sections, else 1."""
     cycles = np.ones_like(length)
     for j, section in enumerate(sections):
         if section.alternates:

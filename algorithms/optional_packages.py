@@ -1,4 +1,4 @@
-"""The optional parts of the distribution: which package each part needs, and how to install the package."""
+"""Optional packages: the extras of the distribution (`plot`, `lab`), their packages, and the install commands."""
 
 from importlib.util import find_spec
 

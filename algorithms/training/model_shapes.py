@@ -1,16 +1,14 @@
-"""Transformer shapes, and the named models.
+"""Model shapes: the sizes of transformers, and the table of named models (GPT-3, Llama, …).
 
-A shape is the size of a model, independent of training.  Schedules carry out every `Architecture`.  For other features
+A shape is the size of a model, independent of training.  Schedules implement every `Architecture`.  For other features
 (BLOOM's normalisation after the embedding, GPT-NeoX's parallel branches) the parameters are still counted exactly, and
 `differences` says what a schedule does differently.
 
 Source: `5b` to `640b`: Singh et al., "A 4D Hybrid Algorithm to Scale Parallel Training to Thousands of GPUs", arXiv
-2305.13525 (640b:
-unverified); `gpt3-…`: Brown et al., "Language Models are Few-Shot Learners", 2020, table 2.1; its 24 heads for 1.3b and
-hidden size 5140 for
-13b do not divide, so 16 heads and 5120 are used; `llama…`: Touvron et al., arXiv 2302.13971 and 2307.09288, and the
-published `config.json`
-files; "The Llama 3 Herd of Models", arXiv 2407.21783, table 3.
+2305.13525 (640b: unverified); `gpt3-…`: Brown et al., "Language Models are Few-Shot Learners", 2020, table 2.1; its 24
+heads for 1.3b and hidden size 5140 for 13b do not divide, so 16 heads and 5120 are used; `llama…`: Touvron et al.,
+arXiv 2302.13971 and 2307.09288, and the published `config.json` files; "The Llama 3 Herd of Models", arXiv 2407.21783,
+table 3.
 """
 
 from dataclasses import dataclass, replace
@@ -32,7 +30,7 @@ class ModelShape:
     inner : MLP width; 0 for four times hidden
     architecture : differences from the plain GPT
     embedding_norm : whether a normalisation follows the embedding (BLOOM)
-    otherwise : what a schedule does differently from the model, in words
+    otherwise : differences of a schedule from the published model, as texts for a report
 
     >>> ModelShape("gpt2", 12, 768, 12, 1024, 50257).parameters
     124439808
@@ -106,7 +104,7 @@ class ModelShape:
 
     @property
     def differences(self) -> tuple[str, ...]:
-        """What a schedule does differently from the model, in words."""
+        """Differences of a schedule from the published model, as texts for a report."""
         norm = ("no normalisation follows the embedding",) if self.embedding_norm else ()
         return (*norm, *self.otherwise)
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from quadrille.algorithms.errors import InputError, RunError
-from quadrille.algorithms.formats import files
-from quadrille.algorithms.formats.written_files import (
+from quadrille.algorithms.formats import schema_files
+from quadrille.algorithms.formats.atomic_files import (
     HiddenFile,
     open_folder,
     remove_abandoned,
@@ -76,9 +76,9 @@ def test_a_link_that_another_user_planted_is_refused_and_its_target_stays(shared
         (shared / link).symlink_to(pointed)
         os.lchown(shared / link, NOBODY, NOBODY)
     with pytest.raises(InputError, match="link that another user made"):
-        files.write_text(shared / path, "new")
+        schema_files.write_text(shared / path, "new")
     with pytest.raises(InputError, match="link that another user made"):
-        files.check_writable(shared / path)
+        schema_files.check_writable(shared / path)
     assert victim.read_text() == "precious" and not (tmp_path / "c.json").exists()
 
 
@@ -141,8 +141,8 @@ def test_a_replaced_file_has_its_permissions_from_the_first_byte_on(tmp_path, mo
 def test_a_file_with_permissions_of_its_own_heeds_no_umask(tmp_path, umask):
     before = os.umask(umask)
     try:
-        files.write_text(tmp_path / "agent.sh", "exec true\n", mode=0o700)
-        files.write_text(tmp_path / "plain.txt", "text")
+        schema_files.write_text(tmp_path / "agent.sh", "exec true\n", mode=0o700)
+        schema_files.write_text(tmp_path / "plain.txt", "text")
     finally:
         os.umask(before)
     assert (tmp_path / "agent.sh").stat().st_mode & 0o777 == 0o700
@@ -152,9 +152,9 @@ def test_a_file_with_permissions_of_its_own_heeds_no_umask(tmp_path, umask):
 KILLED = """
 import os, sys
 from pathlib import Path
-from quadrille.algorithms.formats import written_files
-written_files.HiddenFile.replace_target = lambda hidden: os.kill(os.getpid(), 9)
-written_files.replace_file(Path(sys.argv[1]), b"half")
+from quadrille.algorithms.formats import atomic_files
+atomic_files.HiddenFile.replace_target = lambda hidden: os.kill(os.getpid(), 9)
+atomic_files.replace_file(Path(sys.argv[1]), b"half")
 """
 
 
@@ -163,7 +163,7 @@ def test_what_a_killed_writer_left_goes_with_the_next_write_of_the_same_file(tmp
     for path in (target, another):
         subprocess.run([sys.executable, "-c", KILLED, str(path)], check=False)
     assert len(list(tmp_path.iterdir())) == 2
-    files.write_text(target, "whole")
+    schema_files.write_text(target, "whole")
     left = [path.name for path in tmp_path.iterdir()]
     assert len(left) == 2 and "c.json" in left and any(name.startswith(".d.json.") for name in left)
 
@@ -181,31 +181,31 @@ def test_what_belongs_to_another_user_is_not_swept(tmp_path):
 def test_trying_out_a_folder_leaves_nothing_even_while_it_is_tried(tmp_path, monkeypatch):
     seen = []
     monkeypatch.setattr(os, "posix_fallocate", lambda *_: seen.append(list(tmp_path.iterdir())))
-    HiddenFile(tmp_path / "c.npy", writer_token()).try_out(100)
+    HiddenFile(tmp_path / "c.npy", writer_token()).check_space(100)
     monkeypatch.delattr(os, "O_TMPFILE")
     monkeypatch.setattr(os, "O_TMPFILE", os.O_DIRECTORY, raising=False)  # a file system without unnamed files
-    HiddenFile(tmp_path / "c.npy", writer_token()).try_out(100)
+    HiddenFile(tmp_path / "c.npy", writer_token()).check_space(100)
     assert seen == [[], []] and not list(tmp_path.iterdir())
 
 
 def test_a_name_as_long_as_a_name_can_be_is_written_and_a_longer_one_is_refused_in_one_line(tmp_path):
     longest = tmp_path / ("é" * 127)
-    files.write_text(longest, "text")
+    schema_files.write_text(longest, "text")
     assert longest.read_text() == "text"
     with pytest.raises((InputError, RunError), match="name too long"):
-        files.write_text(tmp_path / ("n" * 300), "text")
+        schema_files.write_text(tmp_path / ("n" * 300), "text")
 
 
 def test_a_pipe_with_a_reader_is_written_and_one_without_is_refused(tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     with pytest.raises(RunError, match="cannot be written"):
-        files.write_text(pipe, "text")
+        schema_files.write_text(pipe, "text")
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    files.write_text(pipe, "text")
+    schema_files.write_text(pipe, "text")
     assert os.read(reader, 10) == b"text"
     os.close(reader)
-    files.write_text("/dev/null", "text")
+    schema_files.write_text("/dev/null", "text")
 
 
 def test_a_folder_s_handle_needs_every_component_to_be_a_folder(tmp_path):

@@ -6,9 +6,9 @@ from math import prod
 import numpy as np
 import pytest
 
-from quadrille.algorithms.analysis.validate import validate
+from quadrille.algorithms.analysis.validation import validate
 from quadrille.algorithms.analysis.volumes import volumes
-from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.passes.overlap import overlap
 from quadrille.algorithms.schedule.grid import Grid
@@ -18,8 +18,8 @@ from quadrille.algorithms.schedule.schedule import all_ops
 from quadrille.algorithms.training.adam import Adam
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.training.mlp import Mlp
+from quadrille.algorithms.training.scheme_catalogue import find_scheme
 from quadrille.algorithms.training.scheme_mesh import SchemeMesh
-from quadrille.algorithms.training.schemes import find_scheme
 from tests.support.trainings import assembled, check_training, schedule_of, trained, whole_matrices
 
 WIDTHS, ROWS = (7, 11, 5, 13), 17

@@ -1,19 +1,24 @@
-"""Local functions of a layer other than matrix products: operand shapes, partial sums and flop counts.
+"""Kernel signatures: operand shapes, partial sums and flop counts of a layer's local functions (GELU, norms, Adam, …).
 
-A shape is two words, rows and columns.  A letter is a range of a dimension, the same range wherever the line of a
-function names it.  `3h` is a range that starts and ends at three times the bounds of h.  `(group+2)h` takes the factor
-from the op's scalar of that name (1 without it) plus two.  A number is a length, `-` is any range.  `=` means the same
-block as every other `=` of the line, so the function also works elementwise on flattened shards.
+The table `SIGNATURES` covers all local functions except matrix products.  A shape is written as rows and columns:
 
-A function that sums over rows or columns of a source leaves a partial sum over the axes that cut them (`sums`).  Only a
-linear function accepts partial sums.
+    m n            two ranges of a dimension; a letter is the same range in all operands of the function
+    m 2n           columns that start and end at twice the bounds of n
+    m (group+2)h   the factor is the op's scalar `group` (1 if it is absent) plus 2
+    m 1            one column; a number is a length
+    - h            any rows
+    =              the same block as every other `=` of the function: it works elementwise, also on flattened shards
+
+So `"swiglu": into=("m n",), sources=("m 2n",)` says that SwiGLU reads a block of 2n columns and writes n columns of the
+same rows.
+
+A function that sums over rows or columns of a source leaves a partial sum over the grid axes that cut them (`sums`).
+Only a linear function accepts partial sums.
 
 Source: Vaswani et al., "Attention Is All You Need", 2017; Ba, Kiros, Hinton, "Layer Normalization", 2016; Hendrycks,
-Gimpel,
-"Gaussian Error Linear Units", 2016 (the tanh form); Shazeer, "GLU Variants Improve Transformer", 2020 (SwiGLU); Zhang,
-Sennrich, "Root Mean Square Layer Normalization", 2019; Ainslie et al., "GQA", 2023 (grouped queries); Kingma, Ba,
-"Adam",
-2015, algorithm 1; Dao et al., "FlashAttention", 2022 (only the logarithms of the row sums are stored).
+Gimpel, "Gaussian Error Linear Units", 2016 (the tanh form); Shazeer, "GLU Variants Improve Transformer", 2020 (SwiGLU);
+Zhang, Sennrich, "Root Mean Square Layer Normalization", 2019; Ainslie et al., "GQA", 2023 (grouped queries); Kingma,
+Ba, "Adam", 2015, algorithm 1; Dao et al., "FlashAttention", 2022 (only the logarithms of the row sums are stored).
 """
 
 from dataclasses import dataclass
@@ -63,13 +68,13 @@ BandContent = Literal["rows", "whole", "sum"]
 
 @dataclass(frozen=True, slots=True)
 class KernelSignature:
-    """Operand shapes and costs of a function.
+    """Operand shapes and costs of a local function.
 
     Parameters
     ----------
-    into, updates, sources : shape of each tensor
-    linear : whether partial sums among the sources give a partial sum
-    sums : for each written tensor, the summed dimensions and the index of the source
+    into, updates, sources : shapes of the tensors that the function writes, updates in place, and reads
+    linear : whether the function is linear, so that partial sums among the sources give a partial sum
+    sums : for each written tensor, the summed dimensions and the index of the source that is summed; None for no sum
     flops : flop for each element of the first source
     """
 
@@ -131,27 +136,27 @@ SIGNATURES: dict[Function, KernelSignature] = {
 
 
 def row_bands(function: Function) -> tuple[BandContent, ...]:
-    """What a band of rows of a function touches in each tensor: written, updated and read tensors, in this order.
+    """The part of each tensor that a band of rows of a function uses: `rows`, `whole` or `sum`.
 
-    Each entry is `rows` (the rows of the band), `whole`, or `sum` (a contribution to a sum over rows).  The result is
-    empty if the function cannot be cut into bands: a row needs other rows, or nothing is written row by row.  Rows of
-    attention are rows of whole sequences.
+    The tensors are those written, updated and read, in this order.  `rows` are the rows of the band, `whole` is the
+    whole tensor, `sum` is a contribution to a sum over rows.  The result is empty if the function cannot be cut into
+    bands: a row needs other rows, or nothing is written row by row.  Rows of attention are rows of whole sequences.
 
     >>> row_bands("add_bias"), row_bands("square_error"), row_bands("column_sums")
     (('rows', 'whole'), ('rows', 'sum', 'rows', 'rows'), ())
     """
-    facts = SIGNATURES[function]
-    words = (*facts.into, *facts.updates, *facts.sources)
-    shapes = [("=", "=") if word == "=" else tuple(word.split()) for word in words]
+    signature = SIGNATURES[function]
+    texts = (*signature.into, *signature.updates, *signature.sources)
+    shapes = [("=", "=") if text == "=" else tuple(text.split()) for text in texts]
     if any(rows == "-" or columns == "m" for rows, columns in shapes):
         return ()
-    has: list[BandContent] = ["rows" if rows in ("m", "=") else "whole" for rows, _ in shapes]
-    for position, summed in enumerate(facts.sums):
+    contents: list[BandContent] = ["rows" if rows in ("m", "=") else "whole" for rows, _ in shapes]
+    for position, summed in enumerate(signature.sums):
         if summed is not None and summed[0] != "columns":
-            has[position] = "sum"
-    written = range(len(facts.into) + len(facts.updates))
-    adds_to_all = any(has[position] == "sum" for position in written[len(facts.into) :])
-    return () if adds_to_all or not any(has[position] == "rows" for position in written) else tuple(has)
+            contents[position] = "sum"
+    written = range(len(signature.into) + len(signature.updates))
+    adds_to_all = any(contents[position] == "sum" for position in written[len(signature.into) :])
+    return () if adds_to_all or not any(contents[position] == "rows" for position in written) else tuple(contents)
 
 
 ATTENTION_PRODUCTS: dict[Function, int] = {
@@ -164,7 +169,13 @@ ATTENTION_PRODUCTS: dict[Function, int] = {
 
 
 def attention_flops(function: Function, rows: int, columns: int, sequence: int) -> int:
-    """Returns the flop of causal attention with a rows × columns output: half of each matrix product.
+    """Returns the flop of causal attention: half of each of its matrix products, since later tokens are masked.
+
+    Parameters
+    ----------
+    function : attention kernel, forward or gradient
+    rows, columns : shape of the output of attention
+    sequence : tokens of a sequence
 
     >>> attention_flops("attention", 8, 16, 4), attention_flops("attention_gradient", 8, 16, 4)
     (1024, 2560)

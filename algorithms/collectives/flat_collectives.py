@@ -1,58 +1,55 @@
-"""Flat collectives: rings, recursive doubling, pairwise exchanges, binomial trees and chains.
+"""Flat collectives, which ignore nodes: rings, recursive doubling, pairwise exchanges, binomial trees and chains.
 
 Source: Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", IJHPCA 19(1), 2005;
-doubling for
-sizes that are no power of two: Bruck et al., "Efficient algorithms for all-to-all communications in multiport
-message-passing
-systems", IEEE TPDS 8(11), 1997; barrier: Hensgen, Finkel, Manber, "Two algorithms for barrier synchronization", Int. J.
-Parallel
-Programming 17(1), 1988.
+doubling for sizes that are no power of two: Bruck et al., "Efficient algorithms for all-to-all communications in
+multiport message-passing systems", IEEE TPDS 8(11), 1997; barrier: Hensgen, Finkel, Manber, "Two algorithms for barrier
+synchronization", Int. J. Parallel Programming 17(1), 1988.
 """
 
 from collections.abc import Iterator
 
 import numpy as np
 
-from quadrille.algorithms.collectives.lowered import Lowered
-from quadrille.algorithms.collectives.runs import IDLE, NOBODY, Integers, PieceRange, Section, Step
+from quadrille.algorithms.collectives.lowered_collective import Lowered
+from quadrille.algorithms.collectives.run_length_programs import IDLE, NOBODY, Integers, PieceRange, Section, Step
 
 
-def ring(members: int) -> Lowered:
+def ring_all_gather(members: int) -> Lowered:
     """Ring all-gather: each member forwards the piece that it received last."""
 
     def step(i: int, s: int) -> Step:
         send, receive = PieceRange((i - s) % members, 1), PieceRange((i - s - 1) % members, 1)
         return Step((i + 1) % members, send, (i - 1) % members, receive)
 
-    return Lowered("ring", members, members, members - 1, step, lambda: [_around(members, 0)])
+    return Lowered("ring", members, members, members - 1, step, lambda: [_ring_section(members, 0)])
 
 
-def summing_ring(members: int) -> Lowered:
+def ring_reduce_scatter(members: int) -> Lowered:
     """Ring reduce-scatter: each member adds its own summand to the sum that it received last, and forwards it."""
 
     def step(i: int, s: int) -> Step:
         send, receive = PieceRange((i - s - 1) % members, 1), PieceRange((i - s - 2) % members, 1)
         return Step((i + 1) % members, send, (i - 1) % members, receive, reduce=True)
 
-    return Lowered("ring", members, members, members - 1, step, lambda: [_around(members, 1)])
+    return Lowered("ring", members, members, members - 1, step, lambda: [_ring_section(members, 1)])
 
 
-def _around(members: int, behind: int) -> Section:
-    """Section of a ring whose first sent piece is the member's own, or the one `behind` it; `behind` > 0 reduces."""
+def _ring_section(members: int, distance: int) -> Section:
+    """Section of a ring in which a member first sends the piece of the member `distance` behind it; > 0 reduces."""
     here = np.arange(members)
     return Section(
         steps=members - 1,
         send_to=(here + 1) % members,
-        send_first=(here - behind) % members,
+        send_first=(here - distance) % members,
         receive_from=(here - 1) % members,
-        receive_first=(here - behind - 1) % members,
-        reduce=behind > 0,
+        receive_first=(here - distance - 1) % members,
+        reduce=distance > 0,
         stride=-1,
         modulus=members,
     )
 
 
-def doubling(members: int) -> Lowered:
+def doubling_all_gather(members: int) -> Lowered:
     """All-gather by recursive doubling.
 
     With 2**q members, member i exchanges with i XOR 2**s.  Otherwise member i holds the pieces i .. i + 2**s - 1, sends
@@ -61,25 +58,25 @@ def doubling(members: int) -> Lowered:
     exchange = members & (members - 1) == 0
 
     def step(i: int, s: int) -> Step:
-        held = 1 << s
+        count_held = 1 << s
         if exchange:
-            peer, base = i ^ held, i & ~(held - 1)
-            return Step(peer, PieceRange(base, held), peer, PieceRange(base ^ held, held))
-        count = min(held, members - held)
-        below, above = (i - held) % members, (i + held) % members
+            peer, base = i ^ count_held, i & ~(count_held - 1)
+            return Step(peer, PieceRange(base, count_held), peer, PieceRange(base ^ count_held, count_held))
+        count = min(count_held, members - count_held)
+        below, above = (i - count_held) % members, (i + count_held) % members
         return Step(below, PieceRange(i, count), above, PieceRange(above, count))
 
     def sections() -> Iterator[Section]:
         here = np.arange(members)
         for s in range(doublings(members)):
-            held = 1 << s
-            count = min(held, members - held)
-            below, above = (here - held) % members, (here + held) % members
+            count_held = 1 << s
+            count = min(count_held, members - count_held)
+            below, above = (here - count_held) % members, (here + count_held) % members
             first, second = here, above
             if exchange:
-                below = above = here ^ held
-                first = here & ~(held - 1)
-                second = first ^ held
+                below = above = here ^ count_held
+                first = here & ~(count_held - 1)
+                second = first ^ count_held
             yield Section(
                 steps=1,
                 send_to=below,
@@ -93,7 +90,7 @@ def doubling(members: int) -> Lowered:
     return Lowered("doubling", members, members, doublings(members), step, sections)
 
 
-def exchange_all(members: int) -> Lowered:
+def doubling_all_reduce(members: int) -> Lowered:
     """All-reduce of the whole buffer by recursive doubling.
 
     Members beyond the largest power of two first add their buffers to a partner, and receive the sum from it at the
@@ -106,7 +103,7 @@ def exchange_all(members: int) -> Lowered:
 
     def step(i: int, s: int) -> Step:
         if outer and s == 0:
-            return Step(i - core, whole) if i >= core else take(i)
+            return Step(i - core, whole) if i >= core else core_receive(i)
         if s < outer + inner:
             peer = i ^ (1 << (s - outer))
             return Step(peer, whole, peer, whole, reduce=True) if i < core else IDLE
@@ -114,7 +111,7 @@ def exchange_all(members: int) -> Lowered:
             return Step(receive_from=i - core, receive=whole)
         return Step(i + core, whole) if i < extra else IDLE
 
-    def take(i: int) -> Step:
+    def core_receive(i: int) -> Step:
         return Step(receive_from=i + core, receive=whole, reduce=True) if i < extra else IDLE
 
     def sections() -> Iterator[Section]:
@@ -132,7 +129,7 @@ def exchange_all(members: int) -> Lowered:
     return Lowered("doubling", members, 1, inner + 2 * outer, step, sections)
 
 
-def pairwise(members: int) -> Lowered:
+def pairwise_all_to_all(members: int) -> Lowered:
     """Pairwise all-to-all: in step s each member sends to the member s + 1 after it."""
 
     def step(i: int, s: int) -> Step:
@@ -148,7 +145,7 @@ def pairwise(members: int) -> Lowered:
     return Lowered("pairwise", members, members, members - 1, step, sections)
 
 
-def dissemination(members: int) -> Lowered:
+def dissemination_barrier(members: int) -> Lowered:
     """Dissemination barrier: in step s each member signals the member 2**s after it."""
 
     def step(i: int, s: int) -> Step:
@@ -177,25 +174,25 @@ def doublings(members: int) -> int:
     return (members - 1).bit_length()
 
 
-def binomial(members: int, root: int) -> Lowered:
+def binomial_broadcast(members: int, root: int) -> Lowered:
     """Binomial broadcast: in step s the first 2**s members after the root send to the next 2**s."""
     whole = PieceRange(0, 1)
 
     def step(i: int, s: int) -> Step:
-        behind, served = (i - root) % members, 1 << s
-        if behind < served:
-            return Step((i + served) % members, whole) if behind + served < members else IDLE
-        if behind < 2 * served:
+        distance, served = (i - root) % members, 1 << s
+        if distance < served:
+            return Step((i + served) % members, whole) if distance + served < members else IDLE
+        if distance < 2 * served:
             return Step(receive_from=(i - served) % members, receive=whole)
         return IDLE
 
     def sections() -> Iterator[Section]:
         here = np.arange(members)
-        behind = (here - root) % members
+        distance = (here - root) % members
         for s in range(doublings(members)):
             served = 1 << s
-            serves = (behind < served) & (behind + served < members)
-            is_served = (behind >= served) & (behind < 2 * served)
+            serves = (distance < served) & (distance + served < members)
+            is_served = (distance >= served) & (distance < 2 * served)
             yield Section(
                 steps=1,
                 send_to=np.where(serves, (here + served) % members, NOBODY),
@@ -205,18 +202,18 @@ def binomial(members: int, root: int) -> Lowered:
     return Lowered("binomial", members, 1, doublings(members), step, sections)
 
 
-def pipelined(members: int, root: int, pieces: int) -> Lowered:
+def pipelined_broadcast(members: int, root: int, pieces: int) -> Lowered:
     """Pipelined broadcast along a chain: in step s the member r after the root forwards piece s - r."""
 
     def step(i: int, s: int) -> Step:
-        behind = (i - root) % members
-        sends = behind < members - 1 and 0 <= s - behind < pieces
-        receives = behind > 0 and 0 <= s - behind + 1 < pieces
+        distance = (i - root) % members
+        sends = distance < members - 1 and 0 <= s - distance < pieces
+        receives = distance > 0 and 0 <= s - distance + 1 < pieces
         return Step(
             (i + 1) % members if sends else None,
-            PieceRange(s - behind, 1) if sends else None,
+            PieceRange(s - distance, 1) if sends else None,
             (i - 1) % members if receives else None,
-            PieceRange(s - behind + 1, 1) if receives else None,
+            PieceRange(s - distance + 1, 1) if receives else None,
         )
 
     def sections() -> list[Section]:
@@ -227,16 +224,16 @@ def pipelined(members: int, root: int, pieces: int) -> Lowered:
 
 
 def chain_sections(
-    behind: Integers, length: int, pieces: int, after: Integers, before: Integers, base: Integers | int = 0
+    distance: Integers, length: int, pieces: int, after: Integers, before: Integers, base: Integers | int = 0
 ) -> list[Section]:
     """Sections of chains of `length` members that forward the pieces base, base + 1, ….
 
     Parameters
     ----------
-    behind : distance of each member from the root of its chain
+    distance : distance of each member from the root of its chain
     after, before : next and previous member of the chain
     """
-    first, last = behind == 0, behind == length - 1
+    first, last = distance == 0, distance == length - 1
     middle = ~first & ~last
     whole = 1 << 62
     return [

@@ -1,17 +1,17 @@
-"""A collective lowered to steps of point-to-point transfers.
+"""Lowered collective: a collective as steps of point-to-point messages between the members of its group.
 
-The steps are a function of (member, step), and sections of all members at once.  Nothing is stored or expanded for more
-than one member.
+An algorithm gives its steps in two forms: a function of (member, step), and sections of all members at once
+(`run_length_programs.py`).  No list of the steps of all members is stored.
 """
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from quadrille.algorithms.collectives import runs
-from quadrille.algorithms.collectives.runs import IDLE, Runs, Section, Step
+from quadrille.algorithms.collectives import run_length_programs
+from quadrille.algorithms.collectives.run_length_programs import IDLE, Runs, Section, Step
 
-Name = Literal[
+CollectiveAlgorithm = Literal[
     "ring",
     "doubling",
     "halving",
@@ -38,10 +38,10 @@ class Lowered:
     algorithm : name of the algorithm
     members, pieces, steps : numbers of members, pieces and steps
     step : what a member does in step s, from (member, s)
-    sections : the same steps for all members at once, as `runs` encodes them
+    sections : the same steps as runs of all members at once, which `runs` encodes
     """
 
-    algorithm: Name
+    algorithm: CollectiveAlgorithm
     members: int
     pieces: int
     steps: int
@@ -57,7 +57,7 @@ class Lowered:
 
     def runs(self) -> Runs:
         """Run-length encoded programs of all members, in time that hardly grows with the number of steps."""
-        return runs.encode(self.sections(), self.members, self.pieces)
+        return run_length_programs.encode(self.sections(), self.members, self.pieces)
 
     def backwards(self) -> "Lowered":
         """The steps in reverse: a gather becomes a reduction."""
@@ -68,11 +68,11 @@ class Lowered:
             self.pieces,
             self.steps,
             lambda i, s: self.step(i, last - s).backwards(),
-            lambda: runs.backwards(self.sections()),
+            lambda: run_length_programs.backwards(self.sections()),
         )
 
     def then(self, second: "Lowered") -> "Lowered":
-        """These steps followed by the steps of `second`, over the same pieces."""
+        """The steps of this collective, followed by the steps of `second` over the same pieces."""
 
         def step(i: int, s: int) -> Step:
             return self.step(i, s) if s < self.steps else second.step(i, s - self.steps)

@@ -1,4 +1,4 @@
-"""Normalisation of rows that an axis cuts: small reductions complete the moments.
+"""LayerNorm and RMSNorm of rows that a grid axis cuts: small all-reduces complete the moments of each row.
 
     LayerNorm   y = γ (x - mean) / √(variance + ε) + β      two sums of every row, of x and of x²
     RMSNorm     y = γ x / √(mean of x² + ε)                 one sum
@@ -9,15 +9,13 @@ The relative rounding error of the variance is about eps (1 + mean² / variance)
 would lose two.
 
 Source: Ba, Kiros, Hinton, "Layer Normalization", 2016; Zhang, Sennrich, "Root Mean Square Layer Normalization", 2019;
-sums of elements and of
-squares in one message, as in the later ColossalAI code; Chan, Golub, LeVeque, "Algorithms for computing the sample
-variance", The American
-Statistician 37(3), 1983 (the errors).
+sums of elements and of squares in one message, as in the later ColossalAI code; Chan, Golub, LeVeque, "Algorithms for
+computing the sample variance", The American Statistician 37(3), 1983 (the errors).
 """
 
 from dataclasses import dataclass
 
-from quadrille.algorithms.schedule.kernels import Function
+from quadrille.algorithms.schedule.kernel_signatures import Function
 from quadrille.algorithms.schedule.ops import AllReduce, Kernel
 from quadrille.algorithms.schedule.parts import Part
 from quadrille.algorithms.schedule.program import Program
@@ -72,7 +70,7 @@ FUNCTIONS: dict[NormKind, _Functions] = {
 
 @dataclass(frozen=True, slots=True)
 class Norm:
-    """One normalisation.
+    """A normalisation (LayerNorm or RMSNorm) of an activation.
 
     Parameters
     ----------
@@ -81,7 +79,8 @@ class Norm:
     length : length of the whole rows
     source, into : activations before and after
     into_gradient, source_gradient : their gradients; what goes to the source is the normalisation's share alone
-    copies : copies of the parameters; `kept`: copies of activations that the backward pass needs
+    copies : copies of the parameters
+    activation_copies : copies of the activations that the backward pass needs
     kind : LayerNorm or RMSNorm
     """
 
@@ -94,7 +93,7 @@ class Norm:
     into_gradient: str
     source_gradient: str
     copies: Copies = ()
-    kept: Copies = ()
+    activation_copies: Copies = ()
     kind: NormKind = "layer"
 
     @property
@@ -112,9 +111,9 @@ def normalisation(norm: Norm, scheme: Scheme) -> Layer:
     gamma = vectors[0]
     rows, moments, sums = stream.cut_rows(norm.rows), f"{name} moments", f"{name} sums"
     tensors = (
-        Tensor(moments, rows, functions.sums, copies=norm.kept),
+        Tensor(moments, rows, functions.sums, copies=norm.activation_copies),
         Tensor(sums, rows, functions.sums),
-        stream.tensor(norm.into, norm.rows, norm.columns, norm.kept),
+        stream.tensor(norm.into, norm.rows, norm.columns, norm.activation_copies),
         *(tensor for vector in vectors for tensor in vector.tensors),
     )
     forward: Program = (

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quadrille.algorithms.analysis.bounds import lower_bound_words, regime, words_3d
+from quadrille.algorithms.analysis.communication_lower_bound import lower_bound_words, regime, words_3d
 from quadrille.algorithms.errors import InputError
 from tests.support.formulas import optimal_grid
 

@@ -1,7 +1,7 @@
-"""Checks of a schedule before anything runs; every message names the faulty op.
+"""Validation of a schedule before a run: names, shapes and partial sums; every message names the faulty op.
 
-Beside names and shapes, the checks follow pending sums: a product over a dimension that an axis cuts is a partial sum
-over that axis until a reduction along it.  A sum that is made twice, or never, is an error.
+A product over a dimension that an axis cuts is a partial sum over that axis until a reduction along the axis.  The
+checks follow partial sums through the program.  A partial sum that is reduced twice, or never, is an error.
 """
 
 from collections.abc import Iterator
@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from quadrille.algorithms.analysis.coordinate_dependence import PerKind
 from quadrille.algorithms.analysis.layout_checks import check_op
 from quadrille.algorithms.analysis.rank_symmetry import equivalent_ranks
-from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Axis
-from quadrille.algorithms.schedule.kernels import SIGNATURES, Summed
+from quadrille.algorithms.schedule.kernel_signatures import SIGNATURES, Summed
 from quadrille.algorithms.schedule.ops import (
     AllReduce,
     Gemm,
@@ -32,12 +32,12 @@ from quadrille.algorithms.schedule.program import Program, Repeat, ops
 from quadrille.algorithms.schedule.schedule import Role, Schedule
 from quadrille.algorithms.schedule.tensors import Tensor, bands_of
 
-MOST_PLACES = 256
+MOST_RANKS = 256
 """Largest number of ranks on which shapes are checked, if more of them differ."""
 
 
 def validate(schedule: Schedule) -> Schedule:
-    """Returns the schedule itself, if it has no faults.
+    """Returns the schedule unchanged, if it has no faults.
 
     Raises
     ------
@@ -47,28 +47,28 @@ def validate(schedule: Schedule) -> Schedule:
         _check_names(schedule, role)
         _check_shapes(schedule, role)
         _Sums(schedule, _Pending(schedule)).follow(role)
-    kept = _Kept(schedule)
+    tracked = _TrackedNames(schedule)
     written = {name for role in schedule.roles for op in ops(role.program) for name in writes(op)}
     for name in schedule.outputs:
-        if name not in written and not written.issuperset(kept.under(name)):
+        if name not in written and not written.issuperset(tracked.names_of(name)):
             raise InputError(f"schedule {schedule.name}: output {name!r} is written by no op")
     return schedule
 
 
 def _check_names(schedule: Schedule, role: Role) -> None:
     _check_declared(schedule, role)
-    kept = _Kept(schedule)
-    inputs = {stored_name for name in schedule.inputs for stored_name in kept.under(name)}
-    written = inputs | {stored_name for name in schedule.state for stored_name in kept.under(name)}
+    tracked = _TrackedNames(schedule)
+    inputs = {stored_name for name in schedule.inputs for stored_name in tracked.names_of(name)}
+    written = inputs | {stored_name for name in schedule.state for stored_name in tracked.names_of(name)}
     loops = _loop_written(role)
     for op in ops(role.program):
         for name in reads(op):
-            if not written.issuperset(kept.under(name)) and name not in loops:
+            if not written.issuperset(tracked.names_of(name)) and name not in loops:
                 raise InputError(f"op {op.name!r} reads {name!r}, which nothing has written before")
         for name in writes(op):
-            if inputs.intersection(kept.under(name)):
+            if inputs.intersection(tracked.names_of(name)):
                 raise InputError(f"op {op.name!r} would write or use up {name!r}, which is an input")
-            written.update(kept.under(name))
+            written.update(tracked.names_of(name))
 
 
 def _check_declared(schedule: Schedule, role: Role) -> None:
@@ -93,8 +93,8 @@ def _loop_written(role: Role) -> set[str]:
 
 
 def _check_shapes(schedule: Schedule, role: Role) -> None:
-    """Checks each op in the first and last iteration of its loops, on one rank of each class and on the neighbours
-    of rank 0.
+    """Checks each op in the first and last iteration of its loops, on one rank of each class and on the neighbours of
+    rank 0.
 
     Ranks of different classes mostly share block sizes, so most ops are checked once.  Ranks of one class have such
     blocks at different positions: an exchanged axis shows on a rank with different coordinates.
@@ -104,60 +104,60 @@ def _check_shapes(schedule: Schedule, role: Role) -> None:
         for representative in equivalent_ranks(schedule, Choices())
         if role.includes(representative.coordinates)
     ]
-    step = max(1, len(classes) // MOST_PLACES)
-    places = [classes[i] for i in dict.fromkeys([*range(0, len(classes), step), len(classes) - 1])] if classes else []
+    step = max(1, len(classes) // MOST_RANKS)
+    ranks = [classes[i] for i in dict.fromkeys([*range(0, len(classes), step), len(classes) - 1])] if classes else []
     grid = schedule.grid
     neighbours = [grid.rank_at({axis: 1}) for axis in grid.order if grid.length(axis) > 1]
-    checked = PerKind(schedule, lambda op, moment: check_op(op, schedule, moment))
-    for coordinates in places:
-        for op, moment in _ends(role.program, coordinates):
-            checked.of(op, moment)
+    checked = PerKind(schedule, lambda op, instance_coordinates: check_op(op, schedule, instance_coordinates))
+    for coordinates in ranks:
+        for op, instance_coordinates in _end_iterations(role.program, coordinates):
+            checked.of(op, instance_coordinates)
     for coordinates in map(schedule.coordinates, neighbours):
-        if role.includes(coordinates) and coordinates not in places:
-            for op, moment in _ends(role.program, coordinates):
-                check_op(op, schedule, moment)
+        if role.includes(coordinates) and coordinates not in ranks:
+            for op, instance_coordinates in _end_iterations(role.program, coordinates):
+                check_op(op, schedule, instance_coordinates)
 
 
-def _ends(program: Program, coordinates: Coordinates) -> Iterator[tuple[Op, Coordinates]]:
+def _end_iterations(program: Program, coordinates: Coordinates) -> Iterator[tuple[Op, Coordinates]]:
     """Yields the ops in the first and the last iteration of every loop."""
     for entry in program:
         if isinstance(entry, Repeat):
             indices = entry.indices(coordinates)
             for index in dict.fromkeys([indices[0], indices[-1]]) if indices else ():
-                yield from _ends(entry.body, coordinates.during(entry.loop, index))
+                yield from _end_iterations(entry.body, coordinates.during(entry.loop, index))
         else:
             yield entry, coordinates
 
 
-class _Kept:
-    """Names under which a tensor is tracked: those of its bands if it has bands."""
+class _TrackedNames:
+    """The names under which a tensor is tracked: the names of its bands if it has bands, otherwise its own."""
 
     def __init__(self, schedule: Schedule) -> None:
         self._bands = bands_of(schedule.tensors)
 
-    def under(self, name: str) -> tuple[str, ...]:
+    def names_of(self, name: str) -> tuple[str, ...]:
         return self._bands.get(name, (name,))
 
 
 class _Pending:
-    """Axes over which each tensor is still a partial sum; a tensor with bands combines its bands."""
+    """The axes over which each tensor is still a partial sum; a tensor with bands has the axes of all its bands."""
 
     def __init__(self, schedule: Schedule) -> None:
-        self._kept = _Kept(schedule)
+        self._kept = _TrackedNames(schedule)
         self._axes: dict[str, frozenset[Axis]] = {}
 
     def __getitem__(self, name: str) -> frozenset[Axis]:
         return frozenset[Axis]().union(
-            *(self._axes.get(stored_name, frozenset()) for stored_name in self._kept.under(name))
+            *(self._axes.get(stored_name, frozenset()) for stored_name in self._kept.names_of(name))
         )
 
     def __setitem__(self, name: str, axes: frozenset[Axis]) -> None:
-        self._axes |= dict.fromkeys(self._kept.under(name), axes)
+        self._axes |= dict.fromkeys(self._kept.names_of(name), axes)
 
 
 @dataclass(slots=True)
 class _Sums:
-    """Follows the pending sums."""
+    """Follows partial sums through the program of a role, and checks each reduction."""
 
     schedule: Schedule
     pending: _Pending
@@ -168,10 +168,10 @@ class _Sums:
         for op in ops(role.program):
             self._enter(op)
         for name in self.schedule.outputs:
-            left = self._long(self.pending[name])
-            if left:
+            pending_axes = self._of_several_ranks(self.pending[name])
+            if pending_axes:
                 raise InputError(
-                    f"schedule {self.schedule.name}: {name} is never summed over {', '.join(sorted(left))}"
+                    f"schedule {self.schedule.name}: {name} is never summed over {', '.join(sorted(pending_axes))}"
                 )
 
     def _enter(self, op: Op) -> None:
@@ -191,7 +191,7 @@ class _Sums:
                 self.pending[op.into] = sources
             case AllReduce():
                 for name in op.buffers:
-                    if (op.combination == "max") != (name in self.maxima) and self._long(self._of(name)):
+                    if (op.combination == "max") != (name in self.maxima) and self._of_several_ranks(self._of(name)):
                         raise InputError(f"op {op.name!r} takes the {op.combination} of {name!r}, which needs another")
                     self._sum(op, name, name)
             case ReduceScatter() | Reduce():
@@ -214,26 +214,26 @@ class _Sums:
 
     def _kernel(self, op: Kernel) -> None:
         """A linear function keeps partial sums, any other rejects them; both may add new ones."""
-        facts = SIGNATURES[op.function]
-        read = {name: self._long(self._of(name)) for name in reads(op)}
-        if not facts.linear:
-            for name, left in read.items():
-                if left:
+        signature = SIGNATURES[op.function]
+        read = {name: self._of_several_ranks(self._of(name)) for name in reads(op)}
+        if not signature.linear:
+            for name, pending_axes in read.items():
+                if pending_axes:
                     raise InputError(
                         f"op {op.name!r}: {op.function} of {name!r}, which is still a partial sum over "
-                        f"{', '.join(sorted(left))}"
+                        f"{', '.join(sorted(pending_axes))}"
                     )
-        kept = frozenset[Axis]().union(*(self._of(name) for name in reads(op)))
-        sums = facts.sums or (None,) * len(writes(op))
+        tracked = frozenset[Axis]().union(*(self._of(name) for name in reads(op)))
+        sums = signature.sums or (None,) * len(writes(op))
         for name, summed in zip(writes(op), sums, strict=True):
             new = frozenset[Axis]() if summed is None else self._summed(op.sources[summed[1]], summed[0])
-            if op.sources and facts.linear and name in op.updates and name not in self.zeros:
+            if op.sources and signature.linear and name in op.updates and name not in self.zeros:
                 self._check_alike(op, name, self._of(op.sources[-1]) | new)
-            self.pending[name] = kept | new
+            self.pending[name] = tracked | new
             self.maxima = self.maxima | {name} if op.function == "row_maxima" else self.maxima - {name}
 
     def _summed(self, name: str, dimensions: Summed) -> frozenset[Axis]:
-        """Returns the axes that cut what is summed over."""
+        """Returns the axes that cut the summed dimensions of a tensor."""
         tensor = self.schedule.tensors[name]
         if dimensions == "both":
             return tensor.cut_over
@@ -241,7 +241,7 @@ class _Sums:
 
     def _check_alike(self, op: Kernel, name: str, added: frozenset[Axis]) -> None:
         """Checks that an addend is a partial sum over the same axes as the tensor it is added to."""
-        different = self._long(added) ^ self._long(self._of(name))
+        different = self._of_several_ranks(added) ^ self._of_several_ranks(self._of(name))
         if different:
             raise InputError(
                 f"op {op.name!r} adds to {name!r}, and only one of the two is a partial sum over "
@@ -261,7 +261,7 @@ class _Sums:
     def _of(self, name: str) -> frozenset[Axis]:
         return self.pending[name]
 
-    def _long(self, axes: frozenset[Axis]) -> frozenset[Axis]:
+    def _of_several_ranks(self, axes: frozenset[Axis]) -> frozenset[Axis]:
         return frozenset(axis for axis in axes if self.schedule.grid.length(axis) > 1)
 
 

@@ -1,4 +1,4 @@
-"""Parallel schemes by name.
+"""Catalogue of parallel schemes: the distribution of a training step over the grid, by name.
 
     4d         AxoNN: data, z, y, x           activations replicated, weights sharded over z
     megatron   Megatron-LM: data, x           the 4D scheme on x alone; optional sequence parallelism
@@ -8,7 +8,7 @@
 
 All accept a pipeline axis.  The eight algorithms of Bian et al. are the layouts of a product: C = A B is the forward
 pass (NN), C = A B^T the gradient of I (NT), C = A^T B that of W (TN), and their gradients are among these again; the
-matrix-vector pair is `vectors.on_diagonal`.
+matrix-vector pair is `vector_parameters.diagonal_vector`.
 """
 
 from quadrille.algorithms.errors import InputError

@@ -1,4 +1,4 @@
-"""Quadrille's files: JSON or TOML with a schema name and version, checked when read, written atomically.
+"""Schema files: JSON or TOML files with a schema name and version, checked when they are read, written atomically.
 
 A file starts with its schema, `quadrille/NAME/VERSION`.  Checks run in this order, and the first fault is reported: the
 file is readable; it is JSON or TOML; it has the expected schema; every number is finite; every field is known, present,
@@ -20,10 +20,10 @@ from typing import Any, TypeVar
 import msgspec
 
 from quadrille.algorithms.errors import InputError, RunError
-from quadrille.algorithms.formats.field_errors import explain
+from quadrille.algorithms.formats.atomic_files import replace_file, target_of
+from quadrille.algorithms.formats.field_errors import field_error_message
 from quadrille.algorithms.formats.input_files import parse_json, parse_toml, read_text
 from quadrille.algorithms.formats.renamed_keys import Renames
-from quadrille.algorithms.formats.written_files import replace_file, target_of
 
 T = TypeVar("T")
 STDOUT = "-"
@@ -43,6 +43,9 @@ def read(
 
     Parameters
     ----------
+    path : path of the file
+    form : type of its content, a `msgspec.Struct`
+    schema : accepted schema, `quadrille/NAME/VERSION`
     older : schemas of older versions that are accepted too, each with its renamed keys
     expand : replaces abbreviations in the content before it is checked
 
@@ -50,17 +53,26 @@ def read(
     ------
     InputError : a file that is missing, truncated, of another kind, of a newer version, or has a faulty field
     """
-    where = f"{schema.split('/')[1]} file {path}"
-    raw = _parse(_content(Path(path), where), where, json=Path(path).suffix == ".json")
-    named = raw.pop("schema", None)
-    if older is not None and isinstance(named, str) and named in older:
-        return _convert(expand(older[named].upgraded(raw)), form, where)
-    _check_schema(named, schema, where)
-    return _convert(expand(raw), form, where)
+    description = f"{schema.split('/')[1]} file {path}"
+    raw = _parse(_content(Path(path), description), description, json=Path(path).suffix == ".json")
+    file_schema = raw.pop("schema", None)
+    if older is not None and isinstance(file_schema, str) and file_schema in older:
+        return _convert(expand(older[file_schema].upgraded(raw)), form, description)
+    _check_schema(file_schema, schema, description)
+    return _convert(expand(raw), form, description)
 
 
 def write_json(path: str | Path, value: object, schema: str, *, indent: int = 2, mode: int | None = None) -> None:
-    """Writes `value` as JSON under `schema`; a negative `indent` writes one line; `mode` is as by `write_bytes`."""
+    """Writes `value` as JSON under `schema`.
+
+    Parameters
+    ----------
+    path : path of the file; `-` is stdout
+    value : content, a `msgspec.Struct`
+    schema : schema, `quadrille/NAME/VERSION`
+    indent : spaces of a level; a negative number writes one line
+    mode : permissions, as in `write_bytes`
+    """
     text = msgspec.json.format(msgspec.json.encode(_checked(path, value, schema)), indent=indent)
     write_text(path, DECEPTIVE.sub(lambda match: f"\\u{ord(match[0]):04x}", text.decode()) + "\n", mode)
 
@@ -73,7 +85,7 @@ def write_toml(path: str | Path, value: object, schema: str) -> None:
 
 
 def write_text(path: str | Path, text: str, mode: int | None = None) -> None:
-    """Writes `text` to the file atomically; `mode` is as by `write_bytes`.
+    """Writes `text` to the file atomically; `mode` gives permissions as in `write_bytes`.
 
     Raises
     ------
@@ -145,54 +157,56 @@ def _write_stream(path: str | Path, content: bytes) -> None:
         file.write(content)
 
 
-def _content(path: Path, where: str) -> str:
+def _content(path: Path, description: str) -> str:
     try:
         return read_text(path)
     except FileNotFoundError:
-        raise InputError(f"{where} does not exist") from None
+        raise InputError(f"{description} does not exist") from None
     except OSError as error:
-        raise InputError(f"{where} cannot be read: {error.strerror}") from None
+        raise InputError(f"{description} cannot be read: {error.strerror}") from None
 
 
-def _parse(text: str, where: str, *, json: bool) -> dict[str, Any]:
+def _parse(text: str, description: str, *, json: bool) -> dict[str, Any]:
     """Returns the table in `text`: JSON if the name says so or the text starts with a brace, otherwise TOML."""
     try:
         raw = parse_json(text) if json or text.lstrip().startswith("{") else parse_toml(text)
     except ValueError as error:
-        raise InputError(f"{where} {error}") from None
+        raise InputError(f"{description} {error}") from None
     if not isinstance(raw, dict):
-        raise InputError(f"{where} holds {raw!r:.40}: a table with a schema is needed")
+        raise InputError(f"{description} holds {raw!r:.40}: a table with a schema is needed")
     return raw
 
 
-def _check_schema(named: object, schema: str, where: str) -> None:
+def _check_schema(file_schema: object, schema: str, description: str) -> None:
     name, _, version = schema.rpartition("/")
-    if named == schema:
+    if file_schema == schema:
         return
-    if named is None:
-        raise InputError(f'{where} names no schema: schema = "{schema}" is needed')
-    found_name, _, found_version = str(named).rpartition("/")
+    if file_schema is None:
+        raise InputError(f'{description} names no schema: schema = "{schema}" is needed')
+    found_name, _, found_version = str(file_schema).rpartition("/")
     if found_name == name and found_version.isdigit() and int(found_version) > int(version):
-        raise InputError(f"{where} has the schema {named}, newer than this Quadrille reads: up to {schema} is accepted")
-    raise InputError(f"{where} has the schema {named!r:.60}: {schema} is accepted")
+        raise InputError(
+            f"{description} has the schema {file_schema}, newer than this Quadrille reads: up to {schema} is accepted"
+        )
+    raise InputError(f"{description} has the schema {file_schema!r:.60}: {schema} is accepted")
 
 
-def _convert(raw: dict[str, Any], form: type[T], where: str) -> T:
-    check_finite(raw, where)
+def _convert(raw: dict[str, Any], form: type[T], description: str) -> T:
+    check_finite(raw, description)
     try:
         return msgspec.convert(raw, form)
     except msgspec.ValidationError as error:
-        raise InputError(f"{where}: {explain(error, raw, form)}") from None
+        raise InputError(f"{description}: {field_error_message(error, raw, form)}") from None
 
 
 def _checked(path: str | Path, value: object, schema: str) -> dict[str, Any]:
     """Returns `value` as plain tables under its schema, checked to be readable."""
-    table = plain(value)
+    table = plain_tables(value)
     _convert(table, type(value), f"{schema.split('/')[1]} for {path}")
     return {"schema": schema, **table}
 
 
-def plain(value: object) -> dict[str, Any]:
+def plain_tables(value: object) -> dict[str, Any]:
     """Returns `value` as tables, lists, strings and numbers."""
     tables: dict[str, Any] = msgspec.to_builtins(value, enc_hook=_plain_number)
     return tables
@@ -205,13 +219,13 @@ def _plain_number(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} has no form in a file")
 
 
-def check_finite(value: object, where: str, path: str = "") -> None:
+def check_finite(value: object, description: str, path: str = "") -> None:
     """Raises InputError if a number in these tables is NaN or infinite."""
     if isinstance(value, float) and not isfinite(value):
-        raise InputError(f"{where}: {path} = {value}: a finite number is needed")
+        raise InputError(f"{description}: {path} = {value}: a finite number is needed")
     if isinstance(value, Mapping):
         for key, item in value.items():
-            check_finite(item, where, f"{path}.{key}" if path else str(key))
+            check_finite(item, description, f"{path}.{key}" if path else str(key))
     elif isinstance(value, list | tuple):
         for index, item in enumerate(value):
-            check_finite(item, where, f"{path}[{index}]")
+            check_finite(item, description, f"{path}[{index}]")

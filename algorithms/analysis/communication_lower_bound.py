@@ -13,8 +13,7 @@ the end. With the dimensions sorted, d1 >= d2 >= d3,
 Words are elements.  Algorithms that start from replicated operands (1d, 4d, 2.5d with copies) may send less.
 
 Source: Al Daas, Ballard, Grigori, Kumar, Rouse, "Tight memory-independent parallel matrix multiplication communication
-lower
-bounds", SPAA 2022, arXiv 2205.13407, theorem 3 and section 5.
+lower bounds", SPAA 2022, arXiv 2205.13407, theorem 3 and section 5.
 """
 
 from math import cbrt, sqrt
@@ -26,7 +25,7 @@ Regime = Literal["1d", "2d", "3d"]
 
 
 def regime(m: int, k: int, n: int, ranks: int) -> Regime:
-    """The case that applies: the number of dimensions worth cutting.
+    """The regime of the lower bound for a product of m × k by k × n: the number of dimensions worth cutting.
 
     >>> [regime(9600, 2400, 600, ranks) for ranks in (3, 36, 512)]
     ['1d', '2d', '3d']
@@ -39,7 +38,7 @@ def regime(m: int, k: int, n: int, ranks: int) -> Regime:
 
 
 def lower_bound_words(m: int, k: int, n: int, ranks: int) -> float:
-    """Words that at least one rank sends or receives, whatever the algorithm.
+    """The words (elements) that at least one rank sends or receives by any algorithm, for C_mn = A_mk @ B_kn.
 
     >>> lower_bound_words(9600, 2400, 600, 36)
     760000.0
@@ -54,7 +53,7 @@ def lower_bound_words(m: int, k: int, n: int, ranks: int) -> float:
 
 
 def words_3d(m: int, k: int, n: int, *, z: float, y: float, x: float) -> float:
-    """Words that each rank sends in the `3d` algorithm: all-gather A over x and B over z, reduce-scatter C over y.
+    """The words that each rank sends in the `3d` algorithm: all-gathers of A and B, and a reduce-scatter of C.
 
         (1 - 1/x) m k / (z y) + (1 - 1/z) k n / (y x) + (1 - 1/y) m n / (z x)
 

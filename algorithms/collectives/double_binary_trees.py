@@ -1,4 +1,4 @@
-r"""Double binary trees: two binary trees in which every member sends and receives all the time.
+r"""Double binary trees (NCCL's tree algorithm): broadcast and all-reduce over two trees at full bandwidth.
 
 In one pipelined binary tree the leaves, half of the members, send nothing.  So there are two trees over the members
 after the root, each for half of the pieces.  An inner member of one tree is a leaf of the other:
@@ -15,9 +15,8 @@ a step.  A piece received in one step is forwarded in the next step or the one a
 reverse.
 
 Source: Sanders, Speck, Träff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", Parallel
-Computing 35(12), 2009;
-the in-order trees by lowest set bit, mirrored or shifted by one, are those of NCCL 2.4's double binary trees
-(src/graph/trees.cc).
+Computing 35(12), 2009; the in-order trees by lowest set bit, mirrored or shifted by one, are those of NCCL 2.4's double
+binary trees (src/graph/trees.cc).
 """
 
 from collections.abc import Callable, Iterator
@@ -28,11 +27,11 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from quadrille.algorithms.collectives.lowered import Lowered
-from quadrille.algorithms.collectives.runs import NOBODY, Integers, PieceRange, Section, Step
+from quadrille.algorithms.collectives.lowered_collective import Lowered
+from quadrille.algorithms.collectives.run_length_programs import NOBODY, Integers, PieceRange, Section, Step
 
 ROOT = 0
-GROUPS_KEPT = 8
+MOST_CACHED = 8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,7 +72,7 @@ def all_reduce(members: int, pieces: int) -> Lowered:
     return down.backwards().then(down)
 
 
-@lru_cache(GROUPS_KEPT)
+@lru_cache(MOST_CACHED)
 def double_tree(members: int) -> DoubleTree:
     """Both trees, the colours of their edges, and the first step of each edge."""
     parent = np.array([_first_parents(members), _second_parents(members)])

@@ -1,9 +1,10 @@
-"""NCCL's choice of algorithm, protocol and channels, as input of a flow simulation.
+"""NCCL's tuner: the algorithm, protocol and channels that NCCL chooses, as input of a flow simulation.
 
 NCCL takes the algorithm and protocol with the least predicted time, on as many channels as have enough data.  The tuner
 says what NCCL does; the simulator computes how long that takes on a given network.
 
-Source: NVIDIA, NCCL 2.28, src/enqueue.cc, topoGetAlgoInfo and calcCollChunking, and the constants of `tables.py`.
+Source: NVIDIA, NCCL 2.28, src/enqueue.cc, topoGetAlgoInfo and calcCollChunking, and the constants of
+`tuning_constants.py`.
 """
 
 from collections.abc import Iterator
@@ -12,15 +13,15 @@ from math import ceil, inf
 
 from quadrille.algorithms.collectives.nccl.communicator import NcclGroup
 from quadrille.algorithms.collectives.nccl.costs import (
-    SERVED,
+    ALGORITHMS_OF_KIND,
     halvings,
+    largest_ll_bandwidth,
     latency,
-    low_latency_most,
     predicted_seconds,
     ring_steps,
     step_latencies,
 )
-from quadrille.algorithms.collectives.nccl.tables import (
+from quadrille.algorithms.collectives.nccl.tuning_constants import (
     ALGORITHMS,
     BUFFER_BYTES,
     BYTES_PER_THREAD,
@@ -43,7 +44,7 @@ from quadrille.algorithms.collectives.nccl.tables import (
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.ops import CollectiveKind
 
-NEEDS: dict[Algorithm, str] = {
+REQUIREMENTS: dict[Algorithm, str] = {
     "nvls": "nvls takes one node whose NVSwitch sums, from Hopper on, and at most 32 GPUs but for all-reduce",
     "nvls_tree": "nvls_tree takes all-reduce on several nodes whose NVSwitches sum, from Hopper on",
     "pat": "pat takes one GPU a node, on several nodes",
@@ -53,7 +54,7 @@ NEEDS: dict[Algorithm, str] = {
 
 @dataclass(frozen=True, slots=True)
 class NcclChoice:
-    """Algorithm, protocol, channels, and the time that NCCL predicts [s]."""
+    """The algorithm, protocol and number of channels that NCCL chooses, and the time that NCCL predicts [s]."""
 
     algorithm: Algorithm
     protocol: Protocol
@@ -73,16 +74,23 @@ def choose(
     algorithm: Algorithm | None = None,
     protocol: Protocol | None = None,
 ) -> NcclChoice:
-    """Returns NCCL's choice: the least predicted time, restricted to an algorithm or protocol if given.
+    """Returns NCCL's choice: the algorithm and protocol with the least predicted time.
+
+    Parameters
+    ----------
+    kind : kind of collective
+    size_bytes : size of the whole buffer [B]
+    group : group of ranks
+    algorithm, protocol : restrictions of the choice; None for any
 
     Raises
     ------
     InputError : NCCL has nothing of the kind for this group
     """
     candidates = [
-        NcclChoice(choice, two, used_channels(size_bytes, group, choice, two), seconds)
-        for choice, two in _allowed(kind, algorithm, protocol)
-        if (seconds := predicted_seconds(kind, size_bytes, group, choice, two)) < inf
+        NcclChoice(choice, candidate_protocol, used_channels(size_bytes, group, choice, candidate_protocol), seconds)
+        for choice, candidate_protocol in _allowed(kind, algorithm, protocol)
+        if (seconds := predicted_seconds(kind, size_bytes, group, choice, candidate_protocol)) < inf
     ]
     if not candidates:
         raise InputError(_missing(kind, size_bytes, group, algorithm, protocol))
@@ -96,34 +104,51 @@ def _missing(
     algorithm: Algorithm | None,
     protocol: Protocol | None,
 ) -> str:
-    """Message: what NCCL lacks for a group, what it has instead, and what the missing algorithm requires."""
-    held = " ".join(word for word in (algorithm, protocol) if word) or "any algorithm"
+    """The message that NCCL lacks an algorithm for a group, with its alternatives and the algorithm's requirements."""
+    requested = " ".join(word for word in (algorithm, protocol) if word) or "any algorithm"
     nodes = f"{group.nodes} node{'s' if group.nodes != 1 else ''}"
-    there = [
+    available = [
         f"{candidate} ({', '.join(protocols)})"
-        for candidate in SERVED[kind]
+        for candidate in ALGORITHMS_OF_KIND[kind]
         if (
             protocols := [
-                two for two in ALGORITHMS[candidate] if predicted_seconds(kind, size_bytes, group, candidate, two) < inf
+                candidate_protocol
+                for candidate_protocol in ALGORITHMS[candidate]
+                if predicted_seconds(kind, size_bytes, group, candidate, candidate_protocol) < inf
             ]
         )
     ]
-    said = f"NCCL has no {kind} by {held} for {group.ranks} {group.generation} GPUs on {nodes}"
-    instead = f"; there it has {', '.join(there)}" if there else "; it has none at all"
-    return said + instead + (f"; {NEEDS[algorithm]}" if algorithm in NEEDS and algorithm in SERVED[kind] else "")
+    message = f"NCCL has no {kind} by {requested} for {group.ranks} {group.generation} GPUs on {nodes}"
+    instead = f"; there it has {', '.join(available)}" if available else "; it has none at all"
+    return (
+        message
+        + instead
+        + (
+            f"; {REQUIREMENTS[algorithm]}"
+            if algorithm in REQUIREMENTS and algorithm in ALGORITHMS_OF_KIND[kind]
+            else ""
+        )
+    )
 
 
 def _allowed(
     kind: CollectiveKind, algorithm: Algorithm | None, protocol: Protocol | None
 ) -> Iterator[tuple[Algorithm, Protocol]]:
-    for candidate in SERVED[kind]:
-        for two in ALGORITHMS[candidate]:
-            if algorithm in (None, candidate) and protocol in (None, two):
-                yield candidate, two
+    for candidate in ALGORITHMS_OF_KIND[kind]:
+        for candidate_protocol in ALGORITHMS[candidate]:
+            if algorithm in (None, candidate) and protocol in (None, candidate_protocol):
+                yield candidate, candidate_protocol
 
 
 def used_channels(size_bytes: float, group: NcclGroup, algorithm: Algorithm, protocol: Protocol) -> int:
-    """Channels with enough data; fewer for small buffers."""
+    """Number of channels that NCCL uses: fewer for small buffers, so that each channel has enough data.
+
+    Parameters
+    ----------
+    size_bytes : size of the whole buffer [B]
+    group : group of ranks
+    algorithm, protocol : NCCL's algorithm and protocol
+    """
     if algorithm in ("nvls", "nvls_tree"):
         return group.nvls_channels
     per_thread = BYTES_PER_THREAD[protocol] * (group.ranks if (algorithm, protocol) == ("ring", "LL") else 1)
@@ -175,7 +200,15 @@ class NcclPlan:
 
 
 def plan(kind: CollectiveKind, size_bytes: float, group: NcclGroup, choice: NcclChoice) -> NcclPlan:
-    """Returns the plan of a choice."""
+    """Returns the input of a flow simulation for NCCL's choice.
+
+    Parameters
+    ----------
+    kind : kind of collective
+    size_bytes : size of the whole buffer [B]
+    group : group of ranks
+    choice : NCCL's choice
+    """
     base, inside, between = step_latencies(group, choice.algorithm, choice.protocol)
     steps = _steps(kind, group, choice.algorithm)
     whole = latency(kind, group, choice.algorithm, choice.protocol, size_bytes)
@@ -227,7 +260,7 @@ def _channel_rate(group: NcclGroup, choice: NcclChoice) -> float:
     share = group.channels / group.channels_in_all
     match choice.algorithm, choice.protocol:
         case (("ring" | "tree"), "LL"):
-            return low_latency_most(group) / group.channels_in_all
+            return largest_ll_bandwidth(group) / group.channels_in_all
         case "ring", "LL128":
             return group.by_nodes(RING_LL128_MOST[group.generation]) * share
         case "tree", "LL128":

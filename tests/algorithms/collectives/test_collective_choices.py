@@ -1,6 +1,6 @@
 import pytest
 
-from quadrille.algorithms.collectives.choices import Choices, parse_choices, with_placement
+from quadrille.algorithms.collectives.collective_choices import Choices, parse_choices, with_placement
 from quadrille.algorithms.collectives.lowering import CHUNK_BYTES, MOST_CHUNKS, SETS, chunks, lower
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Grid

@@ -13,10 +13,8 @@ network, along its rail only:
 A group on one node, or with one member on each node, uses the flat algorithm, and records name it.
 
 Source: the two levels of Thakur, Gropp, "Improving the performance of collective operations in MPICH", EuroPVM/MPI
-2003, section 5;
-rails: Wang et al., "Rail-only: a low-cost high-performance network for training LLMs with trillion parameters", arXiv
-2307.12169,
-section 3.
+2003, section 5; rails: Wang et al., "Rail-only: a low-cost high-performance network for training LLMs with trillion
+parameters", arXiv 2307.12169, section 3.
 """
 
 from collections.abc import Iterator
@@ -25,9 +23,9 @@ from functools import partial
 
 import numpy as np
 
-from quadrille.algorithms.collectives.flat import chain_sections
-from quadrille.algorithms.collectives.lowered import Lowered
-from quadrille.algorithms.collectives.runs import IDLE, NOBODY, PieceRange, Section, Step
+from quadrille.algorithms.collectives.flat_collectives import chain_sections
+from quadrille.algorithms.collectives.lowered_collective import Lowered
+from quadrille.algorithms.collectives.run_length_programs import IDLE, NOBODY, PieceRange, Section, Step
 
 
 def applies(members: int, per_node: int) -> bool:
@@ -45,9 +43,7 @@ def all_gather(members: int, per_node: int) -> Lowered:
 
 
 def reduce_scatter(members: int, per_node: int) -> Lowered:
-    """Reduce-scatter: each member starts with a summand of every piece; at the end member i holds the sum of piece
-    i.
-    """
+    """Reduce-scatter: each member starts with a summand of every piece; member i ends with the sum of piece i."""
     return all_gather(members, per_node).backwards()
 
 
@@ -127,21 +123,28 @@ def _gather_sections(level: _Level) -> list[Section]:
             receive_first=(local - 1) % per_node * (1 if level.scattered else nodes),
             received=nodes,
             stride=-1 if level.scattered else -nodes,
-            every=per_node if level.scattered else 1,
+            spacing=per_node if level.scattered else 1,
             modulus=per_node if level.scattered else members,
         ),
     ]
 
 
 def broadcast(members: int, per_node: int, root: int, chunks: int) -> Lowered:
-    """Broadcast of all pieces of the root; `chunks` pieces travel along each rail."""
+    """Broadcast of all pieces of the root.
+
+    Parameters
+    ----------
+    members, per_node : numbers of members of the group, and of members on each node
+    root : member that has the pieces at the start
+    chunks : number of pieces that travel along each rail
+    """
     spread = _Spread(members, per_node, root, chunks)
     steps = 2 * (per_node - 1) + chunks + spread.nodes - 2
     return Lowered("hierarchical", members, per_node * chunks, steps, spread.step, spread.sections)
 
 
 def reduce(members: int, per_node: int, root: int, chunks: int) -> Lowered:
-    """Reduce: each member starts with a summand; at the end the root holds the sum."""
+    """Reduce, the reverse of the broadcast: each member starts with a summand; at the end the root holds the sum."""
     return broadcast(members, per_node, root, chunks).backwards()
 
 

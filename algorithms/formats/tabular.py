@@ -1,4 +1,4 @@
-"""Results as rows of plain values, and as a table that a notebook shows."""
+"""Tabular results: rows of plain values, as CSV text and as the HTML table that a notebook shows."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
@@ -9,24 +9,24 @@ ROWS_SHOWN = 60
 
 
 class Tabular:
-    """A result that gives rows of plain values and shows itself in a notebook; `pandas.DataFrame(result.rows())` works.
+    """Base of results that are tables: `rows()` for `pandas.DataFrame(result.rows())`, and HTML for a notebook.
 
-    A subclass defines `rows`, and `heading` where the table needs a line above it.
+    A subclass defines `rows`, and may define `heading`, the line above the table.
     """
 
     __slots__ = ()
 
     def rows(self) -> list[dict[str, object]]:
-        """The result as rows: the value of each column by its name."""
+        """The rows of the table, each as value by column name."""
         raise NotImplementedError
 
     @property
     def heading(self) -> str:
-        """The line above the table."""
+        """The line above the table; empty by default."""
         return ""
 
     def _repr_html_(self) -> str:
-        """The table that a notebook shows."""
+        """HTML of the table, which IPython calls for."""
         return html_table(self.rows(), self.heading)
 
 
@@ -48,7 +48,12 @@ def comma_separated(columns: Sequence[str], rows: Iterable[Iterable[object]]) ->
 
 
 def html_table(rows: Sequence[Mapping[str, object]], heading: str = "") -> str:
-    """The rows as an HTML table.
+    """The rows as an HTML table; it shows the first `ROWS_SHOWN` rows and the number of the others.
+
+    Parameters
+    ----------
+    rows : value of each column by its name; a row may lack columns
+    heading : text above the table
 
     >>> html_table([{"op": "sum C", "seconds": 0.25}], "total: 0.25 s")
     '<p>total: 0.25 s</p><table><tr><th>op</th><th>seconds</th></tr><tr><td>sum C</td><td>0.25</td></tr></table>'
