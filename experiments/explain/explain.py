@@ -31,7 +31,7 @@ from quadrille.experiments.explain.explanation import (
 from quadrille.experiments.network.late_flows import LateFlow
 from quadrille.experiments.output.destinations import Destinations, write_or_show
 from quadrille.experiments.output.tables import UNKNOWN, milliseconds, percent, print_tables, table
-from quadrille.experiments.records.path_segments import PARTS, by_op
+from quadrille.experiments.records.path_segments import PARTS, joined_by_op
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -152,7 +152,7 @@ def explanation_tables(explanation: Explanation) -> "list[Group]":
     """Tables of an explanation: time by cause in both views, the critical path by op and in order, and the links."""
     tables = [_parts_table(explanation)] if explanation.path_seconds_by_part or explanation.mean_seconds_by_part else []
     if explanation.critical_path:
-        ops = by_op(explanation.critical_path)
+        ops = joined_by_op(explanation.critical_path)
         tables.append(_path_table("critical path, by op", ops, explanation.seconds))
         if len(ops) != len(explanation.critical_path):
             shown = explanation.critical_path[:STATIONS_SHOWN]

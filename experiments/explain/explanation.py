@@ -24,7 +24,7 @@ from quadrille.algorithms.schedule.grid import DEFAULT_ORDER
 from quadrille.algorithms.units import format_seconds
 from quadrille.experiments.compare.attribution import COMPUTING, charged_seconds, charged_waiting, shares
 from quadrille.experiments.network.late_flows import LateFlow
-from quadrille.experiments.records.path_segments import by_part
+from quadrille.experiments.records.path_segments import path_seconds_by_cause
 from quadrille.experiments.workloads.training_lines import workload_flags
 
 SCHEMA = "quadrille/explanation/1"
@@ -83,7 +83,7 @@ class Explanation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 def explain_record(record: Record) -> Explanation:
     """The explanation of a record."""
-    path = by_part(record.critical_path) if record.critical_path else {}
+    path = path_seconds_by_cause(record.critical_path) if record.critical_path else {}
     links = tuple(ExplainedLink(link.link, link.bytes, link.utilisation, link.busy_s) for link in record.links)
     mean = mean_by_part(record.ops, record.seconds, predicted=record.kind == "predicted")
     return Explanation(

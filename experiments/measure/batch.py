@@ -15,7 +15,7 @@ from typing import Protocol
 
 from quadrille.experiments.measure.run import run
 from quadrille.experiments.output.destinations import Destinations
-from quadrille.experiments.workloads.command_words import experiment_words, run_words
+from quadrille.experiments.workloads.command_flags import experiment_flags, run_flags
 from quadrille.experiments.workloads.experiment import Experiment
 from quadrille.experiments.workloads.run_options import RunOptions
 from quadrille.runtime.launching.launch import PROGRAM, launch_or_raise
@@ -39,7 +39,7 @@ class RunCase:
         >>> RunCase(MatmulExperiment(Matmul(4, 4, 4)), "", RunOptions(verify=True)).words()
         ['--matmul', '4,4,4', '--verify']
         """
-        return [*experiment_words(self.experiment), *run_words(self.options)]
+        return [*experiment_flags(self.experiment), *run_flags(self.options)]
 
 
 class Launched(Protocol):

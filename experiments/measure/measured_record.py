@@ -16,7 +16,7 @@ from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.timelines.op_times import op_times
 from quadrille.algorithms.timelines.timeline import Timeline
 from quadrille.experiments.measure.overlap_obtained import ObtainedOverlap, obtained_overlaps
-from quadrille.experiments.records.record_entries import amounts_of, named, op_record, what
+from quadrille.experiments.records.record_entries import machine_entry, op_entry, volume_fields, workload_fields
 from quadrille.experiments.workloads.matmul import MatmulExperiment
 from quadrille.runtime.carriers.message_options import WHOLE_MESSAGES, MessageOptions
 
@@ -98,10 +98,10 @@ def measured_record(
     ops = _measured_ops(experiment, amounts, run.timelines)
     return Record(
         kind="measured",
-        **what(experiment, run.threads),
-        **amounts_of(experiment, amounts) | _counted(run.bytes_sent),
+        **workload_fields(experiment, run.threads),
+        **volume_fields(experiment, amounts) | _counted(run.bytes_sent),
         backend=run.backend,
-        machine=None if machine is None else named(machine, experiment.execution.placement),
+        machine=None if machine is None else machine_entry(machine, experiment.execution.placement),
         seconds=median(makespans),
         seconds_low=over_repeats.low,
         seconds_high=over_repeats.high,
@@ -128,9 +128,9 @@ def _training_figures(
     """Fields of the record that only training has."""
     if isinstance(experiment, MatmulExperiment):
         return {}
-    from quadrille.experiments.workloads.training_figures import RunTimes, figures_of
+    from quadrille.experiments.workloads.training_figures import RunTimes, training_fields
 
-    return figures_of(experiment, schedule, RunTimes(seconds, ops, machine, losses))
+    return training_fields(experiment, schedule, RunTimes(seconds, ops, machine, losses))
 
 
 def _messages(message_options: MessageOptions, overlaps: Sequence[ObtainedOverlap]) -> Messages | UnsetType:
@@ -153,7 +153,7 @@ def _measured_ops(experiment: "Experiment", amounts: Volumes, timelines: Sequenc
     each = [op_times(timeline) for timeline in timelines]
     return tuple(
         msgspec.structs.replace(
-            op_record(times, experiment, amounts),
+            op_entry(times, experiment, amounts),
             seconds_of_repeats=tuple(of_repeat[name].seconds if name in of_repeat else 0.0 for of_repeat in each),
         )
         for name, times in op_times(*timelines).items()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.experiments.measure.message_options import message_options_at
-from quadrille.experiments.output.destinations import Destinations, check_apart
+from quadrille.experiments.output.destinations import Destinations, check_paths_differ
 from quadrille.experiments.workloads.matmul import MatmulExperiment
 from quadrille.experiments.workloads.run_options import RunOptions
 from quadrille.runtime.carriers.message_options import MessageOptions
@@ -113,7 +113,7 @@ def prepared_run(
             check_ranks(experiment, communicator.size)
         here = None
         if communicator.rank == 0:
-            check_apart(options.written, destinations.read)
+            check_paths_differ(options.written, destinations.read)
             destinations.check(options.files)
             here = None if machine is None else _prepared_machine(machine, experiment, options)
         execution = experiment.execution
@@ -164,11 +164,11 @@ def _prepared_machine(machine: "Machine", experiment: "Experiment", options: Run
 
 def _differing_hosts(machine: "Machine", experiment: "Experiment", hosts: Sequence[int]) -> Iterator[str]:
     """A line if the machine groups the ranks by host otherwise than this run does."""
-    from quadrille.experiments.workloads.fullest_device import differing_hosts, nodes_of_ranks
+    from quadrille.experiments.workloads.fullest_device import host_grouping_remark, nodes_of_ranks
     from quadrille.simulator.machine.placement import place_ranks
 
     placement = place_ranks(machine, len(hosts), experiment.execution.placement, experiment.grid)
-    return differing_hosts(machine, nodes_of_ranks(placement), hosts)
+    return host_grouping_remark(machine, nodes_of_ranks(placement), hosts)
 
 
 def _chosen_order(

@@ -1,6 +1,6 @@
-"""Progress of long work on stderr: one line that is overwritten on a terminal, a line each half minute elsewhere.
+"""The progress line of long work on stderr: a line that is overwritten on a terminal, else a line each half minute.
 
-Short work shows nothing.  The line is redrawn by a thread, so that a single long step shows its seconds, too.
+Short work shows nothing.  A thread redraws the line, so that the line changes during a single long step too.
 """
 
 import os
@@ -23,12 +23,12 @@ LOG_SECONDS = 30.0
 
 
 @dataclass(slots=True)
-class Tally:
-    """The count of equal steps that are done, in words.
+class StepCount:
+    """A count of finished steps and the time that is left, as the text of a progress line.
 
-    >>> Tally("evaluated", "layouts", total=432, done=120).words(15.0)
+    >>> StepCount("evaluated", "layouts", total=432, done=120).words(15.0)
     'evaluated 120 of 432 layouts, about 39 s left'
-    >>> Tally("evaluated", "layouts", total=432).words(15.0)
+    >>> StepCount("evaluated", "layouts", total=432).words(15.0)
     'evaluated 0 of 432 layouts'
 
     Parameters
@@ -36,7 +36,7 @@ class Tally:
     verb, noun : participle of the work, and plural of its objects
     total : number of steps; it may fall while the work is done
     done : number of steps that are done
-    note : returns what else is said, between the count and the time left
+    note : function that returns further text, between the count and the time left
     """
 
     verb: str
@@ -58,7 +58,7 @@ class Tally:
 
 
 def rough_seconds(seconds: float) -> str:
-    """A time for a person who waits: whole seconds, minutes or hours.
+    """A time as text, rounded to whole seconds, whole minutes or tenths of hours.
 
     >>> rough_seconds(0.2), rough_seconds(39.4), rough_seconds(200), rough_seconds(9000)
     ('1 s', '39 s', '3 min', '2.5 h')
@@ -74,8 +74,8 @@ def progress_line(words: Callable[[float], str], *, shown: bool = True) -> Itera
 
     Parameters
     ----------
-    words : returns the line, given the seconds since the start
-    shown : whether anything is shown; False on other ranks than the first, and if the user asks for quiet
+    words : function that returns the line, given the seconds since the start
+    shown : whether the line is shown; False on ranks other than rank 0, and with `--quiet`
     """
     if not shown:
         yield
@@ -91,7 +91,7 @@ def progress_line(words: Callable[[float], str], *, shown: bool = True) -> Itera
 
 
 def _draw(words: Callable[[float], str], ended: threading.Event) -> None:
-    """Draws the line until the work has ended, and takes it away."""
+    """Draws the line until the work has ended, and then erases the line."""
     begun = time.monotonic()
     if not overwrites(sys.stderr):
         while not ended.wait(LOG_SECONDS):
@@ -109,7 +109,7 @@ def _draw(words: Callable[[float], str], ended: threading.Event) -> None:
 
 
 def _columns() -> int:
-    """The width of the terminal that stderr is."""
+    """The width of the terminal on stderr, in columns."""
     try:
         return os.get_terminal_size(sys.stderr.fileno()).columns or 80
     except (OSError, ValueError):

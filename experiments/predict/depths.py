@@ -27,7 +27,7 @@ IN_STEP: Depths = (6, 8)
 
 def depths_of(execution: ExecutionOptions) -> Depths:
     """Two numbers of layers from which on every layer adds the same amount, or nearly so."""
-    return IN_STEP if execution.runs_beside else FEW
+    return IN_STEP if execution.has_overlap else FEW
 
 
 def depth_of_one(execution: ExecutionOptions) -> int:

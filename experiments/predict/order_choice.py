@@ -14,7 +14,7 @@ from quadrille.algorithms.formats.record import Choice, Record
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.units import format_seconds
 from quadrille.experiments.predict.collectives_choice import comparable
-from quadrille.experiments.workloads.rank_orders import FASTEST_FIRST, in_every_order
+from quadrille.experiments.workloads.rank_orders import FASTEST_FIRST, grids_in_every_order
 
 if TYPE_CHECKING:
     from quadrille.experiments.workloads.experiment import Experiment
@@ -71,7 +71,7 @@ class ChosenOrder:
 
 def chosen_order(experiment: Carried, predicted_seconds: Callable[[Carried], float]) -> ChosenOrder:
     """The orders sorted by predicted time; of equally fast orders the first of ORDERS, the default order, is first."""
-    grids = in_every_order(experiment.grid)
+    grids = grids_in_every_order(experiment.grid)
     if len(grids) == 1:
         return as_it_is(experiment)
     tried = [TriedOrder(grid, predicted_seconds(_laid_out(experiment, grid))) for grid in grids]

@@ -8,8 +8,8 @@ from quadrille.algorithms.formats.record import AskedGranularity, Record
 from quadrille.algorithms.provenance import provenance
 from quadrille.algorithms.timelines.timeline import Timeline
 from quadrille.algorithms.units import format_bytes, format_seconds
-from quadrille.experiments.output.destinations import Destinations, check_apart
-from quadrille.experiments.output.progress import Tally, progress_line, rough_seconds
+from quadrille.experiments.output.destinations import Destinations, check_paths_differ
+from quadrille.experiments.output.progress import StepCount, progress_line, rough_seconds
 from quadrille.experiments.predict.prepared import Prepared, even_within, prepare
 from quadrille.experiments.records.results import write_results
 from quadrille.experiments.workloads.matmul import MatmulExperiment
@@ -55,14 +55,14 @@ def predict(
     experiment.check_run(options)
     if isinstance(experiment, MatmulExperiment) and options.operands == "integers" and not options.inputs:
         _check_generated(experiment, options)
-    check_apart(options.written, destinations.read)
+    check_paths_differ(options.written, destinations.read)
     destinations.check(options.files)
     machine = in_chunks(machine, options.chunk_bytes)
     order = None
     if experiment.execution.any_order:
-        from quadrille.experiments.workloads.rank_orders import in_every_order
+        from quadrille.experiments.workloads.rank_orders import grids_in_every_order
 
-        tally = Tally("predicted", "rank orders", len(in_every_order(experiment.grid)))
+        tally = StepCount("predicted", "rank orders", len(grids_in_every_order(experiment.grid)))
         with progress_line(tally.words, shown=not destinations.quiet):
             order = order_on(
                 experiment, machine, options.backend, granularity, shortcuts=shortcuts, announce=True, tally=tally
@@ -109,7 +109,7 @@ def order_on(
     *,
     shortcuts: "Shortcuts | None" = None,
     announce: bool = False,
-    tally: Tally | None = None,
+    tally: StepCount | None = None,
 ) -> "ChosenOrder":
     """The order of ranks with the smallest predicted time on the machine, and all other orders.
 

@@ -7,7 +7,7 @@ from quadrille.algorithms.analysis.volumes import volumes
 from quadrille.algorithms.formats.record import OpRecord, Provenance, Record, Reference, Simulation
 from quadrille.experiments.predict.prepared import Prepared
 from quadrille.experiments.records.path_segments import path_segments
-from quadrille.experiments.records.record_entries import amounts_of, named, op_record, what
+from quadrille.experiments.records.record_entries import machine_entry, op_entry, volume_fields, workload_fields
 from quadrille.experiments.workloads.fullest_device import FullestDevice
 from quadrille.experiments.workloads.matmul import MatmulExperiment
 from quadrille.simulator.prediction import Prediction
@@ -45,13 +45,13 @@ def predicted_record(
     least, most = (makespan, makespan) if prediction.bound is None else (prediction.bound.low, prediction.bound.high)
     amounts = volumes(schedule, experiment.execution.choices)
     low, high = prediction.uncertainty.around(least, most)
-    ops = tuple(op_record(times, experiment, amounts, prediction) for times in prediction.op_times().values())
+    ops = tuple(op_entry(times, experiment, amounts, prediction) for times in prediction.op_times().values())
     return Record(
         kind="predicted",
-        **what(experiment, prepared.threads),
-        **amounts_of(experiment, amounts),
+        **workload_fields(experiment, prepared.threads),
+        **volume_fields(experiment, amounts),
         backend=backend,
-        machine=named(machine, experiment.execution.placement),
+        machine=machine_entry(machine, experiment.execution.placement),
         seconds=makespan,
         seconds_low=low,
         seconds_high=high,
@@ -69,10 +69,10 @@ def _training_figures(prepared: Prepared, seconds: float, ops: Sequence[OpRecord
     """Fields of the record that only training has."""
     if isinstance(prepared.experiment, MatmulExperiment):
         return {}
-    from quadrille.experiments.workloads.training_figures import RunTimes, figures_of
+    from quadrille.experiments.workloads.training_figures import RunTimes, training_fields
 
     times = RunTimes(seconds, ops, prepared.machine, device=prepared.device)
-    return figures_of(prepared.experiment, prepared.schedule, times)
+    return training_fields(prepared.experiment, prepared.schedule, times)
 
 
 def _simulation(prediction: Prediction, even_within: float | None) -> Simulation:

@@ -34,7 +34,9 @@ def closed_form_step(experiment: TrainingExperiment, yardstick: Yardstick) -> Tr
     seconds = (local + moving).step(stages, hop) + _exchange(experiment, schedule, yardstick)
     compute, transfer = local.reporting(stages), moving.reporting(stages) + hops_of(stages) * hop
     waiting = noticed(seconds - compute - transfer, seconds)
-    return TrainingStep(seconds=seconds, compute=compute, transfer=transfer, waiting=waiting, exposed_by_axis={})
+    return TrainingStep(
+        seconds=seconds, compute=compute, transfer=transfer, waiting=waiting, exposed_seconds_by_axis={}
+    )
 
 
 def _hop(experiment: TrainingExperiment, yardstick: Yardstick) -> float:
@@ -96,7 +98,7 @@ def sampled_step(
         hidden=hidden,
         waiting=noticed(seconds - compute - busy - sent + hidden, seconds),
         contention=noticed(reporting({name: ran.contention.get(name, 0.0) for name in moving}), seconds),
-        exposed_by_axis=by_axis | ({"pipeline": sent} if sent else {}),
+        exposed_seconds_by_axis=by_axis | ({"pipeline": sent} if sent else {}),
         layers=stages_of(sampled).layers,
         bounded=ran.bounded,
         even=ran.even,

@@ -19,7 +19,7 @@ from quadrille.algorithms.training.gpt import Gpt
 from quadrille.experiments.predict.collectives_choice import with_chosen
 from quadrille.experiments.predict.depths import Depths, straight
 from quadrille.experiments.workloads.training import TrainingExperiment
-from quadrille.experiments.workloads.training_figures import Iterations, exposed_by_axis, iterations
+from quadrille.experiments.workloads.training_figures import IterationTimes, exposed_seconds_by_axis, iteration_times
 from quadrille.topologies.machines.machine import Machine
 
 ROUNDING = 1e-9
@@ -40,7 +40,7 @@ class TrainingStep:
     hidden : time of communication that overlaps the compute lane [s]
     waiting : all other time: waiting for the last member of a group, and idle time between ops [s]
     contention : part of `transfer` that is caused by shared links [s]
-    exposed_by_axis : time of communication while the compute lane is idle, by axis [s]
+    exposed_seconds_by_axis : time of communication while the compute lane is idle, by axis [s]
     product_flops : operations of the matrix products of the first rank [flop]
     layers : largest number of layers that were simulated
     bounded : whether the simulation computed bounds, so that the time is not exact
@@ -54,7 +54,7 @@ class TrainingStep:
     hidden: float = 0.0
     waiting: float = 0.0
     contention: float = 0.0
-    exposed_by_axis: dict[Axis, float]
+    exposed_seconds_by_axis: dict[Axis, float]
     product_flops: float = 0.0
     layers: int = 1
     bounded: bool = False
@@ -63,7 +63,7 @@ class TrainingStep:
     @property
     def exposed(self) -> float:
         """Time of communication of all axes while the compute lane is idle [s]."""
-        return sum(self.exposed_by_axis.values())
+        return sum(self.exposed_seconds_by_axis.values())
 
     def compute_efficiency(self, peak_flops_per_second: float | None) -> float | None:
         """Share of the device's peak that its products reach while the compute lane is busy."""
@@ -110,11 +110,11 @@ def continued(few: TrainingStep, more: TrainingStep, layers: int) -> TrainingSte
     """The step with `layers` layers, extrapolated from two simulated steps; negative exposed time counts as hidden.
 
     >>> few, more = (
-    ...     TrainingStep(seconds=seconds, compute=seconds, transfer=0.0, exposed_by_axis={"x": seconds}, layers=layers)
-    ...     for seconds, layers in ((1.0, 2), (1.75, 3))
+    ...     TrainingStep(seconds=s, compute=s, transfer=0.0, exposed_seconds_by_axis={"x": s}, layers=layers)
+    ...     for s, layers in ((1.0, 2), (1.75, 3))
     ... )
     >>> step = continued(few, more, 12)
-    >>> step.seconds, step.compute, step.exposed_by_axis, step.layers
+    >>> step.seconds, step.compute, step.exposed_seconds_by_axis, step.layers
     (8.5, 8.5, {'x': 8.5}, 3)
     """
     depths = few.layers, more.layers
@@ -123,11 +123,11 @@ def continued(few: TrainingStep, more: TrainingStep, layers: int) -> TrainingSte
         for name in ("seconds", "compute", "latency", "transfer", "hidden", "waiting", "contention", "product_flops")
     }
     exposed = {
-        axis: max(0.0, straight(seconds, more.exposed_by_axis[axis], depths, layers))
-        for axis, seconds in few.exposed_by_axis.items()
+        axis: max(0.0, straight(seconds, more.exposed_seconds_by_axis[axis], depths, layers))
+        for axis, seconds in few.exposed_seconds_by_axis.items()
     }
     bounded, even = few.bounded or more.bounded, few.even or more.even
-    return replace(more, **added, exposed_by_axis=exposed, bounded=bounded, even=even)
+    return replace(more, **added, exposed_seconds_by_axis=exposed, bounded=bounded, even=even)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ class SimulatedOps:
     """
 
     schedule: Schedule
-    every: Iterations[OpTimes]
+    every: IterationTimes[OpTimes]
     latency: Mapping[str, float]
     contention: Mapping[str, float]
     bounded: bool
@@ -170,7 +170,7 @@ def ran_step(experiment: TrainingExperiment, machine: Machine, granularity: Aske
         placement=chosen.execution.placement,
         granularity=granularity,
     )
-    every = iterations(experiment, schedule, ran.timeline.makespan, ran.op_times().values())
+    every = iteration_times(experiment, schedule, ran.timeline.makespan, ran.op_times().values())
     latency = {op.name: ran.parts[op.name]["latency"] for op in every.ops if op.axis is not None}
     return SimulatedOps(schedule, every, latency, ran.contention, ran.bound is not None, even)
 
@@ -191,7 +191,9 @@ def _simulated(experiment: TrainingExperiment, machine: Machine, granularity: As
         hidden=hidden,
         waiting=noticed(every.seconds - compute - busy + hidden, every.seconds),
         contention=noticed(every.mean(ran.contention.get(op.name, 0.0) for op in moving), every.seconds),
-        exposed_by_axis={axis: op / every.steps for axis, op in exposed_by_axis(experiment, every.ops).items()},
+        exposed_seconds_by_axis={
+            axis: op / every.steps for axis, op in exposed_seconds_by_axis(experiment, every.ops).items()
+        },
         product_flops=flops(ran.schedule, ran.schedule.coordinates(0)) / every.steps,
         layers=experiment.problem.layers,
         bounded=ran.bounded,

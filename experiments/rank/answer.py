@@ -16,7 +16,7 @@ from quadrille.experiments.rank.disagreements import Cause
 from quadrille.experiments.rank.question import RankQuestion
 from quadrille.experiments.rank.step import granularity_of
 from quadrille.experiments.workloads.training import TrainingExperiment, gpt_workload
-from quadrille.experiments.workloads.training_figures import rates
+from quadrille.experiments.workloads.training_figures import flop_rates
 
 SCHEMA = "quadrille/rank/1"
 
@@ -140,7 +140,7 @@ def of_step(
     ----------
     place : index in the model's order, from 0
     """
-    rated = rates(experiment, step.seconds, question.machine)
+    rated = flop_rates(experiment, step.seconds, question.machine)
     return {
         "analytical_place": place + 1,
         "analytical_seconds": modelled_seconds,
@@ -151,7 +151,7 @@ def of_step(
         "hidden_seconds": step.hidden,
         "waiting_seconds": step.waiting,
         "contention_seconds": step.contention,
-        "exposed_seconds_by_axis": {str(axis): seconds for axis, seconds in step.exposed_by_axis.items()},
+        "exposed_seconds_by_axis": {str(axis): seconds for axis, seconds in step.exposed_seconds_by_axis.items()},
         "model_flops_per_second_per_gpu": rated.model_flops_per_second_per_gpu,
         "hardware_flops_per_second_per_gpu": rated.hardware_flops_per_second_per_gpu,
         "percent_of_peak": rated.percent_of_peak,

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from quadrille.algorithms.analysis.axonn import MODELLED
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Grid
-from quadrille.experiments.output.progress import Tally
+from quadrille.experiments.output.progress import StepCount
 from quadrille.experiments.rank.bandwidths import Ring, known, simulated_bandwidth, table_of
 from quadrille.experiments.rank.configurations import LeftOut, Space, configurations
 from quadrille.experiments.rank.estimate import estimated_seconds, least_bytes
@@ -26,7 +26,7 @@ from quadrille.experiments.rank.one_configuration import Configuration, Evaluato
 from quadrille.experiments.rank.question import RankQuestion
 from quadrille.experiments.rank.sharing import Crew
 from quadrille.experiments.workloads.fullest_device import fullest_device
-from quadrille.experiments.workloads.rank_orders import in_every_order
+from quadrille.experiments.workloads.rank_orders import grids_in_every_order
 from quadrille.experiments.workloads.training import TrainingExperiment
 
 ENOUGH, FOR_EACH_SCHEME, TOGETHER = 32, 20, 16
@@ -148,7 +148,7 @@ def _by_estimate(
 
 
 def _looked_at(
-    evaluator: Evaluator, first: Sequence[Alternatives], left_out: LeftOut, crew: Crew, enough: int, tally: Tally
+    evaluator: Evaluator, first: Sequence[Alternatives], left_out: LeftOut, crew: Crew, enough: int, tally: StepCount
 ) -> list[Configuration]:
     """The configurations of a scheme that fit, until there are enough."""
     fitting: list[Configuration] = []
@@ -169,7 +169,7 @@ def _looked_at(
 
 def _orders(experiment: TrainingExperiment) -> Iterator[TrainingExperiment]:
     """The configuration in all distinct rank orders, with the pipeline's axis the slowest."""
-    return (replace(experiment, grid=grid) for grid in in_every_order(experiment.grid))
+    return (replace(experiment, grid=grid) for grid in grids_in_every_order(experiment.grid))
 
 
 def _in_order(ranked: Sequence[Configuration]) -> list[Configuration]:

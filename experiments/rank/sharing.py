@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, TypeVar
 
-from quadrille.experiments.output.progress import Tally, progress_line
+from quadrille.experiments.output.progress import StepCount, progress_line
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
@@ -37,9 +37,9 @@ class Crew:
         return self.communicator is None or self.communicator.rank == 0
 
     @contextmanager
-    def progress(self, verb: str, noun: str, total: int) -> Iterator[Tally]:
+    def progress(self, verb: str, noun: str, total: int) -> Iterator[StepCount]:
         """A context whose tally is shown by the first rank."""
-        tally = Tally(verb, noun, total)
+        tally = StepCount(verb, noun, total)
         with progress_line(tally.words, shown=self.is_root and not self.quiet):
             yield tally
 
@@ -53,7 +53,7 @@ class Crew:
         with self.progress(verb, noun, len(asked)) as tally:
             return self.answers(answer, asked, tally)
 
-    def answers(self, answer: Callable[[Asked], Answer], asked: Sequence[Asked], tally: Tally) -> list[Answer]:
+    def answers(self, answer: Callable[[Asked], Answer], asked: Sequence[Asked], tally: StepCount) -> list[Answer]:
         """The answers to questions that are a part of those that the tally counts; as `share` gives them."""
         ranks = self.communicator
         if ranks is None:
@@ -83,7 +83,7 @@ def assemble(*, quiet: bool) -> Crew:
     return Crew(start_world(), quiet)
 
 
-def _counted(answers: Iterable[Answer], tally: Tally, ranks: int) -> Iterator[Answer]:
+def _counted(answers: Iterable[Answer], tally: StepCount, ranks: int) -> Iterator[Answer]:
     """The same answers; each is counted for all ranks, which answer as many."""
     for answer in answers:
         tally.done += ranks

@@ -24,7 +24,7 @@ MANY_GPUS = 2048
 def simulated_step(question: RankQuestion, grid: Grid) -> TrainingStep:
     """The step of a grid as the simulator predicts it."""
     granularity = granularity_of(question)
-    alike = granularity == "collective" and not question.training.execution.runs_beside
+    alike = granularity == "collective" and not question.training.execution.has_overlap
     depths = FEW if alike else None
     return simulated(question.experiment(grid), question.machine, granularity=granularity, depths=depths)
 

@@ -22,7 +22,7 @@ from quadrille.experiments.sweep.training_step import trained_at
 from quadrille.experiments.workloads.fullest_device import fullest_device
 from quadrille.experiments.workloads.matmul import MatmulExperiment
 from quadrille.experiments.workloads.training import TrainingExperiment
-from quadrille.experiments.workloads.training_figures import exposed_by_axis, iterations
+from quadrille.experiments.workloads.training_figures import exposed_seconds_by_axis, iteration_times
 
 
 def predicted_at(point: SweepPoint) -> SweepAnswer:
@@ -112,9 +112,9 @@ def _answer(
     seconds, ops, steps = record.seconds, record.ops, 1
     rate = experiment.flops / (record.ranks * seconds) if seconds else None
     if isinstance(experiment, TrainingExperiment):
-        iteration = iterations(experiment, experiment.unchecked_schedule(), record.seconds, record.ops)
+        iteration = iteration_times(experiment, experiment.unchecked_schedule(), record.seconds, record.ops)
         seconds, ops, steps = iteration.seconds, iteration.ops, iteration.steps
-        exposed_of = {axis: seconds / steps for axis, seconds in exposed_by_axis(experiment, ops).items()}
+        exposed_of = {axis: seconds / steps for axis, seconds in exposed_seconds_by_axis(experiment, ops).items()}
         if seconds:
             trained = trained_at(experiment, machine, seconds, exposed_of, layers=experiment.problem.layers)
         rate = trained.model_flops_per_second_per_gpu if trained else None

@@ -15,7 +15,7 @@ from quadrille.algorithms.errors import InputError, RunError
 from quadrille.algorithms.formats import files
 from quadrille.algorithms.provenance import provenance
 from quadrille.experiments.output.destinations import Destinations
-from quadrille.experiments.output.progress import Tally, progress_line
+from quadrille.experiments.output.progress import StepCount, progress_line
 from quadrille.experiments.output.tables import print_tables
 from quadrille.experiments.sweep.outcomes import Sweep, SweepAnswer, rows_of
 from quadrille.experiments.sweep.points import SweepPoint
@@ -140,7 +140,7 @@ def with_progress(
     count : number of all points
     """
     refused = 0
-    tally = Tally("answered", "points", count, note=lambda: f", {refused} of them cannot be" if refused else "")
+    tally = StepCount("answered", "points", count, note=lambda: f", {refused} of them cannot be" if refused else "")
     with progress_line(tally.words, shown=not quiet):
         for place, answer in answers:
             tally.done += 1

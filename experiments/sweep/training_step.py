@@ -9,7 +9,7 @@ from quadrille.experiments.sweep.patience import patience
 from quadrille.experiments.sweep.points import Impossible, OneGrid
 from quadrille.experiments.workloads.fullest_device import fullest_device
 from quadrille.experiments.workloads.training import TrainingExperiment
-from quadrille.experiments.workloads.training_figures import experiment_peak_bytes, rates
+from quadrille.experiments.workloads.training_figures import experiment_peak_bytes, flop_rates
 from quadrille.topologies.machines.machine import Machine
 
 
@@ -57,7 +57,7 @@ def answer_of(
         experiment,
         machine,
         step.seconds,
-        step.exposed_by_axis,
+        step.exposed_seconds_by_axis,
         layers=step.layers,
         bounded=step.bounded,
         closed_form_seconds=closed_form_seconds,
@@ -82,7 +82,7 @@ def trained_at(
     experiment: TrainingExperiment,
     machine: Machine,
     seconds: float,
-    exposed_by_axis: dict[Axis, float],
+    exposed_seconds_by_axis: dict[Axis, float],
     *,
     layers: int,
     bounded: bool = False,
@@ -93,10 +93,10 @@ def trained_at(
     Parameters
     ----------
     seconds : time of one iteration [s]
-    exposed_by_axis : exposed communication of one iteration [s]
+    exposed_seconds_by_axis : exposed communication of one iteration [s]
     layers : number of simulated layers
     """
-    rated = rates(experiment, seconds, machine)
+    rated = flop_rates(experiment, seconds, machine)
     return Trained(
         scheme=experiment.scheme.name,
         micro_batch=getattr(experiment.problem, "micro_batch", None),
@@ -105,7 +105,7 @@ def trained_at(
         model_flops_per_second_per_gpu=rated.model_flops_per_second_per_gpu,
         hardware_flops_per_second_per_gpu=rated.hardware_flops_per_second_per_gpu,
         percent_of_peak=rated.percent_of_peak,
-        exposed_seconds_by_axis=exposed_by_axis,
+        exposed_seconds_by_axis=exposed_seconds_by_axis,
         layers_simulated=layers,
         bounded=bounded,
     )

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from quadrille.experiments.output import progress
-from quadrille.experiments.output.progress import Tally, progress_line
+from quadrille.experiments.output.progress import StepCount, progress_line
 from quadrille.experiments.rank.sharing import Crew
 from quadrille.runtime.host import console
 from quadrille.runtime.host.console import ERASE, remark
@@ -97,7 +97,7 @@ def test_a_crew_counts_its_answers_unless_it_is_quiet(terminal, quiet):
 
 
 def test_a_total_that_falls_shortens_the_time_left():
-    tally = Tally("evaluated", "layouts", total=40, done=10)
+    tally = StepCount("evaluated", "layouts", total=40, done=10)
     assert tally.words(10.0) == "evaluated 10 of 40 layouts, about 30 s left"
     tally.total -= 20
     assert tally.words(10.0) == "evaluated 10 of 20 layouts, about 10 s left"

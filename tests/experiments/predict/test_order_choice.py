@@ -11,7 +11,7 @@ from quadrille.cli.words.experiment import experiment_of
 from quadrille.cli.words.flags import MatmulWords, TrainingWords
 from quadrille.cli.words.matmul import parse_matmul
 from quadrille.experiments.predict.predict import order_on, prediction_of
-from quadrille.experiments.workloads.rank_orders import ORDERS, in_every_order
+from quadrille.experiments.workloads.rank_orders import ORDERS, grids_in_every_order
 from quadrille.topologies.machines.machine_file import save_machine
 from tests.experiments.predict.test_collectives_choice import predicted_and_run
 from tests.support.quadrille import called
@@ -24,7 +24,7 @@ STEP = ["--mlp", "64,256,64", "--batch", "64"]
     ("lengths", "orders"), [({}, 1), ({"z": 4}, 1), ({"z": 2, "x": 2}, 2), ({"data": 2, "z": 2, "y": 3}, 6)]
 )
 def test_orders_that_differ_are_those_of_the_axes_that_are_longer_than_one(lengths, orders):
-    found = in_every_order(Grid(**lengths, pipeline=2))
+    found = grids_in_every_order(Grid(**lengths, pipeline=2))
     places = {tuple(tuple(grid.coordinates(rank).values()) for rank in range(grid.size)) for grid in found}
     assert len(found) == len(places) == orders
     assert all(grid.order[-1] == "pipeline" for grid in found)

@@ -269,8 +269,8 @@ def test_the_parts_of_a_step_add_up_and_overlap_hides():
     for step in (plain, ahead):
         parts = step.compute + step.latency + step.transfer - step.hidden + step.waiting
         assert parts == pytest.approx(step.seconds, rel=1e-6)
-        assert sum(step.exposed_by_axis.values()) <= step.seconds
-        assert set(step.exposed_by_axis) == {"z", "x"}
+        assert sum(step.exposed_seconds_by_axis.values()) <= step.seconds
+        assert set(step.exposed_seconds_by_axis) == {"z", "x"}
         assert 0 < step.compute_efficiency(312e12) < 1
     assert plain.hidden == 0 < ahead.hidden
     assert ahead.seconds < plain.seconds
@@ -285,7 +285,7 @@ def test_a_few_layers_and_whole_collectives_stand_for_the_exact_step_where_nothi
     assert (few.layers, few.bounded) == (3, True)
     for name in ("seconds", "compute", "latency", "transfer", "product_flops"):
         assert getattr(few, name) == pytest.approx(getattr(exact, name), rel=1e-6), name
-    assert few.exposed_by_axis == pytest.approx(exact.exposed_by_axis, rel=1e-6)
+    assert few.exposed_seconds_by_axis == pytest.approx(exact.exposed_seconds_by_axis, rel=1e-6)
 
 
 def test_collectives_are_those_of_nccl_unless_ops_overlap_or_others_are_named():

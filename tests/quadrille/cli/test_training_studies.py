@@ -23,7 +23,7 @@ from quadrille.experiments.sweep.best_step import FORMS, ranked_steps
 from quadrille.experiments.sweep.outcomes import SweepAnswer, SweepRow
 from quadrille.experiments.sweep.patience import TooLong, patience
 from quadrille.experiments.sweep.training_study import Asking, Findings, grid_words, left_out
-from quadrille.experiments.workloads.training_figures import experiment_peak_bytes, iterations
+from quadrille.experiments.workloads.training_figures import experiment_peak_bytes, iteration_times
 from quadrille.simulator.simulate import simulate
 from quadrille.simulator.symmetry.even_shards import with_even_shards
 from quadrille.studies.better_network import study as better
@@ -76,7 +76,7 @@ def exact(experiment, machine):
     """All layers, simulated exactly with shards of mean size."""
     schedule = experiment.schedule()
     ran = simulate(with_even_shards(schedule), machine, choices=experiment.execution.choices)
-    return iterations(experiment, schedule, ran.timeline.makespan, ran.op_times().values())
+    return iteration_times(experiment, schedule, ran.timeline.makespan, ran.op_times().values())
 
 
 def test_layers_whose_ops_overlap_are_simulated_until_they_have_fallen_into_step():

@@ -17,7 +17,7 @@ from quadrille.cli.words.matmul import parse_matmul
 from quadrille.cli.words.sweep import sweep
 from quadrille.cli.words.sweep_points import SweepWords
 from quadrille.experiments.explain.explanation import predicting
-from quadrille.experiments.workloads.training_lines import workload_words
+from quadrille.experiments.workloads.training_lines import workload_text
 from quadrille.studies.scaling.question import asked
 from quadrille.studies.scaling.study import scaling
 from tests.support.products import products, shapes
@@ -103,7 +103,7 @@ def test_the_command_that_explains_a_record_names_it(capsys, tmp_path, toy):
     words = ["run", "--matmul", SIZES, "--algorithm", "summa", "--transposed", "a", "--json", path]
     assert called(capsys, *words).status == 0
     assert "simulate --matmul 61,47,53 --transposed a --algorithm summa " in predicting(load_record(path))
-    assert workload_words(load_record(path).workload) == "m=61 k=47 n=53 transposed=a"
+    assert workload_text(load_record(path).workload) == "m=61 k=47 n=53 transposed=a"
     assert "--transposed a" in called(capsys, "explain", path).out
 
 

@@ -1,4 +1,4 @@
-"""The flags of a command line that describe an experiment and its run options, for provenance and for repetition."""
+"""The command-line flags that reproduce an experiment and its run options; records and jobs of a batch list them."""
 
 from collections.abc import Iterator
 from dataclasses import fields
@@ -12,50 +12,61 @@ from quadrille.experiments.workloads.experiment import Experiment
 from quadrille.experiments.workloads.matmul import MatmulExperiment
 from quadrille.experiments.workloads.run_options import RunOptions
 from quadrille.experiments.workloads.training import TrainingExperiment
-from quadrille.experiments.workloads.training_lines import USUAL_OPTIONS, sized_flag
+from quadrille.experiments.workloads.training_lines import TRAINING_DEFAULTS, sized_flag
 
-RUN = RunOptions()
-EXECUTION = ExecutionOptions()
-PLAIN = ("backend", "blas", "carrier", "progress", "seed", "operands", "warmups", "repeats", "verify_method")
+RUN_DEFAULTS = RunOptions()
+EXECUTION_DEFAULTS = ExecutionOptions()
+UNCHANGED_OPTIONS = (
+    "backend",
+    "blas",
+    "carrier",
+    "progress",
+    "seed",
+    "operands",
+    "warmups",
+    "repeats",
+    "verify_method",
+)
 """Run options whose flags have the option's value unchanged."""
 
 
-def experiment_words(experiment: Experiment) -> list[str]:
-    """The flags of an experiment whose values are not the defaults.
+def experiment_flags(experiment: Experiment) -> list[str]:
+    """The flags of an experiment whose values are not the defaults, with their values.
 
     >>> from quadrille.algorithms.matmuls.matmul import Matmul
     >>> from quadrille.algorithms.schedule.grid import Grid
-    >>> experiment_words(MatmulExperiment(Matmul(4, 4, 4), Grid(z=2), "3d"))
+    >>> experiment_flags(MatmulExperiment(Matmul(4, 4, 4), Grid(z=2), "3d"))
     ['--matmul', '4,4,4', '--algorithm', '3d', '--grid', 'z=2']
     """
-    own = _matmul(experiment) if isinstance(experiment, MatmulExperiment) else _training(experiment)
-    return [*own, *_grid(experiment), *_execution(experiment.execution)]
+    own = _matmul_flags(experiment) if isinstance(experiment, MatmulExperiment) else _training_flags(experiment)
+    return [*own, *_grid_flags(experiment), *_execution_flags(experiment.execution)]
 
 
-def run_words(options: RunOptions) -> list[str]:
-    """The flags of run options whose values are not the defaults.
+def run_flags(options: RunOptions) -> list[str]:
+    """The flags of run options whose values are not the defaults, with their values.
 
-    >>> run_words(RunOptions(repeats=7, chunk_bytes=0, inputs={"A": "a.npy"}, verify=True))
+    >>> run_flags(RunOptions(repeats=7, chunk_bytes=0, inputs={"A": "a.npy"}, verify=True))
     ['--repeats', '7', '--chunk', 'none', '--verify', '--a', 'a.npy']
     """
-    words = [
+    flags = [
         word
         for option in fields(RunOptions)
-        if option.name in PLAIN and (value := getattr(options, option.name)) != getattr(RUN, option.name)
+        if option.name in UNCHANGED_OPTIONS
+        and (value := getattr(options, option.name)) != getattr(RUN_DEFAULTS, option.name)
         for word in (_flag(option.name), str(value))
     ]
     if options.chunk_bytes is not None:
-        words += ["--chunk", f"{options.chunk_bytes}B" if options.chunk_bytes else "none"]
-    words += ["--verify"] if options.verify else []
+        flags += ["--chunk", f"{options.chunk_bytes}B" if options.chunk_bytes else "none"]
+    flags += ["--verify"] if options.verify else []
     paths = [*options.inputs.items(), *options.outputs.items(), ("save", options.save), ("load", options.load)]
-    return words + [word for name, path in paths if path for word in (f"--{name.lower()}", path)]
+    return flags + [word for name, path in paths if path for word in (f"--{name.lower()}", path)]
 
 
 def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def _matmul(experiment: MatmulExperiment) -> Iterator[str]:
+def _matmul_flags(experiment: MatmulExperiment) -> Iterator[str]:
     problem = experiment.problem
     yield from ("--matmul", f"{problem.m},{problem.k},{problem.n}")
     if experiment.algorithm != "4d":
@@ -66,7 +77,7 @@ def _matmul(experiment: MatmulExperiment) -> Iterator[str]:
             yield from (_flag(name), str(value))
 
 
-def _training(experiment: TrainingExperiment) -> Iterator[str]:
+def _training_flags(experiment: TrainingExperiment) -> Iterator[str]:
     problem = experiment.problem
     if isinstance(problem, Gpt):
         named = experiment.shape is not None and SHAPES.get(experiment.shape.name) == experiment.shape
@@ -87,14 +98,14 @@ def _training(experiment: TrainingExperiment) -> Iterator[str]:
     if problem.gathered != "again":
         yield from ("--gathered", problem.gathered)
     chosen = {"clip": problem.adam.clip, "keep_first": experiment.keep_first, "gemm_layouts": experiment.gemm_layouts}
-    for name, default in USUAL_OPTIONS.items():
+    for name, default in TRAINING_DEFAULTS.items():
         if (value := chosen.get(name, getattr(problem, name, default))) != default:
             yield from (_flag(name), str(value))
     if problem.adam.rate != default_rate(width):
         yield from ("--learning-rate", repr(problem.adam.rate))
 
 
-def _grid(experiment: Experiment) -> Iterator[str]:
+def _grid_flags(experiment: Experiment) -> Iterator[str]:
     grid = experiment.grid
     if grid.size > 1:
         yield from ("--grid", str(grid))
@@ -104,11 +115,11 @@ def _grid(experiment: Experiment) -> Iterator[str]:
         yield from ("--order", ",".join(grid.order))
 
 
-def _execution(execution: ExecutionOptions) -> Iterator[str]:
+def _execution_flags(execution: ExecutionOptions) -> Iterator[str]:
     if execution.overlaps:
         yield from ("--overlap", ",".join(execution.overlap_names))
-    if execution.choices != EXECUTION.choices:
+    if execution.choices != EXECUTION_DEFAULTS.choices:
         yield from ("--collectives", str(execution.choices))
     for name in ("bands", "threads", "placement", "shards"):
-        if (value := getattr(execution, name)) != getattr(EXECUTION, name):
+        if (value := getattr(execution, name)) != getattr(EXECUTION_DEFAULTS, name):
             yield from (_flag(name), str(value))
