@@ -20,7 +20,7 @@ from quadrille.experiments.laboratory.topology_plan import (
     scaled,
     slowest_of_hosts,
 )
-from quadrille.experiments.network.topology import find_topology
+from quadrille.experiments.network.topology_show import find_topology
 from quadrille.runtime.host.console import remark
 from quadrille.runtime.laboratory import laboratory, namespaces, register
 from quadrille.runtime.laboratory.laboratory import Laboratory

@@ -85,6 +85,6 @@ def _best_row(rows: "Sequence[MessagesRow]", usual: MessageOptions) -> "Messages
     """The best of the rows; None if there are no rows."""
     if not rows:
         return None
-    from quadrille.experiments.calibrate.chunk_tuning import best_row
+    from quadrille.experiments.calibrate.chunk_tuning import fastest_row
 
-    return best_row(rows, usual)
+    return fastest_row(rows, usual)

@@ -46,7 +46,7 @@ def known(rings: Iterable[Ring], table: NodeBandwidths | None) -> tuple[dict[Rin
 def simulated_bandwidth(machine: Machine, gpus: int) -> Callable[[Ring], float]:
     """A function of a ring: the bus bandwidth [B/s] of each ring of its kind while all of them run at once."""
     from quadrille.experiments.network.collective import predict_collective
-    from quadrille.experiments.network.question import CollectiveQuestion
+    from quadrille.experiments.network.collective_question import CollectiveQuestion
     from quadrille.simulator.machine.network import network_of
 
     net = network_of(machine)

@@ -1,7 +1,7 @@
 """The answer of a sweep from the prediction of a collective."""
 
 from quadrille.experiments.network.collective import predict_collective
-from quadrille.experiments.network.collective_command import remarks
+from quadrille.experiments.network.collective_command import collective_remarks
 from quadrille.experiments.sweep.outcomes import Carried, SweepAnswer
 from quadrille.experiments.sweep.points import OneCollective
 from quadrille.simulator.machine.network import network_of
@@ -10,7 +10,7 @@ from quadrille.simulator.machine.network import network_of
 def predicted_collective(point: OneCollective) -> SweepAnswer:
     """The prediction of a collective, as `quadrille collective` makes it.
 
-    >>> from quadrille.experiments.network.question import CollectiveQuestion
+    >>> from quadrille.experiments.network.collective_question import CollectiveQuestion
     >>> from quadrille.topologies.find_machine import find_machine
     >>> gather = CollectiveQuestion(kind="all_gather", bytes=1 << 20, gpus=16, group=4)
     >>> predicted_collective(OneCollective(gather, find_machine("perlmutter", gpus=16))).ranks
@@ -39,5 +39,5 @@ def predicted_collective(point: OneCollective) -> SweepAnswer:
             flow_classes=prediction.flow_classes,
             events=prediction.events,
         ),
-        remarks=tuple(remarks(prediction, machine, net)),
+        remarks=tuple(collective_remarks(prediction, machine, net)),
     )

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from math import inf
 
-from quadrille.experiments.network.question import CollectiveQuestion
+from quadrille.experiments.network.collective_question import CollectiveQuestion
 from quadrille.experiments.workloads.experiment import Experiment
 from quadrille.topologies.machines.machine import Machine
 

@@ -7,7 +7,7 @@ from quadrille.cli.words.ranking import parse_question as parse_rank_question
 from quadrille.cli.words.runs import files_read
 from quadrille.cli.words.sweep import point_of
 from quadrille.experiments.network.collective_command import collective
-from quadrille.experiments.network.flows import flows
+from quadrille.experiments.network.flows_command import flows
 from quadrille.experiments.output.destinations import Destinations
 from quadrille.experiments.rank.rank import rank
 from quadrille.experiments.sweep.training_step import predicted_step

@@ -14,15 +14,15 @@ from quadrille.algorithms.formats.record import load_record
 from quadrille.algorithms.schedule.ops import VECTOR_CALL_KINDS
 from quadrille.cli.words.flags import MatmulWords
 from quadrille.cli.words.matmul import parse_matmul
-from quadrille.experiments.calibrate.between_hosts import NetworkMeasurements, confirmed, ladder
-from quadrille.experiments.calibrate.measured_machine import LARGE_RESIDUAL, make_machine
-from quadrille.experiments.calibrate.measuring import (
+from quadrille.experiments.calibrate.calibration_benchmarks import (
     DTYPES,
     LAYOUTS,
     CalibrationMeasurements,
     LocalMeasurements,
 )
-from quadrille.experiments.calibrate.sections import links_agree
+from quadrille.experiments.calibrate.measured_machine import LARGE_RESIDUAL, make_machine
+from quadrille.experiments.calibrate.network_benchmarks import NetworkMeasurements, remeasured_points, transfer_points
+from quadrille.experiments.calibrate.network_sections import links_agree
 from quadrille.experiments.calibrate.topology_option import parse_routing_option, parse_topology_option
 from quadrille.experiments.predict.predict import prediction_of
 from quadrille.runtime.carriers.message_options import CHUNK_BYTES
@@ -86,7 +86,7 @@ AGAIN = (
     IMPORTS
     + """
 import json
-from quadrille.experiments.calibrate.between_hosts import measure_flows
+from quadrille.experiments.calibrate.network_benchmarks import measure_flows
 found = {
     said: measure_flows(
         world.world(), 2, LinkSpeed(1e-4, 25e6, 0.0), WHOLE_MESSAGES, lambda _, flows: flows[-1].round >= least, SMALL
@@ -419,7 +419,7 @@ def test_a_rule_of_routing_that_there_is_not_is_refused_before_anything_is_measu
 @pytest.mark.parametrize(
     ("rule", "hosts", "said"),
     [
-        ("ecmp:7", 1, "--routing ecmp:7: the ranks are on 1 host"),
+        ("ecmp:7", 1, "--routing ecmp:7: all ranks are on 1 host"),
         ("valiant", 2, "non-minimal paths"),
         ("straight", 2, "routing 'straight': accepted are"),
     ],
@@ -497,7 +497,7 @@ def test_a_machine_file_names_the_links_that_no_round_filled():
         "leaf-spine:leaves=2,spines=1,hosts_per_leaf=2,bandwidth=25e6,uplink_bandwidth=140e6", 4
     )
     (line,) = make_machine("lab", replace(measured(), between=between), hosts, wiring, Routing()).sources
-    assert line.quantity == "network.payload_share" and "no round filled" in line.source
+    assert line.quantity == "network.payload_share" and "no round saturated" in line.source
     assert set(line.value.split(", ")) == {name for name in net.link_names(range(net.link_count)) if "spine" in name}
 
 
@@ -518,7 +518,7 @@ class FakeBench:
 
 def test_steps_are_measured_up_to_those_that_take_long_and_slow_ones_less_often():
     bench = FakeBench(25e6)
-    sizes = [point.bytes for point, _ in ladder(bench, "shift", [8, 1 << 16, 1 << 20, 1 << 22, 1 << 24])]
+    sizes = [point.bytes for point, _ in transfer_points(bench, "shift", [8, 1 << 16, 1 << 20, 1 << 22, 1 << 24])]
     assert sizes == [8, 1 << 16, 1 << 20, 1 << 22]
     steps = dict(bench.asked)
     assert steps[8] == steps[1 << 20] == STEPS and LEAST_STEPS <= steps[1 << 22] < STEPS
@@ -526,8 +526,8 @@ def test_steps_are_measured_up_to_those_that_take_long_and_slow_ones_less_often(
 
 def test_a_step_that_takes_longer_than_its_parts_is_measured_again():
     sizes = [1 << 16, 1 << 18, 1 << 20, 1 << 22]
-    found = [point for point, _ in ladder(FakeBench(25e6, [1 << 22]), "shift", sizes)]
-    assert found == [point for point, _ in ladder(FakeBench(25e6), "shift", sizes)]
+    found = [point for point, _ in transfer_points(FakeBench(25e6, [1 << 22]), "shift", sizes)]
+    assert found == [point for point, _ in transfer_points(FakeBench(25e6), "shift", sizes)]
 
 
 def steps_found(*rates):
@@ -540,14 +540,14 @@ def steps_found(*rates):
 
 def test_a_pattern_that_is_slower_than_others_is_measured_again_and_the_fastest_counts():
     bench = FakeBench(25e6)
-    shift, exchange, one_way = (point for point, _ in confirmed(bench, steps_found(25e6, 18e6, 25e6)))
+    shift, exchange, one_way = (point for point, _ in remeasured_points(bench, steps_found(25e6, 18e6, 25e6)))
     assert [size for size, _ in bench.asked] == [1 << 22] and exchange.seconds < (1 << 22) / 24e6
     assert shift.seconds == one_way.seconds == (1 << 22) / 25e6
 
 
 def test_a_pattern_that_stays_slower_is_believed():
     bench = FakeBench(18e6)
-    _, exchange, _ = (point for point, _ in confirmed(bench, steps_found(25e6, 18e6, 25e6)))
+    _, exchange, _ = (point for point, _ in remeasured_points(bench, steps_found(25e6, 18e6, 25e6)))
     assert len(bench.asked) == 2 and exchange.seconds > (1 << 22) / 19e6
 
 

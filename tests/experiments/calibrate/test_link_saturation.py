@@ -5,7 +5,7 @@ from math import inf
 import numpy as np
 import pytest
 
-from quadrille.experiments.calibrate.link_saturation import link_saturation, rate_between
+from quadrille.experiments.calibrate.link_saturation import link_saturation, rate_of_first_pair
 from quadrille.runtime.measuring.all_pairs_rates import pairs
 from quadrille.runtime.measuring.points import FlowPoint
 from quadrille.simulator.engine.max_min import Demands, solve
@@ -92,4 +92,7 @@ def test_a_flow_that_brought_nothing_fills_no_link():
 
 def test_the_path_between_two_hosts_is_as_fast_as_its_slowest_measured_link():
     filled = link_saturation(STAR, Routing(), rounds(slower(STAR, {"switch:0>host:1": 0.5})), PAYLOAD)
-    assert (rate_between(STAR, Routing()), rate_between(STAR, Routing(), filled)) == (100.0, pytest.approx(50.0))
+    assert (rate_of_first_pair(STAR, Routing()), rate_of_first_pair(STAR, Routing(), filled)) == (
+        100.0,
+        pytest.approx(50.0),
+    )

@@ -25,7 +25,13 @@ from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.timelines.spans import Span
 from quadrille.algorithms.timelines.timeline import Timeline
 from quadrille.experiments.explain.explain import explain, explain_file
-from quadrille.experiments.explain.explanation import SCHEMA, Explanation, explain_record, mean_by_part, predicting
+from quadrille.experiments.explain.explanation import (
+    SCHEMA,
+    Explanation,
+    explain_record,
+    mean_seconds_by_cause,
+    simulate_command,
+)
 from quadrille.experiments.records.path_segments import (
     MOST_SEGMENTS,
     PARTS,
@@ -236,19 +242,19 @@ def test_the_mean_rank_adds_up_to_the_makespan(overlaps):
     ]
     makespan = predicted.timeline.makespan
     for known in (True, False):
-        parts = mean_by_part(ops, makespan, predicted=known)
+        parts = mean_seconds_by_cause(ops, makespan, predicted=known)
         assert sum(parts.values()) == pytest.approx(makespan, rel=1e-12)
         assert parts["compute"] > 0
         assert min(parts.values()) > -1e-9 * makespan
 
 
 def test_a_measured_op_is_not_taken_apart():
-    parts = mean_by_part(record().ops, 4.0, predicted=False)
+    parts = mean_seconds_by_cause(record().ops, 4.0, predicted=False)
     assert parts == {"compute": 1.25, "transfer": 2.0, "waiting": 0.5, "other": 0.25}
 
 
 def test_contention_is_taken_out_of_the_transfer():
-    parts = mean_by_part(record().ops, 4.0, predicted=True)
+    parts = mean_seconds_by_cause(record().ops, 4.0, predicted=True)
     assert parts == pytest.approx(
         {"compute": 1.25, "latency": 0.5, "bandwidth": 0.75, "contention": 0.75, "waiting": 0.5, "other": 0.25}
     )
@@ -263,7 +269,7 @@ def test_a_record_is_explained():
     assert (
         found.summary[0] == "the largest part of the time is compute: 1.5 s of 4 s (38 %), most of it in 'multiply C'"
     )
-    assert found.summary[1] == "leaf:0>spine:1 is used to 95 %: it holds the run back"
+    assert found.summary[1] == "leaf:0>spine:1 is used to 95 %: it limits the run"
     assert not found.lacking
 
 
@@ -293,7 +299,7 @@ def test_the_command_that_it_names_is_one():
         passes="training",
         options=Options(gathered="keep", panel=64, collectives="own:doubling"),
     )
-    assert predicting(made) == (
+    assert simulate_command(made) == (
         "quadrille simulate --matmul 64,32,16 --algorithm summa --grid z=2,x=2 --order z,x,y,data --dtype float64 "
         "--passes training --gathered keep --panel 64 --collectives own:doubling --machine … --json …"
     )
@@ -324,10 +330,10 @@ COLLECTIVE = {
 def test_flows_and_collectives_are_explained_by_their_links(tmp_path, capsys):
     found = explain_file(write(tmp_path / "flows.json", FLOWS))
     assert found.seconds == 2.0 and [one.link for one in found.links] == ["leaf:0>gpu:1", "gpu:0>leaf:0"]
-    assert "leaf:0>gpu:1 is used to 99 %: it holds the run back" in found.summary
+    assert "leaf:0>gpu:1 is used to 99 %: it limits the run" in found.summary
     other = explain_file(write(tmp_path / "collective.json", COLLECTIVE))
     assert other.seconds == 0.5 and other.links[0].alike == 8
-    assert other.summary[0] == "leaf:0>spine:0 (and 7 more like it) is used to 97 %: it holds the run back"
+    assert other.summary[0] == "leaf:0>spine:0 (and 7 more like it) is used to 97 %: it limits the run"
     assert called(capsys, "explain", tmp_path / "collective.json").status == 0
     assert "leaf:0>spine:0 and 7 more like it" in called(capsys, "explain", tmp_path / "collective.json").out
 
@@ -398,13 +404,13 @@ def test_flows_are_taken_apart(tmp_path, capsys):
     assert late.held_by[0].utilisation == pytest.approx(1.0) and small.held_by[0].utilisation < 1.01
     assert sum(found.mean_seconds_by_part.values()) == pytest.approx(found.seconds)
     assert found.mean_seconds_by_part["contention"] == pytest.approx(0.05, rel=1e-4)
-    assert found.summary[-1].startswith("row 1, 0 > 40, ends last: sharing takes 50 % of its 200 ms, most on gpu:0>")
+    assert found.summary[-1].startswith("row 1, 0 > 40, ends last: sharing takes 50 % of its 200 ms, mostly on gpu:0>")
 
 
 def test_an_answer_written_before_there_were_parts_says_so(tmp_path):
     found = explain_file(write(tmp_path / "collective.json", COLLECTIVE))
     assert found.path_seconds_by_part == {}
-    assert "does not say what its time is made of; quadrille collective" in found.lacking[0]
+    assert "has no times by cause; write it again with quadrille collective" in found.lacking[0]
 
 
 def test_the_json_is_read_again(tmp_path):

@@ -30,8 +30,8 @@ from pathlib import Path
 from quadrille.runtime.host import world
 from quadrille.runtime.carriers.message_options import default_message_options
 from quadrille.runtime.measuring.links import measure_link_speed
-from quadrille.experiments.calibrate.between_hosts import measure_flows
-from quadrille.experiments.calibrate.sections import links_agree
+from quadrille.experiments.calibrate.network_benchmarks import measure_flows
+from quadrille.experiments.calibrate.network_sections import links_agree
 from quadrille.topologies.routes.routing import Routing
 ranks, given = world.world(), json.loads(sys.argv[2])
 agree = partial(links_agree, given, Routing())

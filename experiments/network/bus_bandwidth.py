@@ -1,4 +1,4 @@
-"""Algorithm and bus bandwidth of a collective, as nccl-tests defines them.
+"""The bus bandwidth of a collective, as nccl-tests defines it.
 
 The algorithm bandwidth is the size of the buffer / time.  The bus bandwidth is the rate
 of a link if the algorithm sends no byte twice; it can be compared with the links.

@@ -29,14 +29,14 @@ PAIRS = 10_000
 """Largest number of pairs of endpoints whose latency is computed."""
 SOURCES = 8
 """Number of sources of these pairs if paths must be searched."""
-SPELLED = 3
+MOST_VALUES_LISTED = 3
 """Largest number of different bandwidths or latencies of a kind of link that are listed."""
 
 
-def show(
+def show_topology(
     topology: str, *, gpus: int | None = None, json: str = "", figure: str = "", command: Sequence[str] = ()
 ) -> None:
-    """Prints the description of a topology, and writes it if asked.
+    """Prints the description of a topology, and writes its node-link JSON and its picture if paths are given.
 
     Parameters
     ----------
@@ -44,6 +44,7 @@ def show(
     gpus : number of GPUs of a named machine that are modelled
     json : path of the node-link JSON; `-` for stdout, which then has nothing else
     figure : path of the picture
+    command : words of the command line, for provenance
 
     Raises
     ------
@@ -57,7 +58,7 @@ def show(
     if figure:
         check_drawable(net)
     if json != files.STDOUT:
-        print("\n".join(described(net)))
+        print("\n".join(description_lines(net)))
     if json:
         origin = msgspec.to_builtins(provenance(command or ["quadrille", "topology", "show", topology]))
         files.write_text(json, node_link.dumps(net, origin))
@@ -97,11 +98,11 @@ def find_topology(text: str, gpus: int | None = None) -> Network:
 # Text
 
 
-def described(net: Network) -> Iterator[str]:
-    """Lines that describe a network: its parts, its figures, and a sketch by levels."""
+def description_lines(net: Network) -> Iterator[str]:
+    """The lines that describe a network: its parts, its measures, and its levels with the links between them."""
     kind, count = net.endpoints
     yield net.name
-    yield f"  places           {count} {'GPUs' if kind == 'gpu' else 'hosts'}" + (
+    yield f"  endpoints        {count} {'GPUs' if kind == 'gpu' else 'hosts'}" + (
         f", {net.per_node} a node" if net.per_node > 1 else ""
     )
     yield "  nodes            " + ", ".join(f"{number} {name}" for name, (_, number) in net.kinds.items())
@@ -121,38 +122,37 @@ def described(net: Network) -> Iterator[str]:
         yield f"  oversubscription {_figure(measured.oversubscription, f'{measured.oversubscription.value:.4g}')}"
     yield f"  latency          {_latency(net)}"
     yield ""
-    yield from sketch(net)
+    yield from level_lines(net)
 
 
 def _figure(figure: Figure, value: str) -> str:
-    """A figure as text: value, whether it is a bound, and how it was computed."""
+    """A measure of the network as text: value, whether the value is a bound, and how it was computed."""
     return f"{value} ({figure.method})" if figure.bound == "exact" else f"{figure.bound} {value} ({figure.method})"
 
 
 def _latency(net: Network) -> str:
-    """Smallest and largest latency between two endpoints, as text."""
+    """The smallest and the largest latency between two endpoints, as text."""
     count = net.endpoint_count
     if count < 2:
-        return "a single place"
+        return "a single endpoint"
     if count * (count - 1) <= PAIRS:
         sources, targets = np.divmod(np.arange(count * count), count)
-        said = "all pairs"
+        pairs_text = "all pairs"
     else:
-        # Where ways are searched, a source costs a search of the whole network.
+        # If paths must be searched, each source costs a search of the whole network.
         starts = SOURCES if net.paths is None else PAIRS
         draw = np.random.default_rng(0)
         sources = np.concatenate([[0] * (PAIRS // 2), draw.integers(0, count, starts)[np.arange(PAIRS // 2) % starts]])
         targets = np.concatenate([np.arange(PAIRS // 2) % count, draw.integers(0, count, PAIRS // 2)])
-        said = f"{len(sources)} pairs"
+        pairs_text = f"{len(sources)} pairs"
     different = sources != targets
     latencies = Routes(net).between(sources[different], targets[different]).latency
-    return (
-        f"{format_seconds(float(latencies.min()))} to {format_seconds(float(latencies.max()))} ({said}, shortest ways)"
-    )
+    least, most = format_seconds(float(latencies.min())), format_seconds(float(latencies.max()))
+    return f"{least} to {most} ({pairs_text}, shortest paths)"
 
 
 @dataclass(frozen=True, slots=True)
-class Bundle:
+class LinkBundle:
     """All links from one kind of node to another."""
 
     lower: str
@@ -160,7 +160,7 @@ class Bundle:
     links: Ints
 
 
-def levels(net: Network) -> list[str]:
+def node_levels(net: Network) -> list[str]:
     """Kinds of nodes, from the farthest from the endpoints to the endpoints themselves."""
     hops = Hops(net).nearest(net.endpoint_nodes())
     hops = np.where(hops < 0, net.node_count, hops)
@@ -168,9 +168,9 @@ def levels(net: Network) -> list[str]:
     return sorted(mean, key=lambda kind: (-mean[kind], list(net.kinds).index(kind)))
 
 
-def bundles(net: Network) -> Iterator[Bundle]:
+def link_bundles(net: Network) -> Iterator[LinkBundle]:
     """The links between each two kinds of nodes: links upwards, and links within a kind."""
-    order = {kind: place for place, kind in enumerate(reversed(levels(net)))}
+    order = {kind: level for level, kind in enumerate(reversed(node_levels(net)))}
     kinds = list(net.kinds)
     starts = np.array([first for first, _ in net.kinds.values()])
     source_kinds = np.searchsorted(starts, net.sources, side="right") - 1
@@ -178,37 +178,37 @@ def bundles(net: Network) -> Iterator[Bundle]:
     for pair in np.unique(source_kinds * len(kinds) + target_kinds).tolist():
         lower, upper = kinds[pair // len(kinds)], kinds[pair % len(kinds)]
         if order[lower] <= order[upper]:
-            yield Bundle(lower, upper, np.flatnonzero(source_kinds * len(kinds) + target_kinds == pair))
+            yield LinkBundle(lower, upper, np.flatnonzero(source_kinds * len(kinds) + target_kinds == pair))
 
 
-def sketch(net: Network) -> Iterator[str]:
+def level_lines(net: Network) -> Iterator[str]:
     r"""Lines with the levels of nodes, endpoints last, and the links between levels.
 
     >>> from quadrille.topologies.families.basic import star
-    >>> print("\n".join(sketch(star(3, bandwidth=25e9, latency=1e-6))))
+    >>> print("\n".join(level_lines(star(3, bandwidth=25e9, latency=1e-6))))
       switch  1
         │       3 from host, each 25 GB/s, 1 us
       host    3
     """
-    joins = list(bundles(net))
+    all_bundles = list(link_bundles(net))
     width = max(map(len, net.kinds))
-    order = levels(net)
-    for place, kind in enumerate(order):
+    order = node_levels(net)
+    for level, kind in enumerate(order):
         yield f"  {kind:{width}}  {net.kinds[kind][1]}"
-        bar = "│" if place + 1 < len(order) else " "
-        among = [bundle for bundle in joins if bundle.lower == bundle.upper == kind]
-        for bundle in among:
-            yield f"    {bar} {'':{width}}{len(bundle.links) // 2} among {kind}, {_cable(net, bundle)}"
-        for bundle in (join for join in joins if join.upper == kind != join.lower):
-            yield f"    {bar} {'':{width}}{len(bundle.links)} from {bundle.lower}, {_cable(net, bundle)}"
+        bar = "│" if level + 1 < len(order) else " "
+        inner_bundles = [bundle for bundle in all_bundles if bundle.lower == bundle.upper == kind]
+        for bundle in inner_bundles:
+            yield f"    {bar} {'':{width}}{len(bundle.links) // 2} among {kind}, {_link_text(net, bundle)}"
+        for bundle in (join for join in all_bundles if join.upper == kind != join.lower):
+            yield f"    {bar} {'':{width}}{len(bundle.links)} from {bundle.lower}, {_link_text(net, bundle)}"
 
 
-def _cable(net: Network, bundle: Bundle) -> str:
-    """Bandwidth and latency of a bundle of links, as text."""
-    rates = _spelled([format_bytes_per_second(value) for value in np.unique(net.bandwidths[bundle.links]).tolist()])
-    return f"each {rates}, {_spelled([format_seconds(v) for v in np.unique(net.latencies[bundle.links]).tolist()])}"
+def _link_text(net: Network, bundle: LinkBundle) -> str:
+    """The bandwidth and latency of a bundle of links, as text."""
+    rates = _values_text([format_bytes_per_second(value) for value in np.unique(net.bandwidths[bundle.links]).tolist()])
+    return f"each {rates}, {_values_text([format_seconds(v) for v in np.unique(net.latencies[bundle.links]).tolist()])}"
 
 
-def _spelled(values: Sequence[str]) -> str:
+def _values_text(values: Sequence[str]) -> str:
     kept = list(dict.fromkeys(values))
-    return " or ".join(kept) if len(kept) <= SPELLED else f"{kept[0]} to {kept[-1]}"
+    return " or ".join(kept) if len(kept) <= MOST_VALUES_LISTED else f"{kept[0]} to {kept[-1]}"

@@ -1,7 +1,8 @@
-"""Benchmarks between hosts: steps of every pattern in chains, and the path between two hosts.
+"""Network benchmarks of a calibration: message steps between hosts by pattern and size, link speed, overlap costs.
 
-Message sizes grow until a step takes long, because from there on seconds are proportional to bytes. A chain of slow
-steps is shorter.
+A step is one message of every rank, in a pattern such as a shift along the ranks.  Steps are measured in chains, one
+after the other.  Message sizes grow until a step takes long, because from there on seconds are proportional to bytes.
+A chain of slow steps has fewer steps.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -26,23 +27,26 @@ LONG_STEP_SECONDS = 0.25
 """A step that is expected to take longer is not measured."""
 CHAIN_SECONDS = 2.0
 """The approximate duration of a chain with more than the fewest steps."""
-DELAYED = 1.15
+DELAY_FACTOR = 1.15
 """A step is measured again if it takes this many times as long per byte as a smaller step."""
-SLOWER, LARGE_BYTES = 1.06, 1 << 20
-"""A step of at least so many bytes is measured again if it takes this many times as long as with another pattern."""
-SECOND_LOOKS = 2
+SLOWER_FACTOR, COMPARED_BYTES = 1.06, 1 << 20
+"""Factor over another pattern's time from which a step is measured again, and the smallest size of such steps [B]."""
+MOST_REPETITIONS = 2
 """The most repetitions of a measurement."""
 ChainResult = tuple[TransferPoint, Overheads]
-Agree = Callable[[LinkSpeed, Sequence[FlowPoint]], bool]
-"""Whether the links have the rates that one message showed, judged by the all-pairs flows."""
+LinksAgree = Callable[[LinkSpeed, Sequence[FlowPoint]], bool]
+"""Function that says whether the all-pairs flows have the rates that follow from the measured link speed."""
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkMeasurements:
-    """The measurements between hosts: steps and their overheads, the path between the first two, overlap costs.
+    """The measurements between hosts.
 
     Parameters
     ----------
+    transfers, overheads : times of message steps, and the overheads of each step
+    link : speed of the path between the first two hosts
+    beside : costs of messages that overlap products
     idle_core_seconds : time for which a core stays idle before the kernel moves a rank to it
     flows : all-pairs flows of rounds in which all hosts send at once
     chunk_bytes : chunk size of messages; 0 for whole steps
@@ -59,57 +63,65 @@ class NetworkMeasurements:
     sender_ack_delay_seconds: float = 0.0
 
 
-def ladder(bench: Bench, pattern: Pattern, sizes: Sequence[int]) -> Iterator[ChainResult]:
-    """Steps of a pattern with growing sizes, until a step takes long.
+def transfer_points(bench: Bench, pattern: Pattern, sizes: Sequence[int]) -> Iterator[ChainResult]:
+    """The steps of a pattern with growing sizes, until a step takes long.
 
-    A message takes no longer than its parts one after the other. If it does, something delayed it, and it is measured
-    again.
+    A message takes no longer than its parts sent one after the other.  If it does, other load delayed it, and it is
+    measured again.
+
+    Parameters
+    ----------
+    bench : ranks that measure, and how
+    sizes : growing message sizes [B]
     """
     expected = 0.0
     for number, size in enumerate(sizes):
         if expected > LONG_STEP_SECONDS:
             return
-        steps = _steps(expected) if expected else STEPS
+        steps = _step_count(expected) if expected else STEPS
         point, overheads = bench.transfer(pattern, size, steps)
-        for _ in range(SECOND_LOOKS):
-            if not expected or point.seconds <= DELAYED * expected:
+        for _ in range(MOST_REPETITIONS):
+            if not expected or point.seconds <= DELAY_FACTOR * expected:
                 break
-            point, overheads = _faster((point, overheads), bench.transfer(pattern, size, steps))
+            point, overheads = _faster_result((point, overheads), bench.transfer(pattern, size, steps))
         yield point, overheads
         if number + 1 < len(sizes):
             expected = point.seconds * sizes[number + 1] / size if size > 1 << 15 else 0.0
 
 
-def patterns(bench: Bench, sizes: Sequence[int]) -> list[ChainResult]:
-    """Steps of every pattern that this number of ranks allows.
+def pattern_points(bench: Bench, sizes: Sequence[int]) -> list[ChainResult]:
+    """The steps of every pattern that the number of ranks allows; with two ranks, an exchange equals a shift.
 
-    With two ranks, an exchange is the same as a shift.
+    Parameters
+    ----------
+    bench : ranks that measure, and how
+    sizes : growing message sizes [B]
     """
     exchanging = bench.ranks > 2 and bench.ranks % 2 == 0
     names: tuple[Pattern, ...] = ("shift", "exchange", "one_way") if exchanging else ("shift", "one_way")
-    return [step for name in names for step in ladder(bench, name, sizes)]
+    return [step for name in names for step in transfer_points(bench, name, sizes)]
 
 
-def confirmed(bench: Bench, every: Sequence[ChainResult]) -> list[ChainResult]:
-    """The steps, after measuring again those that are slower than another pattern's step of the same size.
+def remeasured_points(bench: Bench, every: Sequence[ChainResult]) -> list[ChainResult]:
+    """All steps; those slower than another pattern's step of the same size are measured again.
 
     Other processes may slow all steps for seconds; a pattern that is slow by itself is slow again. The fastest value
     counts.
     """
-    return [_confirmed(bench, step, every) for step in every]
+    return [_remeasured_point(bench, step, every) for step in every]
 
 
-def _confirmed(bench: Bench, step: ChainResult, every: Sequence[ChainResult]) -> ChainResult:
+def _remeasured_point(bench: Bench, step: ChainResult, every: Sequence[ChainResult]) -> ChainResult:
     point, least = step[0], min(other_point.seconds for other_point, _ in every if other_point.bytes == step[0].bytes)
-    for _ in range(SECOND_LOOKS):
-        if point.bytes < LARGE_BYTES or step[0].seconds <= SLOWER * least:
+    for _ in range(MOST_REPETITIONS):
+        if point.bytes < COMPARED_BYTES or step[0].seconds <= SLOWER_FACTOR * least:
             break
-        step = _faster(step, bench.transfer(point.pattern, point.bytes, _steps(point.seconds)))
+        step = _faster_result(step, bench.transfer(point.pattern, point.bytes, _step_count(point.seconds)))
     return step
 
 
-def _taken(every: Sequence[TransferPoint]) -> float:
-    """The delay of a sender's end where all hosts take part; 0 if it was not measured."""
+def _median_ack_delay(every: Sequence[TransferPoint]) -> float:
+    """The median delay of a sender's end in steps of all hosts [s]; 0 if it was not measured."""
     most = max(point.ranks for point in every)
     delays = [
         point.sender_ack_delay_seconds
@@ -119,33 +131,41 @@ def _taken(every: Sequence[TransferPoint]) -> float:
     return median(delays) if delays else 0.0
 
 
-def _steps(seconds: float) -> int:
-    """The number of steps of a chain whose steps take this long."""
+def _step_count(seconds: float) -> int:
+    """The number of steps of a chain whose steps take this long [s]."""
     return max(LEAST_STEPS, min(STEPS, int(CHAIN_SECONDS / seconds)))
 
 
-def _faster(first: ChainResult, again: ChainResult) -> ChainResult:
+def _faster_result(first: ChainResult, again: ChainResult) -> ChainResult:
     return min(first, again, key=lambda step: step[0].seconds)
 
 
-def measure_flows(
+def measure_all_pairs_flows(
     by_host: "Intracomm",
     hosts: int,
     link: LinkSpeed,
     message_options: MessageOptions,
-    agree: Agree,
+    agree: LinksAgree,
     sizes: CalibrationSizes = FULL,
 ) -> list[FlowPoint]:
-    """The all-pairs flows, measured again while some links seem slower than others.
+    """The all-pairs flows: in each round every host sends to another host, until all pairs have sent.
 
-    The highest rate seen on a link counts: another process would have to slow it every time.
+    The rounds are repeated while some links seem slower than others.  The highest rate of a link counts, because other
+    load rarely slows the same link in every repetition.
+
+    Parameters
+    ----------
+    by_host : communicator whose first ranks are one rank of each host
+    hosts : number of hosts
+    link : speed of the path between the first two hosts
+    agree : function that says whether the flows have the rates that follow from the link speed
     """
 
     def rounds(bench: Bench) -> list[FlowPoint]:
         return measure_all_pairs(bench.communicator, link.bytes_per_second, message_options, sizes)
 
     flows = measured_on_first(by_host, hosts, rounds)
-    for _ in range(SECOND_LOOKS):
+    for _ in range(MOST_REPETITIONS):
         if agree(link, flows):
             break
         last = flows[-1].round
@@ -153,19 +173,23 @@ def measure_flows(
     return flows
 
 
-def measure_between(
+def measure_network(
     communicator: "Intracomm",
     hosts: Sequence[ComputeHost],
     message_options: MessageOptions,
-    agree: Agree,
+    agree: LinksAgree,
     sizes: CalibrationSizes = FULL,
 ) -> NetworkMeasurements:
-    """All measurements between hosts: first between two, then between all, with one rank on each host.
+    """All measurements between hosts: first between two hosts, then between all, with one rank on each host.
+
+    A collective call on all ranks of the communicator.
 
     Parameters
     ----------
-    message_options : how messages are sent, as in runs
-    agree : whether the links have the rates that one message showed
+    hosts : hosts of the launch, with their ranks
+    message_options : chunk size and progress of messages, as in runs
+    agree : function that says whether the flows have the rates that follow from the link speed
+    sizes : sizes of the benchmarks
     """
     firsts = [host.ranks[0] for host in hosts]
     rank = communicator.Get_rank()
@@ -174,13 +198,13 @@ def measure_between(
     counts = dict.fromkeys([2, len(hosts)])
 
     def steps(bench: Bench) -> list[ChainResult]:
-        return confirmed(bench, patterns(bench, sizes.transfer_bytes))
+        return remeasured_points(bench, pattern_points(bench, sizes.transfer_bytes))
 
     measured_steps = [
         step for count in counts for step in measured_on_first(by_host, count, steps, message_options, sizes)
     ]
     link = measured_on_first(by_host, len(hosts), lambda bench: measure_link_speed(bench.communicator, sizes))
-    flows = measure_flows(by_host, len(hosts), link, message_options, agree, sizes)
+    flows = measure_all_pairs_flows(by_host, len(hosts), link, message_options, agree, sizes)
     beside, idle = OverlapCost(), 0.0
     if hosts[0].sharing:
         cores, rate = hosts[0].cores, link.bytes_per_second
@@ -192,5 +216,5 @@ def measure_between(
         idle = measure_idle_cores(by_host, cores, message_options, sizes)
     points, overheads = [point for point, _ in measured_steps], [overheads for _, overheads in measured_steps]
     return NetworkMeasurements(
-        points, overheads, link, beside, idle, flows, message_options.chunk_bytes, _taken(points)
+        points, overheads, link, beside, idle, flows, message_options.chunk_bytes, _median_ack_delay(points)
     )

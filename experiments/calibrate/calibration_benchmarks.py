@@ -1,4 +1,4 @@
-"""All microbenchmarks of a calibration, in the same order on every rank."""
+"""The microbenchmarks of a calibration: products, memory streams, layer functions, messages, MPI collectives."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -9,8 +9,13 @@ from typing import TYPE_CHECKING, cast, get_args
 from quadrille.algorithms.formats.measured_rows import KernelRow, MemoryRow, StreamOperation
 from quadrille.algorithms.schedule.ops import GemmLayout
 from quadrille.algorithms.schedule.tensors import ITEM_BYTES, DType
-from quadrille.experiments.calibrate.between_hosts import Agree, NetworkMeasurements, measure_between, patterns
 from quadrille.experiments.calibrate.library_collectives import library_points
+from quadrille.experiments.calibrate.network_benchmarks import (
+    LinksAgree,
+    NetworkMeasurements,
+    measure_network,
+    pattern_points,
+)
 from quadrille.runtime.arrays.blas import NUMPY_BLAS, open_blas
 from quadrille.runtime.carriers.message_options import MessageOptions
 from quadrille.runtime.host import world
@@ -30,13 +35,22 @@ LAYOUTS: tuple[GemmLayout, ...] = get_args(GemmLayout)
 STREAM_OPERATIONS: tuple[StreamOperation, ...] = get_args(StreamOperation)
 MOST_FLOPS = {"float64": 3.2e9, "float32": 6.4e9}
 """The most operations of a product per thread."""
-LATER_TRIES = 2
+REMEASURE_ROUNDS = 2
 """Rounds at the end in which disturbed points are measured again."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalMeasurements:
-    """The measurements of some ranks of one host; `disturbed` counts the discarded tries."""
+    """The measurements of local work on ranks of one host.
+
+    Parameters
+    ----------
+    gemm : products
+    streams : copies and sums
+    kernels : layer functions
+    reference : times of the reference kernels, which show the speed of the machine during the calibration
+    disturbed : number of measurements that were discarded because of other load
+    """
 
     gemm: list[GemmPoint]
     streams: list[MemoryRow]
@@ -88,7 +102,7 @@ def measure(
     hosts: Sequence[world.ComputeHost],
     message_options: MessageOptions,
     *,
-    agree: Agree = lambda _link, _flows: True,
+    agree: LinksAgree = lambda _link, _flows: True,
     quick: bool = False,
     blas: str = NUMPY_BLAS,
     sizes: CalibrationSizes = FULL,
@@ -100,8 +114,11 @@ def measure(
 
     Parameters
     ----------
-    message_options : how messages go between hosts
-    agree : whether the links between hosts have the rates that one message showed
+    communicator : all ranks of the launch
+    hosts : hosts of the launch, with their ranks
+    message_options : chunk size and progress of messages between hosts
+    agree : function that says whether all-pairs flows have the rates that follow from the link speed
+    quick : whether to measure only a third of the products
     blas : BLAS whose products are measured, see `open_blas`
     sizes : sizes of the benchmarks
     """
@@ -114,12 +131,12 @@ def measure(
     transfers, overheads = _within_host(local, is_root, sizes)
     between = None
     if len(hosts) > 1:
-        _say(is_root, f"messages between {len(hosts)} hosts, minutes where links are slow")
-        between = measure_between(communicator, hosts, message_options, agree, sizes)
+        _announce(is_root, f"messages between {len(hosts)} hosts, minutes where links are slow")
+        between = measure_network(communicator, hosts, message_options, agree, sizes)
         if host.sharing:
             overheads = overheads or between.overheads
     if communicator.Get_size() > 1:
-        _say(is_root, f"the MPI library's collectives, {communicator.Get_size()} ranks")
+        _announce(is_root, f"the MPI library's collectives, {communicator.Get_size()} ranks")
     library_bytes = sizes.library_bytes[::2] if quick else sizes.library_bytes
     return CalibrationMeasurements(
         together=together,
@@ -127,7 +144,9 @@ def measure(
         host_transfers=transfers,
         between=between,
         library=list(library_points(Bench.of_sizes(communicator, sizes), library_bytes)),
-        overheads=_typical(overheads or [measure_chain(local, "shift", 8, product_size=sizes.chain_product).overheads]),
+        overheads=_median_overheads(
+            overheads or [measure_chain(local, "shift", 8, product_size=sizes.chain_product).overheads]
+        ),
     )
 
 
@@ -140,11 +159,11 @@ def _local_work(
     blas: str,
     sizes: CalibrationSizes,
 ) -> tuple[LocalMeasurements, LocalMeasurements | None]:
-    """Local work on as many ranks as the host has cores, and on one alone if that is another number.
+    """Local work on as many ranks as the host has cores, and on one rank alone if that is another number.
 
     Parameters
     ----------
-    sharing : ranks that share the cores with this one
+    sharing : ranks that share the cores with this rank
     """
     products, is_root = sizes.products // 3 if quick else sizes.products, communicator.Get_rank() == 0
 
@@ -152,7 +171,7 @@ def _local_work(
         threads = max(1, host.cores // bench.ranks)
         bench.library = bench.library if blas == NUMPY_BLAS else open_blas(blas, threads)
         points, reference = _products(bench, products, threads=threads, say=is_root)
-        _say(is_root, f"copies, sums and layer functions, {bench.ranks} ranks")
+        _announce(is_root, f"copies, sums and layer functions, {bench.ranks} ranks")
         streams, kernels = _streams(bench), _kernels(bench)
         return LocalMeasurements(points, streams, kernels, reference + bench.reference(), bench.disturbed)
 
@@ -166,18 +185,18 @@ def _local_work(
 def _within_host(
     local: "Intracomm", is_root: bool, sizes: CalibrationSizes
 ) -> tuple[list[TransferPoint], list[Overheads]]:
-    """Steps between two ranks of a host and between all of them, and the overheads beside the latter."""
+    """Message steps between two ranks of a host and between all its ranks, and the overheads of the latter."""
     if local.Get_size() == 1:
         return [], []
-    _say(is_root, f"messages between {local.Get_size()} ranks of a host")
+    _announce(is_root, f"messages between {local.Get_size()} ranks of a host")
     transfers, overheads = _transfers(Bench.of_sizes(local, sizes))
     if local.Get_size() > 2:
         transfers = measured_on_first(local, 2, lambda bench: _transfers(bench)[0], sizes=sizes) + transfers
     return transfers, overheads
 
 
-def _say(is_root: bool, text: str) -> None:
-    """Print the next part of the calibration, at rank 0: each takes a while."""
+def _announce(is_root: bool, text: str) -> None:
+    """Prints the next part of the calibration at rank 0, because each part takes a while."""
     if is_root:
         print(f"calibrate: {text}", file=sys.stderr, flush=True)
 
@@ -191,12 +210,12 @@ def _products(bench: Bench, count: int, *, threads: int, say: bool) -> tuple[lis
     """Products of every dtype and layout, and the reference kernels beside each group of them."""
     points, reference = [], bench.reference()
     for dtype in DTYPES:
-        _say(say, f"{dtype} products, {bench.ranks} ranks x {threads} threads")
+        _announce(say, f"{dtype} products, {bench.ranks} ranks x {threads} threads")
         for layout in LAYOUTS:
             for m, k, n in _shapes(bench.sizes, dtype, count, threads):
                 points.append(bench.gemm(GemmPoint(m, k, n, dtype, layout, threads, bench.ranks)))
             reference += bench.reference(rounds=2)
-    return _measured_again(bench, points), reference
+    return _remeasured(bench, points), reference
 
 
 def _shapes(sizes: CalibrationSizes, dtype: DType, count: int, threads: int) -> Iterator[tuple[int, int, int]]:
@@ -208,9 +227,9 @@ def _shapes(sizes: CalibrationSizes, dtype: DType, count: int, threads: int) -> 
         )
 
 
-def _measured_again(bench: Bench, points: list[GemmPoint]) -> list[GemmPoint]:
-    """The points, after measuring the disturbed ones again at the end."""
-    for _ in range(LATER_TRIES):
+def _remeasured(bench: Bench, points: list[GemmPoint]) -> list[GemmPoint]:
+    """The points; points that other load disturbed are measured again at the end."""
+    for _ in range(REMEASURE_ROUNDS):
         if not bench.may_retry():
             break
         again = {number: bench.gemm(point) for number, point in enumerate(points) if not point.calm}
@@ -235,11 +254,11 @@ def _kernels(bench: Bench) -> list[KernelRow]:
 
 def _transfers(bench: Bench) -> tuple[list[TransferPoint], list[Overheads]]:
     """Steps of every pattern and size, and the overheads beside each."""
-    both = patterns(bench, bench.sizes.transfer_bytes)
-    return [point for point, _ in both], [overheads for _, overheads in both]
+    results = pattern_points(bench, bench.sizes.transfer_bytes)
+    return [point for point, _ in results], [overheads for _, overheads in results]
 
 
-def _typical(overheads: Sequence[Overheads]) -> Overheads:
+def _median_overheads(overheads: Sequence[Overheads]) -> Overheads:
     return Overheads(
         median(sample.issue_seconds for sample in overheads),
         median(sample.compute_seconds for sample in overheads),

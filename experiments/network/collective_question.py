@@ -1,4 +1,4 @@
-"""`CollectiveQuestion`: a collective, its size, and the groups of ranks that take part.
+"""`CollectiveQuestion`: a collective, its size, and the groups of ranks that run it.
 
 groups of 2 with stride 2 among 8 ranks      0 2 | 1 3 | 4 6 | 5 7
 --concurrent one                             the first group
@@ -17,27 +17,33 @@ from quadrille.simulator.collectives.collective import SimulationOptions
 from quadrille.simulator.collectives.nccl.collective import DEFAULT_OPTIONS, NEUTRAL_SETTINGS, NcclSettings
 from quadrille.simulator.collectives.programs import Ints, Shards
 
-Concurrent = Literal["one", "all"]
+ConcurrentGroups = Literal["one", "all"]
 
 EVEN_FROM = 4096
 """Number of ranks above which shards have the mean size by default."""
 USUAL_NICS = 4
-OWN = Choices()
+DEFAULT_CHOICES = Choices()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveQuestion:
-    """A collective of groups of ranks.
+    """A collective of one or more groups of ranks.
 
     Parameters
     ----------
+    kind : kind of collective
     bytes : size of the whole buffer: of a rank after an all-gather, or before a reduce-scatter or all-reduce [B]
+    gpus : number of GPUs, each with one rank
     group, stride : number of ranks in a group, and distance in ranks between neighbours
+    concurrent : whether one group runs the collective, or all groups at once
+    choices : algorithm and library of the collective
     channels : number of Quadrille's own rings on different links, each with a part of the buffer; 0 for the fastest
         number; `own:ring` in rank order is 1
     shards : None for exact shards up to 4,096 ranks in a group
     item_bytes : size of an element, for exact shards [B]
     root : index of the root within its group
+    placement : rule that places ranks on GPUs
+    options, nccl : options of the simulation, and settings of NCCL
     """
 
     kind: CollectiveKind
@@ -45,8 +51,8 @@ class CollectiveQuestion:
     gpus: int
     group: int
     stride: int = 1
-    concurrent: Concurrent = "one"
-    choices: Choices = OWN
+    concurrent: ConcurrentGroups = "one"
+    choices: Choices = DEFAULT_CHOICES
     channels: int = 1
     shards: Shards | None = None
     item_bytes: int = 1
@@ -76,15 +82,16 @@ class CollectiveQuestion:
         if self.root and self.kind not in ROOTED:
             raise InputError(f"--root {self.root}: {self.kind} has no root; {' and '.join(ROOTED)} have")
         if self.channels < 0:
-            raise InputError(f"--channels {self.channels}: a whole number from 0 is needed, 0 for as many as pay")
+            raise InputError(f"--channels {self.channels}: a whole number from 0 is needed, 0 for the fastest number")
 
     @property
     def sharding(self) -> Shards:
+        """Whether shards have their exact sizes or the mean size."""
         return self.shards or ("exact" if self.group <= EVEN_FROM else "even")
 
     @property
     def most_transfers(self) -> int:
-        """Number of transfers of all rings; by default there are as many channels as a node usually has NICs."""
+        """The number of transfers of all rings, with `USUAL_NICS` channels if the number of channels is not given."""
         members = self.gpus if self.concurrent == "all" else self.group
         return 2 * (self.group - 1) * members * (self.channels or USUAL_NICS)
 
