@@ -11,7 +11,7 @@ from quadrille.experiments.network.bottlenecks import LinkUse, bottlenecks
 from quadrille.experiments.network.bus_bandwidth import bus_factor
 from quadrille.experiments.network.collective_question import CollectiveQuestion
 from quadrille.experiments.network.own_collective import lowered_collective, members_sharing, simulate_own_collective
-from quadrille.experiments.predict.collectives_choice import OWN, comparable, different
+from quadrille.experiments.predict.collectives_choice import OWN_CHOICES, distinct_choices, rounded_seconds
 from quadrille.simulator.collectives.collective import CollectiveResult
 from quadrille.simulator.collectives.nccl.collective import nccl_collective
 from quadrille.simulator.collectives.programs import Ints
@@ -150,10 +150,12 @@ def _fastest_own_algorithm(
     ----------
     sharing : consecutive members of a group that share a node
     """
-    choices = different(OWN, lambda choices: lowered_collective(replace(question, choices=choices), sharing)[0])
+    choices = distinct_choices(
+        OWN_CHOICES, lambda choices: lowered_collective(replace(question, choices=choices), sharing)[0]
+    )
     sets = choices if question.channels == 1 else [Choices("own", "ring")]
     predictions = [predict_collective(replace(question, choices=choices), machine, net=net) for choices in sets]
-    best, *others = sorted(predictions, key=lambda choices: comparable(choices.seconds))
+    best, *others = sorted(predictions, key=lambda choices: rounded_seconds(choices.seconds))
     others_text = ", ".join(f"{choices.question.choices} {format_seconds(choices.seconds)}" for choices in others)
     return replace(best, why=f"{best.why}; others take longer: {others_text}") if others_text else best
 

@@ -17,7 +17,7 @@ from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.training.gpt import Gpt, check_gpt
 from quadrille.algorithms.training.scheme import Scheme
 from quadrille.algorithms.training.schemes import find_scheme
-from quadrille.experiments.predict.step_parts import stages_of
+from quadrille.experiments.predict.step_parts import pipeline_stages
 from quadrille.experiments.rank.candidates import Limits
 from quadrille.experiments.rank.question import RankQuestion
 from quadrille.experiments.sweep.best_step import FORMS, WIDEST
@@ -159,7 +159,7 @@ def _check(experiment: TrainingExperiment) -> None:
     """
     problem, grid = experiment.problem, experiment.grid
     assert isinstance(problem, Gpt)
-    stages = stages_of(experiment)
+    stages = pipeline_stages(experiment)
     check_gpt(problem, grid, experiment.scheme, problem.batch // stages.microbatches)
     if grid.y > problem.hidden or grid.x > problem.vocabulary:
         raise InputError(

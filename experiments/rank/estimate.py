@@ -16,7 +16,7 @@ from quadrille.algorithms.schedule.grid import Axis
 from quadrille.algorithms.schedule.tensors import ITEM_BYTES
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.training.models import ModelShape
-from quadrille.experiments.predict.step_parts import stages_of
+from quadrille.experiments.predict.step_parts import pipeline_stages
 from quadrille.experiments.workloads.training import TrainingExperiment
 
 MASTER_AND_MOMENTS = 12
@@ -42,7 +42,7 @@ def estimated_seconds(
     peak_flops_per_second: float | None,
 ) -> float:
     """Estimated seconds of a step, comparable with other configurations of the same scheme."""
-    problem, grid, stages = experiment.problem, experiment.grid, stages_of(experiment)
+    problem, grid, stages = experiment.problem, experiment.grid, pipeline_stages(experiment)
     assert isinstance(problem, Gpt)
     block = block_seconds(
         problem.batch * shape.sequence / grid.data,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from quadrille.algorithms.formats.record import Granularity
 from quadrille.algorithms.schedule.grid import Axis
 from quadrille.algorithms.units import format_bytes
-from quadrille.experiments.predict.closed_form import Yardstick
+from quadrille.experiments.predict.closed_form import ClosedFormModel
 from quadrille.experiments.predict.sampled_step import closed_form_step, sampled_step
 from quadrille.experiments.predict.training_step import TrainingStep
 from quadrille.experiments.rank.bandwidths import Ring
@@ -46,11 +46,13 @@ class Evaluator:
     def __init__(self, question: RankQuestion, rings: Mapping[Ring, float]) -> None:
         execution, dtype, gpus = question.training.execution, question.training.dtype, question.gpus
         self.machine, self._placed = question.machine, fullest_device(question.machine, gpus)
-        self._yardstick = Yardstick(question.machine, dtype, gpus, execution.choices, execution.threads, rings)
+        self._closed_form_model = ClosedFormModel(
+            question.machine, dtype, gpus, execution.choices, execution.threads, rings
+        )
 
     def bandwidth(self, experiment: TrainingExperiment, axis: Axis) -> float:
         """Bandwidth of the rings of an axis [B/s]."""
-        return self._yardstick.ring_link(experiment.grid, axis).bandwidth
+        return self._closed_form_model.ring_link(experiment.grid, axis).bandwidth
 
     def first_that_fits(self, alternatives: Sequence[TrainingExperiment]) -> Configuration | int:
         """The first alternative that fits in memory, or the fewest bytes that an alternative needs."""
@@ -58,19 +60,19 @@ class Evaluator:
         for experiment in alternatives:
             needed = experiment_peak_bytes(experiment)
             if self._placed.fits(self.machine, needed):
-                return Configuration(experiment, closed_form_step(experiment, self._yardstick), needed)
+                return Configuration(experiment, closed_form_step(experiment, self._closed_form_model), needed)
             least = min(needed, least or needed)
         return least
 
     def fastest(self, alternatives: Sequence[TrainingExperiment]) -> Configuration:
         """The fastest of the rank orders, which all need the same memory; the first if several are equal."""
-        seen = [(closed_form_step(experiment, self._yardstick), experiment) for experiment in alternatives]
+        seen = [(closed_form_step(experiment, self._closed_form_model), experiment) for experiment in alternatives]
         step, experiment = min(seen, key=lambda pair: float(f"{pair[0].seconds:.9e}"))
         return Configuration(experiment, step, experiment_peak_bytes(experiment))
 
     def simulated(self, experiment: TrainingExperiment, granularity: Granularity) -> TrainingStep:
         """The step of a configuration from a simulation of its sample."""
-        return sampled_step(experiment, self.machine, granularity, self._yardstick)
+        return sampled_step(experiment, self.machine, granularity, self._closed_form_model)
 
 
 def too_large(machine: Machine, experiment: TrainingExperiment, needed: int) -> str:

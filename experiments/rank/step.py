@@ -12,9 +12,9 @@ simulated, exactly, unless GPUs are very many.
 
 from quadrille.algorithms.formats.record import Granularity
 from quadrille.algorithms.schedule.grid import Grid
-from quadrille.experiments.predict.depths import FEW
+from quadrille.experiments.predict.layer_extrapolation import FEW_LAYERS
 from quadrille.experiments.predict.training_step import TrainingStep
-from quadrille.experiments.predict.training_step import simulated_step as simulated
+from quadrille.experiments.predict.training_step import simulated_step as simulate_step
 from quadrille.experiments.rank.question import RankQuestion
 
 MANY_GPUS = 2048
@@ -25,8 +25,8 @@ def simulated_step(question: RankQuestion, grid: Grid) -> TrainingStep:
     """The step of a grid as the simulator predicts it."""
     granularity = granularity_of(question)
     alike = granularity == "collective" and not question.training.execution.has_overlap
-    depths = FEW if alike else None
-    return simulated(question.experiment(grid), question.machine, granularity=granularity, depths=depths)
+    depths = FEW_LAYERS if alike else None
+    return simulate_step(question.experiment(grid), question.machine, granularity=granularity, depths=depths)
 
 
 def granularity_of(question: RankQuestion) -> Granularity:

@@ -14,8 +14,8 @@ from quadrille.algorithms.matmuls.catalogue import find_algorithm
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.units import format_bytes
 from quadrille.experiments.compare.attribution import ON_COMPUTE_LANE, charged_seconds, charged_waiting
-from quadrille.experiments.predict.predict import order_on, predicted
-from quadrille.experiments.predict.prepared import Prepared, prepare
+from quadrille.experiments.predict.predict import choose_order, predict_prepared
+from quadrille.experiments.predict.prepared_experiment import PreparedExperiment, prepare
 from quadrille.experiments.sweep.outcomes import SweepAnswer, Trained
 from quadrille.experiments.sweep.points import BestGrid, Impossible, OneCollective, OneGrid, SweepPoint
 from quadrille.experiments.sweep.training_step import trained_at
@@ -54,10 +54,10 @@ def _one_grid(point: OneGrid) -> SweepAnswer:
     """The experiment on its own grid."""
     experiment, machine, order_found = point.experiment, point.machine, None
     if experiment.execution.any_order:
-        order = order_on(experiment, machine)
-        experiment, order_found = order.laid_out(experiment), str(order.ranked[0])
+        order = choose_order(experiment, machine)
+        experiment, order_found = order.with_chosen_order(experiment), str(order.ranked[0])
     prepared = prepare(experiment, machine)
-    return _answer(prepared, predicted(prepared)[0], order_found=order_found)
+    return _answer(prepared, predict_prepared(prepared)[0], order_found=order_found)
 
 
 def _best_grid(point: BestGrid) -> SweepAnswer:
@@ -93,13 +93,13 @@ def _best_grid(point: BestGrid) -> SweepAnswer:
         least = device.ranks * min(grid.peak_bytes for grid in ranked)
         raise InputError(f"no grid fits: {format_bytes(least)} at least of {format_bytes(machine.device.memory_bytes)}")
     tried = [prepare(replace(experiment, grid=grid.grid), machine) for grid in fitting[: point.top]]
-    records = [(prepared, predicted(prepared)[0]) for prepared in tried]
+    records = [(prepared, predict_prepared(prepared)[0]) for prepared in tried]
     prepared, fastest = min(records, key=lambda pair: pair[1].seconds)
     return _answer(prepared, fastest, grids=len(ranked), simulated=len(tried))
 
 
 def _answer(
-    prepared: Prepared,
+    prepared: PreparedExperiment,
     record: Record,
     *,
     order_found: str | None = None,
@@ -141,7 +141,7 @@ def _answer(
     )
 
 
-def _remarks(prepared: Prepared, record: Record) -> Iterator[str]:
+def _remarks(prepared: PreparedExperiment, record: Record) -> Iterator[str]:
     """Remarks on a prediction that its numbers do not show."""
     experiment, machine = prepared.experiment, prepared.machine
     yield from experiment.remarks(prepared.schedule)

@@ -29,8 +29,8 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Axis, Grid
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.units import format_bytes, format_seconds
-from quadrille.experiments.predict.closed_form import Yardstick
-from quadrille.experiments.predict.depths import depths_of
+from quadrille.experiments.predict.closed_form import ClosedFormModel
+from quadrille.experiments.predict.layer_extrapolation import layer_counts
 from quadrille.experiments.predict.sampled_step import closed_form_seconds
 from quadrille.experiments.predict.training_step import TrainingStep, simulated_step
 from quadrille.experiments.sweep.outcomes import SweepAnswer
@@ -78,7 +78,9 @@ def best_step(point: BestGrid) -> SweepAnswer:
     for candidate in ranked[: point.top]:
         try:
             with patience(point.most_seconds):
-                step = simulated_step(candidate.experiment, machine, depths=depths_of(candidate.experiment.execution))
+                step = simulated_step(
+                    candidate.experiment, machine, depths=layer_counts(candidate.experiment.execution)
+                )
             simulated.append((step, candidate))
         except TooLong as error:
             grid, closed = candidate.experiment.grid, format_seconds(candidate.closed_form_seconds)
@@ -108,7 +110,7 @@ def ranked_steps(experiment: TrainingExperiment, gpus: int, machine: Machine) ->
     execution = experiment.execution
     # The order of `axes:` says which ranks share a device, not how many: any grid of so many ranks tells.
     device = fullest_device(machine, gpus, execution.placement, Grid(x=gpus))
-    yardstick = Yardstick(machine, experiment.dtype, gpus, execution.choices, execution.threads)
+    closed_form_model = ClosedFormModel(machine, experiment.dtype, gpus, execution.choices, execution.threads)
     least: int | None = None
     reason = f"scheme {experiment.name} has no grid of its form of {gpus} ranks"
     ranked: list[RankedStep] = []
@@ -122,7 +124,7 @@ def ranked_steps(experiment: TrainingExperiment, gpus: int, machine: Machine) ->
                 reason = str(error)
                 continue
             if device.fits(machine, peak_bytes):
-                ranked.append(RankedStep(sized, closed_form_seconds(sized, yardstick), peak_bytes))
+                ranked.append(RankedStep(sized, closed_form_seconds(sized, closed_form_model), peak_bytes))
             else:
                 least = min(peak_bytes, least or peak_bytes)
     if not ranked and least is not None:

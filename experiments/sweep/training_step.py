@@ -2,7 +2,7 @@
 
 from quadrille.algorithms.errors import InputError, QuadrilleError
 from quadrille.algorithms.schedule.grid import Axis
-from quadrille.experiments.predict.depths import depths_of
+from quadrille.experiments.predict.layer_extrapolation import layer_counts
 from quadrille.experiments.predict.training_step import TrainingStep, simulated_step
 from quadrille.experiments.sweep.outcomes import SweepAnswer, Trained
 from quadrille.experiments.sweep.patience import patience
@@ -31,7 +31,7 @@ def predicted_step(point: OneGrid | Impossible) -> SweepAnswer:
         if not isinstance(experiment, TrainingExperiment):
             raise InputError(f"a training step is asked for, not a {experiment.name} multiplication")
         with patience(point.most_seconds):
-            step = simulated_step(experiment, machine, depths=depths_of(experiment.execution))
+            step = simulated_step(experiment, machine, depths=layer_counts(experiment.execution))
         return answer_of(experiment, machine, step, experiment_peak_bytes(experiment))
     except QuadrilleError as error:
         return SweepAnswer(reason=str(error))

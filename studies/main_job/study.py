@@ -32,7 +32,7 @@ from quadrille.experiments.measure.batch import RunCase, measure
 from quadrille.experiments.measure.operand_files import write_operands
 from quadrille.experiments.output.destinations import make_folder
 from quadrille.experiments.output.tables import percent, print_tables, table
-from quadrille.experiments.predict.predict import calibration_warnings, prediction_of
+from quadrille.experiments.predict.predict import calibration_warnings, predict_record_and_timeline
 from quadrille.experiments.workloads.matmul import MatmulExperiment
 from quadrille.experiments.workloads.run_options import RunOptions
 from quadrille.runtime.host.console import run_as_program
@@ -143,7 +143,7 @@ def _predict(folder: Path, matmul: NamedMatmul, machine: Machine, case: RunCase)
     path = folder / f"{matmul.name}.predicted.json"
     command = ["quadrille", "simulate", *words, "--machine", str(folder / "host.toml"), "--json", str(path)]
     _say(*command)
-    prediction, timeline = prediction_of(case.experiment, machine, command)
+    prediction, timeline = predict_record_and_timeline(case.experiment, machine, command)
     save_record(prediction, path)
     save_timeline(timeline, folder / f"{matmul.name}.predicted.timeline.json")
 

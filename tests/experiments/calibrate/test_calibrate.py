@@ -24,7 +24,7 @@ from quadrille.experiments.calibrate.measured_machine import LARGE_RESIDUAL, mak
 from quadrille.experiments.calibrate.network_benchmarks import NetworkMeasurements, remeasured_points, transfer_points
 from quadrille.experiments.calibrate.network_sections import links_agree
 from quadrille.experiments.calibrate.topology_option import parse_routing_option, parse_topology_option
-from quadrille.experiments.predict.predict import prediction_of
+from quadrille.experiments.predict.predict import predict_record_and_timeline
 from quadrille.runtime.carriers.message_options import CHUNK_BYTES
 from quadrille.runtime.host.world import ComputeHost
 from quadrille.runtime.measuring.chained_library_calls import KINDS, GroupShape
@@ -177,7 +177,7 @@ def test_the_librarys_collectives_are_measured_by_kind_and_size_and_predicted_fr
     assert found == sorted(product(VECTOR_CALL_KINDS, TRANSFERS[::2]))
     for word in ("library", "library:vector"):
         flags = replace(TRAINING, algorithm="4d", grid="z=2", collectives=word)
-        record, _ = prediction_of(parse_matmul(flags), machine)
+        record, _ = predict_record_and_timeline(parse_matmul(flags), machine)
         assert {op.algorithm for op in record.ops if op.axis == "z"} == {f"{word} (measured)"}
 
 
@@ -219,8 +219,8 @@ def test_one_rank_alone_calibrates_without_messages(tmp_path):
     assert (machine.host.transfer, machine.messages) == ((), ())
     assert machine.reference == machine.reference_alone
     assert machine.host.single_rank_op_seconds >= 0
-    assert prediction_of(parse_matmul(TRAINING), machine)[0].seconds > 0
-    assert prediction_of(parse_matmul(replace(TRAINING, grid="z=2")), machine)[0].seconds > 0
+    assert predict_record_and_timeline(parse_matmul(TRAINING), machine)[0].seconds > 0
+    assert predict_record_and_timeline(parse_matmul(replace(TRAINING, grid="z=2")), machine)[0].seconds > 0
 
 
 @mpi
@@ -228,7 +228,7 @@ def test_three_ranks_take_steps_together_and_two_by_two_and_compute_on_the_cores
     machine = load_machine(calibrated(tmp_path, 3))
     assert {ranks for _, ranks in settings(machine)} == busy(machine, 3)
     assert {row.ranks for row in machine.host.transfer if row.pattern == "shift"} == {2, 3}
-    assert prediction_of(parse_matmul(replace(TRAINING, grid="z=3")), machine)[0].seconds > 0
+    assert predict_record_and_timeline(parse_matmul(replace(TRAINING, grid="z=3")), machine)[0].seconds > 0
 
 
 # Several hosts
@@ -260,7 +260,7 @@ def test_multiplications_between_two_hosts_are_predicted(wired, name):
     wiring = ResourceDemands(machine, 2, FlowEngine(simpy.Environment()))
     assert (wiring.place(0), wiring.place(1)) == (0, 1)
     for grid in ("z=2", "x=2", "y=2"):
-        record, _ = prediction_of(parse_matmul(replace(TRAINING, grid=grid)), machine)
+        record, _ = predict_record_and_timeline(parse_matmul(replace(TRAINING, grid=grid)), machine)
         assert record.seconds > 0
         assert any(op.seconds > 0 for op in record.ops if op.bytes_sent_total)
 

@@ -10,7 +10,7 @@ from quadrille.algorithms.schedule.grid import Grid
 from quadrille.cli.words.experiment import experiment_of
 from quadrille.cli.words.flags import MatmulWords, TrainingWords
 from quadrille.cli.words.matmul import parse_matmul
-from quadrille.experiments.predict.predict import order_on, prediction_of
+from quadrille.experiments.predict.predict import choose_order, predict_record_and_timeline
 from quadrille.experiments.workloads.rank_orders import ORDERS, grids_in_every_order
 from quadrille.topologies.machines.machine_file import save_machine
 from tests.experiments.predict.test_collectives_choice import predicted_and_run
@@ -34,9 +34,11 @@ def test_orders_that_differ_are_those_of_the_axes_that_are_longer_than_one(lengt
 def test_what_is_chosen_takes_least_of_all_orders(grid):
     machine = leaf_spine(2, 4)
     flags = MatmulWords(matmul="128,1024,512", grid=grid, passes="training", order="auto")
-    found = order_on(parse_matmul(flags), machine)
+    found = choose_order(parse_matmul(flags), machine)
     alone = {
-        ",".join(order): prediction_of(parse_matmul(replace(flags, order=",".join(order))), machine)[0].seconds
+        ",".join(order): predict_record_and_timeline(parse_matmul(replace(flags, order=",".join(order))), machine)[
+            0
+        ].seconds
         for order in ORDERS
     }
     assert found.ranked[0].seconds == pytest.approx(min(alone.values()), rel=1e-9)
@@ -45,7 +47,7 @@ def test_what_is_chosen_takes_least_of_all_orders(grid):
 
 def test_between_leaves_the_axis_that_moves_most_is_innermost_and_where_all_are_equal_the_default_order_stays():
     flags = TrainingWords(mlp="256,1024,256", batch="64", grid="z=4,x=2", order="auto")
-    between, at_one_switch = (order_on(experiment_of(flags), machine) for machine in (leaf_spine(2, 4), star(8)))
+    between, at_one_switch = (choose_order(experiment_of(flags), machine) for machine in (leaf_spine(2, 4), star(8)))
     first, second = between.ranked
     assert str(first).index("z") < str(first).index("x")
     assert second.seconds > 1.2 * first.seconds

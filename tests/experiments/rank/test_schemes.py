@@ -13,7 +13,7 @@ from quadrille.algorithms.training.schemes import SCHEMES, find_scheme
 from quadrille.cli.words.flags import RankWords
 from quadrille.cli.words.machines import MachineWords
 from quadrille.cli.words.ranking import parse_question, parse_space
-from quadrille.experiments.predict.step_parts import Parts, sample, stages_of
+from quadrille.experiments.predict.step_parts import StepParts, pipeline_stages, sample_experiment
 from quadrille.experiments.predict.training_step import simulated_step
 from quadrille.experiments.rank.configurations import configurations
 from quadrille.experiments.rank.one_configuration import Evaluator
@@ -67,13 +67,13 @@ def test_a_step_put_together_from_its_parts_takes_as_long_as_the_whole_step(grid
 
 
 def test_the_fullest_stage_sets_the_pace_where_layers_do_not_come_out_even():
-    parts = Parts(0.0, 0.0, 0.0, 3.0)
+    parts = StepParts(0.0, 0.0, 0.0, 3.0)
     few, many = (parts.step(Stages(2, 7, count)) for count in (20, 40))
     assert many - few == pytest.approx(20 * 4 * 3.0)
 
 
 def test_microbatches_beyond_those_walked_take_as_long_as_the_slowest_stage():
-    parts = Parts(1.0, 0.5, 2.0, 3.0)
+    parts = StepParts(1.0, 0.5, 2.0, 3.0)
     walked, more, most = (parts.step(Stages(2, 4, count), hop=0.25) for count in (8, 9, 40))
     assert most - walked == pytest.approx(32 * (more - walked))
 
@@ -81,12 +81,12 @@ def test_microbatches_beyond_those_walked_take_as_long_as_the_slowest_stage():
 def test_a_sample_is_of_one_stage_and_has_few_slots():
     asked = question()
     one = replace(asked.training, grid=Grid(pipeline=2, z=2, x=2), problem=replace(asked.problem, micro_batch=1))
-    few = sample(one)
-    assert (few.grid.size, few.problem.layers, stages_of(few).microbatches) == (4, 3, 2)
+    few = sample_experiment(one)
+    assert (few.grid.size, few.problem.layers, pipeline_stages(few).microbatches) == (4, 3, 2)
     assert few.problem.micro_batch == 1
     deep = replace(one, problem=replace(one.problem, layers=9))
     beside = replace(deep, execution=replace(deep.execution, overlaps=frozenset({"oag"})))
-    assert (sample(deep).problem.layers, sample(beside).problem.layers) == (3, 6)
+    assert (sample_experiment(deep).problem.layers, sample_experiment(beside).problem.layers) == (3, 6)
 
 
 def test_every_grid_of_every_scheme_is_looked_at_or_left_out():

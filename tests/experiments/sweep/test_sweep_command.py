@@ -25,7 +25,7 @@ from quadrille.cli.words.sweep import predicted, sweep
 from quadrille.cli.words.sweep_points import KEYS, SweepWords, parse_varied, parse_vary, points
 from quadrille.experiments.output import progress
 from quadrille.experiments.output.tables import print_tables
-from quadrille.experiments.predict.predict import prediction_of
+from quadrille.experiments.predict.predict import predict_record_and_timeline
 from quadrille.experiments.sweep import sweep as sweeping
 from quadrille.experiments.sweep.figure import lines_of
 from quadrille.experiments.sweep.outcomes import SCHEMA, Sweep, SweepAnswer, SweepRow, rows_of
@@ -235,7 +235,7 @@ def test_an_answer_is_what_simulate_predicts(toy):
     for row in found.points:
         experiment = parse_matmul(asked(toy, grid=row.point["grid"], dtype=row.point["dtype"]).flags)
         factor = float(row.point[BANDWIDTH].removeprefix("x"))
-        made, timeline = prediction_of(experiment, machine(bandwidth=1e9 * factor))
+        made, timeline = predict_record_and_timeline(experiment, machine(bandwidth=1e9 * factor))
         assert row.answer.seconds == made.seconds == timeline.makespan
         assert row.answer.peak_bytes_per_rank_max == made.peak_bytes_per_rank_max
         assert row.speedup == found.points[0].answer.seconds / made.seconds
@@ -257,7 +257,7 @@ def test_a_fault_slows_and_none_is_none(toy):
     assert healthy.answer.seconds < slow.answer.seconds < slower.answer.seconds
     degraded = with_faults(machine(), degrade=["host:1>switch:0=0.1"])
     experiment = parse_matmul(asked(toy, grid="x=8").flags)
-    assert slow.answer.seconds == prediction_of(experiment, degraded)[0].seconds
+    assert slow.answer.seconds == predict_record_and_timeline(experiment, degraded)[0].seconds
 
 
 def test_points_that_cannot_be_are_rows_with_the_reason(cluster, capsys):
@@ -286,7 +286,7 @@ def test_the_best_grid_is_the_fastest_of_all(toy):
         given = asked(toy, algorithm=row.point["algorithm"])
         grids = fitting_grids(find_algorithm(given.flags.algorithm), int(row.point["gpus"]))
         every = [parse_matmul(given.given("grid", str(grid)).flags) for grid in grids]
-        assert row.answer.seconds == min(prediction_of(one, machine())[0].seconds for one in every)
+        assert row.answer.seconds == min(predict_record_and_timeline(one, machine())[0].seconds for one in every)
         assert row.answer.grids == row.answer.simulated == len(grids)
 
 

@@ -16,7 +16,7 @@ from quadrille.cli.words.machines import MachineWords
 from quadrille.cli.words.sweep import point_of, predicted
 from quadrille.cli.words.sweep_points import SweepWords, machine_of
 from quadrille.cli.words.training import parse_training
-from quadrille.experiments.predict.depths import depths_of
+from quadrille.experiments.predict.layer_extrapolation import layer_counts
 from quadrille.experiments.predict.training_step import simulated_step
 from quadrille.experiments.sweep.answers import predicted_at
 from quadrille.experiments.sweep.best_step import FORMS, ranked_steps
@@ -64,7 +64,7 @@ def asked(*, gpus="8", on=PERLMUTTER, top=2, **given):
 def test_a_few_layers_without_overlap_say_what_all_of_them_take(scheme, grid):
     one = parse_training(flags(scheme=scheme, grid=grid))
     machine = machine_of(PERLMUTTER, one.grid.size)
-    few = simulated_step(one, machine, depths=depths_of(one.execution))
+    few = simulated_step(one, machine, depths=layer_counts(one.execution))
     assert few.layers == 3
     all_layers = exact(one, machine)
     computing = sum(op.seconds for op in all_layers.ops if op.axis is None)
@@ -82,7 +82,7 @@ def exact(experiment, machine):
 def test_layers_whose_ops_overlap_are_simulated_until_they_have_fallen_into_step():
     one = parse_training(flags(grid="z=8", overlap="oar,ors,oag"))
     machine = machine_of(PERLMUTTER, 8)
-    few = simulated_step(one, machine, depths=depths_of(one.execution))
+    few = simulated_step(one, machine, depths=layer_counts(one.execution))
     assert few.layers == 8
     assert few.seconds == pytest.approx(exact(one, machine).seconds, rel=1e-3)
 
@@ -132,7 +132,7 @@ def test_the_best_grid_is_no_slower_than_any_that_was_ranked():
     ranked = ranked_steps(step(), 4, machine)
     assert len(ranked) == found.grids
     assert found.seconds == min(
-        simulated_step(one.experiment, machine, depths=depths_of(one.experiment.execution)).seconds for one in ranked
+        simulated_step(one.experiment, machine, depths=layer_counts(one.experiment.execution)).seconds for one in ranked
     )
 
 

@@ -81,11 +81,11 @@ def test_the_job_of_files_multiplies_what_is_in_them(uncalibrated, tmp_path, cap
 
 
 def test_a_result_that_did_not_verify_is_no_comparison(tmp_path):
-    from quadrille.experiments.predict.predict import prediction_of
+    from quadrille.experiments.predict.predict import predict_record_and_timeline
     from quadrille.topologies.find_machine import find_machine
 
     matmul = SMALL[1]
-    made, _ = prediction_of(matmul.experiment, find_machine("perlmutter", gpus=1))
+    made, _ = predict_record_and_timeline(matmul.experiment, find_machine("perlmutter", gpus=1))
     for kind in ("predicted", "measured"):
         save_record(made, tmp_path / f"{matmul.name}.{kind}.json")
     with pytest.raises(RunError, match=r"alone\.measured\.json: the result did not verify"):

@@ -11,7 +11,7 @@ from quadrille.cli.words.flags import MatmulWords
 from quadrille.cli.words.machines import MachineWords, chosen_machine
 from quadrille.cli.words.matmul import parse_matmul
 from quadrille.cli.words.runs import parse_ranks
-from quadrille.experiments.predict.predict import prediction_of
+from quadrille.experiments.predict.predict import predict_record_and_timeline
 from quadrille.experiments.workloads.fullest_device import fullest_device
 from quadrille.simulator.simulate import LONG_SECONDS
 from tests.support.quadrille import called
@@ -121,12 +121,14 @@ def test_ranks_are_numbers_and_ranges():
 def test_even_shards_are_recorded_with_their_bound_and_are_automatic_on_many_ranks():
     machine = chosen_machine(MachineWords(machine="bench-1to1"), gpus=4160)
     flags = {"matmul": "100001,1009,1013", "grid": "z=65,x=64", "passes": "forward"}
-    made = prediction_of(parse_matmul(MatmulWords(**flags)), machine)[0].simulation
+    made = predict_record_and_timeline(parse_matmul(MatmulWords(**flags)), machine)[0].simulation
     assert (made.shards, made.folded) == ("even", True)
     assert 0 < made.shards_bound < 1
     small = {"matmul": "101,103,107", "grid": "z=3,x=2"}
     few = chosen_machine(MachineWords(machine="bench-1to1"), gpus=6)
-    exact, even = (prediction_of(parse_matmul(MatmulWords(**small, shards=word)), few)[0] for word in ("", "even"))
+    exact, even = (
+        predict_record_and_timeline(parse_matmul(MatmulWords(**small, shards=word)), few)[0] for word in ("", "even")
+    )
     assert (exact.simulation.shards, even.simulation.shards) == ("exact", "even")
     assert abs(exact.seconds - even.seconds) <= even.simulation.shards_bound * even.seconds
 

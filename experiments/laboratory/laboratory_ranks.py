@@ -1,4 +1,7 @@
-"""Ranks on the hosts of a laboratory: mpirun runs on the first host and uses the laboratory's agent instead of ssh."""
+"""Ranks on the hosts of a laboratory (an emulated network of namespaces), launched by mpirun without ssh.
+
+mpirun runs on the first host, and the laboratory's agent enters the namespaces of the other hosts in place of ssh.
+"""
 
 import os
 import sys
@@ -19,14 +22,14 @@ from quadrille.runtime.launching.mpirun import Mpi, loaded_mpi
 from quadrille.simulator.machine.placement import spread_evenly
 
 if TYPE_CHECKING:
-    from quadrille.experiments.measure.batch import Launched
+    from quadrille.experiments.measure.batch import StartRanks
 
-ENTER = ("-P", "-m", "quadrille.runtime.laboratory.enter")
-NETWORK = {"pml": "ob1", "btl": "tcp,self", "btl_tcp_if_include": HOST_INTERFACE, "mpi_yield_when_idle": "1"}
+ENTER_NAMESPACE = ("-P", "-m", "quadrille.runtime.laboratory.enter")
+NETWORK_OPTIONS = {"pml": "ob1", "btl": "tcp,self", "btl_tcp_if_include": HOST_INTERFACE, "mpi_yield_when_idle": "1"}
 """Open MPI options: only this network; a waiting rank yields its core, which hosts share."""
 
 
-def launch_in(
+def launch_in_laboratory(
     entry: LaboratoryRecord,
     ranks: int,
     command: Sequence[str],
@@ -34,17 +37,21 @@ def launch_in(
     *,
     program: Sequence[str] | None = PROGRAM,
 ) -> int:
-    """The exit status of a command on ranks that are spread evenly over the hosts, in order.
+    """Runs a command on ranks that are spread evenly over the hosts, in order, and returns its exit status.
 
     Parameters
     ----------
+    entry : running laboratory
+    ranks : number of ranks
+    command : words of a Quadrille command, or of a program
+    launcher_options : further options of mpirun
     program : Python arguments that select what a rank runs; None if the command is a program of its own
 
     Raises
     ------
-    InputError : a command that cannot run here (see `with_topology`), or an MPI other than Open MPI
+    InputError : a command that cannot run here (see `command_with_topology`), or an MPI other than Open MPI
     """
-    full_command = with_topology(entry, ranks, command)
+    full_command = command_with_topology(entry, ranks, command)
     library = loaded_mpi(os.environ)
     if library.vendor != "Open MPI":
         raise InputError(f"mpi4py loads {library}: a laboratory starts its ranks by Open MPI: install its package")
@@ -54,31 +61,30 @@ def launch_in(
     return launch(
         ranks,
         full_command,
-        [*_options(entry, ranks, library), *launcher_options],
+        [*_mpirun_options(entry, ranks, library), *launcher_options],
         environment=environment,
         program=program,
         diagnose_network=lambda: laboratory.links_down(entry),
-        starter=[sys.executable, *ENTER, first],
+        starter=[sys.executable, *ENTER_NAMESPACE, first],
     )
 
 
-def launched_in(entry: LaboratoryRecord, launcher_options: Sequence[str] = ()) -> "Launched":
+def laboratory_launcher(entry: LaboratoryRecord, launcher_options: Sequence[str] = ()) -> "StartRanks":
     """A function that starts ranks in a running laboratory, for a batch of runs."""
 
-    def launched(name: str, ranks: int, command: Sequence[str], *, program: Sequence[str] = PROGRAM) -> None:
-        raise_for_status(name, launch_in(entry, ranks, command, launcher_options, program=program))
+    def start(name: str, ranks: int, command: Sequence[str], *, program: Sequence[str] = PROGRAM) -> None:
+        raise_for_status(name, launch_in_laboratory(entry, ranks, command, launcher_options, program=program))
 
-    return launched
+    return start
 
 
-def with_topology(entry: LaboratoryRecord, ranks: int, command: Sequence[str]) -> list[str]:
-    """The command for the ranks: a calibration gets the topology and routing of the laboratory, unless it names them.
+def command_with_topology(entry: LaboratoryRecord, ranks: int, command: Sequence[str]) -> list[str]:
+    """The command of the ranks: a calibration gets the laboratory's topology and routing unless it names its own.
 
     Raises
     ------
-    InputError : fewer than one rank; a calibration whose link rates no file or text describes, that names other links,
-        or
-        that has fewer ranks than hosts
+    InputError : fewer than one rank; a calibration whose link rates no text or file describes, that names other links,
+        or that has fewer ranks than hosts
     """
     hosts = len(entry.addresses)
     if ranks < 1:
@@ -86,10 +92,10 @@ def with_topology(entry: LaboratoryRecord, ranks: int, command: Sequence[str]) -
     flags = [word.partition("=")[0] for word in command]
     if flags[:1] != ["calibrate"]:
         return list(command)
-    ways = [] if "--routing" in flags else ["--routing", entry.routing]
+    routing_words = [] if "--routing" in flags else ["--routing", entry.routing]
     if "--topology" in flags:
-        _check_links(entry, _value_of("--topology", command))
-        return [*command, *ways]
+        _check_links(entry, _flag_value("--topology", command))
+        return [*command, *routing_words]
     if not entry.in_full:
         raise InputError(
             f"calibrate: a machine file tells rates by its topology, and those of {entry.topology} were changed: "
@@ -100,14 +106,14 @@ def with_topology(entry: LaboratoryRecord, ranks: int, command: Sequence[str]) -
             f"-n {ranks}: calibrate measures between all {hosts} hosts of {entry.topology}, with a rank on each: "
             f"-n {hosts} or more is accepted"
         )
-    return [*command, "--topology", entry.in_full, *ways]
+    return [*command, "--topology", entry.in_full, *routing_words]
 
 
-def _value_of(flag: str, command: Sequence[str]) -> str:
+def _flag_value(flag: str, command: Sequence[str]) -> str:
     """The value of a flag in a command; empty if its value is missing.
 
-    >>> _value_of("--out", ["calibrate", "--out=a"]), _value_of("--out", ["--out", "b"]), _value_of("--out", ["--out"])
-    ('a', 'b', '')
+    >>> [_flag_value("--out", command) for command in (["calibrate", "--out=a"], ["--out", "b"], ["--out"])]
+    ['a', 'b', '']
     """
     number = next(number for number, word in enumerate(command) if word.partition("=")[0] == flag)
     _, equals, value = command[number].partition("=")
@@ -115,7 +121,7 @@ def _value_of(flag: str, command: Sequence[str]) -> str:
 
 
 def _check_links(entry: LaboratoryRecord, topology: str) -> None:
-    """Refuse a topology whose links are not those of the laboratory."""
+    """Raises InputError for a topology whose links are not those of the laboratory."""
     net = network_without_speeds(parse_topology_option(topology, len(entry.addresses)))
     if not entry.rates.keys() <= set(net.link_names(np.arange(net.link_count))):
         raise InputError(
@@ -124,16 +130,16 @@ def _check_links(entry: LaboratoryRecord, topology: str) -> None:
         )
 
 
-def _options(entry: LaboratoryRecord, ranks: int, library: Mpi) -> list[str]:
+def _mpirun_options(entry: LaboratoryRecord, ranks: int, library: Mpi) -> list[str]:
     """The mpirun options."""
-    agent = register.write_agent(entry.name, [sys.executable, *ENTER, "--agent"])
-    slots = _slots(ranks, len(entry.addresses))
-    named = ",".join(
-        f"{address}:{count}" for address, count in zip(entry.addresses.values(), slots, strict=True) if count
+    agent = register.write_agent(entry.name, [sys.executable, *ENTER_NAMESPACE, "--agent"])
+    ranks_by_host = _ranks_by_host(ranks, len(entry.addresses))
+    hosts_and_slots = ",".join(
+        f"{address}:{count}" for address, count in zip(entry.addresses.values(), ranks_by_host, strict=True) if count
     )
-    carried = [word for name in (LABORATORY, *THREAD_VARIABLES) for word in ("-x", name)]
-    network = [word for name, value in NETWORK.items() for word in ("--mca", name, value)]
-    return ["--host", named, *_agent_option(library), f"sh {agent}", *carried, *network]
+    environment_options = [word for name in (LABORATORY, *THREAD_VARIABLES) for word in ("-x", name)]
+    network_options = [word for name, value in NETWORK_OPTIONS.items() for word in ("--mca", name, value)]
+    return ["--host", hosts_and_slots, *_agent_option(library), f"sh {agent}", *environment_options, *network_options]
 
 
 def _agent_option(library: Mpi) -> tuple[str, str]:
@@ -147,10 +153,10 @@ def _agent_option(library: Mpi) -> tuple[str, str]:
     return ("--mca", "plm_rsh_agent") if int(library.major) < 5 else ("--prtemca", "plm_ssh_agent")
 
 
-def _slots(ranks: int, hosts: int) -> list[int]:
+def _ranks_by_host(ranks: int, hosts: int) -> list[int]:
     """The number of ranks on each host, as predictions assume it.
 
-    >>> _slots(4, 4), _slots(2, 4), _slots(6, 4)
+    >>> _ranks_by_host(4, 4), _ranks_by_host(2, 4), _ranks_by_host(6, 4)
     ([1, 1, 1, 1], [1, 1, 0, 0], [2, 2, 1, 1])
     """
     return [int(count) for count in np.bincount(spread_evenly(ranks, hosts), minlength=hosts)]

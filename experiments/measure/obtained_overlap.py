@@ -1,4 +1,4 @@
-"""Obtained overlap: the rate of messages during local work, relative to their rate while nothing is computed.
+"""Obtained overlap: the rate of messages during local work, relative to their rate while the rank computes nothing.
 
     during local work      share m of an op's messages in u seconds
     while nothing runs     share 1 - m in e seconds
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from quadrille.algorithms.formats.record import OpRecord
 
-NEARLY_ALL = 0.98
+ALMOST_ALL_MESSAGES = 0.98
 """Share of messages during local work from which the remaining messages are too few to measure their rate."""
 BRIEF_SECONDS = 1e-4
 """Duration of hidden communication up to which its rate cannot be measured [s]."""
@@ -61,6 +61,6 @@ def obtained_share(fraction: float, hidden: float, exposed: float) -> float:
     >>> obtained_share(0.5, 1.0, 1.0), obtained_share(0.2, 1.0, 2.0), obtained_share(1.0, 3.0, 0.0)
     (1.0, 0.5, 1.0)
     """
-    if fraction >= NEARLY_ALL or not exposed:
+    if fraction >= ALMOST_ALL_MESSAGES or not exposed:
         return 1.0
     return min(1.0, fraction / hidden * exposed / (1 - fraction))

@@ -1,4 +1,4 @@
-"""`Prepared`: an experiment on a machine, with its schedule and rank placement, which all predictions share."""
+"""`PreparedExperiment`: an experiment on a machine with its schedule and rank placement, built once for predictions."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,7 +18,7 @@ EVEN_SHARDS_ABOVE = 4096
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedExperiment:
     """An experiment on a machine; its schedule is built and checked once, and its ranks are placed once.
 
     Parameters
@@ -40,12 +40,12 @@ class Prepared:
 
     @property
     def threads(self) -> int:
-        """Number of BLAS threads of each rank."""
+        """The number of BLAS threads of each rank."""
         return self.experiment.execution.threads or self.device.threads
 
     @cached_property
     def nodes(self) -> list[int]:
-        """Number of the node of each rank [ranks]."""
+        """The number of the node of each rank [ranks]."""
         return nodes_of_ranks(self.placement)
 
     @property
@@ -64,22 +64,22 @@ class Prepared:
         return with_even_shards(self.schedule)
 
 
-def prepare(experiment: "Experiment", machine: Machine) -> Prepared:
-    """The experiment, prepared for predictions on a machine.
+def prepare(experiment: "Experiment", machine: Machine) -> PreparedExperiment:
+    """The experiment with its schedule and rank placement, for predictions on a machine.
 
     Raises
     ------
     InputError : more ranks than the machine has GPUs, or a placement that does not fit
     """
-    assert not experiment.execution.any_order, "order_on finds it"
+    assert not experiment.execution.any_order, "choose_order chooses the order first"
     placement = place_ranks(machine, experiment.grid.size, experiment.execution.placement, experiment.grid)
     if experiment.execution.choices.set_name == "hierarchical":
         experiment = experiment.on_nodes(nodes_of_ranks(placement))
-    return Prepared(experiment, machine, experiment.schedule(), placement)
+    return PreparedExperiment(experiment, machine, experiment.schedule(), placement)
 
 
-def even_within(prepared: Prepared) -> float | None:
-    """Largest relative error of the makespan because shards have the mean size; None for exact shards."""
+def even_shards_bound(prepared: PreparedExperiment) -> float | None:
+    """The largest relative error of the makespan because shards have the mean size; None for exact shards."""
     if prepared.shards == "exact":
         return None
     from quadrille.simulator.symmetry.even_shards import even_bound

@@ -1,4 +1,4 @@
-"""The cost of one step along an axis, computed from the machine's links.
+"""The latency and bandwidth of a hop (one step along an axis of the grid), computed from the machine's links.
 
 All groups of the axis take the step at once, and the step takes as long as the slowest
 of their hops:
@@ -39,14 +39,19 @@ Hop = tuple[int, int]
 
 
 class AxisHopCosts:
-    """The cost of the slowest hop of a step between the ranks of a machine; results are cached."""
+    """The latency and bandwidth of the slowest hop of a step between the ranks of a machine; results are cached."""
 
     def __init__(
-        self, machine: Machine, ranks: int, placement: RankPlacement, wiring: ResourceDemands, engine: FlowEngine
+        self,
+        machine: Machine,
+        ranks: int,
+        placement: RankPlacement,
+        resource_demands: ResourceDemands,
+        engine: FlowEngine,
     ) -> None:
         self._ranks = ranks
         self._homes = placement
-        self._wiring = wiring
+        self._wiring = resource_demands
         self._engine = engine
         self._routes = routes_of(machine, placement.net)
         parts = (machine.host, machine.network)
@@ -54,7 +59,7 @@ class AxisHopCosts:
         self._links: dict[tuple[tuple[int, ...], int, int], AlphaBetaLink] = {}
 
     def axis_link(self, grid: Grid, axis: Axis, distance: int = 1, size: int = 1) -> AlphaBetaLink:
-        """The cost of a step in which every rank sends `size` bytes to the rank `distance` further along the axis.
+        """The hop cost of a step in which every rank sends `size` bytes to the rank `distance` further along the axis.
 
         Raises
         ------
@@ -64,7 +69,7 @@ class AxisHopCosts:
         return self.step_link(grid, axis, tuple((coordinate + distance) % length for coordinate in range(length)), size)
 
     def step_link(self, grid: Grid, axis: Axis, peers: tuple[int, ...], size: int) -> AlphaBetaLink:
-        """The cost of a step of `size` bytes in all groups of the axis; member i sends to member `peers[i]`."""
+        """The hop cost of a step of `size` bytes in all groups of the axis; member i sends to member `peers[i]`."""
         length, stride = grid.length(axis), grid.stride(axis)
         size = 1 if self._linear else max(1, size)
         key = (peers, stride, size)
@@ -91,7 +96,7 @@ class AxisHopCosts:
             for resource, demand in cost.demands.items():
                 loads[resource] += demand * cost.work
 
-        def moving(cost: TransferDemand) -> float:
+        def transfer_seconds(cost: TransferDemand) -> float:
             busiest = max(
                 (loads[resource] / self._engine.resource_capacity(resource) for resource in cost.demands), default=0.0
             )
@@ -99,28 +104,28 @@ class AxisHopCosts:
 
         if not transfers:
             return AlphaBetaLink(latency=0.0, bandwidth=inf)
-        latency, seconds = max(((cost.latency, moving(cost)) for cost in transfers), key=sum)
+        latency, seconds = max(((cost.latency, transfer_seconds(cost)) for cost in transfers), key=sum)
         return AlphaBetaLink(latency, size / seconds if seconds else inf)
 
     def _slowest_route(self, hops: Ints, size: int) -> AlphaBetaLink:
         """`_slowest` for hops that only use links of the network, with all routes computed together."""
-        places = self._homes.of_rank[hops[hops[:, 0] != hops[:, 1]]]
-        if not len(places):
+        endpoint_pairs = self._homes.of_rank[hops[hops[:, 0] != hops[:, 1]]]
+        if not len(endpoint_pairs):
             return AlphaBetaLink(latency=0.0, bandwidth=inf)
-        paths, capacities = self._routes.between(*places.T), self._homes.net.bandwidths
+        paths, capacities = self._routes.between(*endpoint_pairs.T), self._homes.net.bandwidths
         loads = np.bincount(paths.links, weights=size * paths.shares, minlength=len(capacities))
-        moving = np.maximum.reduceat(loads[paths.links] / capacities[paths.links], paths.offsets[:-1])
-        slowest = int(np.argmax(paths.latency + moving))
-        return AlphaBetaLink(float(paths.latency[slowest]), size / float(moving[slowest]))
+        transfer_seconds = np.maximum.reduceat(loads[paths.links] / capacities[paths.links], paths.offsets[:-1])
+        slowest = int(np.argmax(paths.latency + transfer_seconds))
+        return AlphaBetaLink(float(paths.latency[slowest]), size / float(transfer_seconds[slowest]))
 
-    def shift_link(self, op: Shift, grid: Grid, place: Coordinates, size: int) -> AlphaBetaLink:
+    def shift_link(self, op: Shift, grid: Grid, coordinates: Coordinates, size: int) -> AlphaBetaLink:
         """The cost of the slowest hop of a shift; infinite bandwidth if no rank sends to another rank."""
         if isinstance(op.distance, int):
             return self.axis_link(grid, op.axis, op.distance, size)
         length, stride = grid.length(op.axis), grid.stride(op.axis)
         hops = []
         for rank in range(self._ranks):
-            distance = evaluate(op.distance, replace(place, along=grid.coordinates(rank)))
+            distance = evaluate(op.distance, replace(coordinates, along=grid.coordinates(rank)))
             hops.append((rank, _along(rank, distance, length, stride)))
         return self._slowest(hops, size, "shift")
 

@@ -6,7 +6,7 @@ import re
 import msgspec
 import pytest
 
-from quadrille.experiments.laboratory.command import LaboratoryList
+from quadrille.experiments.laboratory.laboratory_commands import LaboratoryList
 from quadrille.runtime.laboratory import laboratory, namespaces, register
 from quadrille.runtime.laboratory.register import LaboratoryRecord, own_start
 from tests.support.quadrille import called

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from quadrille.experiments.measure.overlap_obtained import obtained_overlaps
+from quadrille.experiments.measure.obtained_overlap import obtained_overlaps
 
 
 def op(name, seconds, exposed):

@@ -1,4 +1,8 @@
-"""The `quadrille lab` commands: from the user's words to a laboratory, and the printed results."""
+"""The `quadrille lab` commands: start, use, list and stop laboratories.
+
+A laboratory is an emulated network on this machine: a network namespace for each host and
+switch of a topology, joined by virtual cables with rate limits.
+"""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -15,10 +19,10 @@ from quadrille.algorithms.units import format_bytes_per_second, parse_rate
 from quadrille.experiments.calibrate.topology_option import FILE
 from quadrille.experiments.laboratory.topology_plan import (
     SINGLE_PATH_RULES,
-    check_places,
+    check_node_counts,
     namespace_plan,
-    scaled,
-    slowest_of_hosts,
+    scaled_network,
+    slowest_host_bandwidth,
 )
 from quadrille.experiments.network.topology_show import find_topology
 from quadrille.runtime.host.console import remark
@@ -47,8 +51,8 @@ class LaboratoryStatus(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     addresses : address of each host
     namespaces : namespace of each node, hosts and switches
     bytes_per_second : rate of each link by its name
-    owner : process whose end is the laboratory's end; null for a laboratory that stays until it is taken down
-    abandoned : whether that process was killed
+    owner : process with which the laboratory ends; null for a laboratory that stays until it is taken down
+    abandoned : whether the owner was killed
     """
 
     name: str
@@ -68,14 +72,22 @@ class LaboratoryList(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 def bring_up(topology: str, *, rate: str, routing: str, name: str) -> None:
-    """Bring up a laboratory that stays, and print how to use it."""
-    wanted = laboratory_of(topology, rate, routing, register.check_name(name))
+    """Starts a laboratory that stays until it is taken down, and prints its hosts.
+
+    Parameters
+    ----------
+    topology : topology as the user typed it
+    rate : rate of the hosts' links, as `200mbit`; empty for the rates of the topology
+    routing : routing rule; empty for the rule of the machine file, or `shortest`
+    name : name of the laboratory
+    """
+    laboratory_to_start = parse_laboratory(topology, rate, routing, register.check_name(name))
     with signals_as_interrupts():
-        entry = laboratory.up(wanted)
-    print("\n".join(_described(entry)))
+        entry = laboratory.up(laboratory_to_start)
+    print("\n".join(_laboratory_lines(entry)))
 
 
-def run_in(
+def run_in_laboratory(
     topology: str,
     ranks: int,
     command: Sequence[str],
@@ -86,23 +98,27 @@ def run_in(
     name: str,
     is_program: bool = False,
 ) -> int:
-    """The exit status of a command on the ranks of a laboratory that is up while the command runs.
+    """Runs a command on the ranks of a laboratory that exists while the command runs, and returns its exit status.
 
     Parameters
     ----------
-    is_program : whether the command is a program of its own and no Quadrille command
+    topology, rate, routing, name : as for `bring_up`
+    ranks : number of ranks
+    command : words of a Quadrille command, or of a program
+    launcher_options : further options of mpirun
+    is_program : whether the command is a program of its own and not a Quadrille command
     """
-    from quadrille.experiments.laboratory.ranks import launch_in, with_topology
+    from quadrille.experiments.laboratory.laboratory_ranks import command_with_topology, launch_in_laboratory
     from quadrille.runtime.launching.launch import PROGRAM
 
-    wanted = laboratory_of(topology, rate, routing, name)
-    with_topology(wanted.entry, ranks, command)  # or what cannot be is known only when all stands
-    with laboratory.standing(wanted) as entry:
-        return launch_in(entry, ranks, command, launcher_options, program=None if is_program else PROGRAM)
+    laboratory_to_start = parse_laboratory(topology, rate, routing, name)
+    command_with_topology(laboratory_to_start.entry, ranks, command)  # checks the command before the laboratory starts
+    with laboratory.standing(laboratory_to_start) as entry:
+        return launch_in_laboratory(entry, ranks, command, launcher_options, program=None if is_program else PROGRAM)
 
 
 def take_down(name: str) -> None:
-    """Take one laboratory down and print whether it existed."""
+    """Stops a laboratory, and prints whether it existed."""
     if laboratory.down(name):
         print(f"laboratory {name} is down")
         return
@@ -110,8 +126,8 @@ def take_down(name: str) -> None:
     print(f"laboratory {name} was not up" + (f"; {', '.join(others)} may be taken down" if others else ""))
 
 
-def show(*, json: str, command: Sequence[str]) -> None:
-    """Print all laboratories of this machine.
+def show_laboratories(*, json: str, command: Sequence[str]) -> None:
+    """Prints all laboratories of this machine, or writes them as JSON.
 
     Parameters
     ----------
@@ -120,38 +136,42 @@ def show(*, json: str, command: Sequence[str]) -> None:
     """
     entries = list(register.every())
     if json:
-        shown = [_shown(entry) for entry in entries]
-        listing = LaboratoryList(laboratories=shown, provenance=provenance(list(command)))
+        statuses = [_laboratory_status(entry) for entry in entries]
+        listing = LaboratoryList(laboratories=statuses, provenance=provenance(list(command)))
         files.write_json(json, listing, SCHEMA)
         return
-    lines = [line for entry in entries for line in _described(entry)]
+    lines = [line for entry in entries for line in _laboratory_lines(entry)]
     print("\n".join(lines) if lines else "no laboratory is up")
 
 
-def laboratory_of(topology: str, rate: str = "", routing: str = "", name: str = "") -> Laboratory:
-    """The laboratory that the words describe, checked before anything is created.
+def parse_laboratory(topology: str, rate: str = "", routing: str = "", name: str = "") -> Laboratory:
+    """The laboratory that the options of a `lab` command describe, checked before anything is created.
+
+    Parameters
+    ----------
+    topology, rate, routing, name : as for `bring_up`
 
     Raises
     ------
-    InputError : no permission here; a topology, rate, routing or name that is impossible
+    InputError : no permission to create namespaces, or an invalid topology, rate, routing rule or name
     """
     namespaces.check_allowed()
     name = register.check_name(name or f"run{os.getpid()}")
     machine = find_machine(topology) if topology.endswith(".toml") else None
     rule = parse_routing(routing or (machine.routing if machine is not None else "shortest"), SINGLE_PATH_RULES)
     net, factor = _network(topology, machine), 1.0
-    check_places(net, topology)
+    check_node_counts(net, topology)
     if rate:
-        factor = parse_rate(rate) / slowest_of_hosts(net)
-        net = scaled(net, parse_rate(rate))
+        factor = parse_rate(rate) / slowest_host_bandwidth(net)
+        net = scaled_network(net, parse_rate(rate))
     elif machine is None:
-        _check_rates_are_said(topology)
-    _say_what_is_not_set(topology)
+        _check_rates_given(topology)
+    _remark_ignored_latencies(topology)
     plan = namespace_plan(net, rule)
     working = np.flatnonzero(~net.failed)
     rates = dict(zip(net.link_names(working), net.bandwidths[working].tolist(), strict=True))
-    in_full = _in_full(topology if machine is None else _typed(machine), factor)
-    return Laboratory(name, topology, plan, rates, in_full, str(rule))
+    topology_with_rates = _topology_with_rates(topology if machine is None else _topology_text(machine), factor)
+    return Laboratory(name, topology, plan, rates, topology_with_rates, str(rule))
 
 
 def _network(topology: str, machine: Machine | None) -> Network:
@@ -172,8 +192,8 @@ def _arguments(topology: str) -> dict[str, Argument]:
     return with_stand_ins(*parse_topology(topology), {"latency": 0.0, "bandwidth": 1.0})
 
 
-def _check_rates_are_said(topology: str) -> None:
-    """Refuse a family without rates if no --rate is given."""
+def _check_rates_given(topology: str) -> None:
+    """Raises InputError for a topology family without link rates if no --rate is given."""
     family = topology.partition(":")[0]
     if family in FAMILIES and not any(name.startswith("bandwidth") for name in parse_topology(topology)[1]):
         raise InputError(
@@ -182,33 +202,35 @@ def _check_rates_are_said(topology: str) -> None:
         )
 
 
-def _say_what_is_not_set(topology: str) -> None:
+def _remark_ignored_latencies(topology: str) -> None:
     family = topology.partition(":")[0]
-    if family in FAMILIES and (said := [name for name in parse_topology(topology)[1] if "latency" in name]):
-        remark(f"{', '.join(said)}: a laboratory has the kernel's latency, which calibrate measures, and sets none")
+    if family in FAMILIES and (arguments := [name for name in parse_topology(topology)[1] if "latency" in name]):
+        remark(
+            f"{', '.join(arguments)}: a laboratory has the kernel's latency, which calibrate measures, and sets none"
+        )
 
 
-def _typed(machine: Machine) -> str:
+def _topology_text(machine: Machine) -> str:
     """A machine's topology as command line text; empty with failed or slower links, which cannot be written so."""
     if machine.faults is not None and (machine.faults.fail or machine.faults.degrade):
         return ""
-    said = {
+    arguments = {
         name: as_word(cast("Sequence[float]", value)) if isinstance(value, list) else value
         for name, value in machine.topology.items()
     }
-    if FILE in said:
-        return str(said[FILE])
-    return f"{said.pop('family')}:" + ",".join(f"{name}={value}" for name, value in said.items())
+    if FILE in arguments:
+        return str(arguments[FILE])
+    return f"{arguments.pop('family')}:" + ",".join(f"{name}={value}" for name, value in arguments.items())
 
 
-def _in_full(topology: str, factor: float) -> str:
-    """The topology with the rates of its links, as `calibrate` takes it.
+def _topology_with_rates(topology: str, factor: float) -> str:
+    """The topology with the rates of its links, as `calibrate --topology` takes it.
 
-    It is empty if it cannot be written so: for a file whose rates were changed.
+    The text is empty if there is none: for a topology file whose rates were changed.
 
-    >>> _in_full("star:hosts=2", 25e6)
+    >>> _topology_with_rates("star:hosts=2", 25e6)
     'star:bandwidth=25000000.0,hosts=2'
-    >>> _in_full("/nets/four.json", 1.0), _in_full("/nets/four.json", 8.0)
+    >>> _topology_with_rates("/nets/four.json", 1.0), _topology_with_rates("/nets/four.json", 8.0)
     ('/nets/four.json', '')
     """
     family = topology.partition(":")[0]
@@ -216,17 +238,19 @@ def _in_full(topology: str, factor: float) -> str:
         return str(Path(topology).resolve()) if factor == 1.0 else ""
     if family not in FAMILIES:
         return ""
-    arguments = _arguments(topology)
-    said = {name: _faster(value, factor) if "bandwidth" in name else value for name, value in arguments.items()}
-    return f"{family}:" + ",".join(f"{name}={value}" for name, value in said.items() if "latency" not in name)
+    arguments = {
+        name: _scaled_bandwidths(value, factor) if "bandwidth" in name else value
+        for name, value in _arguments(topology).items()
+    }
+    return f"{family}:" + ",".join(f"{name}={value}" for name, value in arguments.items() if "latency" not in name)
 
 
-def _faster(bandwidths: Argument, factor: float) -> str:
+def _scaled_bandwidths(bandwidths: Argument, factor: float) -> str:
     """A bandwidth, or several bandwidths joined by x, multiplied by a factor."""
     return "x".join(str(float(word) * factor) for word in str(bandwidths).split("x"))
 
 
-def _described(entry: LaboratoryRecord) -> Iterator[str]:
+def _laboratory_lines(entry: LaboratoryRecord) -> Iterator[str]:
     """The printed lines of one laboratory."""
     slowest, fastest = min(entry.rates.values()), max(entry.rates.values())
     rates = format_bytes_per_second(slowest) + (f" to {format_bytes_per_second(fastest)}" if fastest > slowest else "")
@@ -238,7 +262,7 @@ def _described(entry: LaboratoryRecord) -> Iterator[str]:
         yield f"  {host:<10} {address:<12} namespace {entry.namespaces[host]}"
 
 
-def _shown(entry: LaboratoryRecord) -> LaboratoryStatus:
+def _laboratory_status(entry: LaboratoryRecord) -> LaboratoryStatus:
     return LaboratoryStatus(
         name=entry.name,
         topology=entry.topology,
