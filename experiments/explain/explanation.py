@@ -22,7 +22,7 @@ from quadrille.algorithms.formats.record import OpRecord, PathPart, PathSegment,
 from quadrille.algorithms.provenance import Provenance
 from quadrille.algorithms.schedule.grid import DEFAULT_ORDER
 from quadrille.algorithms.units import format_seconds
-from quadrille.experiments.compare.attribution import COMPUTING, charged_seconds, charged_waiting, shares
+from quadrille.experiments.compare.attribution import COMPUTE_KINDS, cause_shares, charged_seconds, charged_waiting
 from quadrille.experiments.network.late_flows import LateFlow
 from quadrille.experiments.records.path_segments import path_seconds_by_cause
 from quadrille.experiments.workloads.training_lines import workload_flags
@@ -125,10 +125,10 @@ def mean_seconds_by_cause(ops: Iterable[OpRecord], makespan: float, *, predicted
         charged += seconds + charged_waiting(op)
         seconds_by_part["waiting"] += charged_waiting(op)
         if not predicted:
-            seconds_by_part["compute" if op.kind in COMPUTING else "transfer"] += seconds
+            seconds_by_part["compute" if op.kind in COMPUTE_KINDS else "transfer"] += seconds
             continue
         contended = min(seconds, seconds * op.contention_seconds / op.seconds) if op.seconds else 0.0
-        for cause, share in shares(op).items():
+        for cause, share in cause_shares(op).items():
             if cause == "transfer":
                 seconds_by_part["bandwidth"] += share * seconds - contended
                 seconds_by_part["contention"] += contended

@@ -18,7 +18,7 @@ import msgspec
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.record import Record, load_record
 from quadrille.algorithms.provenance import Provenance, provenance
-from quadrille.experiments.compare.side_by_side import compare_records
+from quadrille.experiments.compare.compare_records import compare_records
 from quadrille.experiments.measure.batch import RunCase, StartRanks, measure
 from quadrille.experiments.output.destinations import Destinations, make_folder, write_or_show
 from quadrille.experiments.output.tables import print_tables

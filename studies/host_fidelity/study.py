@@ -24,9 +24,9 @@ from quadrille.algorithms.matmuls.matmul import Matmul, Passes
 from quadrille.algorithms.provenance import Provenance, provenance
 from quadrille.algorithms.schedule.tensors import DType
 from quadrille.algorithms.units import format_seconds
+from quadrille.experiments.compare.compare_records import compare_records
 from quadrille.experiments.compare.comparison import Comparison
-from quadrille.experiments.compare.error_sizes import ErrorSizes, raw_and_drift_removed
-from quadrille.experiments.compare.side_by_side import compare_records
+from quadrille.experiments.compare.error_sizes import ErrorSizes, error_sizes_raw_and_drift_removed
 from quadrille.experiments.measure.batch import RunCase, measure
 from quadrille.experiments.output.destinations import Destinations, write_or_show
 from quadrille.experiments.predict.predict import predict_record_and_timeline
@@ -235,7 +235,7 @@ def _summed_up(seed: int, machine: Machine, results: Sequence[CaseResult], origi
 
 
 def _group(results: Sequence[CaseResult]) -> GroupSummary:
-    raw, removed = raw_and_drift_removed([result.seconds for result in results])
+    raw, removed = error_sizes_raw_and_drift_removed([result.seconds for result in results])
     holding = sum(result.interval_holds_measurement for result in results) / len(results)
     return GroupSummary(raw=raw, drift_removed=removed, intervals_hold=holding)
 

@@ -24,10 +24,10 @@ from quadrille.algorithms.matmuls.matmul import Matmul, Operand, Product
 from quadrille.algorithms.provenance import provenance
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.units import format_seconds
-from quadrille.experiments.compare.cases import CASES_SCHEMA, Cases, summarise
+from quadrille.experiments.compare.compare_records import compare_records
 from quadrille.experiments.compare.comparison import Comparison
 from quadrille.experiments.compare.drift import busy_sentence
-from quadrille.experiments.compare.side_by_side import compare_records
+from quadrille.experiments.compare.record_folders import CASES_SCHEMA, FolderComparison, summarise_errors
 from quadrille.experiments.measure.batch import RunCase, measure
 from quadrille.experiments.measure.operand_files import write_operands
 from quadrille.experiments.output.destinations import make_folder
@@ -80,7 +80,7 @@ def main() -> None:
     """Run the main job and write its comparisons."""
     comparisons = main_job()
     origin = provenance(["quadrille", "study", "main-job"])
-    cases = Cases(tuple(comparisons), summarise(comparisons), provenance=origin)
+    cases = FolderComparison(tuple(comparisons), summarise_errors(comparisons), provenance=origin)
     RESULTS.mkdir(exist_ok=True)
     files.write_json(RESULTS / "comparisons.json", cases, CASES_SCHEMA)
 

@@ -24,7 +24,7 @@ from quadrille.algorithms.training.models import ModelShape
 from quadrille.algorithms.training.recompute import Recompute
 from quadrille.algorithms.training.schemes import find_scheme
 from quadrille.experiments.predict.layer_extrapolation import extrapolated, layer_counts
-from quadrille.experiments.rank.memory import peak_bytes_by_grid
+from quadrille.experiments.rank.memory_by_grid import peak_bytes_by_grid
 from quadrille.experiments.workloads.execution_options import ExecutionOptions
 from quadrille.simulator.simulate import Prediction, Shortcuts, Simulator
 from quadrille.simulator.symmetry.even_shards import with_even_shards

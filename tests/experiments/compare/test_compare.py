@@ -21,11 +21,11 @@ from quadrille.algorithms.formats.timeline_files import save_timeline
 from quadrille.algorithms.formats.workload import MatmulSizes, Workload
 from quadrille.algorithms.timelines.spans import Span
 from quadrille.algorithms.timelines.timeline import Timeline
-from quadrille.experiments.compare.cases import compare_folders
 from quadrille.experiments.compare.compare import compare
+from quadrille.experiments.compare.compare_records import compare_records
 from quadrille.experiments.compare.comparison import SCHEMA, Comparison
 from quadrille.experiments.compare.comparison_tables import comparison_tables
-from quadrille.experiments.compare.side_by_side import compare_records
+from quadrille.experiments.compare.record_folders import compare_folders
 from quadrille.experiments.output.tables import print_tables, table
 
 replace = msgspec.structs.replace
@@ -275,7 +275,12 @@ def test_what_lessens_trust_is_remarked():
     wrong = Verified(method="serial", max_error=1.0, bound=0.1, ok=False)
     measured = replace(MEASURED, verified=wrong, machine=MachineName("two", "b" * 64))
     remarks = "\n".join(compare_records(predicted, measured).remarks)
-    for words in ("beyond what was calibrated: multiply", "did not verify", "31 predicted, 30 counted", "machine one"):
+    for words in (
+        "extrapolated beyond the calibration: multiply",
+        "did not verify",
+        "31 predicted, 30 counted",
+        "machine one",
+    ):
         assert words in remarks
 
 

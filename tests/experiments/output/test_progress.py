@@ -6,7 +6,7 @@ import pytest
 
 from quadrille.experiments.output import progress
 from quadrille.experiments.output.progress import StepCount, progress_line
-from quadrille.experiments.rank.sharing import Crew
+from quadrille.experiments.rank.work_sharing import WorkSharing
 from quadrille.runtime.host import console
 from quadrille.runtime.host.console import ERASE, remark
 
@@ -92,7 +92,7 @@ def test_a_crew_counts_its_answers_unless_it_is_quiet(terminal, quiet):
             until(lambda: f"squared {number} of 3 numbers" in terminal.getvalue())
         return number**2
 
-    assert Crew(quiet=quiet).share(answer, range(3), "squared", "numbers") == [0, 1, 4]
+    assert WorkSharing(quiet=quiet).share(answer, range(3), "squared", "numbers") == [0, 1, 4]
     assert bool(terminal.getvalue()) is not quiet
 
 

@@ -15,10 +15,10 @@ from quadrille.cli.words.machines import MachineWords
 from quadrille.cli.words.ranking import parse_question, parse_space
 from quadrille.experiments.predict.step_parts import StepParts, pipeline_stages, sample_experiment
 from quadrille.experiments.predict.training_step import simulated_step
+from quadrille.experiments.rank.configuration_evaluator import Evaluator
+from quadrille.experiments.rank.configuration_search import search_configurations
 from quadrille.experiments.rank.configurations import configurations
-from quadrille.experiments.rank.one_configuration import Evaluator
-from quadrille.experiments.rank.search import search
-from quadrille.experiments.rank.sharing import Crew
+from quadrille.experiments.rank.work_sharing import WorkSharing
 from quadrille.experiments.workloads.training_figures import experiment_peak_bytes
 from tests.support.by_words import ranked as rank
 from tests.support.quadrille import called
@@ -115,11 +115,11 @@ def test_memory_is_that_of_the_fullest_rank_of_the_schedule():
 
 def test_without_a_pipeline_the_largest_microbatch_that_fits_is_taken():
     asked = question()
-    roomy = search(asked, space(scheme="megatron"), Crew())
+    roomy = search_configurations(asked, space(scheme="megatron"), WorkSharing())
     assert {one.experiment.problem.micro_batch for one in roomy.best if one.experiment.grid.data == 2} == {8}
     small = min(one.peak_bytes for one in roomy.best)
     tight = replace(asked, machine=with_memory(asked.machine, small))
-    for one in search(tight, space(scheme="megatron"), Crew()).best:
+    for one in search_configurations(tight, space(scheme="megatron"), WorkSharing()).best:
         assert one.peak_bytes <= small
         larger = replace(one.experiment.problem, micro_batch=2 * one.experiment.problem.micro_batch)
         if 16 % (larger.micro_batch * one.experiment.grid.data) == 0:
@@ -146,11 +146,11 @@ def test_the_answer_has_both_orders_and_says_what_was_left_out(answer):
 
 def test_rank_orders_are_tried_of_the_best_only_if_none_is_given():
     asked = question(top="1")
-    free = search(asked, space(scheme="4d"), Crew())
-    held = search(question(top="1", order="data,z,x,y"), space(scheme="4d"), Crew())
+    free = search_configurations(asked, space(scheme="4d"), WorkSharing())
+    held = search_configurations(question(top="1", order="data,z,x,y"), space(scheme="4d"), WorkSharing())
     assert {one.experiment.grid.order for one in held.best} == {("data", "z", "x", "y", "pipeline")}
     assert free.best[0].step.seconds <= held.best[0].step.seconds
-    assert any("rank order" in reason for reason in free.left_out.counts)
+    assert any("rank order" in reason for reason in free.excluded.counts)
 
 
 def test_the_command_it_names_simulates_the_same_step(capsys):

@@ -27,12 +27,12 @@ from quadrille.experiments.output import progress
 from quadrille.experiments.output.tables import print_tables
 from quadrille.experiments.predict.predict import predict_record_and_timeline
 from quadrille.experiments.sweep import sweep as sweeping
-from quadrille.experiments.sweep.figure import lines_of
-from quadrille.experiments.sweep.outcomes import SCHEMA, Sweep, SweepAnswer, SweepRow, rows_of
-from quadrille.experiments.sweep.report import MOST_ROWS, RESULTS, csv_text, reason_lines
-from quadrille.experiments.sweep.report import sweep_table as table_of
-from quadrille.experiments.sweep.sweep import answered
-from quadrille.experiments.sweep.varied import Varied
+from quadrille.experiments.sweep.sweep import answer_points
+from quadrille.experiments.sweep.sweep_figure import lines_of
+from quadrille.experiments.sweep.sweep_report import MOST_ROWS, RESULT_COLUMNS, csv_text, reason_lines
+from quadrille.experiments.sweep.sweep_report import sweep_table as table_of
+from quadrille.experiments.sweep.sweep_result import SCHEMA, Sweep, SweepAnswer, SweepRow, sweep_rows
+from quadrille.experiments.sweep.varied_key import VariedKey
 from quadrille.experiments.workloads.fitting_grids import fitting_grids
 from quadrille.topologies.machines.machine import Host
 from quadrille.topologies.machines.machine_file import save_machine
@@ -115,20 +115,20 @@ def test_nothing_varied_a_key_twice_and_too_many_points_are_refused():
 
 
 def test_values_that_hold_commas_stand_between_semicolons():
-    assert parse_vary("grid=z=2,x=4;x=8") == Varied("grid", ("z=2,x=4", "x=8"))
-    assert parse_vary("grid=z=2,x=4") == Varied("grid", ("z=2,x=4",))
-    assert parse_vary("gpus=1;2") == Varied("gpus", ("1", "2"))
+    assert parse_vary("grid=z=2,x=4;x=8") == VariedKey("grid", ("z=2,x=4", "x=8"))
+    assert parse_vary("grid=z=2,x=4") == VariedKey("grid", ("z=2,x=4",))
+    assert parse_vary("gpus=1;2") == VariedKey("gpus", ("1", "2"))
     many = tuple(map(str, range(1, 200_001)))
     assert parse_vary(f"gpus={','.join(many)}").values == many  # compared pair by pair they took minutes
     assert parse_vary("degrade=none,host:1>switch:0=0.5").values == ("none", "host:1>switch:0=0.5")
-    assert parse_vary(f"{BANDWIDTH}=x1,2e9") == Varied(BANDWIDTH, ("x1", "2e9"))
+    assert parse_vary(f"{BANDWIDTH}=x1,2e9") == VariedKey(BANDWIDTH, ("x1", "2e9"))
 
 
 @given(
     st.lists(st.tuples(st.sampled_from(KEYS), st.integers(1, 4)), min_size=1, max_size=4, unique_by=lambda it: it[0])
 )
 def test_points_are_every_combination_once_and_the_last_key_changes_fastest(sizes):
-    varied = [Varied(key, tuple(f"v{n}" for n in range(count))) for key, count in sizes]
+    varied = [VariedKey(key, tuple(f"v{n}" for n in range(count))) for key, count in sizes]
     found = [tuple(point.values()) for point, _ in points(SweepWords(), varied)]
     assert len(set(found)) == len(found)
     assert found == sorted(found)
@@ -328,7 +328,7 @@ def test_any_question_can_be_swept(toy, capsys):
 def test_several_processes_give_the_same_answers(toy):
     varied = parse_varied(["grid=x=2;x=4;y=2", "dtype=float32,float64"])
     every = [one for _, one in points(asked(toy), varied)]
-    alone, together = (dict(answered(every, predicted, jobs)) for jobs in (1, 2))
+    alone, together = (dict(answer_points(every, predicted, jobs)) for jobs in (1, 2))
     assert alone == together and set(alone) == set(range(6))
 
 
@@ -337,9 +337,9 @@ def dying(_):
 
 
 def test_a_process_that_dies_is_reported(toy):
-    every = [one for _, one in points(asked(toy), [Varied("panel", ("1", "2"))])]
+    every = [one for _, one in points(asked(toy), [VariedKey("panel", ("1", "2"))])]
     with pytest.raises(RunError, match="ended before its point was done"):
-        dict(answered(every, dying, 2))
+        dict(answer_points(every, dying, 2))
 
 
 def interrupting(asked_there):
@@ -445,7 +445,7 @@ def test_the_csv_has_every_key_and_every_result_and_a_line_for_each_point(cluste
     text = capsys.readouterr().out
     assert text == csv_text(found)
     kept = rows(text)
-    assert tuple(kept[0]) == ("gpus", "set:device.memory_bytes", *RESULTS)
+    assert tuple(kept[0]) == ("gpus", "set:device.memory_bytes", *RESULT_COLUMNS)
     assert [row["gpus"] for row in kept] == ["2", "2", "3", "3", "4096", "4096"]
     assert [row["grid_lengths"] for row in kept] == ["x=2", "x=2", "x=3", "x=3", "", ""]
     for row, of_found in zip(kept, found.points, strict=True):
@@ -482,8 +482,8 @@ def test_lines_leave_out_points_without_an_answer():
         ("4", "float32"): SweepAnswer(seconds=3),
         ("4", "float64"): SweepAnswer(seconds=5),
     }
-    found, _ = rows_of([({"gpus": gpus, "dtype": dtype}, answer) for (gpus, dtype), answer in answers.items()])
-    assert lines_of(found, Varied("gpus", ("8", "4"))) == [
+    found, _ = sweep_rows([({"gpus": gpus, "dtype": dtype}, answer) for (gpus, dtype), answer in answers.items()])
+    assert lines_of(found, VariedKey("gpus", ("8", "4"))) == [
         ("dtype=float32", [4.0, 8.0], [3, 2]),
         ("dtype=float64", [4.0], [5]),
     ]
@@ -498,7 +498,7 @@ def test_a_long_table_is_cut_and_says_so(capsys):
 
 
 def test_many_reasons_are_cut_and_say_so():
-    many, _ = rows_of([({}, SweepAnswer(reason=f"reason {n}")) for n in range(20)])
+    many, _ = sweep_rows([({}, SweepAnswer(reason=f"reason {n}")) for n in range(20)])
     lines = list(reason_lines(Sweep(flags={}, varied={}, best_grid=False, points=many)))
     assert len(lines) == 13 and lines[-1] == "8 more reasons: --csv FILE has them all"
 

@@ -9,8 +9,8 @@ from quadrille.algorithms.formats.record import load_record, save_record
 from quadrille.algorithms.formats.timeline_files import load_timeline
 from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.schedule.grid import Grid
-from quadrille.experiments.compare.cases import CASES_SCHEMA
-from quadrille.experiments.compare.side_by_side import compare_records
+from quadrille.experiments.compare.compare_records import compare_records
+from quadrille.experiments.compare.record_folders import CASES_SCHEMA
 from quadrille.experiments.measure.batch import RunCase
 from quadrille.experiments.output import destinations
 from quadrille.experiments.workloads.matmul import MatmulExperiment

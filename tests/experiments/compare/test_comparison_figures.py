@@ -10,9 +10,9 @@ from quadrille.algorithms.formats.record import OpRecord, Options, Record
 from quadrille.algorithms.formats.workload import MatmulSizes, Workload
 from quadrille.algorithms.timelines.spans import Span
 from quadrille.algorithms.timelines.timeline import Timeline
-from quadrille.experiments.compare import figures
-from quadrille.experiments.compare.figures import MOST_RANKS, draw_cases, draw_ops, draw_timelines
-from quadrille.experiments.compare.side_by_side import compare_records
+from quadrille.experiments.compare import comparison_figures
+from quadrille.experiments.compare.compare_records import compare_records
+from quadrille.experiments.compare.comparison_figures import MOST_RANKS, draw_cases, draw_ops, draw_timelines
 from quadrille.experiments.output.pictures import check_figure_path
 
 STARTS = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
@@ -58,7 +58,7 @@ def test_a_figure_is_of_the_format_its_name_ends_in(tmp_path, comparison, ending
 def drawn(monkeypatch):
     """The figures drawn, instead of files."""
     kept = []
-    monkeypatch.setattr(figures, "write_figure", lambda figure, path: kept.append(figure))
+    monkeypatch.setattr(comparison_figures, "write_figure", lambda figure, path: kept.append(figure))
     return kept
 
 
@@ -142,7 +142,7 @@ def test_every_kind_of_op_has_its_own_colour():
 
     kinds = {*COLLECTIVE_KINDS.values(), *OTHER_KINDS.values()}
 
-    colours = [figures.COLOURS[kind] for kind in kinds]
+    colours = [comparison_figures.COLOURS[kind] for kind in kinds]
     assert len(set(colours)) == len(colours)
     assert all(re.fullmatch("#[0-9a-f]{6}", colour) for colour in colours)
 

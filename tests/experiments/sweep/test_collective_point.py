@@ -12,11 +12,11 @@ from quadrille.cli.words.flags import CollectiveWords
 from quadrille.cli.words.machines import MachineWords
 from quadrille.cli.words.sweep import predicted, sweep
 from quadrille.cli.words.sweep_points import COLLECTIVE_KEYS, SweepWords, parse_varied, points
-from quadrille.experiments.sweep.figure import lines_of
-from quadrille.experiments.sweep.outcomes import SCHEMA, Sweep
-from quadrille.experiments.sweep.report import COLLECTIVE_RESULTS, csv_text
-from quadrille.experiments.sweep.sweep import answered
-from quadrille.experiments.sweep.varied import Varied
+from quadrille.experiments.sweep.sweep import answer_points
+from quadrille.experiments.sweep.sweep_figure import lines_of
+from quadrille.experiments.sweep.sweep_report import COLLECTIVE_RESULT_COLUMNS, csv_text
+from quadrille.experiments.sweep.sweep_result import SCHEMA, Sweep
+from quadrille.experiments.sweep.varied_key import VariedKey
 from tests.support.by_words import collective_predicted
 from tests.support.quadrille import called
 
@@ -132,7 +132,7 @@ def test_the_command_writes_csv_json_and_a_plot(tmp_path, capsys):
     found = files.read(paths["json"], Sweep, SCHEMA)
     assert found.flags["collective"] == "all-reduce" and "matmul" not in found.flags
     rows = list(csv.DictReader(io.StringIO(paths["csv"].read_text())))
-    assert list(rows[0]) == ["bytes", "group", *(one for one in COLLECTIVE_RESULTS if one != "group")]
+    assert list(rows[0]) == ["bytes", "group", *(one for one in COLLECTIVE_RESULT_COLUMNS if one != "group")]
     assert csv_text(found) == paths["csv"].read_text()
     assert [float(row["seconds"]) for row in rows] == [row.answer.seconds for row in found.points]
     for row in rows:
@@ -144,7 +144,7 @@ def test_the_command_writes_csv_json_and_a_plot(tmp_path, capsys):
 
 def test_sizes_are_drawn_where_they_are():
     found = sweep(asked(), ["bytes=1MiB,1KiB", "group=2,4"])
-    lines = lines_of(found.points, Varied("bytes", ("1MiB", "1KiB")))
+    lines = lines_of(found.points, VariedKey("bytes", ("1MiB", "1KiB")))
     assert [(label, places) for label, places, _ in lines] == [
         ("group=2", [1024, 1 << 20]),
         ("group=4", [1024, 1 << 20]),
@@ -159,5 +159,5 @@ def test_every_key_reaches_what_is_asked():
 def test_several_processes_give_the_same_answers():
     varied = parse_varied(["group=2,4,8", "collectives=own,own:doubling"], COLLECTIVE_KEYS)
     every = [one for _, one in points(asked(), varied)]
-    alone, together = (dict(answered(every, predicted, jobs)) for jobs in (1, 2))
+    alone, together = (dict(answer_points(every, predicted, jobs)) for jobs in (1, 2))
     assert alone == together and set(alone) == set(range(6))

@@ -1,12 +1,12 @@
-"""Quick lower estimates of a configuration, without its schedule: seconds of a step and bytes of a rank.
+"""Lower estimates of a configuration's step time and memory, without its schedule.
 
-    seconds = (products at the peak of the device + communication of layers) · bubble
-    bytes   = weights, gradients and optimizer of the layers, nothing else
+    seconds = (products at the peak rate of the device + communication of layers) · (1 + pipeline bubble)
+    bytes   = weights, gradients and optimizer states of the layers, nothing else
 
-Communication is that of the 4D model (`quadrille.algorithms.analysis.axonn`), with what
-a pipeline and ZeRO change: weights are gathered for every microbatch.  Other
-schemes are charged the same, so the estimate says which of a scheme's
-configurations are looked at first, and no scheme is compared by it.
+Communication is that of the 4D model (`quadrille.algorithms.analysis.axonn`), with the
+changes by a pipeline and ZeRO: weights are gathered for every microbatch.  All schemes use
+the communication of 4D, so the estimate only orders the configurations of one scheme for
+evaluation; schemes are never compared by it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,12 +26,14 @@ def least_bytes(experiment: TrainingExperiment, shape: ModelShape) -> float:
     """A lower bound of the memory of a rank [B]."""
     problem, grid = experiment.problem, experiment.grid
     assert isinstance(problem, Gpt)
-    item, sharded = ITEM_BYTES[problem.dtype], grid.data
+    item, data_ranks = ITEM_BYTES[problem.dtype], grid.data
     gradients = problem.gradient_bytes if problem.precision.mixed else item
     states = MASTER_AND_MOMENTS if problem.precision.mixed else 2 * item
-    kept = (item, gradients, states)
-    each = sum(size / (sharded if problem.zero >= begin else 1) for size, begin in zip(kept, (3, 2, 1), strict=True))
-    return each * shape.layers * shape.products / (grid.size // grid.data)
+    state_bytes = (item, gradients, states)
+    bytes_of_weight = sum(
+        size / (data_ranks if problem.zero >= begin else 1) for size, begin in zip(state_bytes, (3, 2, 1), strict=True)
+    )
+    return bytes_of_weight * shape.layers * shape.products / (grid.size // grid.data)
 
 
 def estimated_seconds(
@@ -41,7 +43,14 @@ def estimated_seconds(
     bandwidths: Mapping[Axis, float],
     peak_flops_per_second: float | None,
 ) -> float:
-    """Estimated seconds of a step, comparable with other configurations of the same scheme."""
+    """The estimated time of a step [s], comparable with other configurations of the same scheme.
+
+    Parameters
+    ----------
+    products : products of a layer
+    bandwidths : bandwidth of the rings of each axis [B/s]
+    peak_flops_per_second : peak rate of a GPU [flop/s]; None if unknown, which leaves out the products
+    """
     problem, grid, stages = experiment.problem, experiment.grid, pipeline_stages(experiment)
     assert isinstance(problem, Gpt)
     block = block_seconds(
@@ -52,13 +61,13 @@ def estimated_seconds(
         recomputed=problem.recompute == "full",
         gradient_bytes=problem.gradient_bytes,
     )
-    times = {"z": stages.microbatches, "data": _passes_over_data(problem.zero, stages.microbatches)}
-    communication = shape.layers / stages.count * sum(times.get(axis, 1) * block[axis] for axis in MODELLED)
+    traffic_factors = {"z": stages.microbatches, "data": _passes_over_data(problem.zero, stages.microbatches)}
+    communication = shape.layers / stages.count * sum(traffic_factors.get(axis, 1) * block[axis] for axis in MODELLED)
     compute = experiment.step_flops.hardware / (grid.size * peak_flops_per_second) if peak_flops_per_second else 0.0
     bubble = (stages.count - 1) / (stages.chunks * stages.microbatches)
     return (compute + communication) * (1 + bubble)
 
 
 def _passes_over_data(zero: int, microbatches: int) -> float:
-    """Traffic over the data axis in a step, in units of one all-reduce of the gradients."""
+    """The traffic over the data axis in a step, in units of an all-reduce of the gradients."""
     return {3: 1.5 * microbatches, 2: (1 + microbatches) / 2}.get(zero, 1.0)

@@ -1,4 +1,4 @@
-"""The part of the answer of `quadrille rank` that grids and configurations of schemes share, and its output."""
+"""`Ranking`: the fields that both answers of `quadrille rank` share, about grids and about configurations."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
@@ -11,18 +11,18 @@ from quadrille.algorithms.formats.rows import Tabular
 from quadrille.algorithms.formats.workload import Workload
 from quadrille.algorithms.provenance import Provenance, provenance
 from quadrille.experiments.predict.training_step import TrainingStep
-from quadrille.experiments.rank.bandwidths import Ring
+from quadrille.experiments.rank.candidate_step import granularity_of
 from quadrille.experiments.rank.disagreements import Cause
-from quadrille.experiments.rank.question import RankQuestion
-from quadrille.experiments.rank.step import granularity_of
+from quadrille.experiments.rank.rank_question import RankQuestion
+from quadrille.experiments.rank.ring_bandwidths import Ring
 from quadrille.experiments.workloads.training import TrainingExperiment, gpt_workload
 from quadrille.experiments.workloads.training_figures import flop_rates
 
 SCHEMA = "quadrille/rank/1"
 
 
-class CauseFound(msgspec.Struct, frozen=True, kw_only=True):
-    """A cost that the model leaves out: the seconds that it adds, and Kendall's tau with it."""
+class CauseEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A cost that the model leaves out: the time that it adds [s], and Kendall's tau of the model with that time."""
 
     name: str
     seconds_least: float
@@ -30,8 +30,8 @@ class CauseFound(msgspec.Struct, frozen=True, kw_only=True):
     kendall_tau: float | None
 
 
-class RingSimulated(msgspec.Struct, frozen=True, kw_only=True):
-    """Rings of `length` ranks, `stride` apart, whose bandwidth no table has."""
+class SimulatedRing(msgspec.Struct, frozen=True, kw_only=True):
+    """The simulated bandwidth of rings of `length` ranks with distance `stride`, which no table has."""
 
     stride: int
     length: int
@@ -41,13 +41,14 @@ class RingSimulated(msgspec.Struct, frozen=True, kw_only=True):
 class SimulatedEntry(msgspec.Struct, frozen=True, kw_only=True):
     """A simulated grid or configuration: one training iteration on it.
 
-    The seconds are compute + latency + transfer - hidden + waiting.  With `granularity`
-    collective, `layers_simulated` layers represent all layers.
+    The time of an iteration is compute + latency + transfer - hidden + waiting.  With
+    `granularity` collective, `layers_simulated` layers represent all layers.
 
     Parameters
     ----------
     seconds : time of an iteration [s], without setup: `seconds_per_iteration` of a record
-    analytical_place : place in the model's order of all that fit, from 1
+    analytical_place : position in the model's order of all entries that fit, from 1
+    analytical_seconds : time of an iteration by the model [s]
     model_flops_per_second_per_gpu, hardware_flops_per_second_per_gpu, percent_of_peak : as in a record
         (`quadrille.experiments.workloads.training_figures` has the formulas)
     shards : even if all shards have the mean size, as in `--shards`
@@ -78,7 +79,19 @@ Entry = TypeVar("Entry", bound=SimulatedEntry)
 
 
 class Ranking(Tabular, msgspec.Struct, Generic[Entry], frozen=True, kw_only=True):
-    """The answer that `--json` writes; a file also has the provenance, stdout is the same in every run."""
+    """The answer that `--json` writes.
+
+    A file also has the provenance; the JSON on stdout has none, so that it is the same in every run.
+
+    Parameters
+    ----------
+    simulated : simulated entries, the fastest first
+    kendall_tau : Kendall's tau of the model's order and the simulated order
+    bandwidths_measured : whether the bandwidths of rings come from a table of measurements
+    bandwidths_simulated : bandwidths that the table lacks
+    causes : costs that the model leaves out
+    why : sentences about the causes
+    """
 
     simulated: list[Entry]
     kendall_tau: float | None
@@ -88,8 +101,8 @@ class Ranking(Tabular, msgspec.Struct, Generic[Entry], frozen=True, kw_only=True
     gpus: int
     options: dict[str, str | int]
     bandwidths_measured: bool
-    bandwidths_simulated: list[RingSimulated]
-    causes: list[CauseFound]
+    bandwidths_simulated: list[SimulatedRing]
+    causes: list[CauseEntry]
     why: list[str]
     provenance: Provenance | None = None
 
@@ -98,19 +111,20 @@ class Ranking(Tabular, msgspec.Struct, Generic[Entry], frozen=True, kw_only=True
         return [msgspec.to_builtins(entry) for entry in self.simulated]
 
 
-def fastest_first(steps: Sequence[TrainingStep]) -> list[int]:
+def order_by_seconds(steps: Sequence[TrainingStep]) -> list[int]:
     """Indices of the simulated steps, the fastest first; equally fast steps keep the model's order."""
     return sorted(range(len(steps)), key=lambda place: (steps[place].seconds, place))
 
 
-def of_question(
+def question_fields(
     question: RankQuestion, bandwidths: Mapping[Ring, float], why: Sequence[Cause], *, from_table: bool
 ) -> dict[str, Any]:
-    """Fields of both answers: the question, the bandwidths of rings, and why the two orders differ.
+    """The fields that both answers share: the question, the bandwidths of rings, and the causes of differences.
 
     Parameters
     ----------
     bandwidths : bus bandwidth of each ring that was simulated [B/s]
+    why : causes of the differences between the model's and the simulated order
     from_table : whether the bandwidths of the other rings were measured
     """
     return {
@@ -121,26 +135,28 @@ def of_question(
         "options": _options_of(question),
         "bandwidths_measured": from_table,
         "bandwidths_simulated": [
-            RingSimulated(stride=stride, length=length, bytes_per_second=rate)
+            SimulatedRing(stride=stride, length=length, bytes_per_second=rate)
             for (stride, length), rate in bandwidths.items()
         ],
         "causes": [
-            CauseFound(name=cause.name, seconds_least=cause.least, seconds_most=cause.most, kendall_tau=cause.tau)
+            CauseEntry(name=cause.name, seconds_least=cause.least, seconds_most=cause.most, kendall_tau=cause.tau)
             for cause in why
         ],
     }
 
 
-def of_step(
+def step_fields(
     question: RankQuestion, experiment: TrainingExperiment, step: TrainingStep, *, place: int, modelled_seconds: float
 ) -> dict[str, Any]:
-    """Fields of a simulated entry, but for its names and its bytes.
+    """The fields of a simulated entry, without its names and its memory.
 
     Parameters
     ----------
+    step : simulated training step
     place : index in the model's order, from 0
+    modelled_seconds : time of an iteration by the model [s]
     """
-    rated = flop_rates(experiment, step.seconds, question.machine)
+    flop_rates_of_step = flop_rates(experiment, step.seconds, question.machine)
     return {
         "analytical_place": place + 1,
         "analytical_seconds": modelled_seconds,
@@ -152,9 +168,9 @@ def of_step(
         "waiting_seconds": step.waiting,
         "contention_seconds": step.contention,
         "exposed_seconds_by_axis": {str(axis): seconds for axis, seconds in step.exposed_seconds_by_axis.items()},
-        "model_flops_per_second_per_gpu": rated.model_flops_per_second_per_gpu,
-        "hardware_flops_per_second_per_gpu": rated.hardware_flops_per_second_per_gpu,
-        "percent_of_peak": rated.percent_of_peak,
+        "model_flops_per_second_per_gpu": flop_rates_of_step.model_flops_per_second_per_gpu,
+        "hardware_flops_per_second_per_gpu": flop_rates_of_step.hardware_flops_per_second_per_gpu,
+        "percent_of_peak": flop_rates_of_step.percent_of_peak,
         "granularity": granularity_of(question),
         "layers_simulated": step.layers,
         "shards": "even" if step.even else "exact",
@@ -162,7 +178,7 @@ def of_step(
 
 
 def _options_of(question: RankQuestion) -> dict[str, str | int]:
-    """The options that are the same for every grid."""
+    """The options of the question that are the same for every entry."""
     training, problem = question.training, question.problem
     return {
         "dtype": training.dtype,
@@ -176,9 +192,13 @@ def _options_of(question: RankQuestion) -> dict[str, str | int]:
 
 
 def write_answer(answer: Ranking[Any], json: str, command: Sequence[str], show: Callable[[], None]) -> None:
-    """Writes the answer to the JSON file, with a provenance, and shows it.
+    """Writes the answer as JSON if there is a path, and prints the answer unless the JSON is on stdout.
 
-    On stdout the JSON has no provenance, so that it is the same in every run.
+    Parameters
+    ----------
+    json : path of the JSON file; `-` for stdout, without provenance; empty for no file
+    command : words of the command line, for provenance
+    show : function that prints the answer
     """
     if json == files.STDOUT:
         files.write_json(json, answer, SCHEMA)

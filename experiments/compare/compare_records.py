@@ -1,11 +1,12 @@
-"""Compares a predicted record with a measured record: errors in total, by kind of op and by op.
+"""`compare_records`: the errors of a predicted record against a measured record, in total, by kind of op and by op.
 
     relative error = predicted / measured - 1
 
-raw, and with the drift of the machine taken out: the predicted seconds of each
-op times its factor (`quadrille.experiments.compare.drift`), the makespan times the mean factor of
-its ops weighted by the seconds for which each is charged.  Beside a machine that was busy
-the second error is not known: a machine that runs something else is not a slower one.
+The error is given raw and with the drift of the machine removed.  To remove the drift, the
+predicted time of each op is multiplied by the op's drift factor
+(`quadrille.experiments.compare.drift`), and the makespan by the factor of the makespan.  If
+the machine was busy with other load, the second error is unknown, because other load slows
+ops by different factors.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -14,15 +15,22 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.percentiles import Percentiles, percentiles
 from quadrille.algorithms.formats.record import OpRecord, Record, interval_known
 from quadrille.experiments.compare.attribution import attribute
-from quadrille.experiments.compare.comparison import Both, Comparison, KindComparison, Noise, OpComparison, Times
-from quadrille.experiments.compare.drift import Drift, drift, op_drift, was_busy
-from quadrille.experiments.compare.problem import check_same_problem, problem
+from quadrille.experiments.compare.comparison import (
+    Comparison,
+    KindComparison,
+    Noise,
+    OpComparison,
+    PredictedAndMeasured,
+    Times,
+)
+from quadrille.experiments.compare.drift import Drift, drift, drift_of_kind, machine_was_busy
+from quadrille.experiments.compare.problem import check_same_problem, problem_of
 
 OpPair = tuple[OpRecord, OpRecord]
 
 
 def compare_records(predicted: Record, measured: Record) -> Comparison:
-    """The comparison of two records of one problem.
+    """The comparison of a predicted and a measured record of one problem.
 
     Raises
     ------
@@ -34,24 +42,24 @@ def compare_records(predicted: Record, measured: Record) -> Comparison:
         raise InputError(f"seconds = {measured.seconds} in the measured record: a time above 0 is needed")
     pairs = _pairs(predicted.ops, measured.ops)
     drifts = drift(predicted.reference, measured.reference, predicted.ops)
-    removable = Drift() if was_busy(drifts) else drifts
+    removable = Drift() if machine_was_busy(drifts) else drifts
     spread = _makespans(measured).spread if measured.repeats > 1 else None
     seconds = _times(predicted.seconds, measured.seconds, removable.total, spread)
     return Comparison(
-        problem=problem(predicted),
+        problem=problem_of(predicted),
         seconds=seconds,
         kinds=tuple(_compare_kinds(pairs, removable)),
         ops=tuple(_compare_op(*pair, removable) for pair in pairs),
         attribution_seconds=attribute(predicted.seconds - measured.seconds, pairs),
         noise=_noise(predicted, measured, seconds),
         drift=drifts,
-        bytes_sent_total=Both(predicted.bytes_sent_total, measured.bytes_sent_total),
+        bytes_sent_total=PredictedAndMeasured(predicted.bytes_sent_total, measured.bytes_sent_total),
         remarks=tuple(_remarks(predicted, measured, drifts)),
     )
 
 
 def relative_error(predicted: float | None, measured: float) -> float | None:
-    """Predicted seconds / measured seconds - 1; None if nothing was predicted or the measured time is 0.
+    """The relative error, predicted / measured - 1; None if nothing was predicted or the measured time is 0.
 
     >>> relative_error(1.5, 2.0), relative_error(0.5, 0.0)
     (-0.25, None)
@@ -72,7 +80,10 @@ def _pairs(predicted: Sequence[OpRecord], measured: Sequence[OpRecord]) -> list[
     predicted_ops, measured_ops = _by_name(predicted, "predicted"), _by_name(measured, "measured")
     names = [*predicted_ops, *(name for name in measured_ops if name not in predicted_ops)]
     return [
-        (predicted_ops.get(name) or _absent(measured_ops[name]), measured_ops.get(name) or _absent(predicted_ops[name]))
+        (
+            predicted_ops.get(name) or _absent_op(measured_ops[name]),
+            measured_ops.get(name) or _absent_op(predicted_ops[name]),
+        )
         for name in names
     ]
 
@@ -85,8 +96,8 @@ def _by_name(ops: Sequence[OpRecord], kind: str) -> dict[str, OpRecord]:
     return named
 
 
-def _absent(op: OpRecord) -> OpRecord:
-    """A record of the same op with count 0 and 0 seconds."""
+def _absent_op(op: OpRecord) -> OpRecord:
+    """An entry of the same op with count 0 and 0 seconds, for the record that lacks the op."""
     return OpRecord(name=op.name, kind=op.kind, axis=op.axis, algorithm=op.algorithm, count=0, seconds=0.0)
 
 
@@ -103,7 +114,7 @@ def _times(predicted: float, measured: float, factor: float | None, spread: floa
 
 
 def _compare_op(predicted: OpRecord, measured: OpRecord, drifts: Drift) -> OpComparison:
-    factor = op_drift(drifts, predicted.kind)
+    factor = drift_of_kind(drifts, predicted.kind)
     return OpComparison(
         name=predicted.name,
         kind=predicted.kind,
@@ -111,8 +122,8 @@ def _compare_op(predicted: OpRecord, measured: OpRecord, drifts: Drift) -> OpCom
         algorithm=predicted.algorithm or measured.algorithm,
         count=max(predicted.count, measured.count),
         seconds=_times(predicted.seconds, measured.seconds, factor, _spread(measured.seconds_of_repeats)),
-        waiting_seconds=Both(predicted.waiting_seconds, measured.waiting_seconds),
-        exposed_seconds=Both(predicted.exposed_seconds, measured.exposed_seconds),
+        waiting_seconds=PredictedAndMeasured(predicted.waiting_seconds, measured.waiting_seconds),
+        exposed_seconds=PredictedAndMeasured(predicted.exposed_seconds, measured.exposed_seconds),
         extrapolated=predicted.extrapolated,
     )
 
@@ -121,28 +132,30 @@ def _compare_kinds(pairs: Iterable[OpPair], drifts: Drift) -> list[KindCompariso
     kinds: dict[str, list[OpPair]] = {}
     for pair in pairs:
         kinds.setdefault(pair[0].kind, []).append(pair)
-    return [_compare_kind(kind, members, op_drift(drifts, kind)) for kind, members in kinds.items()]
+    return [_compare_kind(kind, members, drift_of_kind(drifts, kind)) for kind, members in kinds.items()]
 
 
 def _compare_kind(kind: str, members: Sequence[OpPair], factor: float | None) -> KindComparison:
-    def both(quantity: Callable[[OpRecord], float]) -> Both:
-        return Both(
+    def sum_over_ops(quantity: Callable[[OpRecord], float]) -> PredictedAndMeasured:
+        return PredictedAndMeasured(
             sum(quantity(predicted_op) for predicted_op, _ in members),
             sum(quantity(measured_op) for _, measured_op in members),
         )
 
-    seconds = both(lambda op: op.seconds)
+    seconds = sum_over_ops(lambda op: op.seconds)
     return KindComparison(
         kind=kind,
         ops=len(members),
-        seconds=_times(seconds.predicted, seconds.measured, factor, _spread(_summed([op for _, op in members]))),
-        waiting_seconds=both(lambda op: op.waiting_seconds),
-        exposed_seconds=both(lambda op: op.exposed_seconds),
+        seconds=_times(
+            seconds.predicted, seconds.measured, factor, _spread(_seconds_of_repeats([op for _, op in members]))
+        ),
+        waiting_seconds=sum_over_ops(lambda op: op.waiting_seconds),
+        exposed_seconds=sum_over_ops(lambda op: op.exposed_seconds),
     )
 
 
-def _summed(ops: Sequence[OpRecord]) -> list[float]:
-    """Sum of the seconds of the ops in each repeat; empty if ops have different numbers of repeats."""
+def _seconds_of_repeats(ops: Sequence[OpRecord]) -> list[float]:
+    """The sum of the times of the ops in each repeat [s]; empty if ops have different numbers of repeats."""
     counts = {len(op.seconds_of_repeats) for op in ops if op.count}
     if len(counts) != 1:
         return []
@@ -150,7 +163,7 @@ def _summed(ops: Sequence[OpRecord]) -> list[float]:
 
 
 def _spread(seconds: Sequence[float]) -> float | None:
-    """Spread over the repeats; None for a single repeat and for an op that took no time."""
+    """The spread over the repeats; None for a single repeat and for an op that took no time."""
     repeats = percentiles(seconds) if len(seconds) > 1 else None
     return repeats.spread if repeats is not None and repeats.median > 0 else None
 
@@ -165,7 +178,7 @@ def _makespans(measured: Record) -> Percentiles:
 def _noise(predicted: Record, measured: Record, seconds: Times) -> Noise:
     makespans = _makespans(measured)
 
-    def within(time: float | None) -> bool | None:
+    def is_within(time: float | None) -> bool | None:
         return None if time is None or measured.repeats < 2 else makespans.low <= time <= makespans.high
 
     return Noise(
@@ -174,8 +187,8 @@ def _noise(predicted: Record, measured: Record, seconds: Times) -> Noise:
         low_seconds=makespans.low,
         high_seconds=makespans.high,
         spread=seconds.spread,
-        within_noise=within(seconds.predicted),
-        within_noise_drift_removed=within(seconds.predicted_drift_removed),
+        within_noise=is_within(seconds.predicted),
+        within_noise_drift_removed=is_within(seconds.predicted_drift_removed),
         predicted_low_seconds=predicted.seconds_low,
         predicted_high_seconds=predicted.seconds_high,
         interval_holds_measurement=interval_known(predicted.seconds_low, predicted.seconds_high)
@@ -184,31 +197,31 @@ def _noise(predicted: Record, measured: Record, seconds: Times) -> Noise:
 
 
 def _remarks(predicted: Record, measured: Record, drifts: Drift) -> Iterable[str]:
-    """What a reader should know before trusting the errors."""
+    """Remarks about limits of the comparison: missing ops, extrapolation, noise, drift, bytes and machines."""
     predicted_names, measured_names = ([op.name for op in record.ops] for record in (predicted, measured))
     for names, others, kind in (
         (predicted_names, measured_names, "predicted"),
         (measured_names, predicted_names, "measured"),
     ):
-        alone = [name for name in names if name not in others]
-        if alone:
-            yield f"only in the {kind} record: {', '.join(alone)}"
+        names_without_partner = [name for name in names if name not in others]
+        if names_without_partner:
+            yield f"only in the {kind} record: {', '.join(names_without_partner)}"
     extrapolated = [op.name for op in predicted.ops if op.extrapolated]
     if extrapolated:
-        yield f"predicted beyond what was calibrated: {', '.join(extrapolated)}"
+        yield f"extrapolated beyond the calibration: {', '.join(extrapolated)}"
     if measured.verified is not None and not measured.verified.ok:
         yield "the measured run did not verify"
     if measured.repeats < 2:
         yield "a single repeat: the noise of the measurement is not known"
     if drifts.total is None:
         yield "the drift of the machine is not known: both records need their reference kernels"
-    if _all_own(measured) and predicted.bytes_sent_total != measured.bytes_sent_total:
+    if _only_own_collectives(measured) and predicted.bytes_sent_total != measured.bytes_sent_total:
         yield f"bytes sent: {predicted.bytes_sent_total} predicted, {measured.bytes_sent_total} counted"
     yield from _machine_remark(predicted, measured)
 
 
-def _all_own(measured: Record) -> bool:
-    """Whether all collectives were our own, so that their bytes were counted."""
+def _only_own_collectives(measured: Record) -> bool:
+    """Whether all collectives were Quadrille's own, so that their bytes were counted."""
     by_op = [collective.chosen for collective in (measured.collectives or {}).values()]
     return all(name.startswith(("own", "auto")) for name in (measured.options.collectives, *by_op))
 

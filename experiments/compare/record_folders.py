@@ -1,4 +1,4 @@
-"""Compares the records of two folders, paired by problem, and summarises the errors over all pairs."""
+"""Comparison of two folders of records: records paired by problem, and the errors over all pairs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,23 +10,23 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.input_files import parse_json, read_bytes
 from quadrille.algorithms.formats.record import Kind, Record, load_record
 from quadrille.algorithms.provenance import Provenance
+from quadrille.experiments.compare.compare_records import compare_records
 from quadrille.experiments.compare.comparison import Comparison, FileNames
-from quadrille.experiments.compare.error_sizes import ErrorSizes, raw_and_drift_removed
+from quadrille.experiments.compare.error_sizes import ErrorSizes, error_sizes_raw_and_drift_removed
 from quadrille.experiments.compare.problem import same_problem_key
-from quadrille.experiments.compare.side_by_side import compare_records
-from quadrille.experiments.compare.timelines import TIMELINE_ENDING
+from quadrille.experiments.compare.record_timelines import TIMELINE_ENDING
 
 CASES_SCHEMA = "quadrille/comparisons/1"
 
 
 class ComparisonSummary(ErrorSizes, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Errors of the makespan over all cases, raw and with the drift removed, if the drift is known."""
+    """The errors of the makespan over all pairs, raw, and with the drift removed if the drift is known."""
 
     drift_removed: ErrorSizes | None = None
 
 
-class Cases(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Two folders of records: a comparison for each pair, and remarks on files without a partner."""
+class FolderComparison(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The comparison of two folders of records: a comparison for each pair, and remarks on files without a partner."""
 
     comparisons: tuple[Comparison, ...]
     summary: ComparisonSummary
@@ -42,18 +42,22 @@ class RecordFile:
     record: Record
 
 
-def compare_folders(predicted: Path, measured: Path) -> Cases:
-    """The comparisons of all records of two folders that have the same problem; file names do not matter.
+def compare_folders(predicted: Path, measured: Path) -> FolderComparison:
+    """The comparison of all records of two folders that have the same problem; file names do not matter.
 
     Several records of one problem are paired in the order of their names; a
     single record is compared with each record of the other folder.
+
+    Parameters
+    ----------
+    predicted, measured : folders with predicted and with measured records
 
     Raises
     ------
     InputError : a folder has a broken record, or there is no pair
     """
     predicted_folder, measured_folder = _load_folder(predicted, "predicted"), _load_folder(measured, "measured")
-    pairs = _pair(predicted_folder.records, measured_folder.records)
+    pairs = _pair_by_problem(predicted_folder.records, measured_folder.records)
     if not pairs:
         raise InputError(
             f"{predicted} has {len(predicted_folder.records)} predicted and "
@@ -62,29 +66,34 @@ def compare_folders(predicted: Path, measured: Path) -> Cases:
         )
     comparisons = tuple(_compare_pair(*pair) for pair in pairs)
     paired = {str(file.path) for pair in pairs for file in pair}
-    alone = [
+    without_partner = [
         f"{file.path} has no partner"
         for file in (*predicted_folder.records, *measured_folder.records)
         if str(file.path) not in paired
     ]
-    same = predicted.resolve() == measured.resolve()
-    left_out = (
+    same_folder = predicted.resolve() == measured.resolve()
+    omitted = (
         predicted_folder.foreign
-        if same
+        if same_folder
         else (*predicted_folder.foreign, *predicted_folder.others, *measured_folder.foreign, *measured_folder.others)
     )
-    return Cases(comparisons, summarise(comparisons), (*left_out, *alone))
+    return FolderComparison(comparisons, summarise_errors(comparisons), (*omitted, *without_partner))
 
 
-def summarise(comparisons: Sequence[Comparison]) -> ComparisonSummary:
-    """Median, 90th percentile and worst of the sizes of the makespan's errors."""
-    raw, removed = raw_and_drift_removed([comparison.seconds for comparison in comparisons])
+def summarise_errors(comparisons: Sequence[Comparison]) -> ComparisonSummary:
+    """The median, the 90th percentile and the largest of the makespans' relative errors, without signs."""
+    raw, removed = error_sizes_raw_and_drift_removed([comparison.seconds for comparison in comparisons])
     return ComparisonSummary(**msgspec.structs.asdict(raw), drift_removed=removed)
 
 
 @dataclass(frozen=True, slots=True)
 class _Folder:
-    """The records of one kind in a folder, and remarks on omitted files: records of the other kind, other files."""
+    """The records of one kind in a folder, and remarks on omitted files.
+
+    Parameters
+    ----------
+    others, foreign : remarks on records of the other kind, and on files that are no records
+    """
 
     records: tuple[RecordFile, ...]
     others: tuple[str, ...]
@@ -103,7 +112,7 @@ def _load_folder(folder: Path, kind: Kind) -> _Folder:
 
 
 def _is_another_file(path: Path) -> bool:
-    """Whether this is another file of Quadrille, or a trace, which may be in the same folder as records."""
+    """Whether a file is a trace or another file of Quadrille than a record; a folder of records may contain them."""
     try:
         raw = parse_json(read_bytes(path))
     except (OSError, ValueError):
@@ -114,8 +123,10 @@ def _is_another_file(path: Path) -> bool:
     return "traceEvents" in raw or (schema.startswith("quadrille/") and not schema.startswith("quadrille/record/"))
 
 
-def _pair(predicted: Sequence[RecordFile], measured: Sequence[RecordFile]) -> list[tuple[RecordFile, RecordFile]]:
-    predicted_files, measured_files = _by_problem(predicted), _by_problem(measured)
+def _pair_by_problem(
+    predicted: Sequence[RecordFile], measured: Sequence[RecordFile]
+) -> list[tuple[RecordFile, RecordFile]]:
+    predicted_files, measured_files = _records_by_problem(predicted), _records_by_problem(measured)
     pairs: list[tuple[RecordFile, RecordFile]] = []
     for key, files_of_problem in predicted_files.items():
         partners = measured_files.get(key, [])
@@ -126,7 +137,7 @@ def _pair(predicted: Sequence[RecordFile], measured: Sequence[RecordFile]) -> li
     return pairs
 
 
-def _by_problem(records: Sequence[RecordFile]) -> dict[bytes, list[RecordFile]]:
+def _records_by_problem(records: Sequence[RecordFile]) -> dict[bytes, list[RecordFile]]:
     by_problem: dict[bytes, list[RecordFile]] = {}
     for file in records:
         by_problem.setdefault(same_problem_key(file.record), []).append(file)

@@ -1,4 +1,4 @@
-"""All grids of a number of ranks: every factorisation of the number, in every distinct rank order."""
+"""`CandidateGrids`: the grids of a number of ranks, as every factorisation of it in every distinct rank order."""
 
 from collections import defaultdict
 from dataclasses import dataclass
@@ -18,12 +18,13 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class GridLimits:
     """Restrictions on the grids that are tried.
 
     Parameters
     ----------
-    order : the axes, the fastest first; None for all distinct orders
+    order : order of the axes in the numbering of ranks, innermost first; None for all distinct orders
+    powers_of_two : whether only grids whose axes are powers of two are tried
     least_model_parallel : minimum number of ranks that share one copy of the model (x times y times z)
     """
 
@@ -33,8 +34,8 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidates:
-    """Grids with a rank order: element i of every array belongs to grid i.
+class CandidateGrids:
+    """Many grids with their rank orders, as arrays: element i of every array belongs to grid i.
 
     Parameters
     ----------
@@ -48,8 +49,8 @@ class Candidates:
     def __len__(self) -> int:
         return len(self.orders)
 
-    def __getitem__(self, chosen: Ints | NDArray[np.bool_]) -> "Candidates":
-        return Candidates({axis: length[chosen] for axis, length in self.lengths.items()}, self.orders[chosen])
+    def __getitem__(self, chosen: Ints | NDArray[np.bool_]) -> "CandidateGrids":
+        return CandidateGrids({axis: length[chosen] for axis, length in self.lengths.items()}, self.orders[chosen])
 
     def grid(self, number: int) -> Grid:
         return Grid(
@@ -58,38 +59,45 @@ class Candidates:
         )
 
     def strides(self) -> dict[Axis, Ints]:
-        """Distance, in ranks, between neighbours along each axis."""
+        """The distance, in ranks, between neighbours along each axis [grids]."""
         table = np.stack([self.lengths[axis] for axis in MODELLED])
         strides = np.empty_like(table)
-        places = {axis: place for place, axis in enumerate(MODELLED)}
+        row_of_axis = {axis: box_number for box_number, axis in enumerate(MODELLED)}
         for number in np.unique(self.orders):
             chosen = np.flatnonzero(self.orders == number)
             stride = np.ones(len(chosen), dtype=np.int64)
             for axis in ORDERS[number]:
-                strides[places[axis], chosen] = stride
-                stride = stride * table[places[axis], chosen]
+                strides[row_of_axis[axis], chosen] = stride
+                stride = stride * table[row_of_axis[axis], chosen]
         return dict(zip(MODELLED, strides, strict=True))
 
 
-def candidates(gpus: int, limits: Limits, shape: ModelShape, batch: int) -> Candidates:
-    """Every grid of `gpus` GPUs on which the model can be trained, in every distinct order.
+def candidate_grids(gpus: int, limits: GridLimits, shape: ModelShape, batch: int) -> CandidateGrids:
+    """Every grid of `gpus` GPUs on which a model can be trained, in every distinct rank order.
 
     >>> from quadrille.algorithms.training.model_files import find_shape
 
-    >>> grids = candidates(4, Limits(), find_shape("tiny"), batch=8)
+    >>> grids = candidate_grids(4, GridLimits(), find_shape("tiny"), batch=8)
     >>> len(grids), str(grids.grid(0)), grids.grid(0).order[:4]
     (16, 'x=4', ('x', 'y', 'z', 'data'))
+
+    Parameters
+    ----------
+    gpus : number of GPUs
+    limits : restrictions on the grids
+    shape : shape of the model, which must divide over the grid
+    batch : number of sequences in a batch
 
     Raises
     ------
     InputError : the limits leave no grid, or the model divides over no grid
     """
     boxes = np.array(list(factorisations(gpus, len(MODELLED))), dtype=np.int64)
-    left = _narrowed(boxes, gpus, limits)
-    return _ordered(_dividing(left, shape, batch, gpus), limits.order)
+    allowed = _within_limits(boxes, gpus, limits)
+    return _with_orders(_divisible(allowed, shape, batch, gpus), limits.order)
 
 
-def _narrowed(boxes: Ints, gpus: int, limits: Limits) -> Ints:
+def _within_limits(boxes: Ints, gpus: int, limits: GridLimits) -> Ints:
     if limits.least_model_parallel > gpus:
         raise ParameterError(
             "min_model_parallel", f"{limits.least_model_parallel}: at most the number of GPUs, {gpus}, is accepted"
@@ -102,7 +110,7 @@ def _narrowed(boxes: Ints, gpus: int, limits: Limits) -> Ints:
     return selected
 
 
-def _dividing(boxes: Ints, shape: ModelShape, batch: int, gpus: int) -> Ints:
+def _divisible(boxes: Ints, shape: ModelShape, batch: int, gpus: int) -> Ints:
     """The boxes over which the model and its batch divide.
 
     Raises
@@ -132,22 +140,22 @@ def _dividing(boxes: Ints, shape: ModelShape, batch: int, gpus: int) -> Ints:
     )
 
 
-def _ordered(boxes: Ints, order: tuple[Axis, ...] | None) -> Candidates:
-    """Each box in the given order, or in all distinct orders: the place of an axis of length 1 does not matter."""
+def _with_orders(boxes: Ints, order: tuple[Axis, ...] | None) -> CandidateGrids:
+    """Each box in the given order, or in all distinct orders; axes of length 1 do not distinguish orders."""
     numbers = [ORDERS.index(order)] if order else range(len(ORDERS))
-    pairs = list(product(range(len(boxes)), numbers)) if order else _differing(boxes)
-    which, orders = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-    return Candidates(dict(zip(MODELLED, boxes[which].T, strict=True)), orders)
+    pairs = list(product(range(len(boxes)), numbers)) if order else _distinct_pairs(boxes)
+    box_numbers, orders = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    return CandidateGrids(dict(zip(MODELLED, boxes[box_numbers].T, strict=True)), orders)
 
 
-def _differing(boxes: Ints) -> list[tuple[int, int]]:
-    """Index of the box and of the order, for all distinct pairs, box by box."""
+def _distinct_pairs(boxes: Ints) -> list[tuple[int, int]]:
+    """The indices of box and order of all distinct pairs, box by box."""
     distinct: dict[tuple[bool, ...], list[int]] = defaultdict(list)
     pairs = []
-    for place, box in enumerate((boxes > 1).tolist()):
+    for box_number, box in enumerate((boxes > 1).tolist()):
         long = tuple(box)
         if long not in distinct:
             axes = {axis for axis, is_long in zip(MODELLED, long, strict=True) if is_long}
             distinct[long] = distinct_orders(axes)
-        pairs += [(place, number) for number in distinct[long]]
+        pairs += [(box_number, number) for number in distinct[long]]
     return pairs

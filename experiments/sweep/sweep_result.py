@@ -1,4 +1,4 @@
-"""The result of a sweep: an answer for every point, or the reason why there is none."""
+"""`Sweep`: the result of a sweep, with an answer for every point or the reason why there is none."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated
@@ -10,7 +10,7 @@ from quadrille.algorithms.formats.record import PathPart
 from quadrille.algorithms.formats.rows import Tabular
 from quadrille.algorithms.provenance import Provenance
 from quadrille.algorithms.schedule.grid import DEFAULT_ORDER, Axis, Grid
-from quadrille.experiments.sweep.varied import KIND
+from quadrille.experiments.sweep.varied_key import COLLECTIVE_KEY
 
 SCHEMA = "quadrille/sweep/1"
 
@@ -19,13 +19,16 @@ Amount = Annotated[float, Meta(ge=0)]
 Bytes = Annotated[int, Meta(ge=0)]
 
 
-class Carried(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The result of a collective besides its time; bandwidths in B/s.
+class CollectiveResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The part of an answer that only collectives have.
 
     Parameters
     ----------
-    seconds_by_part : time by part (`quadrille.simulator.collectives.run`)
-    bottleneck : the link used best, and how much of the time at full bandwidth that is
+    group : number of ranks in a group
+    algorithm_bandwidth, bus_bandwidth : bandwidths [B/s]
+    seconds_by_part : time by cause [s] (`quadrille.simulator.collectives.run`)
+    bottleneck, bottleneck_utilisation : link with the highest utilisation, and its utilisation
+    rank_classes, flow_classes, events : numbers of classes and of events of the simulation
     """
 
     group: Count
@@ -40,23 +43,23 @@ class Carried(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     events: Bytes = 0
 
     def column(self, name: str) -> object:
-        """The value under a column of the CSV."""
+        """The value in a column of the CSV."""
         if name.endswith("_seconds"):
             return {f"{part}_seconds": seconds for part, seconds in self.seconds_by_part.items()}.get(name)
         return getattr(self, name)
 
 
-class Trained(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The result of a training step besides its time.
+class TrainingResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The part of an answer that only training steps have.
 
     Parameters
     ----------
-    micro_batch : sequences at once on each coordinate of data and z; all of them where it is null
-    order : order of the axes in ranks, the fastest first
-    closed_form_seconds : by which the grid was chosen among all
-    exposed_seconds_by_axis : communication that nothing hides, of the mean rank
-    layers_simulated : the others follow from these
-    bounded : whether whole collectives were simulated, which is not exact
+    micro_batch : sequences of a microbatch on each coordinate of data and z; null if there is one microbatch
+    order : order of the axes in the numbering of ranks, innermost first
+    closed_form_seconds : closed-form time by which the grid was chosen [s]
+    exposed_seconds_by_axis : exposed communication of the mean rank, by axis [s]
+    layers_simulated : number of simulated layers, from which the time of all layers is extrapolated
+    bounded : whether the simulation has collective granularity, which is not exact
     """
 
     scheme: str
@@ -72,18 +75,19 @@ class Trained(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 class SweepAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The answer at a point, or the reason why there is none; seconds by part are means over ranks.
+    """The answer at a point, or the reason why there is none; times by cause are means over ranks.
 
     Parameters
     ----------
-    order_found : the order of ranks, the fastest axis first, where `--order auto` looked for it
-    seconds : the makespan; of training one iteration, as `seconds_per_iteration` of a record, and so are its parts
-    exposed_seconds : communication while the rank's compute lane is idle
-    waiting_seconds : time waiting for the last member of a group, while nothing else runs
+    order_found : rank order that `--order auto` chose, innermost axis first; null without it
+    seconds : makespan; for training the time of one iteration, as `seconds_per_iteration` of a record
+    compute_seconds : time of local work [s]
+    exposed_seconds : communication while the rank computes nothing [s]
+    waiting_seconds : time of waiting for the last member of a group, while nothing else runs [s]
     communication_share : (exposed seconds + waiting seconds) / seconds
     fits : whether the memory of a device, or of a host with all its ranks, is enough
-    grids : how many grids were compared by their closed form, and `simulated` how many then were
-    reason : why the point is not possible, or was not reached
+    grids, simulated : number of grids that were compared by their closed form, and number that were simulated
+    reason : reason why the point is not possible, or was not reached
     collective : result of a collective
     trained : result of a training step
     """
@@ -104,13 +108,13 @@ class SweepAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     grids: Count | None = None
     simulated: Count | None = None
     reason: str | None = None
-    collective: Carried | None = None
-    trained: Trained | None = None
+    collective: CollectiveResult | None = None
+    trained: TrainingResult | None = None
     remarks: tuple[str, ...] = ()
 
     @property
     def grid(self) -> str:
-        """The grid in words, empty where there is none.
+        """The grid as text; empty if there is none.
 
         >>> SweepAnswer(grid_lengths={"data": 2, "x": 4}).grid
         'data=2,x=4'
@@ -119,7 +123,7 @@ class SweepAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 
 class SweepRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One point: the value of every key that was varied, the answer, and the speed-up over the baseline."""
+    """A point of a sweep: the value of every varied key, the answer, and the speed-up over the baseline."""
 
     point: dict[str, str]
     answer: SweepAnswer
@@ -127,13 +131,15 @@ class SweepRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 
 class Sweep(Tabular, msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Every point of a sweep.
+    """The result of a sweep.
 
     Parameters
     ----------
     flags : flags that all points share, as typed
-    varied : the values of every key
-    baseline : place of the row that speed-ups compare with: the first that has an answer
+    varied : values of every varied key
+    best_grid : whether each point has the best grid
+    points : answers of all points
+    baseline : index of the row that speed-ups compare with: the first row that has an answer
     """
 
     flags: dict[str, str | tuple[str, ...]]
@@ -146,7 +152,7 @@ class Sweep(Tabular, msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     @property
     def of_collectives(self) -> bool:
         """Whether the points are collectives."""
-        return KIND in self.flags or KIND in self.varied
+        return COLLECTIVE_KEY in self.flags or COLLECTIVE_KEY in self.varied
 
     def rows(self) -> list[dict[str, object]]:
         """A row for each point: the value of each key, then the seconds, or the reason why there are none."""
@@ -156,11 +162,11 @@ class Sweep(Tabular, msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         ]
 
 
-def rows_of(answers: Sequence[tuple[Mapping[str, str], SweepAnswer]]) -> tuple[tuple[SweepRow, ...], int | None]:
-    """The rows with their speed-ups, and the place of the baseline.
+def sweep_rows(answers: Sequence[tuple[Mapping[str, str], SweepAnswer]]) -> tuple[tuple[SweepRow, ...], int | None]:
+    """The rows of a sweep with their speed-ups, and the index of the baseline; None if no point has an answer.
 
     >>> answers = (SweepAnswer(reason="too few GPUs"), SweepAnswer(seconds=4), SweepAnswer(seconds=1))
-    >>> rows, baseline = rows_of([({}, answer) for answer in answers])
+    >>> rows, baseline = sweep_rows([({}, answer) for answer in answers])
     >>> [row.speedup for row in rows], baseline
     ([None, 1.0, 4.0], 1)
     """

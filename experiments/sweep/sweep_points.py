@@ -1,4 +1,4 @@
-"""What a sweep predicts at one point: an experiment on its grid, the best of all grids, or a collective."""
+"""The kinds of points of a sweep: an experiment on its own grid, an experiment on its best grid, or a collective."""
 
 from dataclasses import dataclass
 from math import inf
@@ -10,11 +10,11 @@ from quadrille.topologies.machines.machine import Machine
 
 @dataclass(frozen=True, slots=True)
 class OneGrid:
-    """An experiment on its own grid.
+    """A point that is an experiment on its own grid.
 
     Parameters
     ----------
-    most_seconds : processor time after which the simulation is given up [s]
+    most_seconds : processor time after which the simulation stops [s]
     """
 
     experiment: Experiment
@@ -24,13 +24,14 @@ class OneGrid:
 
 @dataclass(frozen=True, slots=True)
 class BestGrid:
-    """An experiment on the fastest of all grids of so many GPUs.
+    """A point that is an experiment on the fastest of all grids of a number of GPUs.
 
     Parameters
     ----------
-    experiment : the experiment on any grid
-    top : how many grids are simulated, the first by the closed form
-    most_seconds : processor time after which the simulation of a grid is given up [s]
+    experiment : experiment on any grid
+    gpus : number of GPUs
+    top : number of grids that are simulated: the first by the closed form
+    most_seconds : processor time after which the simulation of a grid stops [s]
     """
 
     experiment: Experiment
@@ -42,7 +43,7 @@ class BestGrid:
 
 @dataclass(frozen=True, slots=True)
 class OneCollective:
-    """A collective on a machine."""
+    """A point that is a collective on a machine."""
 
     question: CollectiveQuestion
     machine: Machine
@@ -50,7 +51,7 @@ class OneCollective:
 
 @dataclass(frozen=True, slots=True)
 class Impossible:
-    """A point that cannot be, and why."""
+    """A point that is not possible, and the reason."""
 
     reason: str
 

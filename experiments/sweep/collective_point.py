@@ -1,19 +1,19 @@
-"""The answer of a sweep from the prediction of a collective."""
+"""The prediction of a collective at one point of a sweep."""
 
 from quadrille.experiments.network.collective import predict_collective
 from quadrille.experiments.network.collective_command import collective_remarks
-from quadrille.experiments.sweep.outcomes import Carried, SweepAnswer
-from quadrille.experiments.sweep.points import OneCollective
+from quadrille.experiments.sweep.sweep_points import OneCollective
+from quadrille.experiments.sweep.sweep_result import CollectiveResult, SweepAnswer
 from quadrille.simulator.machine.network import network_of
 
 
-def predicted_collective(point: OneCollective) -> SweepAnswer:
-    """The prediction of a collective, as `quadrille collective` makes it.
+def predict_collective_point(point: OneCollective) -> SweepAnswer:
+    """The answer at a point that is a collective, predicted as by `quadrille collective`.
 
     >>> from quadrille.experiments.network.collective_question import CollectiveQuestion
     >>> from quadrille.topologies.find_machine import find_machine
     >>> gather = CollectiveQuestion(kind="all_gather", bytes=1 << 20, gpus=16, group=4)
-    >>> predicted_collective(OneCollective(gather, find_machine("perlmutter", gpus=16))).ranks
+    >>> predict_collective_point(OneCollective(gather, find_machine("perlmutter", gpus=16))).ranks
     4
 
     Raises
@@ -27,7 +27,7 @@ def predicted_collective(point: OneCollective) -> SweepAnswer:
     return SweepAnswer(
         ranks=question.gpus if question.concurrent == "all" else question.group,
         seconds=prediction.seconds,
-        collective=Carried(
+        collective=CollectiveResult(
             group=question.group,
             algorithm=prediction.algorithm,
             algorithm_bandwidth=prediction.algorithm_bandwidth,

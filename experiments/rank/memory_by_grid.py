@@ -1,9 +1,9 @@
-"""Memory of the fullest rank on many grids at once, from the buffers of one schedule.
+"""The largest memory of a rank on many grids at once, from the buffers of a single schedule.
 
-A layout is the same on every grid; only the lengths of the axes differ.  So one
-schedule is enough, and each of its buffers is sized for all grids together.
-The results are those of `quadrille.algorithms.analysis.storage` for rank 0, whose shards
-are the largest.
+The layout of a tensor is the same on every grid; only the lengths of the axes differ.  A
+single schedule is therefore enough, and each of its buffers is sized for all grids at once
+with numpy arrays.  The results equal `quadrille.algorithms.analysis.storage` for rank 0,
+whose shards are the largest.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,7 +22,7 @@ Lengths = Mapping[Axis, Ints]
 
 
 def peak_bytes_by_grid(schedule: Schedule, lengths: Lengths) -> Ints:
-    """Bytes that rank 0 keeps on each grid [grids].
+    """The memory of rank 0 on each grid [B] [grids].
 
     Parameters
     ----------
@@ -41,12 +41,12 @@ def peak_bytes_by_grid(schedule: Schedule, lengths: Lengths) -> Ints:
 
 
 def _elements(schedule: Schedule, tensor: Tensor, lengths: Lengths) -> Ints:
-    """Elements of all copies of a tensor on rank 0."""
+    """The number of elements of all copies of a tensor on rank 0 [grids]."""
     return _block(schedule, tensor, lengths) * tensor.copy_count(schedule.coordinates(0))
 
 
 def _block(schedule: Schedule, tensor: Tensor, lengths: Lengths) -> Ints:
-    """Elements of one copy."""
+    """The number of elements of one copy of a tensor on rank 0 [grids]."""
     size = _length(tensor.rows, schedule, lengths) * _length(tensor.columns, schedule, lengths)
     for axis in tensor.shards:
         size = _longest(size, lengths[axis])
@@ -64,12 +64,12 @@ def _length(part: Part, schedule: Schedule, lengths: Lengths) -> Ints:
 
 
 def _longest(size: Ints, parts: Ints) -> Ints:
-    """Size of the first shard, which is the largest."""
+    """The size of the first shard, which is the largest [grids]."""
     return -(-size // parts)
 
 
 def _is_view(name: str, written: tuple[Op, ...], lengths: Lengths) -> NDArray[np.bool_]:
-    """Grids on which the tensor is a view of its source: all its writers are collectives of one rank."""
+    """Whether a tensor is a view of its source on each grid [grids]: all its writers are collectives of one rank."""
     nowhere = np.zeros_like(next(iter(lengths.values())), dtype=np.bool_)
     writers = [op for op in written if name in writes(op)]
     for op in writers:
@@ -80,7 +80,7 @@ def _is_view(name: str, written: tuple[Op, ...], lengths: Lengths) -> NDArray[np
 
 
 def _scratch(schedule: Schedule, written: tuple[Op, ...], lengths: Lengths) -> Ints:
-    """Bytes of the scratch memory of each lane: the receive buffer of a ring reduction, and buckets."""
+    """The scratch memory of all lanes [B] [grids]: receive buffers of ring reductions, and buckets."""
     rooms: dict[str, Ints] = {}
     buckets: dict[str, Ints] = {}
     for op in written:

@@ -1,4 +1,4 @@
-"""Kendall's tau: how far two orders of the same values agree."""
+"""Kendall's rank correlation coefficient tau, which says how well two orders of the same items agree."""
 
 from collections.abc import Sequence
 from math import sqrt
@@ -7,7 +7,7 @@ import numpy as np
 
 
 def kendall_tau(first: Sequence[float], second: Sequence[float]) -> float | None:
-    """Kendall's tau-b: 1 for the same order, -1 for the reverse; None if all values of one sequence are equal.
+    """Kendall's tau-b: 1 for the same order, -1 for the reverse; None if all values of a sequence are equal.
 
     >>> kendall_tau([1, 2, 3, 4], [10, 30, 20, 40]), kendall_tau([1, 1], [2, 3])
     (0.6666666666666666, None)

@@ -1,4 +1,4 @@
-"""Bandwidths of rings on a machine: measured if a table has them, else simulated as large all-reduces."""
+"""Bus bandwidths of rings on a machine: from a published table, else simulated as large all-reduces."""
 
 from collections.abc import Callable, Iterable
 from math import inf
@@ -11,13 +11,13 @@ from quadrille.topologies.machines.named import MACHINES
 
 TABLES: dict[str, NodeBandwidths] = {"perlmutter": PERLMUTTER, "frontier": FRONTIER}
 LARGE_BYTES = 2_700_000_000
-"""About the size of the all-reduces behind the tables; simulated all-reduces have the same size."""
+"""Size of simulated all-reduces [B], about the size of the measured all-reduces of the tables."""
 Ring = tuple[int, int]
 """Distance between neighbours, in ranks, and number of members."""
 
 
-def table_of(machine: Machine, gpus: int) -> NodeBandwidths | None:
-    """The bandwidth table of the machine; None if it has no table, or if the machine was changed."""
+def bandwidth_table(machine: Machine, gpus: int) -> NodeBandwidths | None:
+    """The published bandwidth table of a machine; None if it has no table, or if the user changed the machine."""
     if machine.name not in TABLES or machine.name not in MACHINES:
         return None
     plain = find_machine(machine.name, gpus=gpus)
@@ -25,33 +25,33 @@ def table_of(machine: Machine, gpus: int) -> NodeBandwidths | None:
     return TABLES[machine.name] if unchanged and machine.faults in (None, Faults()) else None
 
 
-def known(rings: Iterable[Ring], table: NodeBandwidths | None) -> tuple[dict[Ring, float], list[Ring]]:
-    """The known bandwidths [B/s], and the rings that have to be simulated.
+def split_known_bandwidths(rings: Iterable[Ring], table: NodeBandwidths | None) -> tuple[dict[Ring, float], list[Ring]]:
+    """The known bandwidths of rings [B/s], and the rings whose bandwidth is unknown.
 
-    >>> known([(1, 4), (1, 3), (8, 1)], None)
+    >>> split_known_bandwidths([(1, 4), (1, 3), (8, 1)], None)
     ({(8, 1): inf}, [(1, 3), (1, 4)])
     """
     bandwidths: dict[Ring, float] = {}
-    lacking = []
+    unknown_rings = []
     for ring in sorted(set(rings)):
         stride, length = ring
         rate = inf if length == 1 else known_bandwidth(stride, length, table) if table is not None else None
         if rate is None:
-            lacking.append(ring)
+            unknown_rings.append(ring)
         else:
             bandwidths[ring] = rate
-    return bandwidths, lacking
+    return bandwidths, unknown_rings
 
 
 def simulated_bandwidth(machine: Machine, gpus: int) -> Callable[[Ring], float]:
-    """A function of a ring: the bus bandwidth [B/s] of each ring of its kind while all of them run at once."""
+    """A function that simulates a ring: it returns the bus bandwidth [B/s] while all rings of its kind run at once."""
     from quadrille.experiments.network.collective import predict_collective
     from quadrille.experiments.network.collective_question import CollectiveQuestion
     from quadrille.simulator.machine.network import network_of
 
     net = network_of(machine)
 
-    def simulated(ring: Ring) -> float:
+    def simulated_ring_bandwidth(ring: Ring) -> float:
         stride, length = ring
         question = CollectiveQuestion(
             kind="all_reduce",
@@ -67,4 +67,4 @@ def simulated_bandwidth(machine: Machine, gpus: int) -> Callable[[Ring], float]:
         assert rate is not None, ring
         return rate
 
-    return simulated
+    return simulated_ring_bandwidth

@@ -1,7 +1,7 @@
-"""Pictures of comparisons: two timelines one above the other, bars by op, many cases at once.
+"""Figures of comparisons: two timelines one above the other, bars by op, or many pairs of records.
 
-matplotlib is imported only when a figure is drawn, and only its figure class:
-no window system, no state shared between figures.
+matplotlib is imported only when a figure is drawn, and only its figure class, which needs
+no window system and shares no state between figures.
 """
 
 from collections import defaultdict
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_RANKS = 8
-"""Ranks shown of a timeline, from 0."""
+"""Number of ranks of a timeline that are shown, from rank 0."""
 WAITING = "waiting"
 COLOURS = {
     "gemm": "#0072b2",
@@ -38,7 +38,7 @@ COLOURS = {
     "shift": "#6a3d9a",
     WAITING: "#dddddd",
 }
-"""By kind of op. Source: Okabe, Ito, "Color universal design", 2008, for the first ones."""
+"""Colour of each kind of op.  Source of the first colours: Okabe, Ito, "Color universal design", 2008."""
 OTHER_COLOUR = "#777777"
 PREDICTED_COLOUR, MEASURED_COLOUR = "#0072b2", "#e69f00"
 Lane = tuple[int, str]
@@ -63,11 +63,11 @@ def draw_ops(comparison: Comparison, path: str | Path, *, title: str = "") -> No
     """Writes the figure of predicted and measured seconds of each op, as bars."""
     figure = _figure(8, 1.8 + 0.5 * max(1, len(comparison.ops)))
     axis = figure.subplots()
-    places = range(len(comparison.ops))
+    positions = range(len(comparison.ops))
     for side, colour, shift in (("predicted", PREDICTED_COLOUR, -0.2), ("measured", MEASURED_COLOUR, 0.2)):
         seconds = [1000 * getattr(op.seconds, side) for op in comparison.ops]
-        axis.barh([place + shift for place in places], seconds, height=0.4, color=colour, label=side)
-    axis.set_yticks(list(places), [f"{op.name} ({op.kind})" for op in comparison.ops])
+        axis.barh([place + shift for place in positions], seconds, height=0.4, color=colour, label=side)
+    axis.set_yticks(list(positions), [f"{op.name} ({op.kind})" for op in comparison.ops])
     axis.invert_yaxis()
     axis.set_xlabel("time of the mean rank [ms]")
     axis.set_title(title, fontsize=9)
@@ -76,7 +76,7 @@ def draw_ops(comparison: Comparison, path: str | Path, *, title: str = "") -> No
 
 
 def draw_cases(comparisons: Sequence[Comparison], path: str | Path, *, title: str = "") -> None:
-    """Writes the figure of many cases: measured against predicted time, with the line of no error and 10 % about it."""
+    """Writes the figure of many cases: predicted against measured time, with the line of no error and a 10 % band."""
     figure = _figure(6, 6)
     axis = figure.subplots()
     measured = [1000 * case.seconds.measured for case in comparisons]
@@ -92,14 +92,14 @@ def draw_cases(comparisons: Sequence[Comparison], path: str | Path, *, title: st
 
 
 def _figure(width: float, height: float) -> "Figure":
-    """An empty figure of so many inches."""
+    """An empty figure of this width and height [inches]."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")
 
 
 def _lanes(timeline: Timeline) -> list[Lane]:
-    """Rank and lane of each row, of the ranks shown; the compute lane first."""
+    """The rank and the lane of each row of a timeline; the compute lane first."""
     shown = {(span.rank, span.lane) for span in timeline.spans if span.rank < MOST_RANKS}
     return sorted(shown, key=lambda lane: (lane[0], lane[1] != COMPUTE, lane[1]))
 
@@ -121,7 +121,7 @@ def _draw_lanes(axis: "Axes", timeline: Timeline, lanes: Sequence[Lane]) -> None
 
 
 def _bars(span: Span, origin: float) -> Iterator[tuple[str, float, float]]:
-    """Kind, start and seconds of what a span shows: its waiting, then its work."""
+    """The bars of a span, as kind, start [s] and duration [s]: its waiting, then its work."""
     if span.waiting_seconds > 0:
         yield WAITING, span.start - origin, span.waiting_seconds
     if span.seconds > 0:

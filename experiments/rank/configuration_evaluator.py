@@ -1,6 +1,6 @@
-"""Evaluates one configuration: bytes of the fullest rank, and seconds by the closed form or by simulation.
+"""`Evaluator`: the largest memory of a rank, and the step time by closed form or simulation, of a configuration.
 
-Both take a sample of the step (`quadrille.experiments.predict.sampled_step`).
+Both times come from a sample of the step (`quadrille.experiments.predict.sampled_step`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,8 +12,8 @@ from quadrille.algorithms.units import format_bytes
 from quadrille.experiments.predict.closed_form import ClosedFormModel
 from quadrille.experiments.predict.sampled_step import closed_form_step, sampled_step
 from quadrille.experiments.predict.training_step import TrainingStep
-from quadrille.experiments.rank.bandwidths import Ring
-from quadrille.experiments.rank.question import RankQuestion
+from quadrille.experiments.rank.rank_question import RankQuestion
+from quadrille.experiments.rank.ring_bandwidths import Ring
 from quadrille.experiments.workloads.fullest_device import fullest_device
 from quadrille.experiments.workloads.training import TrainingExperiment
 from quadrille.experiments.workloads.training_figures import experiment_peak_bytes
@@ -22,12 +22,13 @@ from quadrille.topologies.machines.machine import Machine
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """A configuration that trains the model.
+    """A configuration that fits in memory.
 
     Parameters
     ----------
+    experiment : training step with its grid, scheme and microbatch
     step : training step by the closed form
-    peak_bytes : memory of the fullest rank [B]
+    peak_bytes : largest memory of a rank [B]
     """
 
     experiment: TrainingExperiment
@@ -40,7 +41,7 @@ class Evaluator:
 
     Parameters
     ----------
-    rings : bandwidths that are not read off the links [B/s]
+    rings : bandwidth of rings by stride and length [B/s]; other bandwidths are computed from the links
     """
 
     def __init__(self, question: RankQuestion, rings: Mapping[Ring, float]) -> None:
@@ -54,8 +55,8 @@ class Evaluator:
         """Bandwidth of the rings of an axis [B/s]."""
         return self._closed_form_model.ring_link(experiment.grid, axis).bandwidth
 
-    def first_that_fits(self, alternatives: Sequence[TrainingExperiment]) -> Configuration | int:
-        """The first alternative that fits in memory, or the fewest bytes that an alternative needs."""
+    def first_fitting(self, alternatives: Sequence[TrainingExperiment]) -> Configuration | int:
+        """The first alternative that fits in memory, or the smallest memory that an alternative needs [B]."""
         least = 0
         for experiment in alternatives:
             needed = experiment_peak_bytes(experiment)
@@ -65,18 +66,23 @@ class Evaluator:
         return least
 
     def fastest(self, alternatives: Sequence[TrainingExperiment]) -> Configuration:
-        """The fastest of the rank orders, which all need the same memory; the first if several are equal."""
-        seen = [(closed_form_step(experiment, self._closed_form_model), experiment) for experiment in alternatives]
-        step, experiment = min(seen, key=lambda pair: float(f"{pair[0].seconds:.9e}"))
+        """The fastest of the alternatives, which differ in rank order only; the first if several are equal."""
+        evaluated = [(closed_form_step(experiment, self._closed_form_model), experiment) for experiment in alternatives]
+        step, experiment = min(evaluated, key=lambda pair: float(f"{pair[0].seconds:.9e}"))
         return Configuration(experiment, step, experiment_peak_bytes(experiment))
 
     def simulated(self, experiment: TrainingExperiment, granularity: Granularity) -> TrainingStep:
-        """The step of a configuration from a simulation of its sample."""
+        """The training step of a configuration, from a simulation of its sample."""
         return sampled_step(experiment, self.machine, granularity, self._closed_form_model)
 
 
-def too_large(machine: Machine, experiment: TrainingExperiment, needed: int) -> str:
-    """A message: the memory that a configuration needs and a device of the machine does not have."""
-    held, least = format_bytes(machine.device.memory_bytes), format_bytes(needed)
+def too_large_message(machine: Machine, experiment: TrainingExperiment, needed: int) -> str:
+    """The message about a configuration that needs more memory than a device of the machine has.
+
+    Parameters
+    ----------
+    needed : memory that a rank needs [B]
+    """
+    device_bytes, least = format_bytes(machine.device.memory_bytes), format_bytes(needed)
     need = f"{experiment.scheme.name} on {experiment.grid} needs at least {least} a GPU"
-    return f"{need}, and one of {machine.name} has {held}"
+    return f"{need}, and one of {machine.name} has {device_bytes}"

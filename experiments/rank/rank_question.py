@@ -1,4 +1,4 @@
-"""The question of `quadrille rank`: a model, a number of GPUs of a machine, and the grids to try."""
+"""`RankQuestion`: the question of `quadrille rank`, a model, a number of GPUs of a machine, and the grids to try."""
 
 from dataclasses import dataclass, replace
 
@@ -9,7 +9,7 @@ from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.training.models import ModelShape
-from quadrille.experiments.rank.candidates import Limits
+from quadrille.experiments.rank.candidate_grids import GridLimits
 from quadrille.experiments.workloads.training import TrainingExperiment
 from quadrille.topologies.machines.machine import Machine
 
@@ -21,8 +21,11 @@ class RankQuestion:
     Parameters
     ----------
     training : one training step of the model; its grid is replaced
+    shape : shape of the model
+    gpus, machine : number of GPUs, and the machine
     top : number of grids that are simulated
     form : form of the analytical model
+    limits : restrictions on the grids
     granularity : granularity of simulations; `auto` is collective, unless ops overlap
     """
 
@@ -32,7 +35,7 @@ class RankQuestion:
     machine: Machine
     top: int
     form: Form
-    limits: Limits
+    limits: GridLimits
     granularity: AskedGranularity = "auto"
 
     def __post_init__(self) -> None:
@@ -64,7 +67,7 @@ class RankQuestion:
 
 
 def check_gpus(machine: Machine, gpus: int) -> None:
-    """Refuse a machine without GPUs, or with too few.
+    """Checks that a machine has a number of GPUs.
 
     Raises
     ------

@@ -1,8 +1,8 @@
-"""The prediction at one point of a sweep: an answer, or the reason why there is none.
+"""`predict_point`: the prediction at one point of a sweep, an answer or the reason why there is none.
 
-For the best grid, the closed form of `quadrille.experiments.predict` ranks all grids of
-the number of ranks.  The first few that fit in memory are simulated, and the fastest
-of these is the answer.
+For the best grid of a point, the closed form of `quadrille.experiments.predict` ranks all
+grids of the number of ranks.  The first few grids that fit in memory are simulated, and the
+fastest is the answer.
 """
 
 from collections.abc import Iterator
@@ -13,45 +13,45 @@ from quadrille.algorithms.formats.record import Record
 from quadrille.algorithms.matmuls.catalogue import find_algorithm
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.units import format_bytes
-from quadrille.experiments.compare.attribution import ON_COMPUTE_LANE, charged_seconds, charged_waiting
+from quadrille.experiments.compare.attribution import COMPUTE_LANE_KINDS, charged_seconds, charged_waiting
 from quadrille.experiments.predict.predict import choose_order, predict_prepared
 from quadrille.experiments.predict.prepared_experiment import PreparedExperiment, prepare
-from quadrille.experiments.sweep.outcomes import SweepAnswer, Trained
-from quadrille.experiments.sweep.points import BestGrid, Impossible, OneCollective, OneGrid, SweepPoint
-from quadrille.experiments.sweep.training_step import trained_at
+from quadrille.experiments.sweep.sweep_points import BestGrid, Impossible, OneCollective, OneGrid, SweepPoint
+from quadrille.experiments.sweep.sweep_result import SweepAnswer, TrainingResult
+from quadrille.experiments.sweep.training_point import training_result
 from quadrille.experiments.workloads.fullest_device import fullest_device
 from quadrille.experiments.workloads.matmul import MatmulExperiment
 from quadrille.experiments.workloads.training import TrainingExperiment
 from quadrille.experiments.workloads.training_figures import exposed_seconds_by_axis, iteration_times
 
 
-def predicted_at(point: SweepPoint) -> SweepAnswer:
-    """The prediction at a point; an impossible point gives a reason and raises nothing.
+def predict_point(point: SweepPoint) -> SweepAnswer:
+    """The prediction at a point of a sweep; for an impossible point, an answer with the reason.
 
     >>> from quadrille.algorithms.matmuls.matmul import Matmul
     >>> from quadrille.topologies.find_machine import find_machine
     >>> point = OneGrid(MatmulExperiment(Matmul(64, 64, 64), Grid(x=8)), find_machine("perlmutter"))
-    >>> predicted_at(point).ranks
+    >>> predict_point(point).ranks
     8
     """
     try:
         match point:
             case OneGrid():
-                return _one_grid(point)
+                return _predict_on_grid(point)
             case BestGrid():
-                return _best_grid(point)
+                return _predict_best_grid(point)
             case OneCollective():
-                from quadrille.experiments.sweep.collectives import predicted_collective
+                from quadrille.experiments.sweep.collective_point import predict_collective_point
 
-                return predicted_collective(point)
+                return predict_collective_point(point)
             case Impossible(reason):
                 return SweepAnswer(reason=reason)
     except QuadrilleError as error:
         return SweepAnswer(reason=str(error))
 
 
-def _one_grid(point: OneGrid) -> SweepAnswer:
-    """The experiment on its own grid."""
+def _predict_on_grid(point: OneGrid) -> SweepAnswer:
+    """The prediction of an experiment on its own grid."""
     experiment, machine, order_found = point.experiment, point.machine, None
     if experiment.execution.any_order:
         order = choose_order(experiment, machine)
@@ -60,8 +60,8 @@ def _one_grid(point: OneGrid) -> SweepAnswer:
     return _answer(prepared, predict_prepared(prepared)[0], order_found=order_found)
 
 
-def _best_grid(point: BestGrid) -> SweepAnswer:
-    """The fastest of the grids that the closed form ranks first.
+def _predict_best_grid(point: BestGrid) -> SweepAnswer:
+    """The prediction on the fastest grid, among the grids that the closed form ranks first.
 
     Raises
     ------
@@ -71,9 +71,9 @@ def _best_grid(point: BestGrid) -> SweepAnswer:
 
     experiment, gpus, machine = point.experiment, point.gpus, point.machine
     if not isinstance(experiment, MatmulExperiment):
-        from quadrille.experiments.sweep.best_step import best_step
+        from quadrille.experiments.sweep.best_grid import best_training_grid
 
-        return best_step(point)
+        return best_training_grid(point)
     # The order of `axes:` says which ranks share a device, not how many: any grid of so many ranks tells.
     device = fullest_device(machine, gpus, experiment.execution.placement, Grid(x=gpus))
     ranked = rank_grids(
@@ -92,10 +92,10 @@ def _best_grid(point: BestGrid) -> SweepAnswer:
     if not fitting:
         least = device.ranks * min(grid.peak_bytes for grid in ranked)
         raise InputError(f"no grid fits: {format_bytes(least)} at least of {format_bytes(machine.device.memory_bytes)}")
-    tried = [prepare(replace(experiment, grid=grid.grid), machine) for grid in fitting[: point.top]]
-    records = [(prepared, predict_prepared(prepared)[0]) for prepared in tried]
+    prepared_grids = [prepare(replace(experiment, grid=grid.grid), machine) for grid in fitting[: point.top]]
+    records = [(prepared, predict_prepared(prepared)[0]) for prepared in prepared_grids]
     prepared, fastest = min(records, key=lambda pair: pair[1].seconds)
-    return _answer(prepared, fastest, grids=len(ranked), simulated=len(tried))
+    return _answer(prepared, fastest, grids=len(ranked), simulated=len(prepared_grids))
 
 
 def _answer(
@@ -106,26 +106,35 @@ def _answer(
     grids: int | None = None,
     simulated: int | None = None,
 ) -> SweepAnswer:
-    """The answer of a sweep from a record; for training, of one iteration."""
+    """The answer of a sweep from a predicted record; for training, of one iteration.
+
+    Parameters
+    ----------
+    order_found : rank order that `--order auto` chose; None without it
+    grids, simulated : number of grids that were ranked by the closed form, and number that were simulated
+    """
     experiment, machine, device = prepared.experiment, prepared.machine, prepared.device
-    trained: Trained | None = None
+    trained: TrainingResult | None = None
     seconds, ops, steps = record.seconds, record.ops, 1
     rate = experiment.flops / (record.ranks * seconds) if seconds else None
     if isinstance(experiment, TrainingExperiment):
         iteration = iteration_times(experiment, experiment.unchecked_schedule(), record.seconds, record.ops)
         seconds, ops, steps = iteration.seconds, iteration.ops, iteration.steps
-        exposed_of = {axis: seconds / steps for axis, seconds in exposed_seconds_by_axis(experiment, ops).items()}
+        exposed_by_axis = {axis: seconds / steps for axis, seconds in exposed_seconds_by_axis(experiment, ops).items()}
         if seconds:
-            trained = trained_at(experiment, machine, seconds, exposed_of, layers=experiment.problem.layers)
+            trained = training_result(experiment, machine, seconds, exposed_by_axis, layers=experiment.problem.layers)
         rate = trained.model_flops_per_second_per_gpu if trained else None
-    moving = [op for op in ops if op.kind not in ON_COMPUTE_LANE]
-    exposed, waiting = sum(map(charged_seconds, moving)) / steps, sum(map(charged_waiting, moving)) / steps
+    communication_ops = [op for op in ops if op.kind not in COMPUTE_LANE_KINDS]
+    exposed, waiting = (
+        sum(map(charged_seconds, communication_ops)) / steps,
+        sum(map(charged_waiting, communication_ops)) / steps,
+    )
     return SweepAnswer(
         ranks=record.ranks,
         grid_lengths=record.grid,
         order_found=order_found,
         seconds=seconds,
-        compute_seconds=sum(op.seconds for op in ops if op.kind in ON_COMPUTE_LANE) / steps,
+        compute_seconds=sum(op.seconds for op in ops if op.kind in COMPUTE_LANE_KINDS) / steps,
         exposed_seconds=exposed,
         waiting_seconds=waiting,
         communication_share=(exposed + waiting) / seconds if seconds else None,
@@ -142,7 +151,7 @@ def _answer(
 
 
 def _remarks(prepared: PreparedExperiment, record: Record) -> Iterator[str]:
-    """Remarks on a prediction that its numbers do not show."""
+    """Remarks about the prediction at a point: options without effect, oversubscription, missing measurements."""
     experiment, machine = prepared.experiment, prepared.machine
     yield from experiment.remarks(prepared.schedule)
     if oversubscribed := prepared.device.remark(machine):
