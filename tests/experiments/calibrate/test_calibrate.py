@@ -42,7 +42,7 @@ from quadrille.topologies.files import node_link
 from quadrille.topologies.find_machine import find_machine
 from quadrille.topologies.machines.machine_file import load_machine
 from quadrille.topologies.routes.routing import Routing, parse_routing
-from tests.experiments.calibrate.test_link_saturation import rounds, slower
+from tests.support.all_pairs_rounds import rounds, slower
 from tests.support.calibrations import SMALL
 from tests.support.launched import launched
 from tests.support.quadrille import called, quadrille

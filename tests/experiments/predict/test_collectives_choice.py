@@ -28,8 +28,9 @@ from quadrille.runtime.execution.execute import execute
 from quadrille.simulator.simulate import simulate
 from quadrille.topologies.machines.machine import NetworkCosts
 from quadrille.topologies.machines.machine_file import save_machine
-from tests.runtime.execution.test_execute import assembled, products, whole_integers
-from tests.support.quadrille import called, quadrille
+from tests.support.predicted_runs import predicted_and_run
+from tests.support.products import assembled, products, whole_integers
+from tests.support.quadrille import called
 from tests.support.toy_machines import collective, leaf_spine, one_host, star, transfer_row
 
 SIZES = (1 << 10, 1 << 16, 1 << 22)
@@ -192,15 +193,6 @@ def test_without_a_machine_auto_is_a_ring_and_says_so(capsys):
     assert ended.status == 0 and "no --machine to predict with, so every op uses own:ring" in ended.err
     record = json.loads(ended.out)
     assert record["options"]["collectives"] == "own:ring" and "collectives" not in record
-
-
-def predicted_and_run(capsys, folder, *words):
-    """The records of a prediction and of a run of the same words on four ranks, and what the run said."""
-    words = [*words, "--verify", "--repeats", "1", "--warmups", "0"]
-    predicted = called(capsys, "simulate", *words, "--json", "-")
-    measured = quadrille("launch", "-n", "4", "run", *words, "--json", folder / "run.json")
-    assert (predicted.status, measured.status) == (0, 0), measured.err
-    return json.loads(predicted.out), json.loads((folder / "run.json").read_text()), measured.err
 
 
 @pytest.mark.mpi

@@ -13,7 +13,7 @@ from quadrille.cli.words.matmul import parse_matmul
 from quadrille.experiments.predict.predict import choose_order, predict_record_and_timeline
 from quadrille.experiments.workloads.rank_orders import ORDERS, grids_in_every_order
 from quadrille.topologies.machines.machine_file import save_machine
-from tests.experiments.predict.test_collectives_choice import predicted_and_run
+from tests.support.predicted_runs import predicted_and_run
 from tests.support.quadrille import called
 from tests.support.toy_machines import leaf_spine, one_host, star
 
