@@ -415,7 +415,7 @@ def test_progress_tells_how_many_points_are_done_and_how_many_cannot_be(monkeypa
     )
     answers = [(place, SweepAnswer(reason=reason)) for place, reason in enumerate(reasons)]
     shown = []
-    for _ in sweeping.with_progress(iter(answers), 4, quiet=False):
+    for _ in sweeping.show_progress(iter(answers), 4, quiet=False):
         words, is_shown = said[0]
         shown.append(words(6.0))
     assert is_shown and shown == [

@@ -57,7 +57,7 @@ def test_small_jobs_end_with_verified_comparisons_and_all_their_files(uncalibrat
 
 def test_a_busy_machine_and_warnings_are_one_line_each_under_the_table(tmp_path, capsys):
     from quadrille.topologies.find_machine import find_machine
-    from tests.experiments.compare.test_compare import BUSY, MEASURED, PREDICTED
+    from tests.support.compared_records import BUSY, MEASURED, PREDICTED
 
     machine = find_machine("perlmutter", gpus=1)
     noisy = msgspec.structs.replace(machine, fit=Fit(warnings=("something else ran", "a link is slow")))
@@ -115,7 +115,7 @@ def test_the_jobs_have_names_of_their_own_and_the_ranks_of_their_grids():
 
 
 def test_the_study_keeps_its_comparisons(monkeypatch, tmp_path):
-    from tests.experiments.compare.test_compare import MEASURED, PREDICTED
+    from tests.support.compared_records import MEASURED, PREDICTED
 
     monkeypatch.setattr(main_job, "RESULTS", tmp_path / "results")
     monkeypatch.setattr(main_job, "main_job", lambda: [compare_records(PREDICTED, MEASURED)])
