@@ -14,12 +14,24 @@ from dataclasses import dataclass, field
 
 from quadrille.runtime.host.console import erase_line, overwrites, remark
 
-PATIENCE_SECONDS = 2.0
-"""Time before the first line on a terminal [s]."""
-REDRAW_SECONDS = 0.5
-"""Time between two drawings of the line on a terminal [s]."""
-LOG_SECONDS = 30.0
-"""Time before a line, and between two lines, where stderr is no terminal [s]."""
+
+@dataclass(frozen=True, slots=True)
+class Intervals:
+    """The times between progress lines.
+
+    Parameters
+    ----------
+    patience_seconds : time before the first line on a terminal [s]
+    redraw_seconds : time between two drawings of the line on a terminal [s]
+    log_seconds : time before a line, and between two lines, if stderr is no terminal [s]
+    """
+
+    patience_seconds: float = 2.0
+    redraw_seconds: float = 0.5
+    log_seconds: float = 30.0
+
+
+DEFAULT_INTERVALS = Intervals()
 
 
 @dataclass(slots=True)
@@ -69,19 +81,22 @@ def rough_seconds(seconds: float) -> str:
 
 
 @contextmanager
-def progress_line(words: Callable[[float], str], *, shown: bool = True) -> Iterator[None]:
+def progress_line(
+    words: Callable[[float], str], *, shown: bool = True, intervals: Intervals | None = None
+) -> Iterator[None]:
     """A context that shows the progress of the work inside it.
 
     Parameters
     ----------
     words : function that returns the line, given the seconds since the start
     shown : whether the line is shown; False on ranks other than rank 0, and with `--quiet`
+    intervals : times between lines; None for `DEFAULT_INTERVALS`
     """
     if not shown:
         yield
         return
     ended = threading.Event()
-    drawing = threading.Thread(target=_draw, args=(words, ended), daemon=True)
+    drawing = threading.Thread(target=_draw, args=(words, ended, intervals or DEFAULT_INTERVALS), daemon=True)
     drawing.start()
     try:
         yield
@@ -90,20 +105,20 @@ def progress_line(words: Callable[[float], str], *, shown: bool = True) -> Itera
         drawing.join()
 
 
-def _draw(words: Callable[[float], str], ended: threading.Event) -> None:
+def _draw(words: Callable[[float], str], ended: threading.Event, intervals: Intervals) -> None:
     """Draws the line until the work has ended, and then erases the line."""
     begun = time.monotonic()
     if not overwrites(sys.stderr):
-        while not ended.wait(LOG_SECONDS):
+        while not ended.wait(intervals.log_seconds):
             remark(words(time.monotonic() - begun))
         return
-    wait = PATIENCE_SECONDS
+    wait = intervals.patience_seconds
     while not ended.wait(wait):
         line = words(time.monotonic() - begun)[: _columns() - 1]
         erase_line(sys.stderr)
         sys.stderr.write(line)
         sys.stderr.flush()
-        wait = REDRAW_SECONDS
+        wait = intervals.redraw_seconds
     erase_line(sys.stderr)
     sys.stderr.flush()
 

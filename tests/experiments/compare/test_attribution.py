@@ -57,8 +57,8 @@ def test_a_record_differs_from_itself_in_nothing(ops):
     assert set(same.by_cause().values()) <= {0.0}
 
 
-@given(st.floats(-10, 10), st.lists(pairs(), max_size=5))
-def test_parts_of_an_op_add_up_to_one(_, ops):
+@given(st.lists(pairs(), min_size=1, max_size=5))
+def test_parts_of_an_op_add_up_to_one(ops):
     for one, _ in ops:
         assert fsum(cause_shares(one).values()) == pytest.approx(1)
 

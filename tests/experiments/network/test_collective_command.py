@@ -184,6 +184,7 @@ def test_the_group_is_all_that_the_stride_reaches():
 @pytest.mark.parametrize("gpus", [64, 1000])
 def test_a_links_time_in_use_is_at_least_what_its_bytes_take(gpus):
     answer = predicted(gpus=str(gpus), shards="even", degrade=["gpu:7-leaf:0=0.5"])
+    assert answer.bottlenecks
     for one in answer.bottlenecks:
         assert one.utilisation * answer.seconds <= one.busy_s * (1 + 1e-9) and one.busy_s <= answer.seconds
 

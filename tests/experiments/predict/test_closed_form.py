@@ -42,6 +42,7 @@ def simulated(problem, ranked, machine, choices=None):
 
 def ranked_and_simulated(problem, name, ranks, machine, choices=None):
     ranked = rank_grids(problem, [find_algorithm(name)], ranks, machine, choices=choices)
+    assert ranked
     return [(one.closed_form.seconds, simulated(problem, one, machine, choices)) for one in ranked]
 
 
@@ -224,7 +225,9 @@ def test_more_ranks_on_a_core_make_products_slower_by_as_much():
 
 def test_the_memory_of_a_ranked_grid_is_that_of_its_fullest_rank():
     for name in ("4d", "3d", "2.5d", "summa"):
-        for one in rank_grids(Matmul(37, 53, 29, "float64", "training"), [find_algorithm(name)], 12, star(12)):
+        ranked = rank_grids(Matmul(37, 53, 29, "float64", "training"), [find_algorithm(name)], 12, star(12))
+        assert ranked
+        for one in ranked:
             schedule = matmul_schedule(Matmul(37, 53, 29, "float64", "training"), name, one.grid)
             assert one.peak_bytes == volumes(schedule, Choices()).peak_bytes_per_rank_max
 

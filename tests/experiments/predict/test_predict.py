@@ -219,7 +219,9 @@ def test_the_warnings_of_a_calibration_are_summed_up_in_one_line(capsys, machine
 
 def test_parts_of_an_op_add_up_to_its_seconds_and_waiting(capsys, tmp_path, machine):
     called(capsys, *WORDS, "--machine", machine, "--json", tmp_path / "record.json")
-    for op in load_record(tmp_path / "record.json").ops:
+    ops = load_record(tmp_path / "record.json").ops
+    assert ops
+    for op in ops:
         assert sum(op.seconds_by_part.values()) == pytest.approx(op.seconds + op.waiting_seconds)
 
 

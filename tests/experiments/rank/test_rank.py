@@ -166,6 +166,7 @@ def test_candidates_are_all_that_differ_each_once(gpus):
 def test_strides_are_those_of_the_grid():
     found = candidate_grids(24, GridLimits(), find_shape("5b"), 24)
     strides = found.strides()
+    assert len(found)
     for place in range(len(found)):
         grid = found.grid(place)
         assert {axis: grid.stride(axis) for axis in MODELLED} == {axis: int(strides[axis][place]) for axis in MODELLED}
@@ -195,6 +196,7 @@ def test_heads_sequences_and_limits_narrow_the_grids():
 def test_memory_of_all_grids_at_once_is_what_each_rank_keeps(attention, recompute, overlap):
     question = asked(gpus="12", batch="13", attention=attention, recompute=recompute, overlap=overlap)
     every = candidate_grids(12, question.limits, question.shape, question.problem.batch)
+    assert len(every)
     for place in range(0, len(every), 7):
         grid = every.grid(place)
         schedule = question.schedule(grid)
@@ -203,6 +205,7 @@ def test_memory_of_all_grids_at_once_is_what_each_rank_keeps(attention, recomput
             int(peak_bytes_by_grid(schedule, lengths)[0]) == storage(schedule, schedule.coordinates(0), Choices()).bytes
         )
     found = rank_candidates(question, WorkSharing())
+    assert len(found)
     for place in range(0, len(found), 5):
         schedule = question.schedule(found.candidate_grids.grid(place))
         assert int(found.peak_bytes[place]) == storage(schedule, schedule.coordinates(0), Choices()).bytes

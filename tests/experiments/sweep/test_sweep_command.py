@@ -23,7 +23,6 @@ from quadrille.cli.words.machines import MachineWords
 from quadrille.cli.words.matmul import parse_matmul
 from quadrille.cli.words.sweep import predicted, sweep
 from quadrille.cli.words.sweep_points import KEYS, SweepWords, parse_varied, parse_vary, points
-from quadrille.experiments.output import progress
 from quadrille.experiments.output.tables import print_tables
 from quadrille.experiments.predict.predict import predict_record_and_timeline
 from quadrille.experiments.sweep import sweep as sweeping
@@ -244,6 +243,7 @@ def test_an_answer_is_what_simulate_predicts(toy):
 
 def test_shares_are_of_the_makespan_and_add_up_without_overlap(toy):
     found = sweep(asked(toy, grid="z=2,y=2,x=2"), ["algorithm=4d,3d"])
+    assert len(found.points) == 2
     for row in found.points:
         one = row.answer
         assert one.communication_share == pytest.approx((one.exposed_seconds + one.waiting_seconds) / one.seconds)
@@ -282,6 +282,7 @@ def test_a_sweep_of_which_nothing_can_be_is_refused_and_writes_nothing(toy, tmp_
 
 def test_the_best_grid_is_the_fastest_of_all(toy):
     found = sweep(asked(toy, best_grid=True, top=1000), ["gpus=4,6", "algorithm=4d,3d,summa"])
+    assert len(found.points) == 6
     for row in found.points:
         given = asked(toy, algorithm=row.point["algorithm"])
         grids = fitting_grids(find_algorithm(given.flags.algorithm), int(row.point["gpus"]))
@@ -402,7 +403,7 @@ def test_ctrl_c_ends_the_command_and_its_processes_and_keeps_what_was_found(toy,
 STARTED_BY_US = """
 import sys
 from quadrille.experiments.output import progress
-progress.LOG_SECONDS = 0.02
+progress.DEFAULT_INTERVALS = progress.Intervals(log_seconds=0.02)
 from quadrille.cli.main import main
 sys.exit(main(sys.argv[1:]))
 """
@@ -426,15 +427,11 @@ def test_progress_tells_how_many_points_are_done_and_how_many_cannot_be(monkeypa
 
 
 @pytest.mark.parametrize("quiet", [True, False])
-def test_quiet_shows_no_progress(toy, monkeypatch, capsys, quiet):
-    monkeypatch.setattr(progress, "LOG_SECONDS", 0.01)
-    sweep(asked(toy, grid="x=2"), ["dtype=float64,float32"], question=slowly, quiet=quiet)
-    assert ("answered 0 of 2 points" in capsys.readouterr().err) is not quiet
-
-
-def slowly(words):
-    time.sleep(0.05)
-    return predicted(words)
+def test_quiet_shows_no_progress(toy, monkeypatch, quiet):
+    calls = []
+    monkeypatch.setattr(sweeping, "progress_line", lambda _words, *, shown: contextlib.nullcontext(calls.append(shown)))
+    sweep(asked(toy, grid="x=2"), ["dtype=float64,float32"], quiet=quiet)
+    assert calls == [not quiet]
 
 
 # What is written

@@ -151,6 +151,7 @@ def test_a_batch_that_does_not_fit_is_taken_in_the_largest_microbatches_that_do(
     room = 0.6 * min(sizes.values())
     small = MachineWords(machine="perlmutter", settings=(f"device.memory_bytes={room}",))
     tight = ranked_steps(step(scheme="megatron", batch="64"), 8, machine_of(small, 8))
+    assert tight
     for one in tight:
         taken = one.experiment.problem.micro_batch
         assert taken is not None
