@@ -49,9 +49,9 @@ add_seconds = 3e-4
 """,
     "traffic.csv": "source,destination,bytes,start_s\n0,8,64000000,0\n1,40,1e6,0.001\n",
 }
-"""What stands in for files that a reader has made before: a calibrated machine, and flows."""
+"""Contents of the files that a reader has at this point: a calibrated machine, and a traffic file."""
 Call = Callable[[Sequence[str]], tuple[int, str, str]]
-"""Runs `quadrille WORDS`; gives back its exit status, stdout and stderr."""
+"""A function that runs `quadrille WORDS` and returns the exit status, stdout and stderr."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ def run_page(text: str, folder: Path, call: Call) -> Iterator[str]:
 
 
 def run_commands(block: CodeBlock, call: Call) -> Iterator[str]:
-    """Runs the commands of a block; yields what failed and what a console block shows otherwise."""
+    """Runs the commands of a block; yields each failure and each difference from a console block."""
     for starter, words, shown in block.commands:
         if starter:
             continue

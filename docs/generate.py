@@ -40,7 +40,7 @@ UNITS = (
 
 
 def help_of(*words: str) -> str:
-    """What `quadrille WORDS --help` prints, at a fixed width and without colours."""
+    """The help text that `quadrille WORDS --help` prints, at a fixed width and without colours."""
     variables = os.environ | {"COLUMNS": WIDTH, "TERMINAL_WIDTH": WIDTH, "NO_COLOR": "1", "TERM": "dumb"}
     program = [sys.executable, "-P", "-m", "quadrille", *words, "--help"]
     return subprocess.run(program, env=variables, capture_output=True, text=True, check=True).stdout
@@ -94,7 +94,7 @@ def keys(name: str) -> Iterator[str]:
 
 
 def table_of_keys(struct: type[msgspec.Struct], path: str) -> Iterator[str]:
-    """The section of one struct: what it is, and its keys."""
+    """The section of a struct: its docstring, and a table of its keys."""
     first, meanings = described(struct)
     if path:
         yield from ("", f"### `{path}`")
@@ -130,7 +130,7 @@ def described(struct: type[msgspec.Struct]) -> tuple[str, dict[str, str]]:
 
 
 def structs(hint: Any) -> Iterator[type[msgspec.Struct]]:
-    """The structs that a type names anywhere."""
+    """The structs that a type contains, at any depth."""
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
         yield hint
     for part in get_args(hint):
@@ -173,7 +173,7 @@ def unit(key: str) -> str:
 
 
 def default(field: msgspec.structs.FieldInfo) -> str:
-    """What holds where a file does not have the key."""
+    """The default value of a key that a file omits, as text."""
     if field.required:
         return "required"
     value = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
@@ -240,7 +240,7 @@ WRITERS = {writer.__name__: writer for writer in (commands, keys, families, node
 
 
 def filled(text: str) -> str:
-    """A page with its generated parts written anew."""
+    """The text of a page with its generated parts replaced by the current ones."""
 
     def region(match: re.Match[str]) -> str:
         lines = "\n".join(WRITERS[match[2]](match[3])).strip("\n")
@@ -250,7 +250,7 @@ def filled(text: str) -> str:
 
 
 def main(words: list[str]) -> int:
-    """Writes the pages, or with `--check` only says which differ."""
+    """Writes the pages; with `--check`, only names the pages that differ."""
     stale = []
     for page in sorted(DOCS.rglob("*.md")):
         text = page.read_text(encoding="utf-8")

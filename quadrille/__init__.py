@@ -54,11 +54,11 @@ if TYPE_CHECKING:
     from quadrille.algorithms.training.gpt import gpt_schedule as gpt_schedule
     from quadrille.algorithms.training.mlp import Mlp as Mlp
     from quadrille.algorithms.training.mlp import mlp_schedule as mlp_schedule
-    from quadrille.experiments.compare.side_by_side import compare_records as compare
+    from quadrille.experiments.compare.compare_records import compare_records as compare
     from quadrille.experiments.network.collective import predict_collective as collective
     from quadrille.experiments.predict.predict import prediction_record as predict
     from quadrille.experiments.rank.rank import ranking as rank
-    from quadrille.experiments.sweep.sweep import swept as sweep
+    from quadrille.experiments.sweep.sweep import predict_points as sweep
     from quadrille.experiments.workloads.matmul import MatmulExperiment as MatmulExperiment
     from quadrille.experiments.workloads.training import TrainingExperiment as TrainingExperiment
     from quadrille.runtime.carriers.in_process import InProcess as InProcess
@@ -119,12 +119,12 @@ WHERE = {
     "MatmulExperiment": "quadrille.experiments.workloads.matmul:MatmulExperiment",
     "TrainingExperiment": "quadrille.experiments.workloads.training:TrainingExperiment",
     "predict": "quadrille.experiments.predict.predict:prediction_record",
-    "sweep": "quadrille.experiments.sweep.sweep:swept",
+    "sweep": "quadrille.experiments.sweep.sweep:predict_points",
     "rank": "quadrille.experiments.rank.rank:ranking",
     "collective": "quadrille.experiments.network.collective:predict_collective",
     "Record": "quadrille.algorithms.formats.record:Record",
     "load_record": "quadrille.algorithms.formats.record:load_record",
-    "compare": "quadrille.experiments.compare.side_by_side:compare_records",
+    "compare": "quadrille.experiments.compare.compare_records:compare_records",
     "QuadrilleError": "quadrille.algorithms.errors:QuadrilleError",
     "InputError": "quadrille.algorithms.errors:InputError",
     "RunError": "quadrille.algorithms.errors:RunError",

@@ -1,6 +1,7 @@
 """Imports go one way, and the two interpreters know the schedule and never each other."""
 
 import ast
+import re
 import subprocess
 import sys
 from graphlib import CycleError, TopologicalSorter
@@ -181,6 +182,18 @@ def test_nobody_imports_a_folder_by_its_bare_name():
         if path.exists() and (names := [one for one in imports(ast.parse(path.read_text())) if inside(one, PACKAGES)])
     }
     assert not bare
+
+
+def test_no_test_module_imports_another_test_module():
+    """Helpers that several test modules share belong in `tests/support`."""
+    modules = sorted((ROOT / "tests").rglob("test_*.py"))
+    assert modules
+    shared = {
+        relative(path): names
+        for path in modules
+        if (names := [name for name in imports(ast.parse(path.read_text())) if re.search(r"^tests\..*\btest_", name)])
+    }
+    assert not shared
 
 
 @pytest.mark.parametrize(

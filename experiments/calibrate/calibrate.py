@@ -1,11 +1,11 @@
 """`quadrille calibrate`: microbenchmarks on the ranks of a launch, fitted into a machine file.
 
-The question: how fast are products, memory-bound work and messages here, alone and all at once? Calibration sees
-microbenchmarks only, never a whole algorithm.
+The microbenchmarks time products, memory-bound work and messages, on one rank alone and on all ranks at once.
+Calibration never runs a whole algorithm, so that predictions of algorithms can be tested against measurements.
 
-Ranks are grouped by host. On each host all ranks measure together, then one alone. Between hosts, one rank of each
-takes part: of the first two hosts, then of all. The hosts of an emulated network share the cores of one machine, so the
-ranks of all of them compute as those of one host.
+Ranks are grouped by host.  On each host all ranks measure together, then one rank alone.  Between hosts, one rank of
+each host takes part: first of two hosts, then of all hosts.  The hosts of an emulated network share the cores of one
+machine, so the ranks of all its hosts compute as the ranks of one host.
 """
 
 import sys
@@ -16,10 +16,10 @@ import msgspec
 
 from quadrille.algorithms.formats import schema_files
 from quadrille.algorithms.provenance import provenance
-from quadrille.experiments.calibrate.chunk_tuning import tune_messages, with_best_chunks
+from quadrille.experiments.calibrate.calibration_benchmarks import measure
+from quadrille.experiments.calibrate.chunk_tuning import options_with_best_chunks, tune_messages
 from quadrille.experiments.calibrate.measured_machine import make_machine
-from quadrille.experiments.calibrate.measuring import measure
-from quadrille.experiments.calibrate.sections import links_agree
+from quadrille.experiments.calibrate.network_sections import links_agree
 from quadrille.experiments.calibrate.topology_option import default_star, parse_routing_option, parse_topology_option
 from quadrille.runtime.arrays.blas import NUMPY_BLAS, describe_blas, open_blas
 from quadrille.runtime.arrays.numpy_library import NumpyLibrary
@@ -49,14 +49,14 @@ def calibrate(
     topology : topology of several hosts, as `family:key=value,…`; its link speeds may be omitted
     routing : routing rule; `shortest` by default
     quick : whether to measure only a third of the products
-    blas : BLAS whose products are measured
+    blas : BLAS whose products are measured, a name or a path
+    command : words of the command line, for provenance
     sizes : sizes of the benchmarks
 
     Raises
     ------
-    InputError : before any measurement: a path that cannot be written, a topology of other hosts, a routing rule that
-        the
-        topology lacks, or a BLAS that is not installed
+    InputError : before any measurement: a path that cannot be written, a topology with another number of hosts, a
+        routing rule that the topology lacks, or a BLAS that is not installed
     """
     communicator = world.world()
     is_root = communicator.Get_rank() == 0
@@ -64,18 +64,18 @@ def calibrate(
         schema_files.check_writable(out)
     hosts = world.hosts(communicator)
     topology_option = parse_topology_option(topology, len(hosts)) if topology is not None else None
-    ways = parse_routing_option(routing, topology_option, len(hosts))
-    agree = partial(links_agree, topology_option or default_star(len(hosts)), ways)
+    routing_rule = parse_routing_option(routing, topology_option, len(hosts))
+    agree = partial(links_agree, topology_option or default_star(len(hosts)), routing_rule)
     library = NumpyLibrary() if blas == NUMPY_BLAS else open_blas(blas, 1)
-    # nothing breaks between ranks of one host but a rank, and the launcher sees that
+    # Between ranks of one host only a rank can fail, and the launcher sees that.
     reporter = own_reporter() if hosts[0].sharing else None
     with reporting(reporter, CollectiveWork("microbenchmarks")):
         message_rows = tune_messages(communicator, hosts, sizes) if communicator.Get_size() > 1 else ()
-        message_options = communicator.bcast(with_best_chunks(message_rows, default_message_options(hosts[0])))
+        message_options = communicator.bcast(options_with_best_chunks(message_rows, default_message_options(hosts[0])))
         measured = measure(communicator, hosts, message_options, agree=agree, quick=quick, blas=blas, sizes=sizes)
     if not is_root:
         return
-    machine = make_machine(_name(out), measured, hosts, topology_option, ways)
+    machine = make_machine(_name(out), measured, hosts, topology_option, routing_rule)
     origin = provenance(list(command), blas=describe_blas(library))
     machine = msgspec.structs.replace(machine, messages=message_rows, provenance=origin)
     save_machine(machine, out)

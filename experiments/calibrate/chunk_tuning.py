@@ -1,13 +1,13 @@
-"""Chunk tuning: which chunk size, and whether a progress thread, is fastest for communication beside products.
+"""Chunk tuning: the chunk size, with or without a progress thread, that is fastest for communication beside products.
 
-A gather is in progress while each rank multiplies; the executor runs it with every candidate of message options, round
-after round: a gather of all ranks and, between hosts with one rank each, several gathers of pairs. The exchanges of
-pairs show what chunks are for: the gathers after the first may lock into a slow phase
-(`studies/laboratory_trials/exchanges.py`). These are microbenchmarks of two kinds of ops and contain no algorithm.
+A candidate is a chunk size and a way of message progress.  The benchmark is an all-gather that is in progress while
+each rank multiplies.  The executor runs the benchmark with every candidate, round after round: a gather of all ranks
+and, between hosts with one rank each, several gathers of pairs.  The gathers of pairs show the effect of chunks: later
+gathers may lock into a slow phase without them (`studies/laboratory_trials/exchanges.py`).
 
-Candidates are compared within rounds, because a shared machine may be half as fast for twenty seconds. The simpler
-candidate is taken unless another one is faster by more than noise, and the default chunk size is kept unless another
-one is faster by `CHUNKS_GAIN`: a thread that gains nothing only does harm.
+Candidates are compared within rounds, because a shared machine may be half as fast for twenty seconds.  The simplest
+candidate wins unless another candidate is faster by more than `NOISE`.  The default chunk size wins unless another
+size is faster by `CHUNKS_GAIN`.
 """
 
 from collections.abc import Sequence
@@ -28,20 +28,19 @@ GATHERED_BYTES, PRODUCTS, ROUNDS = 4 << 20, 2, 5
 IN_A_ROW, PAIRS_BYTES = 3, 2 << 20
 """Gathers of pairs in a row, and their size [B]."""
 OTHER_CHUNKS = (16 << 10, 256 << 10)
-"""Further chunk sizes, tried between hosts only: within a host the cores copy [B]."""
+"""Further chunk sizes, tried between hosts only [B]; within a host, cores copy the messages."""
 NOISE = 0.05
 """The share by which a candidate must be faster than a simpler one."""
 CHUNKS_GAIN = 0.15
-"""The share by which another chunk size must be faster than the default size, where there is a default.
+"""The share by which another chunk size must be faster than the default size, if there is a default.
 
-Runs without a machine file use the default size. In 43 calibrations of emulated networks, five preferred another size
-by
-5 to 11 %; three of them were repeated on the same machine, and none preferred it again.
+Runs without a machine file use the default size.  In 43 calibrations of emulated networks, five preferred another size
+by 5 to 11 %; three of the five were repeated on the same machine, and none preferred that size again.
 """
 
 
-def candidate_options(usual: MessageOptions, *, hosts: int, threads: bool) -> list[MessageOptions]:
-    """The candidates, simpler ones first.
+def candidate_options(default: MessageOptions, *, hosts: int, threads: bool) -> list[MessageOptions]:
+    """The candidate message options, the simplest first.
 
     >>> [(o.chunk_bytes, o.progress) for o in candidate_options(MessageOptions(), hosts=1, threads=True)]
     [(0, 'none'), (0, 'thread'), (65136, 'none'), (65136, 'thread')]
@@ -50,22 +49,29 @@ def candidate_options(usual: MessageOptions, *, hosts: int, threads: bool) -> li
 
     Parameters
     ----------
+    default : message options of runs without a machine file
+    hosts : number of hosts
     threads : whether the MPI library allows calls from two threads
     """
     progresses: tuple[Progress, ...] = get_args(Progress) if threads else ("none",)
     others = OTHER_CHUNKS if hosts > 1 else ()
     candidates = [*product((0, CHUNK_BYTES), progresses), *((chunk, progresses[-1]) for chunk in others)]
-    return [MessageOptions(chunk, usual.poll_sleep_seconds, progress) for chunk, progress in candidates]
+    return [MessageOptions(chunk, default.poll_sleep_seconds, progress) for chunk, progress in candidates]
 
 
 def tune_messages(
     communicator: "Intracomm", hosts: Sequence[ComputeHost], sizes: CalibrationSizes = FULL
 ) -> tuple[MessagesRow, ...]:
-    """One row for each candidate, at rank 0; a collective call."""
+    """The machine file's rows of message options, one for each candidate; a collective call.
+
+    Returns
+    -------
+    The rows at rank 0, with the typical time of the benchmarks [s]; an empty tuple at other ranks.
+    """
     from quadrille.runtime.host.core_affinity import own_cores
     from quadrille.runtime.measuring.overlap_interference import median_seconds
 
-    usual, ranks, threads = default_message_options(hosts[0]), communicator.Get_size(), own_cores(communicator)
+    default, ranks, threads = default_message_options(hosts[0]), communicator.Get_size(), own_cores(communicator)
     kinds = [(ranks, 1, GATHERED_BYTES)]
     if ranks == len(hosts) and ranks % 2 == 0:
         kinds.append((2, IN_A_ROW, PAIRS_BYTES))
@@ -85,7 +91,7 @@ def tune_messages(
             for members, gathers, gathered in kinds
         )
 
-    candidates = candidate_options(usual, hosts=len(hosts), threads=mpi_allows_threads())
+    candidates = candidate_options(default, hosts=len(hosts), threads=mpi_allows_threads())
     rounds = [[seconds(message_options) for message_options in candidates] for _ in range(ROUNDS)]
     if communicator.Get_rank() > 0:
         return ()
@@ -98,53 +104,58 @@ def tune_messages(
             threads=threads,
             seconds=typical,
         )
-        for message_options, typical in zip(candidates, within_rounds(rounds), strict=True)
+        for message_options, typical in zip(candidates, typical_seconds(rounds), strict=True)
     )
 
 
-def within_rounds(rounds: Sequence[Sequence[float]]) -> list[float]:
-    """The typical seconds of each candidate: its median share of a round's total, times the median total.
+def typical_seconds(rounds: Sequence[Sequence[float]]) -> list[float]:
+    """The typical time of each candidate [s]: its median share of a round's total, times the median total.
 
-    >>> within_rounds([[1.0, 3.0], [2.0, 6.0], [1.0, 3.0]])
+    >>> typical_seconds([[1.0, 3.0], [2.0, 6.0], [1.0, 3.0]])
     [1.0, 3.0]
     """
-    totals = [sum(of_round) for of_round in rounds]
-    shares = [[seconds / total for seconds in of_round] for of_round, total in zip(rounds, totals, strict=True)]
-    return [median(totals) * median(of_one) for of_one in zip(*shares, strict=True)]
+    totals = [sum(times) for times in rounds]
+    shares = [[seconds / total for seconds in times] for times, total in zip(rounds, totals, strict=True)]
+    return [median(totals) * median(candidate_shares) for candidate_shares in zip(*shares, strict=True)]
 
 
-def with_best_chunks(rows: Sequence[MessagesRow], usual: MessageOptions) -> MessageOptions:
+def options_with_best_chunks(rows: Sequence[MessagesRow], default: MessageOptions) -> MessageOptions:
     """The default options with the chunk size of the best row, if there is one.
 
     >>> rows = [MessagesRow(chunk_bytes=size, progress="thread", seconds=1 + size / 2**20) for size in (16384, 65136)]
-    >>> [with_best_chunks(rows, MessageOptions(chunk_bytes=size)).chunk_bytes for size in (65136, 0)]
+    >>> [options_with_best_chunks(rows, MessageOptions(chunk_bytes=size)).chunk_bytes for size in (65136, 0)]
     [65136, 16384]
     """
-    best = best_row(rows, usual)
-    return usual if best is None else replace(usual, chunk_bytes=best.chunk_bytes)
+    best = fastest_row(rows, default)
+    return default if best is None else replace(default, chunk_bytes=best.chunk_bytes)
 
 
-def best_row(rows: Sequence[MessagesRow], usual: MessageOptions) -> MessagesRow | None:
-    """The fastest row, or the first within noise of it; with the default chunk size unless that is much slower.
+def fastest_row(rows: Sequence[MessagesRow], default: MessageOptions) -> MessagesRow | None:
+    """The row of the fastest candidate, or the first (simplest) candidate within noise of it; None without rows.
 
-    Chunk sizes that hardly matter for these gathers may matter elsewhere, so the default size is kept.
+    Only rows with the default chunk size count, unless the default is slower by `CHUNKS_GAIN`: a chunk size that hardly
+    matters for these gathers may matter in other programs.
 
     >>> whole = MessagesRow(chunk_bytes=0, progress="none", seconds=1.0)
     >>> thread = MessagesRow(chunk_bytes=0, progress="thread", seconds=0.97)
     >>> chunks = MessagesRow(chunk_bytes=65136, progress="thread", seconds=0.99)
-    >>> best_row([whole, thread, chunks], MessageOptions()) == whole, best_row([], MessageOptions())
+    >>> fastest_row([whole, thread, chunks], MessageOptions()) == whole, fastest_row([], MessageOptions())
     (True, None)
-    >>> best_row([whole, thread, chunks], MessageOptions(chunk_bytes=65136)) == chunks
+    >>> fastest_row([whole, thread, chunks], MessageOptions(chunk_bytes=65136)) == chunks
     True
     >>> slow = MessagesRow(chunk_bytes=65136, progress="thread", seconds=1.2)
-    >>> best_row([whole, thread, slow], MessageOptions(chunk_bytes=65136)) == whole
+    >>> fastest_row([whole, thread, slow], MessageOptions(chunk_bytes=65136)) == whole
     True
     """
-    of_usual = [row for row in rows if row.chunk_bytes == usual.chunk_bytes]
-    enough = CHUNKS_GAIN if usual.chunk_bytes else NOISE
-    taken = of_usual if of_usual and _least(of_usual) <= _least(rows) * (1 + enough) else rows
-    return next((row for row in taken if row.seconds <= _least(taken) * (1 + NOISE)), None)
+    default_rows = [row for row in rows if row.chunk_bytes == default.chunk_bytes]
+    least_gain = CHUNKS_GAIN if default.chunk_bytes else NOISE
+    candidate_rows = (
+        default_rows
+        if default_rows and _least_seconds(default_rows) <= _least_seconds(rows) * (1 + least_gain)
+        else rows
+    )
+    return next((row for row in candidate_rows if row.seconds <= _least_seconds(candidate_rows) * (1 + NOISE)), None)
 
 
-def _least(rows: Sequence[MessagesRow]) -> float:
+def _least_seconds(rows: Sequence[MessagesRow]) -> float:
     return min((row.seconds for row in rows), default=0.0)

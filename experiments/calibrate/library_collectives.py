@@ -1,8 +1,8 @@
-"""Measurements of the MPI library's collectives: every kind, group shape and size, until a collective takes long.
+"""Benchmarks of the MPI library's collectives: every kind and group shape, with growing sizes.
 
-A library changes its algorithm at some size: from 1 MiB to 4 MiB, a broadcast to six hosts grew from 204 ms to 389 ms,
-and a reduce-scatter of four hosts from 35 ms to 555 ms. If the time does not grow in proportion to the size, sizes in
-between are measured, too.
+MPI libraries choose their algorithm by size, so times do not always grow in proportion: from 1 MiB to 4 MiB, a
+broadcast to six hosts grew from 204 ms to 389 ms, and a reduce-scatter of four hosts from 35 ms to 555 ms.  If the time
+does not grow in proportion to the size, sizes in between are measured too.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -23,8 +23,8 @@ LONG_SECONDS = 0.3
 SECONDS_PER_SIZE = 0.5
 """Approximate duration of all runs of one size [s]."""
 LEAST_RUNS, RUNS = 3, 4
-"""Smallest number of runs of a size, for long collectives, and usual number."""
-OUT_OF_PROPORTION, LEAST_HALVED_BYTES = 1.3, 1 << 16
+"""Number of runs of a size: the smallest, for long collectives, and the default."""
+PROPORTION_TOLERANCE, LEAST_HALVED_BYTES = 1.3, 1 << 16
 """Factor by which a time may differ from growth in proportion to the size, and smallest size with sizes in between."""
 HALVINGS = 2
 """Largest number of times that an interval of sizes is halved."""
@@ -43,52 +43,60 @@ def library_points(bench: Bench, sizes: Sequence[int]) -> Iterator[CollectivePoi
     """
     for shape in group_shapes(bench.ranks):
         for kind, calls in _kinds_and_calls(shape):
-            of_these = every_second(sizes) if calls == "vector" else sizes
-            yield from ladder(partial(_measured, bench, kind, shape, calls), of_these)
+            shape_sizes = every_second(sizes) if calls == "vector" else sizes
+            yield from points_of_sizes(partial(_measure_collective, bench, kind, shape, calls), shape_sizes)
 
 
-def _measured(
+def _measure_collective(
     bench: Bench, kind: CollectiveKind, shape: GroupShape, calls: Calls | None, size: int, expected: float
 ) -> CollectivePoint:
     runs = max(LEAST_RUNS, min(RUNS, int(SECONDS_PER_SIZE / (IN_A_ROW * expected)))) if expected else RUNS
     return bench.collective(kind, shape, size, ROUNDS if kind in ROOTED else runs, calls)
 
 
-def ladder(measure: Measure, sizes: Sequence[int]) -> Iterator[CollectivePoint]:
-    """Measures rising sizes until a collective takes long, and sizes in between if times grow out of proportion."""
-    before: CollectivePoint | None = None
+def points_of_sizes(measure: Measure, sizes: Sequence[int]) -> Iterator[CollectivePoint]:
+    """Measures rising sizes until a collective takes long, and sizes in between if times grow out of proportion.
+
+    Parameters
+    ----------
+    measure : function that measures a size, given the expected time
+    sizes : rising sizes [B]
+    """
+    previous_point: CollectivePoint | None = None
     for size in sizes:
-        point = measure(size, before.seconds * size / before.bytes if before is not None else 0.0)
-        if before is not None:
-            yield from _between(measure, before, point)
+        point = measure(
+            size, previous_point.seconds * size / previous_point.bytes if previous_point is not None else 0.0
+        )
+        if previous_point is not None:
+            yield from _points_between(measure, previous_point, point)
         yield point
         if point.seconds > LONG_SECONDS:
             return
-        before = point
+        previous_point = point
 
 
-def _between(
+def _points_between(
     measure: Measure, low: CollectivePoint, high: CollectivePoint, halvings: int = HALVINGS
 ) -> Iterator[CollectivePoint]:
     """Measures sizes between two points whose times do not grow in proportion to their sizes, by repeated halving."""
-    grown = low.seconds * high.bytes / low.bytes
-    if not halvings or low.bytes < LEAST_HALVED_BYTES or _is_near(high.seconds, grown):
+    proportional_seconds = low.seconds * high.bytes / low.bytes
+    if not halvings or low.bytes < LEAST_HALVED_BYTES or _is_near(high.seconds, proportional_seconds):
         return
     middle = measure(round(sqrt(low.bytes * high.bytes)), sqrt(low.seconds * high.seconds))
     share = (middle.bytes - low.bytes) / (high.bytes - low.bytes)
     if _is_near(middle.seconds, low.seconds + share * (high.seconds - low.seconds)):  # a latency and a rate
         halvings = 1
-    yield from _between(measure, low, middle, halvings - 1)
+    yield from _points_between(measure, low, middle, halvings - 1)
     yield middle
-    yield from _between(measure, middle, high, halvings - 1)
+    yield from _points_between(measure, middle, high, halvings - 1)
 
 
 def _is_near(seconds: float, expected: float) -> bool:
-    return 1 / OUT_OF_PROPORTION <= seconds / expected <= OUT_OF_PROPORTION
+    return 1 / PROPORTION_TOLERANCE <= seconds / expected <= PROPORTION_TOLERANCE
 
 
 def every_second(sizes: Sequence[int]) -> Sequence[int]:
-    """Every second size, the largest included, for MPI's vector calls.
+    """Every second size up to the largest, for MPI's vector calls such as `MPI_Allgatherv`.
 
     The largest size is needed because times are extrapolated to at most twice that size. On four hosts at 200 Mbit/s
     these sizes take 25 s, and all sizes 34 s.

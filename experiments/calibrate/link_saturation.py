@@ -1,19 +1,19 @@
-"""Link saturation: which links are slower than declared, found from rounds in which every host sends to one other host.
+"""Link saturation: the links that are slower than declared, from rounds in which every host sends to another host.
 
-A link is *saturated* in a round that it limits. Two conditions must hold: with the declared rates, max-min fairness
-limits a flow of the round by this link; and no other link limits its flows instead, which would show in a lower rate
-than in other rounds. The rate that the link then carries, divided by its declared rate, is its share. If one cable of a
-host is half as fast, its flows saturate nothing else in their rounds, and the links that they share with other flows
-are saturated in other rounds:
+A link is *saturated* in a round if it limits flows of the round.  Two conditions must hold: with the declared rates,
+max-min fairness limits a flow of the round by this link; and no other link limits the flows instead, which would show
+in a lower rate than in other rounds.  The rate that a saturated link carries, divided by its declared rate, is the
+link's share.  If a cable of a host is half as fast, its flows saturate no other link in their rounds, and the links
+that they share with other flows are saturated in other rounds:
 
     star, host:1>switch:0 at a half     round 1  0→1 1   1→2 ½   2→0 1
                                         round 2  0→2 1   1→0 ½   2→1 1
 
     highest rate                        host:1>switch:0 ½, all others 1
 
-If a flow is clearly slower than all links that may limit it by their declared rates, another of its links limits it:
-one that carries as much as ever. Links that only the same flows use cannot be told apart: all of them count as slow,
-which predicts the same.
+If a flow is clearly slower than all links that may limit it by their declared rates, another link of its path limits
+it: a link that carries its highest rate.  Links that only the same flows use cannot be distinguished: all of them count
+as slow, which gives the same predictions.
 """
 
 from collections.abc import Iterator, Sequence
@@ -37,8 +37,8 @@ On a star of four hosts, a dumbbell of six and two leaves at 2:1, at 200 Mbit/s,
 fifteen trials with four chunks in flight. At 20 Mbit/s it was 1.6 %; with sixteen hosts on two cores and three chunks,
 3 %.
 """
-MOSTLY = 0.9
-"""Where a link limits, it carries more than this share of its highest rate."""
+LIMITING_SHARE = 0.9
+"""Share of its highest rate that a link carries at least in a round that it limits."""
 LEAST_RATE = 1.0
 """A link with a lower rate has carried nothing [B/s]."""
 TIE = 1e-6
@@ -51,10 +51,9 @@ class LinkSaturation:
 
     Parameters
     ----------
-    relative : rate of each link divided by the rate of most links, both relative to the declared rates; 1 within noise,
-        and
-        for links that no round saturated [links]
-    unfilled : links that no round saturated
+    relative : share of each link divided by the share of most links; 1 within noise and for links that no round
+        saturated [links]
+    unfilled : indices of the links that no round saturated
     """
 
     relative: Floats
@@ -62,40 +61,41 @@ class LinkSaturation:
 
     @property
     def agree(self) -> bool:
+        """Whether all links have the same share of their declared rates."""
         return bool((self.relative == 1).all())
 
 
 def link_saturation(net: Network, routing: Routing, flows: Sequence[FlowPoint], share: float) -> LinkSaturation:
-    """The saturation of the links of this network.
+    """The saturation of the links of a network.
 
     Parameters
     ----------
-    share : rate of one message divided by the declared rate. If most links carry clearly less when all are busy, the
-        cores
-        limit them, and nothing is known about any link
+    flows : measured flows of all rounds, in the order of the rounds
+    share : rate of a single message divided by the declared rate.  If most links carry clearly less when all are busy,
+        cores limit the messages, and nothing is known about any link
     """
-    shares = dict(_shares(net, routing, flows))
+    shares = dict(_saturated_shares(net, routing, flows))
     unfilled = tuple(number for number in range(net.link_count) if number not in shares and not net.failed[number])
     relative = np.ones(net.link_count)
     if not shares:
         return LinkSaturation(relative, unfilled)
-    usual = median(shares.values())
-    if usual < MOSTLY * share:
+    median_share = median(shares.values())
+    if median_share < LIMITING_SHARE * share:
         return LinkSaturation(relative, tuple(sorted({*unfilled, *shares})))
     for number, link_share in shares.items():
-        if abs(link_share / usual - 1) > NOISE:
-            relative[number] = link_share / usual
+        if abs(link_share / median_share - 1) > NOISE:
+            relative[number] = link_share / median_share
     return LinkSaturation(relative, unfilled)
 
 
-def rate_between(net: Network, routing: Routing, filled: LinkSaturation | None = None) -> float:
-    """The rate of the slowest link between the first two hosts, declared or as the rounds showed [B/s]."""
+def rate_of_first_pair(net: Network, routing: Routing, saturation: LinkSaturation | None = None) -> float:
+    """The rate of the slowest link between the first two hosts [B/s]: declared, or times the link's share."""
     links = Routes(net, routing).between([0], [1]).links
-    rates = net.bandwidths if filled is None else net.bandwidths * filled.relative
+    rates = net.bandwidths if saturation is None else net.bandwidths * saturation.relative
     return float(min(rates[links], default=inf))
 
 
-def _shares(net: Network, routing: Routing, flows: Sequence[FlowPoint]) -> Iterator[tuple[int, float]]:
+def _saturated_shares(net: Network, routing: Routing, flows: Sequence[FlowPoint]) -> Iterator[tuple[int, float]]:
     """The saturated links, and the highest rate of each divided by its declared rate."""
     routes = Routes(net, routing)
     rounds = [_Round.of(routes, list(points)) for _, points in groupby(flows, key=lambda point: point.round)]
@@ -135,7 +135,7 @@ class _Round:
         """
         for flow in range(len(self.paths.latency)):
             links = self.paths.links[self.paths.offsets[flow] : self.paths.offsets[flow + 1]]
-            busy = links[self.carried[links] >= np.maximum(MOSTLY * most[links], LEAST_RATE)]
+            busy = links[self.carried[links] >= np.maximum(LIMITING_SHARE * most[links], LEAST_RATE)]
             yield from (busy[self.full[busy]] if self.full[busy].any() else busy).tolist()
 
 

@@ -1,4 +1,4 @@
-"""`make_machine` makes a machine from a calibration: measured rows, derived numbers, and the quality of the fit."""
+"""The machine that a calibration measured: its rows of measurements, derived rates, and residuals of the GEMM fit."""
 
 from collections.abc import Iterable, Sequence
 from statistics import median
@@ -7,17 +7,17 @@ import msgspec
 
 from quadrille.algorithms.formats.measured_rows import GemmRow, MemoryRow
 from quadrille.algorithms.formats.percentiles import spread
+from quadrille.experiments.calibrate.calibration_benchmarks import DTYPES, LAYOUTS, CalibrationMeasurements
 from quadrille.experiments.calibrate.library_collectives import library_row
-from quadrille.experiments.calibrate.measuring import DTYPES, LAYOUTS, CalibrationMeasurements
-from quadrille.experiments.calibrate.sections import (
+from quadrille.experiments.calibrate.network_sections import (
     Arguments,
     emulation_section,
-    links_of,
+    link_warnings,
     network_section,
-    sources_of,
+    saturation_of_links,
     topology_section,
     transfer_row,
-    warnings_of,
+    unsaturated_sources,
 )
 from quadrille.experiments.calibrate.topology_option import TopologyOption, default_star
 from quadrille.runtime.host import memory_available, world
@@ -50,7 +50,7 @@ def make_machine(
     device = _device(measured)
     network, library = _topology(measured, hosts, topology, routing), tuple(map(library_row, measured.library))
     between = measured.between
-    saturated = links_of(between, network, routing)
+    saturated = saturation_of_links(between, network, routing)
     fit = _fit(device, measured.local.disturbed)
     return Machine(
         name=name,
@@ -72,8 +72,8 @@ def make_machine(
         emulation=emulation_section(between, network, routing) if shared else None,
         reference=_reference(measured.together.reference),
         reference_alone=_reference(measured.reference_alone),
-        fit=msgspec.structs.replace(fit, warnings=(*fit.warnings, *warnings_of(saturated, network))),
-        sources=sources_of(saturated, network),
+        fit=msgspec.structs.replace(fit, warnings=(*fit.warnings, *link_warnings(saturated, network))),
+        sources=unsaturated_sources(saturated, network),
     )
 
 
@@ -128,21 +128,21 @@ def _fit(device: Device, disturbed: int) -> Fit:
     for dtype in DTYPES:
         for layout in LAYOUTS:
             for setting in sorted({(row.threads, row.busy_ranks) for row in rows}):
-                chosen = [
+                setting_rows = [
                     row
                     for row in rows
                     if (row.dtype, row.layout, row.threads, row.busy_ranks) == (dtype, layout, *setting)
                 ]
-                if len(chosen) >= LEAST_ROWS:
+                if len(setting_rows) >= LEAST_ROWS:
                     name = f"gemm {dtype} {layout} {setting[0]} threads {setting[1]} ranks"
-                    residuals[name] = fit_gemm(chosen, dtype).residual
+                    residuals[name] = fit_gemm(setting_rows, dtype).residual
     warnings = [
         f"{name}: half of the products are off the fit by {residual:.1%} or more"
         for name, residual in residuals.items()
         if residual > LARGE_RESIDUAL
     ]
     if disturbed > points / 10:
-        warnings.append(f"something else ran: {disturbed} tries beside {points} points were thrown away")
+        warnings.append(f"other load disturbed the calibration: {disturbed} tries for {points} points were discarded")
     return Fit(residuals=residuals, warnings=tuple(warnings))
 
 

@@ -1,4 +1,4 @@
-"""The topology option: how the user describes the network between several hosts."""
+"""The options `--topology` and `--routing` of a calibration: the network between the hosts, as the user declares it."""
 
 from pathlib import Path
 
@@ -15,9 +15,9 @@ FILE = "file"
 
 
 def parse_topology_option(text: str, hosts: int) -> TopologyOption:
-    """Family and arguments of the topology of `hosts` hosts, checked to be one.
+    """The family and arguments of a topology, after a check that it has as many hosts as the launch.
 
-    Missing link speeds are measured where there are several hosts; a file states all speeds.
+    Link speeds may be missing; calibration measures them.  A topology file has all speeds.
 
     >>> parse_topology_option("leaf-spine:leaves=2,spines=1,hosts_per_leaf=3", 6)
     ('leaf-spine', {'leaves': 2, 'spines': 1, 'hosts_per_leaf': 3})
@@ -38,12 +38,12 @@ def parse_topology_option(text: str, hosts: int) -> TopologyOption:
             f"a topology of {hosts_in_words} is needed"
         )
     if hosts == 1 and option[0] != FILE:
-        build(*option)  # between whose ranks no link is measured
+        build(*option)  # no link is measured on a single host
     return option
 
 
 def default_star(hosts: int) -> TopologyOption:
-    """The topology of hosts without a description."""
+    """The topology of hosts whose network the user does not declare: a star."""
     return "star", {"hosts": hosts}
 
 
@@ -55,7 +55,9 @@ def parse_routing_option(text: str, topology: TopologyOption | None, hosts: int)
 
     Parameters
     ----------
-    wiring : topology of the hosts; a star if unknown
+    text : value of `--routing`
+    topology : topology of the hosts; None for a star
+    hosts : number of hosts
 
     Raises
     ------
@@ -65,7 +67,7 @@ def parse_routing_option(text: str, topology: TopologyOption | None, hosts: int)
         return Routing()
     routing = parse_routing(text)
     if hosts == 1:
-        raise InputError(f"--routing {text}: the ranks are on 1 host, between whose ranks there are no ways to choose")
+        raise InputError(f"--routing {text}: all ranks are on 1 host, and a host has no network paths to choose from")
     Routes(network_without_speeds(topology or default_star(hosts)), routing).between([0], [1])
     return routing
 

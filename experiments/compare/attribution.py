@@ -1,27 +1,25 @@
-"""Where the difference between a predicted and a measured makespan comes from.
+"""Attribution of the difference between a predicted and a measured makespan to causes.
 
-A record says of each op how long it took on the mean rank, and for how much of
-that the rank's compute lane was idle (exposed).  On the mean rank
+A record has the time of each op on the mean rank, and the part of that time in which the
+rank computes nothing (exposed).  On the mean rank
 
-    makespan = seconds of computing + exposed seconds of communication + exposed waiting + idle
+    makespan = compute + exposed communication + exposed waiting + idle
 
-so each of these is compared, op by op, and the differences of one cause are
-summed.  What each cause means:
+so each term is compared, op by op, and the differences are summed by cause:
 
-compute   GEMM and element-wise ops, and that part of collectives (reductions) which the simulator counts as computing
-transfer  moving bytes: exposed seconds of communication, and host copies
+compute   GEMM and element-wise ops, and the reductions inside collectives, as the simulator counts them
+transfer  moving bytes: exposed communication, and host copies
 latency   the cost of starting a step of communication
-waiting   for the last member of a group to arrive
-other     the rest: idle time between ops, overheads outside ops, ends of ranks that differ, exposure charged to no op
+waiting   waiting for the last member of a group to arrive
+other     the rest: idle time between ops, overheads outside ops, different ends of ranks
 
-A measurement cannot tell latency from transfer inside one op.  The difference of
-an op of communication is therefore dealt out over compute, transfer and latency
-in the proportion in which its *prediction* consists of them; without predicted
-parts it is all transfer (of a barrier: latency).  Waiting has no exposed part
-in a record, so it counts in the proportion in which the op itself is exposed,
-which is all of it where nothing overlaps.
+A measurement cannot distinguish latency from transfer inside an op.  The difference of a
+communication op is therefore divided over compute, transfer and latency in proportion to
+the op's *predicted* parts; without predicted parts all of it is transfer (latency for a
+barrier).  A record has no exposed waiting, so waiting counts in proportion to the exposed
+share of its op, which is 1 if nothing overlaps.
 
-`other` closes the sum: the five add up to the difference of the makespans.
+`other` closes the sum: the five causes add up to the difference of the makespans.
 """
 
 from collections.abc import Iterable, Mapping
@@ -30,19 +28,19 @@ import msgspec
 
 from quadrille.algorithms.formats.record import Cause, OpRecord
 
-COMPUTING = ("gemm", "pointwise", "kernel")
-ON_COMPUTE_LANE = (*COMPUTING, "host_copy")
-"""Kinds of op that occupy the compute lane, so that all their seconds count."""
+COMPUTE_KINDS = ("gemm", "pointwise", "kernel")
+COMPUTE_LANE_KINDS = (*COMPUTE_KINDS, "host_copy")
+"""Kinds of ops that run on the compute lane, so that their whole time counts."""
 
-SPLIT: tuple[Cause, ...] = ("compute", "transfer", "latency", "other")
-"""Causes over which the seconds of an op of communication are dealt out; waiting stands apart."""
+COMMUNICATION_CAUSES: tuple[Cause, ...] = ("compute", "transfer", "latency", "other")
+"""Causes over which the time of a communication op is divided; its waiting is counted separately."""
 
 
 class Attribution(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Predicted less measured seconds by cause: above 0 where too much was predicted; the causes add up to `total`.
+    """Predicted minus measured time by cause [s], positive if too much was predicted; the causes add up to `total`.
 
-    >>> shares = Attribution(compute=0.5, transfer=-0.25, latency=0.0, waiting=0.0, other=0.25, total=0.5)
-    >>> shares.by_cause()["transfer"], sum(shares.by_cause().values())
+    >>> attribution = Attribution(compute=0.5, transfer=-0.25, latency=0.0, waiting=0.0, other=0.25, total=0.5)
+    >>> attribution.by_cause()["transfer"], sum(attribution.by_cause().values())
     (-0.25, 0.5)
     """
 
@@ -54,6 +52,7 @@ class Attribution(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     total: float
 
     def by_cause(self) -> dict[Cause, float]:
+        """The differences of the five causes, without the total [s]."""
         return {
             "compute": self.compute,
             "transfer": self.transfer,
@@ -64,7 +63,7 @@ class Attribution(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def attribute(difference: float, pairs: Iterable[tuple[OpRecord, OpRecord]]) -> Attribution:
-    """The causes of a difference of makespans, predicted less measured [s].
+    """The causes of a difference of makespans, predicted minus measured [s].
 
     >>> predicted = OpRecord(name="multiply", kind="gemm", seconds=2.0)
     >>> measured = OpRecord(name="multiply", kind="gemm", seconds=1.5)
@@ -73,25 +72,26 @@ def attribute(difference: float, pairs: Iterable[tuple[OpRecord, OpRecord]]) -> 
 
     Parameters
     ----------
-    pairs : each op as predicted and as measured
+    difference : predicted minus measured makespan [s]
+    pairs : entry of each op in the predicted record and in the measured record
     """
     causes: dict[Cause, float] = {"compute": 0.0, "transfer": 0.0, "latency": 0.0, "waiting": 0.0, "other": 0.0}
     for predicted, measured in pairs:
-        more = charged_seconds(predicted) - charged_seconds(measured)
-        for cause, share in shares(predicted).items():
-            causes[cause] += share * more
+        difference_of_op = charged_seconds(predicted) - charged_seconds(measured)
+        for cause, share in cause_shares(predicted).items():
+            causes[cause] += share * difference_of_op
         causes["waiting"] += charged_waiting(predicted) - charged_waiting(measured)
-    named = causes["compute"] + causes["transfer"] + causes["latency"] + causes["waiting"]
-    return Attribution(**{**causes, "other": difference - named}, total=difference)
+    attributed = causes["compute"] + causes["transfer"] + causes["latency"] + causes["waiting"]
+    return Attribution(**{**causes, "other": difference - attributed}, total=difference)
 
 
 def charged_seconds(op: OpRecord) -> float:
-    """Seconds by which the op lengthens its rank's course: all of computing, the exposed part of communication."""
-    return op.seconds if op.kind in ON_COMPUTE_LANE else op.exposed_seconds
+    """The time by which an op lengthens its rank's makespan [s]: all of local work, exposed communication."""
+    return op.seconds if op.kind in COMPUTE_LANE_KINDS else op.exposed_seconds
 
 
 def charged_waiting(op: OpRecord) -> float:
-    """Seconds of waiting that lengthen the rank's course.
+    """The waiting time of an op that lengthens its rank's makespan [s].
 
     >>> op = OpRecord(name="sum C", kind="all_reduce", seconds=2.0, waiting_seconds=1.0, exposed_seconds=0.5)
     >>> charged_waiting(op)
@@ -100,16 +100,16 @@ def charged_waiting(op: OpRecord) -> float:
     return op.waiting_seconds * (min(1.0, charged_seconds(op) / op.seconds) if op.seconds > 0 else 1.0)
 
 
-def shares(predicted: OpRecord) -> Mapping[Cause, float]:
-    """The parts of an op by which its difference is dealt out; they add up to 1.
+def cause_shares(predicted: OpRecord) -> Mapping[Cause, float]:
+    """The shares of an op's difference by cause, from its predicted parts; the shares add up to 1.
 
     >>> parts = {"transfer": 3.0, "latency": 1.0, "waiting": 7.0}
-    >>> dict(shares(OpRecord(name="gather B", kind="all_gather", seconds=4.0, seconds_by_part=parts)))
+    >>> dict(cause_shares(OpRecord(name="gather B", kind="all_gather", seconds=4.0, seconds_by_part=parts)))
     {'transfer': 0.75, 'latency': 0.25}
     """
-    if predicted.kind in COMPUTING:
+    if predicted.kind in COMPUTE_KINDS:
         return {"compute": 1.0}
-    parts = {cause: predicted.seconds_by_part.get(cause, 0.0) for cause in SPLIT}
+    parts = {cause: predicted.seconds_by_part.get(cause, 0.0) for cause in COMMUNICATION_CAUSES}
     parts = {cause: part for cause, part in parts.items() if part > 0}
     whole = sum(parts.values())
     if whole <= 0:

@@ -12,14 +12,14 @@ from quadrille.algorithms.formats.chrome_trace import write_chrome_trace
 from quadrille.algorithms.formats.record import load_record
 from quadrille.algorithms.provenance import Provenance, provenance
 from quadrille.algorithms.timelines.timeline import Timeline
-from quadrille.experiments.compare import figures
-from quadrille.experiments.compare.cases import CASES_SCHEMA, compare_folders
+from quadrille.experiments.compare import comparison_figures
+from quadrille.experiments.compare.compare_records import compare_records
 from quadrille.experiments.compare.comparison import SCHEMA, Comparison, FileNames
 from quadrille.experiments.compare.comparison_tables import cases_tables, comparison_tables
 from quadrille.experiments.compare.drift import busy_sentence
-from quadrille.experiments.compare.problem import label
-from quadrille.experiments.compare.side_by_side import compare_records
-from quadrille.experiments.compare.timelines import timeline_beside, timelines_of
+from quadrille.experiments.compare.problem import problem_label
+from quadrille.experiments.compare.record_folders import CASES_SCHEMA, compare_folders
+from quadrille.experiments.compare.record_timelines import load_timelines, timeline_path
 from quadrille.experiments.output.destinations import Destinations
 from quadrille.experiments.output.tables import print_tables
 from quadrille.runtime.host.console import remark, remark_all
@@ -39,15 +39,16 @@ def compare(
 
     Parameters
     ----------
-    json : a file for the comparison, or `-`: then nothing else goes to stdout
-    figure : a file for the picture (png, svg, pdf)
-    trace : a file for both timelines as one Chrome trace
-    timelines : files of both timelines, predicted first; by default NAME.timeline.json beside the records NAME.json
-    command : the words of the command line, for provenance
+    predicted, measured : paths of two records, or of two folders of records
+    json : path of the JSON file; `-` for stdout, which then has nothing else
+    figure : path of the picture (png, svg, pdf)
+    trace : path of a Chrome trace with both timelines
+    timelines : paths of both timelines, predicted first; by default NAME.timeline.json next to the records NAME.json
+    command : words of the command line, for provenance
 
     Raises
     ------
-    InputError : records cannot be read or compared, or a path cannot be written
+    InputError : records that cannot be read or compared, or a path that cannot be written
     """
     inputs = {"PREDICTED": predicted, "MEASURED": measured}
     inputs |= dict(zip(("PREDICTED's timeline", "MEASURED's timeline"), timelines or (), strict=False))
@@ -70,71 +71,73 @@ def compare(
 def compare_files(predicted: str | Path, measured: str | Path) -> Comparison:
     """The comparison of two record files."""
     predicted_record, measured_record = load_record(predicted), load_record(measured)
-    compared = compare_records(predicted_record, measured_record)
-    return msgspec.structs.replace(compared, files=FileNames(str(predicted), str(measured)))
+    comparison = compare_records(predicted_record, measured_record)
+    return msgspec.structs.replace(comparison, files=FileNames(str(predicted), str(measured)))
 
 
 def _report_files(
-    predicted: str, measured: str, to: Destinations, named: tuple[str, str] | None, origin: Provenance
+    predicted: str, measured: str, to: Destinations, timeline_paths: tuple[str, str] | None, origin: Provenance
 ) -> None:
     """Writes one comparison to the requested files, and prints its tables unless a file is stdout."""
-    compared = msgspec.structs.replace(compare_files(predicted, measured), provenance=origin)
+    comparison = msgspec.structs.replace(compare_files(predicted, measured), provenance=origin)
     if to.plot or to.trace:
-        timelines = timelines_of(predicted, measured, named, compared.problem.ranks)
+        timelines = load_timelines(predicted, measured, timeline_paths, comparison.problem.ranks)
         if to.trace:
-            _trace(compared, to.trace, timelines)
+            _write_trace(comparison, to.trace, timelines)
         if to.plot:
-            _draw(compared, to.plot, timelines)
+            _draw_comparison(comparison, to.plot, timelines)
     if to.json:
-        schema_files.write_json(to.json, compared, SCHEMA)
+        schema_files.write_json(to.json, comparison, SCHEMA)
     if not to.to_stdout:
-        print_tables(*comparison_tables(compared))
-    remark_all(compared.remarks)
-    _remark_busy([compared])
+        print_tables(*comparison_tables(comparison))
+    remark_all(comparison.remarks)
+    _remark_busy([comparison])
 
 
 def _report_folders(predicted: Path, measured: Path, to: Destinations, origin: Provenance) -> None:
     """Writes all comparisons of two folders to the requested files, and prints them unless a file is stdout."""
-    compared = msgspec.structs.replace(compare_folders(predicted, measured), provenance=origin)
+    comparison = msgspec.structs.replace(compare_folders(predicted, measured), provenance=origin)
     if to.plot:
-        figures.draw_cases(compared.comparisons, to.plot, title="makespans, predicted against measured")
+        comparison_figures.draw_cases(comparison.comparisons, to.plot, title="makespans, predicted against measured")
     if to.json:
-        schema_files.write_json(to.json, compared, CASES_SCHEMA)
+        schema_files.write_json(to.json, comparison, CASES_SCHEMA)
     if not to.to_stdout:
-        print_tables(*cases_tables(compared))
-    remark_all(compared.remarks)
-    for comparison in compared.comparisons:
-        remark_all(f"{label(comparison.problem)}: {line}" for line in comparison.remarks)
-    _remark_busy(compared.comparisons)
+        print_tables(*cases_tables(comparison))
+    remark_all(comparison.remarks)
+    for pair in comparison.comparisons:
+        remark_all(f"{problem_label(pair.problem)}: {line}" for line in pair.remarks)
+    _remark_busy(comparison.comparisons)
 
 
 def _remark_busy(comparisons: Sequence[Comparison]) -> None:
-    """Says once for all comparisons that the machine was busy."""
+    """Prints one remark for all comparisons if the machine was busy."""
     if sentence := busy_sentence([comparison.drift for comparison in comparisons]):
         remark(sentence)
 
 
-def _draw(compared: Comparison, figure: str, timelines: tuple[Timeline, Timeline] | None) -> None:
-    title = label(compared.problem)
+def _draw_comparison(comparison: Comparison, figure: str, timelines: tuple[Timeline, Timeline] | None) -> None:
+    title = problem_label(comparison.problem)
     if timelines is None:
         remark("no timelines beside both records: the figure shows bars by op")
-        figures.draw_ops(compared, figure, title=title)
+        comparison_figures.draw_ops(comparison, figure, title=title)
     else:
-        figures.draw_timelines(*timelines, figure, title=title)
+        comparison_figures.draw_timelines(*timelines, figure, title=title)
 
 
-def _trace(compared: Comparison, path: str, timelines: tuple[Timeline, Timeline] | None) -> None:
-    """Writes both timelines as one trace, the measured ranks under the predicted ones.
+def _write_trace(comparison: Comparison, path: str, timelines: tuple[Timeline, Timeline] | None) -> None:
+    """Writes both timelines as one trace, the measured ranks below the predicted ranks.
 
     Raises
     ------
     InputError : there are no timelines
     """
     if timelines is None:
-        assert compared.files is not None
-        names = " and ".join(map(timeline_beside, (compared.files.predicted, compared.files.measured)))
+        assert comparison.files is not None
+        names = " and ".join(map(timeline_path, (comparison.files.predicted, comparison.files.measured)))
         raise InputError(
             f"--trace {path}: there are no timelines {names}: make them by --timeline, or name them by --timelines"
         )
-    named = [replace(timeline, name=f"{timeline.kind} {compared.problem.algorithm}") for timeline in timelines]
-    write_chrome_trace(path, named, compared.provenance)
+    timeline_paths = [
+        replace(timeline, name=f"{timeline.kind} {comparison.problem.algorithm}") for timeline in timelines
+    ]
+    write_chrome_trace(path, timeline_paths, comparison.provenance)

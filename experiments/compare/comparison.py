@@ -1,4 +1,4 @@
-"""The result of a comparison: one problem, predicted and measured, in total, by kind of op and by op."""
+"""`Comparison`: a predicted and a measured record of one problem, in total, by kind of op and by op."""
 
 import msgspec
 
@@ -13,17 +13,22 @@ from quadrille.experiments.compare.problem import Problem
 SCHEMA = "quadrille/comparison/1"
 
 
-class Both(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One quantity on both sides."""
+class PredictedAndMeasured(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The predicted and the measured value of a quantity."""
 
     predicted: float
     measured: float
 
 
 class Times(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Seconds on both sides and their errors; null if not known.
+    """A predicted and a measured time and their relative errors; null if unknown.
 
-    `spread` is that of the measurement over its repeats (`quadrille.algorithms.formats.percentiles`).
+    Parameters
+    ----------
+    predicted, measured : times [s]
+    relative_error : predicted / measured - 1
+    predicted_drift_removed, relative_error_drift_removed : the same with the machine's drift removed
+    spread : spread of the measured repeats (`quadrille.algorithms.formats.percentiles`)
     """
 
     predicted: float
@@ -35,7 +40,7 @@ class Times(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 
 class OpComparison(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One op on both sides."""
+    """An op in the predicted and in the measured record."""
 
     name: str
     kind: str
@@ -43,28 +48,30 @@ class OpComparison(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     algorithm: str | None
     count: int
     seconds: Times
-    waiting_seconds: Both
-    exposed_seconds: Both
+    waiting_seconds: PredictedAndMeasured
+    exposed_seconds: PredictedAndMeasured
     extrapolated: bool
 
 
 class KindComparison(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """All ops of one kind on both sides, their times summed."""
+    """All ops of one kind in the predicted and in the measured record, with the sums of their times."""
 
     kind: str
     ops: int
     seconds: Times
-    waiting_seconds: Both
-    exposed_seconds: Both
+    waiting_seconds: PredictedAndMeasured
+    exposed_seconds: PredictedAndMeasured
 
 
 class Noise(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The noise of the measurement over its repeats, and whether the error lies within it.
+    """The noise of the measurement over its repeats, and whether the error lies within the noise.
 
-    `within_noise`: the predicted seconds lie between the 5th and the 95th
-    percentile of the repeats; null with a single repeat, which shows no noise.
-    `interval_holds_measurement`: the measured median lies in the prediction
-    interval; false if the interval is not known.
+    Parameters
+    ----------
+    median_seconds, low_seconds, high_seconds : median, 5th and 95th percentile of the repeats [s]
+    within_noise : whether the predicted time lies between the 5th and the 95th percentile; null with a single repeat
+    predicted_low_seconds, predicted_high_seconds : prediction interval [s]
+    interval_holds_measurement : whether the measured median lies in the prediction interval; false if it is unknown
     """
 
     repeats: int
@@ -102,7 +109,7 @@ class Comparison(Tabular, msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     attribution_seconds: Attribution = msgspec.field(name="attribution")
     noise: Noise
     drift: Drift
-    bytes_sent_total: Both
+    bytes_sent_total: PredictedAndMeasured
     remarks: tuple[str, ...] = ()
     provenance: Provenance | None = None
 
@@ -121,6 +128,6 @@ class Comparison(Tabular, msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
 
     @property
     def heading(self) -> str:
-        """The times of both sides."""
+        """The predicted and the measured makespan, as text."""
         both = self.seconds
         return f"predicted {format_seconds(both.predicted)}, measured {format_seconds(both.measured)}"

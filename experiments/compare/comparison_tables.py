@@ -1,49 +1,49 @@
-"""What `quadrille compare` prints."""
+"""The tables that `quadrille compare` prints: errors, causes of the difference, noise and drift."""
 
 from rich.console import Group
 
-from quadrille.experiments.compare.cases import Cases
 from quadrille.experiments.compare.comparison import Comparison, KindComparison, Noise, OpComparison, Times
-from quadrille.experiments.compare.drift import BUSY
-from quadrille.experiments.compare.problem import label
+from quadrille.experiments.compare.drift import BUSY_FACTOR
+from quadrille.experiments.compare.problem import problem_label
+from quadrille.experiments.compare.record_folders import FolderComparison
 from quadrille.experiments.output.tables import UNKNOWN, Row, milliseconds, percent, table
 
 COLUMNS = ("", "predicted", "measured", "error", "drift removed", "spread")
 
 
 def comparison_tables(compared: Comparison) -> list[Group]:
-    """Errors in total, by kind and by op; the causes of the difference; the noise."""
+    """The tables of one comparison: errors in total, by kind and by op; causes of the difference; noise and drift."""
     waiting = [kind.waiting_seconds for kind in compared.kinds]
-    waited = (sum(both.predicted for both in waiting), sum(both.measured for both in waiting))
+    waiting_totals = (sum(both.predicted for both in waiting), sum(both.measured for both in waiting))
     kinds = [("kind", *_times_row(_kind_name(kind), kind.seconds)) for kind in compared.kinds]
-    kinds.append(("", "waiting", *map(milliseconds, waited), UNKNOWN, UNKNOWN, UNKNOWN))
+    kinds.append(("", "waiting", *map(milliseconds, waiting_totals), UNKNOWN, UNKNOWN, UNKNOWN))
     ops = [("op", *_times_row(_op_name(op), op.seconds)) for op in compared.ops]
     total = [("total", *_times_row("", compared.seconds))]
     return [
-        table(label(compared.problem), ("", *COLUMNS), total, kinds, ops, names=2),
+        table(problem_label(compared.problem), ("", *COLUMNS), total, kinds, ops, names=2),
         _attribution_table(compared),
         _noise_table(compared),
     ]
 
 
-def cases_tables(compared: Cases) -> list[Group]:
-    """One line a case, and the errors over all of them."""
-    rows = [_times_row(label(comparison.problem), comparison.seconds) for comparison in compared.comparisons]
+def cases_tables(compared: FolderComparison) -> list[Group]:
+    """The tables of two folders: a line for each pair of records, and the errors over all pairs."""
+    rows = [_times_row(problem_label(comparison.problem), comparison.seconds) for comparison in compared.comparisons]
     summary = compared.summary
-    errors = [("raw", *map(percent_size, (summary.median, summary.p90, summary.worst)))]
+    errors = [("raw", *map(unsigned_percent, (summary.median, summary.p90, summary.worst)))]
     if summary.drift_removed is not None:
         removed = summary.drift_removed
-        errors.append(("drift removed", *map(percent_size, (removed.median, removed.p90, removed.worst))))
+        errors.append(("drift removed", *map(unsigned_percent, (removed.median, removed.p90, removed.worst))))
     return [
         table(f"{summary.cases} case{'s' if summary.cases > 1 else ''}", COLUMNS, rows),
         table("Size of the error over all cases", ("", "median", "90th percentile", "worst"), errors),
     ]
 
 
-def percent_size(fraction: float | None) -> str:
-    """A fraction without its sign.
+def unsigned_percent(fraction: float | None) -> str:
+    """A fraction as percent, without its sign.
 
-    >>> percent_size(0.0416)
+    >>> unsigned_percent(0.0416)
     '4.2 %'
     """
     return percent(fraction, signed=False)
@@ -54,7 +54,7 @@ def _kind_name(kind: KindComparison) -> str:
 
 
 def _op_name(op: OpComparison) -> str:
-    """The name, with a star where its prediction goes beyond what was calibrated."""
+    """The name of an op, with a star if its prediction is extrapolated beyond the calibration."""
     return f"{op.name} *" if op.extrapolated else op.name
 
 
@@ -65,7 +65,7 @@ def _times_row(name: str, times: Times) -> Row:
         milliseconds(times.measured),
         percent(times.relative_error),
         percent(times.relative_error_drift_removed),
-        percent_size(times.spread),
+        unsigned_percent(times.spread),
     )
 
 
@@ -80,14 +80,14 @@ def _attribution_table(compared: Comparison) -> Group:
 
 def _noise_table(compared: Comparison) -> Group:
     noise, factors = compared.noise, compared.drift
-    named = ["gemm", "memory", *(["messages"] if factors.messages != factors.memory else []), "total"]
-    factor_of = {name: getattr(factors, name) for name in named}
+    factor_names = ["gemm", "memory", *(["messages"] if factors.messages != factors.memory else []), "total"]
+    factor_of = {name: getattr(factors, name) for name in factor_names}
     drifts = ", ".join(f"{name} {_drift(factor)}" for name, factor in factor_of.items() if factor is not None)
     rows = [
         ("measured", _range(noise.median_seconds, noise.low_seconds, noise.high_seconds, noise.repeats)),
         ("prediction interval", _interval(noise)),
-        ("error within the noise", _within(noise.within_noise)),
-        ("  drift removed", _within(noise.within_noise_drift_removed)),
+        ("error within the noise", _yes_or_no(noise.within_noise)),
+        ("  drift removed", _yes_or_no(noise.within_noise_drift_removed)),
         ("drift since calibration", drifts or "not known"),
     ]
     return table("Noise and drift", ("", ""), rows, names=2)
@@ -107,13 +107,13 @@ def _interval(noise: Noise) -> str:
 
 
 def _drift(factor: float) -> str:
-    """A factor on seconds: a change in percent, or of a machine that was busy how many times as long.
+    """A drift factor as text: the change in percent, or the factor itself if the machine was busy.
 
     >>> _drift(1.04), _drift(18.86), _drift(0.25)
     ('+4.0 %', '18.9 times as long', '0.25 times as long')
     """
-    return percent(factor - 1) if 1 / BUSY < factor < BUSY else f"{factor:.3g} times as long"
+    return percent(factor - 1) if 1 / BUSY_FACTOR < factor < BUSY_FACTOR else f"{factor:.3g} times as long"
 
 
-def _within(answer: bool | None) -> str:
+def _yes_or_no(answer: bool | None) -> str:
     return "not known" if answer is None else "yes" if answer else "no"

@@ -1,17 +1,16 @@
-"""How much faster or slower the machine was while it was measured than while it was calibrated.
+"""Machine drift: the change of a machine's speed between its calibration and a run, from reference kernels.
 
-The same small kernels (a GEMM, a copy, an addition) are timed beside
-calibration and beside every repeat of a run; only they are used here, never
-the run itself:
+Three small reference kernels (a GEMM, a copy, an addition) are timed during calibration
+and after every repeat of a run.  The drift comes from these kernels only, never from the
+run itself:
 
-    drift = median seconds beside the run / median seconds of the calm half beside calibration
+    drift = median time of a kernel during the run / median time in the calmer half of the calibration
 
-A predicted op takes the drift of the kernel that it resembles: a GEMM that of
-the GEMM, all else (element-wise work, copies, reductions and transfers, which
-move memory) the geometric mean of those of the copy and the addition.  In a
-laboratory communication takes as long as it did: its links keep their rates.
-Between other hosts it is treated as all else, though a network need not drift
-with memory.
+A predicted GEMM is multiplied by the drift of the GEMM kernel.  Every other op
+(element-wise work, copies, reductions and transfers, which move memory) is multiplied by
+the geometric mean of the drifts of the copy and the addition.  In an emulated network
+(laboratory) communication does not drift, because token buckets keep the rates of its
+links.  Between other hosts communication drifts like memory, though a network need not.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,23 +20,24 @@ from statistics import median
 import msgspec
 
 from quadrille.algorithms.formats.record import OpRecord, Reference
-from quadrille.experiments.compare.attribution import ON_COMPUTE_LANE, charged_seconds
+from quadrille.experiments.compare.attribution import COMPUTE_LANE_KINDS, charged_seconds
 
-BUSY = 1.5
-"""A reference kernel that takes this many times as long shares its core with something else.
+BUSY_FACTOR = 1.5
+"""Factor on the time of a reference kernel from which the machine counts as busy with other load.
 
-The clock of a shared machine changes by about a quarter (`quadrille.runtime.measuring.reference_kernels`).
+The clock of a shared machine alone changes times by about a quarter
+(`quadrille.runtime.measuring.reference_kernels`).
 """
 
 
 class Drift(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Factors on predicted seconds; null if not known.
+    """The drift of a machine, as factors on predicted times; null if unknown.
 
     Parameters
     ----------
     gemm : factor of GEMMs
     memory : factor of ops that move memory
-    messages : factor of communication: the factor of memory, but 1 in a laboratory
+    messages : factor of communication: the factor of memory, but 1 in an emulated network
     total : factor of the makespan
     """
 
@@ -48,10 +48,10 @@ class Drift(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def drift(calibrated: Reference | None, beside: Reference | None, predicted_ops: Iterable[OpRecord]) -> Drift:
-    """Drift of the machine between calibration and the run.
+    """The drift of the machine between calibration and the run.
 
     The factor of the makespan is the mean of the factors of the ops, weighted
-    by the seconds for which each is charged; waiting and idle time stretch
+    by the time that each op adds to the makespan; waiting and idle time scale
     with the ops that cause them.
 
     >>> before, after = Reference((1.0,), (2.0,), (2.0,)), Reference((1.1, 1.1), (2.0, 2.2), (2.1, 2.1))
@@ -62,35 +62,39 @@ def drift(calibrated: Reference | None, beside: Reference | None, predicted_ops:
 
     Parameters
     ----------
-    calibrated, beside : kernel times; not comparable if different numbers of ranks timed the kernels at once
+    calibrated, beside : times of the reference kernels during calibration and during the run; not comparable if
+        different numbers of ranks timed the kernels at once
+    predicted_ops : entries of the predicted record
     """
     before, after = calibrated or Reference(), beside or Reference()
     if before.concurrent_ranks != after.concurrent_ranks:
         return Drift()
     gemm = _ratio(before.gemm_seconds, after.gemm_seconds)
-    memory = _mean(_ratio(before.copy_seconds, after.copy_seconds), _ratio(before.add_seconds, after.add_seconds))
+    memory = _geometric_mean(
+        _ratio(before.copy_seconds, after.copy_seconds), _ratio(before.add_seconds, after.add_seconds)
+    )
     kernels = Drift(gemm, memory, 1.0 if before.concurrent_ranks else memory)
-    return msgspec.structs.replace(kernels, total=_weighted(kernels, list(predicted_ops)))
+    return msgspec.structs.replace(kernels, total=_makespan_drift(kernels, list(predicted_ops)))
 
 
-def op_drift(drift: Drift, kind: str) -> float | None:
-    """The factor on predicted seconds of ops of this kind; none where its kernel was not timed on both sides."""
+def drift_of_kind(drift: Drift, kind: str) -> float | None:
+    """The factor on predicted times of a kind of ops; None if its reference kernel was not timed both times."""
     if kind == "gemm":
         return drift.gemm
-    return drift.memory if kind in ON_COMPUTE_LANE else drift.messages
+    return drift.memory if kind in COMPUTE_LANE_KINDS else drift.messages
 
 
-def was_busy(drift: Drift) -> bool:
-    """Whether something else ran during calibration or the run: a reference kernel took `BUSY` times as long.
+def machine_was_busy(drift: Drift) -> bool:
+    """Whether other load ran during calibration or the run: a kernel's times differ by a factor of `BUSY_FACTOR`.
 
-    >>> was_busy(Drift(gemm=1.2, memory=0.9)), was_busy(Drift(gemm=18.9)), was_busy(Drift(memory=0.4))
-    (False, True, True)
+    >>> [machine_was_busy(drift) for drift in (Drift(gemm=1.2, memory=0.9), Drift(gemm=18.9), Drift(memory=0.4))]
+    [False, True, True]
     """
-    return any(max(factor, 1 / factor) >= BUSY for factor in (drift.gemm, drift.memory) if factor)
+    return any(max(factor, 1 / factor) >= BUSY_FACTOR for factor in (drift.gemm, drift.memory) if factor)
 
 
 def busy_sentence(drifts: Sequence[Drift]) -> str:
-    """One sentence that says when the machine was busy, and how much slower it was; empty if it was idle.
+    """A sentence that says when the machine was busy, and how much slower it was; empty if it was not busy.
 
     >>> busy_sentence([Drift(gemm=18.86, memory=2.0)])
     'the machine was busy during these measurements: the reference product took 18.9 times as long as during \
@@ -104,7 +108,7 @@ calibrate again when it is idle'
     >>> busy_sentence([Drift(gemm=1.1)])
     ''
     """
-    busy = [drift for drift in drifts if was_busy(drift)]
+    busy = [drift for drift in drifts if machine_was_busy(drift)]
     if not busy:
         return ""
     factors = [
@@ -114,27 +118,27 @@ calibrate again when it is idle'
         if factor
     ]
     slower, kernel = max(factors, key=lambda item: item[0])
-    if slower >= BUSY:
+    if slower >= BUSY_FACTOR:
         which = f"{len(busy)} of these {len(drifts)}" if len(busy) < len(drifts) else "these"
-        took = f"the reference {kernel} took {slower:.3g} times as long as during calibration"
-        return f"the machine was busy during {which} measurements: {took}; measure again when it is idle"
+        slowdown_text = f"the reference {kernel} took {slower:.3g} times as long as during calibration"
+        return f"the machine was busy during {which} measurements: {slowdown_text}; measure again when it is idle"
     faster, kernel = min(factors, key=lambda item: item[0])
-    took = f"the reference {kernel} took {1 / faster:.3g} times as long as during these measurements"
-    return f"the machine was busy during calibration: {took}; calibrate again when it is idle"
+    slowdown_text = f"the reference {kernel} took {1 / faster:.3g} times as long as during these measurements"
+    return f"the machine was busy during calibration: {slowdown_text}; calibrate again when it is idle"
 
 
 def _ratio(before: tuple[float, ...], after: tuple[float, ...]) -> float | None:
     return median(after) / median(before) if before and after else None
 
 
-def _mean(*factors: float | None) -> float | None:
+def _geometric_mean(*factors: float | None) -> float | None:
     """The geometric mean of the known factors."""
     values = [factor for factor in factors if factor is not None]
     return prod(values) ** (1 / len(values)) if values else None
 
 
-def _weighted(kernels: Drift, ops: list[OpRecord]) -> float | None:
-    weights = [(charged_seconds(op), op_drift(kernels, op.kind)) for op in ops]
+def _makespan_drift(kernels: Drift, ops: list[OpRecord]) -> float | None:
+    weights = [(charged_seconds(op), drift_of_kind(kernels, op.kind)) for op in ops]
     total = sum(weight for weight, _ in weights)
     if total <= 0:
         return None

@@ -1,4 +1,4 @@
-"""How far off predictions are over several cases: median, 90th percentile and worst of the sizes of their errors."""
+"""`ErrorSizes`: the median, the 90th percentile and the largest of relative errors over several cases."""
 
 from collections.abc import Iterable, Sequence
 from typing import Protocol
@@ -8,7 +8,7 @@ import numpy as np
 
 
 class ErrorSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Sizes of relative errors, their signs left off, over `cases` cases."""
+    """Absolute values of relative errors over `cases` cases: their median, 90th percentile and maximum."""
 
     cases: int
     median: float
@@ -16,8 +16,8 @@ class ErrorSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     worst: float
 
 
-class Erring(Protocol):
-    """A case with its relative errors, raw and with the machine's drift removed; None if the error is not known."""
+class CaseWithErrors(Protocol):
+    """A case with its relative error, raw and with the machine's drift removed; None if the error is unknown."""
 
     @property
     def relative_error(self) -> float | None: ...
@@ -25,8 +25,8 @@ class Erring(Protocol):
     def relative_error_drift_removed(self) -> float | None: ...
 
 
-def raw_and_drift_removed(cases: Sequence[Erring]) -> tuple[ErrorSizes, ErrorSizes | None]:
-    """Sizes of the errors of all cases, raw and with the drift removed; None if no drift is known."""
+def error_sizes_raw_and_drift_removed(cases: Sequence[CaseWithErrors]) -> tuple[ErrorSizes, ErrorSizes | None]:
+    """The sizes of the errors of all cases, raw, and with the drift removed; None if no drift is known."""
     raw = error_sizes(case.relative_error for case in cases)
     assert raw is not None, "what was measured takes time"
     return raw, error_sizes(case.relative_error_drift_removed for case in cases)

@@ -1,4 +1,4 @@
-"""The problem of a record, and whether two records have the same problem."""
+"""`Problem`: the workload, grid and options of a record, which two records must share to be compared."""
 
 from collections.abc import Iterator, Mapping
 
@@ -9,7 +9,7 @@ from quadrille.algorithms.formats.record import Options, Record
 from quadrille.algorithms.formats.workload import Workload
 from quadrille.algorithms.schedule.grid import AXES
 
-USUAL = {
+DEFAULT_OPTIONS = {
     "bands": 1,
     "gathered": "again",
     "threads": 1,
@@ -22,11 +22,11 @@ USUAL = {
     "clip": 0.0,
     "gradient_bytes": 4,
 }
-"""Usual values of options, which labels omit."""
+"""Default values of options, which labels omit."""
 
 
 class Problem(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The problem of both records."""
+    """The problem of a record: workload, algorithm, grid, options and backend."""
 
     workload: Workload
     dtype: str
@@ -39,8 +39,8 @@ class Problem(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     backend: str
 
 
-def problem(record: Record) -> Problem:
-    """The problem of the record in a normal form: all axes of the grid, and the full name of `own`."""
+def problem_of(record: Record) -> Problem:
+    """The problem of a record in normal form: all axes of the grid, and the full name of `own` collectives."""
     options = record.options
     collectives = "own:ring" if options.collectives == "own" else options.collectives
     return Problem(
@@ -57,15 +57,16 @@ def problem(record: Record) -> Problem:
 
 
 def same_problem_key(record: Record) -> bytes:
-    """A key that is equal for records of the same problem only."""
-    return msgspec.json.encode(problem(record), order="sorted")
+    """A key of a record that is equal for records of the same problem only."""
+    return msgspec.json.encode(problem_of(record), order="sorted")
 
 
-def label(problem: Problem) -> str:
-    """The problem in one line.
+def problem_label(problem: Problem) -> str:
+    """The problem as a line of text.
 
     >>> from quadrille.algorithms.formats.workload import MatmulSizes
-    >>> label(Problem(workload=Workload(MatmulSizes(2, 3, 5)), dtype="float64", passes="forward", algorithm="4d",
+    >>> sizes = Workload(MatmulSizes(2, 3, 5))
+    >>> problem_label(Problem(workload=sizes, dtype="float64", passes="forward", algorithm="4d",
     ...     grid={"data": 1, "z": 2, "y": 1, "x": 1}, order=("x", "y", "z", "data"), ranks=2, options=Options(),
     ...     backend="numpy"))
     '4d, matmul m=2 k=3 n=5, float64 forward, grid z=2 (2 ranks), own:ring'
@@ -74,26 +75,26 @@ def label(problem: Problem) -> str:
     grid = _text({axis: length for axis, length in problem.grid.items() if length > 1})
     ranks = f"grid {grid} ({problem.ranks} ranks)" if grid else "1 rank"
     overlap = [f"overlap {','.join(problem.options.overlap)}"] if problem.options.overlap else []
-    own = [problem.options.collectives, *overlap, *_more(problem.options)]
-    return ", ".join([problem.algorithm, sizes, f"{problem.dtype} {problem.passes}", ranks, *own])
+    options_text = [problem.options.collectives, *overlap, *_option_texts(problem.options)]
+    return ", ".join([problem.algorithm, sizes, f"{problem.dtype} {problem.passes}", ranks, *options_text])
 
 
-def _more(options: Options) -> Iterator[str]:
+def _option_texts(options: Options) -> Iterator[str]:
     """The other options in words, without usual values.
 
-    >>> list(_more(Options(bands=4, sequence_parallel=True, zero=1, threads=1, steps=1)))
+    >>> list(_option_texts(Options(bands=4, sequence_parallel=True, zero=1, threads=1, steps=1)))
     ['bands 4', 'sequence parallel', 'zero 1']
     """
     for name, value in msgspec.structs.asdict(options).items():
         words = name.replace("_", " ")
         if value is True:
             yield words
-        elif name not in ("overlap", "collectives") and value not in (msgspec.UNSET, None, USUAL.get(name)):
+        elif name not in ("overlap", "collectives") and value not in (msgspec.UNSET, None, DEFAULT_OPTIONS.get(name)):
             yield f"{words} {value}"
 
 
 def check_same_problem(predicted: Record, measured: Record) -> None:
-    """Refuse two records of different problems.
+    """Checks that two records have the same problem.
 
     Raises
     ------
@@ -111,8 +112,8 @@ def check_same_problem(predicted: Record, measured: Record) -> None:
 
 
 def _fields(record: Record) -> dict[str, str]:
-    """The problem as names and text, its options and sizes under their own names."""
-    fields = msgspec.to_builtins(problem(record))
+    """The fields of a problem and of its options by name, as text."""
+    fields = msgspec.to_builtins(problem_of(record))
     return {name: _text(value) for name, value in {**fields, **fields.pop("options")}.items() if name != "options"}
 
 
@@ -122,15 +123,15 @@ def _different_algorithms(predicted: Record, measured: Record) -> list[str]:
     return [
         f"algorithm of {name!r} {predicted_name} predicted, {measured_name} measured"
         for name, predicted_name, measured_name in names
-        if predicted_name and measured_name and _known(predicted_name) != _known(measured_name)
+        if predicted_name and measured_name and _algorithm_name(predicted_name) != _algorithm_name(measured_name)
     ]
 
 
-def _known(algorithm: str) -> str:
-    """The algorithm's name without the way its prediction was made, which a measurement lacks.
+def _algorithm_name(algorithm: str) -> str:
+    """The name of an algorithm without the note in brackets on its prediction, which measured records lack.
 
-    >>> _known("library (measured)") == _known("library (as ring)"), _known("ring"), _known("library:vector (as ring)")
-    (True, 'ring', 'library:vector')
+    >>> [_algorithm_name(label) for label in ("library (measured)", "ring", "library:vector (as ring)")]
+    ['library', 'ring', 'library:vector']
     """
     return algorithm.partition(" (")[0] if algorithm.startswith("library") else algorithm
 

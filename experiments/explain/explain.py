@@ -24,24 +24,24 @@ from quadrille.experiments.explain.explanation import (
     Explanation,
     MeanPart,
     explain_record,
-    held,
     is_link,
-    summary,
+    limiting_link_sentences,
+    summary_sentences,
 )
 from quadrille.experiments.network.late_flows import LateFlow
 from quadrille.experiments.output.destinations import Destinations, write_or_show
 from quadrille.experiments.output.tables import UNKNOWN, milliseconds, percent, print_tables, table
-from quadrille.experiments.records.path_segments import PARTS, by_op
+from quadrille.experiments.records.path_segments import PARTS, joined_by_op
 
 if TYPE_CHECKING:
     from rich.console import Group
 
-LINKS_KEPT = 20
-STATIONS_SHOWN = 24
+MOST_LINKS = 20
+MOST_SEGMENTS_SHOWN = 24
 
 
-class Load(msgspec.Struct, frozen=True):
-    """The entry of a link in such a file; a file may have more keys."""
+class LinkLoad(msgspec.Struct, frozen=True):
+    """The entry of a link in a file of `collective` or `flows`; keys that are not explained are ignored."""
 
     link: str
     bytes: float
@@ -50,15 +50,15 @@ class Load(msgspec.Struct, frozen=True):
     alike: int = 1
 
 
-class Explained(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of an answer of `collective` or `flows` that is explained; the answer has more keys."""
+class ExplainableAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The keys of a file of `collective` or `flows` that are explained; other keys are ignored."""
 
     seconds: float | None = None
     makespan_s: float | None = None
     seconds_by_part: dict[PathPart, float] | None = None
     mean_seconds_by_part: dict[MeanPart, float] | None = None
-    links: tuple[Load, ...] = ()
-    bottlenecks: tuple[Load, ...] = ()
+    links: tuple[LinkLoad, ...] = ()
+    bottlenecks: tuple[LinkLoad, ...] = ()
     last: tuple[LateFlow, ...] = ()
 
 
@@ -101,17 +101,17 @@ def explain_file(path: str) -> Explanation:
     if Path(path).exists() and not (Path(path).is_file() or Path(path).is_dir()):
         raise InputError(f"{path} is no plain file: a record, or the JSON of collective or flows, is needed")
     schema = _schema(path)
-    if schema in EXPLAINED:
-        return _explain_answer(schema_files.read(path, Explained, schema), EXPLAINED[schema])
+    if schema in EXPLAINABLE_SCHEMAS:
+        return _explain_answer(schema_files.read(path, ExplainableAnswer, schema), EXPLAINABLE_SCHEMAS[schema])
     if schema.startswith("quadrille/") and not schema.startswith("quadrille/record/"):
-        kinds = ", ".join((RECORD_SCHEMA, *EXPLAINED))
+        kinds = ", ".join((RECORD_SCHEMA, *EXPLAINABLE_SCHEMAS))
         raise InputError(f"{path} has the schema {schema!r:.60}: accepted are {kinds}")
     return explain_record(load_record(path))
 
 
-VIEWS = {"collective": ("last rank", "mean rank"), "flows": ("last flow", "mean flow")}
+VIEW_NAMES = {"collective": ("last rank", "mean rank"), "flows": ("last flow", "mean flow")}
 """Names of the two time breakdowns in files that are not records."""
-EXPLAINED = {"quadrille/collective/1": "collective", "quadrille/flows/1": "flows"}
+EXPLAINABLE_SCHEMAS = {"quadrille/collective/1": "collective", "quadrille/flows/1": "flows"}
 """Schemas that can be explained in addition to records, and the name of each kind of file."""
 
 
@@ -123,18 +123,18 @@ def _schema(path: str) -> str:
         return ""
 
 
-def _explain_answer(answer: Explained, label: str) -> Explanation:
+def _explain_answer(answer: ExplainableAnswer, label: str) -> Explanation:
     """The explanation of an answer of `collective` or `flows`, from its time breakdowns and links."""
     seconds = answer.seconds if answer.seconds is not None else answer.makespan_s
     if seconds is None:
         raise InputError(f"{label} file: neither seconds nor makespan_s; one of them is needed")
-    most = nlargest(LINKS_KEPT, answer.links or answer.bottlenecks, key=lambda link: link.utilisation)
+    most = nlargest(MOST_LINKS, answer.links or answer.bottlenecks, key=lambda link: link.utilisation)
     links = tuple(ExplainedLink(link.link, link.bytes, link.utilisation, link.busy_s, link.alike) for link in most)
     parts, mean = answer.seconds_by_part or {}, answer.mean_seconds_by_part or {}
     lacking = [] if links else ["no link carries anything"]
     if links and not parts:
         lacking.append(
-            f"this file, an older one, does not say what its time is made of; quadrille {label} writes it anew"
+            f"this file is of an older version and has no times by cause; write it again with quadrille {label}"
         )
     return Explanation(
         what=label,
@@ -143,19 +143,19 @@ def _explain_answer(answer: Explained, label: str) -> Explanation:
         mean_seconds_by_part=mean,
         links=links,
         flows=answer.last,
-        summary=(*summary(seconds, parts, (), links), *held(answer.last[:1])),
+        summary=(*summary_sentences(seconds, parts, (), links), *limiting_link_sentences(answer.last[:1])),
         lacking=tuple(lacking),
     )
 
 
 def explanation_tables(explanation: Explanation) -> "list[Group]":
-    """Tables of an explanation: time by cause in both views, the critical path by op and in order, and the links."""
+    """The tables of an explanation: time by cause in both views, the critical path by op and in order, the links."""
     tables = [_parts_table(explanation)] if explanation.path_seconds_by_part or explanation.mean_seconds_by_part else []
     if explanation.critical_path:
-        ops = by_op(explanation.critical_path)
+        ops = joined_by_op(explanation.critical_path)
         tables.append(_path_table("critical path, by op", ops, explanation.seconds))
         if len(ops) != len(explanation.critical_path):
-            shown = explanation.critical_path[:STATIONS_SHOWN]
+            shown = explanation.critical_path[:MOST_SEGMENTS_SHOWN]
             more = len(explanation.critical_path) - len(shown)
             title = "critical path, in order" + (
                 f", the first {len(shown)} of {more + len(shown)} stretches; --json FILE has all" if more else ""
@@ -177,10 +177,12 @@ def _parts_table(explanation: Explanation) -> "Group":
         for view in (path, mean):
             if view:
                 has_part = part in view
-                cells += [milliseconds(view[part]), _share(view[part], explanation.seconds)] if has_part else ["", ""]
+                cells += (
+                    [milliseconds(view[part]), _percent_of(view[part], explanation.seconds)] if has_part else ["", ""]
+                )
         rows.append(cells)
-    whole, usual = VIEWS.get(explanation.what, ("critical path", "mean rank"))
-    columns = ["", *([whole, ""] if path else []), *([usual, ""] if mean else [])]
+    path_heading, mean_heading = VIEW_NAMES.get(explanation.what, ("critical path", "mean rank"))
+    columns = ["", *([path_heading, ""] if path else []), *([mean_heading, ""] if mean else [])]
     return table(f"{explanation.what}: {milliseconds(explanation.seconds)}", columns, rows)
 
 
@@ -192,7 +194,7 @@ def _path_table(title: str, path: Sequence[PathSegment], seconds: float) -> "Gro
             "" if segment.rank is None else str(segment.rank),
             str(segment.count),
             milliseconds(segment.seconds),
-            _share(segment.seconds, seconds),
+            _percent_of(segment.seconds, seconds),
             *(milliseconds(segment.seconds_by_part.get(part, 0.0)) for part in parts),
         )
         for segment in path
@@ -216,8 +218,8 @@ def _flows_table(flows: Sequence[LateFlow]) -> "Group":
     return table("flows that ended last", columns, rows, names=2)
 
 
-def _share(seconds: float, whole: float) -> str:
-    return percent(seconds / whole if whole else None, signed=False)
+def _percent_of(seconds: float, path_heading: float) -> str:
+    return percent(seconds / path_heading if path_heading else None, signed=False)
 
 
 def _links_table(links: Sequence[ExplainedLink]) -> "Group":

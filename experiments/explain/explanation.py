@@ -22,9 +22,9 @@ from quadrille.algorithms.formats.record import OpRecord, PathPart, PathSegment,
 from quadrille.algorithms.provenance import Provenance
 from quadrille.algorithms.schedule.grid import DEFAULT_ORDER
 from quadrille.algorithms.units import format_seconds
-from quadrille.experiments.compare.attribution import COMPUTING, charged_seconds, charged_waiting, shares
+from quadrille.experiments.compare.attribution import COMPUTE_KINDS, cause_shares, charged_seconds, charged_waiting
 from quadrille.experiments.network.late_flows import LateFlow
-from quadrille.experiments.records.path_segments import by_part
+from quadrille.experiments.records.path_segments import path_seconds_by_cause
 from quadrille.experiments.workloads.training_lines import workload_flags
 
 SCHEMA = "quadrille/explanation/1"
@@ -56,7 +56,7 @@ class ExplainedLink(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Explanation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Where the time of a run goes.
+    """The explanation of a run: its time by cause, its critical path, and its busiest links.
 
     Parameters
     ----------
@@ -82,10 +82,10 @@ class Explanation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 
 def explain_record(record: Record) -> Explanation:
-    """The explanation of a record."""
-    path = by_part(record.critical_path) if record.critical_path else {}
+    """The explanation of a predicted or measured record."""
+    path = path_seconds_by_cause(record.critical_path) if record.critical_path else {}
     links = tuple(ExplainedLink(link.link, link.bytes, link.utilisation, link.busy_s) for link in record.links)
-    mean = mean_by_part(record.ops, record.seconds, predicted=record.kind == "predicted")
+    mean = mean_seconds_by_cause(record.ops, record.seconds, predicted=record.kind == "predicted")
     return Explanation(
         what=f"{record.kind} record",
         seconds=record.seconds,
@@ -93,13 +93,13 @@ def explain_record(record: Record) -> Explanation:
         critical_path=record.critical_path,
         mean_seconds_by_part=mean,
         links=links,
-        summary=tuple(summary(record.seconds, path or mean, record.critical_path, links)),
-        lacking=tuple(_lacking(record)),
+        summary=tuple(summary_sentences(record.seconds, path or mean, record.critical_path, links)),
+        lacking=tuple(_lacking_information(record)),
     )
 
 
-def mean_by_part(ops: Iterable[OpRecord], makespan: float, *, predicted: bool) -> dict[MeanPart, float]:
-    """Time of the mean rank by cause [s]; the sum is the makespan.
+def mean_seconds_by_cause(ops: Iterable[OpRecord], makespan: float, *, predicted: bool) -> dict[MeanPart, float]:
+    """The time of the mean rank by cause [s]; the sum over causes is the makespan.
 
     >>> parts = {"transfer": 3.0, "latency": 1.0}
     >>> gather = OpRecord(
@@ -110,7 +110,7 @@ def mean_by_part(ops: Iterable[OpRecord], makespan: float, *, predicted: bool) -
     ...     seconds_by_part=parts,
     ...     contention_seconds=2.0,
     ... )
-    >>> mean_by_part([gather], 5.0, predicted=True)
+    >>> mean_seconds_by_cause([gather], 5.0, predicted=True)
     {'compute': 0.0, 'latency': 0.5, 'bandwidth': 0.5, 'contention': 1.0, 'waiting': 0.0, 'other': 3.0}
     """
     seconds_by_part: dict[MeanPart, float] = dict.fromkeys(
@@ -125,10 +125,10 @@ def mean_by_part(ops: Iterable[OpRecord], makespan: float, *, predicted: bool) -
         charged += seconds + charged_waiting(op)
         seconds_by_part["waiting"] += charged_waiting(op)
         if not predicted:
-            seconds_by_part["compute" if op.kind in COMPUTING else "transfer"] += seconds
+            seconds_by_part["compute" if op.kind in COMPUTE_KINDS else "transfer"] += seconds
             continue
         contended = min(seconds, seconds * op.contention_seconds / op.seconds) if op.seconds else 0.0
-        for cause, share in shares(op).items():
+        for cause, share in cause_shares(op).items():
             if cause == "transfer":
                 seconds_by_part["bandwidth"] += share * seconds - contended
                 seconds_by_part["contention"] += contended
@@ -139,7 +139,7 @@ def mean_by_part(ops: Iterable[OpRecord], makespan: float, *, predicted: bool) -
     return seconds_by_part
 
 
-def summary(
+def summary_sentences(
     seconds: float,
     parts: Mapping[PathPart, float] | Mapping[MeanPart, float],
     path: Iterable[PathSegment],
@@ -148,38 +148,37 @@ def summary(
     """The main causes of the makespan, in one or two sentences.
 
     >>> busy = ExplainedLink("leaf:0>spine:0", bytes=9e9, utilisation=0.95)
-    >>> for line in summary(1.0, {"bandwidth": 0.75, "compute": 0.25}, [], [busy]):
+    >>> for line in summary_sentences(1.0, {"bandwidth": 0.75, "compute": 0.25}, [], [busy]):
     ...     print(line)
     most of the time is bandwidth: 750 ms of 1 s (75 %)
-    leaf:0>spine:0 is used to 95 %: it holds the run back
+    leaf:0>spine:0 is used to 95 %: it limits the run
     at full bandwidth its bytes take 950 ms of 1 s
     """
     if parts and seconds > 0:
         largest, most = max(parts.items(), key=lambda part: part[1])
         share = most / seconds
         amount = "most of the time is" if share > 0.5 else "the largest part of the time is"
-        where = _where(largest, path)
+        where = _largest_op_text(largest, path)
         yield f"{amount} {largest}: {format_seconds(most)} of {format_seconds(seconds)} ({100 * share:.0f} %){where}"
     first = next((link for link in links if is_link(link.link)), None)
     if first is not None:
         others = f" (and {first.alike - 1} more like it)" if first.alike > 1 else ""
-        verdict = "it holds the run back" if first.utilisation >= FULL else "no link is full"
-        least = format_seconds(first.utilisation * seconds)
+        verdict = "it limits the run" if first.utilisation >= FULL else "no link is full"
+        busy_text = format_seconds(first.utilisation * seconds)
         yield f"{first.link}{others} is used to {100 * first.utilisation:.0f} %: {verdict}"
-        yield f"at full bandwidth its bytes take {least} of {format_seconds(seconds)}"
+        yield f"at full bandwidth its bytes take {busy_text} of {format_seconds(seconds)}"
 
 
-def held(flows: Iterable[LateFlow]) -> Iterable[str]:
+def limiting_link_sentences(flows: Iterable[LateFlow]) -> Iterable[str]:
     """Sentences that name the links that limited the last flows, one for each flow."""
     for flow in flows:
-        took = flow.finish_s - flow.start_s
-        if not flow.held_by or took <= 0:
+        flow_seconds = flow.finish_s - flow.start_s
+        if not flow.held_by or flow_seconds <= 0:
             continue
         by, lost = flow.held_by[0], flow.seconds_by_part.get("contention", 0.0)
-        yield (
-            f"row {flow.row}, {flow.source} > {flow.destination}, ends last: sharing takes {100 * lost / took:.0f} % "
-            f"of its {format_seconds(took)}, most on {by.link}, used to {100 * by.utilisation:.0f} % meanwhile"
-        )
+        share = f"{100 * lost / flow_seconds:.0f} % of its {format_seconds(flow_seconds)}"
+        link = f"{by.link}, which was used to {100 * by.utilisation:.0f} %"
+        yield f"row {flow.row}, {flow.source} > {flow.destination}, ends last: sharing takes {share}, mostly on {link}"
 
 
 def is_link(name: str) -> bool:
@@ -191,8 +190,8 @@ def is_link(name: str) -> bool:
     return ">" in name
 
 
-def _where(part: str, path: Iterable[PathSegment]) -> str:
-    """The op that has most of the time of a cause."""
+def _largest_op_text(part: str, path: Iterable[PathSegment]) -> str:
+    """The op with most of the time of a cause, as text; empty if the path has none."""
     by_op: dict[str, float] = {}
     for segment in path:
         seconds = {str(name): amount for name, amount in segment.seconds_by_part.items()}.get(part, 0.0)
@@ -201,24 +200,25 @@ def _where(part: str, path: Iterable[PathSegment]) -> str:
     return f", most of it in {op!r}" if op is not None and by_op[op] > 0 else ""
 
 
-def _lacking(record: Record) -> Iterable[str]:
+def _lacking_information(record: Record) -> Iterable[str]:
     """Information that a record lacks, and the command that makes a record that has it."""
     missing = [noun for noun, there in (("links", record.links), ("critical path", record.critical_path)) if not there]
     if not missing or (record.ranks == 1 and missing == ["links"]):
         return
     if record.kind == "measured":
-        yield f"a measured record knows no {' and no '.join(missing)}; the prediction does: {predicting(record)}"
+        yield f"a measured record knows no {' and no '.join(missing)}; the prediction does: {simulate_command(record)}"
     else:
-        yield f"this record, an older one, has no {' and no '.join(missing)}; make it again: {predicting(record)}"
+        lacking = " and no ".join(missing)
+        yield f"this record is of an older version and has no {lacking}; make it again: {simulate_command(record)}"
 
 
-def predicting(record: Record) -> str:
-    """The command that predicts a recorded run.
+def simulate_command(record: Record) -> str:
+    """The `quadrille simulate` command that predicts a recorded run.
 
     >>> from pathlib import Path
     >>> from quadrille.algorithms.formats.record import Options
     >>> from quadrille.algorithms.formats.workload import MatmulSizes, Workload
-    >>> predicting(
+    >>> simulate_command(
     ...     Record(
     ...         kind="measured",
     ...         workload=Workload(MatmulSizes(64, 32, 16)),

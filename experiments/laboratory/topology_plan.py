@@ -1,9 +1,10 @@
-"""`namespace_plan` makes the namespace plan of a topology: nodes, cables, addresses and routes on one machine.
+"""`namespace_plan`: the plan of a laboratory, an emulated network of Linux network namespaces, for a topology.
 
-Every node becomes a network namespace. A host has one interface, `eth0`, with its address, and sends all packets to the
-other end of its cable. A switch forwards by address over exactly the links of the simulator's routing. A host with
-several cables becomes a host and a switch beside it, joined by a cable without a rate limit. Routes name the hardware
-addresses of next hops, so no packet needs address resolution.
+The plan lists namespaces, virtual cables (veth pairs), addresses and routes.  Every node becomes a network namespace.
+A host has one interface, `eth0`, with its address, and sends all packets to the other end of its cable.  A switch
+forwards by address over exactly the links of the simulator's routing.  A host with several cables becomes a host and a
+switch beside it, joined by a cable without a rate limit.  Routes name the hardware addresses of next hops, so no packet
+needs address resolution.
 """
 
 from collections import defaultdict
@@ -33,7 +34,7 @@ SINGLE_PATH_RULES: tuple[Rule, ...] = ("shortest", "minimal", "ecmp", "valiant")
 """Routing rules with one path for each pair of hosts, which static routes need."""
 
 
-def slowest_of_hosts(net: Network) -> float:
+def slowest_host_bandwidth(net: Network) -> float:
     """The bandwidth of the slowest cable of a host [B/s], which `--rate` sets.
 
     Raises
@@ -46,19 +47,19 @@ def slowest_of_hosts(net: Network) -> float:
     return float(net.bandwidths[of_hosts].min())
 
 
-def scaled(net: Network, rate: float) -> Network:
+def scaled_network(net: Network, rate: float) -> Network:
     """The network, scaled so that the slowest cable of a host has this rate [B/s].
 
     >>> from quadrille.topologies.families.leaf_spine import leaf_spine
     >>> net = leaf_spine(2, 1, 2, bandwidth=4.0, latency=0.0, uplink_bandwidth=8.0)
-    >>> sorted(set(scaled(net, 25e6).bandwidths.tolist()))
+    >>> sorted(set(scaled_network(net, 25e6).bandwidths.tolist()))
     [25000000.0, 50000000.0]
     """
-    return net.with_bandwidths(net.bandwidths * (rate / slowest_of_hosts(net)))
+    return net.with_bandwidths(net.bandwidths * (rate / slowest_host_bandwidth(net)))
 
 
 def namespace_plan(net: Network, routing: Routing = SHORTEST) -> NamespacePlan:
-    """The namespace plan of this network.
+    """The namespace plan of a network with the paths of a routing rule.
 
     >>> from quadrille.topologies.families.basic import star
     >>> plan = namespace_plan(star(3, bandwidth=25e6, latency=0.0))
@@ -70,12 +71,12 @@ def namespace_plan(net: Network, routing: Routing = SHORTEST) -> NamespacePlan:
     InputError : GPUs instead of hosts, too many hosts or switches, a rate that no token bucket keeps, a routing
         rule with several paths for a pair, or a path that visits a node twice
     """
-    check_places(net, net.name)
+    check_node_counts(net, net.name)
     _check(net, routing)
     return _PlanBuilder(net).plan(routing)
 
 
-def check_places(net: Network, topology: str) -> None:
+def check_node_counts(net: Network, topology: str) -> None:
     """Checks that a laboratory can have the nodes of a network, whatever its rates.
 
     Parameters
@@ -98,7 +99,7 @@ def check_places(net: Network, topology: str) -> None:
 
 
 def _check(net: Network, routing: Routing) -> None:
-    """Checks the routing rule and the rates of all links."""
+    """Raises InputError for a routing rule with several paths for a pair, or a link rate that no token bucket keeps."""
     if routing.rule not in SINGLE_PATH_RULES:
         raise InputError(f"routing {routing}: a laboratory has one path for each pair: {', '.join(SINGLE_PATH_RULES)}")
     for number in np.flatnonzero(~net.failed).tolist():
@@ -127,9 +128,9 @@ class _PlanBuilder:
         self._ports: dict[int, tuple[Port, Port]] = {}
         for host in self._hosts:
             if host in self._forwarding:
-                inside = VethPair(self._port(host, 0.0), self._port(_beside(host), 0.0))
-                self._cables.append(inside)
-        for number, back in _pairs(net):
+                inner_cable = VethPair(self._port(host, 0.0), self._port(_switch_beside(host), 0.0))
+                self._cables.append(inner_cable)
+        for number, back in _link_pairs(net):
             near = self._port(self._place(int(net.sources[number])), float(net.bandwidths[number]))
             far = self._port(self._place(int(net.targets[number])), float(net.bandwidths[back]))
             self._cables.append(VethPair(near, far))
@@ -139,7 +140,7 @@ class _PlanBuilder:
         """The namespace plan with routes by this routing rule."""
         net, hosts = self._net, set(self._hosts)
         switches = [name for name in map(net.node_name, range(net.node_count)) if name not in hosts]
-        beside = [_beside(host) for host in self._hosts if host in self._forwarding]
+        beside = [_switch_beside(host) for host in self._hosts if host in self._forwarding]
         paths = self._paths(routing)
         routes = (*self._out_of_hosts(), *self._into_hosts(), *self._between(paths))
         places, cables = (*switches, *beside), tuple(self._cables)
@@ -148,7 +149,7 @@ class _PlanBuilder:
     def _place(self, node: int) -> str:
         """The namespace in which the cables of a node end."""
         name = self._net.node_name(node)
-        return _beside(name) if name in self._forwarding else name
+        return _switch_beside(name) if name in self._forwarding else name
 
     def _port(self, place: str, rate: float) -> Port:
         """A new port of a namespace with this rate [B/s]; 0 is no limit."""
@@ -169,7 +170,7 @@ class _PlanBuilder:
     def _into_hosts(self) -> Iterator[ForwardingRoute]:
         """Routes from the switch beside a host to the host."""
         for cable in self._cables:
-            if cable.far.place == _beside(cable.near.place):
+            if cable.far.place == _switch_beside(cable.near.place):
                 address = self._addresses[cable.near.place]
                 yield ForwardingRoute(cable.far.place, address, "", cable.far.interface, cable.near.hardware)
 
@@ -195,13 +196,13 @@ class _PlanBuilder:
 
     def _between(self, paths: Mapping[tuple[int, int], Sequence[int]]) -> Iterator[ForwardingRoute]:
         """Routes of the switches: by target only if the paths of all sources use the same link, else by source too."""
-        taken: dict[tuple[str, int], dict[int, int]] = defaultdict(dict)
+        links_by_target: dict[tuple[str, int], dict[int, int]] = defaultdict(dict)
         for (source, target), links in paths.items():
             for link in links:
                 port, _ = self._ports[link]
                 if port.place not in self._addresses:
-                    taken[port.place, target][source] = link
-        for (place, target), link_of_source in taken.items():
+                    links_by_target[port.place, target][source] = link
+        for (place, target), link_of_source in links_by_target.items():
             by_target = len(set(link_of_source.values())) == 1
             for source, link in list(link_of_source.items())[: 1 if by_target else None]:
                 port, end = self._ports[link]
@@ -210,8 +211,8 @@ class _PlanBuilder:
 
     def _check_passed_once(self, links: Ints, source: int, target: int, routing: Routing) -> None:
         """Raises InputError for a path that visits a node twice: static routes would take the same link again."""
-        passed = [*self._net.sources[links].tolist(), int(self._net.targets[links[-1]])]
-        twice = next((node for place, node in enumerate(passed) if node in passed[:place]), None)
+        path_nodes = [*self._net.sources[links].tolist(), int(self._net.targets[links[-1]])]
+        twice = next((node for place, node in enumerate(path_nodes) if node in path_nodes[:place]), None)
         if twice is not None:
             raise InputError(
                 f"routing {routing}: the path from {self._hosts[source]} to {self._hosts[target]} passes "
@@ -223,26 +224,26 @@ class _PlanBuilder:
         return self._addresses[self._hosts[place]]
 
 
-def _beside(host: str) -> str:
+def _switch_beside(host: str) -> str:
     """The name of the switch beside a host with several cables."""
     return f"beside-{host}"
 
 
-def _pairs(net: Network) -> Iterator[tuple[int, int]]:
+def _link_pairs(net: Network) -> Iterator[tuple[int, int]]:
     """The two links of every cable that has not failed.
 
     Raises
     ------
     InputError : a link without a reverse direction
     """
-    waiting: dict[tuple[int, int], list[int]] = defaultdict(list)
+    unpaired_links: dict[tuple[int, int], list[int]] = defaultdict(list)
     for number in np.flatnonzero(~net.failed).tolist():
         source, target = int(net.sources[number]), int(net.targets[number])
-        if waiting[target, source]:
-            yield waiting[target, source].pop(0), number
+        if unpaired_links[target, source]:
+            yield unpaired_links[target, source].pop(0), number
         else:
-            waiting[source, target].append(number)
-    if alone := [number for numbers in waiting.values() for number in numbers]:
+            unpaired_links[source, target].append(number)
+    if alone := [number for numbers in unpaired_links.values() for number in numbers]:
         raise InputError(
             f"link {net.link_names(alone[:1])[0]} has no direction back, which a cable of a laboratory has"
         )

@@ -1,4 +1,4 @@
-"""Many runs in one launch: the ranks are started once and measure case after case.
+"""A batch of runs: the ranks are launched once and measure one case after another.
 
 python -m quadrille.experiments.measure.batch CASES.pickle      (on every rank, started by `launch`)
 """
@@ -15,7 +15,7 @@ from typing import Protocol
 
 from quadrille.experiments.measure.run import run
 from quadrille.experiments.output.destinations import Destinations
-from quadrille.experiments.workloads.command_words import experiment_words, run_words
+from quadrille.experiments.workloads.command_flags import experiment_flags, run_flags
 from quadrille.experiments.workloads.experiment import Experiment
 from quadrille.experiments.workloads.run_options import RunOptions
 from quadrille.runtime.launching.launch import PROGRAM, launch_or_raise
@@ -25,7 +25,7 @@ BATCH = ("-m", "quadrille.experiments.measure.batch")
 
 @dataclass(frozen=True, slots=True)
 class RunCase:
-    """One run: the experiment, the file of its record, and how it is run."""
+    """A run of a batch: the experiment, the path of its record, and the options of the run."""
 
     experiment: Experiment
     record: str
@@ -39,34 +39,37 @@ class RunCase:
         >>> RunCase(MatmulExperiment(Matmul(4, 4, 4)), "", RunOptions(verify=True)).words()
         ['--matmul', '4,4,4', '--verify']
         """
-        return [*experiment_words(self.experiment), *run_words(self.options)]
+        return [*experiment_flags(self.experiment), *run_flags(self.options)]
 
 
-class Launched(Protocol):
-    """Starts ranks somewhere; a launch that fails raises InputError or RunError, as `launch_or_raise` does."""
+class StartRanks(Protocol):
+    """A function that starts ranks on some hosts; it raises InputError or RunError if the launch fails."""
 
     def __call__(self, name: str, ranks: int, command: Sequence[str], *, program: Sequence[str] = PROGRAM) -> None: ...
 
 
-def measure(ranks: int, cases: Sequence[RunCase], *, launched: Launched = launch_or_raise) -> None:
-    """Run the cases on so many ranks, in order, each leaving its record.
+def measure(ranks: int, cases: Sequence[RunCase], *, start_ranks: StartRanks = launch_or_raise) -> None:
+    """Runs the cases in order, in one launch; each case writes its record.
 
     Parameters
     ----------
-    launched : starts the ranks, on this host unless it says otherwise
+    ranks : number of ranks of every case
+    cases : runs
+    start_ranks : function that starts the ranks; by default on this host
 
     Raises
     ------
-    InputError, RunError : a case that cannot be, or failed; its line is on stderr
+    InputError : a case is not possible; its message is on stderr
+    RunError : a case failed; its message is on stderr
     """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "cases.pickle"
         path.write_bytes(pickle.dumps(list(cases)))
-        launched(f"{len(cases)} runs on {ranks} ranks", ranks, [str(path)], program=BATCH)
+        start_ranks(f"{len(cases)} runs on {ranks} ranks", ranks, [str(path)], program=BATCH)
 
 
 def main(path: str) -> None:
-    """Run every case of the file on this rank."""
+    """Runs every case of a pickled batch on this rank."""
     cases: list[RunCase] = pickle.loads(Path(path).read_bytes())  # noqa: S301 - written by `measure` for its own ranks
     for number, case in enumerate(cases):
         with contextlib.redirect_stdout(io.StringIO()):

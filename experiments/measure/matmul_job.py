@@ -1,4 +1,4 @@
-"""The job of a matmul run: its operands, the check of its products, and the files that it writes."""
+"""`MatmulJob`: the inputs, the verification and the output files of a matmul run, on one rank."""
 
 import os
 from collections.abc import Mapping
@@ -58,7 +58,7 @@ class MatmulJob:
 
     def verified(self, execution: Execution, site: RankEnvironment) -> "Verification":
         """The result of the verification, equal on all ranks."""
-        method = choose(self._options.verify_method, self._experiment, self.schedule)
+        method = choose_verify_method(self._options.verify_method, self._experiment, self.schedule)
         return _verified(self.schedule, execution, self.source, method, site)
 
     def write(self, execution: Execution, site: RankEnvironment) -> None:
@@ -75,8 +75,8 @@ class MatmulJob:
         return "; no matrix was written" if self._writers else ""
 
 
-def choose(asked: VerifyMethod, experiment: MatmulExperiment, schedule: Schedule) -> "Method":
-    """How the result is checked: by the serial product where each rank's share of every product is small enough."""
+def choose_verify_method(asked: VerifyMethod, experiment: MatmulExperiment, schedule: Schedule) -> "Method":
+    """The method that verifies the result: `serial` if a rank's share of each product is small, else `freivalds`."""
     if asked != "auto":
         return asked
     from quadrille.runtime.verifying.verify import choose_method
@@ -86,7 +86,7 @@ def choose(asked: VerifyMethod, experiment: MatmulExperiment, schedule: Schedule
 
 
 def _multiplications(product: Product, form: Form, schedule: Schedule) -> int:
-    """Number of multiplications for the block of a product on rank 0, which has the largest blocks."""
+    """The number of multiplications for the block of a product on rank 0, which has the largest blocks."""
     inner = schedule.sizes[form.factors(product).contracted]
     return inner * schedule.tensors[product].block(schedule.coordinates(0)).elements
 
@@ -129,9 +129,9 @@ def _verified(
         )
         for name, array in execution.outputs[rank].items()
     ]
-    mine = verify(outputs, operands, ranks=site.communicator.size, method=method)
+    own_verification = verify(outputs, operands, ranks=site.communicator.size, method=method)
     with collective_work("comparing verdicts"):
-        return combine(site.communicator.allgather(mine))
+        return combine(site.communicator.allgather(own_verification))
 
 
 def _product(name: str) -> Product:
@@ -141,7 +141,7 @@ def _product(name: str) -> Product:
 def _write_outputs(
     schedule: Schedule, execution: Execution, writers: Mapping[Product, MatrixWriter], site: RankEnvironment
 ) -> None:
-    """Writes the products that have a file, all or none; of replicated blocks the first rank writes its own."""
+    """Writes the products that have a file, all or none; the first rank with a replicated block writes the block."""
     if not writers:
         return
     rank = site.communicator.rank

@@ -1,4 +1,4 @@
-"""The measurements of a run, and the record of them: the volumes of its schedule, and the measured times."""
+"""`RunMeasurements` and `measured_record`: the measurements of a run, and the record made of them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,8 +15,8 @@ from quadrille.algorithms.formats.record import Messages, OpRecord, Provenance, 
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.timelines.op_times import op_times
 from quadrille.algorithms.timelines.timeline import Timeline
-from quadrille.experiments.measure.overlap_obtained import ObtainedOverlap, obtained_overlaps
-from quadrille.experiments.records.record_entries import amounts_of, named, op_record, what
+from quadrille.experiments.measure.obtained_overlap import ObtainedOverlap, obtained_overlaps
+from quadrille.experiments.records.record_entries import machine_entry, op_entry, volume_fields, workload_fields
 from quadrille.experiments.workloads.matmul import MatmulExperiment
 from quadrille.runtime.carriers.message_options import WHOLE_MESSAGES, MessageOptions
 
@@ -31,7 +31,7 @@ KernelSeconds = tuple[float, float, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class RunMeasurements:
     """The measurements of a run, complete at rank 0.
 
     Parameters
@@ -59,49 +59,50 @@ class Measured:
     overlap_fractions: Mapping[str, float] = field(default_factory=dict)
 
 
-def typical(timelines: Sequence[Timeline]) -> Timeline:
+def median_timeline(timelines: Sequence[Timeline]) -> Timeline:
     """The timeline whose makespan is nearest to the median makespan."""
     middle = median(timeline.makespan for timeline in timelines)
     return min(timelines, key=lambda timeline: abs(timeline.makespan - middle))
 
 
 def mean_over_ranks(by_rank: Sequence[Sequence[KernelSeconds]]) -> list[KernelSeconds]:
-    """Times of the reference kernels in each repeat, means over the ranks that timed them [s].
+    """The times of the reference kernels in each repeat, means over the ranks that timed them [s].
 
     >>> mean_over_ranks([[(1.0, 2.0, 3.0)], [(3.0, 2.0, 1.0)], []])
     [(2.0, 2.0, 2.0)]
     """
-    timed = [of_rank for of_rank in by_rank if of_rank]
+    timed = [repeats for repeats in by_rank if repeats]
     return [
         (mean(gemm), mean(copy), mean(add))
-        for gemm, copy, add in (zip(*of_ranks, strict=True) for of_ranks in zip(*timed, strict=True))
+        for gemm, copy, add in (zip(*kernels, strict=True) for kernels in zip(*timed, strict=True))
     ]
 
 
 def measured_record(
     experiment: "Experiment",
     schedule: Schedule,
-    run: Measured,
+    run: RunMeasurements,
     provenance: Provenance,
     machine: "Machine | None" = None,
 ) -> Record:
-    """The record of a run; its bytes are counted bytes.
+    """The record of a run; its sent bytes are counted by the transport, not computed from the schedule.
 
     Parameters
     ----------
+    experiment, schedule : experiment, and its schedule as it ran
     run : measurements of the run
     machine : machine that the user named for the run; None if there is none
     """
     makespans = [timeline.makespan for timeline in run.timelines]
     over_repeats = percentiles(makespans)
-    amounts = volumes(schedule, experiment.execution.choices)
-    ops = _measured_ops(experiment, amounts, run.timelines)
+    schedule_volumes = volumes(schedule, experiment.execution.choices)
+    ops = _measured_ops(experiment, schedule_volumes, run.timelines)
     return Record(
         kind="measured",
-        **what(experiment, run.threads),
-        **amounts_of(experiment, amounts) | _counted(run.bytes_sent),
+        **workload_fields(experiment, run.threads),
+        **volume_fields(experiment, schedule_volumes) | _counted_bytes(run.bytes_sent),
         backend=run.backend,
-        machine=None if machine is None else named(machine, experiment.execution.placement),
+        machine=None if machine is None else machine_entry(machine, experiment.execution.placement),
         seconds=median(makespans),
         seconds_low=over_repeats.low,
         seconds_high=over_repeats.high,
@@ -109,15 +110,15 @@ def measured_record(
         warmups=run.warmups,
         seconds_of_repeats=tuple(makespans),
         ops=ops,
-        reference=_reference(run.reference, run.concurrent_ranks),
-        verified=None if run.verification is None else _verified(run.verification),
+        reference=_reference_entry(run.reference, run.concurrent_ranks),
+        verified=None if run.verification is None else _verification_entry(run.verification),
         provenance=provenance,
-        messages=_messages(run.message_options, obtained_overlaps(ops, run.overlap_fractions)),
-        **_training_figures(experiment, schedule, median(makespans), ops, machine, run.losses),
+        messages=_messages_entry(run.message_options, obtained_overlaps(ops, run.overlap_fractions)),
+        **_training_fields(experiment, schedule, median(makespans), ops, machine, run.losses),
     )
 
 
-def _training_figures(
+def _training_fields(
     experiment: "Experiment",
     schedule: Schedule,
     seconds: float,
@@ -125,15 +126,15 @@ def _training_figures(
     machine: "Machine | None",
     losses: tuple[float, ...] | None,
 ) -> dict[str, Any]:
-    """Fields of the record that only training has."""
+    """The fields that only records of training have; empty for a matmul."""
     if isinstance(experiment, MatmulExperiment):
         return {}
-    from quadrille.experiments.workloads.training_figures import RunTimes, figures_of
+    from quadrille.experiments.workloads.training_figures import RunTimes, training_fields
 
-    return figures_of(experiment, schedule, RunTimes(seconds, ops, machine, losses))
+    return training_fields(experiment, schedule, RunTimes(seconds, ops, machine, losses))
 
 
-def _messages(message_options: MessageOptions, overlaps: Sequence[ObtainedOverlap]) -> Messages | UnsetType:
+def _messages_entry(message_options: MessageOptions, overlaps: Sequence[ObtainedOverlap]) -> Messages | UnsetType:
     """The message options and the obtained overlap; unset if messages are whole and nothing overlaps."""
     if overlaps:
         mean = sum(op.share * op.seconds for op in overlaps) / sum(op.seconds for op in overlaps)
@@ -144,23 +145,28 @@ def _messages(message_options: MessageOptions, overlaps: Sequence[ObtainedOverla
     return Messages(message_options.chunk_bytes, message_options.progress)
 
 
-def _counted(bytes_sent: Mapping[int, int]) -> dict[str, int]:
+def _counted_bytes(bytes_sent: Mapping[int, int]) -> dict[str, int]:
     return {"bytes_sent_per_rank_max": max(bytes_sent.values()), "bytes_sent_total": sum(bytes_sent.values())}
 
 
-def _measured_ops(experiment: "Experiment", amounts: Volumes, timelines: Sequence[Timeline]) -> tuple[OpRecord, ...]:
+def _measured_ops(
+    experiment: "Experiment", schedule_volumes: Volumes, timelines: Sequence[Timeline]
+) -> tuple[OpRecord, ...]:
     """The entry of every op over all repeats, with its seconds in each repeat."""
-    each = [op_times(timeline) for timeline in timelines]
+    times_by_repeat = [op_times(timeline) for timeline in timelines]
     return tuple(
         msgspec.structs.replace(
-            op_record(times, experiment, amounts),
-            seconds_of_repeats=tuple(of_repeat[name].seconds if name in of_repeat else 0.0 for of_repeat in each),
+            op_entry(times, experiment, schedule_volumes),
+            seconds_of_repeats=tuple(
+                op_times_of_repeat[name].seconds if name in op_times_of_repeat else 0.0
+                for op_times_of_repeat in times_by_repeat
+            ),
         )
         for name, times in op_times(*timelines).items()
     )
 
 
-def _reference(seconds: Sequence[KernelSeconds], concurrent_ranks: int) -> Reference | None:
+def _reference_entry(seconds: Sequence[KernelSeconds], concurrent_ranks: int) -> Reference | None:
     """The times of the reference kernels in each repeat; None if they were not measured."""
     if not seconds:
         return None
@@ -168,7 +174,7 @@ def _reference(seconds: Sequence[KernelSeconds], concurrent_ranks: int) -> Refer
     return Reference(gemm, copy, add, concurrent_ranks)
 
 
-def _verified(verdict: "Verification") -> Verified:
+def _verification_entry(verdict: "Verification") -> Verified:
     return Verified(
         method=verdict.method,
         max_error=verdict.max_error if isfinite(verdict.max_error) else None,

@@ -1,4 +1,4 @@
-"""`message_options_at` chooses the message options of a run: from flags, from a machine file, or by default."""
+"""The choice of a run's message options (chunk size, progress thread): from flags, a machine file, or by default."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,51 +23,53 @@ if TYPE_CHECKING:
     from quadrille.topologies.machines.machine import Machine
 
 
-def message_options_at(
+def choose_message_options(
     site: RankEnvironment, options: RunOptions, schedule: Schedule, named: "Machine | None"
 ) -> MessageOptions:
-    """The message options of a run: those of the flags, else the best measured ones, else the defaults.
+    """The message options of a run: those of the flags, else the fastest measured options, else the defaults.
 
-    All ranks call it.  Device arrays have whole messages: their carrier decides how they are sent (`staging.py`).
+    All ranks call it.  Device arrays have whole messages: their transport decides how they are sent (`staging.py`).
     If no communication may overlap local work, no thread progresses messages.
 
     Parameters
     ----------
+    site : host, arrays and communicator of the rank
     options : options that the user gave
+    schedule : schedule of the run
     named : machine that the user named, at rank 0; None elsewhere
 
     Raises
     ------
     InputError : a progress thread, and an MPI library that does not allow calls from two threads
     """
-    measured = _rows_at(site, named.messages) if named is not None else ()
-    with collective_work("choosing how messages go"):
+    measured = _matching_rows(site, named.messages) if named is not None else ()
+    with collective_work("choosing message options"):
         rows = site.communicator.bcast(measured)
     if options.backend != "numpy":
         return WHOLE_MESSAGES
-    usual, chunk_bytes, progress = default_message_options(site.host), options.chunk_bytes, options.progress
-    best = _best_row(_allowed(rows, options), usual)
+    default, chunk_bytes, progress = default_message_options(site.host), options.chunk_bytes, options.progress
+    best = _best_row(_rows_with_options(rows, options), default)
     if chunk_bytes is None:
-        chunk_bytes = usual.chunk_bytes if best is None else best.chunk_bytes
+        chunk_bytes = default.chunk_bytes if best is None else best.chunk_bytes
     if progress is None:
-        here = default_progress(site.host, hosts=site.hosts, threads=site.threads)
-        progress = _if_overlapped(schedule, here if best is None else best.progress)
+        default_choice = default_progress(site.host, hosts=site.hosts, threads=site.threads)
+        progress = _progress_if_overlapped(schedule, default_choice if best is None else best.progress)
     if progress == "thread" and not mpi_allows_threads():
         if options.progress == "thread":
             raise InputError(
                 f"progress 'thread': {loaded_library()} does not take calls of two threads; accepted is none"
             )
         progress = "none"
-    return replace(usual, chunk_bytes=chunk_bytes, progress=progress)
+    return replace(default, chunk_bytes=chunk_bytes, progress=progress)
 
 
-def _rows_at(site: RankEnvironment, rows: "Sequence[MessagesRow]") -> "list[MessagesRow]":
+def _matching_rows(site: RankEnvironment, rows: "Sequence[MessagesRow]") -> "list[MessagesRow]":
     """The rows that were measured with the same numbers of ranks, hosts and threads."""
-    here = site.communicator.size, site.hosts, site.threads
-    return [row for row in rows if (row.ranks, row.hosts, row.threads) == here]
+    default_choice = site.communicator.size, site.hosts, site.threads
+    return [row for row in rows if (row.ranks, row.hosts, row.threads) == default_choice]
 
 
-def _allowed(rows: "Sequence[MessagesRow]", options: RunOptions) -> "list[MessagesRow]":
+def _rows_with_options(rows: "Sequence[MessagesRow]", options: RunOptions) -> "list[MessagesRow]":
     """The rows that agree with the given options."""
     return [
         row
@@ -76,15 +78,15 @@ def _allowed(rows: "Sequence[MessagesRow]", options: RunOptions) -> "list[Messag
     ]
 
 
-def _if_overlapped(schedule: Schedule, progress: Progress) -> Progress:
+def _progress_if_overlapped(schedule: Schedule, progress: Progress) -> Progress:
     """The progress if any communication of the schedule may overlap local work, else "none"."""
     return progress if any(may_overlap(schedule, op) for op in all_ops(schedule)) else "none"
 
 
-def _best_row(rows: "Sequence[MessagesRow]", usual: MessageOptions) -> "MessagesRow | None":
+def _best_row(rows: "Sequence[MessagesRow]", default: MessageOptions) -> "MessagesRow | None":
     """The best of the rows; None if there are no rows."""
     if not rows:
         return None
-    from quadrille.experiments.calibrate.chunk_tuning import best_row
+    from quadrille.experiments.calibrate.chunk_tuning import fastest_row
 
-    return best_row(rows, usual)
+    return fastest_row(rows, default)

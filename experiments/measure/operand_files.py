@@ -1,4 +1,4 @@
-"""`quadrille operands`: the generated matrices as files, the same elements that ranks would generate."""
+"""`quadrille operands`: writes generated matrices to files, with the elements that ranks would generate."""
 
 from collections.abc import Mapping
 
@@ -24,12 +24,13 @@ def write_operands(problem: Matmul, *, seed: int = 0, kind: Kind = "uniform", pa
 
     Parameters
     ----------
-    kind : how elements are drawn, `uniform` or `integers`
-    paths : paths by matrix
+    problem : sizes, dtype and stored layout of the operands
+    seed, kind : seed of the generator, and distribution of the elements, `uniform` or `integers`
+    paths : path of each matrix that is written
 
     Raises
     ------
-    InputError : no path, one that cannot be written, or sizes that cannot be
+    InputError : no path, a path that cannot be written, or sizes that are not possible
     """
     if not paths:
         raise InputError("operands: no file is named; --a, --b or --dc FILE.npy is needed")

@@ -1,7 +1,7 @@
-"""What is settled before anything is measured: the experiment as it will be run, and where its data come from and go.
+"""`PreparedRun`: a run after all checks and automatic choices, before anything is measured.
 
-Whatever can be refused is refused here, before a matrix is allocated: sizes and
-names by every rank alike, then the number of ranks, files, and memory.
+All checks come before a matrix is allocated: sizes and names on every rank, then the number
+of ranks, files, and memory.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.schedule import Schedule
-from quadrille.experiments.measure.message_options import message_options_at
-from quadrille.experiments.output.destinations import Destinations, check_apart
+from quadrille.experiments.measure.message_options import choose_message_options
+from quadrille.experiments.output.destinations import Destinations, check_paths_differ
 from quadrille.experiments.workloads.matmul import MatmulExperiment
 from quadrille.experiments.workloads.run_options import RunOptions
 from quadrille.runtime.carriers.message_options import MessageOptions
@@ -30,13 +30,13 @@ from quadrille.runtime.operands.sources import InputSource
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
 
-    from quadrille.experiments.predict.collectives_choice import Chosen
+    from quadrille.experiments.predict.collectives_choice import ChosenCollective
     from quadrille.experiments.predict.order_choice import ChosenOrder
     from quadrille.experiments.workloads.experiment import Experiment
     from quadrille.runtime.verifying.verify import Verification
     from quadrille.topologies.machines.machine import Machine
 
-Answered = TypeVar("Answered")
+Answer = TypeVar("Answer")
 
 
 class Job(Protocol):
@@ -88,14 +88,20 @@ class PreparedRun:
     job: Job
     message_options: MessageOptions
     machine: "Machine | None"
-    chosen: "Sequence[Chosen]"
+    chosen: "Sequence[ChosenCollective]"
     order: "ChosenOrder | None"
 
 
-def prepared_run(
+def prepare_run(
     experiment: "Experiment", machine: "Machine | None", options: RunOptions, destinations: Destinations
 ) -> PreparedRun:
-    """Checks an experiment and makes the automatic choices; all ranks call it together.
+    """The run of an experiment after all checks and automatic choices; all ranks call it together.
+
+    Parameters
+    ----------
+    machine : machine for which collectives and the order of ranks are chosen; only rank 0 uses it
+    options : repeats, verification, files and other options of a run
+    destinations : files that rank 0 writes
 
     Raises
     ------
@@ -111,35 +117,35 @@ def prepared_run(
             from quadrille.experiments.workloads.fitting_grids import check_ranks
 
             check_ranks(experiment, communicator.size)
-        here = None
+        used_machine = None
         if communicator.rank == 0:
-            check_apart(options.written, destinations.read)
+            check_paths_differ(options.written, destinations.read)
             destinations.check(options.files)
-            here = None if machine is None else _prepared_machine(machine, experiment, options)
+            used_machine = None if machine is None else _prepared_machine(machine, experiment, options)
         execution = experiment.execution
         site = find_rank_environment(communicator, options.backend, experiment.dtype, execution.threads, options.blas)
         order = None
         if execution.any_order:
-            order = _chosen_order(experiment, options, site, here)
-            experiment = order.laid_out(experiment)
+            order = _choose_order_on_rank_0(experiment, options, site, used_machine)
+            experiment = order.with_chosen_order(experiment)
         job = _job(experiment, options, communicator)
         job.open()
         hosts = hosts_of_ranks(communicator)
-        if here is not None:
-            remark_all(_differing_hosts(here, experiment, hosts))
+        if used_machine is not None:
+            remark_all(_host_grouping_remark(used_machine, experiment, hosts))
         experiment = experiment.on_nodes(hosts)
-        chosen: list[Chosen] = []
+        chosen: list[ChosenCollective] = []
         if experiment.execution.choices.auto:
             from quadrille.experiments.predict.collectives_choice import with_choices
 
-            chosen = _chosen(experiment, job.schedule, options, hosts, site, here)
+            chosen = _choose_collectives_on_rank_0(experiment, job.schedule, options, hosts, site, used_machine)
             experiment = with_choices(experiment, chosen)
         verify_bytes = job.verify_bytes if options.verify else 0
         check_memory(job.schedule, experiment.execution.choices, site, verify_bytes=verify_bytes)
         if site.is_root:
             remark_all(experiment.remarks(job.schedule))
-        message_options = message_options_at(site, options, job.schedule, here)
-    return PreparedRun(experiment, options, site, job, message_options, here, chosen, order)
+        message_options = choose_message_options(site, options, job.schedule, used_machine)
+    return PreparedRun(experiment, options, site, job, message_options, used_machine, chosen, order)
 
 
 def _job(experiment: "Experiment", options: RunOptions, communicator: "Intracomm") -> Job:
@@ -162,75 +168,77 @@ def _prepared_machine(machine: "Machine", experiment: "Experiment", options: Run
     return in_chunks(machine, options.chunk_bytes)
 
 
-def _differing_hosts(machine: "Machine", experiment: "Experiment", hosts: Sequence[int]) -> Iterator[str]:
-    """A line if the machine groups the ranks by host otherwise than this run does."""
-    from quadrille.experiments.workloads.fullest_device import differing_hosts, nodes_of_ranks
+def _host_grouping_remark(machine: "Machine", experiment: "Experiment", hosts: Sequence[int]) -> Iterator[str]:
+    """A remark if the run groups ranks on hosts otherwise than the machine does."""
+    from quadrille.experiments.workloads.fullest_device import host_grouping_remark, nodes_of_ranks
     from quadrille.simulator.machine.placement import place_ranks
 
     placement = place_ranks(machine, len(hosts), experiment.execution.placement, experiment.grid)
-    return differing_hosts(machine, nodes_of_ranks(placement), hosts)
+    return host_grouping_remark(machine, nodes_of_ranks(placement), hosts)
 
 
-def _chosen_order(
+def _choose_order_on_rank_0(
     experiment: "Experiment", options: RunOptions, site: RankEnvironment, machine: "Machine | None"
 ) -> "ChosenOrder":
-    """The order of ranks that rank 0 chooses, and why; all ranks call it.
+    """The rank order that rank 0 chooses, with its reason; all ranks call it.
 
     Parameters
     ----------
-    machine : the machine to predict on, at rank 0
+    machine : machine to predict on, at rank 0; None to keep the order of the experiment
     """
-    from quadrille.experiments.predict.order_choice import NO_MACHINE, as_it_is
+    from quadrille.experiments.predict.order_choice import NO_MACHINE, unchanged_order
 
-    def ask() -> "ChosenOrder":
+    def choose_on_rank_0() -> "ChosenOrder":
         if machine is None:
-            return as_it_is(experiment)
-        from quadrille.experiments.predict.predict import order_on
+            return unchanged_order(experiment)
+        from quadrille.experiments.predict.predict import choose_order
 
-        return order_on(experiment, machine, options.backend, "auto")
+        return choose_order(experiment, machine, options.backend, "auto")
 
-    order = _asked_of_first("choosing the order of ranks", ask, site)
+    order = _answer_of_rank_0("choosing the order of ranks", choose_on_rank_0, site)
     if site.is_root:
         remark(order.line() if machine is not None else NO_MACHINE)
     return order
 
 
-def _chosen(
+def _choose_collectives_on_rank_0(
     experiment: "Experiment",
     schedule: Schedule,
     options: RunOptions,
     nodes: Sequence[int],
     site: RankEnvironment,
     machine: "Machine | None",
-) -> "list[Chosen]":
-    """What rank 0 chooses for each op, and why; all ranks call it.
+) -> "list[ChosenCollective]":
+    """The collectives that rank 0 chooses for each op, with their reasons; all ranks call it.
 
     Parameters
     ----------
-    machine : the machine to predict on, at rank 0
+    nodes : node of each rank, for hierarchical algorithms
+    machine : machine to predict on, at rank 0; None to choose nothing
     """
-    from quadrille.experiments.predict.collectives_choice import NO_MACHINE, with_chosen
+    from quadrille.experiments.predict.collectives_choice import NO_MACHINE, choose_collectives
 
-    def ask() -> "list[Chosen]":
-        return [] if machine is None else with_chosen(experiment, schedule, machine, nodes, options.backend)[1]
+    def choose_on_rank_0() -> "list[ChosenCollective]":
+        return [] if machine is None else choose_collectives(experiment, schedule, machine, nodes, options.backend)[1]
 
-    choices = _asked_of_first("choosing collectives", ask, site)
+    choices = _answer_of_rank_0("choosing collectives", choose_on_rank_0, site)
     if site.is_root:
         remark_all([choice.line() for choice in choices] if machine is not None else [NO_MACHINE])
     return choices
 
 
-def _asked_of_first(words: str, ask: Callable[[], Answered], site: RankEnvironment) -> Answered:
-    """What rank 0 answers, on every rank; all ranks call it.
+def _answer_of_rank_0(words: str, choose_on_rank_0: Callable[[], Answer], site: RankEnvironment) -> Answer:
+    """The result of a function that only rank 0 calls, broadcast to every rank; all ranks call it.
 
     Parameters
     ----------
-    words : what is done meanwhile
+    words : description of the work, for progress reports
+    ask : function that rank 0 calls
     """
     answer = None
     if site.is_root:
         with remark_if_long(words), local_work(words):
-            answer = ask()
+            answer = choose_on_rank_0()
     with collective_work(words):
-        shared: Answered = site.communicator.bcast(answer)
+        shared: Answer = site.communicator.bcast(answer)
     return shared

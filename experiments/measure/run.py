@@ -1,4 +1,4 @@
-"""`run` executes an experiment on all ranks of an MPI world (or on one rank) and writes the measured record."""
+"""`quadrille run`: executes an experiment on all ranks of an MPI world, and writes or prints the measured record."""
 
 from collections.abc import Sequence
 from math import isfinite
@@ -7,8 +7,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from quadrille.algorithms.errors import RunError
-from quadrille.experiments.measure.measured_record import KernelSeconds, Measured, mean_over_ranks, typical
-from quadrille.experiments.measure.prepared_run import PreparedRun, prepared_run
+from quadrille.experiments.measure.measured_record import (
+    KernelSeconds,
+    RunMeasurements,
+    mean_over_ranks,
+    median_timeline,
+)
+from quadrille.experiments.measure.prepared_run import PreparedRun, prepare_run
 from quadrille.experiments.output.destinations import Destinations
 from quadrille.experiments.workloads.run_options import RunOptions
 from quadrille.runtime.execution.execute import execute
@@ -48,22 +53,22 @@ def run(
     RunError : a result that fails verification or cannot be written, or a loss that is not finite
     """
     destinations = destinations or Destinations()
-    prepared = prepared_run(experiment, machine, options or RunOptions(), destinations)
+    prepared = prepare_run(experiment, machine, options or RunOptions(), destinations)
     job, site = prepared.job, prepared.site
     measured, execution = _measure(prepared)
-    fault = _fault(measured, job.not_written)
+    fault = _fault_message(measured, job.not_written)
     with local_work("writing results"):
         if not fault:
             job.write(execution, site)
         if site.is_root:
             from quadrille.experiments.records.results import write_results
 
-            write_results(destinations, _record(prepared, measured, command), typical(measured.timelines))
+            write_results(destinations, _record(prepared, measured, command), median_timeline(measured.timelines))
             if fault:
                 raise RunError(fault)
 
 
-def _measure(prepared: PreparedRun) -> tuple[Measured, Execution]:
+def _measure(prepared: PreparedRun) -> tuple[RunMeasurements, Execution]:
     """The measurements, complete at rank 0 only, and the results of this rank."""
     experiment, options, site, job = prepared.experiment, prepared.options, prepared.site, prepared.job
     choices = experiment.execution.choices
@@ -99,7 +104,7 @@ def _measure(prepared: PreparedRun) -> tuple[Measured, Execution]:
     with collective_work("gathering of what was measured"):
         by_rank = site.communicator.gather(kernels.seconds[options.warmups :])
     reference = mean_over_ranks(by_rank) if by_rank is not None else []
-    measured = Measured(
+    measured = RunMeasurements(
         execution.timelines,
         execution.bytes_sent,
         reference,
@@ -115,7 +120,7 @@ def _measure(prepared: PreparedRun) -> tuple[Measured, Execution]:
     return measured, execution
 
 
-def _record(prepared: PreparedRun, measured: Measured, command: Sequence[str]) -> "Record":
+def _record(prepared: PreparedRun, measured: RunMeasurements, command: Sequence[str]) -> "Record":
     """The measured record, with the automatic choices and their reasons."""
     from quadrille.algorithms.provenance import provenance
     from quadrille.experiments.measure.measured_record import measured_record
@@ -129,15 +134,15 @@ def _record(prepared: PreparedRun, measured: Measured, command: Sequence[str]) -
         prepared.machine,
     )
     if prepared.chosen:
-        from quadrille.experiments.predict.collectives_choice import record_with_choices
+        from quadrille.experiments.predict.collectives_choice import with_collective_choices
 
-        record = record_with_choices(record, prepared.chosen)
-    return prepared.order.record_with_order(record) if prepared.order is not None else record
+        record = with_collective_choices(record, prepared.chosen)
+    return prepared.order.with_order_choice(record) if prepared.order is not None else record
 
 
-def _fault(measured: Measured, not_written: str) -> str:
-    """The message of a failed run: a failed verification or a loss that is not finite; empty if the run succeeded."""
-    verification, diverged = measured.verification, first_diverged(measured.losses or ())
+def _fault_message(measured: RunMeasurements, not_written: str) -> str:
+    """The message of a run with a failed verification or a loss that is not finite; empty if the run succeeded."""
+    verification, diverged = measured.verification, first_diverged_step(measured.losses or ())
     if verification is not None and not verification.ok:
         return f"{verification}{not_written}"
     if diverged is not None:
@@ -148,17 +153,17 @@ def _fault(measured: Measured, not_written: str) -> str:
     return ""
 
 
-def first_diverged(losses: Sequence[float]) -> int | None:
+def first_diverged_step(losses: Sequence[float]) -> int | None:
     """Index of the first step of this run whose loss is infinite or not a number; None if all losses are finite.
 
-    >>> first_diverged([5.6, float("inf"), float("nan")]), first_diverged([5.6])
+    >>> first_diverged_step([5.6, float("inf"), float("nan")]), first_diverged_step([5.6])
     (1, None)
     """
     return next((step for step, loss in enumerate(losses) if not isfinite(loss)), None)
 
 
 class KernelsBesideRuns:
-    """Times of the reference kernels after each repeat, warm-ups included.
+    """A benchmark that times the reference kernels after each repeat of a run, warm-ups included.
 
     Parameters
     ----------
@@ -171,6 +176,6 @@ class KernelsBesideRuns:
         self.seconds: list[KernelSeconds] = []
 
     def measure(self, rank: int) -> None:
-        """Times the kernels if this rank is one of the ranks that do."""
+        """Times the kernels if this rank is one of the ranks that time them."""
         if rank < self._concurrent_ranks:
             self.seconds.append(self._kernels.measure())

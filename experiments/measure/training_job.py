@@ -1,4 +1,4 @@
-"""The job of a training run: its inputs, the check of its results, and its checkpoint."""
+"""`TrainingJob`: the inputs, the verification and the checkpoint of a training run, on one rank."""
 
 import os
 from typing import TYPE_CHECKING
@@ -79,10 +79,12 @@ class TrainingJob:
     def losses(self, execution: Execution, site: RankEnvironment) -> tuple[float, ...]:
         """The loss of every step, from the first rank that has losses."""
         rank = site.communicator.rank
-        mine = [float(site.library.fetch(loss).reshape(-1)[0]) for loss in execution.outputs[rank]["loss"] if loss.size]
+        own_verification = [
+            float(site.library.fetch(loss).reshape(-1)[0]) for loss in execution.outputs[rank]["loss"] if loss.size
+        ]
         with collective_work("gathering losses"):
-            every: list[list[float]] = site.communicator.allgather(mine)
-        return tuple(next(losses for losses in every if losses))
+            losses_by_rank: list[list[float]] = site.communicator.allgather(own_verification)
+        return tuple(next(losses for losses in losses_by_rank if losses))
 
     def verified(self, execution: Execution, site: RankEnvironment) -> Verification:
         """The result of the verification, equal on all ranks: rank 0 trains serially and broadcasts the reference."""
@@ -100,9 +102,9 @@ class TrainingJob:
             for name, output in execution.outputs[communicator.rank].items()
         }
         place = self.schedule.coordinates(communicator.rank)
-        mine = verify_blocks(self.schedule, place, blocks, reference, self._experiment.dtype)
+        own_verification = verify_blocks(self.schedule, place, blocks, reference, self._experiment.dtype)
         with collective_work("comparing verdicts"):
-            return worst_verification(communicator.allgather(mine))
+            return worst_verification(communicator.allgather(own_verification))
 
     def write(self, execution: Execution, site: RankEnvironment) -> None:
         """Writes the checkpoint, if one was asked for."""

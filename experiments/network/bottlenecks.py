@@ -1,4 +1,4 @@
-"""The links with the highest utilisation; equally loaded links are one entry."""
+"""The links with the highest utilisation during a collective; equally loaded links are one entry."""
 
 import msgspec
 import numpy as np
@@ -29,7 +29,14 @@ class LinkUse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def bottlenecks(net: Network, link_bytes: Floats, busy_seconds: Floats, seconds: float) -> tuple[LinkUse, ...]:
-    """The links with the highest utilisation; links with the same kinds of ends, bytes and bandwidth are one entry."""
+    """The links with the highest utilisation; links with the same kinds of ends, bytes and bandwidth are one entry.
+
+    Parameters
+    ----------
+    link_bytes : bytes that each link carries [links]
+    busy_seconds : time in which each link is in use [s] [links]
+    seconds : time of the collective [s]
+    """
     used = np.flatnonzero(link_bytes > 0)
     if not len(used) or seconds <= 0:
         return ()

@@ -1,4 +1,4 @@
-"""Predicts one collective on a machine: its time, its bandwidth, and the links that limit it."""
+"""`predict_collective`: the predicted time of one collective on a machine, its bandwidth, and its bottlenecks."""
 
 from dataclasses import dataclass, replace
 
@@ -7,11 +7,11 @@ from quadrille.algorithms.collectives.nccl.tuning_constants import Protocol
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.record import PathPart
 from quadrille.algorithms.units import format_seconds
-from quadrille.experiments.network.bandwidths import bus_factor
 from quadrille.experiments.network.bottlenecks import LinkUse, bottlenecks
-from quadrille.experiments.network.own_collective import lowered_for, members_sharing, own_collective
-from quadrille.experiments.network.question import CollectiveQuestion
-from quadrille.experiments.predict.collectives_choice import OWN, comparable, different
+from quadrille.experiments.network.bus_bandwidth import bus_factor
+from quadrille.experiments.network.collective_question import CollectiveQuestion
+from quadrille.experiments.network.own_collective import lowered_collective, members_sharing, simulate_own_collective
+from quadrille.experiments.predict.collectives_choice import OWN_CHOICES, distinct_choices, rounded_seconds
 from quadrille.simulator.collectives.collective import CollectiveResult
 from quadrille.simulator.collectives.nccl.collective import nccl_collective
 from quadrille.simulator.collectives.programs import Ints
@@ -31,10 +31,16 @@ class CollectivePrediction:
 
     Parameters
     ----------
+    seconds : time until the last rank has ended [s]
+    bottlenecks : links with the highest utilisation
     algorithm, why : algorithm of the collective, and the reason for it
     protocol : protocol of NCCL; None for other libraries
     channels, different_paths : number of concurrent rings or trees, and number of them that use different links
     seconds_by_part, mean_seconds_by_part : time by cause for the last rank and for the mean rank [s]; None if unknown
+    method, events, transfers : method of the simulation, and its numbers of events and of simulated transfers
+    rank_classes, flow_classes : numbers of classes of equivalent ranks and of equivalent flows
+    folded, not_folded_reason : whether one member of each class was simulated, and the reason if not
+    error_seconds : bound of the simulation's error [s]
     shards_bound : largest relative error of `seconds` because shards have the mean size
     """
 
@@ -73,10 +79,10 @@ class CollectivePrediction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Carried:
+class _SimulatedCollective:
     """A simulated collective, its algorithm and its channels."""
 
-    ran: CollectiveResult
+    result: CollectiveResult
     algorithm: str
     why: str
     protocol: Protocol | None = None
@@ -88,73 +94,86 @@ class _Carried:
 def predict_collective(
     question: CollectiveQuestion, machine: Machine, *, net: Network | None = None
 ) -> CollectivePrediction:
-    """The prediction of the collective.
+    """The prediction of a collective: simulated by NCCL's algorithms or by Quadrille's own.
 
     Parameters
     ----------
-    net : network of the machine, if it has been built; else it is built
+    question : collective, its size and its groups
+    net : network of the machine; None to build it
 
     Raises
     ------
     InputError : more ranks than the machine has GPUs, a network without a path, or a collective too large to simulate
     """
     _check_size(question)
-    built = network_of(machine) if net is None else net
-    routes = routes_of(machine, built)
-    places = placed(built, question.gpus, 1, question.placement)
+    network = network_of(machine) if net is None else net
+    routes = routes_of(machine, network)
+    endpoints = placed(network, question.gpus, 1, question.placement)
     groups = question.groups()
     if question.group == 1:
-        return _nothing_moves(question, machine)
+        return _prediction_without_messages(question, machine)
     if question.choices.auto:
-        return _chosen(question, members_sharing(places[groups], built.per_node), machine, built)
-    carried = _carried(question, groups, places, machine, routes)
-    ran = carried.ran
+        return _fastest_own_algorithm(question, members_sharing(endpoints[groups], network.per_node), machine, network)
+    simulated = _simulated_collective(question, groups, endpoints, machine, routes)
+    result = simulated.result
     return CollectivePrediction(
         question=question,
         machine=machine.name,
         routing=machine.routing,
-        seconds=ran.seconds,
-        bottlenecks=bottlenecks(built, ran.link_bytes, ran.busy_seconds, ran.seconds),
-        algorithm=carried.algorithm,
-        why=carried.why,
-        protocol=carried.protocol,
-        channels=carried.channels,
-        different_paths=carried.different_paths,
-        seconds_by_part=ran.causes.of(ran.seconds) if ran.causes else None,
-        mean_seconds_by_part=ran.causes.mean_of(ran.seconds) if ran.causes else None,
-        method=ran.method,
-        events=ran.events,
-        transfers=ran.transfers,
-        rank_classes=ran.rank_classes,
-        flow_classes=ran.flow_classes,
-        folded=ran.folded,
-        not_folded_reason=ran.not_folded_reason,
-        error_seconds=ran.error_seconds,
-        shards_bound=carried.shards_bound,
+        seconds=result.seconds,
+        bottlenecks=bottlenecks(network, result.link_bytes, result.busy_seconds, result.seconds),
+        algorithm=simulated.algorithm,
+        why=simulated.why,
+        protocol=simulated.protocol,
+        channels=simulated.channels,
+        different_paths=simulated.different_paths,
+        seconds_by_part=result.causes.of(result.seconds) if result.causes else None,
+        mean_seconds_by_part=result.causes.mean_of(result.seconds) if result.causes else None,
+        method=result.method,
+        events=result.events,
+        transfers=result.transfers,
+        rank_classes=result.rank_classes,
+        flow_classes=result.flow_classes,
+        folded=result.folded,
+        not_folded_reason=result.not_folded_reason,
+        error_seconds=result.error_seconds,
+        shards_bound=simulated.shards_bound,
     )
 
 
-def _chosen(question: CollectiveQuestion, sharing: int, machine: Machine, net: Network) -> CollectivePrediction:
+def _fastest_own_algorithm(
+    question: CollectiveQuestion, sharing: int, machine: Machine, net: Network
+) -> CollectivePrediction:
     """The prediction of the fastest of Quadrille's own algorithms; with several channels, of the ring.
 
     Parameters
     ----------
     sharing : consecutive members of a group that share a node
     """
-    choices = different(OWN, lambda choices: lowered_for(replace(question, choices=choices), sharing)[0])
+    choices = distinct_choices(
+        OWN_CHOICES, lambda choices: lowered_collective(replace(question, choices=choices), sharing)[0]
+    )
     sets = choices if question.channels == 1 else [Choices("own", "ring")]
-    tried = [predict_collective(replace(question, choices=choices), machine, net=net) for choices in sets]
-    best, *others = sorted(tried, key=lambda choices: comparable(choices.seconds))
-    longer = ", ".join(f"{choices.question.choices} {format_seconds(choices.seconds)}" for choices in others)
-    return replace(best, why=f"{best.why}; others take longer: {longer}") if longer else best
+    predictions = [predict_collective(replace(question, choices=choices), machine, net=net) for choices in sets]
+    best, *others = sorted(predictions, key=lambda choices: rounded_seconds(choices.seconds))
+    others_text = ", ".join(f"{choices.question.choices} {format_seconds(choices.seconds)}" for choices in others)
+    return replace(best, why=f"{best.why}; others take longer: {others_text}") if others_text else best
 
 
-def _carried(question: CollectiveQuestion, groups: Ints, places: Ints, machine: Machine, routes: Routes) -> _Carried:
-    """The collective by NCCL, or by Quadrille's own algorithms, as the question asks."""
+def _simulated_collective(
+    question: CollectiveQuestion, groups: Ints, endpoints: Ints, machine: Machine, routes: Routes
+) -> _SimulatedCollective:
+    """The collective, simulated by NCCL's algorithms or by Quadrille's own, as the question asks.
+
+    Parameters
+    ----------
+    groups : ranks of each group [groups, members]
+    places : endpoint of each rank [ranks]
+    """
     if question.choices.implementation != "nccl":
-        own = own_collective(question, groups, places, routes)
-        return _Carried(
-            ran=own.result,
+        own = simulate_own_collective(question, groups, endpoints, routes)
+        return _SimulatedCollective(
+            result=own.result,
             algorithm=own.algorithm,
             why=own.why,
             channels=own.channels,
@@ -165,7 +184,7 @@ def _carried(question: CollectiveQuestion, groups: Ints, places: Ints, machine: 
         question.kind,
         question.bytes,
         groups,
-        places,
+        endpoints,
         machine,
         routes,
         algorithm=question.choices.nccl_algorithm,
@@ -174,8 +193,8 @@ def _carried(question: CollectiveQuestion, groups: Ints, places: Ints, machine: 
         settings=question.nccl,
         options=question.options,
     )
-    return _Carried(
-        ran=nccl.result,
+    return _SimulatedCollective(
+        result=nccl.result,
         algorithm=nccl.label,
         why=nccl.why,
         protocol=nccl.plan.protocol,
@@ -196,7 +215,7 @@ def _check_size(question: CollectiveQuestion) -> None:
         raise InputError(f"{members} ranks take part; at most {MOST_RUNS} are simulated")
 
 
-def _nothing_moves(question: CollectiveQuestion, machine: Machine) -> CollectivePrediction:
+def _prediction_without_messages(question: CollectiveQuestion, machine: Machine) -> CollectivePrediction:
     return CollectivePrediction(
         question=question,
         machine=machine.name,
@@ -204,7 +223,7 @@ def _nothing_moves(question: CollectiveQuestion, machine: Machine) -> Collective
         seconds=0.0,
         bottlenecks=(),
         algorithm="none",
-        why="a group of one rank has what it needs: nothing moves",
+        why="a group of one rank sends nothing",
         channels=0,
         different_paths=0,
         seconds_by_part=None,
@@ -215,7 +234,7 @@ def _nothing_moves(question: CollectiveQuestion, machine: Machine) -> Collective
         rank_classes=0,
         flow_classes=0,
         folded=False,
-        not_folded_reason="nothing moves",
+        not_folded_reason="a group of one rank sends nothing",
         error_seconds=0.0,
         shards_bound=0.0,
     )

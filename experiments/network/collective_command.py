@@ -11,10 +11,10 @@ from quadrille.algorithms.formats.record import PathPart
 from quadrille.algorithms.provenance import Provenance, provenance
 from quadrille.algorithms.schedule.ops import CollectiveKind
 from quadrille.algorithms.units import format_bytes, format_bytes_per_second, format_seconds
-from quadrille.experiments.network.bandwidths import bus_formula
 from quadrille.experiments.network.bottlenecks import LinkUse
+from quadrille.experiments.network.bus_bandwidth import bus_formula
 from quadrille.experiments.network.collective import CollectivePrediction, predict_collective
-from quadrille.experiments.network.question import CollectiveQuestion, Concurrent
+from quadrille.experiments.network.collective_question import CollectiveQuestion, ConcurrentGroups
 from quadrille.experiments.output.destinations import Destinations, write_or_show
 from quadrille.experiments.output.tables import percent, print_tables, table
 from quadrille.runtime.host.console import remark, remark_all
@@ -49,7 +49,7 @@ class CollectiveAnswer(msgspec.Struct, frozen=True, kw_only=True):
     gpus: int
     group: int
     stride: int
-    concurrent: Concurrent
+    concurrent: ConcurrentGroups
     machine: str
     routing: str
     placement: str
@@ -90,12 +90,14 @@ def collective(
     destinations: Destinations | None = None,
     command: Sequence[str] = (),
 ) -> CollectiveAnswer:
-    """Predicts the collective, and prints the answer or writes it.
+    """Predicts a collective, and prints the answer or writes it as JSON.
 
     Parameters
     ----------
+    question : collective, its size and its groups
     machine : machine, or a topology alone
     no_memory : whether `--no-memory` was given, which has no effect
+    destinations : files of the answer; None to print it
     command : words of the command line, for provenance
 
     Raises
@@ -109,13 +111,13 @@ def collective(
     to.check()
     net = network_of(machine)
     if (most := question.most_transfers) > MANY_TRANSFERS and question.channels != 1:
-        remark(f"{most:.2g} transfers in rings that meet on links: a minute for each 2e8 that are not alike")
+        remark(f"{most:.2g} transfers in rings that share links: a minute for each 2e8 different transfers")
     predicted = predict_collective(question, machine, net=net)
     wall = time.perf_counter() - begin - (loading_seconds() - loaded)
     answer = _answer(predicted, wall, provenance(command))
     if no_memory:
-        remark("--no-memory: a collective remembers no states of its links, so nothing changes")
-    remark_all(remarks(predicted, machine, net))
+        remark("--no-memory changes nothing: a collective stores no states of its links")
+    remark_all(collective_remarks(predicted, machine, net))
     write_or_show(answer, to.json, SCHEMA, lambda: _print(answer))
     return answer
 
@@ -165,20 +167,20 @@ def _answer(predicted: CollectivePrediction, wall: float, origin: Provenance) ->
     )
 
 
-def remarks(predicted: CollectivePrediction, machine: Machine, net: Network) -> Iterator[str]:
-    """Remarks for the user in addition to the answer."""
+def collective_remarks(predicted: CollectivePrediction, machine: Machine, net: Network) -> Iterator[str]:
+    """Remarks for the user about simplifications of the prediction and options without effect."""
     question = predicted.question
     named = MACHINES.get(str(machine.topology.get("family", "")))
     if named is not None and 0 < named.gpus < question.gpus and not named.name.startswith("bench-"):
-        yield f"{named.name} has {named.gpus} GPUs; {question.gpus} are modelled as more of the same"
+        yield f"{named.name} has {named.gpus} GPUs; {question.gpus} are modelled as a larger system of the same kind"
     if net.endpoints[0] == "host" and machine.host is not None and machine.host.cores > 1:
-        yield f"one rank a host is taken; simulate puts one on each of its {machine.host.cores} cores"
+        yield f"each host has one rank here; simulate places one rank on each of its {machine.host.cores} cores"
     if question.choices.implementation == "nccl" and named is None and "node" not in machine.topology:
-        yield f"{machine.name} names no kind of GPU: NCCL is taken as on A100"
+        yield f"{machine.name} names no kind of GPU: NCCL is modelled as on A100"
     if machine.faults is not None and machine.faults.slow:
-        yield "a slow GPU computes slower; a collective has no work of its own, so nothing changes"
+        yield "a slow GPU changes nothing: a collective has no local work"
     if question.group == 1:
-        yield "a group of one rank has what it needs: nothing moves"
+        yield "a group of one rank sends nothing"
 
 
 def _print(answer: CollectiveAnswer) -> None:
@@ -201,7 +203,7 @@ def _print(answer: CollectiveAnswer) -> None:
     if answer.seconds_by_part:
         parts = (f"{part} {format_seconds(amount)}" for part, amount in answer.seconds_by_part.items() if amount)
         print(f"of this {', '.join(parts)}")
-    print(_effort(answer))
+    print(_effort_line(answer))
     if answer.bottlenecks:
         rows = [
             (
@@ -214,10 +216,10 @@ def _print(answer: CollectiveAnswer) -> None:
             for link in answer.bottlenecks
         ]
         print()
-        print_tables(table("busiest links", ("link", "alike", "bytes of each", "in use", "use of the time"), rows))
+        print_tables(table("busiest links", ("link", "links", "bytes of each", "in use", "use of the time"), rows))
 
 
-def _effort(answer: CollectiveAnswer) -> str:
+def _effort_line(answer: CollectiveAnswer) -> str:
     """The effort of the simulation: events, transfers and wall time."""
     if answer.folded:
         how = f"{answer.rank_classes:,} classes of ranks, {answer.flow_classes:,} of flows"

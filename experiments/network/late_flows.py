@@ -1,4 +1,4 @@
-"""The time of flows by cause, and the links that limited the flows that ended last.
+"""The flows that ended last: their time by cause, and the links that limited them.
 
     start    latency    bytes over the narrowest link    sharing
     ├────────┼──────────┼────────────────────────────────┼───────┤ finish
@@ -20,11 +20,11 @@ from quadrille.topologies.network import Network
 from quadrille.topologies.routes.paths import Paths
 
 Floats = NDArray[np.float64]
-SHOWN = 8
-HOLDERS = 3
+MOST_LATE_FLOWS = 8
+MOST_LIMITING_LINKS = 3
 
 
-class Holder(msgspec.Struct, frozen=True):
+class LimitingLink(msgspec.Struct, frozen=True):
     """A link of a flow's route, and its utilisation while the flow ran."""
 
     link: str
@@ -38,7 +38,7 @@ class LateFlow(msgspec.Struct, frozen=True, kw_only=True):
     ----------
     row : row of the file, from 1
     seconds_by_part : latency, bandwidth and contention, from its start to its end [s]
-    held_by : links of its route with the highest utilisation while it ran
+    held_by : links that limited the flow: those of its route with the highest utilisation while it ran
     """
 
     row: int
@@ -48,7 +48,7 @@ class LateFlow(msgspec.Struct, frozen=True, kw_only=True):
     start_s: float
     finish_s: float
     seconds_by_part: dict[PathPart, float]
-    held_by: tuple[Holder, ...]
+    held_by: tuple[LimitingLink, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,6 +57,7 @@ class SimulatedFlows:
 
     Parameters
     ----------
+    net, rows, paths : network, rows of the traffic file, and path of each flow
     owner : flow of each entry of the paths
     starts, begins, finish : time at which each flow is handed to the network, uses bandwidth, and ends [s] [flows]
     alone : time of each flow's bytes over the narrowest link of its route without contention [s] [flows]
@@ -74,18 +75,18 @@ class SimulatedFlows:
     @property
     def parts(self) -> dict[PathPart, Floats]:
         """Time of each flow by cause [s]; the sum of the causes is the makespan."""
-        makespan, ran = float(self.finish.max()), self.finish - self.starts
+        makespan, flow_seconds = float(self.finish.max()), self.finish - self.starts
         contention = np.maximum(0.0, self.finish - self.begins - self.alone)
-        latency = np.maximum(0.0, ran - self.alone - contention)
+        latency = np.maximum(0.0, flow_seconds - self.alone - contention)
         return {
-            "waiting": np.maximum(0.0, makespan - ran),
+            "waiting": np.maximum(0.0, makespan - flow_seconds),
             "latency": latency,
             "bandwidth": self.alone,
             "contention": contention,
         }
 
 
-def flows_ran(net: Network, rows: TrafficRows, paths: Paths, finish: Floats) -> SimulatedFlows:
+def simulated_flows(net: Network, rows: TrafficRows, paths: Paths, finish: Floats) -> SimulatedFlows:
     """The simulated flows, with the times that follow from their routes.
 
     Parameters
@@ -99,51 +100,53 @@ def flows_ran(net: Network, rows: TrafficRows, paths: Paths, finish: Floats) -> 
     return SimulatedFlows(net, rows, paths, owner, starts, starts + paths.latency, rows.sizes * slowest, finish)
 
 
-def parts_of_last(ran: SimulatedFlows) -> dict[PathPart, float]:
+def seconds_by_cause_of_last(simulated: SimulatedFlows) -> dict[PathPart, float]:
     """The makespan by cause, for the flow that ended last [s]."""
-    last = int(ran.finish.argmax())
-    return {part: float(seconds[last]) for part, seconds in ran.parts.items()}
+    last = int(simulated.finish.argmax())
+    return {part: float(seconds[last]) for part, seconds in simulated.parts.items()}
 
 
-def parts_of_mean(ran: SimulatedFlows) -> dict[PathPart, float]:
+def mean_seconds_by_cause(simulated: SimulatedFlows) -> dict[PathPart, float]:
     """The makespan by cause, for the mean flow [s]; waiting is the time before its start and after its end."""
-    return {part: float(seconds.mean()) for part, seconds in ran.parts.items()}
+    return {part: float(seconds.mean()) for part, seconds in simulated.parts.items()}
 
 
-def late_flows(ran: SimulatedFlows) -> list[LateFlow]:
+def late_flows(simulated: SimulatedFlows) -> list[LateFlow]:
     """The flows that ended last, the last flow first."""
-    first = float(ran.rows.starts.min())
-    parts = ran.parts
+    first = float(simulated.rows.starts.min())
+    parts = simulated.parts
     return [
         LateFlow(
             row=row + 1,
-            source=int(ran.rows.sources[row]),
-            destination=int(ran.rows.destinations[row]),
-            bytes=float(ran.rows.sizes[row]),
-            start_s=float(ran.rows.starts[row]),
-            finish_s=first + float(ran.finish[row]),
+            source=int(simulated.rows.sources[row]),
+            destination=int(simulated.rows.destinations[row]),
+            bytes=float(simulated.rows.sizes[row]),
+            start_s=float(simulated.rows.starts[row]),
+            finish_s=first + float(simulated.finish[row]),
             seconds_by_part={part: float(parts[part][row]) for part in ("latency", "bandwidth", "contention")},
-            held_by=_holders(ran, row),
+            held_by=_limiting_links(simulated, row),
         )
-        for row in np.argsort(-ran.finish, kind="stable")[:SHOWN].tolist()
+        for row in np.argsort(-simulated.finish, kind="stable")[:MOST_LATE_FLOWS].tolist()
     ]
 
 
-def _holders(ran: SimulatedFlows, row: int) -> tuple[Holder, ...]:
+def _limiting_links(simulated: SimulatedFlows, row: int) -> tuple[LimitingLink, ...]:
     """The links of a flow's route with the highest utilisation between its first and its last byte."""
-    first, last, links = float(ran.begins[row]), float(ran.finish[row]), ran.paths.links
+    first, last, links = float(simulated.begins[row]), float(simulated.finish[row]), simulated.paths.links
     if last <= first:
         return ()
-    route = links[ran.paths.offsets[row] : ran.paths.offsets[row + 1]]
-    wanted = np.zeros(ran.net.link_count, dtype=bool)
-    wanted[route] = True
-    entries = np.flatnonzero(wanted[links])
-    flows = ran.owner[entries]
-    took = ran.finish[flows] - ran.begins[flows]
-    together = np.maximum(0.0, np.minimum(ran.finish[flows], last) - np.maximum(ran.begins[flows], first))
-    share = np.divide(together, took, out=np.zeros(len(flows)), where=took > 0)
-    moved = share * ran.paths.shares[entries] * ran.rows.sizes[flows]
-    carried = np.bincount(links[entries], moved, ran.net.link_count)
-    use = carried[route] / (ran.net.bandwidths[route] * (last - first))
-    most = np.argsort(-use, kind="stable")[:HOLDERS]
-    return tuple(Holder(ran.net.link(int(route[i])).name, float(use[i])) for i in most)
+    route = links[simulated.paths.offsets[row] : simulated.paths.offsets[row + 1]]
+    on_route = np.zeros(simulated.net.link_count, dtype=bool)
+    on_route[route] = True
+    entries = np.flatnonzero(on_route[links])
+    flows = simulated.owner[entries]
+    transfer_seconds = simulated.finish[flows] - simulated.begins[flows]
+    shared_seconds = np.maximum(
+        0.0, np.minimum(simulated.finish[flows], last) - np.maximum(simulated.begins[flows], first)
+    )
+    share = np.divide(shared_seconds, transfer_seconds, out=np.zeros(len(flows)), where=transfer_seconds > 0)
+    shared_bytes = share * simulated.paths.shares[entries] * simulated.rows.sizes[flows]
+    carried = np.bincount(links[entries], shared_bytes, simulated.net.link_count)
+    use = carried[route] / (simulated.net.bandwidths[route] * (last - first))
+    highest = np.argsort(-use, kind="stable")[:MOST_LIMITING_LINKS]
+    return tuple(LimitingLink(simulated.net.link(int(route[i])).name, float(use[i])) for i in highest)

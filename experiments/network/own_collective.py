@@ -1,4 +1,4 @@
-"""Simulates a collective by Quadrille's own algorithms: steps, channels and transfers on the links."""
+"""Simulation of a collective by Quadrille's own algorithms (ring, tree, hierarchical …), not those of NCCL or MPI."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from quadrille.algorithms.collectives.lowered_collective import Lowered
 from quadrille.algorithms.collectives.lowering import lower
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.ops import ROOTED
-from quadrille.experiments.network.question import CollectiveQuestion
+from quadrille.experiments.network.collective_question import CollectiveQuestion
 from quadrille.simulator.collectives.collective import CollectiveResult, simulate_collective
 from quadrille.simulator.collectives.node_layouts import ring_orders
 from quadrille.simulator.collectives.programs import CollectiveJob, Ints
@@ -16,8 +16,15 @@ from quadrille.topologies.routes.routing import Routes
 
 
 @dataclass(frozen=True, slots=True)
-class OwnCarried:
-    """A simulated collective, its algorithm with the reason, its channels, and the error bound of even shards."""
+class OwnCollectiveResult:
+    """A simulated collective.
+
+    Parameters
+    ----------
+    algorithm, why : algorithm of the collective, and the reason for it
+    channels : number of concurrent rings
+    shards_bound : largest relative error of the time because shards have the mean size
+    """
 
     result: CollectiveResult
     algorithm: str
@@ -26,8 +33,17 @@ class OwnCarried:
     shards_bound: float
 
 
-def own_collective(question: CollectiveQuestion, groups: Ints, places: Ints, routes: Routes) -> OwnCarried:
-    """Simulates the collective by Quadrille's own algorithms in all groups at once.
+def simulate_own_collective(
+    question: CollectiveQuestion, groups: Ints, places: Ints, routes: Routes
+) -> OwnCollectiveResult:
+    """The collective, simulated by Quadrille's own algorithms in all groups at once.
+
+    Parameters
+    ----------
+    question : collective, its size and its algorithm
+    groups : ranks of each group [groups, members]
+    places : endpoint of each rank [ranks]
+    routes : paths between endpoints
 
     Raises
     ------
@@ -36,7 +52,7 @@ def own_collective(question: CollectiveQuestion, groups: Ints, places: Ints, rou
     sharing = 1
     if question.choices.algorithm(question.kind) == "hierarchical":
         sharing = members_sharing(places[groups], routes.net.per_node)
-    lowered, why = lowered_for(question, sharing)
+    lowered, why = lowered_collective(question, sharing)
     rows = [groups]
     if question.channels != 1:
         _check_rings(question, lowered)
@@ -44,7 +60,7 @@ def own_collective(question: CollectiveQuestion, groups: Ints, places: Ints, rou
         rows = [np.take_along_axis(groups, order, axis=1) for order in orders]
         why += f"; {len(rows)} channels on different links" + ("" if question.channels else ", the fewest that pay")
     jobs = _jobs(question, lowered, rows)
-    ran = simulate_collective(
+    result = simulate_collective(
         jobs,
         routes.net.bandwidths,
         routes.between,
@@ -54,11 +70,16 @@ def own_collective(question: CollectiveQuestion, groups: Ints, places: Ints, rou
         link_name=lambda number: routes.net.link(number).name,
     )
     bound = _shards_bound(question, max(job.runs.pieces for job in jobs) * len(jobs))
-    return OwnCarried(ran, lowered.algorithm, why, len(jobs), bound)
+    return OwnCollectiveResult(result, lowered.algorithm, why, len(jobs), bound)
 
 
-def lowered_for(question: CollectiveQuestion, sharing: int) -> tuple[Lowered, str]:
-    """The steps of a group of which `sharing` consecutive members share a node, and the reason for the algorithm."""
+def lowered_collective(question: CollectiveQuestion, sharing: int) -> tuple[Lowered, str]:
+    """The steps of the collective in one group, and the reason for its algorithm.
+
+    Parameters
+    ----------
+    sharing : number of consecutive members of the group that share a node
+    """
     kind, algorithm = question.kind, question.choices.algorithm(question.kind)
     lowered = lower(
         kind,
@@ -102,7 +123,7 @@ def _jobs(question: CollectiveQuestion, lowered: Lowered, rows: list[Ints]) -> l
 
 
 def members_sharing(places: Ints, per_node: int) -> int:
-    """Number of consecutive members that share a node, if equal in all groups on several nodes; else 1.
+    """The number of consecutive members that share a node, if equal in all groups on several nodes; else 1.
 
     >>> members_sharing(np.array([[0, 1, 4, 5]]), 4), members_sharing(np.array([[0, 4, 1, 5]]), 4)
     (2, 1)
@@ -114,13 +135,13 @@ def members_sharing(places: Ints, per_node: int) -> int:
     if sharing <= 1 or members % sharing:
         return 1
     blocks = node.reshape(len(node), -1, sharing)
-    together = bool((blocks == blocks[:, :, :1]).all())
-    apart = bool((np.diff(np.sort(blocks[:, :, 0], axis=1), axis=1) != 0).all())
-    return sharing if together and apart else 1
+    same_node = bool((blocks == blocks[:, :, :1]).all())
+    different_nodes = bool((np.diff(np.sort(blocks[:, :, 0], axis=1), axis=1) != 0).all())
+    return sharing if same_node and different_nodes else 1
 
 
 def _shards_bound(question: CollectiveQuestion, pieces: int) -> float:
-    """Largest relative difference between the size of an exact shard and the mean size."""
+    """The largest relative difference between the size of an exact shard and the mean size."""
     if question.sharding == "exact" or not question.bytes:
         return 0.0
     elements = question.bytes / question.item_bytes

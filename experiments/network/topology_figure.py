@@ -1,4 +1,4 @@
-"""Draws a network: rows of nodes, endpoints at the bottom, and a line for each cable."""
+"""The picture of a network: rows of nodes with the endpoints at the bottom, and a line for each cable."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,8 +34,8 @@ def check_drawable(net: Network) -> None:
         )
 
 
-def positions(net: Network) -> Floats:
-    """Position of each node in the picture [nodes, 2]: hops from the nearest endpoint upwards, spread evenly across.
+def positions_of_nodes(net: Network) -> Floats:
+    """The position of each node in the picture [nodes, 2]: across, spread evenly; up, hops from the nearest endpoint.
 
     A kind of node at the same distance as another kind gets a row of its own.
     """
@@ -43,12 +43,12 @@ def positions(net: Network) -> Floats:
     hops = np.where(hops < 0, net.node_count, hops)
     first_hops = {kind: int(hops[first : first + count].min()) for kind, (first, count) in net.kinds.items() if count}
     rows = sorted(first_hops, key=lambda kind: (first_hops[kind], list(net.kinds).index(kind)))
-    places = np.zeros((net.node_count, 2))
+    node_positions = np.zeros((net.node_count, 2))
     for row, kind in enumerate(rows):
         first, count = net.kinds[kind]
-        places[first : first + count, 0] = (np.arange(count) + 0.5) / count
-        places[first : first + count, 1] = row
-    return places
+        node_positions[first : first + count, 0] = (np.arange(count) + 0.5) / count
+        node_positions[first : first + count, 1] = row
+    return node_positions
 
 
 def draw_network(net: Network, path: str | Path) -> None:
@@ -61,20 +61,20 @@ def draw_network(net: Network, path: str | Path) -> None:
     from matplotlib.figure import Figure
 
     check_drawable(net)
-    where = positions(net)
+    node_positions = positions_of_nodes(net)
     widest = max(count for _, count in net.kinds.values())
     rows = len(net.kinds)
     figure = Figure(figsize=(min(24.0, max(6.0, 0.25 * widest)), 1.5 + 1.3 * rows), layout="constrained")
     axis = figure.add_subplot()
-    _draw_links(axis, net, where)
-    _draw_nodes(axis, net, where)
+    _draw_links(axis, net, node_positions)
+    _draw_nodes(axis, net, node_positions)
     axis.set_title(net.name, fontsize=9, wrap=True)
     axis.set_axis_off()
     axis.margins(0.06)
     write_figure(figure, path)
 
 
-def _draw_links(axis: "Axes", net: Network, where: Floats) -> None:
+def _draw_links(axis: "Axes", net: Network, node_positions: Floats) -> None:
     """Draws a line for each cable: straight between rows, an arc within a row, dotted for a failed link."""
     from matplotlib.patches import FancyArrowPatch
 
@@ -85,12 +85,12 @@ def _draw_links(axis: "Axes", net: Network, where: Floats) -> None:
     most = max(ends.values(), default=1.0) or 1.0
     for pair, bandwidth in ends.items():
         source, target = sorted(pair)
-        level = where[source, 1] == where[target, 1]
+        same_row = node_positions[source, 1] == node_positions[target, 1]
         line = FancyArrowPatch(
-            tuple(where[source]),
-            tuple(where[target]),
+            tuple(node_positions[source]),
+            tuple(node_positions[target]),
             arrowstyle="-",
-            connectionstyle=f"arc3,rad={0.25 if level else 0.0}",
+            connectionstyle=f"arc3,rad={0.25 if same_row else 0.0}",
             linewidth=max(THINNEST, WIDEST * (bandwidth / most) ** 0.5),
             linestyle="-" if bandwidth else ":",
             color="0.6",
@@ -99,14 +99,27 @@ def _draw_links(axis: "Axes", net: Network, where: Floats) -> None:
         axis.add_patch(line)
 
 
-def _draw_nodes(axis: "Axes", net: Network, where: Floats) -> None:
+def _draw_nodes(axis: "Axes", net: Network, node_positions: Floats) -> None:
     """Draws a dot for each node, indices if there is room, and kind and number of nodes of each row."""
     for colour, (kind, (first, count)) in enumerate(net.kinds.items()):
-        here = where[first : first + count]
-        axis.scatter(here[:, 0], here[:, 1], s=90 if count <= NAMED_NODES else 20, color=COLOURS[colour % 8], zorder=2)
-        axis.text(-0.02, here[0, 1], f"{kind}\n{count}", ha="right", va="center", fontsize=8)
+        kind_positions = node_positions[first : first + count]
+        axis.scatter(
+            kind_positions[:, 0],
+            kind_positions[:, 1],
+            s=90 if count <= NAMED_NODES else 20,
+            color=COLOURS[colour % 8],
+            zorder=2,
+        )
+        axis.text(-0.02, kind_positions[0, 1], f"{kind}\n{count}", ha="right", va="center", fontsize=8)
         for node in range(first, first + count if count <= NAMED_NODES else first):
             number = net.node_name(node).partition(":")[2]
             axis.text(
-                where[node, 0], where[node, 1], number, ha="center", va="center", fontsize=5, color="white", zorder=3
+                node_positions[node, 0],
+                node_positions[node, 1],
+                number,
+                ha="center",
+                va="center",
+                fontsize=5,
+                color="white",
+                zorder=3,
             )

@@ -1,4 +1,4 @@
-"""Reads traffic from a CSV file: one flow in each row, with the columns source, destination, bytes and start_s.
+"""Traffic files: CSV with one flow in each row, and the columns source, destination, bytes and start_s.
 
 Columns may have any order.  A file is read as one array; only if a value is wrong, rows
 are checked one by one to find the first fault.
@@ -48,8 +48,8 @@ def read_traffic(path: str) -> TrafficRows:
     if body.strip():
         with suppress(ValueError):
             table = np.loadtxt(StringIO(body), delimiter=",", ndmin=2, comments=None)
-    if table is None or not _sound(table, columns):
-        raise _first_fault(lines, columns, path)
+    if table is None or not _is_valid(table, columns):
+        raise _first_fault_error(lines, columns, path)
     by_name = dict(zip(columns, table.T, strict=True))
     return TrafficRows(
         by_name["source"].astype(np.int64),
@@ -59,24 +59,33 @@ def read_traffic(path: str) -> TrafficRows:
     )
 
 
-def check_destinations(rows: TrafficRows, places: int, kind: str, path: str) -> None:
+def check_destinations(rows: TrafficRows, endpoint_count: int, kind: str, path: str) -> None:
     """Checks that the GPUs of all rows exist.
+
+    Parameters
+    ----------
+    rows : rows of the traffic file
+    places : number of GPUs or hosts of the network
+    kind : kind of these endpoints, `gpu` or `host`
+    path : path of the traffic file
 
     Raises
     ------
     InputError : a row with an unknown GPU; the message names the first
     """
-    wrong = np.flatnonzero((rows.sources >= places) | (rows.destinations >= places))
+    wrong = np.flatnonzero((rows.sources >= endpoint_count) | (rows.destinations >= endpoint_count))
     if not len(wrong):
         return
     first = int(wrong[0])
     name, value = next(
         (name, value)
         for name, value in (("source", rows.sources[first]), ("destination", rows.destinations[first]))
-        if value >= places
+        if value >= endpoint_count
     )
     line = [place for place, text in enumerate(_lines(path), 1) if text.strip()][first + 1]
-    raise InputError(f"{path}, line {line}: {name} {value} is not there; accepted are {kind}:0 to {kind}:{places - 1}")
+    raise InputError(
+        f"{path}, line {line}: {name} {value} is not there; accepted are {kind}:0 to {kind}:{endpoint_count - 1}"
+    )
 
 
 def _lines(path: str) -> list[str]:
@@ -105,7 +114,7 @@ def _columns(header: str, path: str) -> tuple[str, ...]:
     return names
 
 
-def _sound(table: NDArray[np.float64], columns: tuple[str, ...]) -> bool:
+def _is_valid(table: NDArray[np.float64], columns: tuple[str, ...]) -> bool:
     """Whether all numbers are valid."""
     if table.shape[1] != len(columns) or not len(table):
         return False
@@ -114,7 +123,7 @@ def _sound(table: NDArray[np.float64], columns: tuple[str, ...]) -> bool:
     return bool(np.isfinite(table).all() and (table >= 0).all() and whole.all() and (ends[:, 0] != ends[:, 1]).all())
 
 
-def _first_fault(lines: list[str], columns: tuple[str, ...], path: str) -> InputError:
+def _first_fault_error(lines: list[str], columns: tuple[str, ...], path: str) -> InputError:
     """The error message of the first invalid row."""
     rows = [(number, line) for number, line in enumerate(lines[1:], 2) if line.strip()]
     if not rows:

@@ -1,4 +1,4 @@
-"""Where results go: files that were asked for, or else a table for a person on stdout."""
+"""`Destinations`: the files that results of a command are written to; without files, a table goes to stdout."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -10,12 +10,12 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats import schema_files
 
 Detail = Literal["verdict", "table", "all"]
-"""How much of a record is printed: its verdict, a table of the longest ops too, or all ops."""
+"""The extent of a printed record: its total alone (`verdict`), the longest ops too (`table`), or all ops."""
 
 
 @dataclass(frozen=True, slots=True)
 class Destinations:
-    """The files that results go to, each empty if not asked for; `-` is stdout.
+    """The paths of result files; an empty path means no file, and `-` means stdout.
 
     Parameters
     ----------
@@ -24,9 +24,9 @@ class Destinations:
     timeline : the timeline as a file of Quadrille, for figures
     csv : a table
     plot : a figure, which never goes to stdout
-    ranks : ranks that the trace and the timeline show; by default all, or of many ranks those that stand for all
+    ranks : ranks that the trace and the timeline show; empty for all, or for one of each class if there are many
     read : files that the command reads, by flag, which results must not overwrite
-    detail : how much is printed; with the verdict alone no progress is shown
+    detail : extent of the printed record; `verdict` also hides the progress of the work
     """
 
     json: str = ""
@@ -45,15 +45,15 @@ class Destinations:
 
     @property
     def to_stdout(self) -> bool:
-        """Whether stdout is taken by a file."""
+        """Whether a result file goes to stdout, where nothing else may be printed then."""
         return schema_files.STDOUT in (self.json, self.trace, self.timeline, self.csv)
 
     def check(self, others: Mapping[str, str] | None = None) -> None:
-        """Refuse, before anything runs, what could not be written.
+        """Checks, before any work, that all files can be written.
 
         Parameters
         ----------
-        others : the other files of the command, by flag or by what they are
+        others : paths of the other files of the command, by flag or by content
 
         Raises
         ------
@@ -61,7 +61,7 @@ class Destinations:
         """
         named = ("json", "trace", "timeline", "csv", "plot")
         destinations = {f"--{name}": path for name in named if (path := getattr(self, name))}
-        check_apart(destinations, {**(others or {}), **self.read})
+        check_paths_differ(destinations, {**(others or {}), **self.read})
         for flag, path in destinations.items():
             try:
                 _check_figure(path) if flag == "--plot" else schema_files.check_writable(path)
@@ -70,7 +70,15 @@ class Destinations:
 
 
 def write_or_show(answer: object, json: str, schema: str, show: Callable[[], None]) -> None:
-    """Writes the answer as JSON under `schema` if there is a path, and shows it unless the JSON is on stdout."""
+    """Writes an answer as JSON if there is a path for it, and prints the answer unless the JSON is on stdout.
+
+    Parameters
+    ----------
+    answer : value that msgspec can encode
+    json : path of the JSON file; `-` for stdout, empty for no file
+    schema : name and version of the file's schema
+    show : function that prints the answer for a person
+    """
     if json:
         schema_files.write_json(json, answer, schema)
     if json != schema_files.STDOUT:
@@ -83,30 +91,35 @@ def _check_figure(path: str) -> None:
     check_figure_path(path)
 
 
-def check_apart(written: Mapping[str, str], others: Mapping[str, str]) -> None:
-    """Refuse to write a file that is named twice, by flag or by what it is.
+def check_paths_differ(written: Mapping[str, str], others: Mapping[str, str]) -> None:
+    """Checks that no written file has the path of another file.
 
-    >>> check_apart({"--save": "host.toml"}, {"--machine": "./host.toml"})
+    >>> check_paths_differ({"--save": "host.toml"}, {"--machine": "./host.toml"})
     Traceback (most recent call last):
     quadrille.algorithms.errors.InputError: --save and --machine both name host.toml: give each its own file
 
+    Parameters
+    ----------
+    written : paths of the files that are written, by flag or by content
+    others : paths of the other files of the command, by flag or by content
+
     Raises
     ------
-    InputError : one path of two files
+    InputError : a path that two flags name
     """
     every = {**written, **others}
     for path in written.values():
-        same = [flag for flag, its_path in every.items() if same_file(its_path, path)]
-        if len(same) > 1:
-            raise InputError(f"{' and '.join(same)} both name {path}: give each its own file")
+        flags_of_path = [flag for flag, its_path in every.items() if same_file(its_path, path)]
+        if len(flags_of_path) > 1:
+            raise InputError(f"{' and '.join(flags_of_path)} both name {path}: give each its own file")
 
 
 def make_folder(path: str | Path) -> Path:
-    """The folder at `path`, made with those above it where they are not there.
+    """The folder at `path`, created with its parents if it does not exist.
 
     Raises
     ------
-    InputError : a file has this name; a place that cannot be written
+    InputError : a file has this name, or the folder cannot be written
     """
     folder = Path(path)
     try:
@@ -119,7 +132,7 @@ def make_folder(path: str | Path) -> Path:
 
 
 def same_file(first: str, second: str) -> bool:
-    """Whether two paths lead to one file, links followed; stdout is one, too.
+    """Whether two paths lead to the same file, with links followed; `-` (stdout) is the same file as `-`.
 
     >>> same_file("c.npy", "./c.npy"), same_file("a.npy", "c.npy")
     (True, False)

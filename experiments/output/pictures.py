@@ -1,4 +1,4 @@
-"""Figures as files: in the format of the name's ending, complete or not at all."""
+"""Files of matplotlib figures: the ending of the path gives the format, and equal figures have equal bytes."""
 
 from io import BytesIO
 from pathlib import Path
@@ -15,7 +15,12 @@ FORMATS = ("png", "svg", "pdf")
 
 
 def check_figure_path(path: str | Path) -> None:
-    """Raises InputError if no figure could be written at `path`; to be asked before the work."""
+    """Checks, before any work, that a figure can be written to `path`.
+
+    Raises
+    ------
+    InputError : an unknown ending, a missing matplotlib, or a path that cannot be written
+    """
     ending = Path(path).suffix.lower().removeprefix(".")
     if ending not in FORMATS:
         raise InputError(f"figure {path} ends in {ending or 'nothing'!r}: one of {', '.join(FORMATS)} is needed")
@@ -24,13 +29,16 @@ def check_figure_path(path: str | Path) -> None:
 
 
 def write_figure(figure: "Figure", path: str | Path) -> None:
-    """Writes the figure in the format of its name's ending, complete or not at all; the same figure, the same bytes."""
+    """Writes a figure in the format of the path's ending; a failure leaves no partial file.
+
+    The file has no date, so that equal figures have equal bytes.
+    """
     from matplotlib import rc_context
 
     check_figure_path(path)
     ending = Path(path).suffix.lower().removeprefix(".")
     undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(ending)
-    picture = BytesIO()
+    picture_bytes = BytesIO()
     with rc_context({"svg.hashsalt": "quadrille"}):
-        figure.savefig(picture, format=ending, metadata=undated, dpi=150)
-    schema_files.write_bytes(path, picture.getvalue())
+        figure.savefig(picture_bytes, format=ending, metadata=undated, dpi=150)
+    schema_files.write_bytes(path, picture_bytes.getvalue())

@@ -1,6 +1,6 @@
-"""Progress of long work on stderr: one line that is overwritten on a terminal, a line each half minute elsewhere.
+"""The progress line of long work on stderr: a line that is overwritten on a terminal, else a line each half minute.
 
-Short work shows nothing.  The line is redrawn by a thread, so that a single long step shows its seconds, too.
+Short work shows nothing.  A thread redraws the line, so that the line changes during a single long step too.
 """
 
 import os
@@ -14,21 +14,33 @@ from dataclasses import dataclass, field
 
 from quadrille.runtime.host.console import erase_line, overwrites, remark
 
-PATIENCE_SECONDS = 2.0
-"""Time before the first line on a terminal [s]."""
-REDRAW_SECONDS = 0.5
-"""Time between two drawings of the line on a terminal [s]."""
-LOG_SECONDS = 30.0
-"""Time before a line, and between two lines, where stderr is no terminal [s]."""
+
+@dataclass(frozen=True, slots=True)
+class Intervals:
+    """The times between progress lines.
+
+    Parameters
+    ----------
+    patience_seconds : time before the first line on a terminal [s]
+    redraw_seconds : time between two drawings of the line on a terminal [s]
+    log_seconds : time before a line, and between two lines, if stderr is no terminal [s]
+    """
+
+    patience_seconds: float = 2.0
+    redraw_seconds: float = 0.5
+    log_seconds: float = 30.0
+
+
+DEFAULT_INTERVALS = Intervals()
 
 
 @dataclass(slots=True)
-class Tally:
-    """The count of equal steps that are done, in words.
+class StepCount:
+    """A count of finished steps and the time that is left, as the text of a progress line.
 
-    >>> Tally("evaluated", "layouts", total=432, done=120).words(15.0)
+    >>> StepCount("evaluated", "layouts", total=432, done=120).words(15.0)
     'evaluated 120 of 432 layouts, about 39 s left'
-    >>> Tally("evaluated", "layouts", total=432).words(15.0)
+    >>> StepCount("evaluated", "layouts", total=432).words(15.0)
     'evaluated 0 of 432 layouts'
 
     Parameters
@@ -36,7 +48,7 @@ class Tally:
     verb, noun : participle of the work, and plural of its objects
     total : number of steps; it may fall while the work is done
     done : number of steps that are done
-    note : returns what else is said, between the count and the time left
+    note : function that returns further text, between the count and the time left
     """
 
     verb: str
@@ -58,7 +70,7 @@ class Tally:
 
 
 def rough_seconds(seconds: float) -> str:
-    """A time for a person who waits: whole seconds, minutes or hours.
+    """A time as text, rounded to whole seconds, whole minutes or tenths of hours.
 
     >>> rough_seconds(0.2), rough_seconds(39.4), rough_seconds(200), rough_seconds(9000)
     ('1 s', '39 s', '3 min', '2.5 h')
@@ -69,19 +81,22 @@ def rough_seconds(seconds: float) -> str:
 
 
 @contextmanager
-def progress_line(words: Callable[[float], str], *, shown: bool = True) -> Iterator[None]:
+def progress_line(
+    words: Callable[[float], str], *, shown: bool = True, intervals: Intervals | None = None
+) -> Iterator[None]:
     """A context that shows the progress of the work inside it.
 
     Parameters
     ----------
-    words : returns the line, given the seconds since the start
-    shown : whether anything is shown; False on other ranks than the first, and if the user asks for quiet
+    words : function that returns the line, given the seconds since the start
+    shown : whether the line is shown; False on ranks other than rank 0, and with `--quiet`
+    intervals : times between lines; None for `DEFAULT_INTERVALS`
     """
     if not shown:
         yield
         return
     ended = threading.Event()
-    drawing = threading.Thread(target=_draw, args=(words, ended), daemon=True)
+    drawing = threading.Thread(target=_draw, args=(words, ended, intervals or DEFAULT_INTERVALS), daemon=True)
     drawing.start()
     try:
         yield
@@ -90,26 +105,26 @@ def progress_line(words: Callable[[float], str], *, shown: bool = True) -> Itera
         drawing.join()
 
 
-def _draw(words: Callable[[float], str], ended: threading.Event) -> None:
-    """Draws the line until the work has ended, and takes it away."""
+def _draw(words: Callable[[float], str], ended: threading.Event, intervals: Intervals) -> None:
+    """Draws the line until the work has ended, and then erases the line."""
     begun = time.monotonic()
     if not overwrites(sys.stderr):
-        while not ended.wait(LOG_SECONDS):
+        while not ended.wait(intervals.log_seconds):
             remark(words(time.monotonic() - begun))
         return
-    wait = PATIENCE_SECONDS
+    wait = intervals.patience_seconds
     while not ended.wait(wait):
         line = words(time.monotonic() - begun)[: _columns() - 1]
         erase_line(sys.stderr)
         sys.stderr.write(line)
         sys.stderr.flush()
-        wait = REDRAW_SECONDS
+        wait = intervals.redraw_seconds
     erase_line(sys.stderr)
     sys.stderr.flush()
 
 
 def _columns() -> int:
-    """The width of the terminal that stderr is."""
+    """The width of the terminal on stderr, in columns."""
     try:
         return os.get_terminal_size(sys.stderr.fileno()).columns or 80
     except (OSError, ValueError):

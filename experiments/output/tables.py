@@ -1,4 +1,4 @@
-"""Tables on the terminal and in pipes: names to the left, numbers to the right, nothing wrapped in a file."""
+"""Printed tables: names to the left, numbers to the right; outside a terminal no line is wrapped."""
 
 import sys
 from collections.abc import Iterable, Sequence
@@ -14,7 +14,7 @@ UNKNOWN = "-"
 
 
 def table(title: str, columns: Sequence[str], *sections: Iterable[Row], names: int = 1) -> Group:
-    """A table of text whose first `names` columns are names and whose others are numbers; a blank between sections.
+    """A table of text; the first `names` columns hold names, the others numbers, and sections are set apart.
 
     >>> print_tables(table("", ("op", "time"), [("multiply", "31 ms"), ("sum C", "5 ms")]))
       op          time
@@ -33,7 +33,7 @@ def table(title: str, columns: Sequence[str], *sections: Iterable[Row], names: i
 
 
 def print_tables(*tables: Group) -> None:
-    """Prints to stdout; where that is no terminal, as wide as the widest needs and without blanks at line ends."""
+    """Prints tables to stdout; outside a terminal, as wide as the widest table and without blanks at line ends."""
     console = Console(file=sys.stdout, highlight=False)
     if console.is_terminal:
         console.print(*tables, sep="\n")

@@ -1,11 +1,11 @@
-"""Lines that fit the terminal on which they are printed; in a file and in a pipe they are whole."""
+"""Printed lines, cut to the width of the terminal; in a file and in a pipe the lines are whole."""
 
 import shutil
 import sys
 
 
 def shortened(text: str, columns: int, hint: str) -> str:
-    """The text with each line cut to the columns, and how to see whole lines if any line was cut.
+    """The text with each line cut to a number of columns; the hint follows if any line was cut.
 
     >>> print(shortened(chr(10).join(["alps  GH200, Slingshot", "selene  A100"]), 12, "--verbose shows whole lines"))
     alps  GH200…
@@ -22,7 +22,7 @@ def print_lines(text: str, hint: str, *, whole: bool = False) -> None:
 
     Parameters
     ----------
-    hint : how to see whole lines
+    hint : line that says how to see whole lines, printed if any line was cut
     whole : whether no line is cut
     """
     fits = whole or not sys.stdout.isatty()

@@ -1,9 +1,9 @@
-"""Closed-form time of a schedule on a machine, by which all grids are ranked before a few are simulated.
+"""The alpha-beta model: closed-form time of a schedule on a machine, by which grids are ranked before simulation.
 
-The time is the sum over the ops of one rank: local work at the simulator's prices
+The time is the sum over the ops of one rank: local work with the simulator's times
 (`quadrille.simulator.ranks.local_work`), and collectives by the alpha-beta formulas of
 `quadrille.algorithms.analysis.alpha_beta`, with the cost of a step along each axis
-(`hops.py`).
+(`hop_costs.py`).
 
 Differences from the simulator:
 
@@ -59,7 +59,7 @@ from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.program import walk
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.schedule.tensors import DType
-from quadrille.experiments.predict.hops import AxisHopCosts
+from quadrille.experiments.predict.hop_costs import AxisHopCosts
 from quadrille.simulator.engine.engine import FlowEngine
 from quadrille.simulator.machine.compute_model import ComputeModel
 from quadrille.simulator.machine.placement import place_ranks
@@ -70,7 +70,7 @@ from quadrille.topologies.machines.machine import Machine
 
 @dataclass(frozen=True, slots=True)
 class ClosedForm:
-    """Time of a schedule [s]: local work on the compute lane, and communication with its reductions and copies."""
+    """The closed-form time of a schedule [s]: local work, and communication with its reductions and copies."""
 
     compute_seconds: float
     communication_seconds: float
@@ -80,13 +80,14 @@ class ClosedForm:
         return self.compute_seconds + self.communication_seconds
 
 
-class Yardstick:
-    """Closed-form times of schedules of one dtype on `ranks` ranks of a machine; it caches the costs of hops.
+class ClosedFormModel:
+    """The alpha-beta model of schedules of one dtype on `ranks` ranks of a machine; it caches the costs of hops.
 
     Parameters
     ----------
+    choices : algorithm and library of each kind of collective
     threads : number of BLAS threads of each rank; by default its share of the host's cores
-    rings : bandwidth of rings by the distance of neighbours and their number [B/s]; by default from the links
+    rings : bandwidth of rings by stride and number of members [B/s]; by default computed from the links
     """
 
     def __init__(
@@ -102,13 +103,13 @@ class Yardstick:
         self._choices = choices
         self._rings = rings or {}
         engine, placement = FlowEngine(simpy.Environment()), place_ranks(machine, ranks)
-        wiring = ResourceDemands(machine, ranks, engine, placement=placement)
-        self.hops = AxisHopCosts(machine, ranks, placement, wiring, engine)
-        cores = wiring.cores_of(wiring.place(0))
-        neighbours = wiring.neighbours(0)
-        wanted = threads or wiring.threads(0)
-        self._compute = ComputeModel(machine, dtype, wanted, min(neighbours, cores))
-        self._crowd = max(1.0, neighbours * min(wanted, cores) / cores)
+        resource_demands = ResourceDemands(machine, ranks, engine, placement=placement)
+        self.hops = AxisHopCosts(machine, ranks, placement, resource_demands, engine)
+        cores = resource_demands.cores_of(resource_demands.place(0))
+        neighbours = resource_demands.neighbours(0)
+        thread_count = threads or resource_demands.threads(0)
+        self._compute = ComputeModel(machine, dtype, thread_count, min(neighbours, cores))
+        self._crowd = max(1.0, neighbours * min(thread_count, cores) / cores)
         self._memory_crowd = max(1.0, neighbours / cores)
 
     def closed_form(self, schedule: Schedule) -> ClosedForm:
@@ -122,19 +123,19 @@ class Yardstick:
         return ClosedForm(compute, communication)
 
     def priced(self, schedule: Schedule) -> Iterator[tuple[Op, Coordinates, float]]:
-        """Every op of rank 0 in program order, with its coordinates and its time [s]."""
+        """Every instance of an op of rank 0 in program order, with its coordinates and its time [s]."""
         start, op_plans = schedule.coordinates(0), OpPlans(schedule, self._choices)
         overhead = self._machine.device.overhead_seconds
         roots: dict[str, int] = {}
-        for op, place in walk(schedule.program(start), start):
+        for op, coordinates in walk(schedule.program(start), start):
             if isinstance(op, Communication):
-                yield op, place, self._communication(op, schedule, place, roots)
+                yield op, coordinates, self._communication(op, schedule, coordinates, roots)
             else:
-                seconds, _, _ = estimated(self._compute, op, op_plans.local(op, place), overhead)
-                yield op, place, self._crowd * seconds
+                seconds, _, _ = estimated(self._compute, op, op_plans.local(op, coordinates), overhead)
+                yield op, coordinates, self._crowd * seconds
 
     def ring_link(self, grid: Grid, axis: Axis, size: int = 1) -> AlphaBetaLink:
-        """The cost of a step of `size` bytes in all rings along an axis at once."""
+        """The latency and bandwidth of a step of `size` bytes in all rings along an axis at once."""
         link = self.hops.axis_link(grid, axis, 1, size)
         return replace(link, bandwidth=self._rings.get((grid.stride(axis), grid.length(axis)), link.bandwidth))
 
@@ -142,57 +143,74 @@ class Yardstick:
         return self._memory_crowd * self._compute.memory(operation, size).seconds
 
     def _communication(
-        self, op: CommunicationOp, schedule: Schedule, place: Coordinates, roots: dict[str, int]
+        self, op: CommunicationOp, schedule: Schedule, coordinates: Coordinates, roots: dict[str, int]
     ) -> float:
-        """Time of one instance of an op [s]; `roots` are the roots of the previous instances, by the op's name."""
-        if isinstance(op, Shift):
-            return self._shift(op, schedule, place)
-        moved = traffic(op, schedule, place, self._choices)
-        at_root = moved if moved is None else replace(moved, member=moved.root)
-        copied = local_copies(op, schedule, place, at_root if isinstance(op, Broadcast | Reduce) else moved)
-        seconds = self._memory("copy", copied.before) + self._memory("copy", copied.after)
-        if moved is None:
-            return seconds
-        full = op.name in roots and (isinstance(op, Broadcast) or roots[op.name] == moved.root)
-        roots[op.name] = moved.root
-        return seconds + self._machine.device.overhead_seconds + self._steps(op, moved, schedule.grid, full=full)
+        """The time of one instance of an op [s].
 
-    def _steps(self, op: CommunicationOp, moved: Traffic, grid: Grid, *, full: bool) -> float:
-        """Time of the steps of a communication op [s]: by its formula, or step by step if it has none.
-
-        `full` says whether the chain of a pipelined op is still full from the previous instance.
+        Parameters
+        ----------
+        roots : root of the previous instance of each op, by the op's name; updated
         """
-        members, algorithm = grid.length(op.axis), moved.lowered.algorithm
-        piece = moved.item_bytes * max((stop - start for start, stop in _shard_ranges(moved)), default=0)
+        if isinstance(op, Shift):
+            return self._shift(op, schedule, coordinates)
+        op_traffic = traffic(op, schedule, coordinates, self._choices)
+        root_traffic = op_traffic if op_traffic is None else replace(op_traffic, member=op_traffic.root)
+        copied = local_copies(
+            op, schedule, coordinates, root_traffic if isinstance(op, Broadcast | Reduce) else op_traffic
+        )
+        seconds = self._memory("copy", copied.before) + self._memory("copy", copied.after)
+        if op_traffic is None:
+            return seconds
+        is_filled = op.name in roots and (isinstance(op, Broadcast) or roots[op.name] == op_traffic.root)
+        roots[op.name] = op_traffic.root
+        return (
+            seconds
+            + self._machine.device.overhead_seconds
+            + self._steps(op, op_traffic, schedule.grid, is_filled=is_filled)
+        )
+
+    def _steps(self, op: CommunicationOp, op_traffic: Traffic, grid: Grid, *, is_filled: bool) -> float:
+        """The time of the steps of a communication op [s]: by its formula, or step by step if it has no formula.
+
+        Parameters
+        ----------
+        is_filled : whether the chain of a pipelined op is still filled from the previous instance
+        """
+        members, algorithm = grid.length(op.axis), op_traffic.lowered.algorithm
+        shard_bytes = op_traffic.item_bytes * max(
+            (stop - start for start, stop in _shard_ranges(op_traffic)), default=0
+        )
         if algorithm not in ("ring", "pipelined"):
-            return self._by_steps(op, moved, grid)
-        link = self.ring_link(grid, op.axis, piece)
-        chunks = moved.lowered.pieces
+            return self._by_steps(op, op_traffic, grid)
+        link = self.ring_link(grid, op.axis, shard_bytes)
+        chunks = op_traffic.lowered.pieces
         match op:
             case AllGather():
-                return alpha_beta.ring_all_gather(members, piece, link)
+                return alpha_beta.ring_all_gather(members, shard_bytes, link)
             case ReduceScatter():
-                return alpha_beta.ring_reduce_scatter(members, piece, self._reducing(link, piece))
+                return alpha_beta.ring_reduce_scatter(members, shard_bytes, self._reducing(link, shard_bytes))
             case AllReduce():
-                summed = alpha_beta.ring_reduce_scatter(members, piece, self._reducing(link, piece))
-                return summed + alpha_beta.ring_all_gather(members, piece, link)
+                summed = alpha_beta.ring_reduce_scatter(members, shard_bytes, self._reducing(link, shard_bytes))
+                return summed + alpha_beta.ring_all_gather(members, shard_bytes, link)
             case Broadcast():
-                length = 2 if full else members
-                return alpha_beta.pipelined_broadcast(length, chunks * piece, link, chunks=chunks)
+                length = 2 if is_filled else members
+                return alpha_beta.pipelined_broadcast(length, chunks * shard_bytes, link, chunks=chunks)
             case Reduce():
-                length = 2 if full else members
-                return alpha_beta.pipelined_reduce(length, chunks * piece, self._reducing(link, piece), chunks=chunks)
+                length = 2 if is_filled else members
+                return alpha_beta.pipelined_reduce(
+                    length, chunks * shard_bytes, self._reducing(link, shard_bytes), chunks=chunks
+                )
             case AllToAll() | Barrier() | Send() | Receive() | Shift():
-                return self._by_steps(op, moved, grid)
+                return self._by_steps(op, op_traffic, grid)
 
-    def _by_steps(self, op: CommunicationOp, moved: Traffic, grid: Grid) -> float:
-        """Sum over the steps of the time of the slowest member [s]: α + n / β of its hop and its size."""
+    def _by_steps(self, op: CommunicationOp, op_traffic: Traffic, grid: Grid) -> float:
+        """The sum over the steps of the time of the slowest member [s]: α + n / β of its hop and its size."""
         total = 0.0
-        for index in range(moved.lowered.steps):
-            steps = [moved.lowered.step(member, index) for member in range(grid.length(op.axis))]
-            peers = tuple(own if step.send_to is None else step.send_to for own, step in enumerate(steps))
-            sent = (ranges(step.send, moved.edges) for step in steps)
-            size = moved.item_bytes * max(sum(stop - start for start, stop in run) for run in sent)
+        for index in range(op_traffic.lowered.steps):
+            steps = [op_traffic.lowered.step(member, index) for member in range(grid.length(op.axis))]
+            peers = tuple(member if step.send_to is None else step.send_to for member, step in enumerate(steps))
+            sent = (ranges(step.send, op_traffic.edges) for step in steps)
+            size = op_traffic.item_bytes * max(sum(stop - start for start, stop in run) for run in sent)
             link = self.hops.step_link(grid, op.axis, peers, size)
             reduces = any(step.reduce for step in steps)
             total += (self._reducing(link, size) if reduces else link).seconds(size)
@@ -204,15 +222,15 @@ class Yardstick:
             return link
         return AlphaBetaLink(link.latency, 1 / (1 / link.bandwidth + self._memory("add", size) / size))
 
-    def _shift(self, op: Shift, schedule: Schedule, place: Coordinates) -> float:
+    def _shift(self, op: Shift, schedule: Schedule, coordinates: Coordinates) -> float:
         """Time of the slowest rank's shift [s]; the distance may depend on the rank."""
-        size = schedule.tensors[op.source].block(place).elements * schedule.item_bytes(op.source)
-        link = self.hops.shift_link(op, schedule.grid, place, max(1, size))
+        size = schedule.tensors[op.source].block(coordinates).elements * schedule.item_bytes(op.source)
+        link = self.hops.shift_link(op, schedule.grid, coordinates, max(1, size))
         if link.bandwidth == inf:
             return self._memory("copy", size)
         return self._machine.device.overhead_seconds + link.seconds(size)
 
 
-def _shard_ranges(moved: Traffic) -> Iterator[tuple[int, int]]:
-    for edges in (moved.edges, moved.receive_edges):
+def _shard_ranges(op_traffic: Traffic) -> Iterator[tuple[int, int]]:
+    for edges in (op_traffic.edges, op_traffic.receive_edges):
         yield from pairwise(edges)

@@ -3,11 +3,11 @@
 Each op is simulated alone, in all its iterations and by all its groups at once: with each
 of Quadrille's own algorithms that has different steps, and with the MPI library if the
 machine file has its measured times.  The simulator knows the pattern of every message,
-so it avoids what is slow on a machine, such as an exchange over a half-duplex link,
-without a special rule.  Ops of one kind and size on one axis share a choice.
+so it avoids algorithms that are slow on a machine, such as an exchange over a half-duplex
+link, without a special rule.  Ops of one kind and size on one axis share a choice.
 
-`quadrille collective` and its sweeps, which have no op and no library, choose among the
-same own algorithms.
+`quadrille collective` and its sweeps, which have no schedule, choose among Quadrille's own
+algorithms only.
 
 Rank 0 of a run chooses and broadcasts the choices, so other ranks need no simulator.
 """
@@ -42,21 +42,22 @@ from quadrille.topologies.machines.machine import Machine
 if TYPE_CHECKING:
     from quadrille.experiments.workloads.experiment import Experiment
 
-Carried = TypeVar("Carried", bound="Experiment")
+AnyExperiment = TypeVar("AnyExperiment", bound="Experiment")
 CHUNKS = (CHUNK_BYTES, CHUNK_BYTES // 4, 4 * CHUNK_BYTES)
 """Chunk sizes that are tried for chains and trees [B]; the first of equally fast sizes is chosen."""
-OWN = tuple(Choices("own", name, size) for name in SETS for size in CHUNKS)
+OWN_CHOICES = tuple(Choices("own", name, size) for name in SETS for size in CHUNKS)
 """All of Quadrille's own algorithms and chunk sizes that are tried."""
-NO_MACHINE = "--collectives auto: no --machine to predict with, so every op goes by own:ring"
+NO_MACHINE = "--collectives auto: no --machine to predict with, so every op uses own:ring"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """Ops that share a choice.
+class CollectiveOps:
+    """Collective ops of one kind and size on one axis, which share a choice.
 
     Parameters
     ----------
     names : names of the ops
+    kind, axis, members : kind of collective, axis of its groups, and number of ranks in a group
     size_bytes, elements : size of the whole buffer, in the first iteration of the first rank that has the op
     in_equal_pieces : whether all members have shards of equal size
     """
@@ -73,7 +74,7 @@ class Asked:
     def what(self) -> str:
         """A description of the ops: names, kind, size and axis.
 
-        >>> Asked(("gather A", "gather B"), "all_gather", "z", 4, 1 << 20, 1 << 18).what
+        >>> CollectiveOps(("gather A", "gather B"), "all_gather", "z", 4, 1 << 20, 1 << 18).what
         'gather A, gather B: all_gather of 1 MiB over z, 4 ranks'
         """
         few, more = self.names[:3], len(self.names) - 3
@@ -82,25 +83,25 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class TriedCollective:
-    """An algorithm for the ops, and the predicted time of one of the ops alone, over all its iterations [s]."""
+class TriedChoice:
+    """An algorithm that was tried, and the predicted time of an op alone with it, over all its iterations [s]."""
 
     choices: Choices
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
-    """Ops that share a choice, and all algorithms that were tried, the fastest first."""
+class ChosenCollective:
+    """The choice for some ops: all algorithms that were tried, the fastest first."""
 
-    asked: Asked
-    ranked: tuple[TriedCollective, ...]
+    ops: CollectiveOps
+    ranked: tuple[TriedChoice, ...]
 
     def line(self) -> str:
         """The choice and its reason, as a line of text."""
         first, second = self.ranked[:2]
         return (
-            f"{self.asked.what}: {first.choices}, {format_seconds(first.seconds)} predicted alone; "
+            f"{self.ops.what}: {first.choices}, {format_seconds(first.seconds)} predicted alone; "
             f"then {second.choices}, {format_seconds(second.seconds)}"
         )
 
@@ -118,41 +119,46 @@ def chosen_collectives(
     threads: int | None = None,
     placement: str = "packed",
     with_library: bool = True,
-) -> list[Chosen]:
-    """The choice for each kind and size of collective that has several algorithms.
+) -> list[ChosenCollective]:
+    """The choices for the collectives of a schedule: one for each kind, size and axis with several algorithms.
 
     Parameters
     ----------
+    schedule : simulated schedule
     nodes : node of each rank, for hierarchical algorithms
     threads, placement : BLAS threads and rank placement of the simulated schedule
     with_library : whether the MPI library is tried, if its times are known
     """
-    own = [with_placement(choices, schedule.grid, nodes) for choices in OWN]
-    chosen = []
-    for asked in questions(schedule):
-        ways = candidates(own, asked)
-        tried = [
-            TriedCollective(choices, _seconds(schedule, asked, choices, machine, threads, placement)[0])
-            for choices in ways
+    own = [with_placement(choices, schedule.grid, nodes) for choices in OWN_CHOICES]
+    choices_of_ops = []
+    for ops in collective_ops(schedule):
+        choices_to_try = candidate_choices(own, ops)
+        tried_choices = [
+            TriedChoice(choices, _seconds(schedule, ops, choices, machine, threads, placement)[0])
+            for choices in choices_to_try
         ]
         if with_library and _library_is_measured(machine):
-            tried += _tried_by_library(schedule, asked, machine, threads, placement)
-        if len(tried) > 1:
-            chosen.append(Chosen(asked, tuple(sorted(tried, key=lambda candidate: comparable(candidate.seconds)))))
-    return chosen
+            tried_choices += _tried_by_library(schedule, ops, machine, threads, placement)
+        if len(tried_choices) > 1:
+            choices_of_ops.append(
+                ChosenCollective(
+                    ops, tuple(sorted(tried_choices, key=lambda candidate: rounded_seconds(candidate.seconds)))
+                )
+            )
+    return choices_of_ops
 
 
 def _tried_by_library(
-    schedule: Schedule, asked: Asked, machine: Machine, threads: int | None, placement: str
-) -> Iterator[TriedCollective]:
+    schedule: Schedule, ops: CollectiveOps, machine: Machine, threads: int | None, placement: str
+) -> Iterator[TriedChoice]:
     """The predicted times with the MPI library: with each kind of MPI calls that was measured and fits the op."""
-    from quadrille.simulator.machine.library_collectives import MEASURED  # a rank that is told has no use for it
+    from quadrille.simulator.machine.library_collectives import MEASURED  # ranks other than rank 0 do not import it
 
-    both = asked.kind in VECTOR_CALL_KINDS and asked.in_equal_pieces
-    for choices in LIBRARY.values() if both else (Choices("library"),):
-        seconds, label = _seconds(schedule, asked, choices, machine, threads, placement)
+    has_two_calls = ops.kind in VECTOR_CALL_KINDS and ops.in_equal_pieces
+    for choices in LIBRARY.values() if has_two_calls else (Choices("library"),):
+        seconds, label = _seconds(schedule, ops, choices, machine, threads, placement)
         if label == f"{choices} {MEASURED}":
-            yield TriedCollective(choices, seconds)
+            yield TriedChoice(choices, seconds)
 
 
 def _library_is_measured(machine: Machine) -> bool:
@@ -160,18 +166,19 @@ def _library_is_measured(machine: Machine) -> bool:
     return any(part is not None and part.library for part in (machine.host, machine.network))
 
 
-def with_chosen(
-    experiment: Carried, schedule: Schedule, machine: Machine, nodes: Sequence[int], backend: str = "numpy"
-) -> tuple[Carried, list[Chosen]]:
-    """The experiment with a choice for each op, and the reasons.
+def choose_collectives(
+    experiment: AnyExperiment, schedule: Schedule, machine: Machine, nodes: Sequence[int], backend: str = "numpy"
+) -> tuple[AnyExperiment, list[ChosenCollective]]:
+    """The experiment with the chosen algorithm of each op, and the choices with their reasons.
 
     Parameters
     ----------
     schedule : simulated schedule of the experiment
+    nodes : node of each rank, for hierarchical algorithms
     backend : backend of the arrays; the library's times are known for arrays of the host only
     """
     execution = experiment.execution
-    chosen = chosen_collectives(
+    choices_of_ops = chosen_collectives(
         schedule,
         machine,
         nodes,
@@ -179,120 +186,134 @@ def with_chosen(
         placement=execution.placement,
         with_library=backend == "numpy",
     )
-    return with_choices(experiment, chosen), chosen
+    return with_choices(experiment, choices_of_ops), choices_of_ops
 
 
-def with_choices(experiment: Carried, selected: Sequence[Chosen]) -> Carried:
+def with_choices(experiment: AnyExperiment, selected: Sequence[ChosenCollective]) -> AnyExperiment:
     """The experiment with the chosen collectives."""
-    chosen = tuple((name, choice.ranked[0].choices) for choice in selected for name in choice.asked.names)
-    return replace(experiment, execution=replace(experiment.execution, choices=Choices(by_op=chosen)))
+    choices_of_ops = tuple((name, choice.ranked[0].choices) for choice in selected for name in choice.ops.names)
+    return replace(experiment, execution=replace(experiment.execution, choices=Choices(by_op=choices_of_ops)))
 
 
-def candidates(own: Sequence[Choices], asked: Asked) -> list[Choices]:
-    """Our own algorithms and chunk sizes that carry out the op in different steps."""
+def candidate_choices(own: Sequence[Choices], ops: CollectiveOps) -> list[Choices]:
+    """Quadrille's own algorithms and chunk sizes that differ in their steps for the ops."""
 
     def lowered(choices: Choices) -> Lowered:
         return lower(
-            asked.kind,
-            choices.algorithm(asked.kind),
-            asked.members,
-            size_bytes=asked.size_bytes,
-            per_node=choices.ranks_per_node(asked.axis),
-            elements=asked.elements,
+            ops.kind,
+            choices.algorithm(ops.kind),
+            ops.members,
+            size_bytes=ops.size_bytes,
+            per_node=choices.ranks_per_node(ops.axis),
+            elements=ops.elements,
             chunk_bytes=choices.chunk_bytes,
         )
 
-    return different(own, lowered)
+    return distinct_choices(own, lowered)
 
 
-def different(own: Sequence[Choices], lowered: Callable[[Choices], Lowered]) -> list[Choices]:
-    """The algorithms and chunk sizes that differ in their steps; the first represents those with equal steps."""
+def distinct_choices(own: Sequence[Choices], lowered: Callable[[Choices], Lowered]) -> list[Choices]:
+    """The choices that differ in their algorithm and steps; the first of equal choices is kept.
+
+    Parameters
+    ----------
+    own : choices of algorithms and chunk sizes
+    lowered : function that returns the steps of a choice
+    """
     by_steps: dict[tuple[str, int], Choices] = {}
     for choices in own:
-        carried = lowered(choices)
-        by_steps.setdefault((carried.algorithm, carried.steps), choices)
+        lowered_collective = lowered(choices)
+        by_steps.setdefault((lowered_collective.algorithm, lowered_collective.steps), choices)
     return list(by_steps.values())
 
 
-def comparable(seconds: float) -> float:
+def rounded_seconds(seconds: float) -> float:
     """The time [s], rounded so that times that differ by rounding errors are equal and the first is chosen everywhere.
 
-    >>> comparable(0.1 + 0.2) == comparable(0.3)
+    >>> rounded_seconds(0.1 + 0.2) == rounded_seconds(0.3)
     True
     """
     return float(f"{seconds:.6g}")
 
 
-def record_with_choices(record: Record, chosen: Sequence[Chosen]) -> Record:
+def with_collective_choices(record: Record, choices_of_ops: Sequence[ChosenCollective]) -> Record:
     """The record with the chosen collectives and their predicted times."""
     return msgspec.structs.replace(
-        record, collectives={name: choice.entry() for choice in chosen for name in choice.asked.names}
+        record, collectives={name: choice.entry() for choice in choices_of_ops for name in choice.ops.names}
     )
 
 
-# What is asked
+# Collectives of a schedule
 
 
-def questions(schedule: Schedule) -> list[Asked]:
-    """The collectives of a schedule; ops with equal kind and size share an entry."""
-    questions: dict[object, Asked] = {}
-    for place in _first_places(schedule):
-        for op, moment, loops in _first_moments(schedule.program(place), place):
-            moved = traffic(op, schedule, moment, Choices())
-            if moved is None or any(op.name in asked.names for asked in questions.values()):
+def collective_ops(schedule: Schedule) -> list[CollectiveOps]:
+    """The collectives of a schedule; ops with equal kind, size and axis share an entry."""
+    collective_ops: dict[object, CollectiveOps] = {}
+    for rank_coordinates in _first_coordinates_of_roles(schedule):
+        for op, coordinates, loops in _first_instances(schedule.program(rank_coordinates), rank_coordinates):
+            op_traffic = traffic(op, schedule, coordinates, Choices())
+            if op_traffic is None or any(op.name in ops.names for ops in collective_ops.values()):
                 continue
-            kind, elements = collective_kind(op), moved.edges[-1]
+            kind, elements = collective_kind(op), op_traffic.edges[-1]
             root = op.root if isinstance(op, Broadcast | Reduce) else None
-            key = (kind, op.axis, moved.edges, moved.item_bytes, root, loops)
-            members, size = moved.lowered.members, elements * moved.item_bytes
-            question = questions.get(key) or Asked((), kind, op.axis, members, size, elements, are_equal(moved.edges))
-            questions[key] = replace(question, names=(*question.names, op.name))
-    return list(questions.values())
+            key = (kind, op.axis, op_traffic.edges, op_traffic.item_bytes, root, loops)
+            members, size = op_traffic.lowered.members, elements * op_traffic.item_bytes
+            question = collective_ops.get(key) or CollectiveOps(
+                (), kind, op.axis, members, size, elements, are_equal(op_traffic.edges)
+            )
+            collective_ops[key] = replace(question, names=(*question.names, op.name))
+    return list(collective_ops.values())
 
 
-def _first_places(schedule: Schedule) -> Iterator[Coordinates]:
-    """The first rank of every role."""
+def _first_coordinates_of_roles(schedule: Schedule) -> Iterator[Coordinates]:
+    """The coordinates of the first rank of every role (group of ranks with one program)."""
     for role in schedule.roles:
-        places = (schedule.coordinates(rank) for rank in range(schedule.grid.size))
-        first = next((place for place in places if role.includes(place)), None)
+        of_ranks = (schedule.coordinates(rank) for rank in range(schedule.grid.size))
+        first = next((coordinates for coordinates in of_ranks if role.includes(coordinates)), None)
         if first is not None:
             yield first
 
 
-def _first_moments(
-    program: Program, place: Coordinates, loops: tuple[object, ...] = ()
+def _first_instances(
+    program: Program, rank_coordinates: Coordinates, loops: tuple[object, ...] = ()
 ) -> Iterator[tuple[Collective, Coordinates, tuple[object, ...]]]:
     """Every collective of a program at the first iteration of its loops, with the iterations of these loops."""
     for entry in program:
         if isinstance(entry, Repeat):
-            if indices := entry.indices(place):
-                yield from _first_moments(entry.body, place.during(entry.loop, indices[0]), (*loops, entry.count))
+            if indices := entry.indices(rank_coordinates):
+                yield from _first_instances(
+                    entry.body, rank_coordinates.during(entry.loop, indices[0]), (*loops, entry.count)
+                )
         elif isinstance(entry, Collective):
-            yield entry, place, loops
+            yield entry, rank_coordinates, loops
 
 
-# How long it takes
+# Predicted times
 
 
 def _seconds(
-    schedule: Schedule, asked: Asked, choices: Choices, machine: Machine, threads: int | None, placement: str
+    schedule: Schedule, ops: CollectiveOps, choices: Choices, machine: Machine, threads: int | None, placement: str
 ) -> tuple[float, str | None]:
     """Predicted time of one of the ops alone, over all its iterations [s], and the label of its algorithm."""
     from quadrille.simulator.simulate import simulate
 
-    name = asked.names[0]
-    alone = schedule.with_program(lambda program: only(program, name), inputs=(), outputs=(), state=())
-    ran = simulate(alone, machine, choices=choices, threads=threads, placement=placement, granularity="auto")
-    return ran.timeline.makespan, ran.labels.get(name)
+    name = ops.names[0]
+    schedule_of_op = schedule.with_program(
+        lambda program: program_with_only(program, name), inputs=(), outputs=(), state=()
+    )
+    prediction = simulate(
+        schedule_of_op, machine, choices=choices, threads=threads, placement=placement, granularity="auto"
+    )
+    return prediction.timeline.makespan, prediction.labels.get(name)
 
 
-def only(program: Program, name: str) -> Program:
-    """The program without all other ops."""
-    left: list[Repeat | Collective] = []
+def program_with_only(program: Program, name: str) -> Program:
+    """The program with only the op of this name, in its loops."""
+    kept_entries: list[Repeat | Collective] = []
     for entry in program:
         if isinstance(entry, Repeat):
-            body = only(entry.body, name)
-            left += [replace(entry, body=body)] if body else []
+            body = program_with_only(entry.body, name)
+            kept_entries += [replace(entry, body=body)] if body else []
         elif isinstance(entry, Collective) and entry.name == name:
-            left.append(replace(entry, after=()))
-    return tuple(left)
+            kept_entries.append(replace(entry, after=()))
+    return tuple(kept_entries)

@@ -13,13 +13,13 @@ import msgspec
 from quadrille.algorithms.formats.record import Choice, Record
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.units import format_seconds
-from quadrille.experiments.predict.collectives_choice import comparable
-from quadrille.experiments.workloads.rank_orders import FASTEST_FIRST, in_every_order
+from quadrille.experiments.predict.collectives_choice import rounded_seconds
+from quadrille.experiments.workloads.rank_orders import FASTEST_FIRST, grids_in_every_order
 
 if TYPE_CHECKING:
     from quadrille.experiments.workloads.experiment import Experiment
 
-Carried = TypeVar("Carried", bound="Experiment")
+AnyExperiment = TypeVar("AnyExperiment", bound="Experiment")
 NO_MACHINE = f"--order auto: no --machine to predict with, so ranks are laid out in {','.join(FASTEST_FIRST)}"
 
 
@@ -39,7 +39,7 @@ class TriedOrder:
 
 @dataclass(frozen=True, slots=True)
 class ChosenOrder:
-    """All orders that differ on the grid, the fastest first."""
+    """The rank orders that differ on a grid, sorted by predicted time; the first is the choice."""
 
     ranked: tuple[TriedOrder, ...]
 
@@ -56,11 +56,11 @@ class ChosenOrder:
         more = second.seconds / first.seconds - 1 if first.seconds else 0.0
         return f"order {first}: {format_seconds(first.seconds)} predicted; then {second}, {100 * more:.1f} % more"
 
-    def laid_out(self, experiment: Carried) -> Carried:
+    def with_chosen_order(self, experiment: AnyExperiment) -> AnyExperiment:
         """The experiment with its ranks in the chosen order."""
-        return _laid_out(experiment, self.ranked[0].grid)
+        return _with_grid(experiment, self.ranked[0].grid)
 
-    def record_with_order(self, record: Record) -> Record:
+    def with_order_choice(self, record: Record) -> Record:
         """The record with the chosen order and its predicted time, if there was a choice."""
         if len(self.ranked) == 1:
             return record
@@ -69,19 +69,25 @@ class ChosenOrder:
         return msgspec.structs.replace(record, order_choice=entry)
 
 
-def chosen_order(experiment: Carried, predicted_seconds: Callable[[Carried], float]) -> ChosenOrder:
-    """The orders sorted by predicted time; of equally fast orders the first of ORDERS, the default order, is first."""
-    grids = in_every_order(experiment.grid)
+def chosen_order(experiment: AnyExperiment, predicted_seconds: Callable[[AnyExperiment], float]) -> ChosenOrder:
+    """The choice among all rank orders that differ on the grid; equally fast orders keep the order of ORDERS.
+
+    Parameters
+    ----------
+    experiment : experiment on its grid, in any order
+    predicted_seconds : function that predicts the time of the experiment in an order [s]
+    """
+    grids = grids_in_every_order(experiment.grid)
     if len(grids) == 1:
-        return as_it_is(experiment)
-    tried = [TriedOrder(grid, predicted_seconds(_laid_out(experiment, grid))) for grid in grids]
-    return ChosenOrder(tuple(sorted(tried, key=lambda tried_order: comparable(tried_order.seconds))))
+        return unchanged_order(experiment)
+    tried_orders = [TriedOrder(grid, predicted_seconds(_with_grid(experiment, grid))) for grid in grids]
+    return ChosenOrder(tuple(sorted(tried_orders, key=lambda tried_order: rounded_seconds(tried_order.seconds))))
 
 
-def as_it_is(experiment: Carried) -> ChosenOrder:
-    """The order that the experiment has, without a choice."""
+def unchanged_order(experiment: AnyExperiment) -> ChosenOrder:
+    """The rank order of the experiment itself, if there is no choice or no machine to predict with."""
     return ChosenOrder((TriedOrder(experiment.grid, 0.0),))
 
 
-def _laid_out(experiment: Carried, grid: Grid) -> Carried:
+def _with_grid(experiment: AnyExperiment, grid: Grid) -> AnyExperiment:
     return replace(experiment, grid=grid, execution=replace(experiment.execution, any_order=False))

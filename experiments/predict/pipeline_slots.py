@@ -1,4 +1,4 @@
-"""End times of the stages of a pipeline, by a walk through the slots of the schedule with the seconds of each slot.
+"""End times of the stages of a pipeline (1F1B or interleaved), from the time of each forward and backward slot.
 
 A slot is the forward or backward pass of one microbatch through one chunk of a stage's
 layers.  It begins when the stage is free and its input has arrived: forward, from the
@@ -44,7 +44,12 @@ class SlotSeconds:
 
 
 def stage_ends(stages: Stages, times: SlotSeconds) -> list[float]:
-    """Time at which each stage ends its last slot [s].
+    """The time at which each stage ends its last slot [s].
+
+    Parameters
+    ----------
+    stages : stages, chunks and microbatches of the pipeline
+    times : times of the slots, and of a message between chunks
 
     Two stages and three microbatches of 1 s forward and 2 s backward take (3 + 1) · 3 s:
 
@@ -52,25 +57,25 @@ def stage_ends(stages: Stages, times: SlotSeconds) -> list[float]:
     [12.0, 10.0]
     """
     parts = stages.count * stages.chunks
-    waiting = [deque(_slots(stages, stage)) for stage in range(stages.count)]
-    free = [0.0] * stages.count
-    arrived = {("F", microbatch, 0): 0.0 for microbatch in range(stages.microbatches)}
+    remaining_slots = [deque(_slots(stages, stage)) for stage in range(stages.count)]
+    stage_free_seconds = [0.0] * stages.count
+    arrival_seconds = {("F", microbatch, 0): 0.0 for microbatch in range(stages.microbatches)}
     ready = deque(range(stages.count))
     while ready:
         stage = ready.popleft()
-        while waiting[stage] and (begin := arrived.get(waiting[stage][0])) is not None:
-            kind, microbatch, part = waiting[stage].popleft()
+        while remaining_slots[stage] and (begin := arrival_seconds.get(remaining_slots[stage][0])) is not None:
+            kind, microbatch, part = remaining_slots[stage].popleft()
             seconds = times.forward[part] if kind == "F" else times.backward[part]
-            free[stage] = max(free[stage], begin) + seconds
-            onward = part + (1 if kind == "F" else -1)
-            if onward == parts:
-                arrived["B", microbatch, part] = free[stage]
-            elif onward >= 0:
-                free[stage] += times.travel
-                arrived[kind, microbatch, onward] = free[stage]
-                ready.append(onward % stages.count)
-    assert not any(waiting), "stages wait for each other"
-    return free
+            stage_free_seconds[stage] = max(stage_free_seconds[stage], begin) + seconds
+            next_part = part + (1 if kind == "F" else -1)
+            if next_part == parts:
+                arrival_seconds["B", microbatch, part] = stage_free_seconds[stage]
+            elif next_part >= 0:
+                stage_free_seconds[stage] += times.travel
+                arrival_seconds[kind, microbatch, next_part] = stage_free_seconds[stage]
+                ready.append(next_part % stages.count)
+    assert not any(remaining_slots), "stages wait for each other"
+    return stage_free_seconds
 
 
 def _slots(stages: Stages, stage: int) -> list[Slot]:

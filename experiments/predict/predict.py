@@ -1,4 +1,4 @@
-"""`predict` predicts an experiment on a machine and writes the predicted record (`quadrille simulate`)."""
+"""`quadrille simulate`: predicts an experiment on a machine, and writes or prints the predicted record."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,9 +8,9 @@ from quadrille.algorithms.formats.record import AskedGranularity, Record
 from quadrille.algorithms.provenance import provenance
 from quadrille.algorithms.timelines.timeline import Timeline
 from quadrille.algorithms.units import format_bytes, format_seconds
-from quadrille.experiments.output.destinations import Destinations, check_apart
-from quadrille.experiments.output.progress import Tally, progress_line, rough_seconds
-from quadrille.experiments.predict.prepared import Prepared, even_within, prepare
+from quadrille.experiments.output.destinations import Destinations, check_paths_differ
+from quadrille.experiments.output.progress import StepCount, progress_line, rough_seconds
+from quadrille.experiments.predict.prepared_experiment import PreparedExperiment, even_shards_bound, prepare
 from quadrille.experiments.records.results import write_results
 from quadrille.experiments.workloads.matmul import MatmulExperiment
 from quadrille.experiments.workloads.run_options import RunOptions
@@ -20,7 +20,7 @@ from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.machines.what_if import in_chunks
 
 if TYPE_CHECKING:
-    from quadrille.experiments.predict.collectives_choice import Chosen
+    from quadrille.experiments.predict.collectives_choice import ChosenCollective
     from quadrille.experiments.predict.order_choice import ChosenOrder
     from quadrille.experiments.workloads.experiment import Experiment
     from quadrille.simulator.simulate import Shortcuts, Simulator
@@ -36,12 +36,13 @@ def predict(
     granularity: AskedGranularity = "auto",
     command: Sequence[str] = (),
 ) -> None:
-    """Predicts the experiment on the machine, and writes or prints its record.
+    """Predicts an experiment on a machine, and writes or prints its record.
 
     Parameters
     ----------
     options : options of a run; they are checked, but their files are not opened, and the record names the backend
-    shortcuts : shortcuts of the simulation
+    destinations : files of the record and the timeline; None to print the record
+    shortcuts : shortcuts of the simulation; None for all
     granularity : exact, collective or auto
     command : words of the command line, for provenance
 
@@ -55,39 +56,45 @@ def predict(
     experiment.check_run(options)
     if isinstance(experiment, MatmulExperiment) and options.operands == "integers" and not options.inputs:
         _check_generated(experiment, options)
-    check_apart(options.written, destinations.read)
+    check_paths_differ(options.written, destinations.read)
     destinations.check(options.files)
     machine = in_chunks(machine, options.chunk_bytes)
     order = None
     if experiment.execution.any_order:
-        from quadrille.experiments.workloads.rank_orders import in_every_order
+        from quadrille.experiments.workloads.rank_orders import grids_in_every_order
 
-        tally = Tally("predicted", "rank orders", len(in_every_order(experiment.grid)))
-        with progress_line(tally.words, shown=not destinations.quiet):
-            order = order_on(
-                experiment, machine, options.backend, granularity, shortcuts=shortcuts, announce=True, tally=tally
+        step_count = StepCount("predicted", "rank orders", len(grids_in_every_order(experiment.grid)))
+        with progress_line(step_count.words, shown=not destinations.quiet):
+            order = choose_order(
+                experiment,
+                machine,
+                options.backend,
+                granularity,
+                shortcuts=shortcuts,
+                announce=True,
+                step_count=step_count,
             )
-        experiment = order.laid_out(experiment)
+        experiment = order.with_chosen_order(experiment)
         remark(order.line())
     ranks = experiment.grid.size
-    with progress_line(lambda elapsed: _progress(ranks, elapsed), shown=not destinations.quiet):
+    with progress_line(lambda elapsed: _progress_text(ranks, elapsed), shown=not destinations.quiet):
         prepared = prepare(experiment, machine)
-        record, timeline = predicted(
+        record, timeline = predict_prepared(
             prepared,
             command,
             backend=options.backend,
             shortcuts=shortcuts,
             granularity=granularity,
-            wanted=destinations.ranks,
+            timeline_ranks=destinations.ranks,
             announce=True,
         )
-    remark_all([*_bound_in_words(record), *experiment.remarks(prepared.schedule)])
+    remark_all([*_bound_remark(record), *experiment.remarks(prepared.schedule)])
     remark_all(_remarks(prepared, record.peak_bytes_per_rank_max))
     remark_all(calibration_warnings(machine, "" if destinations.detail == "all" else "--verbose shows them"))
-    write_results(destinations, order.record_with_order(record) if order else record, timeline)
+    write_results(destinations, order.with_order_choice(record) if order else record, timeline)
 
 
-def _progress(ranks: int, elapsed: float) -> str:
+def _progress_text(ranks: int, elapsed: float) -> str:
     return f"simulating {ranks} rank{'s' if ranks > 1 else ''}: {rough_seconds(elapsed)} so far"
 
 
@@ -101,7 +108,7 @@ def _check_generated(experiment: MatmulExperiment, options: RunOptions) -> None:
     open_operands(*sizes, problem.dtype, kind=options.operands, training=problem.training, transposed=stored)
 
 
-def order_on(
+def choose_order(
     experiment: "Experiment",
     machine: Machine,
     backend: str = "numpy",
@@ -109,36 +116,43 @@ def order_on(
     *,
     shortcuts: "Shortcuts | None" = None,
     announce: bool = False,
-    tally: Tally | None = None,
+    step_count: StepCount | None = None,
 ) -> "ChosenOrder":
-    """The order of ranks with the smallest predicted time on the machine, and all other orders.
+    """The rank order with the smallest predicted time on the machine, and all other orders.
 
-    All orders are predicted at one granularity: by bounds if one of them can only be predicted so.
+    All orders are predicted at one granularity: if an order is predicted at collective granularity, all are.
 
     Parameters
     ----------
+    backend : backend of the arrays; the library's times are known for arrays of the host only
+    granularity : exact, collective, or auto for a simulation of at most a few seconds
+    shortcuts : shortcuts of the simulation; None for all
     announce : whether a message on stderr announces a long simulation
-    tally : counts the orders that are predicted
+    step_count : progress that counts the predicted orders; None to count nothing
     """
     from quadrille.experiments.predict.order_choice import chosen_order
 
-    seen = set[str]()
+    granularities = set[str]()
 
     def seconds(ordered: "Experiment") -> float:
-        first = announce and not seen and not ordered.execution.choices.auto
-        record, _ = prediction_of(
+        first = announce and not granularities and not ordered.execution.choices.auto
+        record, _ = predict_record_and_timeline(
             ordered, machine, backend=backend, shortcuts=shortcuts, granularity=granularity, announce=first
         )
-        if tally is not None:
-            tally.done += 1
-        seen.add(record.simulation.granularity if record.simulation is not None else "exact")
+        if step_count is not None:
+            step_count.done += 1
+        granularities.add(record.simulation.granularity if record.simulation is not None else "exact")
         return record.seconds
 
     order = chosen_order(experiment, seconds)
-    return order if len(seen) < 2 else order_on(experiment, machine, backend, "collective", shortcuts=shortcuts)
+    return (
+        order
+        if len(granularities) < 2
+        else choose_order(experiment, machine, backend, "collective", shortcuts=shortcuts)
+    )
 
 
-def prediction_of(
+def predict_record_and_timeline(
     experiment: "Experiment",
     machine: Machine,
     command: Sequence[str] = (),
@@ -148,9 +162,12 @@ def prediction_of(
     granularity: AskedGranularity = "exact",
     announce: bool = False,
 ) -> tuple[Record, Timeline]:
-    """The predicted record of an experiment on a machine, and its timeline; the parameters are those of `predicted`."""
+    """The predicted record of an experiment on a machine, and its timeline.
+
+    The keyword parameters are those of `predict_prepared`.
+    """
     prepared = prepare(experiment, machine)
-    return predicted(
+    return predict_prepared(
         prepared, command, backend=backend, shortcuts=shortcuts, granularity=granularity, announce=announce
     )
 
@@ -162,25 +179,27 @@ def prediction_record(experiment: "Experiment", machine: Machine, *, granularity
     ----------
     granularity : exact, collective, or auto for a simulation of at most a few seconds
     """
-    return prediction_of(experiment, machine, granularity=granularity)[0]
+    return predict_record_and_timeline(experiment, machine, granularity=granularity)[0]
 
 
-def predicted(
-    prepared: Prepared,
+def predict_prepared(
+    prepared: PreparedExperiment,
     command: Sequence[str] = (),
     *,
     backend: str = "numpy",
     shortcuts: "Shortcuts | None" = None,
     granularity: AskedGranularity = "exact",
-    wanted: Sequence[int] = (),
+    timeline_ranks: Sequence[int] = (),
     announce: bool = False,
 ) -> tuple[Record, Timeline]:
     """The predicted record of a prepared experiment, and its timeline.
 
     Parameters
     ----------
+    prepared : experiment with its schedule and rank placement
     command : words of the command line, for provenance
-    shortcuts : shortcuts of the simulation; by default all
+    backend : backend that the record names; the library's times are known for arrays of the host only
+    shortcuts : shortcuts of the simulation; None for all
     granularity : exact, collective, or auto for a simulation of at most a few seconds
     wanted : ranks that the timeline must have
     announce : whether a message on stderr announces a long simulation
@@ -190,11 +209,11 @@ def predicted(
 
     with gc_paused():
         experiment, schedule = prepared.experiment, prepared.simulated_schedule
-        chosen: Sequence[Chosen] = ()
+        chosen: Sequence[ChosenCollective] = ()
         if experiment.execution.choices.auto:
-            from quadrille.experiments.predict.collectives_choice import with_chosen
+            from quadrille.experiments.predict.collectives_choice import choose_collectives
 
-            experiment, chosen = with_chosen(experiment, schedule, prepared.machine, prepared.nodes, backend)
+            experiment, chosen = choose_collectives(experiment, schedule, prepared.machine, prepared.nodes, backend)
             prepared = replace(prepared, experiment=experiment)
         simulation = Simulator(
             schedule,
@@ -209,19 +228,19 @@ def predicted(
         if announce:
             remark_all(choice.line() for choice in chosen)
             _announce(simulation, experiment)
-    prediction = simulation.run(wanted)
+    prediction = simulation.run(timeline_ranks)
     with gc_paused():
         record = predicted_record(
             prepared,
             prediction,
             provenance=provenance(command),
             backend=backend,
-            even_within=even_within(prepared),
+            even_within=even_shards_bound(prepared),
         )
     if chosen:
-        from quadrille.experiments.predict.collectives_choice import record_with_choices
+        from quadrille.experiments.predict.collectives_choice import with_collective_choices
 
-        record = record_with_choices(record, chosen)
+        record = with_collective_choices(record, chosen)
     return record, prediction.timeline
 
 
@@ -234,33 +253,37 @@ def _announce(simulation: "Simulator", experiment: "Experiment") -> None:
     seconds, ranks = simulation.expected_wall_seconds, experiment.grid.size
     if seconds < LONG_SECONDS:
         return
-    apart = f" ({simulation.not_folded_reason})" if simulation.not_folded_reason else ""
+    reason_text = f" ({simulation.not_folded_reason})" if simulation.not_folded_reason else ""
     remark(
-        f"{simulation.simulated_ranks} ranks out of {ranks} are to be simulated{apart}: "
+        f"{simulation.simulated_ranks} ranks out of {ranks} are to be simulated{reason_text}: "
         f"this may take about {format_seconds(seconds)}; Ctrl-C ends it"
     )
 
 
-def _bound_in_words(record: Record) -> list[str]:
-    """A sentence that the prediction is not exact, with the reason and the bounds."""
-    how = record.simulation
-    if how is None or how.bound_low_seconds is None or how.bound_high_seconds is None:
+def _bound_remark(record: Record) -> list[str]:
+    """A remark that the prediction is not exact, with the reason and the bounds; empty if it is exact."""
+    simulation_entry = record.simulation
+    if (
+        simulation_entry is None
+        or simulation_entry.bound_low_seconds is None
+        or simulation_entry.bound_high_seconds is None
+    ):
         return []
-    low, high = format_seconds(how.bound_low_seconds), format_seconds(how.bound_high_seconds)
+    low, high = format_seconds(simulation_entry.bound_low_seconds), format_seconds(simulation_entry.bound_high_seconds)
     if record.options.collectives.startswith("nccl"):
         return [
-            f"collective granularity: {how.not_folded_reason}; {low} with ops of different axes apart, "
-            f"{high} with those that may be under way together one after the other; --granularity exact predicts "
+            f"collective granularity: {simulation_entry.not_folded_reason}; {low} if ops of different axes do not slow "
+            f"each other, {high} if ops that may overlap run one after the other; --granularity exact predicts "
             "rings of single ranks"
         ]
-    reason = f" ({how.not_folded_reason})" if how.not_folded_reason else ""
+    reason = f" ({simulation_entry.not_folded_reason})" if simulation_entry.not_folded_reason else ""
     return [
-        f"collective granularity: {record.ranks} ranks are not simulated one by one{reason}; the exact simulation says "
-        f"{low} to {high}; --granularity exact asks for it"
+        f"collective granularity: {record.ranks} ranks are not simulated one by one{reason}; the exact time lies "
+        f"between {low} and {high}; --granularity exact simulates it"
     ]
 
 
-def _remarks(prepared: Prepared, peak_bytes: int) -> list[str]:
+def _remarks(prepared: PreparedExperiment, peak_bytes: int) -> list[str]:
     """Remarks for the user about a prediction that are not in the record."""
     machine, device, dtype = prepared.machine, prepared.device, prepared.experiment.dtype
     lines = []
@@ -277,7 +300,7 @@ def _remarks(prepared: Prepared, peak_bytes: int) -> list[str]:
 
 
 def calibration_warnings(machine: Machine, where: str = "") -> list[str]:
-    """The warnings of a machine's calibration: all, or summed up in one line.
+    """The warnings of a machine's calibration: all of them, or one line with their number.
 
     >>> from types import SimpleNamespace
     >>> fit = SimpleNamespace(warnings=("half of the products are off the fit", "something else ran"))
@@ -289,7 +312,7 @@ def calibration_warnings(machine: Machine, where: str = "") -> list[str]:
 
     Parameters
     ----------
-    where : how a reader sees the warnings that are summed up; all warnings are returned if it is empty
+    where : text that says how to see all warnings; empty to return all warnings
     """
     warnings = machine.fit.warnings if machine.fit is not None else ()
     if where and len(warnings) > 1:

@@ -1,32 +1,32 @@
-"""`predicted_record` makes the record of a prediction: the volumes of its schedule, and the predicted times."""
+"""`predicted_record`: the record of a prediction, with the volumes of the schedule and the predicted times."""
 
 from collections.abc import Sequence
 from typing import Any
 
 from quadrille.algorithms.analysis.volumes import volumes
 from quadrille.algorithms.formats.record import OpRecord, Provenance, Record, Reference, Simulation
-from quadrille.experiments.predict.prepared import Prepared
+from quadrille.experiments.predict.prepared_experiment import PreparedExperiment
 from quadrille.experiments.records.path_segments import path_segments
-from quadrille.experiments.records.record_entries import amounts_of, named, op_record, what
+from quadrille.experiments.records.record_entries import machine_entry, op_entry, volume_fields, workload_fields
 from quadrille.experiments.workloads.fullest_device import FullestDevice
 from quadrille.experiments.workloads.matmul import MatmulExperiment
 from quadrille.simulator.prediction import Prediction
 from quadrille.topologies.machines.machine import Machine
 
-NCCL_ALONE = (
-    "collectives take what NCCL's model says of all groups of an op at once, from when the last member has come; ops "
-    "of different axes do not slow each other at bound_low_seconds, and those that may be under way together go one "
-    "after the other at bound_high_seconds: an estimate, not proven; bytes sent are those of rings"
+NCCL_APPROXIMATION = (
+    "collectives take the time of NCCL's model for all groups of an op at once, from the arrival of the last member; "
+    "at bound_low_seconds ops of different axes do not slow each other, and at bound_high_seconds ops that may overlap "
+    "run one after the other: an estimate, not proven; bytes sent are those of rings"
 )
-STEADY_RATES = (
+CONSTANT_RATES_APPROXIMATION = (
     "every transfer of a collective keeps one rate, that of all its groups at once; the exact simulation, in which "
     "rates change whenever a transfer begins or ends, lies between bound_low_seconds (every transfer alone) and "
-    "bound_high_seconds (every transfer beside all that may be under way with it): proven, not estimated"
+    "bound_high_seconds (every transfer beside all transfers that may overlap it): proven, not estimated"
 )
 
 
 def predicted_record(
-    prepared: Prepared,
+    prepared: PreparedExperiment,
     prediction: Prediction,
     *,
     provenance: Provenance,
@@ -37,21 +37,24 @@ def predicted_record(
 
     Parameters
     ----------
+    prepared : experiment with its schedule and rank placement
+    prediction : simulated times
+    provenance : command, commit and versions
     backend : backend of the runs with which the prediction is compared; a prediction has no arrays
     even_within : largest relative error of the makespan because all shards have the mean size; None for exact shards
     """
     experiment, machine, schedule = prepared.experiment, prepared.machine, prepared.schedule
     makespan = prediction.timeline.makespan
     least, most = (makespan, makespan) if prediction.bound is None else (prediction.bound.low, prediction.bound.high)
-    amounts = volumes(schedule, experiment.execution.choices)
+    schedule_volumes = volumes(schedule, experiment.execution.choices)
     low, high = prediction.uncertainty.around(least, most)
-    ops = tuple(op_record(times, experiment, amounts, prediction) for times in prediction.op_times().values())
+    ops = tuple(op_entry(times, experiment, schedule_volumes, prediction) for times in prediction.op_times().values())
     return Record(
         kind="predicted",
-        **what(experiment, prepared.threads),
-        **amounts_of(experiment, amounts),
+        **workload_fields(experiment, prepared.threads),
+        **volume_fields(experiment, schedule_volumes),
         backend=backend,
-        machine=named(machine, experiment.execution.placement),
+        machine=machine_entry(machine, experiment.execution.placement),
         seconds=makespan,
         seconds_low=low,
         seconds_high=high,
@@ -59,20 +62,20 @@ def predicted_record(
         links=prediction.links,
         critical_path=path_segments(prediction.timeline, prediction.parts_of),
         simulation=_simulation(prediction, even_within),
-        reference=_calibrated(machine, experiment.grid.size, prepared.device),
+        reference=_reference_of_calibration(machine, experiment.grid.size, prepared.device),
         provenance=provenance,
-        **_training_figures(prepared, makespan, ops),
+        **_training_fields(prepared, makespan, ops),
     )
 
 
-def _training_figures(prepared: Prepared, seconds: float, ops: Sequence[OpRecord]) -> dict[str, Any]:
-    """Fields of the record that only training has."""
+def _training_fields(prepared: PreparedExperiment, seconds: float, ops: Sequence[OpRecord]) -> dict[str, Any]:
+    """The fields that only records of training have; empty for a matmul."""
     if isinstance(prepared.experiment, MatmulExperiment):
         return {}
-    from quadrille.experiments.workloads.training_figures import RunTimes, figures_of
+    from quadrille.experiments.workloads.training_figures import RunTimes, training_fields
 
     times = RunTimes(seconds, ops, prepared.machine, device=prepared.device)
-    return figures_of(prepared.experiment, prepared.schedule, times)
+    return training_fields(prepared.experiment, prepared.schedule, times)
 
 
 def _simulation(prediction: Prediction, even_within: float | None) -> Simulation:
@@ -91,11 +94,11 @@ def _simulation(prediction: Prediction, even_within: float | None) -> Simulation
         bound_low_seconds=None if bound is None else bound.low,
         bound_high_seconds=None if bound is None else bound.high,
         bound_proven=bound is not None and bound.proven,
-        approximation="" if bound is None else STEADY_RATES if bound.proven else NCCL_ALONE,
+        approximation="" if bound is None else CONSTANT_RATES_APPROXIMATION if bound.proven else NCCL_APPROXIMATION,
     )
 
 
-def _calibrated(machine: Machine, ranks: int, device: FullestDevice) -> Reference | None:
+def _reference_of_calibration(machine: Machine, ranks: int, device: FullestDevice) -> Reference | None:
     """The times of the reference kernels during the machine's calibration; None if they cannot be compared with a run.
 
     They cannot be compared if the ranks of a device outnumber its cores, because time-shared

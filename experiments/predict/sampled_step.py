@@ -1,7 +1,7 @@
-"""A training step from a sample of it: few layers and microbatches, by the closed form or by simulation.
+"""The time of a training step extrapolated from a sample: few layers and microbatches, by closed form or simulation.
 
-The sample runs on the ranks of one stage.  Its ops are divided into parts (`step_parts.py`), and the parts are put
-together as the slots of the pipeline follow each other (`pipeline_slots.py`).
+The sample runs on the ranks of one pipeline stage.  Its ops are divided into parts (`step_parts.py`), and the parts
+are combined in the order of the pipeline's slots (`pipeline_slots.py`).
 """
 
 from collections.abc import Mapping
@@ -13,78 +13,120 @@ from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.schedule.tensors import ITEM_BYTES
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.training.vocabulary import TABLE
-from quadrille.experiments.predict.closed_form import Yardstick
-from quadrille.experiments.predict.depths import FEW, straight
-from quadrille.experiments.predict.step_parts import hops_of, loops_of, parts_of, sample, stages_of
-from quadrille.experiments.predict.training_step import TrainingStep, noticed, of_layers, ran_step
+from quadrille.experiments.predict.closed_form import ClosedFormModel
+from quadrille.experiments.predict.layer_extrapolation import FEW_LAYERS, extrapolated
+from quadrille.experiments.predict.step_parts import (
+    loops_by_op,
+    pipeline_stages,
+    sample_experiment,
+    stage_message_count,
+    step_parts,
+)
+from quadrille.experiments.predict.training_step import TrainingStep, simulated_ops, with_layers, without_rounding_error
 from quadrille.experiments.workloads.training import TrainingExperiment
 from quadrille.topologies.machines.machine import Machine
 
 
-def closed_form_step(experiment: TrainingExperiment, yardstick: Yardstick) -> TrainingStep:
-    """The step of a configuration from the closed form of its sample; communication is not hidden."""
-    sampled = sample(experiment)
+def closed_form_step(experiment: TrainingExperiment, closed_form_model: ClosedFormModel) -> TrainingStep:
+    """The training step from the closed form of its sample; no communication is hidden.
+
+    Parameters
+    ----------
+    experiment : step with its grid, scheme and microbatch
+    closed_form_model : alpha-beta model of the machine
+    """
+    sampled = sample_experiment(experiment)
     schedule = sampled.applied_schedule()
-    loops, priced = loops_of(schedule), list(yardstick.priced(schedule))
-    local, moving = (
-        parts_of(((loops[op.name], cost) for op, _, cost in priced if isinstance(op, Communication) is moves), sampled)
+    loops, priced = loops_by_op(schedule), list(closed_form_model.priced(schedule))
+    local_parts, communication_parts = (
+        step_parts(
+            ((loops[op.name], cost) for op, _, cost in priced if isinstance(op, Communication) is moves), sampled
+        )
         for moves in (False, True)
     )
-    stages, hop = stages_of(experiment), _hop(experiment, yardstick)
-    seconds = (local + moving).step(stages, hop) + _exchange(experiment, schedule, yardstick)
-    compute, transfer = local.reporting(stages), moving.reporting(stages) + hops_of(stages) * hop
-    waiting = noticed(seconds - compute - transfer, seconds)
-    return TrainingStep(seconds=seconds, compute=compute, transfer=transfer, waiting=waiting, exposed_by_axis={})
+    stages, hop = pipeline_stages(experiment), _stage_message_seconds(experiment, closed_form_model)
+    seconds = (local_parts + communication_parts).step(stages, hop) + _table_gradient_seconds(
+        experiment, schedule, closed_form_model
+    )
+    compute, transfer = (
+        local_parts.reporting(stages),
+        communication_parts.reporting(stages) + stage_message_count(stages) * hop,
+    )
+    waiting = without_rounding_error(seconds - compute - transfer, seconds)
+    return TrainingStep(
+        seconds=seconds, compute=compute, transfer=transfer, waiting=waiting, exposed_seconds_by_axis={}
+    )
 
 
-def _hop(experiment: TrainingExperiment, yardstick: Yardstick) -> float:
-    """Seconds that a microbatch's activations take from a stage to the next."""
+def _stage_message_seconds(experiment: TrainingExperiment, closed_form_model: ClosedFormModel) -> float:
+    """The time of a message with a microbatch's activations from a stage to the next [s]."""
     problem, grid, stream = experiment.problem, experiment.grid, experiment.scheme.stream
     if grid.pipeline == 1:
         return 0.0
     assert isinstance(problem, Gpt)
-    elements = problem.tokens // stages_of(experiment).microbatches * problem.hidden
+    elements = problem.tokens // pipeline_stages(experiment).microbatches * problem.hidden
     for axis in (*stream.rows, *stream.finer, stream.columns):
         elements = -(-elements // grid.length(axis))
     size = elements * ITEM_BYTES[problem.dtype]
-    return yardstick.hops.axis_link(grid, "pipeline", 1, size).seconds(size)
+    return closed_form_model.hops.axis_link(grid, "pipeline", 1, size).seconds(size)
 
 
-def _exchange(experiment: TrainingExperiment, sampled: Schedule, yardstick: Yardstick) -> float:
-    """Seconds in which the first and the last stage exchange their parts of a shared table's gradient."""
+def _table_gradient_seconds(
+    experiment: TrainingExperiment, sampled: Schedule, closed_form_model: ClosedFormModel
+) -> float:
+    """The time in which the first and the last stage exchange the gradients of a shared embedding table [s]."""
     assert isinstance(experiment.problem, Gpt)
     if experiment.grid.pipeline == 1 or not experiment.problem.architecture.shared_table:
         return 0.0
     gradient = f"d{TABLE}"
     size = sampled.tensors[gradient].block(sampled.coordinates(0)).elements * sampled.item_bytes(gradient)
-    return 2 * yardstick.hops.axis_link(experiment.grid, "pipeline", experiment.grid.pipeline - 1, size).seconds(size)
+    return 2 * closed_form_model.hops.axis_link(
+        experiment.grid, "pipeline", experiment.grid.pipeline - 1, size
+    ).seconds(size)
 
 
 def sampled_step(
-    experiment: TrainingExperiment, machine: Machine, granularity: Granularity, yardstick: Yardstick
+    experiment: TrainingExperiment, machine: Machine, granularity: Granularity, closed_form_model: ClosedFormModel
 ) -> TrainingStep:
-    """The step of a configuration from a simulation of its sample.
+    """The training step from a simulation of its sample.
 
     Waiting for the last member of a group belongs to no op; it is spread over all parts in proportion.
+
+    Parameters
+    ----------
+    experiment : step with its grid, scheme and microbatch
+    granularity : granularity of the simulation, exact or collective
+    closed_form_model : alpha-beta model of the machine, for messages between stages
     """
-    sampled = sample(experiment)
-    ran = ran_step(sampled, machine, granularity)
-    loops, stages, hop = loops_of(ran.schedule), stages_of(experiment), _hop(experiment, yardstick)
+    sampled = sample_experiment(experiment)
+    simulated = simulated_ops(sampled, machine, granularity)
+    loops, stages, hop = (
+        loops_by_op(simulated.schedule),
+        pipeline_stages(experiment),
+        _stage_message_seconds(experiment, closed_form_model),
+    )
 
-    def reporting(seconds: Mapping[str, float]) -> float:
-        return parts_of(((loops[name], each) for name, each in seconds.items()), sampled).reporting(stages)
+    def mean_stage_seconds(seconds: Mapping[str, float]) -> float:
+        return step_parts(((loops[name], each) for name, each in seconds.items()), sampled).reporting(stages)
 
-    local = {op.name: op.seconds for op in ran.every.ops if op.axis is None}
-    moving = {op.name: op for op in ran.every.ops if op.axis is not None}
-    exposed = {name: op.exposed_seconds for name, op in moving.items()}
-    charged = parts_of(((loops[name], each) for name, each in (local | exposed).items()), sampled)
-    waits = ran.every.seconds / sum((local | exposed).values())
-    seconds = charged.times(waits).step(stages, hop) + _exchange(experiment, ran.schedule, yardstick)
-    compute, busy = reporting(local), reporting({name: op.seconds for name, op in moving.items()})
-    latency, sent = reporting(ran.latency), hops_of(stages) * hop
-    hidden = noticed(busy - reporting(exposed), busy)
-    by_axis: dict[Axis, float] = {
-        axis: reporting({name: each for name, each in exposed.items() if moving[name].axis == axis})
+    local_parts = {op.name: op.seconds for op in simulated.every.ops if op.axis is None}
+    communication_parts = {op.name: op for op in simulated.every.ops if op.axis is not None}
+    exposed = {name: op.exposed_seconds for name, op in communication_parts.items()}
+    charged = step_parts(((loops[name], each) for name, each in (local_parts | exposed).items()), sampled)
+    waiting_factor = simulated.every.seconds / sum((local_parts | exposed).values())
+    seconds = charged.times(waiting_factor).step(stages, hop) + _table_gradient_seconds(
+        experiment, simulated.schedule, closed_form_model
+    )
+    compute, busy = (
+        mean_stage_seconds(local_parts),
+        mean_stage_seconds({name: op.seconds for name, op in communication_parts.items()}),
+    )
+    latency, message_seconds = mean_stage_seconds(simulated.latency), stage_message_count(stages) * hop
+    hidden = without_rounding_error(busy - mean_stage_seconds(exposed), busy)
+    exposed_by_axis: dict[Axis, float] = {
+        axis: mean_stage_seconds(
+            {name: each for name, each in exposed.items() if communication_parts[name].axis == axis}
+        )
         for axis in sampled.grid.lengths
         if sampled.grid.length(axis) > 1
     }
@@ -92,20 +134,25 @@ def sampled_step(
         seconds=seconds,
         compute=compute,
         latency=latency,
-        transfer=busy - latency + sent,
+        transfer=busy - latency + message_seconds,
         hidden=hidden,
-        waiting=noticed(seconds - compute - busy - sent + hidden, seconds),
-        contention=noticed(reporting({name: ran.contention.get(name, 0.0) for name in moving}), seconds),
-        exposed_by_axis=by_axis | ({"pipeline": sent} if sent else {}),
-        layers=stages_of(sampled).layers,
-        bounded=ran.bounded,
-        even=ran.even,
+        waiting=without_rounding_error(seconds - compute - busy - message_seconds + hidden, seconds),
+        contention=without_rounding_error(
+            mean_stage_seconds({name: simulated.contention.get(name, 0.0) for name in communication_parts}), seconds
+        ),
+        exposed_seconds_by_axis=exposed_by_axis | ({"pipeline": message_seconds} if message_seconds else {}),
+        layers=pipeline_stages(sampled).layers,
+        bounded=simulated.bounded,
+        even=simulated.even,
     )
 
 
-def closed_form_seconds(experiment: TrainingExperiment, yardstick: Yardstick) -> float:
-    """Seconds of a step by the closed form, from a few of its layers."""
-    if not isinstance(experiment.problem, Gpt) or experiment.problem.layers <= max(FEW):
-        return yardstick.closed_form(experiment.unchecked_schedule()).seconds
-    few, more = (yardstick.closed_form(of_layers(experiment, count).unchecked_schedule()).seconds for count in FEW)
-    return straight(few, more, FEW, experiment.problem.layers)
+def closed_form_seconds(experiment: TrainingExperiment, closed_form_model: ClosedFormModel) -> float:
+    """The closed-form time of a step [s], extrapolated from a few of its layers."""
+    if not isinstance(experiment.problem, Gpt) or experiment.problem.layers <= max(FEW_LAYERS):
+        return closed_form_model.closed_form(experiment.unchecked_schedule()).seconds
+    few, more = (
+        closed_form_model.closed_form(with_layers(experiment, count).unchecked_schedule()).seconds
+        for count in FEW_LAYERS
+    )
+    return extrapolated(few, more, FEW_LAYERS, experiment.problem.layers)

@@ -1,9 +1,9 @@
-"""Simulates a training step with all or some of its layers, and divides the time of an iteration by cause.
+"""`TrainingStep`: the simulated time of one training iteration by cause, from all or some of its layers.
 
-`quadrille.experiments.predict.depths` describes how few layers determine the time of all.
+`quadrille.experiments.predict.layer_extrapolation` describes how few layers determine the time of all layers.
 
-Shards are exact if all have one size, else they have the mean size, unless the
-experiment says otherwise.
+Shards are exact if all shards have one size; else they have the mean size, unless the
+experiment asks for exact shards.
 """
 
 from collections.abc import Mapping
@@ -16,10 +16,10 @@ from quadrille.algorithms.schedule.grid import Axis
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.timelines.op_times import OpTimes
 from quadrille.algorithms.training.gpt import Gpt
-from quadrille.experiments.predict.collectives_choice import with_chosen
-from quadrille.experiments.predict.depths import Depths, straight
+from quadrille.experiments.predict.collectives_choice import choose_collectives
+from quadrille.experiments.predict.layer_extrapolation import LayerCounts, extrapolated
 from quadrille.experiments.workloads.training import TrainingExperiment
-from quadrille.experiments.workloads.training_figures import Iterations, exposed_by_axis, iterations
+from quadrille.experiments.workloads.training_figures import IterationTimes, exposed_seconds_by_axis, iteration_times
 from quadrille.topologies.machines.machine import Machine
 
 ROUNDING = 1e-9
@@ -40,7 +40,7 @@ class TrainingStep:
     hidden : time of communication that overlaps the compute lane [s]
     waiting : all other time: waiting for the last member of a group, and idle time between ops [s]
     contention : part of `transfer` that is caused by shared links [s]
-    exposed_by_axis : time of communication while the compute lane is idle, by axis [s]
+    exposed_seconds_by_axis : time of communication while the compute lane is idle, by axis [s]
     product_flops : operations of the matrix products of the first rank [flop]
     layers : largest number of layers that were simulated
     bounded : whether the simulation computed bounds, so that the time is not exact
@@ -54,7 +54,7 @@ class TrainingStep:
     hidden: float = 0.0
     waiting: float = 0.0
     contention: float = 0.0
-    exposed_by_axis: dict[Axis, float]
+    exposed_seconds_by_axis: dict[Axis, float]
     product_flops: float = 0.0
     layers: int = 1
     bounded: bool = False
@@ -63,10 +63,10 @@ class TrainingStep:
     @property
     def exposed(self) -> float:
         """Time of communication of all axes while the compute lane is idle [s]."""
-        return sum(self.exposed_by_axis.values())
+        return sum(self.exposed_seconds_by_axis.values())
 
     def compute_efficiency(self, peak_flops_per_second: float | None) -> float | None:
-        """Share of the device's peak that its products reach while the compute lane is busy."""
+        """The share of the device's peak rate that products reach while the rank computes; None if it is unknown."""
         if not (peak_flops_per_second and self.compute):
             return None
         return self.product_flops / self.compute / peak_flops_per_second
@@ -77,12 +77,13 @@ def simulated_step(
     machine: Machine,
     *,
     granularity: AskedGranularity = "auto",
-    depths: Depths | None = None,
+    depths: LayerCounts | None = None,
 ) -> TrainingStep:
     """The simulated time of a training step.
 
     Parameters
     ----------
+    granularity : exact, collective, or auto for a simulation of at most a few seconds
     depths : two numbers of layers to simulate instead of all; only for one step of a deeper GPT without a pipeline
 
     Raises
@@ -91,43 +92,43 @@ def simulated_step(
     """
     problem = experiment.problem
     if depths is None or not isinstance(problem, Gpt) or problem.steps > 1 or experiment.grid.pipeline > 1:
-        return _simulated(experiment, machine, granularity)
+        return _simulated_step(experiment, machine, granularity)
     few, more = depths
     if problem.layers <= more:
-        return _simulated(experiment, machine, granularity)
-    second = _simulated(of_layers(experiment, more), machine, granularity)
-    first = _simulated(of_layers(experiment, few), machine, "collective" if second.bounded else "exact")
-    return continued(first, second, problem.layers)
+        return _simulated_step(experiment, machine, granularity)
+    second = _simulated_step(with_layers(experiment, more), machine, granularity)
+    first = _simulated_step(with_layers(experiment, few), machine, "collective" if second.bounded else "exact")
+    return extrapolated_step(first, second, problem.layers)
 
 
-def of_layers(experiment: TrainingExperiment, layers: int) -> TrainingExperiment:
-    """The same with so many layers."""
+def with_layers(experiment: TrainingExperiment, layers: int) -> TrainingExperiment:
+    """The experiment with another number of layers."""
     assert isinstance(experiment.problem, Gpt)
     return replace(experiment, problem=replace(experiment.problem, layers=layers))
 
 
-def continued(few: TrainingStep, more: TrainingStep, layers: int) -> TrainingStep:
+def extrapolated_step(few: TrainingStep, more: TrainingStep, layers: int) -> TrainingStep:
     """The step with `layers` layers, extrapolated from two simulated steps; negative exposed time counts as hidden.
 
     >>> few, more = (
-    ...     TrainingStep(seconds=seconds, compute=seconds, transfer=0.0, exposed_by_axis={"x": seconds}, layers=layers)
-    ...     for seconds, layers in ((1.0, 2), (1.75, 3))
+    ...     TrainingStep(seconds=s, compute=s, transfer=0.0, exposed_seconds_by_axis={"x": s}, layers=layers)
+    ...     for s, layers in ((1.0, 2), (1.75, 3))
     ... )
-    >>> step = continued(few, more, 12)
-    >>> step.seconds, step.compute, step.exposed_by_axis, step.layers
+    >>> step = extrapolated_step(few, more, 12)
+    >>> step.seconds, step.compute, step.exposed_seconds_by_axis, step.layers
     (8.5, 8.5, {'x': 8.5}, 3)
     """
     depths = few.layers, more.layers
     added: dict[str, Any] = {
-        name: straight(getattr(few, name), getattr(more, name), depths, layers)
+        name: extrapolated(getattr(few, name), getattr(more, name), depths, layers)
         for name in ("seconds", "compute", "latency", "transfer", "hidden", "waiting", "contention", "product_flops")
     }
     exposed = {
-        axis: max(0.0, straight(seconds, more.exposed_by_axis[axis], depths, layers))
-        for axis, seconds in few.exposed_by_axis.items()
+        axis: max(0.0, extrapolated(seconds, more.exposed_seconds_by_axis[axis], depths, layers))
+        for axis, seconds in few.exposed_seconds_by_axis.items()
     }
     bounded, even = few.bounded or more.bounded, few.even or more.even
-    return replace(more, **added, exposed_by_axis=exposed, bounded=bounded, even=even)
+    return replace(more, **added, exposed_seconds_by_axis=exposed, bounded=bounded, even=even)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,66 +144,75 @@ class SimulatedOps:
     """
 
     schedule: Schedule
-    every: Iterations[OpTimes]
+    every: IterationTimes[OpTimes]
     latency: Mapping[str, float]
     contention: Mapping[str, float]
     bounded: bool
     even: bool
 
 
-def ran_step(experiment: TrainingExperiment, machine: Machine, granularity: AskedGranularity) -> SimulatedOps:
+def simulated_ops(experiment: TrainingExperiment, machine: Machine, granularity: AskedGranularity) -> SimulatedOps:
     """The step, simulated with all its layers."""
-    from quadrille.experiments.predict.prepared import prepare
+    from quadrille.experiments.predict.prepared_experiment import prepare
     from quadrille.simulator.simulate import simulate
     from quadrille.simulator.symmetry.even_shards import even_bound, with_even_shards
 
     prepared = prepare(experiment, machine)
-    chosen, schedule = prepared.experiment, prepared.schedule
-    even = chosen.execution.shards != "exact" and even_bound(schedule, chosen.execution.choices) > 0
-    simulated = with_even_shards(schedule) if even else schedule
-    if chosen.execution.choices.auto:
-        chosen, _ = with_chosen(chosen, simulated, machine, prepared.nodes)
-    ran = simulate(
-        simulated,
+    chosen_experiment, schedule = prepared.experiment, prepared.schedule
+    even = (
+        chosen_experiment.execution.shards != "exact" and even_bound(schedule, chosen_experiment.execution.choices) > 0
+    )
+    simulated_schedule = with_even_shards(schedule) if even else schedule
+    if chosen_experiment.execution.choices.auto:
+        chosen_experiment, _ = choose_collectives(chosen_experiment, simulated_schedule, machine, prepared.nodes)
+    simulation = simulate(
+        simulated_schedule,
         machine,
-        choices=chosen.execution.choices,
-        threads=chosen.execution.threads,
-        placement=chosen.execution.placement,
+        choices=chosen_experiment.execution.choices,
+        threads=chosen_experiment.execution.threads,
+        placement=chosen_experiment.execution.placement,
         granularity=granularity,
     )
-    every = iterations(experiment, schedule, ran.timeline.makespan, ran.op_times().values())
-    latency = {op.name: ran.parts[op.name]["latency"] for op in every.ops if op.axis is not None}
-    return SimulatedOps(schedule, every, latency, ran.contention, ran.bound is not None, even)
+    every = iteration_times(experiment, schedule, simulation.timeline.makespan, simulation.op_times().values())
+    latency = {op.name: simulation.parts[op.name]["latency"] for op in every.ops if op.axis is not None}
+    return SimulatedOps(schedule, every, latency, simulation.contention, simulation.bound is not None, even)
 
 
-def _simulated(experiment: TrainingExperiment, machine: Machine, granularity: AskedGranularity) -> TrainingStep:
-    ran = ran_step(experiment, machine, granularity)
-    every = ran.every
-    moving = [op for op in every.ops if op.axis is not None]
+def _simulated_step(experiment: TrainingExperiment, machine: Machine, granularity: AskedGranularity) -> TrainingStep:
+    simulation = simulated_ops(experiment, machine, granularity)
+    every = simulation.every
+    communication_ops = [op for op in every.ops if op.axis is not None]
     compute = every.mean(op.seconds for op in every.ops if op.axis is None)
-    busy, exposed = every.mean(op.seconds for op in moving), every.mean(op.exposed_seconds for op in moving)
-    latency = every.mean(ran.latency[op.name] for op in moving)
-    hidden = noticed(busy - exposed, busy)
+    busy, exposed = (
+        every.mean(op.seconds for op in communication_ops),
+        every.mean(op.exposed_seconds for op in communication_ops),
+    )
+    latency = every.mean(simulation.latency[op.name] for op in communication_ops)
+    hidden = without_rounding_error(busy - exposed, busy)
     return TrainingStep(
         seconds=every.seconds,
         compute=compute,
         latency=latency,
         transfer=busy - latency,
         hidden=hidden,
-        waiting=noticed(every.seconds - compute - busy + hidden, every.seconds),
-        contention=noticed(every.mean(ran.contention.get(op.name, 0.0) for op in moving), every.seconds),
-        exposed_by_axis={axis: op / every.steps for axis, op in exposed_by_axis(experiment, every.ops).items()},
-        product_flops=flops(ran.schedule, ran.schedule.coordinates(0)) / every.steps,
+        waiting=without_rounding_error(every.seconds - compute - busy + hidden, every.seconds),
+        contention=without_rounding_error(
+            every.mean(simulation.contention.get(op.name, 0.0) for op in communication_ops), every.seconds
+        ),
+        exposed_seconds_by_axis={
+            axis: op / every.steps for axis, op in exposed_seconds_by_axis(experiment, every.ops).items()
+        },
+        product_flops=flops(simulation.schedule, simulation.schedule.coordinates(0)) / every.steps,
         layers=experiment.problem.layers,
-        bounded=ran.bounded,
-        even=ran.even,
+        bounded=simulation.bounded,
+        even=simulation.even,
     )
 
 
-def noticed(seconds: float, of: float) -> float:
-    """The seconds, or 0 if they are rounding errors relative to `of`.
+def without_rounding_error(seconds: float, of: float) -> float:
+    """The time [s], or 0 if it is a rounding error relative to the time `of` [s].
 
-    >>> noticed(1e-14, of=2.0), noticed(0.5, of=2.0)
+    >>> without_rounding_error(1e-14, of=2.0), without_rounding_error(0.5, of=2.0)
     (0.0, 0.5)
     """
     return seconds if seconds > ROUNDING * of else 0.0

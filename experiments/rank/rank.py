@@ -1,6 +1,6 @@
-"""`quadrille rank`: every grid of a number of GPUs by the analytical model, the best of them simulated.
+"""`quadrille rank`: ranks every grid of a number of GPUs by an analytical model, and simulates the best grids.
 
-Started by `quadrille launch`, the ranks share the simulations.  Only the first rank
+If `quadrille launch` starts several ranks, they share the simulations.  Only rank 0
 prints, and its output does not depend on the number of ranks.
 """
 
@@ -8,35 +8,40 @@ from collections.abc import Callable, Sequence
 
 from quadrille.experiments.output.destinations import Destinations
 from quadrille.experiments.predict.training_step import TrainingStep
-from quadrille.experiments.rank.analytical import ranked
-from quadrille.experiments.rank.answer import write_answer
-from quadrille.experiments.rank.configurations import Space
-from quadrille.experiments.rank.grids_report import RankAnswer, SimulatedGrid, answer_of, print_answer
-from quadrille.experiments.rank.question import RankQuestion
-from quadrille.experiments.rank.schemes_report import SchemesAnswer, SimulatedConfiguration
-from quadrille.experiments.rank.schemes_report import answer_of as schemes_answer
-from quadrille.experiments.rank.schemes_report import print_answer as print_schemes
-from quadrille.experiments.rank.search import search
-from quadrille.experiments.rank.sharing import Crew, assemble
-from quadrille.experiments.rank.step import granularity_of, simulated_step
+from quadrille.experiments.rank.analytical_ranking import rank_candidates
+from quadrille.experiments.rank.candidate_step import granularity_of, simulated_step
+from quadrille.experiments.rank.configuration_search import search_configurations
+from quadrille.experiments.rank.configurations import SearchSpace
+from quadrille.experiments.rank.grids_report import GridsAnswer, SimulatedGrid, grids_answer, print_grids_answer
+from quadrille.experiments.rank.rank_question import RankQuestion
+from quadrille.experiments.rank.ranking import write_answer
+from quadrille.experiments.rank.schemes_report import (
+    SchemesAnswer,
+    SimulatedConfiguration,
+    print_schemes_answer,
+    schemes_answer,
+)
+from quadrille.experiments.rank.work_sharing import WorkSharing, open_work_sharing
 from quadrille.runtime.host.console import remark_all
 
 
 def rank(
     question: RankQuestion,
-    space: Space | None = None,
+    space: SearchSpace | None = None,
     *,
     destinations: Destinations | None = None,
     command: Sequence[str] = (),
     again: Callable[[SimulatedGrid | SimulatedConfiguration], str] = lambda _: "",
-) -> RankAnswer | SchemesAnswer:
-    """Ranks the grids, or the configurations of schemes, and writes or prints the answer on the first rank.
+) -> GridsAnswer | SchemesAnswer:
+    """Ranks the grids, or the configurations of schemes, and writes or prints the answer on rank 0.
 
     Parameters
     ----------
+    question : model, machine, number of GPUs and limits of the grids
     space : schemes, pipelines, ZeRO stages and microbatches that are tried; None for the grids of the 4D algorithm
-    command : the words of the command line, for provenance
-    again : returns the command that simulates the fastest grid or configuration, which is printed
+    destinations : files of the answer; None to print it
+    command : words of the command line, for provenance
+    again : function that returns the command that simulates a grid or configuration, printed for the fastest
 
     Raises
     ------
@@ -44,63 +49,68 @@ def rank(
     """
     to = destinations or Destinations()
     to.check()
-    crew = assemble(quiet=to.quiet)
-    answer = _answered(question, space, crew)
-    if crew.is_root:
+    work_sharing = open_work_sharing(quiet=to.quiet)
+    answer = _ranked_answer(question, space, work_sharing)
+    if work_sharing.is_root:
         remark_all(_remarks(question))
         write_answer(answer, to.json, command, lambda: _print(answer, again(answer.simulated[0])))
     return answer
 
 
-def ranking(question: RankQuestion, space: Space | None = None) -> RankAnswer | SchemesAnswer:
-    """The grids, or the configurations of schemes, ranked, the best of them simulated; nothing is printed.
+def ranking(question: RankQuestion, space: SearchSpace | None = None) -> GridsAnswer | SchemesAnswer:
+    """The ranking of grids, or of configurations of schemes, with the best simulated; nothing is printed.
 
     Parameters
     ----------
+    question : model, machine, number of GPUs and limits of the grids
     space : schemes, pipelines, ZeRO stages and microbatches that are tried; None for the grids of the 4D algorithm
 
     Raises
     ------
     InputError : no grid fits in memory
     """
-    return _answered(question, space, assemble(quiet=True))
+    return _ranked_answer(question, space, open_work_sharing(quiet=True))
 
 
-def _answered(question: RankQuestion, space: Space | None, crew: Crew) -> RankAnswer | SchemesAnswer:
-    return _rank_grids(question, crew) if space is None else _rank_schemes(question, space, crew)
+def _ranked_answer(
+    question: RankQuestion, space: SearchSpace | None, work_sharing: WorkSharing
+) -> GridsAnswer | SchemesAnswer:
+    return _rank_grids(question, work_sharing) if space is None else _rank_schemes(question, space, work_sharing)
 
 
-def _print(answer: RankAnswer | SchemesAnswer, again: str) -> None:
-    if isinstance(answer, RankAnswer):
-        print_answer(answer, again)
+def _print(answer: GridsAnswer | SchemesAnswer, again: str) -> None:
+    if isinstance(answer, GridsAnswer):
+        print_grids_answer(answer, again)
     else:
-        print_schemes(answer, again)
+        print_schemes_answer(answer, again)
 
 
-def _rank_grids(question: RankQuestion, crew: Crew) -> RankAnswer:
-    """All grids by the analytical model, and the best of them simulated."""
-    ranking = ranked(question, crew)
-    grids = [ranking.candidates.grid(place) for place in range(min(question.top, len(ranking)))]
+def _rank_grids(question: RankQuestion, work_sharing: WorkSharing) -> GridsAnswer:
+    """The ranking of all grids by the analytical model, with the best grids simulated."""
+    ranking = rank_candidates(question, work_sharing)
+    grids = [ranking.candidate_grids.grid(place) for place in range(min(question.top, len(ranking)))]
 
     def simulated(place: int) -> TrainingStep:
         return simulated_step(question, grids[place])
 
-    return answer_of(question, ranking, crew.share(simulated, range(len(grids)), "simulated", "grids"))
+    return grids_answer(question, ranking, work_sharing.share(simulated, range(len(grids)), "simulated", "grids"))
 
 
-def _rank_schemes(question: RankQuestion, space: Space, crew: Crew) -> SchemesAnswer:
-    """The configurations of schemes by the closed form, and the best of them simulated."""
-    ranking = search(question, space, crew)
+def _rank_schemes(question: RankQuestion, space: SearchSpace, work_sharing: WorkSharing) -> SchemesAnswer:
+    """The ranking of configurations of schemes by the closed form, with the best configurations simulated."""
+    ranking = search_configurations(question, space, work_sharing)
     best = ranking.best[: question.top]
 
     def simulated(place: int) -> TrainingStep:
         return ranking.evaluator.simulated(best[place].experiment, granularity_of(question))
 
-    return schemes_answer(question, ranking, crew.share(simulated, range(len(best)), "simulated", "configurations"))
+    return schemes_answer(
+        question, ranking, work_sharing.share(simulated, range(len(best)), "simulated", "configurations")
+    )
 
 
 def _remarks(question: RankQuestion) -> list[str]:
-    """Remarks that a user should know besides the answer."""
+    """Remarks for the user about simplifications of the model and missing rates of the machine."""
     machine, dtype = question.machine, question.training.dtype
     differences, remarks = question.shape.differences, []
     if differences:

@@ -1,4 +1,4 @@
-"""A ranking for a person: both orders side by side, and why they differ."""
+"""The printed form of a ranking: both orders side by side, and why they differ."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,15 +6,21 @@ from typing import Generic
 
 from quadrille.algorithms.units import format_bytes, format_bytes_per_second, format_seconds
 from quadrille.experiments.output.tables import UNKNOWN, percent, print_tables, table
-from quadrille.experiments.rank.answer import Entry, Ranking, RingSimulated, SimulatedEntry
-from quadrille.experiments.rank.disagreements import MOSTLY
+from quadrille.experiments.rank.disagreements import MOSTLY_AGREE
+from quadrille.experiments.rank.ranking import Entry, Ranking, SimulatedEntry, SimulatedRing
 
 SHOWN_RINGS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Columns(Generic[Entry]):
-    """The columns of a table: those that name an entry, and the parts of its seconds."""
+    """The columns of a table: columns that name an entry, and columns of the parts of its time.
+
+    Parameters
+    ----------
+    names : function of the cell in each column that names an entry, by heading
+    parts : names of the parts of the time
+    """
 
     names: Mapping[str, Callable[[Entry], str]]
     parts: tuple[str, ...]
@@ -24,7 +30,7 @@ class Columns(Generic[Entry]):
         return ("place", *self.names, "model", "place", "simulated", "of peak", *self.parts, "memory")
 
     def row(self, entry: Entry, place: int) -> tuple[str, ...]:
-        """The cells of an entry; `place` is its place by simulated time, from 1."""
+        """The cells of an entry; `place` is its position by simulated time, from 1."""
         return (
             str(entry.analytical_place),
             *(name(entry) for name in self.names.values()),
@@ -37,15 +43,15 @@ class Columns(Generic[Entry]):
         )
 
 
-def order_verdict(tau: float | None) -> str:
-    """Whether the analytical model and the simulation give the same order, and which of them decides.
+def agreement_text(tau: float | None) -> str:
+    """A sentence that says whether the model and the simulation give the same order.
 
-    >>> order_verdict(1.0), order_verdict(-0.333)
+    >>> agreement_text(1.0), agreement_text(-0.333)
     ('the quick model ranks them the same', 'the quick model ranks them differently; simulated times decide')
     """
     if tau == 1:
         return "the quick model ranks them the same"
-    differently = "differently" if tau is None or tau < MOSTLY else "a little differently"
+    differently = "differently" if tau is None or tau < MOSTLY_AGREE else "a little differently"
     return f"the quick model ranks them {differently}; simulated times decide"
 
 
@@ -56,7 +62,9 @@ def print_ranking(
 
     Parameters
     ----------
-    looked_at : a line: how many entries were ranked, by which model, and how many of them were simulated
+    answer : ranking
+    columns : columns of the table
+    looked_at : line with the numbers of ranked and of simulated entries, and the model
     again : command that simulates the fastest entry
     beside : lines about entries that were left out
     """
@@ -65,12 +73,12 @@ def print_ranking(
         f"{answer.model}, batch {answer.workload.gpt.batch}, on {answer.gpus:,} GPUs of {answer.machine}: {looked_at}"
     )
     if answer.bandwidths_simulated:
-        print(_rings_in_words(answer.bandwidths_simulated, measured=answer.bandwidths_measured))
+        print(_rings_text(answer.bandwidths_simulated, measured=answer.bandwidths_measured))
     print()
     places = sorted(enumerate(answer.simulated, 1), key=lambda ranked: ranked[1].analytical_place)
     rows = [columns.row(entry, place) for place, entry in places]
     print_tables(table("by the model and as simulated", columns.titles, rows, names=1 + len(columns.names)))
-    print(order_verdict(answer.kendall_tau))
+    print(agreement_text(answer.kendall_tau))
     for line in answer.why:
         print(f"- {line}")
     for line in beside:
@@ -78,26 +86,26 @@ def print_ranking(
     print(f"fastest as simulated, {format_seconds(answer.simulated[0].seconds)} an iteration: {again}")
 
 
-def lengths_of(grid: Mapping[str, int]) -> str:
-    """The lengths as `--grid` takes them.
+def grid_flag(grid: Mapping[str, int]) -> str:
+    """The lengths of a grid's axes as `--grid` takes them.
 
-    >>> lengths_of({"data": 1, "z": 4, "y": 1, "x": 2}), lengths_of({"x": 1})
+    >>> grid_flag({"data": 1, "z": 4, "y": 1, "x": 2}), grid_flag({"x": 1})
     ('z=4,x=2', 'x=1')
     """
     return ",".join(f"{axis}={length}" for axis, length in grid.items() if length > 1) or "x=1"
 
 
 def shown_lengths(row: SimulatedEntry) -> str:
-    return lengths_of(row.grid)
+    return grid_flag(row.grid)
 
 
 def shown_order(row: SimulatedEntry) -> str:
-    """The axes longer than 1, the fastest first."""
+    """The axes longer than 1, the innermost first."""
     return ",".join(axis for axis in row.order if row.grid[axis] > 1) or UNKNOWN
 
 
-def _rings_in_words(simulated: Sequence[RingSimulated], *, measured: bool) -> str:
-    """The simulated bandwidths in words; `measured` says whether a table has the others."""
+def _rings_text(simulated: Sequence[SimulatedRing], *, measured: bool) -> str:
+    """The simulated bandwidths as a line of text; `measured` says whether a table has the other bandwidths."""
     rings = [f"({ring.stride}, {ring.length}) {format_bytes_per_second(ring.bytes_per_second)}" for ring in simulated]
     more = f" and {len(rings) - SHOWN_RINGS} more; --json FILE has all" if len(rings) > SHOWN_RINGS else ""
     whose = "lacked by the table" if measured else "of the model"

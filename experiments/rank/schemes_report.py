@@ -1,4 +1,7 @@
-"""The answer of `quadrille rank` about schemes, pipelines, ZeRO and microbatches, as JSON and as a page."""
+"""`SchemesAnswer`: the answer of `quadrille rank` about configurations of schemes, as JSON and as printed text.
+
+A configuration is a scheme, a grid with pipeline stages, a stage of ZeRO, chunks, and a microbatch.
+"""
 
 from typing import Any
 
@@ -7,19 +10,19 @@ import msgspec
 from quadrille.algorithms.schedule.grid import AXES
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.experiments.predict.training_step import TrainingStep
-from quadrille.experiments.rank.agreement import kendall_tau
-from quadrille.experiments.rank.answer import Ranking, SimulatedEntry, fastest_first, of_question, of_step
-from quadrille.experiments.rank.disagreements import causes_beside, in_short
-from quadrille.experiments.rank.one_configuration import Configuration
-from quadrille.experiments.rank.question import RankQuestion
+from quadrille.experiments.rank.configuration_evaluator import Configuration
+from quadrille.experiments.rank.configuration_search import RankedConfigurations
+from quadrille.experiments.rank.disagreements import causes_of_closed_form, short_explanation_lines
+from quadrille.experiments.rank.kendall_tau import kendall_tau
+from quadrille.experiments.rank.rank_question import RankQuestion
+from quadrille.experiments.rank.ranking import Ranking, SimulatedEntry, order_by_seconds, question_fields, step_fields
 from quadrille.experiments.rank.ranking_page import Columns, print_ranking, shown_lengths, shown_order
-from quadrille.experiments.rank.search import RankedConfigurations
 
 MODEL = "closed form of local work and collectives, combined in the order of the pipeline's slots"
 
 
 class ModelledConfiguration(msgspec.Struct, frozen=True, kw_only=True):
-    """A configuration by the closed form: time of an iteration, and bytes of the fullest rank.
+    """A configuration by the closed form: time of an iteration [s], and largest memory of a rank [B].
 
     Parameters
     ----------
@@ -47,7 +50,7 @@ class SimulatedConfiguration(SimulatedEntry, frozen=True, kw_only=True):
 
     Parameters
     ----------
-    micro_batch, interleave : as of `ModelledConfiguration`
+    micro_batch, interleave : as in `ModelledConfiguration`
     communication_seconds : latency + transfer [s]
     """
 
@@ -59,7 +62,7 @@ class SimulatedConfiguration(SimulatedEntry, frozen=True, kw_only=True):
     communication_seconds: float
 
 
-class Omitted(msgspec.Struct, frozen=True, kw_only=True):
+class ExcludedEntry(msgspec.Struct, frozen=True, kw_only=True):
     """The number of configurations that were left out for a reason, and the first of them."""
 
     reason: str
@@ -68,29 +71,29 @@ class Omitted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SchemesAnswer(Ranking[SimulatedConfiguration], frozen=True, kw_only=True):
-    """The configurations ranked, and the best of them simulated."""
+    """The ranking of configurations by the closed form, and the simulation of the best configurations."""
 
     analytical: list[ModelledConfiguration]
     analytical_model: str
-    left_out: list[Omitted]
+    left_out: list[ExcludedEntry]
 
 
-def answer_of(question: RankQuestion, ranking: RankedConfigurations, steps: list[TrainingStep]) -> SchemesAnswer:
-    """The answer; `steps` belong to the first configurations, in their order."""
+def schemes_answer(question: RankQuestion, ranking: RankedConfigurations, steps: list[TrainingStep]) -> SchemesAnswer:
+    """The answer from a ranking of configurations and the simulated steps of the first ones, in the ranking's order."""
     modelled = [configuration.step for configuration in ranking.best[: len(steps)]]
     tau = kendall_tau([step.seconds for step in modelled], [step.seconds for step in steps])
-    why = causes_beside(modelled, steps)
+    why = causes_of_closed_form(modelled, steps)
     return SchemesAnswer(
         analytical=[_modelled(configuration) for configuration in ranking.best],
-        simulated=[_simulated(question, ranking.best[place], place, steps[place]) for place in fastest_first(steps)],
+        simulated=[_simulated(question, ranking.best[place], place, steps[place]) for place in order_by_seconds(steps)],
         kendall_tau=tau,
         analytical_model=MODEL,
         left_out=[
-            Omitted(reason=reason, configurations=count, example=ranking.left_out.examples[reason])
-            for reason, count in ranking.left_out.counts.most_common()
+            ExcludedEntry(reason=reason, configurations=count, example=ranking.excluded.examples[reason])
+            for reason, count in ranking.excluded.counts.most_common()
         ],
-        why=in_short(why, tau),
-        **of_question(question, ranking.bandwidths, why, from_table=ranking.from_table),
+        why=short_explanation_lines(why, tau),
+        **question_fields(question, ranking.bandwidths, why, from_table=ranking.from_table),
     )
 
 
@@ -100,11 +103,11 @@ def _modelled(configuration: Configuration) -> ModelledConfiguration:
         seconds=step.seconds,
         compute_seconds=step.compute,
         waiting_seconds=step.waiting,
-        **_named(configuration, step),
+        **_common_fields(configuration, step),
     )
 
 
-def _named(configuration: Configuration, step: TrainingStep) -> dict[str, Any]:
+def _common_fields(configuration: Configuration, step: TrainingStep) -> dict[str, Any]:
     """The fields that a modelled and a simulated configuration share."""
     experiment, problem = configuration.experiment, configuration.experiment.problem
     assert isinstance(problem, Gpt)
@@ -125,20 +128,22 @@ def _simulated(
     question: RankQuestion, configuration: Configuration, place: int, step: TrainingStep
 ) -> SimulatedConfiguration:
     return SimulatedConfiguration(
-        **_named(configuration, step),
-        **of_step(question, configuration.experiment, step, place=place, modelled_seconds=configuration.step.seconds),
+        **_common_fields(configuration, step),
+        **step_fields(
+            question, configuration.experiment, step, place=place, modelled_seconds=configuration.step.seconds
+        ),
     )
 
 
-# A page
+# Printed text
 
 
-def print_answer(answer: SchemesAnswer, again: str) -> None:
-    """Prints both orders side by side, why they differ, and what was left out.
+def print_schemes_answer(answer: SchemesAnswer, again: str) -> None:
+    """Prints both orders side by side, why they differ, and the excluded configurations.
 
     Parameters
     ----------
-    again : the command that simulates the fastest configuration in full
+    again : command that simulates the fastest configuration in full
     """
     looked_at = (
         f"{len(answer.analytical):,} configurations that fit in memory are ranked by the {answer.analytical_model}; "
@@ -155,8 +160,8 @@ def _scheme(configuration: SimulatedConfiguration) -> str:
     return configuration.scheme + (", rows scattered" if configuration.sequence_parallel else "")
 
 
-def _how(configuration: SimulatedConfiguration) -> str:
-    """Microbatch, chunks and ZeRO, as flags name them."""
+def _options_text(configuration: SimulatedConfiguration) -> str:
+    """The microbatch, the chunks and the stage of ZeRO, as flags name them."""
     words = [f"micro-batch {configuration.micro_batch}"]
     words += [f"interleave {configuration.interleave}"] if configuration.interleave > 1 else []
     words += [f"zero {configuration.zero}"] if configuration.zero else []
@@ -164,6 +169,6 @@ def _how(configuration: SimulatedConfiguration) -> str:
 
 
 COLUMNS: Columns[SimulatedConfiguration] = Columns(
-    names={"scheme": _scheme, "grid": shown_lengths, "order": shown_order, "how": _how},
+    names={"scheme": _scheme, "grid": shown_lengths, "order": shown_order, "how": _options_text},
     parts=("compute", "communication", "hidden", "waiting"),
 )

@@ -28,7 +28,7 @@ from quadrille.algorithms.formats.record import PathPart, PathSegment
 from quadrille.algorithms.timelines.spans import ALONE, COMPUTE, Span
 from quadrille.algorithms.timelines.timeline import Timeline
 
-Parts = Mapping[PathPart, float]
+SecondsByCause = Mapping[PathPart, float]
 PARTS: tuple[PathPart, ...] = get_args(PathPart)
 ROUNDING = 1e-13
 """Share of a segment below which a difference of two times counts as zero."""
@@ -36,11 +36,12 @@ MOST_SEGMENTS = 100
 """Largest number of segments in order; in a longer path all segments of an op are joined."""
 
 
-def path_segments(timeline: Timeline, parts_of: Callable[[Span], Parts]) -> tuple[PathSegment, ...]:
+def path_segments(timeline: Timeline, parts_of: Callable[[Span], SecondsByCause]) -> tuple[PathSegment, ...]:
     """The segments of the critical path, in order; the segments of a long path are joined by op.
 
     Parameters
     ----------
+    timeline : spans of all ranks, predicted or measured
     parts_of : function that returns the time of a span, from its start to its end, by cause [s]; empty if it is unknown
 
     >>> a = Span(0, "multiply", "gemm", "compute", ready=0, start=0, arrival=0, end=3)
@@ -51,19 +52,22 @@ def path_segments(timeline: Timeline, parts_of: Callable[[Span], Parts]) -> tupl
     sum C 2.0 {'bandwidth': 2.0}
     """
     segments = list(_segments(timeline, parts_of))
-    runs = [_joined(run) for _, run in groupby(segments, key=lambda segment: (segment.op, segment.rank))]
-    return tuple(runs if len(runs) <= MOST_SEGMENTS else by_op(runs))
+    runs = [_joined_segment(run) for _, run in groupby(segments, key=lambda segment: (segment.op, segment.rank))]
+    return tuple(runs if len(runs) <= MOST_SEGMENTS else joined_by_op(runs))
 
 
-def by_op(path: Iterable[PathSegment]) -> list[PathSegment]:
-    """The segments with those of each op joined, in the order of the first; with the rank if it is always the same."""
-    ops: dict[str, list[PathSegment]] = {}
+def joined_by_op(path: Iterable[PathSegment]) -> list[PathSegment]:
+    """One segment for each op of the path, in the order of the ops' first segments.
+
+    A joined segment has a rank only if all segments of the op have the same rank.
+    """
+    segments_by_op: dict[str, list[PathSegment]] = {}
     for segment in path:
-        ops.setdefault(segment.op, []).append(segment)
-    return [_joined(of_op) for of_op in ops.values()]
+        segments_by_op.setdefault(segment.op, []).append(segment)
+    return [_joined_segment(segments) for segments in segments_by_op.values()]
 
 
-def by_part(path: Iterable[PathSegment]) -> dict[PathPart, float]:
+def path_seconds_by_cause(path: Iterable[PathSegment]) -> dict[PathPart, float]:
     """Time of the whole path by cause, with all causes [s]."""
     seconds_by_part: dict[PathPart, float] = dict.fromkeys(PARTS, 0.0)
     for segment in path:
@@ -72,7 +76,7 @@ def by_part(path: Iterable[PathSegment]) -> dict[PathPart, float]:
     return seconds_by_part
 
 
-def _segments(timeline: Timeline, parts_of: Callable[[Span], Parts]) -> Iterator[PathSegment]:
+def _segments(timeline: Timeline, parts_of: Callable[[Span], SecondsByCause]) -> Iterator[PathSegment]:
     """A segment for each span on the path that takes time."""
     path = timeline.critical_path()
     now = timeline.start
@@ -81,8 +85,10 @@ def _segments(timeline: Timeline, parts_of: Callable[[Span], Parts]) -> Iterator
         until = span.start if late else span.end
         if until <= now:
             continue
-        parts: Parts = {"other": until - now} if late else _parts_after(span, now, parts_of(span))
-        yield PathSegment(op=span.op, rank=span.rank, seconds=float(until - now), seconds_by_part=_nonzero(parts))
+        parts: SecondsByCause = {"other": until - now} if late else _parts_after(span, now, parts_of(span))
+        yield PathSegment(
+            op=span.op, rank=span.rank, seconds=float(until - now), seconds_by_part=_significant_parts(parts)
+        )
         now = until
 
 
@@ -96,8 +102,14 @@ def _arrived_last(span: Span, following: Span) -> bool:
     return together and following.start < span.start
 
 
-def _parts_after(span: Span, now: float, seconds_by_part: Parts) -> dict[PathPart, float]:
+def _parts_after(span: Span, now: float, seconds_by_part: SecondsByCause) -> dict[PathPart, float]:
     """Time by cause from `now` to the end of a span [s].
+
+    Parameters
+    ----------
+    span : span on the critical path
+    now : end of the previous segment [s]
+    seconds_by_part : time of the whole span by cause [s]; empty if it is unknown
 
     A gap before the start of the span is `other`.  If the span began before `now`, the time
     before `now` is subtracted from its waiting time first, because the path was elsewhere
@@ -106,24 +118,24 @@ def _parts_after(span: Span, now: float, seconds_by_part: Parts) -> dict[PathPar
     whole = span.end - span.start
     parts = dict(seconds_by_part) or {"compute" if span.lane == COMPUTE else "bandwidth": whole}
     before = max(0.0, now - span.start)
-    less = min(before, parts.get("waiting", 0.0))
-    if less:
-        parts["waiting"] -= less
-    left = sum(parts.values())
-    share = (whole - before) / left if left > 0 else 0.0
+    waiting_before = min(before, parts.get("waiting", 0.0))
+    if waiting_before:
+        parts["waiting"] -= waiting_before
+    remainder = sum(parts.values())
+    share = (whole - before) / remainder if remainder > 0 else 0.0
     parts = {part: seconds * share for part, seconds in parts.items()}
     gap = max(0.0, span.start - now)
-    parts["other"] = parts.get("other", 0.0) + gap + (whole - before if left <= 0 else 0.0)
+    parts["other"] = parts.get("other", 0.0) + gap + (whole - before if remainder <= 0 else 0.0)
     return parts
 
 
-def _nonzero(parts: Parts) -> dict[PathPart, float]:
+def _significant_parts(parts: SecondsByCause) -> dict[PathPart, float]:
     """The causes whose time is more than a rounding error, in their order."""
     least = ROUNDING * sum(parts.values())
     return {part: float(parts[part]) for part in PARTS if parts.get(part, 0.0) > least}
 
 
-def _joined(run: Iterable[PathSegment]) -> PathSegment:
+def _joined_segment(run: Iterable[PathSegment]) -> PathSegment:
     """The segments of one op as one segment."""
     members = list(run)
     ranks = {segment.rank for segment in members}
@@ -132,5 +144,5 @@ def _joined(run: Iterable[PathSegment]) -> PathSegment:
         rank=ranks.pop() if len(ranks) == 1 else None,
         count=sum(segment.count for segment in members),
         seconds=sum(segment.seconds for segment in members),
-        seconds_by_part=_nonzero(by_part(members)),
+        seconds_by_part=_significant_parts(path_seconds_by_cause(members)),
     )

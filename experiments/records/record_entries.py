@@ -1,4 +1,4 @@
-"""Entries that predicted and measured records share: workload, volumes, and ops."""
+"""The entries that predicted and measured record files share: machine, workload, volumes, and ops."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast, get_args
@@ -18,13 +18,18 @@ if TYPE_CHECKING:  # a rank imports no simulator
 NO_MESSAGES = OpVolume(0, 0, 0)
 
 
-def named(machine: "Machine", placement_rule: str) -> MachineName:
-    """The entry of a record that names a machine."""
+def machine_entry(machine: "Machine", placement_rule: str) -> MachineName:
+    """The entry of a record that names the machine, its faults, and the rule that places ranks on it."""
     return MachineName(machine.name, machine.sha256, machine.routing, machine.faults, placement_rule)
 
 
-def what(experiment: "Experiment", threads: int) -> dict[str, Any]:
-    """Fields of a record that describe the workload and its execution, the same for both kinds of records."""
+def workload_fields(experiment: "Experiment", threads: int) -> dict[str, Any]:
+    """The fields of a record that describe the workload and its execution; equal in predicted and measured records.
+
+    Parameters
+    ----------
+    threads : number of BLAS threads of each rank
+    """
     grid = experiment.grid
     return {
         "workload": experiment.workload,
@@ -38,41 +43,50 @@ def what(experiment: "Experiment", threads: int) -> dict[str, Any]:
     }
 
 
-def amounts_of(experiment: "Experiment", amounts: Volumes) -> dict[str, Any]:
-    """Fields of a record with work, bytes and memory, from the schedule."""
+def volume_fields(experiment: "Experiment", volumes: Volumes) -> dict[str, Any]:
+    """The fields of a record with work [flop], sent bytes and memory [B], which the schedule determines."""
     return {
-        "flops_per_rank_max": amounts.flops_per_rank_max,
-        "bytes_sent_per_rank_max": amounts.sent_per_rank_max,
-        "bytes_sent_total": amounts.sent_total,
+        "flops_per_rank_max": volumes.flops_per_rank_max,
+        "bytes_sent_per_rank_max": volumes.sent_per_rank_max,
+        "bytes_sent_total": volumes.sent_total,
         "bytes_lower_bound_per_rank": experiment.lower_bound_bytes,
-        "peak_bytes_per_rank_max": amounts.peak_bytes_per_rank_max,
+        "peak_bytes_per_rank_max": volumes.peak_bytes_per_rank_max,
     }
 
 
-def op_record(
-    times: OpTimes, experiment: "Experiment", amounts: Volumes, prediction: "Prediction | None" = None
+def op_entry(
+    times: OpTimes, experiment: "Experiment", volumes: Volumes, prediction: "Prediction | None" = None
 ) -> OpRecord:
-    """The entry of an op: its volumes and its times."""
-    moved = amounts.by_op.get(times.name, NO_MESSAGES)
-    parts = prediction.parts.get(times.name, {}) if prediction is not None else {}
+    """The entry of one op in a record: its volumes and its times.
+
+    Parameters
+    ----------
+    times : times of the op over all ranks, measured or predicted
+    volumes : volumes of all ops of the schedule
+    prediction : prediction with the times by cause; None for a measured record
+    """
+    op_volume = volumes.by_op.get(times.name, NO_MESSAGES)
+    seconds_by_cause = prediction.parts.get(times.name, {}) if prediction is not None else {}
     return OpRecord(
         name=times.name,
         kind=times.kind,
         axis=times.axis,
-        algorithm=_label(times, experiment, prediction.labels if prediction is not None else {}, moved.algorithm),
+        algorithm=_algorithm_label(
+            times, experiment, prediction.labels if prediction is not None else {}, op_volume.algorithm
+        ),
         count=times.count,
-        bytes_sent_per_rank_max=moved.sent_per_rank_max,
-        bytes_sent_total=moved.sent_total,
+        bytes_sent_per_rank_max=op_volume.sent_per_rank_max,
+        bytes_sent_total=op_volume.sent_total,
         seconds=times.seconds,
         waiting_seconds=times.waiting_seconds,
         exposed_seconds=times.exposed_seconds,
         extrapolated=prediction is not None and times.name in prediction.extrapolated,
-        seconds_by_part=cast(dict[record.Cause, float], dict(parts)),
+        seconds_by_part=cast(dict[record.Cause, float], dict(seconds_by_cause)),
         contention_seconds=prediction.contention.get(times.name, 0.0) if prediction is not None else 0.0,
     )
 
 
-def _label(
+def _algorithm_label(
     times: OpTimes, experiment: "Experiment", chosen: Mapping[str, str], carried: CollectiveAlgorithm | None
 ) -> str | None:
     """The algorithm of a collective; None for other ops, and for groups of one rank, which send nothing."""

@@ -1,4 +1,4 @@
-"""Prints a record: its verdict, a table of its ops, and remarks."""
+"""The printed form of a record: the total time with what bounds it, a table of ops, and closing lines."""
 
 from collections.abc import Sequence
 from heapq import nlargest
@@ -6,7 +6,7 @@ from heapq import nlargest
 from quadrille.algorithms.formats.record import Messages, OpRecord, Record, Verified, interval_known
 from quadrille.algorithms.units import format_bytes, format_seconds
 from quadrille.experiments.output.destinations import Detail
-from quadrille.experiments.workloads.training_lines import training_lines, workload_words
+from quadrille.experiments.workloads.training_lines import training_lines, workload_text
 
 HEADINGS = ("op", "what", "times", "seconds", "waiting", "exposed", "sent by a rank", "")
 SMALL_SHARE = 0.005
@@ -16,14 +16,19 @@ OPS_SHOWN = 32
 
 
 def print_record(record: Record, detail: Detail = "table") -> None:
-    """Prints the verdict of a record, then the ops that take longest, or all ops."""
-    lines = [_title(record), *verdict(record)]
+    """Prints the total of a record and what bounds it, then the ops that take longest, or all ops.
+
+    Parameters
+    ----------
+    detail : `verdict` for the total alone, `table` for the longest ops too, `all` for all ops
+    """
+    lines = [_title_line(record), *summary_lines(record)]
     if detail != "verdict":
         ops = list(record.ops) if detail == "all" else shown_ops(record.ops)
         rows = [_row(op) for op in ops]
-        lines += ["", *_aligned([HEADINGS, *rows]), *_left_out(record.ops, ops), "", *_closing_lines(record)]
+        lines += ["", *_aligned([HEADINGS, *rows]), *_hidden_ops_line(record.ops, ops), "", *_closing_lines(record)]
     elif record.verified is not None:
-        lines.append(_verdict(record.verified))
+        lines.append(_verification_line(record.verified))
     print("\n".join(lines))
 
 
@@ -31,7 +36,7 @@ def _row(op: OpRecord) -> tuple[str, ...]:
     """The cells of an op's row."""
     return (
         op.name,
-        _what(op),
+        _op_description(op),
         str(op.count),
         format_seconds(op.seconds),
         format_seconds(op.waiting_seconds),
@@ -41,9 +46,9 @@ def _row(op: OpRecord) -> tuple[str, ...]:
     )
 
 
-def verdict(record: Record) -> list[str]:
-    """The answer in one or two lines: the time, and the activity that takes most of it."""
-    total = f"total: {format_seconds(record.seconds)} ({_spread(record)})"
+def summary_lines(record: Record) -> list[str]:
+    """The total time and the activity that takes most of it, in one or two lines."""
+    total = f"total: {format_seconds(record.seconds)} ({_interval_text(record)})"
     shares = _shares(record)
     if not shares:
         return [total]
@@ -66,24 +71,24 @@ def _shares(record: Record) -> list[tuple[str, float]]:
     seconds: dict[str, float] = {}
     for op in record.ops:
         if op.axis:
-            name, spent = f"communication over {op.axis}", op.exposed_seconds
+            name, op_seconds = f"communication over {op.axis}", op.exposed_seconds
         else:
-            name, spent = "products" if op.kind == "gemm" else "other local work", op.seconds
-        seconds[name] = seconds.get(name, 0.0) + spent
-    shares = [(name, spent / record.seconds) for name, spent in seconds.items() if record.seconds]
+            name, op_seconds = "products" if op.kind == "gemm" else "other local work", op.seconds
+        seconds[name] = seconds.get(name, 0.0) + op_seconds
+    shares = [(name, op_seconds / record.seconds) for name, op_seconds in seconds.items() if record.seconds]
     large = [(name, share) for name, share in shares if share >= SMALL_SHARE]
     return sorted(large, key=lambda item: -item[1])
 
 
 def shown_ops(ops: Sequence[OpRecord]) -> list[OpRecord]:
-    """All ops, or of many ops those that take longest, in program order."""
+    """The ops of the printed table in program order: all ops, or the `OPS_SHOWN` longest if there are more."""
     if len(ops) <= OPS_SHOWN:
         return list(ops)
     longest = set(nlargest(OPS_SHOWN, range(len(ops)), key=lambda number: (ops[number].seconds, -number)))
     return [op for number, op in enumerate(ops) if number in longest]
 
 
-def _left_out(ops: Sequence[OpRecord], shown: Sequence[OpRecord]) -> list[str]:
+def _hidden_ops_line(ops: Sequence[OpRecord], shown: Sequence[OpRecord]) -> list[str]:
     """The line about the ops that are not shown."""
     if len(shown) == len(ops):
         return []
@@ -91,38 +96,38 @@ def _left_out(ops: Sequence[OpRecord], shown: Sequence[OpRecord]) -> list[str]:
     return [f"and {len(ops) - len(shown)} more, {format_seconds(seconds)} together; --verbose shows all"]
 
 
-def _what(op: OpRecord) -> str:
+def _op_description(op: OpRecord) -> str:
     """Kind, axis and algorithm of an op, as text.
 
-    >>> _what(OpRecord(name="gather B", kind="all_gather", axis="z", algorithm="ring", seconds=0.0))
+    >>> _op_description(OpRecord(name="gather B", kind="all_gather", axis="z", algorithm="ring", seconds=0.0))
     'all_gather over z, ring'
     """
     return op.kind + (f" over {op.axis}" if op.axis else "") + (f", {op.algorithm}" if op.algorithm else "")
 
 
 def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
-    """Lines with aligned columns: two of names, then numbers, and a note at the end."""
+    """Lines with aligned columns: two columns of names, then columns of numbers, and a column of notes at the end."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     last = len(widths) - 1
     return [
         "  ".join(
-            cell.ljust(width) if place < 2 or place == last else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+            cell.ljust(width) if column_number < 2 or column_number == last else cell.rjust(width)
+            for column_number, (cell, width) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
         for row in rows
     ]
 
 
-def _title(record: Record) -> str:
+def _title_line(record: Record) -> str:
     grid = ",".join(f"{axis}={length}" for axis, length in record.grid.items() if length > 1) or "x=1"
     threads = f"{record.options.threads} thread{'s' if record.options.threads > 1 else ''} each"
     return (
-        f"{record.kind}: {record.algorithm}, {record.passes}, {workload_words(record.workload)} {record.dtype}, "
+        f"{record.kind}: {record.algorithm}, {record.passes}, {workload_text(record.workload)} {record.dtype}, "
         f"grid {grid}, {record.ranks} rank{'s' if record.ranks > 1 else ''}, {threads}"
     )
 
 
-def _spread(record: Record) -> str:
+def _interval_text(record: Record) -> str:
     """Low and high seconds of a record and their meaning, as text; a prediction from data sheets alone has none."""
     bounded = record.simulation is not None and record.simulation.granularity == "collective"
     if record.kind == "predicted" and record.seconds_low == record.seconds_high and not bounded:
@@ -147,7 +152,7 @@ def _closing_lines(record: Record) -> list[str]:
     if isinstance(record.messages, Messages):
         lines.append(messages_line(record.messages))
     if record.verified is not None:
-        lines.append(_verdict(record.verified))
+        lines.append(_verification_line(record.verified))
     return lines
 
 
@@ -166,7 +171,7 @@ def messages_line(messages: Messages) -> str:
     return f"messages: {size}, progress {progress}{beside}".replace("%", " %")
 
 
-def _verdict(verified: Verified) -> str:
+def _verification_line(verified: Verified) -> str:
     error = "not a number" if verified.max_error is None else f"{verified.max_error:.2g}"
     text = f"relative error {error}, bound {verified.bound:.2g}, by the {verified.method} check"
     if verified.vectors is not None and verified.smallest_error_seen is not None:

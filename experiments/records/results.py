@@ -1,4 +1,4 @@
-"""Writes the record and the timeline of an experiment to files, or prints the record as a table."""
+"""Output of results: writes the record and the timeline of an experiment to files, or prints the record as a table."""
 
 from dataclasses import replace
 

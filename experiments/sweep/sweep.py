@@ -1,9 +1,9 @@
-"""A sweep: one answer at every one of many points, as a table, JSON, CSV and a figure.
+"""`quadrille sweep`: an answer at each of many points, as a table, JSON, CSV and a figure.
 
-A point that cannot be is a row with the reason.  Points are answered one after the other, or on
-several processes.  Where a sweep ends early (Ctrl-C, a fault of ours) the CSV
-and the JSON that were asked for are written first, each whole: they have a row
-for every point, and those that were not reached say so.
+An impossible point is a row with the reason.  Points are answered one after another, or by
+several processes.  If a sweep ends early (Ctrl-C, or an internal error), the CSV and the
+JSON are written first: they have a row for every point, and points that were not reached
+have a reason that says so.
 """
 
 from collections import Counter
@@ -15,12 +15,12 @@ from quadrille.algorithms.errors import InputError, RunError
 from quadrille.algorithms.formats import schema_files
 from quadrille.algorithms.provenance import provenance
 from quadrille.experiments.output.destinations import Destinations
-from quadrille.experiments.output.progress import Tally, progress_line
+from quadrille.experiments.output.progress import StepCount, progress_line
 from quadrille.experiments.output.tables import print_tables
-from quadrille.experiments.sweep.outcomes import Sweep, SweepAnswer, rows_of
-from quadrille.experiments.sweep.points import SweepPoint
-from quadrille.experiments.sweep.report import reason_lines, sweep_table, write_files
-from quadrille.experiments.sweep.varied import Varied
+from quadrille.experiments.sweep.sweep_points import SweepPoint
+from quadrille.experiments.sweep.sweep_report import reason_lines, sweep_table, write_files
+from quadrille.experiments.sweep.sweep_result import Sweep, SweepAnswer, sweep_rows
+from quadrille.experiments.sweep.varied_key import VariedKey
 from quadrille.runtime.host.console import remark_all
 
 Point = TypeVar("Point")
@@ -29,92 +29,100 @@ MOST_REMARKS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Common:
-    """What all points of a sweep have in common, for its report.
+class SweepDescription:
+    """The properties of a sweep that all its points share, for its report.
 
     Parameters
     ----------
-    flags : the words of the base point, by flag
-    varied : the keys that differ between points, with their values
-    best_grid : whether the best grid is looked for at every point
-    command : the words of the command line, for provenance
+    flags : flags that all points share, as typed
+    varied : keys that differ between points, with their values
+    best_grid : whether every point has its best grid
+    command : words of the command line, for provenance
     """
 
     flags: Mapping[str, str | tuple[str, ...]] = field(default_factory=dict)
-    varied: Sequence[Varied] = ()
+    varied: Sequence[VariedKey] = ()
     best_grid: bool = False
     command: Sequence[str] = ()
 
 
 def sweep(
     points: Sequence[tuple[dict[str, str], Point]],
-    common: Common,
+    description: SweepDescription,
     destinations: Destinations | None = None,
     *,
     jobs: int = 1,
     question: Callable[[Point], SweepAnswer],
 ) -> Sweep:
-    """Asks the question at every point, prints the table, and writes what is asked for.
+    """Answers every point, and prints the table or writes the requested files.
 
     Parameters
     ----------
-    points : the value of each key at every point, and what is asked there
-    destinations : files of JSON, CSV and figure, or `-` for stdout, and then no table
-    jobs : processes that share the points
-    question : gives the answer at a point, such as `predicted_at`
+    points : values of the varied keys at every point, and the point itself
+    description : properties that all points share
+    destinations : files of JSON, CSV and figure; with `-` for stdout no table is printed
+    jobs : number of processes that share the points
+    question : function that returns the answer at a point, such as `predict_point`
 
     Raises
     ------
-    InputError : no point can be; a file that cannot be written
+    InputError : no point is possible, or a file cannot be written
     """
     to = destinations or Destinations()
     answers = [NOT_REACHED] * len(points)
     try:
-        asked = [point for _, point in points]
-        for place, answer in with_progress(answered(asked, question, jobs), len(points), quiet=to.quiet):
-            answers[place] = answer
+        points_to_answer = [point for _, point in points]
+        for number, answer in show_progress(
+            answer_points(points_to_answer, question, jobs), len(points), quiet=to.quiet
+        ):
+            answers[number] = answer
     except BaseException:
         if any(answer.seconds is not None for answer in answers):
-            write_files(_swept(points, common, answers), to.json, to.csv)
+            write_files(_sweep_result(points, description, answers), to.json, to.csv)
         raise
-    swept = _swept(points, common, answers)
-    if swept.baseline is None:
+    predict_points = _sweep_result(points, description, answers)
+    if predict_points.baseline is None:
         raise InputError(f"none of the {len(points)} points can be; the first: {answers[0].reason}")
-    write_files(swept, to.json, to.csv)
+    write_files(predict_points, to.json, to.csv)
     if to.plot:
-        from quadrille.experiments.sweep.figure import draw
+        from quadrille.experiments.sweep.sweep_figure import draw_sweep
 
-        draw(swept, common.varied, to.plot)
+        draw_sweep(predict_points, description.varied, to.plot)
     if schema_files.STDOUT not in (to.json, to.csv):
-        print_tables(sweep_table(swept))
-        for line in reason_lines(swept):
+        print_tables(sweep_table(predict_points))
+        for line in reason_lines(predict_points):
             print(line)
-    remark_all(_remarks(answers, swept))
-    return swept
+    remark_all(_remarks(answers, predict_points))
+    return predict_points
 
 
-def answered(
-    asked: Sequence[Point], question: Callable[[Point], SweepAnswer], jobs: int = 1
+def answer_points(
+    points_to_answer: Sequence[Point], question: Callable[[Point], SweepAnswer], jobs: int = 1
 ) -> Iterator[tuple[int, SweepAnswer]]:
-    """Place and answer of every point, as they are found.
+    """The index and the answer of every point, in the order in which answers are ready.
+
+    Parameters
+    ----------
+    question : function that returns the answer at a point
+    jobs : number of processes that share the points
 
     Raises
     ------
     RunError : a process ended before its point was answered
     """
-    if jobs == 1 or len(asked) == 1:
-        yield from enumerate(map(question, asked))
+    if jobs == 1 or len(points_to_answer) == 1:
+        yield from enumerate(map(question, points_to_answer))
         return
     from concurrent.futures import ProcessPoolExecutor, as_completed
     from concurrent.futures.process import BrokenProcessPool
     from multiprocessing import active_children
 
     others = set(active_children())
-    pool = ProcessPoolExecutor(min(jobs, len(asked)), initializer=_ignore_interrupts)
+    pool = ProcessPoolExecutor(min(jobs, len(points_to_answer)), initializer=_ignore_interrupts)
     try:
-        places = {pool.submit(question, point): place for place, point in enumerate(asked)}
-        for future in as_completed(places):
-            yield places[future], future.result()
+        numbers = {pool.submit(question, point): number for number, point in enumerate(points_to_answer)}
+        for future in as_completed(numbers):
+            yield numbers[future], future.result()
     except BrokenProcessPool:
         raise RunError("a process of --jobs ended before its point was done; fewer need less memory") from None
     finally:
@@ -124,77 +132,83 @@ def answered(
 
 
 def _ignore_interrupts() -> None:
-    """Ctrl-C reaches every process of a terminal; the first one ends the others."""
+    """Ignores Ctrl-C, which reaches every process of a terminal; the main process ends the other processes."""
     import signal
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def with_progress(
+def show_progress(
     answers: Iterable[tuple[int, SweepAnswer]], count: int, *, quiet: bool
 ) -> Iterator[tuple[int, SweepAnswer]]:
-    """The same places and answers; their number is shown as progress, and how many points cannot be.
+    """The indices and answers, unchanged; a progress line shows their number and the number of impossible points.
 
     Parameters
     ----------
+    answers : index and answer of each point
     count : number of all points
+    quiet : whether no progress is shown
     """
-    refused = 0
-    tally = Tally("answered", "points", count, note=lambda: f", {refused} of them cannot be" if refused else "")
-    with progress_line(tally.words, shown=not quiet):
-        for place, answer in answers:
-            tally.done += 1
-            refused += answer.reason is not None
-            yield place, answer
+    impossible = 0
+    step_count = StepCount(
+        "answered", "points", count, note=lambda: f", {impossible} of them cannot be" if impossible else ""
+    )
+    with progress_line(step_count.words, shown=not quiet):
+        for number, answer in answers:
+            step_count.done += 1
+            impossible += answer.reason is not None
+            yield number, answer
 
 
-def swept(points: Sequence[tuple[dict[str, str], SweepPoint]], *, jobs: int = 1) -> Sweep:
-    """The prediction at every point; nothing is printed.
+def predict_points(points: Sequence[tuple[dict[str, str], SweepPoint]], *, jobs: int = 1) -> Sweep:
+    """The predictions at all points of a sweep; nothing is printed.
 
     >>> from quadrille.algorithms.matmuls.matmul import Matmul
     >>> from quadrille.algorithms.schedule.grid import Grid
-    >>> from quadrille.experiments.sweep.points import OneGrid
+    >>> from quadrille.experiments.sweep.sweep_points import OneGrid
     >>> from quadrille.experiments.workloads.matmul import MatmulExperiment
     >>> from quadrille.topologies.find_machine import find_machine
     >>> machine, grids = find_machine("perlmutter", gpus=4), {"z": Grid(z=4), "x": Grid(x=4)}
     >>> experiments = {axis: MatmulExperiment(Matmul(64, 64, 64), grid) for axis, grid in grids.items()}
     >>> points = [({"axis": axis}, OneGrid(experiment, machine)) for axis, experiment in experiments.items()]
-    >>> [row["axis"] for row in swept(points).rows()]
+    >>> [row["axis"] for row in predict_points(points).rows()]
     ['z', 'x']
 
     Parameters
     ----------
-    points : the value of each key at every point, and what is predicted there
-    jobs : processes that share the points
+    points : values of the varied keys at every point, and the point itself
+    jobs : number of processes that share the points
     """
-    from quadrille.experiments.sweep.answers import predicted_at
+    from quadrille.experiments.sweep.point_predictions import predict_point
 
     answers = [NOT_REACHED] * len(points)
-    for place, answer in answered([point for _, point in points], predicted_at, jobs):
-        answers[place] = answer
+    for number, answer in answer_points([point for _, point in points], predict_point, jobs):
+        answers[number] = answer
     keys = list(dict.fromkeys(key for labels, _ in points for key in labels))
     values = {key: tuple(dict.fromkeys(labels[key] for labels, _ in points if key in labels)) for key in keys}
-    return _swept(points, Common(varied=[Varied(key, values[key]) for key in keys]), answers)
+    return _sweep_result(points, SweepDescription(varied=[VariedKey(key, values[key]) for key in keys]), answers)
 
 
-def _swept(points: Sequence[tuple[dict[str, str], Point]], common: Common, answers: Sequence[SweepAnswer]) -> Sweep:
-    rows, baseline = rows_of([(labels, answer) for (labels, _), answer in zip(points, answers, strict=True)])
+def _sweep_result(
+    points: Sequence[tuple[dict[str, str], Point]], description: SweepDescription, answers: Sequence[SweepAnswer]
+) -> Sweep:
+    rows, baseline = sweep_rows([(labels, answer) for (labels, _), answer in zip(points, answers, strict=True)])
     return Sweep(
-        flags={flag: value for flag, value in common.flags.items() if value},
-        varied={key.key: key.values for key in common.varied},
-        best_grid=common.best_grid,
+        flags={flag: value for flag, value in description.flags.items() if value},
+        varied={key.key: key.values for key in description.varied},
+        best_grid=description.best_grid,
         points=rows,
         baseline=baseline,
-        provenance=provenance(common.command),
+        provenance=provenance(description.command),
     )
 
 
 def _remarks(answers: Sequence[SweepAnswer], sweep: Sweep) -> Iterator[str]:
-    """What several points have in common, once."""
+    """The remarks of all points, each remark once with the number of its points."""
     if sweep.baseline:
         yield "the first point cannot be; speed-ups compare with the first one that can"
-    counts = Counter(said for answer in answers for said in answer.remarks)
-    for said, count in counts.most_common(MOST_REMARKS):
-        yield said + ("" if count == len(answers) else f" ({count} of {len(answers)} points)")
+    counts = Counter(remark for answer in answers for remark in answer.remarks)
+    for remark, count in counts.most_common(MOST_REMARKS):
+        yield remark + ("" if count == len(answers) else f" ({count} of {len(answers)} points)")
     if len(counts) > MOST_REMARKS:
         yield f"{len(counts) - MOST_REMARKS} more remarks: --json FILE has them all"

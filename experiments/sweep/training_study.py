@@ -1,8 +1,8 @@
-"""What a study of training steps found: a row for each point it asked about, and its answer in one paragraph.
+"""The shared part of the studies of training steps: options, predictions at the study's points, and findings.
 
-A study says which points it asks about, how its table and its figure look, and
-how the answer is worded from the rows; here points are asked about, and all is
-shown and written.  The wording has no number of its own: all come out of the rows.
+A study defines its points, its table, its figure, and the sentences of its answer.  This
+module predicts the points, and prints and writes the findings: a row for each point, and
+the answer in one paragraph.  All numbers of the answer come from the rows.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,9 +28,9 @@ from quadrille.algorithms.training.scheme_catalogue import find_scheme
 from quadrille.algorithms.units import format_bytes, format_seconds
 from quadrille.experiments.output.destinations import Destinations
 from quadrille.experiments.output.tables import UNKNOWN, percent, print_tables
-from quadrille.experiments.sweep.outcomes import SweepAnswer, SweepRow, rows_of
-from quadrille.experiments.sweep.points import BestGrid, Impossible, OneGrid, SweepPoint
-from quadrille.experiments.sweep.sweep import NOT_REACHED, answered, with_progress
+from quadrille.experiments.sweep.sweep import NOT_REACHED, answer_points, show_progress
+from quadrille.experiments.sweep.sweep_points import BestGrid, Impossible, OneGrid, SweepPoint
+from quadrille.experiments.sweep.sweep_result import SweepAnswer, SweepRow, sweep_rows
 from quadrille.experiments.workloads.execution_options import ExecutionOptions
 from quadrille.experiments.workloads.training import TrainingExperiment
 from quadrille.runtime.host.console import remark, remark_all
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import Group
 
-Asked = TypeVar("Asked")
+StudyPoint = TypeVar("StudyPoint")
 SCHEMA = "quadrille/findings/1"
 WIDTH = 120
 Point = tuple[dict[str, str], SweepPoint]
@@ -48,13 +48,14 @@ ALL_OVERLAPS = ",".join(OVERLAPS)
 
 
 class Findings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What `--json` writes.
+    """The findings of a study, which `--json` writes.
 
     Parameters
     ----------
-    study : its name on the command line
-    flags : what all points have in common
-    answer : in words
+    study : name of the study on the command line
+    flags : flags that all points share
+    rows : answers of all points
+    answer : answer to the study's question, as text
     """
 
     study: str
@@ -65,17 +66,17 @@ class Findings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asking:
-    """How a study is asked, besides its question.
+class StudyOptions:
+    """The options of a study.
 
     Parameters
     ----------
-    top : grids simulated where the best one is looked for
-    most_seconds : processor time after which a simulation is given up
-    jobs : processes that share the points
-    json, plot : files, empty where none is asked for
+    top : number of grids that are simulated to find the best grid
+    most_seconds : processor time after which a simulation stops [s]
+    jobs : number of processes that share the points
+    json, plot : paths of the findings and of the figure; empty for no file
     quiet : whether progress is not shown
-    command : the words of the command line, for provenance
+    command : words of the command line, for provenance
     """
 
     top: int = 2
@@ -87,8 +88,8 @@ class Asking:
     command: Sequence[str] = ()
 
     @classmethod
-    def into_folder(cls, study: str, folder: Path, *, jobs: int = 1, most_seconds: int = 45) -> "Asking":
-        """As `make studies` asks: JSON of today and the figure into the folder of a study's results."""
+    def into_folder(cls, study: str, folder: Path, *, jobs: int = 1, most_seconds: int = 45) -> "StudyOptions":
+        """The options of `make studies`: JSON with today's date, and the figure, in the folder of a study's results."""
         folder.mkdir(exist_ok=True)
         answer, figure = folder / f"{date.today()}.json", folder / "figure.png"
         command = ["quadrille", "study", study, "--jobs", str(jobs), "--most-seconds", str(most_seconds)]
@@ -97,12 +98,14 @@ class Asking:
     def search(
         self, gpt: str, batch: int, gpus: int, machine: str, *, settings: Sequence[str] = (), scheme: str = "4d"
     ) -> BestGrid | Impossible:
-        """The best grid of a scheme, with all overlaps and full recomputation.
+        """The point of a scheme's best grid, with all overlaps and full recomputation.
 
         Parameters
         ----------
-        gpt, machine : names
+        gpt, machine : names of the model and of the machine
+        batch, gpus : number of sequences in a batch, and number of GPUs
         settings : what-if changes of the machine
+        scheme : name of the scheme
 
         Raises
         ------
@@ -122,7 +125,7 @@ class Asking:
         return BestGrid(experiment, gpus, sized, self.top, self.most_seconds)
 
     def check(self) -> None:
-        """Refuse, before anything runs, what could not be written.
+        """Checks, before any work, that the files can be written.
 
         Raises
         ------
@@ -132,36 +135,40 @@ class Asking:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """How a study shows its rows: tables, the answer in words, and the figure."""
+class StudyPresentation:
+    """The functions that present the rows of a study: as tables, as the answer's text, and as a figure."""
 
     tables: Callable[[Sequence[SweepRow]], "Sequence[Group]"]
     answer: Callable[[Sequence[SweepRow]], str]
     figure: Callable[[Sequence[SweepRow]], "Figure"]
 
 
-def asked_at(
-    points: Sequence[tuple[dict[str, str], Asked]], question: Callable[[Asked], SweepAnswer], asking: Asking
+def answer_study_points(
+    points: Sequence[tuple[dict[str, str], StudyPoint]],
+    question: Callable[[StudyPoint], SweepAnswer],
+    options: StudyOptions,
 ) -> list[SweepAnswer]:
-    """The answers at all points, in their order; after Ctrl-C, those that were reached."""
+    """The answers at all points of a study, in their order; after Ctrl-C the other points have `NOT_REACHED`."""
     answers = [NOT_REACHED] * len(points)
     try:
-        reached = answered([question_point for _, question_point in points], question, asking.jobs)
-        for place, answer in with_progress(reached, len(points), quiet=asking.quiet):
-            answers[place] = answer
+        answers_in_any_order = answer_points([question_point for _, question_point in points], question, options.jobs)
+        for number, answer in show_progress(answers_in_any_order, len(points), quiet=options.quiet):
+            answers[number] = answer
     except KeyboardInterrupt:
         remark("interrupted; the answer is of the points that were reached")
     return answers
 
 
-def on_grid(
+def point_on_best_grid(
     search: BestGrid | Impossible, answer: SweepAnswer, order: tuple[Axis, ...] | None = None
 ) -> OneGrid | Impossible:
-    """The experiment of a search on the grid that was found, with its microbatch.
+    """The experiment of a best-grid point, fixed to the grid and microbatch of its answer.
 
     Parameters
     ----------
-    order : another order of the axes in ranks, the fastest first
+    search : best-grid point
+    answer : answer at the point
+    order : another rank order, innermost axis first; None for the same order
     """
     if isinstance(search, Impossible):
         return search
@@ -174,41 +181,51 @@ def on_grid(
     return OneGrid(replace(search.experiment, problem=problem, grid=grid), search.machine, search.most_seconds)
 
 
-def conclude(
+def write_findings(
     study: str,
     flags: Mapping[str, str],
     answers: Iterable[tuple[dict[str, str], SweepAnswer]],
-    shown: Shown,
-    asking: Asking,
+    presentation: StudyPresentation,
+    options: StudyOptions,
 ) -> Findings:
-    """The findings, written and shown as asked.
+    """The findings of a study, after they are printed and written to the requested files.
+
+    Parameters
+    ----------
+    study : name of the study on the command line
+    flags : flags that all points share
+    answers : values of the varied keys at every point, and the answer
 
     Raises
     ------
     InputError : no point has an answer
     """
-    rows, baseline = rows_of(list(answers))
+    rows, baseline = sweep_rows(list(answers))
     if baseline is None:
         raise InputError(f"{study}: none of the {len(rows)} points can be; the first: {rows[0].answer.reason}")
     findings = Findings(
-        study=study, flags=dict(flags), rows=rows, answer=shown.answer(rows), provenance=provenance(asking.command)
+        study=study,
+        flags=dict(flags),
+        rows=rows,
+        answer=presentation.answer(rows),
+        provenance=provenance(options.command),
     )
-    if asking.json:
-        schema_files.write_json(asking.json, findings, SCHEMA)
-    if asking.plot:
+    if options.json:
+        schema_files.write_json(options.json, findings, SCHEMA)
+    if options.plot:
         from quadrille.experiments.output.pictures import write_figure
 
-        write_figure(shown.figure(rows), asking.plot)
-    if asking.json != schema_files.STDOUT:
-        print_tables(*shown.tables(rows))
+        write_figure(presentation.figure(rows), options.plot)
+    if options.json != schema_files.STDOUT:
+        print_tables(*presentation.tables(rows))
         print(fill(findings.answer, WIDTH))
-    remark_all(left_out(rows))
+    remark_all(excluded_lines(rows))
     return findings
 
 
-def left_out(rows: Sequence[SweepRow]) -> list[str]:
-    """Which points have no answer or lack a candidate, and why; each reason once."""
-    said: dict[str, list[str]] = {}
+def excluded_lines(rows: Sequence[SweepRow]) -> list[str]:
+    """A line for each reason why points have no answer or lack a candidate, with the first of these points."""
+    points_by_reason: dict[str, list[str]] = {}
     for row in rows:
         reasons = (
             [row.answer.reason]
@@ -216,17 +233,17 @@ def left_out(rows: Sequence[SweepRow]) -> list[str]:
             else [remark for remark in row.answer.remarks if "left out" in remark]
         )
         for reason in reasons:
-            said.setdefault(reason, []).append(named(row.point))
+            points_by_reason.setdefault(reason, []).append(point_text(row.point))
     return [
         f"{points[0]}{f' and {len(points) - 1} more points, which --json FILE names' if points[1:] else ''}: {reason}"
-        for reason, points in said.items()
+        for reason, points in points_by_reason.items()
     ]
 
 
-def named(point: Mapping[str, str]) -> str:
-    """A point in words.
+def point_text(point: Mapping[str, str]) -> str:
+    """The values of a point's keys as text.
 
-    >>> named({"scheme": "4d", "gpus": "8"})
+    >>> point_text({"scheme": "4d", "gpus": "8"})
     'scheme 4d, gpus 8'
     """
     return ", ".join(f"{key} {value}" for key, value in point.items())
@@ -238,13 +255,13 @@ STEP_COLUMNS = ("grid", "microbatch", "step", "of peak", "exposed", "memory")
 
 
 def step_cells(answer: SweepAnswer) -> tuple[str, ...]:
-    """Under `STEP_COLUMNS`: grid, microbatch, seconds of a step, share of peak, share exposed, memory."""
+    """The cells of an answer under `STEP_COLUMNS`."""
     trained = answer.trained
     if answer.seconds is None or trained is None:
         return (UNKNOWN,) * len(STEP_COLUMNS)
     size = answer.peak_bytes_per_rank_max
     return (
-        grid_words(answer),
+        grid_text(answer),
         str(trained.micro_batch or "all"),
         format_seconds(answer.seconds) + ("*" if trained.bounded else ""),
         percent(trained.percent_of_peak / 100 if trained.percent_of_peak is not None else None, signed=False),
@@ -253,19 +270,19 @@ def step_cells(answer: SweepAnswer) -> tuple[str, ...]:
     )
 
 
-def grid_words(answer: SweepAnswer) -> str:
-    """The grid of an answer.
+def grid_text(answer: SweepAnswer) -> str:
+    """The grid of an answer as text; `-` if there is none.
 
-    >>> grid_words(SweepAnswer(grid_lengths={"data": 2, "x": 4}))
+    >>> grid_text(SweepAnswer(grid_lengths={"data": 2, "x": 4}))
     'data=2,x=4'
     """
     return answer.grid or UNKNOWN
 
 
-def times(ratio: float) -> str:
-    """How many times as fast, in words.
+def ratio_text(ratio: float) -> str:
+    """A ratio of speeds as text.
 
-    >>> times(1.234), times(1.0), times(12.3)
+    >>> ratio_text(1.234), ratio_text(1.0), ratio_text(12.3)
     ('1.23 times', '1.00 times', '12.3 times')
     """
     return f"{ratio:.3g} times" if ratio >= 10 else f"{ratio:.2f} times"

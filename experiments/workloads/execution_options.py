@@ -14,16 +14,16 @@ from quadrille.algorithms.schedule.tensors import bands_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionOptions:
-    """How a matmul or training steps are executed.
+    """The options that decide how a matmul or training steps are executed, and not what is computed.
 
     Parameters
     ----------
-    overlaps : communication that overlaps the compute lane
-    choices : implementation of the collectives
-    threads : number of BLAS threads of each rank; None for its share of the host's cores
+    overlaps : kinds of communication that overlap local work
+    choices : algorithm and library of each kind of collective
+    threads : number of BLAS threads of each rank; None for an equal share of the host's cores
     placement : rule that places ranks on hosts or GPUs in a prediction
-    shards : size of shards in a prediction, exact or even; None for the default of the number of ranks
-    bands : number of bands of rows; one band is summed while the next is multiplied
+    shards : `exact` or `even` (mean) size of shards in a prediction; None for the default at this number of ranks
+    bands : number of bands of rows of a product; a band is summed while the next band is multiplied
     any_order : whether the order of ranks is still to be chosen for a machine (`experiments/predict/order_choice.py`)
     """
 
@@ -41,7 +41,7 @@ class ExecutionOptions:
         return tuple(name for name in get_args(OverlapName) if name in self.overlaps)
 
     @property
-    def runs_beside(self) -> bool:
+    def has_overlap(self) -> bool:
         """Whether any communication overlaps local work."""
         return bool(self.overlaps) or self.bands > 1
 
@@ -62,19 +62,25 @@ class ExecutionOptions:
             schedule = in_bands(schedule, self.bands)
         return schedule
 
-    def idle_bands(self, schedule: Schedule, where: str) -> list[str]:
-        """A line if bands change nothing.
+    def idle_bands_remark(self, schedule: Schedule, where: str) -> list[str]:
+        """A remark if bands change nothing, as a list of at most one line.
 
         Parameters
         ----------
-        schedule : the schedule in its bands
+        schedule : schedule with the bands applied
+        where : algorithm and grid, as text for the remark
         """
         if self.bands == 1 or bands_of(schedule.tensors):
             return []
         return [f"--bands {self.bands} changes nothing: {where} has no product that is summed right after it"]
 
     def on_nodes(self, grid: Grid, nodes: Sequence[int]) -> "ExecutionOptions":
-        """The same options with hierarchical collectives that know the node of each rank."""
+        """The options with the node of each rank added to hierarchical collectives, which need it.
+
+        Parameters
+        ----------
+        nodes : number of the node of each rank [ranks]
+        """
         if self.choices.set_name != "hierarchical":
             return self
         return replace(self, choices=with_placement(self.choices, grid, nodes))

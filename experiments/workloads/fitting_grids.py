@@ -1,4 +1,4 @@
-"""The grids that fit a number of ranks, for the error message about a grid that does not fit."""
+"""The grids that fit a number of ranks, and the check that a launch has as many ranks as its grid."""
 
 from math import log2, prod
 from typing import Protocol
@@ -18,7 +18,7 @@ class Gridded(Protocol):
     def grid(self) -> Grid: ...
 
     def grids_that_fit(self, ranks: int) -> str:
-        """In words, what else could be given on so many ranks."""
+        """The grids that fit the number of ranks, as text for an error message."""
 
 
 def check_ranks(experiment: Gridded, ranks: int) -> None:
@@ -38,7 +38,7 @@ def check_ranks(experiment: Gridded, ranks: int) -> None:
 
 
 def grids_that_fit(algorithm: Algorithm, ranks: int) -> str:
-    """In words, the grids of so many ranks that an algorithm runs on, the most even ones first.
+    """The grids of a number of ranks on which an algorithm runs, as text; the most even grids first.
 
     >>> from quadrille.algorithms.matmuls.catalogue import find_algorithm
     >>> grids_that_fit(find_algorithm("3d"), 4)

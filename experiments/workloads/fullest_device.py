@@ -47,7 +47,7 @@ class FullestDevice:
 
 
 def fullest_device(machine: Machine, ranks: int, rule: str = "packed", grid: Grid | None = None) -> FullestDevice:
-    """The fullest device of a run on a machine.
+    """The device with the largest number of ranks in a run on a machine.
 
     >>> from quadrille.topologies.find_machine import find_machine
     >>> fullest_device(find_machine("perlmutter", gpus=8), 8)
@@ -55,7 +55,9 @@ def fullest_device(machine: Machine, ranks: int, rule: str = "packed", grid: Gri
 
     Parameters
     ----------
-    rule, grid : placement rule and grid, as `--placement` and `--grid` name them
+    ranks : number of ranks of the run
+    rule : placement rule, as `--placement` names it
+    grid : grid of the ranks, for rules that place ranks by axis
 
     Raises
     ------
@@ -63,11 +65,11 @@ def fullest_device(machine: Machine, ranks: int, rule: str = "packed", grid: Gri
     """
     from quadrille.simulator.machine.placement import place_ranks
 
-    return fullest_of(place_ranks(machine, ranks, rule, grid))
+    return fullest_device_of(place_ranks(machine, ranks, rule, grid))
 
 
-def fullest_of(placement: "RankPlacement") -> FullestDevice:
-    """The fullest device, given the placement of ranks."""
+def fullest_device_of(placement: "RankPlacement") -> FullestDevice:
+    """The device with the largest number of ranks in a placement."""
     rank = placement.rank_on_fullest_place
     return FullestDevice(placement.sharing(rank), placement.cores(placement.place(rank)), placement.threads(rank))
 
@@ -84,24 +86,25 @@ def nodes_of_ranks(placement: "RankPlacement") -> list[int]:
     return nodes
 
 
-def differing_hosts(machine: Machine, nodes: Sequence[int], hosts: Sequence[int]) -> Iterator[str]:
-    """A line if the machine groups the ranks by host otherwise than the run does.
+def host_grouping_remark(machine: Machine, nodes: Sequence[int], hosts: Sequence[int]) -> Iterator[str]:
+    """A remark if the run groups ranks on hosts otherwise than the machine of the prediction does.
 
     >>> from quadrille.topologies.find_machine import find_machine
     >>> machine = find_machine("perlmutter", gpus=8)
-    >>> list(differing_hosts(machine, [0, 0, 0, 0, 1, 1], [3, 3, 3, 3, 0, 0]))
+    >>> list(host_grouping_remark(machine, [0, 0, 0, 0, 1, 1], [3, 3, 3, 3, 0, 0]))
     []
-    >>> print(*differing_hosts(machine, [0, 0], [0, 1]))
-    perlmutter has the 2 ranks on 1 host, and here they are on 2: what it predicts is of other messages than these
+    >>> print(*host_grouping_remark(machine, [0, 0], [0, 1]))
+    perlmutter has the 2 ranks on 1 host, and this run has them on 2: the prediction is for other messages
 
     Parameters
     ----------
-    nodes, hosts : number of the node, and of the host, of each rank: on the machine, and in the run
+    nodes : number of the node of each rank on the machine
+    hosts : number of the host of each rank in the run
     """
     if [nodes.index(node) for node in nodes] != [hosts.index(host) for host in hosts]:
         there, here = len(set(nodes)), len(set(hosts))
         where = f"{there} host{'s' if there > 1 else ''}"
         yield (
-            f"{machine.name} has the {len(nodes)} ranks on {where}, and here they are on {here}"
-            f"{', otherwise' if there == here else ''}: what it predicts is of other messages than these"
+            f"{machine.name} has the {len(nodes)} ranks on {where}, and this run has them on {here}"
+            f"{' in another grouping' if there == here else ''}: the prediction is for other messages"
         )

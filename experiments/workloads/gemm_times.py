@@ -1,4 +1,4 @@
-"""Times of matrix products by GEMM layout on a machine, by which `--gemm-layouts` chooses."""
+"""Times of matrix products on a machine by BLAS layout (NN, NT, TN), by which `--gemm-layouts` chooses layouts."""
 
 from typing import TYPE_CHECKING
 
@@ -12,14 +12,14 @@ from quadrille.topologies.find_machine import find_machine
 if TYPE_CHECKING:
     from quadrille.topologies.machines.machine import Machine
 
-WRITTEN = "written"
-"""The word for products in their original layouts: NN, NT and TN."""
+ORIGINAL_LAYOUTS = "written"
+"""The value of `--gemm-layouts` that leaves every product in the layout in which the schedule has it."""
 
 
-def times_on(machine: "Machine", dtype: DType, ranks: int, threads: int | None = None) -> GemmTimes:
-    """Seconds of products by layout, and of transposes, where so many ranks are busy.
+def gemm_times(machine: "Machine", dtype: DType, ranks: int, threads: int | None = None) -> GemmTimes:
+    """The times of products by layout, and of transposes, while all ranks of a device compute [s].
 
-    >>> times = times_on(find_machine("perlmutter", gpus=4), "bfloat16", ranks=4)
+    >>> times = gemm_times(find_machine("perlmutter", gpus=4), "bfloat16", ranks=4)
     >>> times.product("NN", 512, 512, 512) == times.product("TN", 512, 512, 512)
     True
     >>> times.transposition(4096, 4096) > times.transposition(64, 64)
@@ -27,7 +27,9 @@ def times_on(machine: "Machine", dtype: DType, ranks: int, threads: int | None =
 
     Parameters
     ----------
-    threads : BLAS threads of a rank, by default its share of the cores
+    dtype : type of the matrix elements
+    ranks : number of ranks of the run
+    threads : number of BLAS threads of a rank; by default its share of the cores
     """
     from quadrille.simulator.machine.compute_model import ComputeModel
 
@@ -44,13 +46,13 @@ def times_on(machine: "Machine", dtype: DType, ranks: int, threads: int | None =
     return GemmTimes(product, transposition)
 
 
-def layouts_known(machine: "Machine", dtype: DType) -> int:
-    """The layouts in which products of a dtype were measured on the machine."""
+def measured_layout_count(machine: "Machine", dtype: DType) -> int:
+    """The number of layouts in which products of a dtype were measured on the machine."""
     return len({row.layout for row in machine.device.gemm if row.dtype == dtype})
 
 
-def machine_for_layouts(name: str, ranks: int) -> "Machine":
-    """The machine that `--gemm-layouts` names.
+def gemm_layouts_machine(name: str, ranks: int) -> "Machine":
+    """The machine that `--gemm-layouts` names, with as many GPUs as ranks.
 
     Raises
     ------

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MatmulExperiment:
-    """One sharded multiplication.
+    """A sharded matrix product: what is multiplied, on which grid, by which algorithm, and how it is executed.
 
     >>> MatmulExperiment(Matmul(13, 7, 5), Grid(z=2, x=3), "summa").schedule().grid.size
     6
@@ -47,7 +47,7 @@ class MatmulExperiment:
 
     @property
     def name(self) -> AlgorithmName:
-        """The name of the algorithm, as a record has it."""
+        """The name of the algorithm, as in records."""
         return self.algorithm
 
     @property
@@ -97,7 +97,7 @@ class MatmulExperiment:
         return self.problem.gathered if twice else "again"
 
     def on_nodes(self, nodes: Sequence[int]) -> "MatmulExperiment":
-        """The same experiment with hierarchical collectives that know the node of each rank."""
+        """The experiment with the node of each rank added to hierarchical collectives, which need it."""
         return replace(self, execution=self.execution.on_nodes(self.grid, nodes))
 
     def schedule(self) -> Schedule:
@@ -105,7 +105,10 @@ class MatmulExperiment:
         return validate(self.execution.applied(matmul_schedule(self.problem, self.algorithm, self.grid)))
 
     def check_run(self, options: "RunOptions") -> None:
-        """Raises InputError for training files, gradients of a forward pass, or a product in an operand's file."""
+        """Raises InputError for run options that do not fit a matmul.
+
+        A matmul has no checkpoints, its forward pass has no gradients, and no product may overwrite an operand.
+        """
         for flag, path in (("--save", options.save), ("--load", options.load)):
             if path:
                 raise InputError(f"{flag} {path}: is for --mlp and --gpt; a multiplication has --a to --db")
@@ -132,7 +135,7 @@ class MatmulExperiment:
         idle = [name for name in self.execution.overlap_names if name not in marked]
         if idle:
             lines.append(f"--overlap {','.join(idle)} changes nothing: {where} has no such communication")
-        return lines + self.execution.idle_bands(schedule, f"{where} on {self.grid}")
+        return lines + self.execution.idle_bands_remark(schedule, f"{where} on {self.grid}")
 
 
 def matmul_sizes(problem: Matmul) -> MatmulSizes:

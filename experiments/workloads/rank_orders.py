@@ -1,8 +1,7 @@
-"""Orders of ranks: which axis of the grid is innermost, and all orders that differ on a grid.
+"""Rank orders: the axes of a grid from the innermost to the outermost in the numbering of ranks.
 
-The order determines which groups are in one node or below one switch, and so the load of
-the links above.  `auto` stands for the order that is chosen for a machine
-(`experiments/predict/order_choice.py`).
+The order determines which groups of ranks are in one node or below one switch, and therefore the load of the links
+above.  `--order auto` chooses the order for a machine (`experiments/predict/order_choice.py`).
 """
 
 from collections.abc import Collection, Sequence
@@ -17,7 +16,7 @@ ORDERS: tuple[tuple[Axis, ...], ...] = tuple(permutations(FASTEST_FIRST))
 
 
 def distinct_orders(axes: Collection[Axis]) -> list[int]:
-    """The first of all orders that agree on these axes, by their number in ORDERS.
+    """Indices into ORDERS of one order for each sequence of these axes: the first with that sequence.
 
     >>> [ORDERS[number] for number in distinct_orders({"y", "z"})]
     [('x', 'y', 'z', 'data'), ('x', 'z', 'y', 'data')]
@@ -28,7 +27,7 @@ def distinct_orders(axes: Collection[Axis]) -> list[int]:
     return list(first.values())
 
 
-def in_every_order(grid: Grid) -> list[Grid]:
-    """The grid in all orders of its axes that differ; the pipeline axis is always the slowest."""
+def grids_in_every_order(grid: Grid) -> list[Grid]:
+    """The grid in every order of its axes with more than one rank; the pipeline axis is always the outermost."""
     numbers = distinct_orders([axis for axis in FASTEST_FIRST if grid.length(axis) > 1])
     return [replace(grid, order=ORDERS[number]) for number in numbers]

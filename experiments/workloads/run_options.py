@@ -1,4 +1,4 @@
-"""How an experiment is run: arrays, files, repeats and verification; `simulate` checks these options too."""
+"""`RunOptions`: arrays, files, repeats and verification of a run; `simulate` checks these options too."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -19,19 +19,20 @@ VerifyMethod = Literal["auto", "serial", "freivalds"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """How an experiment is run: arrays, files, number of repeats, and verification.
-
-    Of these options, only `chunk_bytes` affects a prediction.
+    """The options of a run that no prediction depends on, except `chunk_bytes`.
 
     Parameters
     ----------
+    backend : array library, numpy on the host or cupy on a GPU
     blas : library of products of host arrays, a name or a path
+    carrier : transport of messages between ranks: mpi, nccl, or auto for the default of the backend
     chunk_bytes : chunk size of Quadrille's own collectives [B]; 0 for whole steps; None for the default of the host
     progress : how messages advance during products; None for the default of the host
     seed, operands : seed of generated operands, and distribution of their elements
     inputs, outputs : path of each matrix that is read from, or written to, a file
     warmups, repeats : number of runs that are not measured, and number of measured runs
-    save, load : paths of checkpoints; empty if there is none
+    verify, verify_method : whether the result is checked, and against what: a serial run, or Freivalds' random vectors
+    save, load : paths of the checkpoints that are written at the end and read at the start; empty if there is none
 
     Raises
     ------
@@ -86,11 +87,15 @@ class RunOptions:
         return self.read | self.written
 
     def check_matrices(self, *, training: bool) -> None:
-        """Refuse files of gradients in a forward pass, and a product that would take the place of an operand.
+        """Checks the files of matrices.
+
+        Parameters
+        ----------
+        training : whether the run has a backward pass
 
         Raises
         ------
-        InputError : such a file
+        InputError : a file of a gradient for a forward pass, or a product that would overwrite an operand
         """
         gradients = {"dC": self.inputs.get("dC"), "dA": self.outputs.get("dA"), "dB": self.outputs.get("dB")}
         for matrix, path in () if training else gradients.items():

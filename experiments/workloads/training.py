@@ -1,4 +1,4 @@
-"""`TrainingExperiment`: training steps of a model under a scheme, for `run` and `simulate`."""
+"""`TrainingExperiment`: training steps of a GPT or MLP on a grid, under a scheme (its layouts and collectives)."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,21 +21,26 @@ from quadrille.algorithms.training.scheme import Scheme
 from quadrille.algorithms.training.scheme_catalogue import find_scheme
 from quadrille.algorithms.training.weight_caching import cache_weights
 from quadrille.experiments.workloads.execution_options import ExecutionOptions
-from quadrille.experiments.workloads.gemm_times import WRITTEN, layouts_known, machine_for_layouts, times_on
-from quadrille.experiments.workloads.training_lines import USUAL_OPTIONS
+from quadrille.experiments.workloads.gemm_times import (
+    ORIGINAL_LAYOUTS,
+    gemm_layouts_machine,
+    gemm_times,
+    measured_layout_count,
+)
+from quadrille.experiments.workloads.training_lines import TRAINING_DEFAULTS
 
 if TYPE_CHECKING:
     from quadrille.experiments.workloads.run_options import RunOptions
 
-OF_GPTS = ("zero", "micro_batch", "interleave", "attention", "recompute", "gradient_bytes")
-"""Flags that need a field of the problem."""
-IDLE_ON_SOME_GRIDS = ("zero", "gradient_bytes")
-"""Options that have no effect on some schedules."""
+PROBLEM_FLAGS = ("zero", "micro_batch", "interleave", "attention", "recompute", "gradient_bytes")
+"""Options that only some models have; each is a field of the model and a flag."""
+OPTIONS_IDLE_ON_SOME_GRIDS = ("zero", "gradient_bytes")
+"""Options that have no effect on some grids."""
 GPT_SIZES = ("layers", "hidden", "heads", "sequence", "vocabulary")
 
 
 def gpt_workload(gpt: Gpt) -> Workload:
-    """The sizes of a GPT and its differences from the plain GPT, as an entry of a record."""
+    """The sizes of a GPT, and the traits in which it differs from GPT-2, as an entry of a record."""
     sizes = {name: getattr(gpt, name) for name in (*GPT_SIZES, "batch", "inner")}
     return Workload(gpt=GptSizes(**sizes, **gpt.architecture.options))  # type: ignore[arg-type]
 
@@ -49,10 +54,13 @@ class TrainingExperiment:
 
     Parameters
     ----------
-    problem : the model, its batch, and the options of the step
-    shape : the named shape of a GPT; None of an MLP
-    keep_first : layers of each stage whose gathered weights are kept where others are gathered again
-    gemm_layouts : the machine whose rows say in which layout products are issued, or `written`
+    problem : model, its batch, and the options of the step
+    grid : process grid
+    scheme : layouts and collectives of the step
+    execution : overlaps, collectives, threads and rank placement
+    shape : named shape of a GPT; None for an MLP
+    keep_first : number of layers of each stage that keep their gathered weights for the backward pass
+    gemm_layouts : machine whose measurements choose the layout of each product, or `written` for no choice
 
     Raises
     ------
@@ -65,19 +73,19 @@ class TrainingExperiment:
     execution: ExecutionOptions = field(default_factory=ExecutionOptions)
     shape: ModelShape | None = None
     keep_first: int = 0
-    gemm_layouts: str = WRITTEN
+    gemm_layouts: str = ORIGINAL_LAYOUTS
 
     def __post_init__(self) -> None:
         self.scheme.check(self.grid)
 
     @property
     def sequence_parallel(self) -> bool:
-        """Whether rows between products are scattered."""
+        """Whether activations between products are scattered over x (Megatron's sequence parallelism)."""
         return bool(self.scheme.stream.finer)
 
     @property
     def name(self) -> str:
-        """The name of the scheme, as a record has it."""
+        """The name of the scheme, as in records."""
         return self.scheme.name
 
     @property
@@ -110,10 +118,10 @@ class TrainingExperiment:
     def options(self, threads: int) -> Options:
         """The options, as an entry of a record."""
         problem = self.problem
-        chosen: dict[str, Any] = {name: getattr(problem, name) for name in OF_GPTS if hasattr(problem, name)}
+        chosen: dict[str, Any] = {name: getattr(problem, name) for name in PROBLEM_FLAGS if hasattr(problem, name)}
         if self.keep_first:
             chosen["keep_first"] = self.keep_first
-        if self.gemm_layouts != WRITTEN:
+        if self.gemm_layouts != ORIGINAL_LAYOUTS:
             chosen["gemm_layouts"] = self.gemm_layouts
         return Options(
             overlap=self.execution.overlap_names,
@@ -148,21 +156,21 @@ class TrainingExperiment:
         return None
 
     def on_nodes(self, nodes: Sequence[int]) -> "TrainingExperiment":
-        """The same experiment with hierarchical collectives that know the node of each rank."""
+        """The experiment with the node of each rank added to hierarchical collectives, which need it."""
         return replace(self, execution=self.execution.on_nodes(self.grid, nodes))
 
     def unchecked_schedule(self) -> Schedule:
-        """The schedule without its overlaps and unchecked, so that it can be resumed from a checkpoint."""
+        """The schedule without overlaps and before its check; a checkpoint may still change it."""
         match self.problem:
             case Gpt() as gpt:
-                written = gpt_schedule(gpt, self.grid, self.scheme)
+                schedule = gpt_schedule(gpt, self.grid, self.scheme)
             case Mlp() as mlp:
-                written = mlp_schedule(mlp, self.grid, self.scheme)
-        kept = cache_weights(written, self.keep_first)
-        if self.gemm_layouts == WRITTEN:
-            return kept
-        machine = machine_for_layouts(self.gemm_layouts, self.grid.size)
-        return tune_layouts(kept, times_on(machine, self.dtype, self.grid.size, self.execution.threads))
+                schedule = mlp_schedule(mlp, self.grid, self.scheme)
+        schedule = cache_weights(schedule, self.keep_first)
+        if self.gemm_layouts == ORIGINAL_LAYOUTS:
+            return schedule
+        machine = gemm_layouts_machine(self.gemm_layouts, self.grid.size)
+        return tune_layouts(schedule, gemm_times(machine, self.dtype, self.grid.size, self.execution.threads))
 
     def applied_schedule(self) -> Schedule:
         """The schedule with its overlaps, unchecked."""
@@ -173,7 +181,12 @@ class TrainingExperiment:
         return self.checked(self.unchecked_schedule())
 
     def checked(self, schedule: Schedule) -> Schedule:
-        """A schedule of this experiment with its overlaps, after a check."""
+        """The checked form of a schedule of this experiment, with its overlaps.
+
+        Parameters
+        ----------
+        schedule : schedule from `unchecked_schedule`, perhaps changed for a checkpoint
+        """
         return validate(self.execution.applied(schedule))
 
     def check_run(self, options: "RunOptions") -> None:
@@ -188,7 +201,7 @@ class TrainingExperiment:
 
     def grids_that_fit(self, ranks: int) -> str:
         """The grids and options that fit a number of ranks, as text."""
-        axes = ", ".join(axis for axis in ("pipeline", "data", "z", "y", "x") if _takes(self.scheme, axis))
+        axes = ", ".join(axis for axis in ("pipeline", "data", "z", "y", "x") if _has_axis(self.scheme, axis))
         return f"a --grid of {ranks} over the axes {axes}"
 
     def remarks(self, schedule: Schedule) -> list[str]:
@@ -200,10 +213,10 @@ class TrainingExperiment:
         """
         lines = []
         if self.shape is not None and self.shape.differences:
-            lines.append(f"{self.shape.name} is carried out otherwise: {'; '.join(self.shape.differences)}")
-        if self.gemm_layouts != WRITTEN:
-            machine = machine_for_layouts(self.gemm_layouts, self.grid.size)
-            if layouts_known(machine, self.dtype) < 2:
+            lines.append(f"{self.shape.name} differs from the published model: {'; '.join(self.shape.differences)}")
+        if self.gemm_layouts != ORIGINAL_LAYOUTS:
+            machine = gemm_layouts_machine(self.gemm_layouts, self.grid.size)
+            if measured_layout_count(machine, self.dtype) < 2:
                 words = f"{machine.name} has no measured products in {self.dtype} of several layouts"
                 lines.append(f"--gemm-layouts {self.gemm_layouts} changes nothing: {words}")
         return lines + self._without_effect(schedule)
@@ -218,7 +231,7 @@ class TrainingExperiment:
         }
         idle = [name for name in self.execution.overlap_names if name not in marked]
         lines = [f"--overlap {','.join(idle)} changes nothing: {where} has no such communication"] if idle else []
-        lines += self.execution.idle_bands(schedule, where)
+        lines += self.execution.idle_bands_remark(schedule, where)
         if self.keep_first and "oag" not in marked:
             lines.append(f"--keep-first {self.keep_first} changes nothing: {where} gathers no weights")
         if self.problem.gathered == "keep" and "oag" not in marked:
@@ -230,9 +243,9 @@ class TrainingExperiment:
         return lines + [f"{words} changes nothing: {where} does the same without" for words in self._idle_options()]
 
     def _idle_options(self) -> Iterator[str]:
-        """The options of the step without which its schedule is the same, in words."""
-        for name in IDLE_ON_SOME_GRIDS:
-            default = USUAL_OPTIONS[name]
+        """The flags of options without which the schedule of the step is the same."""
+        for name in OPTIONS_IDLE_ON_SOME_GRIDS:
+            default = TRAINING_DEFAULTS[name]
             chosen = getattr(self.problem, name, default)
             if chosen != default:
                 otherwise = replace(self, problem=replace(self.problem, **{name: default}))  # type: ignore[arg-type]
@@ -240,7 +253,7 @@ class TrainingExperiment:
                     yield f"--{name.replace('_', '-')} {chosen}"
 
 
-def _takes(scheme: Scheme, axis: str) -> bool:
+def _has_axis(scheme: Scheme, axis: str) -> bool:
     """Whether a scheme has an axis."""
     try:
         scheme.check(Grid(**cast(Any, {axis: 2})))

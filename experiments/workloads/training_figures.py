@@ -1,8 +1,8 @@
-"""Figures of a training step, measured or predicted: time of an iteration, rates, memory by kind.
+"""Figures of a training step, measured or predicted: time of an iteration, FLOP rates, MFU, memory by kind.
 
 Records, sweeps and `rank` use these figures:
 
-    seconds of an iteration = (makespan - time of what happens once before the first step) / steps
+    seconds of an iteration = (makespan - time of the setup before the first step) / steps
     flop/s of a GPU         = flop of a step / (seconds of an iteration · GPUs)
     percent of peak         = 100 · hardware flop/s of a GPU / peak of the device in the dtype
 
@@ -79,26 +79,29 @@ class FlopRates:
     percent_of_peak: float | None
 
 
-def rates(experiment: TrainingExperiment, seconds: float, machine: Machine | None) -> FlopRates:
-    """The rates of a step.
+def flop_rates(experiment: TrainingExperiment, seconds: float, machine: Machine | None) -> FlopRates:
+    """The FLOP rates of a training step, of the model (as in MFU) and of the hardware (as in HFU).
 
     Parameters
     ----------
     seconds : time of an iteration [s], more than 0
+    machine : machine with the peak rate of its devices; None if unknown
     """
-    counted, gpus = experiment.step_flops, experiment.grid.size
-    model, hardware = (flops_per_second_per_gpu(flops, seconds, gpus) for flops in (counted.model, counted.hardware))
+    step_flops, gpus = experiment.step_flops, experiment.grid.size
+    model, hardware = (
+        flops_per_second_per_gpu(flops, seconds, gpus) for flops in (step_flops.model, step_flops.hardware)
+    )
     peak = machine.device.peak_flops_per_second.get(experiment.dtype) if machine is not None else None
     return FlopRates(model, hardware, 100 * hardware / peak if peak else None)
 
 
 @dataclass(frozen=True, slots=True)
-class Iterations(Generic[AnyOp]):
-    """The times of all steps.
+class IterationTimes(Generic[AnyOp]):
+    """The times of the training steps of a run.
 
     Parameters
     ----------
-    seconds : time of an iteration, by the module's formula [s]
+    seconds : mean time of an iteration, by the module's formula [s]
     ops : times of the ops of the steps, all iterations together
     steps : number of steps
     """
@@ -108,27 +111,40 @@ class Iterations(Generic[AnyOp]):
     steps: int
 
     def mean(self, seconds: Iterable[float]) -> float:
-        """The time of one iteration [s], given times over all iterations."""
+        """The sum of times over all iterations [s], divided by the number of iterations [s]."""
         return sum(seconds) / self.steps
 
 
-def iterations(
+def iteration_times(
     experiment: TrainingExperiment, schedule: Schedule, makespan: float, every: Iterable[AnyOp]
-) -> Iterations[AnyOp]:
-    """The times of the steps of a run or of a prediction, without the setup before the first step."""
-    before = {
+) -> IterationTimes[AnyOp]:
+    """The times of the steps of a run or of a prediction, without the setup before the first step.
+
+    Parameters
+    ----------
+    makespan : time of the setup and of all steps [s]
+    every : times of all ops of the schedule
+    """
+    setup_ops = {
         op.name
         for role in schedule.roles
         for entry in role.program
         for op in (ops((entry,)) if not isinstance(entry, Repeat) or entry.loop != STEP else ())
     }
-    told, steps = tuple(every), experiment.problem.steps
-    once = sum(op.seconds for op in told if op.name in before)
-    return Iterations(max(0.0, makespan - once) / steps, tuple(op for op in told if op.name not in before), steps)
+    op_times, steps = tuple(every), experiment.problem.steps
+    setup_seconds = sum(op.seconds for op in op_times if op.name in setup_ops)
+    return IterationTimes(
+        max(0.0, makespan - setup_seconds) / steps, tuple(op for op in op_times if op.name not in setup_ops), steps
+    )
 
 
-def exposed_by_axis(experiment: "Experiment", every: Sequence[OpSeconds]) -> dict[Axis, float]:
-    """Exposed communication of the mean rank, by axis with more than one rank [s]."""
+def exposed_seconds_by_axis(experiment: "Experiment", every: Sequence[OpSeconds]) -> dict[Axis, float]:
+    """Exposed communication of the mean rank [s], for each axis with more than one rank.
+
+    Parameters
+    ----------
+    every : times of all ops of the schedule
+    """
     return {
         axis: sum(op.exposed_seconds for op in every if op.axis == axis)
         for axis in AXES
@@ -136,38 +152,41 @@ def exposed_by_axis(experiment: "Experiment", every: Sequence[OpSeconds]) -> dic
     }
 
 
-def figures_of(experiment: TrainingExperiment, schedule: Schedule, times: RunTimes) -> dict[str, Any]:
-    """Fields of the record that only training has."""
-    each = iterations(experiment, schedule, times.seconds, times.ops).seconds
-    rated = rates(experiment, each, times.machine) if each else None
-    kept = {str(kind): size for kind, size in largest_memory(schedule, experiment.execution.choices).items()}
+def training_fields(experiment: TrainingExperiment, schedule: Schedule, times: RunTimes) -> dict[str, Any]:
+    """The fields that only records of training have: losses, rates, exposed communication, and memory."""
+    iteration_seconds = iteration_times(experiment, schedule, times.seconds, times.ops).seconds
+    rates_of_step = flop_rates(experiment, iteration_seconds, times.machine) if iteration_seconds else None
+    bytes_by_kind = {str(kind): size for kind, size in largest_memory(schedule, experiment.execution.choices).items()}
     losses = () if times.losses is None else tuple(loss if isfinite(loss) else None for loss in times.losses)
     return {
         **({"losses": losses} if losses else {}),
-        "seconds_per_iteration": each,
-        "model_flops_per_second_per_gpu": rated.model_flops_per_second_per_gpu if rated else None,
-        "hardware_flops_per_second_per_gpu": rated.hardware_flops_per_second_per_gpu if rated else None,
-        "percent_of_peak": rated.percent_of_peak if rated else None,
-        "exposed_seconds_by_axis": exposed_by_axis(experiment, times.ops),
-        "memory_bytes_by_kind": kept,
-        "fits": _fits(experiment, times, sum(kept.values())),
+        "seconds_per_iteration": iteration_seconds,
+        "model_flops_per_second_per_gpu": rates_of_step.model_flops_per_second_per_gpu if rates_of_step else None,
+        "hardware_flops_per_second_per_gpu": rates_of_step.hardware_flops_per_second_per_gpu if rates_of_step else None,
+        "percent_of_peak": rates_of_step.percent_of_peak if rates_of_step else None,
+        "exposed_seconds_by_axis": exposed_seconds_by_axis(experiment, times.ops),
+        "memory_bytes_by_kind": bytes_by_kind,
+        "fits": _fits(experiment, times, sum(bytes_by_kind.values())),
     }
 
 
-def peak_bytes(schedule: Schedule, choices: Choices) -> int:
-    """Bytes of the fuller one of the first and the last stage: between them there is no table, and less under way."""
+def schedule_peak_bytes(schedule: Schedule, choices: Choices) -> int:
+    """The largest memory of a rank [B]; only the first and the last pipeline stage are computed.
+
+    The stages between them hold no embedding and keep fewer microbatches than the first stage.
+    """
     last = schedule.grid.rank_at({"pipeline": schedule.grid.pipeline - 1})
-    places = [schedule.coordinates(rank) for rank in sorted({0, last})]
-    return max(kept.bytes for kept in storages(schedule, places, choices))
+    stage_coordinates = [schedule.coordinates(rank) for rank in sorted({0, last})]
+    return max(storage.bytes for storage in storages(schedule, stage_coordinates, choices))
 
 
 def experiment_peak_bytes(experiment: TrainingExperiment) -> int:
-    """The same of the schedule that the experiment is carried out by."""
-    return peak_bytes(experiment.applied_schedule(), experiment.execution.choices)
+    """The largest memory of a rank, for the schedule of an experiment with its overlaps [B]."""
+    return schedule_peak_bytes(experiment.applied_schedule(), experiment.execution.choices)
 
 
 def _fits(experiment: "TrainingExperiment", times: RunTimes, rank_bytes: int) -> bool | None:
-    """Whether this number of bytes for each rank fits in memory; None if the machine is unknown."""
+    """Whether the ranks of the fullest device, each with `rank_bytes`, fit in its memory; None without a machine."""
     machine, grid = times.machine, experiment.grid
     if machine is None:
         return None

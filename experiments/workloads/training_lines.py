@@ -1,4 +1,4 @@
-"""Lines of text about training steps: losses, rates, exposed communication and memory."""
+"""The lines of a printed record about training steps: losses, rates, exposed communication and memory."""
 
 from collections.abc import Iterator
 from heapq import nlargest
@@ -19,7 +19,7 @@ PARTS: tuple[PathPart, ...] = get_args(PathPart)
 PATH_OPS_SHOWN = 3
 MINOR = 1e-6
 """Share of the critical path below which a part is not named."""
-USUAL_OPTIONS = {
+TRAINING_DEFAULTS = {
     "zero": 0,
     "micro_batch": None,
     "interleave": 1,
@@ -34,11 +34,11 @@ USUAL_OPTIONS = {
 """Defaults of the options of training steps."""
 
 
-def workload_words(workload: Workload) -> str:
+def workload_text(workload: Workload) -> str:
     """The sizes of a workload, as text.
 
     >>> from quadrille.algorithms.formats.workload import MatmulSizes, MlpSizes
-    >>> workload_words(Workload(MatmulSizes(2, 3, 5))), workload_words(Workload(mlp=MlpSizes((4, 8, 2), 6)))
+    >>> workload_text(Workload(MatmulSizes(2, 3, 5))), workload_text(Workload(mlp=MlpSizes((4, 8, 2), 6)))
     ('m=2 k=3 n=5', 'mlp 4,8,2 of 6 rows')
     """
     if workload.matmul is not None:
@@ -70,7 +70,7 @@ def workload_flags(record: Record) -> list[str]:
         words = [f"--gpt {sized_flag(work.gpt)} --batch {work.gpt.batch}"]
     words += [f"--scheme {record.algorithm}"]
     words += ["--sequence-parallel"] if options.sequence_parallel is True else []
-    for name, usual in USUAL_OPTIONS.items():
+    for name, usual in TRAINING_DEFAULTS.items():
         value = getattr(options, name)
         if value is not UNSET and value != usual:
             words.append(f"--{name.replace('_', '-')} {value}")
@@ -93,10 +93,10 @@ def sized_flag(gpt: GptSizes) -> str:
     from quadrille.algorithms.training.model_files import NEEDED, OPTIONAL
 
     sizes = {name: getattr(gpt, name) for name in (*NEEDED, *OPTIONAL)}
-    return ",".join(f"{name}={_typed(value)}" for name, value in (sizes | _architecture(gpt).options).items())
+    return ",".join(f"{name}={_flag_value(value)}" for name, value in (sizes | _architecture(gpt).options).items())
 
 
-def _typed(value: object) -> str:
+def _flag_value(value: object) -> str:
     """A value as `--gpt` takes it."""
     if isinstance(value, bool):
         return "yes" if value else "no"
@@ -138,17 +138,17 @@ def _critical_path(path: tuple[PathSegment, ...]) -> str:
         for part, seconds in segment.seconds_by_part.items():
             parts[part] = parts.get(part, 0.0) + seconds
     whole = sum(ops.values())
-    made_of = ", ".join(
+    causes_text = ", ".join(
         f"{part} {format_seconds(parts[part])}" for part in PARTS if parts.get(part, 0.0) > MINOR * whole
     )
-    most = ", ".join(
+    longest_ops = ", ".join(
         f"{op} ({format_seconds(ops[op])})" for op in nlargest(PATH_OPS_SHOWN, ops, key=lambda op: ops[op])
     )
-    return f"critical path: {made_of}; most of it in {most}"
+    return f"critical path: {causes_text}; most of it in {longest_ops}"
 
 
 def _losses(losses: tuple[float | None, ...]) -> str:
-    """Loss of each step, as text; of many steps the first and the last losses."""
+    """The loss of each step, as text; the first and the last losses if there are more than `LOSSES_SHOWN`."""
     words = ["not a number" if loss is None else f"{loss:.6g}" for loss in losses]
     if len(words) > LOSSES_SHOWN:
         half = LOSSES_SHOWN // 2

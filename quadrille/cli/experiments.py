@@ -164,7 +164,7 @@ def simulate(context: click.Context, **values: Any) -> None:
     with gc_paused():
         from quadrille.cli.words.experiment import experiment_of
         from quadrille.cli.words.machines import chosen_machine, with_default_dtype
-        from quadrille.experiments.output.destinations import check_apart
+        from quadrille.experiments.output.destinations import check_paths_differ
         from quadrille.experiments.predict.predict import predict
         from quadrille.simulator.simulate import Shortcuts
 
@@ -175,7 +175,7 @@ def simulate(context: click.Context, **values: Any) -> None:
         options = run_options(values)
         written = destinations(values, words, experiment.grid.size)
         experiment.check_run(options)
-        check_apart(options.written, written.read)
+        check_paths_differ(options.written, written.read)
         machine = chosen_machine(on, experiment.grid.size)
         off = {name.removeprefix("no_") for name, is_off in taken(values, SWITCHES).items() if is_off}
         predict(

@@ -29,7 +29,7 @@ Name = Annotated[str, flag("--name", "NAME", "Name of the laboratory; several la
 @laboratory_group.command()
 def up(topology: Topology, rate: Rate = "", routing: Rule = "", name: Name = "lab") -> None:
     """Build a topology as a real network of namespaces on this machine; it stays until `lab down`."""
-    from quadrille.experiments.laboratory.command import bring_up
+    from quadrille.experiments.laboratory.laboratory_commands import bring_up
 
     bring_up(topology, rate=rate, routing=routing, name=name)
 
@@ -45,7 +45,7 @@ def run(
 ) -> int:
     """Bring a laboratory up, run a command on ranks on its hosts, and take it down whatever happens."""
     from quadrille.cli.words.numbers import whole_number
-    from quadrille.experiments.laboratory.command import run_in
+    from quadrille.experiments.laboratory.laboratory_commands import run_in_laboratory
     from quadrille.runtime.launching import launch as launching
 
     is_program = not command[0].startswith("-") and command[0] not in LAUNCHABLE
@@ -57,7 +57,7 @@ def run(
     if not ranks:
         raise InputError("lab run: the number of ranks is missing: quadrille lab run TOPOLOGY -n RANKS -- COMMAND …")
     count = whole_number(ranks, "-n")
-    return run_in(
+    return run_in_laboratory(
         topology, count, words, launcher_options, rate=rate, routing=routing, name=name, is_program=is_program
     )
 
@@ -65,7 +65,7 @@ def run(
 @laboratory_group.command()
 def down(name: Annotated[str, argument("[NAME]", "Name of the laboratory.")] = "lab") -> None:
     """Take a laboratory down, and whatever killed ones have left."""
-    from quadrille.experiments.laboratory.command import take_down
+    from quadrille.experiments.laboratory.laboratory_commands import take_down
 
     take_down(name)
 
@@ -73,6 +73,6 @@ def down(name: Annotated[str, argument("[NAME]", "Name of the laboratory.")] = "
 @laboratory_group.command()
 def status(context: click.Context, json: Json = "") -> None:
     """List the laboratories that stand on this machine."""
-    from quadrille.experiments.laboratory.command import show
+    from quadrille.experiments.laboratory.laboratory_commands import show_laboratories
 
-    show(json=json, command=context.obj)
+    show_laboratories(json=json, command=context.obj)

@@ -90,8 +90,8 @@ def flows(context: click.Context, **values: Any) -> None:
     """Predict when many flows between GPUs, each of its own size and start, end on a machine."""
     from quadrille.cli.words.network_machines import flows_machine
     from quadrille.cli.words.numbers import one_of, whole_number
-    from quadrille.experiments.network.flows import Weights
-    from quadrille.experiments.network.flows import flows as simulate
+    from quadrille.experiments.network.flows_command import Weights
+    from quadrille.experiments.network.flows_command import flows as simulate
     from quadrille.experiments.output.destinations import Destinations
 
     count = whole_number(values["gpus"], "--gpus") if values["gpus"] else None
@@ -186,7 +186,7 @@ def topology_show(
 ) -> None:
     """Show a network: counts, diameter, bisection bandwidth, oversubscription, and a sketch."""
     from quadrille.cli.words.numbers import whole_number
-    from quadrille.experiments.network.topology import show
+    from quadrille.experiments.network.topology_show import show_topology
 
     count = whole_number(gpus, "--gpus") if gpus else None
-    show(topology, gpus=count, json=json, figure=figure, command=context.obj)
+    show_topology(topology, gpus=count, json=json, figure=figure, command=context.obj)

@@ -11,7 +11,7 @@ from quadrille.cli.commands import flag, switch
 from quadrille.cli.options import Json, Plot, by_default, flags_of, taken, with_flags
 
 if TYPE_CHECKING:
-    from quadrille.experiments.sweep.training_study import Asking
+    from quadrille.experiments.sweep.training_study import StudyOptions
 
 Gpt = Annotated[str, flag("--gpt", "NAME|SIZES|FILE.json", "The model that is trained; by default the study's own.")]
 Gpus = Annotated[str, flag("--gpus", "N,…", "Numbers of GPUs.")]
@@ -30,15 +30,15 @@ ASKING = flags_of(
 """How a study of training steps is asked, besides its question."""
 
 
-def asking(context: click.Context, values: Mapping[str, Any]) -> "Asking":
+def asking(context: click.Context, values: Mapping[str, Any]) -> "StudyOptions":
     """What the flags say of how a study is asked."""
     from quadrille.cli.words.numbers import whole_number
-    from quadrille.experiments.sweep.training_study import Asking
+    from quadrille.experiments.sweep.training_study import StudyOptions
 
     counts = {
         name: whole_number(values[name], f"--{name.replace('_', '-')}") for name in ("top", "most_seconds", "jobs")
     }
-    return Asking(**counts, json=values["json"], plot=values["plot"], quiet=values["quiet"], command=context.obj)
+    return StudyOptions(**counts, json=values["json"], plot=values["plot"], quiet=values["quiet"], command=context.obj)
 
 
 def changed(usual: object, **texts: str) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from quadrille.algorithms.provenance import ROOT, Provenance, provenance
 from quadrille.algorithms.schedule.tensors import DType
 from quadrille.experiments.measure.batch import RunCase, measure
 from quadrille.experiments.output.tables import Row, percent, print_tables, table
-from quadrille.experiments.predict.predict import prediction_of
+from quadrille.experiments.predict.predict import predict_record_and_timeline
 from quadrille.experiments.workloads.fitting_grids import fitting_grids
 from quadrille.experiments.workloads.grids import grids
 from quadrille.experiments.workloads.matmul import MatmulExperiment
@@ -213,7 +213,7 @@ def _pairs(
         RunCase(experiment, str(folder / f"{number}.json"), options) for number, experiment in enumerate(experiments)
     ]
     measure(ranks, cases)
-    return [Pair(prediction_of(case.experiment, machine)[0], load_record(case.record)) for case in cases]
+    return [Pair(predict_record_and_timeline(case.experiment, machine)[0], load_record(case.record)) for case in cases]
 
 
 def _error_over_bound(record: Record) -> float:

@@ -21,21 +21,21 @@ import msgspec
 
 from quadrille.algorithms.errors import InputError, QuadrilleError
 from quadrille.experiments.output.tables import UNKNOWN, percent, table
-from quadrille.experiments.sweep.answers import predicted_at
-from quadrille.experiments.sweep.best_step import best_step
-from quadrille.experiments.sweep.outcomes import SweepAnswer, SweepRow
-from quadrille.experiments.sweep.points import BestGrid, SweepPoint
+from quadrille.experiments.sweep.best_grid import best_training_grid
+from quadrille.experiments.sweep.point_predictions import predict_point
+from quadrille.experiments.sweep.sweep_points import BestGrid, SweepPoint
+from quadrille.experiments.sweep.sweep_result import SweepAnswer, SweepRow
 from quadrille.experiments.sweep.training_study import (
     ALL_OVERLAPS,
     STEP_COLUMNS,
-    Asking,
     Findings,
     Point,
-    Shown,
-    asked_at,
-    conclude,
-    grid_words,
+    StudyOptions,
+    StudyPresentation,
+    answer_study_points,
+    grid_text,
     step_cells,
+    write_findings,
 )
 from quadrille.runtime.host.console import run_as_program
 from quadrille.topologies.machines.machine import Machine
@@ -74,10 +74,10 @@ QUICK = NetworkQuestion(gpt="gpt3-1.3b", gpus=(16,))
 
 def main() -> None:
     """Ask about the default machine and keep the answer."""
-    better_network(NetworkQuestion(), Asking.into_folder("better-network", RESULTS))
+    better_network(NetworkQuestion(), StudyOptions.into_folder("better-network", RESULTS))
 
 
-def better_network(asked: NetworkQuestion, asking: Asking) -> Findings:
+def better_network(asked: NetworkQuestion, asking: StudyOptions) -> Findings:
     """Predict every network on every number of GPUs, and print and write the results.
 
     Raises
@@ -89,7 +89,7 @@ def better_network(asked: NetworkQuestion, asking: Asking) -> Findings:
     results: list[tuple[dict[str, str], SweepAnswer]] = []
     for network in NETWORKS:
         points = list(points_of(asked, network, asking))
-        answers = asked_at(points, question_of(network, asked.machine), asking)
+        answers = answer_study_points(points, question_of(network, asked.machine), asking)
         results += [(point, answer) for (point, _), answer in zip(points, answers, strict=True)]
     flags = {
         "machine": asked.machine,
@@ -98,10 +98,10 @@ def better_network(asked: NetworkQuestion, asking: Asking) -> Findings:
         "overlap": ALL_OVERLAPS,
         "scheme": "4d",
     }
-    return conclude("better-network", flags, results, Shown(tables, answer, figure), asking)
+    return write_findings("better-network", flags, results, StudyPresentation(tables, answer, figure), asking)
 
 
-def points_of(asked: NetworkQuestion, network: str, asking: Asking) -> Iterator[Point]:
+def points_of(asked: NetworkQuestion, network: str, asking: StudyOptions) -> Iterator[Point]:
     """The model on one network, on every number of GPUs."""
     for gpus in asked.gpus:
         settings = SETTINGS.get(network, ())
@@ -113,16 +113,16 @@ def points_of(asked: NetworkQuestion, network: str, asking: Asking) -> Iterator[
 def question_of(network: str, machine: str) -> Callable[[SweepPoint], SweepAnswer]:
     """What is asked of a network: of a named machine, or of one that is built here."""
     if network in SETTINGS:
-        return predicted_at
+        return predict_point
     return partial(predicted_on_switch, machine, DOMAIN if network == LARGE_DOMAIN else None)
 
 
 def predicted_on_switch(name: str, domain: int | None, asked: SweepPoint) -> SweepAnswer:
     """The fastest step on nodes of another size."""
     if not isinstance(asked, BestGrid):
-        return predicted_at(asked)
+        return predict_point(asked)
     try:
-        return best_step(replace(asked, machine=on_switch(name, asked.gpus, domain)))
+        return best_training_grid(replace(asked, machine=on_switch(name, asked.gpus, domain)))
     except QuadrilleError as error:
         return SweepAnswer(reason=str(error))
 
@@ -215,11 +215,11 @@ def _buys(rows: Sequence[SweepRow], network: str) -> str:
 
 def _grids(rows: Sequence[SweepRow]) -> str:
     """Where the best grid is another than on the network as it is."""
-    own = {row.point["gpus"]: grid_words(row.answer) for row in rows if row.point["network"] == PLAIN}
+    own = {row.point["gpus"]: grid_text(row.answer) for row in rows if row.point["network"] == PLAIN}
     changed = [
-        f"{grid_words(row.answer)} with {row.point['network']} on {int(row.point['gpus']):,} GPUs"
+        f"{grid_text(row.answer)} with {row.point['network']} on {int(row.point['gpus']):,} GPUs"
         for row in rows
-        if row.answer.seconds is not None and grid_words(row.answer) != own[row.point["gpus"]]
+        if row.answer.seconds is not None and grid_text(row.answer) != own[row.point["gpus"]]
     ]
     usual = ", ".join(f"{grid} on {int(gpus):,} GPUs" for gpus, grid in own.items())
     return (

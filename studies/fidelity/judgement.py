@@ -9,7 +9,7 @@ import msgspec
 
 from quadrille.algorithms.formats.record import Cause, Record
 from quadrille.experiments.compare.comparison import Comparison
-from quadrille.experiments.compare.error_sizes import ErrorSizes, raw_and_drift_removed
+from quadrille.experiments.compare.error_sizes import ErrorSizes, error_sizes_raw_and_drift_removed
 from quadrille.studies.fidelity.trials import NO_OVERLAP, Trial
 
 Group = Literal["shared memory", "laboratory", "laboratory, overlap", "library", "GPU"]
@@ -176,7 +176,7 @@ def judged(results: Sequence[Result]) -> Judgement:
 
 def errors(results: Sequence[Result]) -> Errors:
     """Sizes of the errors of some results."""
-    raw, removed = raw_and_drift_removed(results)
+    raw, removed = error_sizes_raw_and_drift_removed(results)
     return Errors(
         **msgspec.structs.asdict(raw),
         median_drift_removed=removed.median if removed is not None else None,

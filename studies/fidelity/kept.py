@@ -18,7 +18,7 @@ from quadrille.algorithms.formats.record import Record, load_record, save_record
 from quadrille.algorithms.provenance import provenance
 from quadrille.experiments.compare.problem import check_same_problem
 from quadrille.experiments.output.destinations import make_folder
-from quadrille.experiments.predict.predict import prediction_of
+from quadrille.experiments.predict.predict import predict_record_and_timeline
 from quadrille.studies.fidelity.sites import TrialSite
 from quadrille.studies.fidelity.trials import Trial
 from quadrille.topologies.machines.machine import Machine
@@ -66,7 +66,9 @@ def predicted(trial: Trial, machine: Machine, kept: Files) -> Record:
         raise InputError(
             f"{kept.measured} was measured and its prediction is gone: remove it, and it is measured again"
         )
-    prediction, _ = prediction_of(trial.experiment, machine, predicting(trial), backend=trial.site.run_options.backend)
+    prediction, _ = predict_record_and_timeline(
+        trial.experiment, machine, predicting(trial), backend=trial.site.run_options.backend
+    )
     save_record(prediction, kept.predicted)
     return prediction
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.provenance import provenance
-from quadrille.experiments.measure.batch import Launched
+from quadrille.experiments.measure.batch import StartRanks
 from quadrille.experiments.workloads.run_options import RunOptions
 from quadrille.runtime.launching.launch import launch_or_raise
 from quadrille.topologies.machines.machine import Machine
@@ -98,13 +98,13 @@ def check_sites(sites: Iterable[TrialSite]) -> None:
         if site.gpu:
             _gpu()
         if site.topology:
-            from quadrille.experiments.laboratory.ranks import with_topology
+            from quadrille.experiments.laboratory.laboratory_ranks import command_with_topology
 
-            with_topology(_asked(site, others=sites).entry, site.ranks, ["calibrate"])
+            command_with_topology(_asked(site, others=sites).entry, site.ranks, ["calibrate"])
 
 
 @contextmanager
-def standing(site: TrialSite) -> Iterator[Launched]:
+def standing(site: TrialSite) -> Iterator[StartRanks]:
     """What starts ranks at the site, while it stands; of several GPUs they see the first only."""
     if site.gpu:
         from quadrille.studies.gpu.calibration import only_first_gpu
@@ -115,11 +115,11 @@ def standing(site: TrialSite) -> Iterator[Launched]:
     if not site.topology:
         yield launch_or_raise
         return
-    from quadrille.experiments.laboratory.ranks import launched_in
+    from quadrille.experiments.laboratory.laboratory_ranks import laboratory_launcher
     from quadrille.runtime.laboratory.laboratory import standing as standing_laboratory
 
     with standing_laboratory(_laboratory(site)) as entry:
-        yield launched_in(entry)
+        yield laboratory_launcher(entry)
 
 
 def _asked(site: TrialSite, others: Iterable[TrialSite]) -> "Laboratory":
@@ -133,9 +133,9 @@ def _asked(site: TrialSite, others: Iterable[TrialSite]) -> "Laboratory":
 
 
 def _laboratory(site: TrialSite) -> "Laboratory":
-    from quadrille.experiments.laboratory.command import laboratory_of
+    from quadrille.experiments.laboratory.laboratory_commands import parse_laboratory
 
-    return laboratory_of(site.topology, site.rate)
+    return parse_laboratory(site.topology, site.rate)
 
 
 def has_gpu() -> bool:
@@ -153,7 +153,7 @@ def _gpu() -> "CupyLibrary":
     return open_cupy("bfloat16", 0)
 
 
-def calibrated(site: TrialSite, launched: Launched, path: Path, sizes: "Sizes | None" = None) -> Machine:
+def calibrated(site: TrialSite, launched: StartRanks, path: Path, sizes: "Sizes | None" = None) -> Machine:
     """The site's machine, from microbenchmarks alone, in a file of its own.
 
     Parameters

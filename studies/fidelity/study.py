@@ -18,8 +18,8 @@ import msgspec
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.record import Record, load_record
 from quadrille.algorithms.provenance import Provenance, provenance
-from quadrille.experiments.compare.side_by_side import compare_records
-from quadrille.experiments.measure.batch import Launched, RunCase, measure
+from quadrille.experiments.compare.compare_records import compare_records
+from quadrille.experiments.measure.batch import RunCase, StartRanks, measure
 from quadrille.experiments.output.destinations import Destinations, make_folder, write_or_show
 from quadrille.experiments.output.tables import print_tables
 from quadrille.experiments.workloads.run_options import RunOptions
@@ -157,7 +157,7 @@ def _at(site: TrialSite, trials: Sequence[Trial], folder: Path) -> tuple[Machine
         def measure_all(runs: Sequence[tuple[int, Path]]) -> None:
             cases = [RunCase(trials[number].experiment, str(path), how[number]) for number, path in runs]
             if cases:
-                measure(site.ranks, cases, launched=launched)
+                measure(site.ranks, cases, start_ranks=launched)
 
         paths = [kept.measured for kept in records]
         missing = [number for number, path in enumerate(paths) if not path.exists()]
@@ -171,7 +171,7 @@ def _at(site: TrialSite, trials: Sequence[Trial], folder: Path) -> tuple[Machine
     ]
 
 
-def _machine(site: TrialSite, launched: Launched, path: Path) -> Machine:
+def _machine(site: TrialSite, launched: StartRanks, path: Path) -> Machine:
     """The site's machine file from the folder, with its date printed, or a new calibration."""
     if not path.exists():
         return calibrated(site, launched, path)

@@ -21,7 +21,7 @@ from quadrille.algorithms.schedule.tensors import DType
 from quadrille.experiments.measure.batch import RunCase, measure
 from quadrille.experiments.output.destinations import Destinations, write_or_show
 from quadrille.experiments.output.tables import print_tables
-from quadrille.experiments.predict.predict import prediction_of
+from quadrille.experiments.predict.predict import predict_record_and_timeline
 from quadrille.experiments.workloads.matmul import MatmulExperiment
 from quadrille.experiments.workloads.run_options import RunOptions
 from quadrille.runtime.arrays.cupy_library import open_cupy
@@ -115,7 +115,7 @@ def run_shared(machine: Machine, count: int, sizes: Sizes) -> Iterator[Shared]:
             )
             for dtype in SHARED_DTYPES
         ]
-        predictions = [prediction_of(case.experiment, machine, backend="cupy")[0] for case in cases]
+        predictions = [predict_record_and_timeline(case.experiment, machine, backend="cupy")[0] for case in cases]
         measure(count, cases)
         for case, predicted in zip(cases, predictions, strict=True):
             record = load_record(case.record)

@@ -24,12 +24,12 @@ from quadrille.algorithms.matmuls.matmul import Matmul, Passes
 from quadrille.algorithms.provenance import Provenance, provenance
 from quadrille.algorithms.schedule.tensors import DType
 from quadrille.algorithms.units import format_seconds
+from quadrille.experiments.compare.compare_records import compare_records
 from quadrille.experiments.compare.comparison import Comparison
-from quadrille.experiments.compare.error_sizes import ErrorSizes, raw_and_drift_removed
-from quadrille.experiments.compare.side_by_side import compare_records
+from quadrille.experiments.compare.error_sizes import ErrorSizes, error_sizes_raw_and_drift_removed
 from quadrille.experiments.measure.batch import RunCase, measure
 from quadrille.experiments.output.destinations import Destinations, write_or_show
-from quadrille.experiments.predict.predict import prediction_of
+from quadrille.experiments.predict.predict import predict_record_and_timeline
 from quadrille.experiments.workloads.grids import grids
 from quadrille.experiments.workloads.matmul import MatmulExperiment
 from quadrille.experiments.workloads.run_options import RunOptions
@@ -171,7 +171,7 @@ def _drawn(random: np.random.Generator, ranks: int) -> Drawn:
 
 def run_cases(drawn: Sequence[Drawn], machine: Machine, folder: Path) -> list[CaseResult]:
     """Predict all cases, then measure them, one launch for each number of ranks."""
-    predictions = [prediction_of(case.experiment, machine)[0] for case in drawn]
+    predictions = [predict_record_and_timeline(case.experiment, machine)[0] for case in drawn]
     paths = [str(folder / f"measured-{number}.json") for number in range(len(drawn))]
     for ranks in dict.fromkeys(case.ranks for case in drawn):
         print(f"host-fidelity: measuring the cases of {ranks} ranks", file=sys.stderr, flush=True)
@@ -235,7 +235,7 @@ def _summed_up(seed: int, machine: Machine, results: Sequence[CaseResult], origi
 
 
 def _group(results: Sequence[CaseResult]) -> GroupSummary:
-    raw, removed = raw_and_drift_removed([result.seconds for result in results])
+    raw, removed = error_sizes_raw_and_drift_removed([result.seconds for result in results])
     holding = sum(result.interval_holds_measurement for result in results) / len(results)
     return GroupSummary(raw=raw, drift_removed=removed, intervals_hold=holding)
 

@@ -17,7 +17,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from quadrille.experiments.laboratory.command import laboratory_of
+from quadrille.experiments.laboratory.laboratory_commands import parse_laboratory
 from quadrille.runtime.host.console import run_as_program
 from quadrille.runtime.laboratory import laboratory, namespaces, queues
 from quadrille.runtime.laboratory.namespace_plan import NamespacePlan
@@ -44,7 +44,7 @@ def main() -> None:
     print(head_line())
     table.writerow(["bytes_per_second", "bucket_bytes", "share_of_rate", "core_seconds_per_byte"])
     for rate in RATES:
-        wanted = laboratory_of(f"star:hosts={HOSTS}", rate, name=f"buckets{os.getpid()}")
+        wanted = parse_laboratory(f"star:hosts={HOSTS}", rate, name=f"buckets{os.getpid()}")
         with laboratory.standing(wanted) as entry:
             speed = min(entry.rates.values())
             for bucket in BUCKETS:

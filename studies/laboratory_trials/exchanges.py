@@ -34,8 +34,8 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.record import load_record
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.ops import AllGather, collective_kind
-from quadrille.experiments.laboratory.command import laboratory_of
-from quadrille.experiments.laboratory.ranks import launched_in
+from quadrille.experiments.laboratory.laboratory_commands import parse_laboratory
+from quadrille.experiments.laboratory.laboratory_ranks import laboratory_launcher
 from quadrille.experiments.measure.batch import RunCase, measure
 from quadrille.experiments.workloads.execution_options import ExecutionOptions
 from quadrille.experiments.workloads.run_options import RunOptions
@@ -131,7 +131,7 @@ def main(hosts: str = "4", *told: str) -> None:
         raise InputError(f"hosts {' '.join((hosts, *told))!r}: accepted are {', '.join(map(str, GRIDS))}")
     print(head_line())
     print(",".join(COLUMNS.split()), flush=True)
-    wanted = laboratory_of(f"star:hosts={hosts}", RATE, name=f"exchanges{os.getpid()}")
+    wanted = parse_laboratory(f"star:hosts={hosts}", RATE, name=f"exchanges{os.getpid()}")
     with laboratory.standing(wanted) as entry:
         _have_collectives_measured(entry)
         table = csv.writer(sys.stdout, lineterminator="\n")
@@ -143,7 +143,7 @@ def _have_collectives_measured(entry: LaboratoryRecord) -> None:
     """By ranks, with each setting in turn."""
     rate = f"{min(entry.rates.values()):.0f}"
     for setting in SETTINGS:
-        launched = launched_in(entry, options(setting))
+        launched = laboratory_launcher(entry, options(setting))
         program = ("-m", "quadrille.studies.laboratory_trials.exchanges")
         launched(f"exchanges with {setting}", len(entry.addresses), [ON_RANKS, setting, rate], program=program)
 
@@ -184,7 +184,7 @@ def _round(entry: LaboratoryRecord, setting: str) -> tuple[dict[Remedy, tuple[fl
         paths = {remedy: str(Path(folder, f"{remedy.chunk_bytes}.json")) for remedy in remedies(setting)}
         cases = [remedy.case(GRIDS[hosts], path) for remedy, path in paths.items()]
         busy = cores_busy_since_now()
-        measure(hosts, cases, launched=launched_in(entry, options(setting)))
+        measure(hosts, cases, start_ranks=laboratory_launcher(entry, options(setting)))
         return {remedy: load_record(path).seconds_of_repeats for remedy, path in paths.items()}, busy()
 
 

@@ -36,8 +36,8 @@ from quadrille.algorithms.formats.record import Record, load_record
 from quadrille.algorithms.passes.overlap import parse_overlap
 from quadrille.algorithms.schedule.grid import DEFAULT_ORDER, parse_grid, parse_order
 from quadrille.algorithms.units import parse_rate
-from quadrille.experiments.laboratory.command import laboratory_of
-from quadrille.experiments.laboratory.ranks import launched_in
+from quadrille.experiments.laboratory.laboratory_commands import parse_laboratory
+from quadrille.experiments.laboratory.laboratory_ranks import laboratory_launcher
 from quadrille.experiments.measure.batch import RunCase, measure
 from quadrille.experiments.workloads.execution_options import ExecutionOptions
 from quadrille.experiments.workloads.run_options import RunOptions
@@ -116,7 +116,7 @@ def main(topology: str = "", *grids: str) -> None:
 
 def _grids_of(topology: str) -> list[str]:
     """Those with as many ranks as there are hosts; all, each with a switch of its own, where no topology is given."""
-    hosts = len(laboratory_of(topology, RATE).plan.hosts) if topology else None
+    hosts = len(parse_laboratory(topology, RATE).plan.hosts) if topology else None
     return [grid for grid in GRIDS if hosts in (None, parse_grid(grid).size)]
 
 
@@ -156,13 +156,13 @@ def _seconds(records: Sequence[Record]) -> list[float]:
 
 def _measured(topology: str, grid: str, hosts: int) -> dict[Way, list[Record]]:
     """Every way in turn, several times, in one launch."""
-    wanted = laboratory_of(topology, RATE, name=f"steps{os.getpid()}")
+    wanted = parse_laboratory(topology, RATE, name=f"steps{os.getpid()}")
     ways = ways_of(grid, one_switch=len(wanted.plan.switches) == 1)
     with tempfile.TemporaryDirectory() as folder, laboratory.standing(wanted) as entry:
         places = list(product(range(TURNS), ways))
         paths = {(turn, way): str(Path(folder, f"{turn}-{ways.index(way)}.json")) for turn, way in places}
         cases = [way.case(grid, path) for (_, way), path in paths.items()]
-        measure(hosts, cases, launched=launched_in(entry))
+        measure(hosts, cases, start_ranks=laboratory_launcher(entry))
         return {way: [load_record(paths[turn, way]) for turn in range(TURNS)] for way in ways}
 
 

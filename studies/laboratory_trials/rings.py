@@ -30,8 +30,8 @@ from quadrille.algorithms.schedule.parts import Part
 from quadrille.algorithms.schedule.program import Repeat, in_sequence
 from quadrille.algorithms.schedule.schedule import Role, Schedule, declare
 from quadrille.algorithms.schedule.tensors import Tensor
-from quadrille.experiments.laboratory.command import laboratory_of
-from quadrille.experiments.laboratory.ranks import launch_in
+from quadrille.experiments.laboratory.laboratory_commands import parse_laboratory
+from quadrille.experiments.laboratory.laboratory_ranks import launch_in_laboratory
 from quadrille.runtime.carriers.message_options import CHUNK_BYTES, MAX_POLL_SLEEP_SECONDS, MessageOptions
 from quadrille.runtime.carriers.mpi import MpiCarrier
 from quadrille.runtime.execution.execute import execute
@@ -61,9 +61,13 @@ def main(words: list[str]) -> None:
         measure(float(words[0]))
         return
     print(head_line(), flush=True)
-    with laboratory.standing(laboratory_of(f"star:hosts={HOSTS}", RATE, name=f"rings{os.getpid()}")) as entry:
+    with laboratory.standing(parse_laboratory(f"star:hosts={HOSTS}", RATE, name=f"rings{os.getpid()}")) as entry:
         rate = min(entry.rates.values())
-        sys.exit(launch_in(entry, HOSTS, [f"{rate:.0f}"], program=("-m", "quadrille.studies.laboratory_trials.rings")))
+        sys.exit(
+            launch_in_laboratory(
+                entry, HOSTS, [f"{rate:.0f}"], program=("-m", "quadrille.studies.laboratory_trials.rings")
+            )
+        )
 
 
 def ways_of(op: Collective) -> list[tuple[str, MessageOptions]]:

@@ -24,15 +24,15 @@ from quadrille.algorithms.matmuls.matmul import Matmul, Operand, Product
 from quadrille.algorithms.provenance import provenance
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.units import format_seconds
-from quadrille.experiments.compare.cases import CASES_SCHEMA, Cases, summarise
+from quadrille.experiments.compare.compare_records import compare_records
 from quadrille.experiments.compare.comparison import Comparison
 from quadrille.experiments.compare.drift import busy_sentence
-from quadrille.experiments.compare.side_by_side import compare_records
+from quadrille.experiments.compare.record_folders import CASES_SCHEMA, FolderComparison, summarise_errors
 from quadrille.experiments.measure.batch import RunCase, measure
 from quadrille.experiments.measure.operand_files import write_operands
 from quadrille.experiments.output.destinations import make_folder
 from quadrille.experiments.output.tables import percent, print_tables, table
-from quadrille.experiments.predict.predict import calibration_warnings, prediction_of
+from quadrille.experiments.predict.predict import calibration_warnings, predict_record_and_timeline
 from quadrille.experiments.workloads.matmul import MatmulExperiment
 from quadrille.experiments.workloads.run_options import RunOptions
 from quadrille.runtime.host.console import run_as_program
@@ -80,7 +80,7 @@ def main() -> None:
     """Run the main job and write its comparisons."""
     comparisons = main_job()
     origin = provenance(["quadrille", "study", "main-job"])
-    cases = Cases(tuple(comparisons), summarise(comparisons), provenance=origin)
+    cases = FolderComparison(tuple(comparisons), summarise_errors(comparisons), provenance=origin)
     RESULTS.mkdir(exist_ok=True)
     schema_files.write_json(RESULTS / "comparisons.json", cases, CASES_SCHEMA)
 
@@ -143,7 +143,7 @@ def _predict(folder: Path, matmul: NamedMatmul, machine: Machine, case: RunCase)
     path = folder / f"{matmul.name}.predicted.json"
     command = ["quadrille", "simulate", *words, "--machine", str(folder / "host.toml"), "--json", str(path)]
     _say(*command)
-    prediction, timeline = prediction_of(case.experiment, machine, command)
+    prediction, timeline = predict_record_and_timeline(case.experiment, machine, command)
     save_record(prediction, path)
     save_timeline(timeline, folder / f"{matmul.name}.predicted.timeline.json")
 

@@ -22,17 +22,17 @@ from quadrille.algorithms.schedule.grid import parse_grid
 from quadrille.algorithms.schedule.ops import OverlapName
 from quadrille.algorithms.units import format_seconds
 from quadrille.experiments.output.tables import UNKNOWN, percent, table
-from quadrille.experiments.sweep.answers import predicted_at
-from quadrille.experiments.sweep.outcomes import SweepAnswer, SweepRow
-from quadrille.experiments.sweep.points import BestGrid, Impossible, OneGrid
-from quadrille.experiments.sweep.training_step import predicted_step
+from quadrille.experiments.sweep.point_predictions import predict_point
+from quadrille.experiments.sweep.sweep_points import BestGrid, Impossible, OneGrid
+from quadrille.experiments.sweep.sweep_result import SweepAnswer, SweepRow
+from quadrille.experiments.sweep.training_point import predict_training_point
 from quadrille.experiments.sweep.training_study import (
-    Asking,
     Findings,
-    Shown,
-    asked_at,
-    conclude,
-    on_grid,
+    StudyOptions,
+    StudyPresentation,
+    answer_study_points,
+    point_on_best_grid,
+    write_findings,
 )
 from quadrille.experiments.workloads.experiment import Experiment
 from quadrille.runtime.host.console import run_as_program
@@ -87,10 +87,10 @@ QUICK = Around(gpt="gpt3-1.3b", gpus=(8, 16), each=(1,), bandwidths=("x2",))
 
 def main() -> None:
     """Ask about the default case and keep the answer."""
-    overlap_worth(Around(), Asking.into_folder("overlap-worth", RESULTS))
+    overlap_worth(Around(), StudyOptions.into_folder("overlap-worth", RESULTS))
 
 
-def overlap_worth(around: Around, asking: Asking) -> Findings:
+def overlap_worth(around: Around, asking: StudyOptions) -> Findings:
     """Predict every overlap in every case, and print and write the results.
 
     Raises
@@ -100,7 +100,9 @@ def overlap_worth(around: Around, asking: Asking) -> Findings:
     asking.check()
     cases = list(cases_of(around, asking))
     searched = [(point, case) for point, case in cases if not isinstance(case, OneGrid)]
-    chosen = dict(zip([id(case) for _, case in searched], asked_at(searched, predicted_at, asking), strict=True))
+    chosen = dict(
+        zip([id(case) for _, case in searched], answer_study_points(searched, predict_point, asking), strict=True)
+    )
     points: list[tuple[dict[str, str], OneGrid | Impossible]] = []
     results: list[tuple[dict[str, str], SweepAnswer]] = []
     for point, case in cases:
@@ -109,14 +111,14 @@ def overlap_worth(around: Around, asking: Asking) -> Findings:
         elif (best := chosen[id(case)]).seconds is None:
             results.append(({**point, "overlap": TOGETHER}, best))
         else:
-            points += _with_each_overlap(point, on_grid(case, best))
-    answers = asked_at(points, predicted_step, asking)
+            points += _with_each_overlap(point, point_on_best_grid(case, best))
+    answers = answer_study_points(points, predict_training_point, asking)
     results += [(point, result) for (point, _), result in zip(points, answers, strict=True)]
     flags = {"machine": around.machine, "gpt": around.gpt, "recompute": "full", "scheme": "4d"}
-    return conclude("overlap-worth", flags, results, Shown(tables, answer, figure), asking)
+    return write_findings("overlap-worth", flags, results, StudyPresentation(tables, answer, figure), asking)
 
 
-def cases_of(around: Around, asking: Asking) -> Iterator[Point]:
+def cases_of(around: Around, asking: StudyOptions) -> Iterator[Point]:
     """The base case, and cases that change a single setting; cases that do not fix the grid search the best."""
     gpus, each = around.gpus[0], around.each[0]
 

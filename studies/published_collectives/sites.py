@@ -223,7 +223,7 @@ def _with(settings: NcclSettings, parameter: str, value: float) -> NcclSettings:
 
 def published_seconds(row: CollectiveRow) -> float:
     """The row's value as a time [s]."""
-    from quadrille.experiments.network.bandwidths import bus_factor
+    from quadrille.experiments.network.bus_bandwidth import bus_factor
 
     metric, scale = SCALES[row.metric, row.unit]
     if metric == "time":

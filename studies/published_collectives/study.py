@@ -16,9 +16,9 @@ from quadrille.algorithms.collectives.nccl.tuner import NcclPlan
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.provenance import provenance
 from quadrille.algorithms.schedule.ops import CollectiveKind
-from quadrille.experiments.network.bandwidths import bus_factor
+from quadrille.experiments.network.bus_bandwidth import bus_factor
 from quadrille.experiments.network.collective import predict_collective
-from quadrille.experiments.network.question import CollectiveQuestion
+from quadrille.experiments.network.collective_question import CollectiveQuestion
 from quadrille.experiments.output.destinations import Destinations, write_or_show
 from quadrille.experiments.output.tables import percent
 from quadrille.runtime.host.console import run_as_program

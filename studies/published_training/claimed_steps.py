@@ -1,7 +1,7 @@
 """Training steps that claims are about: which model on how many GPUs of what, on which grid, and their seconds.
 
 Layers are alike: a few are simulated, and the step goes on to all in a straight line
-(`quadrille.experiments.predict.depths`).  Where even those would take too long, since no ranks are
+(`quadrille.experiments.predict.layer_extrapolation`).  Where even those would take too long, since no ranks are
 alike, all layers are simulated at the granularity of collectives, and the exact step
 is known between two bounds.  Grids follow one rule: x within a node, then the smallest
 power of two for z with which the model fits, the rest data.
@@ -23,8 +23,8 @@ from quadrille.algorithms.training.gpt import gpt_from_shape, gpt_schedule
 from quadrille.algorithms.training.model_shapes import ModelShape
 from quadrille.algorithms.training.recompute import Recompute
 from quadrille.algorithms.training.scheme_catalogue import find_scheme
-from quadrille.experiments.predict.depths import depths_of, straight
-from quadrille.experiments.rank.memory import peak_bytes_by_grid
+from quadrille.experiments.predict.layer_extrapolation import extrapolated, layer_counts
+from quadrille.experiments.rank.memory_by_grid import peak_bytes_by_grid
 from quadrille.experiments.workloads.execution_options import ExecutionOptions
 from quadrille.simulator.simulate import Prediction, Shortcuts, Simulator
 from quadrille.simulator.symmetry.even_shards import with_even_shards
@@ -129,14 +129,14 @@ def taken(training: Training, grid: Grid, overlaps: frozenset[OverlapName] = OVE
             granularity=granularity,
         )
 
-    layers, depths = training.shape.layers, depths_of(ExecutionOptions(overlaps=overlaps))
+    layers, depths = training.shape.layers, layer_counts(ExecutionOptions(overlaps=overlaps))
     if simulation(min(layers, depths[1]), "auto").granularity == "collective":
         return _taken(simulation(layers, "collective").run())
     if layers <= depths[1]:
         return _taken(simulation(layers, "exact").run())
     few, more = (_taken(simulation(depth, "exact").run()) for depth in depths)
-    step = straight(few.seconds, more.seconds, depths, layers)
-    return Taken(step, straight(few.sums, more.sums, depths, layers), step, step)
+    step = extrapolated(few.seconds, more.seconds, depths, layers)
+    return Taken(step, extrapolated(few.sums, more.sums, depths, layers), step, step)
 
 
 def _taken(prediction: Prediction) -> Taken:

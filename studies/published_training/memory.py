@@ -20,7 +20,7 @@ from math import ceil
 from quadrille.algorithms.collectives.collective_choices import parse_choices
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.training.gpt import gpt_from_shape, gpt_schedule
-from quadrille.experiments.workloads.training_figures import peak_bytes as bytes_of_stages
+from quadrille.experiments.workloads.training_figures import schedule_peak_bytes
 from quadrille.studies.published_training.runs import PublishedRun
 from quadrille.studies.published_training.stage import MEGATRON, MEGATRON_SCATTERED
 from quadrille.studies.published_training.step import HALF_BYTES, WIDE_BYTES, stage_parameters
@@ -42,7 +42,7 @@ def peak_bytes(run: PublishedRun) -> float:
     )
     grid = Grid(pipeline=run.pipeline, data=run.data, x=run.tensor)
     scheme = MEGATRON_SCATTERED if run.sequence_parallel else MEGATRON
-    kept = bytes_of_stages(gpt_schedule(problem, grid, scheme), parse_choices("library"))
+    kept = schedule_peak_bytes(gpt_schedule(problem, grid, scheme), parse_choices("library"))
     return kept + (HALF_BYTES * max(stage_parameters(run)) if _wide(run) and run.zero < 2 else 0.0)
 
 

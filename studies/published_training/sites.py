@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from quadrille.algorithms.collectives.collective_choices import parse_choices
-from quadrille.experiments.network.bandwidths import bus_factor
-from quadrille.experiments.network.question import CollectiveQuestion
+from quadrille.experiments.network.bus_bandwidth import bus_factor
+from quadrille.experiments.network.collective_question import CollectiveQuestion
 from quadrille.studies.published_collectives.rows import CollectiveRow
 from quadrille.studies.published_collectives.sites import machine_of
 from quadrille.studies.published_training.memory import peak_bytes

@@ -25,7 +25,7 @@ from quadrille.algorithms.schedule.tensors import DType
 from quadrille.algorithms.training.model_shapes import ModelShape
 from quadrille.algorithms.training.pipeline import Stages
 from quadrille.experiments.network.collective import predict_collective
-from quadrille.experiments.network.question import CollectiveQuestion
+from quadrille.experiments.network.collective_question import CollectiveQuestion
 from quadrille.experiments.predict.pipeline_slots import SlotSeconds, stage_ends
 from quadrille.studies.published_training.runs import PublishedRun
 from quadrille.studies.published_training.sharded import Sharded, sharded_layers

@@ -19,7 +19,7 @@ from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.passes.overlap import overlap
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.units import format_bytes
-from quadrille.experiments.predict.closed_form import Yardstick
+from quadrille.experiments.predict.closed_form import ClosedFormModel
 from quadrille.experiments.predict.matmul_grids import RankedGrid, rank_grids
 from quadrille.experiments.workloads.fullest_device import FullestDevice, fullest_device
 from quadrille.experiments.workloads.matmul import matmul_sizes
@@ -42,7 +42,7 @@ def answer(question: Question, machine: MachineOf) -> Scaling:
     """
     largest = _machine(machine, question.gpus[-1])
     # too few GPUs are refused before any work
-    Yardstick(largest, question.problem.dtype, question.gpus[-1], question.choices)
+    ClosedFormModel(largest, question.problem.dtype, question.gpus[-1], question.choices)
     runs: list[GridRun] = []
     ranked: list[Ranked] = []
     missing: list[str] = []

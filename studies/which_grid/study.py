@@ -1,6 +1,6 @@
 """`quadrille study which-grid`: the best grid for one training job on each of several machines, and why it is that.
 
-All grids are ranked by the closed form and the first few simulated (`quadrille.experiments.sweep.best_step`).
+All grids are ranked by the closed form and the first few simulated (`quadrille.experiments.sweep.best_grid`).
 Why is asked of the simulator: the same box of ranks is simulated once with each of its long
 axes laid innermost, so that another axis has the links inside the node.  Beside them stands the
 grid that the analytical model of `quadrille rank` puts first, which knows neither
@@ -17,23 +17,23 @@ from quadrille.algorithms.errors import QuadrilleError
 from quadrille.algorithms.schedule.grid import AXES, Axis
 from quadrille.algorithms.units import format_seconds
 from quadrille.experiments.output.tables import UNKNOWN, table
-from quadrille.experiments.rank.analytical import ranked
-from quadrille.experiments.rank.candidates import Limits
-from quadrille.experiments.rank.question import RankQuestion
-from quadrille.experiments.rank.sharing import Crew
-from quadrille.experiments.sweep.answers import predicted_at
-from quadrille.experiments.sweep.outcomes import SweepAnswer, SweepRow
-from quadrille.experiments.sweep.points import BestGrid, Impossible, OneGrid
-from quadrille.experiments.sweep.training_step import predicted_step
+from quadrille.experiments.rank.analytical_ranking import rank_candidates
+from quadrille.experiments.rank.candidate_grids import GridLimits
+from quadrille.experiments.rank.rank_question import RankQuestion
+from quadrille.experiments.rank.work_sharing import WorkSharing
+from quadrille.experiments.sweep.point_predictions import predict_point
+from quadrille.experiments.sweep.sweep_points import BestGrid, Impossible, OneGrid
+from quadrille.experiments.sweep.sweep_result import SweepAnswer, SweepRow
+from quadrille.experiments.sweep.training_point import predict_training_point
 from quadrille.experiments.sweep.training_study import (
-    Asking,
     Findings,
-    Shown,
-    asked_at,
-    conclude,
-    grid_words,
-    on_grid,
-    times,
+    StudyOptions,
+    StudyPresentation,
+    answer_study_points,
+    grid_text,
+    point_on_best_grid,
+    ratio_text,
+    write_findings,
 )
 from quadrille.experiments.workloads.training import TrainingExperiment
 from quadrille.runtime.host.console import run_as_program
@@ -66,10 +66,10 @@ QUICK = GridQuestion(machines=("perlmutter", "selene"), gpt="gpt3-1.3b", gpus=16
 
 def main() -> None:
     """Ask about the default machines and keep the answer."""
-    which_grid(GridQuestion(), Asking.into_folder("which-grid", RESULTS))
+    which_grid(GridQuestion(), StudyOptions.into_folder("which-grid", RESULTS))
 
 
-def which_grid(asked: GridQuestion, asking: Asking) -> Findings:
+def which_grid(asked: GridQuestion, asking: StudyOptions) -> Findings:
     """Search the best grid of every machine, predict its other orders, and print and write the results.
 
     Raises
@@ -80,16 +80,18 @@ def which_grid(asked: GridQuestion, asking: Asking) -> Findings:
     searched = [_point(asked, machine, asking) for machine in asked.machines]
     results: list[tuple[dict[str, str], SweepAnswer]] = []
     orders: list[tuple[dict[str, str], Step]] = []
-    for (point, search), best in zip(searched, asked_at(searched, predicted_at, asking), strict=True):
+    for (point, search), best in zip(searched, answer_study_points(searched, predict_point, asking), strict=True):
         results.append(({**point, "order": _order(best)}, best))
         if best.seconds is not None:
             orders += list(_other_orders(point, search, best))
-    others = asked_at(orders, predicted_step, asking)
-    modelled = asked_at(searched, first_of_model, asking)
+    others = answer_study_points(orders, predict_training_point, asking)
+    modelled = answer_study_points(searched, first_of_model, asking)
     results += [(point, result) for (point, _), result in zip(orders, others, strict=True)]
     results += [({**point, "order": MODEL}, result) for (point, _), result in zip(searched, modelled, strict=True)]
     flags = {"gpt": asked.gpt, "gpus": str(asked.gpus), "batch": str(asked.batch), "recompute": "full", "scheme": "4d"}
-    return conclude("which-grid", flags, results, Shown(tables, partial(worded, nodes_of(asked)), figure), asking)
+    return write_findings(
+        "which-grid", flags, results, StudyPresentation(tables, partial(worded, nodes_of(asked)), figure), asking
+    )
 
 
 def nodes_of(asked: GridQuestion) -> dict[str, int]:
@@ -99,7 +101,7 @@ def nodes_of(asked: GridQuestion) -> dict[str, int]:
     return {name: machine(name).gpus_per_node for name in asked.machines}
 
 
-def _point(asked: GridQuestion, machine: str, asking: Asking) -> tuple[dict[str, str], Search]:
+def _point(asked: GridQuestion, machine: str, asking: StudyOptions) -> tuple[dict[str, str], Search]:
     return {"machine": machine}, asking.search(asked.gpt, asked.batch, asked.gpus, machine)
 
 
@@ -108,7 +110,7 @@ def _other_orders(point: dict[str, str], search: Search, best: SweepAnswer) -> I
     assert best.trained is not None
     for axis in _long(best)[1:]:
         turned = (axis, *(inner for inner in best.trained.order if inner not in (axis, "pipeline")))
-        yield {**point, "order": f"{axis} {INNERMOST}"}, on_grid(search, best, turned)
+        yield {**point, "order": f"{axis} {INNERMOST}"}, point_on_best_grid(search, best, turned)
 
 
 def first_of_model(asked: Search) -> SweepAnswer:
@@ -126,12 +128,12 @@ def first_of_model(asked: Search) -> SweepAnswer:
             machine=asked.machine,
             top=MODEL_TOP,
             form="exact",
-            limits=Limits(None, powers_of_two=False, least_model_parallel=1),
+            limits=GridLimits(None, powers_of_two=False, least_model_parallel=1),
         )
-        grid = ranked(question, Crew()).candidates.grid(0)
+        grid = rank_candidates(question, WorkSharing()).candidate_grids.grid(0)
     except QuadrilleError as error:
         return SweepAnswer(reason=str(error))
-    return predicted_step(OneGrid(replace(asked.experiment, grid=grid), asked.machine, asked.most_seconds))
+    return predict_training_point(OneGrid(replace(asked.experiment, grid=grid), asked.machine, asked.most_seconds))
 
 
 def in_bfloat16(experiment: TrainingExperiment) -> TrainingExperiment:
@@ -162,7 +164,7 @@ def _cells(row: SweepRow) -> tuple[str, ...]:
     return (
         row.point["machine"],
         row.point["order"],
-        grid_words(answer),
+        grid_text(answer),
         ",".join(_long(answer)),
         format_seconds(answer.seconds),
         format_seconds(answer.compute_seconds or 0.0),
@@ -185,8 +187,8 @@ def _order(answer: SweepAnswer) -> str:
 def inside(answer: SweepAnswer, per_node: int) -> list[Axis]:
     """Axes whose groups lie entirely inside a node.
 
-    >>> from quadrille.experiments.sweep.outcomes import Trained
-    >>> trained = Trained(
+    >>> from quadrille.experiments.sweep.sweep_result import TrainingResult
+    >>> trained = TrainingResult(
     ...     scheme="4d", order=("x", "y", "z", "data"), model_flops_per_second_per_gpu=1,
     ...     hardware_flops_per_second_per_gpu=1, layers_simulated=1)
     >>> inside(SweepAnswer(grid_lengths={"data": 4, "z": 2, "y": 1, "x": 2}, trained=trained), per_node=4)
@@ -220,21 +222,21 @@ def _of_machine(machine: str, per_node: int, rows: Sequence[SweepRow]) -> str:
     seconds, exposed = best.answer.seconds, best.answer.trained.exposed_seconds_by_axis
     within, long = inside(best.answer, per_node), _long(best.answer)
     lies = f"with {' and '.join(within)} inside" if within else "with no axis wholly inside"
-    grid, order = grid_words(best.answer), ",".join(long)
+    grid, order = grid_text(best.answer), ",".join(long)
     text = f"On {machine} {grid} is best, {order} from the inside out, {lies} its nodes of {per_node}"
     text += f": {format_seconds(seconds)}"
     if exposed:
         most = max(exposed, key=lambda axis: exposed[axis])
         text += f"; {most} is exposed longest, {100 * exposed[most] / seconds:.0f} % of the step"
     others = [row for row in rows if row.point["machine"] == machine and row is not best and row.answer.seconds]
-    moved = [f"{_called(row)} takes {times((row.answer.seconds or 0.0) / seconds)} as long" for row in others]
+    moved = [f"{_called(row)} takes {ratio_text((row.answer.seconds or 0.0) / seconds)} as long" for row in others]
     return f"{text}; {', '.join(moved)}." if moved else f"{text}."
 
 
 def _called(row: SweepRow) -> str:
     """What a row is called beside the best."""
     order = row.point["order"]
-    return f"{order} ({grid_words(row.answer)})" if order == MODEL else f"the same box with {order}"
+    return f"{order} ({grid_text(row.answer)})" if order == MODEL else f"the same box with {order}"
 
 
 def figure(rows: Sequence[SweepRow]) -> "Figure":
@@ -255,7 +257,7 @@ def figure(rows: Sequence[SweepRow]) -> "Figure":
         if any(parts):
             axis.barh(places, parts, left=left, color=COLOURS[name], label=f"exposed, {name}")
         left = [start + part for start, part in zip(left, parts, strict=True)]
-    names = [f"{row.point['machine']}: {grid_words(row.answer)}, {','.join(_long(row.answer))}" for row in ordered]
+    names = [f"{row.point['machine']}: {grid_text(row.answer)}, {','.join(_long(row.answer))}" for row in ordered]
     axis.set_yticks(places, names, fontsize=7)
     axis.invert_yaxis()
     axis.set(xlabel="step [s], predicted; axes from the inside out")

@@ -5,7 +5,7 @@
 
 Every scheme is given every overlap that it has, full recomputation, and data as an
 axis beside its own; its grid is the fastest in simulation of the few that its closed
-form ranks first (`quadrille.experiments.sweep.best_step`).
+form ranks first (`quadrille.experiments.sweep.best_grid`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,20 +14,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from quadrille.experiments.output.tables import table
-from quadrille.experiments.sweep.answers import predicted_at
-from quadrille.experiments.sweep.outcomes import SweepRow
+from quadrille.experiments.sweep.point_predictions import predict_point
 from quadrille.experiments.sweep.sweep import NOT_REACHED
+from quadrille.experiments.sweep.sweep_result import SweepRow
 from quadrille.experiments.sweep.training_study import (
     ALL_OVERLAPS,
     STEP_COLUMNS,
-    Asking,
     Findings,
     Point,
-    Shown,
-    asked_at,
-    conclude,
+    StudyOptions,
+    StudyPresentation,
+    answer_study_points,
+    ratio_text,
     step_cells,
-    times,
+    write_findings,
 )
 from quadrille.runtime.host.console import run_as_program
 
@@ -75,10 +75,10 @@ QUICK = ScaledProblem(gpt="gpt3-1.3b", gpus=(8, 16), batch=32)
 
 def main() -> None:
     """Ask about the default machine and keep the answer."""
-    which_scheme(ScaledProblem(), Asking.into_folder("which-scheme", RESULTS, jobs=2, most_seconds=120))
+    which_scheme(ScaledProblem(), StudyOptions.into_folder("which-scheme", RESULTS, jobs=2, most_seconds=120))
 
 
-def which_scheme(scaled: ScaledProblem, asking: Asking) -> Findings:
+def which_scheme(scaled: ScaledProblem, asking: StudyOptions) -> Findings:
     """Predict every scheme at every point, and print and write the results.
 
     Raises
@@ -87,7 +87,7 @@ def which_scheme(scaled: ScaledProblem, asking: Asking) -> Findings:
     """
     asking.check()
     points = list(points_of(scaled, asking))
-    answers = asked_at(points, predicted_at, asking)
+    answers = answer_study_points(points, predict_point, asking)
     flags = {
         "machine": scaled.machine,
         "gpt": scaled.gpt,
@@ -97,10 +97,10 @@ def which_scheme(scaled: ScaledProblem, asking: Asking) -> Findings:
         "recompute": "full",
     }
     results = [(point, answer) for (point, _), answer in zip(points, answers, strict=True)]
-    return conclude("which-scheme", flags, results, Shown(tables, answer, figure), asking)
+    return write_findings("which-scheme", flags, results, StudyPresentation(tables, answer, figure), asking)
 
 
-def points_of(scaled: ScaledProblem, asking: Asking) -> Iterator[Point]:
+def points_of(scaled: ScaledProblem, asking: StudyOptions) -> Iterator[Point]:
     """Points of every scheme on every number of GPUs, for both scalings; the smallest number of GPUs first."""
     for gpus in scaled.gpus:
         for scaling in SCALINGS:
@@ -163,7 +163,7 @@ def _sentences(rows: Sequence[SweepRow], scaling: Scaling) -> Iterator[str]:
         ordered = sorted(by_gpus[gpus], key=_seconds)
         if len(ordered) > 1:
             behind = ", ".join(
-                f"{words(row.point['scheme'])} takes {times(_seconds(row) / _seconds(ordered[0]))} as long"
+                f"{words(row.point['scheme'])} takes {ratio_text(_seconds(row) / _seconds(ordered[0]))} as long"
                 for row in ordered[1:]
             )
             best = words(ordered[0].point["scheme"])
@@ -171,7 +171,9 @@ def _sentences(rows: Sequence[SweepRow], scaling: Scaling) -> Iterator[str]:
     last = by_gpus[list(winners)[-1]]
     hidden = ", ".join(f"{row.point['scheme']} {100 * _exposed(row):.0f} %" for row in sorted(last, key=_exposed))
     least = min(_compute(row) for row in last)
-    longer = ", ".join(f"{row.point['scheme']} {times(_compute(row) / least)}" for row in sorted(last, key=_compute))
+    longer = ", ".join(
+        f"{row.point['scheme']} {ratio_text(_compute(row) / least)}" for row in sorted(last, key=_compute)
+    )
     yield f"There communication that nothing hides is of the step: {hidden}; computing takes of the least: {longer}."
 
 

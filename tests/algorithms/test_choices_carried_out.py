@@ -15,7 +15,7 @@ from quadrille.algorithms.schedule.grid import AXES, Grid
 from quadrille.runtime.carriers.in_process import InProcess
 from quadrille.runtime.execution.execute import execute
 from quadrille.simulator.simulate import simulate
-from tests.runtime.execution.test_execute import assembled, products, whole_integers
+from tests.support.products import assembled, products, whole_integers
 from tests.support.toy_machines import BANDWIDTH, LATENCY, collective, star
 
 GRIDS = [

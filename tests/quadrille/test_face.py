@@ -63,7 +63,7 @@ def test_a_schedule_is_executed_in_one_process():
 
 
 def test_a_collective_takes_longer_the_larger_it_is():
-    from quadrille.experiments.network.question import CollectiveQuestion
+    from quadrille.experiments.network.collective_question import CollectiveQuestion
 
     small, large = (
         quadrille.collective(CollectiveQuestion(kind="all_reduce", bytes=size, gpus=4, group=4), MACHINE).seconds

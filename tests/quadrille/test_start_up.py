@@ -9,7 +9,7 @@ import pytest
 from quadrille.algorithms.collectives.lowering import lower
 from quadrille.algorithms.matmuls import catalogue
 from quadrille.cli.main import main
-from quadrille.experiments.predict import prepared
+from quadrille.experiments.predict import prepared_experiment
 from quadrille.experiments.workloads import matmul
 
 MODULES_OF_SIMULATE, MODULES_OF_A_RANK = 190, 130
@@ -61,7 +61,7 @@ def counted(monkeypatch, module, name):
 def test_a_prediction_builds_and_checks_one_schedule_and_places_ranks_once(monkeypatch, capsys, more):
     built = counted(monkeypatch, matmul, "matmul_schedule")
     checked = counted(monkeypatch, matmul, "validate")
-    placed = counted(monkeypatch, prepared, "place_ranks")
+    placed = counted(monkeypatch, prepared_experiment, "place_ranks")
     assert main((SIMULATE + more).split()) == 0, capsys.readouterr().err
     assert (len(built), len(checked), len(placed)) == (1, 1, 1)
     assert catalogue.matmul_schedule is not matmul.matmul_schedule

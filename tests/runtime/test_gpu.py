@@ -24,9 +24,9 @@ from quadrille.runtime.launching.launch import launch
 from quadrille.runtime.measuring.device_benchmarks import DeviceBench, Tf32Library
 from quadrille.runtime.operands.operands import round_to
 from quadrille.studies.gpu.report import LEAST_SHARE
-from tests.runtime.carriers.test_staging import StagedInProcess
-from tests.runtime.test_training_on_device import CASES, MEGATRON
+from tests.support.device_trainings import CASES, MEGATRON
 from tests.support.quadrille import called
+from tests.support.staged_device import StagedInProcess
 from tests.support.training_jobs import ended, losses, verdict
 
 pytestmark = pytest.mark.gpu

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from quadrille.experiments.network.collective import predict_collective
-from quadrille.experiments.network.question import CollectiveQuestion
+from quadrille.experiments.network.collective_question import CollectiveQuestion
 from quadrille.simulator.machine.network import network_of
 from quadrille.topologies.machines.machine import Device, Machine
 

@@ -1,6 +1,5 @@
 """The simulator against closed forms, bounds, and the other interpreter."""
 
-import time
 from collections import defaultdict
 from itertools import pairwise
 
@@ -513,9 +512,8 @@ def test_how_far_ops_are_handed_ahead_changes_nothing(monkeypatch):
     assert simulate(schedule, machine).timeline == ahead
 
 
-def test_4d_training_on_64_ranks_is_predicted_within_two_seconds():
+def test_4d_training_on_64_ranks_is_predicted_from_one_class_of_ranks_in_few_events():
     machine = leaf_spine(8, 8, spines=4, memory=1e10)
     schedule = scheduled("4d", Grid(data=2, z=4, y=4, x=2), "oar,ors,oag", sizes=(4096, 4096, 4096))
-    begin = time.process_time()
-    simulate(schedule, machine)
-    assert time.process_time() - begin < 2
+    extent = simulate(schedule, machine).extent
+    assert (extent.rank_classes, extent.folded) == (1, True) and extent.events < 100

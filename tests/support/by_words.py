@@ -7,15 +7,15 @@ from quadrille.cli.words.ranking import parse_question as parse_rank_question
 from quadrille.cli.words.runs import files_read
 from quadrille.cli.words.sweep import point_of
 from quadrille.experiments.network.collective_command import collective
-from quadrille.experiments.network.flows import flows
+from quadrille.experiments.network.flows_command import flows
 from quadrille.experiments.output.destinations import Destinations
 from quadrille.experiments.rank.rank import rank
-from quadrille.experiments.sweep.training_step import predicted_step
+from quadrille.experiments.sweep.training_point import predict_training_point
 
 
 def step_predicted(words):
     """A training step at a point of a sweep, by a few of its layers."""
-    return predicted_step(point_of(words))
+    return predict_training_point(point_of(words))
 
 
 def ranked(words, on, *, json="", command=()):

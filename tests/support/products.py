@@ -1,4 +1,8 @@
-"""A multiplication by NumPy: the shapes of its operands as they are stored, and its products by the chain rule."""
+"""A matmul by NumPy: operands, products by the chain rule, and matrices assembled from the blocks of ranks."""
+
+import numpy as np
+
+from quadrille.runtime.operands.rectangles import split_block
 
 
 def shapes(problem):
@@ -19,3 +23,20 @@ def products(problem, matrices):
         return {"C": a @ b}
     gradients = {"dA": matrices["dC"] @ b.T, "dB": a.T @ matrices["dC"]}
     return {"C": a @ b} | {name: one.T if turned[name[1]] else one for name, one in gradients.items()}
+
+
+def whole_integers(problem, seed=0):
+    random = np.random.default_rng(seed)
+    return {name: random.integers(-4, 5, shapes(problem)[name]).astype(problem.dtype) for name in problem.inputs}
+
+
+def assembled(schedule, execution, name, shape):
+    """The whole matrix from the ranks' blocks, every element written by somebody and alike in all copies."""
+    whole = np.full(shape, np.nan)
+    for rank, outputs in execution.outputs.items():
+        block = schedule.tensors[name].block(schedule.coordinates(rank))
+        for part, values in split_block(block, outputs[name]):
+            window = whole[part.row_start : part.row_stop, part.column_start : part.column_stop]
+            assert np.all(np.isnan(window) | (window == values)), f"copies of {name} differ at rank {rank}"
+            window[...] = values
+    return whole

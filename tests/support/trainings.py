@@ -5,8 +5,9 @@ from zlib import crc32
 
 import numpy as np
 
+from quadrille.algorithms.analysis.rank_symmetry import equivalent_ranks
 from quadrille.algorithms.analysis.validation import validate
-from quadrille.algorithms.analysis.volumes import volumes
+from quadrille.algorithms.analysis.volumes import flops, volumes
 from quadrille.algorithms.collectives.collective_choices import Choices, parse_choices
 from quadrille.algorithms.passes.overlap import overlap
 from quadrille.algorithms.training.gpt import Gpt, gpt_schedule
@@ -142,3 +143,17 @@ def check_training(problem, grid, scheme=None, collectives="own", overlaps=()):
     if collectives == "own":
         assert sum(execution.bytes_sent.values()) == predicted.sent_total
     return schedule, execution
+
+
+def total_flops(schedule):
+    return sum(one.count * flops(schedule, one.coordinates) for one in equivalent_ranks(schedule, Choices()))
+
+
+def bits(done):
+    """Everything that the ranks have at the end, to the bit."""
+    return {
+        (rank, name, place): block.tobytes()
+        for rank, tensors in done.outputs.items()
+        for name, blocks in tensors.items()
+        for place, block in enumerate(blocks if isinstance(blocks, list) else [blocks])
+    }

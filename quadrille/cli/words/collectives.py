@@ -11,7 +11,7 @@ from quadrille.algorithms.schedule.tensors import ITEM_BYTES
 from quadrille.algorithms.units import format_bytes, parse_bytes
 from quadrille.cli.words.flags import CollectiveWords
 from quadrille.cli.words.numbers import one_of, whole_number
-from quadrille.experiments.network.question import CollectiveQuestion, Concurrent
+from quadrille.experiments.network.collective_question import CollectiveQuestion, ConcurrentGroups
 from quadrille.simulator.collectives.collective import SimulationOptions
 from quadrille.simulator.collectives.programs import Shards
 
@@ -52,7 +52,7 @@ def parse_question(flags: CollectiveWords, places: int, options: SimulationOptio
         raise InputError(
             f"placement {flags.placement!r:.60}: a collective has no axes; packed, scattered or a file is accepted"
         )
-    concurrent = cast(Concurrent, one_of(flags.concurrent, "concurrent", get_args(Concurrent)))
+    concurrent = cast(ConcurrentGroups, one_of(flags.concurrent, "concurrent", get_args(ConcurrentGroups)))
     dtype = find_dtype(flags.dtype) if flags.dtype else None
     return CollectiveQuestion(
         kind=kind,
@@ -73,7 +73,7 @@ def parse_question(flags: CollectiveWords, places: int, options: SimulationOptio
     )
 
 
-def _reached(gpus: int, stride: int, concurrent: Concurrent) -> int:
+def _reached(gpus: int, stride: int, concurrent: ConcurrentGroups) -> int:
     """Ranks of the largest group with this stride, of all groups of that kind or of the first.
 
     >>> _reached(6, 4, "one"), _reached(6, 2, "all"), _reached(2, 4, "all")

@@ -15,11 +15,11 @@ from quadrille.cli.words.flags import AUTO, RankWords, TrainingWords
 from quadrille.cli.words.machines import MachineWords, chosen_machine
 from quadrille.cli.words.numbers import one_of, whole_number
 from quadrille.cli.words.training import parse_training
-from quadrille.experiments.rank.candidates import Limits
-from quadrille.experiments.rank.configurations import Space
+from quadrille.experiments.rank.candidate_grids import GridLimits
+from quadrille.experiments.rank.configurations import SearchSpace
 from quadrille.experiments.rank.grids_report import SimulatedGrid
-from quadrille.experiments.rank.question import RankQuestion
-from quadrille.experiments.rank.ranking_page import lengths_of
+from quadrille.experiments.rank.rank_question import RankQuestion
+from quadrille.experiments.rank.ranking_page import grid_flag
 from quadrille.experiments.rank.schemes_report import SimulatedConfiguration
 from quadrille.experiments.workloads.rank_orders import ORDERS
 
@@ -56,7 +56,7 @@ def parse_question(words: RankWords, on: MachineWords) -> RankQuestion:
     )
 
 
-def _limits(words: RankWords) -> Limits:
+def _limits(words: RankWords) -> GridLimits:
     order = None
     if words.order not in ("", AUTO):
         every = parse_order(words.order)
@@ -65,10 +65,10 @@ def _limits(words: RankWords) -> Limits:
         order = tuple(axis for axis in every if axis in ORDERS[0])
         assert len(order) == len(AXES) - 1
     least = whole_number(words.min_model_parallel, "--min-model-parallel")
-    return Limits(order, words.powers_of_two, least)
+    return GridLimits(order, words.powers_of_two, least)
 
 
-def parse_space(words: RankWords) -> Space:
+def parse_space(words: RankWords) -> SearchSpace:
     """The space that words name; each takes several values, with commas.
 
     Raises
@@ -79,7 +79,7 @@ def parse_space(words: RankWords) -> Space:
         raise InputError(
             f"--interleave {words.interleave}: chunks are of a pipeline's stages: --pipeline auto or N is needed"
         )
-    return Space(
+    return SearchSpace(
         _schemes(words.scheme, sequence_parallel=words.sequence_parallel),
         None if words.pipeline == AUTO else _numbers(words.pipeline or "1", "--pipeline"),
         _numbers(words.zero or "0", "--zero", least=0, most=max(STAGES)),
@@ -107,7 +107,7 @@ def command_of_fastest(words: RankWords, on: MachineWords, best: SimulatedGrid |
         more += ["--sequence-parallel"] if best.sequence_parallel else []
         more += ["--zero", str(best.zero)] if best.zero else []
         more += ["--interleave", str(best.interleave)] if best.interleave > 1 else []
-    grid, even = lengths_of(best.grid), best.shards == "even"
+    grid, even = grid_flag(best.grid), best.shards == "even"
     return simulate_command(words.in_full, on, grid, ",".join(best.order), even_shards=even, more=more)
 
 

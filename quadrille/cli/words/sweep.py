@@ -15,12 +15,12 @@ from quadrille.cli.words.runs import files_read
 from quadrille.cli.words.sweep_checks import check
 from quadrille.cli.words.sweep_points import SweepWords, machine_of, parse_varied, points
 from quadrille.experiments.output.destinations import Destinations, Detail
-from quadrille.experiments.sweep.answers import predicted_at
-from quadrille.experiments.sweep.outcomes import Sweep, SweepAnswer
-from quadrille.experiments.sweep.points import BestGrid, OneCollective, OneGrid, SweepPoint
-from quadrille.experiments.sweep.sweep import Common
+from quadrille.experiments.sweep.point_predictions import predict_point
+from quadrille.experiments.sweep.sweep import SweepDescription
 from quadrille.experiments.sweep.sweep import sweep as sweep_points
-from quadrille.experiments.sweep.varied import KIND, Varied
+from quadrille.experiments.sweep.sweep_points import BestGrid, OneCollective, OneGrid, SweepPoint
+from quadrille.experiments.sweep.sweep_result import Sweep, SweepAnswer
+from quadrille.experiments.sweep.varied_key import COLLECTIVE_KEY, VariedKey
 
 Question = Callable[[SweepWords], SweepAnswer]
 
@@ -52,7 +52,7 @@ def sweep(
     destinations.check()
     check(base, varied)
     flags = {"gpus": base.gpus, **_typed(base), **asdict(base.on)}
-    common = Common(flags=flags, varied=varied, best_grid=base.best_grid, command=command)
+    common = SweepDescription(flags=flags, varied=varied, best_grid=base.best_grid, command=command)
     return sweep_points(list(points(base, varied)), common, destinations, jobs=jobs, question=question or predicted)
 
 
@@ -68,7 +68,7 @@ def predicted(words: SweepWords) -> SweepAnswer:
         point = point_of(words)
     except QuadrilleError as error:
         return SweepAnswer(reason=str(error))
-    return predicted_at(point)
+    return predict_point(point)
 
 
 def point_of(words: SweepWords) -> SweepPoint:
@@ -92,7 +92,7 @@ def point_of(words: SweepWords) -> SweepPoint:
     return OneGrid(experiment, machine_of(words.on, experiment.grid.size))
 
 
-def _files_read(base: SweepWords, varied: Sequence[Varied]) -> dict[str, str]:
+def _files_read(base: SweepWords, varied: Sequence[VariedKey]) -> dict[str, str]:
     """The files that points read, by the flag or the value that names them."""
     read = _read_at(base)
     for key in varied:
@@ -111,4 +111,4 @@ def _typed(base: SweepWords) -> dict[str, str]:
     if base.collective is None:
         return own_words(base.flags)
     flags = asdict(base.collective)
-    return {KIND: flags.pop("kind"), **{name: value for name, value in flags.items() if name != "gpus"}}
+    return {COLLECTIVE_KEY: flags.pop("kind"), **{name: value for name, value in flags.items() if name != "gpus"}}

@@ -9,7 +9,7 @@ from quadrille.cli.words.flags import CollectiveWords, TrainingWords
 from quadrille.cli.words.machines import MachineWords
 from quadrille.cli.words.numbers import whole_number
 from quadrille.cli.words.sweep_points import COLLECTIVE_FLAG_KEYS, FLAG_KEYS, SWITCH, SweepWords
-from quadrille.experiments.sweep.varied import KIND
+from quadrille.experiments.sweep.varied_key import COLLECTIVE_KEY
 
 MATMULS_OWN = tuple(name for name in (*FLAG_KEYS, "best_grid", "top") if name not in COLLECTIVE_FLAG_KEYS)
 COLLECTIVES_OWN = tuple(name for name in COLLECTIVE_FLAG_KEYS if name not in FLAG_KEYS)
@@ -32,7 +32,7 @@ def base_of(values: Mapping[str, Any], on: MachineWords, vary: Sequence[str], ty
     InputError : flags of a multiplication and of a collective together
     """
     keys = [text.partition("=")[0].strip() for text in vary]
-    if values.get(KIND) or KIND in keys:
+    if values.get(COLLECTIVE_KEY) or COLLECTIVE_KEY in keys:
         if alien := [name for name in MATMULS_OWN if name in typed]:
             raise InputError(f"{_flag(alien[0])} is for multiplications, and a collective is asked for: leave one out")
         own = {
@@ -40,7 +40,9 @@ def base_of(values: Mapping[str, Any], on: MachineWords, vary: Sequence[str], ty
             for field in fields(CollectiveWords)
             if field.name in typed and field.name != "gpus"
         }
-        return SweepWords(collective=CollectiveWords(kind=values.get(KIND, ""), **own), on=on, gpus=values["gpus"])
+        return SweepWords(
+            collective=CollectiveWords(kind=values.get(COLLECTIVE_KEY, ""), **own), on=on, gpus=values["gpus"]
+        )
     if alien := [name for name in COLLECTIVES_OWN if name in typed]:
         raise InputError(
             f"{_flag(alien[0])} is for collectives: give --collective KIND too, as --collective all-reduce"

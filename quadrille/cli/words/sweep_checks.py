@@ -17,7 +17,7 @@ from quadrille.cli.words.gpus import FOLLOWS
 from quadrille.cli.words.matmul import parse_problem
 from quadrille.cli.words.numbers import whole_number
 from quadrille.cli.words.sweep_points import COLLECTIVE_FLAG_KEYS, FAULTS, FLAG_KEYS, NONE, SweepWords, points
-from quadrille.experiments.sweep.varied import KIND, Varied
+from quadrille.experiments.sweep.varied_key import COLLECTIVE_KEY, VariedKey
 from quadrille.simulator.machine.network import network_of, speeds_of
 
 PLACES = 10**15
@@ -25,7 +25,7 @@ PLACES = 10**15
 BARRIER = "barrier"
 
 
-def check(base: SweepWords, varied: Sequence[Varied]) -> None:
+def check(base: SweepWords, varied: Sequence[VariedKey]) -> None:
     """Refuse what can never be.
 
     Raises
@@ -52,7 +52,7 @@ def check(base: SweepWords, varied: Sequence[Varied]) -> None:
         _check_collective(base, base.collective, varied)
 
 
-def _values_of(base_value: str, key: str, varied: Sequence[Varied]) -> tuple[str, ...]:
+def _values_of(base_value: str, key: str, varied: Sequence[VariedKey]) -> tuple[str, ...]:
     """All values that a key has in the sweep."""
     return next((varied_key.values for varied_key in varied if varied_key.key == key), (base_value,))
 
@@ -102,7 +102,7 @@ def _plain(base: SweepWords, key: str, value: str) -> TrainingWords:
     return replace(flags, gpt=texts[trained]) if trained == "gpt" else replace(flags, mlp=texts[trained])
 
 
-def _check_follows(base: SweepWords, varied: Sequence[Varied], *, counted: bool) -> None:
+def _check_follows(base: SweepWords, varied: Sequence[VariedKey], *, counted: bool) -> None:
     """Refuse a number of GPUs that the grid does not follow, and a grid where the best one is asked for."""
     grids = _values_of(base.flags.grid, "grid", varied)
     if base.best_grid:
@@ -129,11 +129,11 @@ def _check_follows(base: SweepWords, varied: Sequence[Varied], *, counted: bool)
 # Collectives
 
 
-def _check_collective(base: SweepWords, flags: CollectiveWords, varied: Sequence[Varied]) -> None:
+def _check_collective(base: SweepWords, flags: CollectiveWords, varied: Sequence[VariedKey]) -> None:
     """Refuse flags of a collective that can never be, each by itself, and a size that is missing."""
     if base.best_grid:
         raise InputError("--best-grid: a collective has no grid; --group and --stride say which ranks it joins")
-    kinds = _values_of(flags.kind, KIND, varied)
+    kinds = _values_of(flags.kind, COLLECTIVE_KEY, varied)
     if not all(kinds):
         raise InputError("collective is missing: --collective KIND is needed, as --collective all-reduce")
     for field in fields(CollectiveWords):
@@ -149,6 +149,6 @@ def _check_alone(key: str, value: str) -> None:
     """Refuse a flag that no collective of any group on any machine can have."""
     plain = SweepWords(collective=CollectiveWords(kind="broadcast", bytes="1")).given(key, value).collective
     assert plain is not None
-    if key == KIND and parse_kind(value) == BARRIER:
+    if key == COLLECTIVE_KEY and parse_kind(value) == BARRIER:
         plain = replace(plain, bytes="")
     parse_question(plain, PLACES)

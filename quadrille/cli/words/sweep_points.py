@@ -31,7 +31,7 @@ from typing import Any
 from quadrille.algorithms.errors import InputError
 from quadrille.cli.words.flags import CollectiveWords, MatmulWords, TrainingWords
 from quadrille.cli.words.machines import MachineWords, chosen_machine
-from quadrille.experiments.sweep.varied import KIND, Varied
+from quadrille.experiments.sweep.varied_key import COLLECTIVE_KEY, VariedKey
 from quadrille.topologies.machines.machine import Machine
 
 MOST_POINTS = 100_000
@@ -82,7 +82,7 @@ class SweepWords:
         if key in MACHINE_KEYS:
             return replace(self, on=replace(self.on, **changed))
         if self.collective is not None:
-            changed = {"kind" if key == KIND else key: value}
+            changed = {"kind" if key == COLLECTIVE_KEY else key: value}
             return replace(self, collective=replace(self.collective, **changed))
         return replace(self, flags=replace(self.flags, **changed))
 
@@ -99,13 +99,16 @@ class SweepWords:
 SWITCH = "sequence_parallel"
 """The only flag that is given or not, which no value varies."""
 FLAG_KEYS = tuple(field.name for field in fields(TrainingWords) if field.name != SWITCH)
-COLLECTIVE_FLAG_KEYS = (KIND, *(field.name for field in fields(CollectiveWords) if field.name not in ("kind", "gpus")))
+COLLECTIVE_FLAG_KEYS = (
+    COLLECTIVE_KEY,
+    *(field.name for field in fields(CollectiveWords) if field.name not in ("kind", "gpus")),
+)
 MACHINE_KEYS = ("machine", "routing")
 KEYS = ("gpus", *FLAG_KEYS, *MACHINE_KEYS, *FAULTS)
 COLLECTIVE_KEYS = ("gpus", *COLLECTIVE_FLAG_KEYS, *MACHINE_KEYS, "fail", "degrade")
 
 
-def parse_vary(text: str, keys: Sequence[str] = KEYS) -> Varied:
+def parse_vary(text: str, keys: Sequence[str] = KEYS) -> VariedKey:
     """The key and the values of one `--vary`.
 
     >>> parse_vary("gpus=64,256"), parse_vary("overlap=none;oar,ors")
@@ -129,10 +132,10 @@ def parse_vary(text: str, keys: Sequence[str] = KEYS) -> Varied:
     repeated = [value for value, times in Counter(values).items() if times > 1]
     if repeated:
         raise InputError(f"--vary {text:.120}: repeats {repeated[0]}; give each value once")
-    return Varied(key, values)
+    return VariedKey(key, values)
 
 
-def parse_varied(texts: Sequence[str], keys: Sequence[str] = KEYS) -> tuple[Varied, ...]:
+def parse_varied(texts: Sequence[str], keys: Sequence[str] = KEYS) -> tuple[VariedKey, ...]:
     """All that is varied, in the order given.
 
     Raises
@@ -152,10 +155,10 @@ def parse_varied(texts: Sequence[str], keys: Sequence[str] = KEYS) -> tuple[Vari
     return varied
 
 
-def points(base: SweepWords, varied: Sequence[Varied]) -> Iterator[tuple[dict[str, str], SweepWords]]:
+def points(base: SweepWords, varied: Sequence[VariedKey]) -> Iterator[tuple[dict[str, str], SweepWords]]:
     """Every combination: the value of each key, and what is asked there; the last key changes fastest.
 
-    >>> [point for point, _ in points(SweepWords(), [Varied("gpus", ("1", "2")), Varied("dtype", ("float32",))])]
+    >>> [point for point, _ in points(SweepWords(), [VariedKey("gpus", ("1", "2")), VariedKey("dtype", ("float32",))])]
     [{'gpus': '1', 'dtype': 'float32'}, {'gpus': '2', 'dtype': 'float32'}]
     """
     for values in product(*(varied_key.values for varied_key in varied)):

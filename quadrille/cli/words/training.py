@@ -18,7 +18,7 @@ from quadrille.algorithms.training.scheme_catalogue import find_scheme
 from quadrille.cli.words.flags import OF_MATMULS, USUAL, TrainingWords
 from quadrille.cli.words.matmul import parse_execution, parse_rank_order
 from quadrille.cli.words.numbers import one_of, whole_number
-from quadrille.experiments.workloads.training import OF_GPTS, TrainingExperiment
+from quadrille.experiments.workloads.training import PROBLEM_FLAGS, TrainingExperiment
 
 MOST_WIDTHS = 10_000
 
@@ -74,7 +74,7 @@ def _gpt(words: TrainingWords, shape: ModelShape) -> Gpt:
 
 def _mlp(words: TrainingWords) -> Mlp:
     usual, names = TrainingWords(), {field.name for field in fields(Mlp)}
-    values = {name: getattr(words, name) for name in OF_GPTS if getattr(words, name) != getattr(usual, name)}
+    values = {name: getattr(words, name) for name in PROBLEM_FLAGS if getattr(words, name) != getattr(usual, name)}
     for name, value in values.items():
         if name not in names:
             raise InputError(f"{_flag(name)} {value}: is for --gpt; a stack of linear layers has no such choice")

@@ -24,7 +24,7 @@ from quadrille.algorithms.training.scheme_catalogue import find_scheme
 from quadrille.algorithms.training.vector_parameters import bias_of
 from quadrille.runtime.carriers.in_process import InProcess
 from quadrille.runtime.execution.execute import execute
-from tests.runtime.execution.test_execute import assembled
+from tests.support.products import assembled
 
 P = 3
 CUBE = Grid(z=P, y=P, x=P)

@@ -9,12 +9,14 @@ from quadrille.algorithms.passes.overlap import overlap
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.ops import Gemm, Kernel
 from quadrille.algorithms.schedule.schedule import all_ops
+from quadrille.algorithms.training.adam import Adam
 from quadrille.algorithms.training.gemm_layouts import GemmTimes, gemm_variants, seconds, tune_layouts
 from quadrille.algorithms.training.gpt import Gpt
-from tests.algorithms.training.test_overlap import MLP, schedule_of
-from tests.support.trainings import assembled, trained, whole_matrices
+from quadrille.algorithms.training.mlp import Mlp
+from tests.support.trainings import assembled, schedule_of, trained, whole_matrices
 
 GPT = Gpt(2, 12, 4, 5, 17, 6, dtype="float64")
+MLP = Mlp((7, 11, 5, 9), rows=13, steps=2, adam=Adam(clip=0.05, rate=0.05))
 
 
 def times(transposition=0.0, **of_layout):

@@ -20,9 +20,8 @@ from quadrille.algorithms.training.flops import step_flops
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.training.scheme_catalogue import find_scheme
 from quadrille.runtime.training.serial_transformer import gpt_loss
-from tests.algorithms.training.test_model_shapes import total_flops
-from tests.algorithms.training.test_scheme_4d import check_gradients
-from tests.support.trainings import check_training, schedule_of, trained, whole_matrices
+from tests.support.gradients import check_gradients
+from tests.support.trainings import check_training, schedule_of, total_flops, trained, whole_matrices
 
 ADAM = Adam(rate=0.03, decay=0.1, clip=0.05)
 GROUPED = replace(LLAMA, key_heads=3)

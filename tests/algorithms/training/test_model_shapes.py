@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quadrille.algorithms.analysis.rank_symmetry import equivalent_ranks
-from quadrille.algorithms.analysis.volumes import flops, volumes
+from quadrille.algorithms.analysis.volumes import volumes
 from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Grid
@@ -20,6 +19,7 @@ from quadrille.algorithms.training.model_shapes import SHAPES, ModelShape
 from quadrille.algorithms.training.scheme_4d import Scheme4D
 from quadrille.experiments.workloads.training import gpt_workload
 from quadrille.experiments.workloads.training_lines import sized_flag
+from tests.support.trainings import total_flops
 
 KNOWN = {
     "gpt2": (
@@ -131,10 +131,6 @@ def test_a_schedules_own_count_is_the_formula_but_for_attention_half_of_which_is
     square = 4 * batch * shape.sequence**2 * shape.hidden * shape.layers
     # half of two squares forward; half of five, the scores made again among them, backward: 7/4 of one forward's four
     assert counted == step_flops(shape, batch).model - 3 * square + grid.y * (square // 4 * 7)
-
-
-def total_flops(schedule):
-    return sum(one.count * flops(schedule, one.coordinates) for one in equivalent_ranks(schedule, Choices()))
 
 
 def test_one_rank_counts_all_flops():

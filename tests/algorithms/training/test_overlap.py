@@ -21,28 +21,13 @@ from quadrille.algorithms.training.scheme_4d import Scheme4D
 from quadrille.algorithms.training.scheme_catalogue import find_scheme
 from quadrille.simulator.simulate import Shortcuts, simulate
 from tests.support.toy_machines import star
-from tests.support.trainings import schedule_of as validated
-from tests.support.trainings import trained, whole_matrices
+from tests.support.trainings import bits, schedule_of, trained, whole_matrices
 
 ALL = OVERLAPS
 SETS = [names for size in range(1, 4) for names in combinations(OVERLAPS, size)]
 ADAM = Adam(clip=0.05, rate=0.05)
 MLP = Mlp((7, 11, 5, 9), rows=13, steps=2, adam=ADAM)
 GPT = Gpt(3, 12, 4, 5, 17, 6, steps=2, adam=ADAM)
-
-
-def schedule_of(problem, grid, scheme=None):
-    return validated(problem, grid, scheme)
-
-
-def bits(done):
-    """Everything that the ranks have at the end, to the bit."""
-    return {
-        (rank, name, place): block.tobytes()
-        for rank, tensors in done.outputs.items()
-        for name, blocks in tensors.items()
-        for place, block in enumerate(blocks if isinstance(blocks, list) else [blocks])
-    }
 
 
 def check_sets(plain, sets, collectives="own", vocabulary=17):

@@ -14,6 +14,7 @@ from quadrille.algorithms.training.mlp import Mlp
 from quadrille.algorithms.training.scheme_4d import Scheme4D
 from quadrille.runtime.training.serial_training import clipped, gelu, gelu_slope, mlp_loss, train
 from quadrille.runtime.training.serial_transformer import gpt_loss
+from tests.support.gradients import check_gradients
 from tests.support.trainings import check_training, reference, schedule_of, whole_matrices
 
 GRIDS = [
@@ -121,24 +122,6 @@ def test_what_cannot_be_is_refused_in_one_line(wrong, said):
 
 
 # The serial reference.
-
-
-def slope(loss, parameters, name, direction, step=1e-5):
-    """Central difference of a loss along a direction of one parameter."""
-    ends = [loss({**parameters, name: parameters[name] + sign * step * direction}) for sign in (1, -1)]
-    return (ends[0] - ends[1]) / (2 * step)
-
-
-def check_gradients(loss_of, parameters):
-    """Along three random directions of every parameter."""
-    random = np.random.default_rng(5)
-    _, gradients = loss_of(parameters)
-    assert set(gradients) == set(parameters)
-    for name, gradient in gradients.items():
-        for _ in range(3):
-            direction = random.standard_normal(gradient.shape)
-            expected = slope(lambda held: loss_of(held)[0], parameters, name, direction)
-            assert float((gradient * direction).sum()) == pytest.approx(expected, rel=2e-6, abs=2e-9), name
 
 
 @pytest.mark.parametrize("widths", [(3, 2), (5, 7, 3), (2, 3, 5, 4)])

@@ -10,8 +10,7 @@ from quadrille.algorithms.passes.overlap import overlap
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.training.weight_caching import cache_weights
-from tests.algorithms.training.test_overlap import bits, schedule_of
-from tests.support.trainings import trained, whole_matrices
+from tests.support.trainings import bits, schedule_of, trained, whole_matrices
 
 LAYERS, H = 4, 12
 WEIGHTS = 12 * H * H

@@ -14,17 +14,17 @@ from quadrille.algorithms.formats.record import load_record
 from quadrille.algorithms.schedule.ops import VECTOR_CALL_KINDS
 from quadrille.cli.words.flags import MatmulWords
 from quadrille.cli.words.matmul import parse_matmul
-from quadrille.experiments.calibrate.between_hosts import NetworkMeasurements, confirmed, ladder
-from quadrille.experiments.calibrate.measured_machine import LARGE_RESIDUAL, make_machine
-from quadrille.experiments.calibrate.measuring import (
+from quadrille.experiments.calibrate.calibration_benchmarks import (
     DTYPES,
     LAYOUTS,
     CalibrationMeasurements,
     LocalMeasurements,
 )
-from quadrille.experiments.calibrate.sections import links_agree
+from quadrille.experiments.calibrate.measured_machine import LARGE_RESIDUAL, make_machine
+from quadrille.experiments.calibrate.network_benchmarks import NetworkMeasurements, remeasured_points, transfer_points
+from quadrille.experiments.calibrate.network_sections import links_agree
 from quadrille.experiments.calibrate.topology_option import parse_routing_option, parse_topology_option
-from quadrille.experiments.predict.predict import prediction_of
+from quadrille.experiments.predict.predict import predict_record_and_timeline
 from quadrille.runtime.carriers.message_options import CHUNK_BYTES
 from quadrille.runtime.host.world import ComputeHost
 from quadrille.runtime.measuring.chained_library_calls import KINDS, GroupShape
@@ -42,7 +42,7 @@ from quadrille.topologies.files import node_link
 from quadrille.topologies.find_machine import find_machine
 from quadrille.topologies.machines.machine_file import load_machine
 from quadrille.topologies.routes.routing import Routing, parse_routing
-from tests.experiments.calibrate.test_link_saturation import rounds, slower
+from tests.support.all_pairs_rounds import rounds, slower
 from tests.support.calibrations import SMALL
 from tests.support.launched import launched
 from tests.support.quadrille import called, quadrille
@@ -86,7 +86,7 @@ AGAIN = (
     IMPORTS
     + """
 import json
-from quadrille.experiments.calibrate.between_hosts import measure_flows
+from quadrille.experiments.calibrate.network_benchmarks import measure_flows
 found = {
     said: measure_flows(
         world.world(), 2, LinkSpeed(1e-4, 25e6, 0.0), WHOLE_MESSAGES, lambda _, flows: flows[-1].round >= least, SMALL
@@ -177,7 +177,7 @@ def test_the_librarys_collectives_are_measured_by_kind_and_size_and_predicted_fr
     assert found == sorted(product(VECTOR_CALL_KINDS, TRANSFERS[::2]))
     for word in ("library", "library:vector"):
         flags = replace(TRAINING, algorithm="4d", grid="z=2", collectives=word)
-        record, _ = prediction_of(parse_matmul(flags), machine)
+        record, _ = predict_record_and_timeline(parse_matmul(flags), machine)
         assert {op.algorithm for op in record.ops if op.axis == "z"} == {f"{word} (measured)"}
 
 
@@ -219,8 +219,8 @@ def test_one_rank_alone_calibrates_without_messages(tmp_path):
     assert (machine.host.transfer, machine.messages) == ((), ())
     assert machine.reference == machine.reference_alone
     assert machine.host.single_rank_op_seconds >= 0
-    assert prediction_of(parse_matmul(TRAINING), machine)[0].seconds > 0
-    assert prediction_of(parse_matmul(replace(TRAINING, grid="z=2")), machine)[0].seconds > 0
+    assert predict_record_and_timeline(parse_matmul(TRAINING), machine)[0].seconds > 0
+    assert predict_record_and_timeline(parse_matmul(replace(TRAINING, grid="z=2")), machine)[0].seconds > 0
 
 
 @mpi
@@ -228,7 +228,7 @@ def test_three_ranks_take_steps_together_and_two_by_two_and_compute_on_the_cores
     machine = load_machine(calibrated(tmp_path, 3))
     assert {ranks for _, ranks in settings(machine)} == busy(machine, 3)
     assert {row.ranks for row in machine.host.transfer if row.pattern == "shift"} == {2, 3}
-    assert prediction_of(parse_matmul(replace(TRAINING, grid="z=3")), machine)[0].seconds > 0
+    assert predict_record_and_timeline(parse_matmul(replace(TRAINING, grid="z=3")), machine)[0].seconds > 0
 
 
 # Several hosts
@@ -260,7 +260,7 @@ def test_multiplications_between_two_hosts_are_predicted(wired, name):
     wiring = ResourceDemands(machine, 2, FlowEngine(simpy.Environment()))
     assert (wiring.place(0), wiring.place(1)) == (0, 1)
     for grid in ("z=2", "x=2", "y=2"):
-        record, _ = prediction_of(parse_matmul(replace(TRAINING, grid=grid)), machine)
+        record, _ = predict_record_and_timeline(parse_matmul(replace(TRAINING, grid=grid)), machine)
         assert record.seconds > 0
         assert any(op.seconds > 0 for op in record.ops if op.bytes_sent_total)
 
@@ -419,7 +419,7 @@ def test_a_rule_of_routing_that_there_is_not_is_refused_before_anything_is_measu
 @pytest.mark.parametrize(
     ("rule", "hosts", "said"),
     [
-        ("ecmp:7", 1, "--routing ecmp:7: the ranks are on 1 host"),
+        ("ecmp:7", 1, "--routing ecmp:7: all ranks are on 1 host"),
         ("valiant", 2, "non-minimal paths"),
         ("straight", 2, "routing 'straight': accepted are"),
     ],
@@ -497,7 +497,7 @@ def test_a_machine_file_names_the_links_that_no_round_filled():
         "leaf-spine:leaves=2,spines=1,hosts_per_leaf=2,bandwidth=25e6,uplink_bandwidth=140e6", 4
     )
     (line,) = make_machine("lab", replace(measured(), between=between), hosts, wiring, Routing()).sources
-    assert line.quantity == "network.payload_share" and "no round filled" in line.source
+    assert line.quantity == "network.payload_share" and "no round saturated" in line.source
     assert set(line.value.split(", ")) == {name for name in net.link_names(range(net.link_count)) if "spine" in name}
 
 
@@ -518,7 +518,7 @@ class FakeBench:
 
 def test_steps_are_measured_up_to_those_that_take_long_and_slow_ones_less_often():
     bench = FakeBench(25e6)
-    sizes = [point.bytes for point, _ in ladder(bench, "shift", [8, 1 << 16, 1 << 20, 1 << 22, 1 << 24])]
+    sizes = [point.bytes for point, _ in transfer_points(bench, "shift", [8, 1 << 16, 1 << 20, 1 << 22, 1 << 24])]
     assert sizes == [8, 1 << 16, 1 << 20, 1 << 22]
     steps = dict(bench.asked)
     assert steps[8] == steps[1 << 20] == STEPS and LEAST_STEPS <= steps[1 << 22] < STEPS
@@ -526,8 +526,8 @@ def test_steps_are_measured_up_to_those_that_take_long_and_slow_ones_less_often(
 
 def test_a_step_that_takes_longer_than_its_parts_is_measured_again():
     sizes = [1 << 16, 1 << 18, 1 << 20, 1 << 22]
-    found = [point for point, _ in ladder(FakeBench(25e6, [1 << 22]), "shift", sizes)]
-    assert found == [point for point, _ in ladder(FakeBench(25e6), "shift", sizes)]
+    found = [point for point, _ in transfer_points(FakeBench(25e6, [1 << 22]), "shift", sizes)]
+    assert found == [point for point, _ in transfer_points(FakeBench(25e6), "shift", sizes)]
 
 
 def steps_found(*rates):
@@ -540,14 +540,14 @@ def steps_found(*rates):
 
 def test_a_pattern_that_is_slower_than_others_is_measured_again_and_the_fastest_counts():
     bench = FakeBench(25e6)
-    shift, exchange, one_way = (point for point, _ in confirmed(bench, steps_found(25e6, 18e6, 25e6)))
+    shift, exchange, one_way = (point for point, _ in remeasured_points(bench, steps_found(25e6, 18e6, 25e6)))
     assert [size for size, _ in bench.asked] == [1 << 22] and exchange.seconds < (1 << 22) / 24e6
     assert shift.seconds == one_way.seconds == (1 << 22) / 25e6
 
 
 def test_a_pattern_that_stays_slower_is_believed():
     bench = FakeBench(18e6)
-    _, exchange, _ = (point for point, _ in confirmed(bench, steps_found(25e6, 18e6, 25e6)))
+    _, exchange, _ = (point for point, _ in remeasured_points(bench, steps_found(25e6, 18e6, 25e6)))
     assert len(bench.asked) == 2 and exchange.seconds > (1 << 22) / 19e6
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from quadrille.experiments.calibrate.library_collectives import HALVINGS, LONG_SECONDS, ladder
+from quadrille.experiments.calibrate.library_collectives import HALVINGS, LONG_SECONDS, points_of_sizes
 from quadrille.runtime.measuring.chained_library_calls import GroupShape
 from quadrille.runtime.measuring.points import CollectivePoint
 from quadrille.runtime.measuring.sizes import FULL
@@ -19,7 +19,7 @@ def measured(seconds_of, sizes=FULL.library_bytes):
         expected[size] = about
         return CollectivePoint("broadcast", GroupShape(4, 1, 4), size, seconds_of(size), 0.0)
 
-    return [(point.bytes, point.seconds) for point in ladder(measure, sizes)], expected
+    return [(point.bytes, point.seconds) for point in points_of_sizes(measure, sizes)], expected
 
 
 def test_where_seconds_grow_with_bytes_only_the_sizes_asked_for_are_measured_up_to_a_long_one():

@@ -1,41 +1,15 @@
 """Links that are slower than is said of them, found in rounds whose flows are given."""
 
-from math import inf
-
-import numpy as np
 import pytest
 
-from quadrille.experiments.calibrate.link_saturation import link_saturation, rate_between
-from quadrille.runtime.measuring.all_pairs_rates import pairs
+from quadrille.experiments.calibrate.link_saturation import link_saturation, rate_of_first_pair
 from quadrille.runtime.measuring.points import FlowPoint
-from quadrille.simulator.engine.max_min import Demands, solve
 from quadrille.topologies.build import build
-from quadrille.topologies.routes.routing import Routes, Routing
+from quadrille.topologies.routes.routing import Routing
+from tests.support.all_pairs_rounds import PAYLOAD, rounds, slower
 
 STAR = build("star", {"hosts": 4, "bandwidth": 100.0, "latency": 0.0})
 TWO_TO_ONE = {"leaves": 3, "spines": 1, "hosts_per_leaf": 2, "bandwidth": 100.0, "latency": 0.0}
-PAYLOAD = 0.95
-
-
-def slower(net, links):
-    """The network with these shares of its links' rates."""
-    bandwidths = net.bandwidths.copy()
-    for name, share in links.items():
-        bandwidths[net.link_numbers(name)] *= share
-    return net.with_bandwidths(bandwidths)
-
-
-def rounds(net, noise=0.0, payload=PAYLOAD):
-    """What hosts get of each other on this network, where headers leave so much and flows are off by up to so much."""
-    random, found = np.random.default_rng(5), []
-    for number, sends in enumerate(pairs(net.endpoint_count), start=1):
-        hosts, targets = list(sends), list(sends.values())
-        paths = Routes(net, Routing()).between(hosts, targets)
-        demands = Demands(paths.offsets.tolist(), paths.links.tolist(), paths.shares.tolist())
-        rates = solve((payload * net.bandwidths).tolist(), demands, [1.0] * len(hosts), [inf] * len(hosts))
-        off = 1 - noise * random.random(len(hosts))
-        found += [FlowPoint(number, *one) for one in zip(hosts, targets, (rates * off).tolist(), strict=True)]
-    return found
 
 
 def deviating(net, flows, share=PAYLOAD):
@@ -92,4 +66,7 @@ def test_a_flow_that_brought_nothing_fills_no_link():
 
 def test_the_path_between_two_hosts_is_as_fast_as_its_slowest_measured_link():
     filled = link_saturation(STAR, Routing(), rounds(slower(STAR, {"switch:0>host:1": 0.5})), PAYLOAD)
-    assert (rate_between(STAR, Routing()), rate_between(STAR, Routing(), filled)) == (100.0, pytest.approx(50.0))
+    assert (rate_of_first_pair(STAR, Routing()), rate_of_first_pair(STAR, Routing(), filled)) == (
+        100.0,
+        pytest.approx(50.0),
+    )

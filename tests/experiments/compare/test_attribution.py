@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quadrille.algorithms.formats.record import OpRecord, Reference
-from quadrille.experiments.compare.attribution import attribute, charged_seconds, charged_waiting, shares
-from quadrille.experiments.compare.drift import drift, op_drift
+from quadrille.experiments.compare.attribution import attribute, cause_shares, charged_seconds, charged_waiting
+from quadrille.experiments.compare.drift import drift, drift_of_kind
 
 KINDS = ["gemm", "pointwise", "host_copy", "all_gather", "all_reduce", "barrier", "shift"]
 times = st.floats(0, 100)
@@ -57,10 +57,10 @@ def test_a_record_differs_from_itself_in_nothing(ops):
     assert set(same.by_cause().values()) <= {0.0}
 
 
-@given(st.floats(-10, 10), st.lists(pairs(), max_size=5))
-def test_parts_of_an_op_add_up_to_one(_, ops):
+@given(st.lists(pairs(), min_size=1, max_size=5))
+def test_parts_of_an_op_add_up_to_one(ops):
     for one, _ in ops:
-        assert fsum(shares(one).values()) == pytest.approx(1)
+        assert fsum(cause_shares(one).values()) == pytest.approx(1)
 
 
 def test_a_slower_gemm_is_computing_whatever_its_parts():
@@ -75,8 +75,8 @@ def test_a_difference_of_communication_is_split_as_its_prediction():
 
 
 def test_communication_without_parts_is_all_transfer_and_a_barrier_all_latency():
-    assert dict(shares(gather(2.0))) == {"transfer": 1.0}
-    assert dict(shares(OpRecord(name="wait", kind="barrier", seconds=1.0))) == {"latency": 1.0}
+    assert dict(cause_shares(gather(2.0))) == {"transfer": 1.0}
+    assert dict(cause_shares(OpRecord(name="wait", kind="barrier", seconds=1.0))) == {"latency": 1.0}
 
 
 def test_communication_hidden_on_both_sides_explains_nothing():
@@ -104,7 +104,7 @@ def test_idle_time_is_other():
 def test_host_copies_count_in_full_and_move_bytes():
     copy = OpRecord(name="copy", kind="host_copy", seconds=3.0)
     assert charged_seconds(copy) == 3.0
-    assert dict(shares(copy)) == {"transfer": 1.0}
+    assert dict(cause_shares(copy)) == {"transfer": 1.0}
 
 
 def test_drift_is_the_ratio_of_medians_of_the_reference_kernels():
@@ -127,7 +127,7 @@ def test_the_drift_of_the_makespan_lies_between_those_of_the_kernels(faster, slo
 
 def test_the_memory_kernels_count_equally_for_all_that_is_no_gemm():
     found = drift(Reference((1.0,), (1.0,), (1.0,)), Reference((1.0,), (4.0,), (1.0,)), [])
-    assert [op_drift(found, kind) for kind in KINDS] == [1.0, *[2.0] * (len(KINDS) - 1)]
+    assert [drift_of_kind(found, kind) for kind in KINDS] == [1.0, *[2.0] * (len(KINDS) - 1)]
 
 
 def test_where_as_many_as_share_cores_time_the_kernels_links_keep_their_rates():
@@ -136,7 +136,7 @@ def test_where_as_many_as_share_cores_time_the_kernels_links_keep_their_rates():
         Reference((1.5,), (2.0,), (2.0,), concurrent_ranks=2),
         [gemm(1.0), gather(1.0)],
     )
-    assert [op_drift(found, kind) for kind in ("gemm", "pointwise", "all_gather")] == [1.5, 2.0, 1.0]
+    assert [drift_of_kind(found, kind) for kind in ("gemm", "pointwise", "all_gather")] == [1.5, 2.0, 1.0]
     assert found.total == 1.25
 
 

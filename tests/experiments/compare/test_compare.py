@@ -9,10 +9,7 @@ from hypothesis import strategies as st
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.record import (
     MachineName,
-    OpRecord,
     Options,
-    Record,
-    Reference,
     Verified,
     load_record,
     save_record,
@@ -21,59 +18,13 @@ from quadrille.algorithms.formats.timeline_files import save_timeline
 from quadrille.algorithms.formats.workload import MatmulSizes, Workload
 from quadrille.algorithms.timelines.spans import Span
 from quadrille.algorithms.timelines.timeline import Timeline
-from quadrille.experiments.compare.cases import compare_folders
 from quadrille.experiments.compare.compare import compare
+from quadrille.experiments.compare.compare_records import compare_records
 from quadrille.experiments.compare.comparison import SCHEMA, Comparison
 from quadrille.experiments.compare.comparison_tables import comparison_tables
-from quadrille.experiments.compare.side_by_side import compare_records
+from quadrille.experiments.compare.record_folders import compare_folders
 from quadrille.experiments.output.tables import print_tables, table
-
-replace = msgspec.structs.replace
-GEMM = OpRecord(name="multiply", kind="gemm", seconds=0.070, seconds_by_part={"compute": 0.070})
-GATHER = OpRecord(
-    name="gather B",
-    kind="all_gather",
-    axis="z",
-    algorithm="ring",
-    seconds=0.020,
-    exposed_seconds=0.020,
-    seconds_by_part={"transfer": 0.015, "latency": 0.005},
-)
-PREDICTED = Record(
-    kind="predicted",
-    workload=Workload(MatmulSizes(307, 211, 103)),
-    dtype="float32",
-    passes="forward",
-    algorithm="4d",
-    grid={"data": 1, "z": 2, "y": 1, "x": 3},
-    order=("x", "y", "z", "data"),
-    ranks=6,
-    options=Options(),
-    backend="numpy",
-    seconds=0.095,
-    seconds_low=0.090,
-    seconds_high=0.101,
-    flops_per_rank_max=7,
-    bytes_sent_per_rank_max=5,
-    bytes_sent_total=30,
-    peak_bytes_per_rank_max=11,
-    ops=(GEMM, GATHER),
-    reference=Reference((1.0,), (2.0,), (3.0,)),
-)
-MEASURED = replace(
-    PREDICTED,
-    kind="measured",
-    seconds=0.100,
-    seconds_low=0.098,
-    seconds_high=0.104,
-    repeats=3,
-    seconds_of_repeats=(0.100, 0.098, 0.104),
-    ops=(
-        replace(GEMM, seconds=0.075, seconds_by_part={}, seconds_of_repeats=(0.075, 0.074, 0.079)),
-        replace(GATHER, seconds=0.016, exposed_seconds=0.016, waiting_seconds=0.005, seconds_by_part={}),
-    ),
-    reference=Reference((1.1, 1.1, 1.1), (2.0, 2.0, 2.0), (3.0, 3.0, 3.0)),
-)
+from tests.support.compared_records import BUSY, GATHER, GEMM, MEASURED, PREDICTED, replace
 
 
 @pytest.fixture
@@ -175,9 +126,6 @@ def test_an_interval_that_begins_at_0_or_has_no_width_is_unknown_and_a_miss(caps
     assert "unknown, counted as a miss" in capsys.readouterr().out
 
 
-BUSY = replace(MEASURED, reference=Reference((18.86,) * 3, (2.1,) * 3, (3.0,) * 3))
-
-
 def test_beside_a_busy_machine_no_error_is_given_with_the_drift_removed():
     compared = compare_records(PREDICTED, BUSY)
     assert compared.drift.gemm == pytest.approx(18.86)
@@ -275,7 +223,12 @@ def test_what_lessens_trust_is_remarked():
     wrong = Verified(method="serial", max_error=1.0, bound=0.1, ok=False)
     measured = replace(MEASURED, verified=wrong, machine=MachineName("two", "b" * 64))
     remarks = "\n".join(compare_records(predicted, measured).remarks)
-    for words in ("beyond what was calibrated: multiply", "did not verify", "31 predicted, 30 counted", "machine one"):
+    for words in (
+        "extrapolated beyond the calibration: multiply",
+        "did not verify",
+        "31 predicted, 30 counted",
+        "machine one",
+    ):
         assert words in remarks
 
 

@@ -25,8 +25,20 @@ from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.timelines.spans import Span
 from quadrille.algorithms.timelines.timeline import Timeline
 from quadrille.experiments.explain.explain import explain, explain_file
-from quadrille.experiments.explain.explanation import SCHEMA, Explanation, explain_record, mean_by_part, predicting
-from quadrille.experiments.records.path_segments import MOST_SEGMENTS, PARTS, by_op, by_part, path_segments
+from quadrille.experiments.explain.explanation import (
+    SCHEMA,
+    Explanation,
+    explain_record,
+    mean_seconds_by_cause,
+    simulate_command,
+)
+from quadrille.experiments.records.path_segments import (
+    MOST_SEGMENTS,
+    PARTS,
+    joined_by_op,
+    path_seconds_by_cause,
+    path_segments,
+)
 from quadrille.simulator.simulate import simulate
 from quadrille.topologies.find_machine import find_machine
 from quadrille.topologies.machines.what_if import with_faults
@@ -107,7 +119,7 @@ def test_stretches_and_their_parts_add_up_to_the_makespan(algorithm, lengths, pa
     path = path_segments(predicted.timeline, predicted.parts_of)
     makespan = predicted.timeline.makespan
     assert sum(one.seconds for one in path) == pytest.approx(makespan, rel=1e-12)
-    assert sum(by_part(path).values()) == pytest.approx(makespan, rel=1e-12)
+    assert sum(path_seconds_by_cause(path).values()) == pytest.approx(makespan, rel=1e-12)
     for one in path:
         assert sum(one.seconds_by_part.values()) == pytest.approx(one.seconds, rel=1e-9)
         assert all(seconds > 0 for seconds in one.seconds_by_part.values())
@@ -118,7 +130,7 @@ def test_with_a_straggler_an_uneven_cut_and_overlap_they_add_up_too(overlaps):
     machine = with_faults(star(8, memory=1e10), slow=["host:3=0.5"], degrade=["host:5>switch:0=0.3"])
     predicted = predict(machine=machine, overlaps=overlaps, sizes=(191, 163, 127), z=2, y=2, x=2)
     path = path_segments(predicted.timeline, predicted.parts_of)
-    assert sum(by_part(path).values()) == pytest.approx(predicted.timeline.makespan, rel=1e-12)
+    assert sum(path_seconds_by_cause(path).values()) == pytest.approx(predicted.timeline.makespan, rel=1e-12)
 
 
 spans = st.builds(
@@ -146,12 +158,12 @@ def test_of_any_timeline_the_stretches_add_up_to_the_makespan(made, shares):
     timeline = Timeline(tuple(made), "predicted", ranks=4)
     path = path_segments(timeline, parts_of)
     assert sum(one.seconds for one in path) == pytest.approx(timeline.makespan, rel=1e-9, abs=1e-12)
-    assert sum(by_part(path).values()) == pytest.approx(timeline.makespan, rel=1e-9, abs=1e-12)
+    assert sum(path_seconds_by_cause(path).values()) == pytest.approx(timeline.makespan, rel=1e-9, abs=1e-12)
 
 
 def test_a_lone_transfer_is_latency_and_bandwidth_only():
     predicted = simulate(collective("broadcast", 2, 8_000_000), star(2, latency=1e-3))
-    parts = by_part(path_segments(predicted.timeline, predicted.parts_of))
+    parts = path_seconds_by_cause(path_segments(predicted.timeline, predicted.parts_of))
     assert parts["latency"] == pytest.approx(2e-3)
     assert parts["bandwidth"] == pytest.approx(8e-3)
     assert parts["contention"] == pytest.approx(0, abs=1e-12) and parts["waiting"] == parts["other"] == 0
@@ -161,7 +173,7 @@ def test_what_sharing_an_uplink_adds_is_contention():
     """Four hosts under each of two leaves send to the other leaf at once, over one cable."""
     machine = leaf_spine(2, 4, latency=0.0)
     predicted = simulate(collective("all_gather", 2, 2_000_000, grid=Grid(x=4, y=2), axis="y"), machine)
-    parts = by_part(path_segments(predicted.timeline, predicted.parts_of))
+    parts = path_seconds_by_cause(path_segments(predicted.timeline, predicted.parts_of))
     assert parts["bandwidth"] == pytest.approx(1e-3)
     assert parts["contention"] == pytest.approx(3e-3)
     assert predicted.timeline.makespan == pytest.approx(4e-3)
@@ -184,14 +196,14 @@ def test_the_path_goes_over_to_the_member_that_arrives_last():
         timeline, lambda span: parts[span.rank, span.op] if span.end != 6.5 else {"waiting": 3, "bandwidth": 2.5}
     )
     assert [(one.op, one.rank, one.seconds) for one in found] == [("multiply", 1, 4), ("sum C", 0, 2.5)]
-    assert by_part(found) == dict.fromkeys(PARTS, 0.0) | {"compute": 4.0, "bandwidth": 2.5}
+    assert path_seconds_by_cause(found) == dict.fromkeys(PARTS, 0.0) | {"compute": 4.0, "bandwidth": 2.5}
 
 
 def test_time_between_two_ops_is_other():
     one = Span(0, "a", "gemm", "compute", ready=0, start=0, arrival=0, end=1)
     other = structs.replace(one, op="b", ready=1, start=3, arrival=3, end=5)
     found = path_segments(Timeline((one, other), "predicted", ranks=1), lambda span: {})
-    assert by_part(found)["other"] == 2 and by_part(found)["compute"] == 3
+    assert path_seconds_by_cause(found)["other"] == 2 and path_seconds_by_cause(found)["compute"] == 3
 
 
 def test_a_long_path_is_summed_by_op():
@@ -205,7 +217,9 @@ def test_a_long_path_is_summed_by_op():
 
 def test_ops_on_several_ranks_name_none():
     path = [PathSegment(op="a", rank=rank, seconds=1.0, seconds_by_part={"compute": 1.0}) for rank in (0, 1)]
-    assert by_op(path) == [PathSegment(op="a", rank=None, count=2, seconds=2.0, seconds_by_part={"compute": 2.0})]
+    assert joined_by_op(path) == [
+        PathSegment(op="a", rank=None, count=2, seconds=2.0, seconds_by_part={"compute": 2.0})
+    ]
 
 
 # The mean rank
@@ -228,19 +242,19 @@ def test_the_mean_rank_adds_up_to_the_makespan(overlaps):
     ]
     makespan = predicted.timeline.makespan
     for known in (True, False):
-        parts = mean_by_part(ops, makespan, predicted=known)
+        parts = mean_seconds_by_cause(ops, makespan, predicted=known)
         assert sum(parts.values()) == pytest.approx(makespan, rel=1e-12)
         assert parts["compute"] > 0
         assert min(parts.values()) > -1e-9 * makespan
 
 
 def test_a_measured_op_is_not_taken_apart():
-    parts = mean_by_part(record().ops, 4.0, predicted=False)
+    parts = mean_seconds_by_cause(record().ops, 4.0, predicted=False)
     assert parts == {"compute": 1.25, "transfer": 2.0, "waiting": 0.5, "other": 0.25}
 
 
 def test_contention_is_taken_out_of_the_transfer():
-    parts = mean_by_part(record().ops, 4.0, predicted=True)
+    parts = mean_seconds_by_cause(record().ops, 4.0, predicted=True)
     assert parts == pytest.approx(
         {"compute": 1.25, "latency": 0.5, "bandwidth": 0.75, "contention": 0.75, "waiting": 0.5, "other": 0.25}
     )
@@ -255,7 +269,7 @@ def test_a_record_is_explained():
     assert (
         found.summary[0] == "the largest part of the time is compute: 1.5 s of 4 s (38 %), most of it in 'multiply C'"
     )
-    assert found.summary[1] == "leaf:0>spine:1 is used to 95 %: it holds the run back"
+    assert found.summary[1] == "leaf:0>spine:1 is used to 95 %: it limits the run"
     assert not found.lacking
 
 
@@ -285,7 +299,7 @@ def test_the_command_that_it_names_is_one():
         passes="training",
         options=Options(gathered="keep", panel=64, collectives="own:doubling"),
     )
-    assert predicting(made) == (
+    assert simulate_command(made) == (
         "quadrille simulate --matmul 64,32,16 --algorithm summa --grid z=2,x=2 --order z,x,y,data --dtype float64 "
         "--passes training --gathered keep --panel 64 --collectives own:doubling --machine … --json …"
     )
@@ -316,10 +330,10 @@ COLLECTIVE = {
 def test_flows_and_collectives_are_explained_by_their_links(tmp_path, capsys):
     found = explain_file(write(tmp_path / "flows.json", FLOWS))
     assert found.seconds == 2.0 and [one.link for one in found.links] == ["leaf:0>gpu:1", "gpu:0>leaf:0"]
-    assert "leaf:0>gpu:1 is used to 99 %: it holds the run back" in found.summary
+    assert "leaf:0>gpu:1 is used to 99 %: it limits the run" in found.summary
     other = explain_file(write(tmp_path / "collective.json", COLLECTIVE))
     assert other.seconds == 0.5 and other.links[0].alike == 8
-    assert other.summary[0] == "leaf:0>spine:0 (and 7 more like it) is used to 97 %: it holds the run back"
+    assert other.summary[0] == "leaf:0>spine:0 (and 7 more like it) is used to 97 %: it limits the run"
     assert called(capsys, "explain", tmp_path / "collective.json").status == 0
     assert "leaf:0>spine:0 and 7 more like it" in called(capsys, "explain", tmp_path / "collective.json").out
 
@@ -390,13 +404,13 @@ def test_flows_are_taken_apart(tmp_path, capsys):
     assert late.held_by[0].utilisation == pytest.approx(1.0) and small.held_by[0].utilisation < 1.01
     assert sum(found.mean_seconds_by_part.values()) == pytest.approx(found.seconds)
     assert found.mean_seconds_by_part["contention"] == pytest.approx(0.05, rel=1e-4)
-    assert found.summary[-1].startswith("row 1, 0 > 40, ends last: sharing takes 50 % of its 200 ms, most on gpu:0>")
+    assert found.summary[-1].startswith("row 1, 0 > 40, ends last: sharing takes 50 % of its 200 ms, mostly on gpu:0>")
 
 
 def test_an_answer_written_before_there_were_parts_says_so(tmp_path):
     found = explain_file(write(tmp_path / "collective.json", COLLECTIVE))
     assert found.path_seconds_by_part == {}
-    assert "does not say what its time is made of; quadrille collective" in found.lacking[0]
+    assert "has no times by cause; write it again with quadrille collective" in found.lacking[0]
 
 
 def test_the_json_is_read_again(tmp_path):

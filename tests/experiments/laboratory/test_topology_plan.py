@@ -6,10 +6,10 @@ import pytest
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.measured_rows import Faults
-from quadrille.experiments.laboratory import ranks
-from quadrille.experiments.laboratory.command import laboratory_of
-from quadrille.experiments.laboratory.ranks import launch_in, with_topology
-from quadrille.experiments.laboratory.topology_plan import MOST_HOSTS, namespace_plan, scaled
+from quadrille.experiments.laboratory import laboratory_ranks
+from quadrille.experiments.laboratory.laboratory_commands import parse_laboratory
+from quadrille.experiments.laboratory.laboratory_ranks import command_with_topology, launch_in_laboratory
+from quadrille.experiments.laboratory.topology_plan import MOST_HOSTS, namespace_plan, scaled_network
 from quadrille.runtime.laboratory import namespaces, register
 from quadrille.runtime.laboratory.namespace_plan import HOST_INTERFACE
 from quadrille.runtime.laboratory.register import LaboratoryRecord
@@ -114,7 +114,7 @@ def test_each_direction_has_the_rate_of_its_link():
 
 def test_a_rate_sets_the_links_of_hosts_and_the_others_in_proportion():
     net = network("leaf-spine:leaves=2,spines=1,hosts_per_leaf=2,uplink_bandwidth=50e6")
-    assert sorted(set(scaled(net, 1e6).bandwidths.tolist())) == [1e6, 2e6]
+    assert sorted(set(scaled_network(net, 1e6).bandwidths.tolist())) == [1e6, 2e6]
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_a_rate_sets_the_links_of_hosts_and_the_others_in_proportion():
 )
 def test_a_topology_in_full_names_the_rates_that_its_links_have(monkeypatch, typed, rate, said):
     monkeypatch.setattr(namespaces, "check_allowed", lambda: None)
-    found = laboratory_of(typed, rate, name="x")
+    found = parse_laboratory(typed, rate, name="x")
     family, arguments = parse_topology(found.in_full)
     assert family == typed.partition(":")[0]
     assert said.items() <= arguments.items()
@@ -151,10 +151,10 @@ def test_a_topology_in_a_file_is_called_by_its_name_unless_its_rates_are_changed
     monkeypatch.setattr(namespaces, "check_allowed", lambda: None)
     monkeypatch.chdir(tmp_path)
     path = four_in_a_file(tmp_path)
-    found = laboratory_of("./four.json", name="x")
+    found = parse_laboratory("./four.json", name="x")
     assert found.in_full == str(path)
     assert set(found.rates.values()) == {25e6}
-    assert laboratory_of("./four.json", "8mbit", name="x").in_full == ""
+    assert parse_laboratory("./four.json", "8mbit", name="x").in_full == ""
 
 
 @pytest.mark.parametrize("rate", ["", "80mbit"])
@@ -166,11 +166,11 @@ def test_links_of_a_machine_file_have_the_rates_before_headers_and_messages_its_
         star(4), topology=wired, routing="ecmp:3", network=NetworkCosts(payload_share=0.9)
     )
     save_machine(machine, tmp_path / "lab.toml")
-    found = laboratory_of(str(tmp_path / "lab.toml"), rate, name="x")
+    found = parse_laboratory(str(tmp_path / "lab.toml"), rate, name="x")
     times = 10e6 / 25e6 if rate else 1.0
     assert sorted(set(found.rates.values())) == pytest.approx([25e6 * times, 50e6 * times])
     assert found.routing == "ecmp:3"
-    assert laboratory_of(str(tmp_path / "lab.toml"), rate, "shortest", name="x").routing == "shortest"
+    assert parse_laboratory(str(tmp_path / "lab.toml"), rate, "shortest", name="x").routing == "shortest"
     family, arguments = parse_topology(found.in_full)
     assert (family, arguments["down"]) == ("tree", "2x2") and "latency_seconds" not in arguments
     again = build(family, arguments | {"latency": 0.0})
@@ -181,11 +181,11 @@ def test_of_a_machine_file_whose_links_are_slower_a_calibration_is_refused(monke
     monkeypatch.setattr(namespaces, "check_allowed", lambda: None)
     slower = msgspec.structs.replace(star(3, bandwidth=25e6), faults=Faults(degrade={"host:1>switch:0": 0.5}))
     save_machine(slower, tmp_path / "lab.toml")
-    found = laboratory_of(str(tmp_path / "lab.toml"), name="x")
+    found = parse_laboratory(str(tmp_path / "lab.toml"), name="x")
     assert found.rates["host:1>switch:0"] == 12.5e6 and found.in_full == ""
     save_machine(msgspec.structs.replace(slower, faults=None, topology={"file": str(four_in_a_file(tmp_path))}),
                  tmp_path / "lab.toml")  # fmt: skip
-    assert laboratory_of(str(tmp_path / "lab.toml"), name="x").in_full == str(tmp_path / "four.json")
+    assert parse_laboratory(str(tmp_path / "lab.toml"), name="x").in_full == str(tmp_path / "four.json")
 
 
 STAR = LaboratoryRecord(
@@ -199,17 +199,17 @@ STAR = LaboratoryRecord(
 
 
 def test_a_calibration_gets_the_topology_in_full_and_an_unknown_one_is_refused():
-    told = with_topology(STAR, 2, ["calibrate", "--out", "-"])
+    told = command_with_topology(STAR, 2, ["calibrate", "--out", "-"])
     assert told == ["calibrate", "--out", "-", "--topology", "star:hosts=2,…", "--routing", "shortest"]
     for words in (["calibrate", "--topology=star:hosts=2", "--routing", "minimal"], ["run"], []):
-        assert with_topology(STAR, 1, words) == words
+        assert command_with_topology(STAR, 1, words) == words
     other = msgspec.structs.replace(STAR, routing="ecmp:7")
     for words in (["calibrate", "--topology", "star:hosts=2,bandwidth=1e6"], ["calibrate", "--topology=star:hosts=2"]):
-        assert with_topology(other, 1, words) == [*words, "--routing", "ecmp:7"]
+        assert command_with_topology(other, 1, words) == [*words, "--routing", "ecmp:7"]
     with pytest.raises(
         InputError, match="star:hosts=2 were changed: write the rates that are wanted into a topology file"
     ):
-        with_topology(msgspec.structs.replace(STAR, in_full=""), 2, ["calibrate"])
+        command_with_topology(msgspec.structs.replace(STAR, in_full=""), 2, ["calibrate"])
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_a_calibration_gets_the_topology_in_full_and_an_unknown_one_is_refused()
 def test_what_is_wrong_is_named_whether_or_not_a_rate_is_given(monkeypatch, asked, said):
     monkeypatch.setattr(namespaces, "check_allowed", lambda: None)
     with pytest.raises(InputError, match=said):
-        laboratory_of(*asked)
+        parse_laboratory(*asked)
 
 
 @pytest.mark.parametrize(
@@ -240,22 +240,22 @@ def test_what_is_wrong_is_named_whether_or_not_a_rate_is_given(monkeypatch, aske
 )
 def test_a_calibration_with_other_links_is_refused_before_anything_is_made(topology, said):
     with pytest.raises(InputError, match=said):
-        with_topology(STAR, 2, ["calibrate", "--topology", topology])
+        command_with_topology(STAR, 2, ["calibrate", "--topology", topology])
 
 
 def test_a_calibration_of_fewer_ranks_than_hosts_is_refused_by_what_was_typed():
     with pytest.raises(InputError, match=r"-n 1: calibrate .* all 2 hosts of star:hosts=2, .*: -n 2 or more is"):
-        with_topology(STAR, 1, ["calibrate"])
+        command_with_topology(STAR, 1, ["calibrate"])
 
 
 def test_fewer_than_one_rank_is_refused_before_anything_is_divided_by_it():
     with pytest.raises(InputError, match="-n 0: the number of ranks is a whole number from 1"):
-        launch_in(STAR, 0, ["run"])
+        launch_in_laboratory(STAR, 0, ["run"])
 
 
 def test_mpirun_gets_the_agent_in_the_words_of_its_own_version(tmp_path, monkeypatch):
     monkeypatch.setattr(register, "FOLDER", tmp_path)
-    words = {version: ranks._options(STAR, 2, Mpi("Open MPI", version)) for version in ("4.1.6", "5.0.11")}
+    words = {version: laboratory_ranks._options(STAR, 2, Mpi("Open MPI", version)) for version in ("4.1.6", "5.0.11")}
     agent = words["5.0.11"][words["5.0.11"].index("plm_ssh_agent") + 1]
     assert " ".join(["--mca", "plm_rsh_agent", agent]) in " ".join(words["4.1.6"])
     assert " ".join(["--prtemca", "plm_ssh_agent", agent]) in " ".join(words["5.0.11"])
@@ -299,7 +299,7 @@ def test_non_minimal_paths_that_visit_every_place_once_are_taken():
 def test_a_rate_needs_a_link_that_it_can_set():
     net = network("star:hosts=2")
     with pytest.raises(InputError, match="no link at a host"):
-        scaled(net.with_bandwidths(net.bandwidths * 0), 25e6)
+        scaled_network(net.with_bandwidths(net.bandwidths * 0), 25e6)
 
 
 def test_a_rule_of_several_paths_is_refused():

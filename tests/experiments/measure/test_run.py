@@ -25,10 +25,10 @@ from quadrille.cli.words.flags import MatmulWords, RunWords
 from quadrille.cli.words.machines import MachineWords, chosen_machine
 from quadrille.cli.words.matmul import parse_matmul
 from quadrille.cli.words.runs import parse_run
-from quadrille.experiments.measure.matmul_job import choose
+from quadrille.experiments.measure.matmul_job import choose_verify_method
 from quadrille.experiments.measure.measured_record import mean_over_ranks
 from quadrille.experiments.measure.run import KernelsBesideRuns
-from quadrille.experiments.predict.prepared import prepare
+from quadrille.experiments.predict.prepared_experiment import prepare
 from quadrille.experiments.workloads.fitting_grids import check_ranks, fitting_grids
 from quadrille.runtime.arrays.cupy_library import CupyLibrary
 from quadrille.runtime.arrays.numpy_library import NumpyLibrary
@@ -317,7 +317,7 @@ def test_what_is_loaded_counts_the_parameters_of_a_training_step_too():
 def test_verification_is_serial_while_each_rank_s_share_is_small():
     def method(size, grid, checked="auto"):
         experiment = parse_matmul(MatmulWords(matmul=f"{size},{size},{size}", algorithm="4d", grid=grid))
-        return choose(checked, experiment, experiment.schedule())
+        return choose_verify_method(checked, experiment, experiment.schedule())
 
     assert method(4096, "x=1") == "serial"
     assert method(8192, "x=1") == "freivalds"
@@ -339,7 +339,7 @@ def test_verification_is_serial_while_each_rank_s_share_is_small():
 def test_verification_is_serial_where_the_largest_share_of_any_product_is_small(algorithm, grid, passes, expected):
     flags = MatmulWords(matmul="8192,8192,8192", algorithm=algorithm, grid=grid, passes=passes)
     experiment = parse_matmul(flags)
-    assert choose("auto", experiment, experiment.schedule()) == expected
+    assert choose_verify_method("auto", experiment, experiment.schedule()) == expected
 
 
 def test_a_plan_takes_files_of_gradients_in_training_only():

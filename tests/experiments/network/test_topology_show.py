@@ -6,8 +6,8 @@ import re
 import numpy as np
 import pytest
 
-from quadrille.experiments.network.topology import bundles, find_topology, levels, show
-from quadrille.experiments.network.topology_figure import positions
+from quadrille.experiments.network.topology_figure import positions_of_nodes
+from quadrille.experiments.network.topology_show import find_topology, link_bundles, node_levels, show_topology
 from quadrille.topologies.build import build, parse_topology
 from quadrille.topologies.files.node_link import dumps
 from quadrille.topologies.files.topology_file import load_topology
@@ -34,7 +34,7 @@ PLATFORM = """<platform version="4.1"><zone id="w" routing="Full">
 
 
 def shown(capsys, topology, **flags):
-    show(topology, **flags)
+    show_topology(topology, **flags)
     return capsys.readouterr().out
 
 
@@ -60,18 +60,18 @@ def test_the_sketch_names_every_cable_once(capsys):
 
 
 def test_levels_go_from_the_top_down_to_the_places():
-    assert levels(find_topology("tree:down=4x4x2,up=1,bandwidth=1e9,latency=0")) == [
+    assert node_levels(find_topology("tree:down=4x4x2,up=1,bandwidth=1e9,latency=0")) == [
         "core",
         "spine",
         "leaf",
         "host",
     ]
-    assert levels(find_topology("abci-v100", 8))[-1] == "gpu"
+    assert node_levels(find_topology("abci-v100", 8))[-1] == "gpu"
 
 
 def test_bundles_part_the_links():
     net = find_topology("gpu-cluster:nodes=2,node=dgx-a100")
-    up = np.concatenate([bundle.links for bundle in bundles(net)])
+    up = np.concatenate([bundle.links for bundle in link_bundles(net)])
     assert len(np.unique(up)) == len(up) == net.link_count // 2
 
 
@@ -81,7 +81,7 @@ PLUS = "dragonfly+:groups=3,leaves=2,spines=2,hosts_per_leaf=2,global_links=1,ba
 @pytest.mark.parametrize("topology", ["perlmutter", PLUS])
 def test_the_json_that_is_written_is_the_network(tmp_path, capsys, topology):
     gpus = 8 if topology == "perlmutter" else None
-    show(topology, gpus=gpus, json=str(tmp_path / "net.json"))
+    show_topology(topology, gpus=gpus, json=str(tmp_path / "net.json"))
     capsys.readouterr()
     written = load_topology(tmp_path / "net.json")
     net = find_topology(topology, gpus)
@@ -126,7 +126,7 @@ def test_a_picture_is_drawn(tmp_path, capsys, ending):
 
 def test_places_are_drawn_at_the_bottom_and_no_two_nodes_in_one_place():
     net = find_topology("gpu-cluster:nodes=3,node=summit")
-    where = positions(net)
+    where = positions_of_nodes(net)
     assert len(np.unique(where, axis=0)) == net.node_count
     assert (where[:18, 1] == 0).all()
     assert (where[18:, 1] > 0).all()

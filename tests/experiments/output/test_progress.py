@@ -1,14 +1,17 @@
 import io
+import threading
 import time
 from types import SimpleNamespace
 
 import pytest
 
 from quadrille.experiments.output import progress
-from quadrille.experiments.output.progress import Tally, progress_line
-from quadrille.experiments.rank.sharing import Crew
+from quadrille.experiments.output.progress import Intervals, StepCount, progress_line
+from quadrille.experiments.rank.work_sharing import WorkSharing
 from quadrille.runtime.host import console
 from quadrille.runtime.host.console import ERASE, remark
+
+SHORT = Intervals(patience_seconds=0.01, redraw_seconds=0.01, log_seconds=0.01)
 
 
 class Terminal(io.StringIO):
@@ -24,8 +27,6 @@ def terminal(monkeypatch):
         monkeypatch.setattr(module, "sys", SimpleNamespace(stderr=stream))
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "40")
-    monkeypatch.setattr(progress, "PATIENCE_SECONDS", 0.01)
-    monkeypatch.setattr(progress, "REDRAW_SECONDS", 0.01)
     return stream
 
 
@@ -38,7 +39,7 @@ def until(happened):
 
 
 def test_a_terminal_shows_one_line_that_is_overwritten_and_taken_away(terminal):
-    with progress_line(lambda _: "x" * 50):
+    with progress_line(lambda _: "x" * 50, intervals=SHORT):
         until(lambda: terminal.getvalue().count("x" * 39) > 1)
     drawn = terminal.getvalue()
     assert "\n" not in drawn and "x" * 40 not in drawn
@@ -46,25 +47,21 @@ def test_a_terminal_shows_one_line_that_is_overwritten_and_taken_away(terminal):
 
 
 def test_a_remark_takes_the_place_of_the_line_of_progress(terminal):
-    with progress_line(lambda _: "working"):
+    with progress_line(lambda _: "working", intervals=SHORT):
         until(lambda: "working" in terminal.getvalue())
         remark("a fact")
     assert f"{ERASE}quadrille: a fact\n" in terminal.getvalue()
 
 
-@pytest.mark.parametrize("patience", [60.0])
-def test_short_work_shows_nothing_but_an_empty_line(terminal, monkeypatch, patience):
-    monkeypatch.setattr(progress, "PATIENCE_SECONDS", patience)
-    begun = time.monotonic()
-    with progress_line(lambda _: "working"):
-        pass
-    assert terminal.getvalue().replace(ERASE, "") == "" and time.monotonic() - begun < patience / 2
+def test_short_work_shows_nothing_but_an_empty_line(terminal):
+    with progress_line(lambda _: "working", intervals=Intervals(patience_seconds=threading.TIMEOUT_MAX)):
+        pass  # a line that waited for its patience would never end
+    assert terminal.getvalue().replace(ERASE, "") == ""
 
 
-def test_a_file_gets_whole_lines_now_and_then(monkeypatch, capsys):
-    monkeypatch.setattr(progress, "LOG_SECONDS", 0.01)
+def test_a_file_gets_whole_lines_now_and_then(capsys):
     said = []
-    with progress_line(lambda elapsed: said.append(elapsed) or "working"):
+    with progress_line(lambda elapsed: said.append(elapsed) or "working", intervals=SHORT):
         until(lambda: len(said) > 2)
     assert said == sorted(said) and said[0] >= 0.01
     assert set(capsys.readouterr().err.splitlines()) == {"quadrille: working"}
@@ -72,8 +69,7 @@ def test_a_file_gets_whole_lines_now_and_then(monkeypatch, capsys):
 
 def test_a_terminal_that_cannot_take_lines_away_gets_whole_lines(terminal, monkeypatch):
     monkeypatch.setenv("TERM", "dumb")
-    monkeypatch.setattr(progress, "LOG_SECONDS", 0.01)
-    with progress_line(lambda _: "working"):
+    with progress_line(lambda _: "working", intervals=SHORT):
         until(terminal.getvalue)
     assert set(terminal.getvalue().splitlines()) == {"quadrille: working"}
 
@@ -92,12 +88,12 @@ def test_a_crew_counts_its_answers_unless_it_is_quiet(terminal, quiet):
             until(lambda: f"squared {number} of 3 numbers" in terminal.getvalue())
         return number**2
 
-    assert Crew(quiet=quiet).share(answer, range(3), "squared", "numbers") == [0, 1, 4]
+    assert WorkSharing(quiet=quiet).share(answer, range(3), "squared", "numbers") == [0, 1, 4]
     assert bool(terminal.getvalue()) is not quiet
 
 
 def test_a_total_that_falls_shortens_the_time_left():
-    tally = Tally("evaluated", "layouts", total=40, done=10)
+    tally = StepCount("evaluated", "layouts", total=40, done=10)
     assert tally.words(10.0) == "evaluated 10 of 40 layouts, about 30 s left"
     tally.total -= 20
     assert tally.words(10.0) == "evaluated 10 of 20 layouts, about 10 s left"

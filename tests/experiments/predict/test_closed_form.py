@@ -16,7 +16,7 @@ from quadrille.algorithms.schedule.grid import AXES, Grid
 from quadrille.algorithms.training.gpt import Gpt, gpt_schedule
 from quadrille.algorithms.training.recompute import ATTENTIONS, RECOMPUTES
 from quadrille.algorithms.training.scheme_catalogue import SCHEMES
-from quadrille.experiments.predict.closed_form import Yardstick
+from quadrille.experiments.predict.closed_form import ClosedFormModel
 from quadrille.experiments.predict.matmul_grids import rank_grids
 from quadrille.experiments.workloads.grids import grids
 from quadrille.simulator.simulate import simulate
@@ -42,6 +42,7 @@ def simulated(problem, ranked, machine, choices=None):
 
 def ranked_and_simulated(problem, name, ranks, machine, choices=None):
     ranked = rank_grids(problem, [find_algorithm(name)], ranks, machine, choices=choices)
+    assert ranked
     return [(one.closed_form.seconds, simulated(problem, one, machine, choices)) for one in ranked]
 
 
@@ -93,7 +94,7 @@ def test_a_training_step_of_one_rank_takes_the_time_of_the_closed_form(scheme, a
     problem = Gpt(3, 24, 4, 8, 31, 6, attention=attention, recompute=recompute, micro_batch=2)
     schedule = gpt_schedule(problem, Grid(), SCHEMES[scheme])
     for machine in (star(1, memory=1e9, overhead=7e-6), find_machine("perlmutter", (), gpus=1)):
-        closed = Yardstick(machine, "float32", 1, Choices()).closed_form(schedule)
+        closed = ClosedFormModel(machine, "float32", 1, Choices()).closed_form(schedule)
         assert closed.seconds == pytest.approx(simulate(schedule, machine).timeline.makespan, rel=1e-9)
 
 
@@ -156,17 +157,17 @@ def test_measured_transfers_count_at_the_size_that_is_sent():
         assert closed == pytest.approx(seconds, rel=1e-9)
 
 
-def yardstick(machine, ranks):
-    return Yardstick(machine, "float64", ranks, Choices())
+def closed_form_model(machine, ranks):
+    return ClosedFormModel(machine, "float64", ranks, Choices())
 
 
 def test_an_idle_star_gives_every_axis_its_cables():
-    link = yardstick(star(12), 12).hops.axis_link(Grid(z=2, y=3, x=2), "y")
+    link = closed_form_model(star(12), 12).hops.axis_link(Grid(z=2, y=3, x=2), "y")
     assert link.latency == pytest.approx(2 * LATENCY) and link.bandwidth == pytest.approx(BANDWIDTH)
 
 
 def test_an_axis_of_one_rank_costs_nothing():
-    link = yardstick(star(3), 3).hops.axis_link(Grid(x=3), "y")
+    link = closed_form_model(star(3), 3).hops.axis_link(Grid(x=3), "y")
     assert link.seconds(1e9) == 0
 
 
@@ -176,20 +177,20 @@ def test_with_joined_nics_the_rule_of_axonn_for_rings_that_leave_a_node_follows(
     node = NodeBandwidths(4, {}, 100e9)
     for length in (length for length in (2, 4, 8, 16) if stride * length <= ranks and stride * length > 4):
         grid = Grid(x=stride, y=length, data=ranks // stride // length)
-        found = yardstick(machine, ranks).hops.axis_link(grid, "y").bandwidth
+        found = closed_form_model(machine, ranks).hops.axis_link(grid, "y").bandwidth
         assert found == pytest.approx(effective_bandwidth(stride, length, node))
 
 
 def test_with_separate_nics_a_lone_ring_gets_one_of_them_only():
     grid = Grid(x=8, data=4)
-    assert yardstick(nodes(8), 32).hops.axis_link(grid, "x").bandwidth == pytest.approx(25e9)
+    assert closed_form_model(nodes(8), 32).hops.axis_link(grid, "x").bandwidth == pytest.approx(25e9)
 
 
 def test_groups_that_cross_a_link_together_share_it():
     machine = leaf_spine(2, 3)
-    link = yardstick(machine, 6).hops.axis_link(Grid(x=3, y=2), "y")
+    link = closed_form_model(machine, 6).hops.axis_link(Grid(x=3, y=2), "y")
     assert link.bandwidth == pytest.approx(BANDWIDTH / 3)
-    assert yardstick(machine, 6).hops.axis_link(Grid(x=3, y=2), "x").bandwidth == pytest.approx(BANDWIDTH)
+    assert closed_form_model(machine, 6).hops.axis_link(Grid(x=3, y=2), "x").bandwidth == pytest.approx(BANDWIDTH)
 
 
 def test_without_latency_the_closed_form_is_that_of_the_4d_layer():
@@ -197,7 +198,7 @@ def test_without_latency_the_closed_form_is_that_of_the_4d_layer():
     machine = star(12, latency=0.0, memory=FREE)
     problem = Matmul(m, k, n, "float32", "training")
     for grid in grids(12, find_algorithm("4d")):
-        closed = yardstick(machine, 12).closed_form(matmul_schedule(problem, "4d", grid))
+        closed = closed_form_model(machine, 12).closed_form(matmul_schedule(problem, "4d", grid))
         bandwidths = dict.fromkeys(AXES, BANDWIDTH)
         layer = layer_cost(m / grid.data, k, n, grid.lengths, bandwidths, element_bytes=4, gradient_bytes=4)
         assert closed.communication_seconds == pytest.approx(layer.training, rel=1e-9)
@@ -207,7 +208,7 @@ def test_without_latency_the_closed_form_is_that_of_the_4d_layer():
 def test_a_reduction_is_a_part_of_every_step_that_reduces():
     slow = star(4, memory=3e9)
     schedule = matmul_schedule(Matmul(16, 16, 16, "float64"), "1d-row", Grid(y=4))
-    closed = Yardstick(slow, "float64", 4, Choices()).closed_form(schedule).communication_seconds
+    closed = ClosedFormModel(slow, "float64", 4, Choices()).closed_form(schedule).communication_seconds
     size = 16 * 16 * 8
     hop = alpha_beta.AlphaBetaLink(2 * LATENCY, BANDWIDTH)
     assert closed == pytest.approx(alpha_beta.ring_all_reduce(4, size, hop) + 3 * 3 * size / 4 / 3e9)
@@ -216,7 +217,7 @@ def test_a_reduction_is_a_part_of_every_step_that_reduces():
 def test_more_ranks_on_a_core_make_products_slower_by_as_much():
     schedule = matmul_schedule(Matmul(16, 16, 16, "float64"), "1d-column", Grid(x=4))
     alone, oversubscribed = (
-        Yardstick(machine, "float64", 4, Choices()).closed_form(schedule).compute_seconds
+        ClosedFormModel(machine, "float64", 4, Choices()).closed_form(schedule).compute_seconds
         for machine in (one_host(4), one_host(2))
     )
     assert isclose(oversubscribed, 2 * alone)
@@ -224,7 +225,9 @@ def test_more_ranks_on_a_core_make_products_slower_by_as_much():
 
 def test_the_memory_of_a_ranked_grid_is_that_of_its_fullest_rank():
     for name in ("4d", "3d", "2.5d", "summa"):
-        for one in rank_grids(Matmul(37, 53, 29, "float64", "training"), [find_algorithm(name)], 12, star(12)):
+        ranked = rank_grids(Matmul(37, 53, 29, "float64", "training"), [find_algorithm(name)], 12, star(12))
+        assert ranked
+        for one in ranked:
             schedule = matmul_schedule(Matmul(37, 53, 29, "float64", "training"), name, one.grid)
             assert one.peak_bytes == volumes(schedule, Choices()).peak_bytes_per_rank_max
 

@@ -21,15 +21,16 @@ from quadrille.algorithms.schedule.program import ops
 from quadrille.algorithms.schedule.schedule import all_ops
 from quadrille.cli.words.flags import MatmulWords
 from quadrille.cli.words.matmul import parse_matmul
-from quadrille.experiments.predict.collectives_choice import chosen_collectives, only, questions
-from quadrille.experiments.predict.predict import prediction_of
+from quadrille.experiments.predict.collectives_choice import chosen_collectives, collective_ops, program_with_only
+from quadrille.experiments.predict.predict import predict_record_and_timeline
 from quadrille.runtime.carriers.in_process import InProcess
 from quadrille.runtime.execution.execute import execute
 from quadrille.simulator.simulate import simulate
 from quadrille.topologies.machines.machine import NetworkCosts
 from quadrille.topologies.machines.machine_file import save_machine
-from tests.runtime.execution.test_execute import assembled, products, whole_integers
-from tests.support.quadrille import called, quadrille
+from tests.support.predicted_runs import predicted_and_run
+from tests.support.products import assembled, products, whole_integers
+from tests.support.quadrille import called
 from tests.support.toy_machines import collective, leaf_spine, one_host, star, transfer_row
 
 SIZES = (1 << 10, 1 << 16, 1 << 22)
@@ -129,7 +130,7 @@ def test_a_broadcast_is_compared_by_what_turning_roots_were_measured_to_take():
 
 def test_ops_of_one_kind_and_size_are_one_question_and_groups_of_one_are_none():
     schedule = matmul_schedule(Matmul(64, 64, 64, passes="training"), "4d", Grid(z=4, x=1))
-    (gather, scatter) = questions(schedule)
+    (gather, scatter) = collective_ops(schedule)
     assert gather.kind == "all_gather" and gather.size_bytes == 64 * 64 * 4 and len(gather.names) == 2
     assert scatter.kind == "reduce_scatter" and scatter.axis == "z"
 
@@ -137,7 +138,7 @@ def test_ops_of_one_kind_and_size_are_one_question_and_groups_of_one_are_none():
 def test_the_reduced_program_is_the_op_in_all_its_iterations():
     schedule = matmul_schedule(Matmul(64, 64, 64, panel=16), "summa", Grid(z=2, x=2))
     name = next(op.name for op in all_ops(schedule) if isinstance(op, Collective))
-    left = only(schedule.roles[0].program, name)
+    left = program_with_only(schedule.roles[0].program, name)
     assert {op.name for op in ops(left)} == {name}
     place = schedule.coordinates(0)
     assert [len(entry.indices(place)) for entry in left] == [4]
@@ -174,7 +175,7 @@ def test_a_library_s_op_beside_one_of_our_own_gives_numpy_s_product():
 def test_a_prediction_with_auto_is_the_least_and_says_what_was_chosen_and_why():
     machine, flags = star(8, network=rows(25e6, 12e6, ranks=8)), MatmulWords(matmul="256,512,256", grid="z=4,x=2,y=1")
     made = {
-        words: prediction_of(parse_matmul(replace(flags, collectives=words)), machine)[0]
+        words: predict_record_and_timeline(parse_matmul(replace(flags, collectives=words)), machine)[0]
         for words in ("auto", *(f"own:{name}" for name in SETS))
     }
     auto = made.pop("auto")
@@ -189,18 +190,9 @@ def test_a_prediction_with_auto_is_the_least_and_says_what_was_chosen_and_why():
 
 def test_without_a_machine_auto_is_a_ring_and_says_so(capsys):
     ended = called(capsys, "run", "--matmul", "16,16,16", "--collectives", "auto", "--repeats", "1", "--json", "-")
-    assert ended.status == 0 and "no --machine to predict with, so every op goes by own:ring" in ended.err
+    assert ended.status == 0 and "no --machine to predict with, so every op uses own:ring" in ended.err
     record = json.loads(ended.out)
     assert record["options"]["collectives"] == "own:ring" and "collectives" not in record
-
-
-def predicted_and_run(capsys, folder, *words):
-    """The records of a prediction and of a run of the same words on four ranks, and what the run said."""
-    words = [*words, "--verify", "--repeats", "1", "--warmups", "0"]
-    predicted = called(capsys, "simulate", *words, "--json", "-")
-    measured = quadrille("launch", "-n", "4", "run", *words, "--json", folder / "run.json")
-    assert (predicted.status, measured.status) == (0, 0), measured.err
-    return json.loads(predicted.out), json.loads((folder / "run.json").read_text()), measured.err
 
 
 @pytest.mark.mpi

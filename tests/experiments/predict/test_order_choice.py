@@ -10,10 +10,10 @@ from quadrille.algorithms.schedule.grid import Grid
 from quadrille.cli.words.experiment import experiment_of
 from quadrille.cli.words.flags import MatmulWords, TrainingWords
 from quadrille.cli.words.matmul import parse_matmul
-from quadrille.experiments.predict.predict import order_on, prediction_of
-from quadrille.experiments.workloads.rank_orders import ORDERS, in_every_order
+from quadrille.experiments.predict.predict import choose_order, predict_record_and_timeline
+from quadrille.experiments.workloads.rank_orders import ORDERS, grids_in_every_order
 from quadrille.topologies.machines.machine_file import save_machine
-from tests.experiments.predict.test_collectives_choice import predicted_and_run
+from tests.support.predicted_runs import predicted_and_run
 from tests.support.quadrille import called
 from tests.support.toy_machines import leaf_spine, one_host, star
 
@@ -24,7 +24,7 @@ STEP = ["--mlp", "64,256,64", "--batch", "64"]
     ("lengths", "orders"), [({}, 1), ({"z": 4}, 1), ({"z": 2, "x": 2}, 2), ({"data": 2, "z": 2, "y": 3}, 6)]
 )
 def test_orders_that_differ_are_those_of_the_axes_that_are_longer_than_one(lengths, orders):
-    found = in_every_order(Grid(**lengths, pipeline=2))
+    found = grids_in_every_order(Grid(**lengths, pipeline=2))
     places = {tuple(tuple(grid.coordinates(rank).values()) for rank in range(grid.size)) for grid in found}
     assert len(found) == len(places) == orders
     assert all(grid.order[-1] == "pipeline" for grid in found)
@@ -34,9 +34,11 @@ def test_orders_that_differ_are_those_of_the_axes_that_are_longer_than_one(lengt
 def test_what_is_chosen_takes_least_of_all_orders(grid):
     machine = leaf_spine(2, 4)
     flags = MatmulWords(matmul="128,1024,512", grid=grid, passes="training", order="auto")
-    found = order_on(parse_matmul(flags), machine)
+    found = choose_order(parse_matmul(flags), machine)
     alone = {
-        ",".join(order): prediction_of(parse_matmul(replace(flags, order=",".join(order))), machine)[0].seconds
+        ",".join(order): predict_record_and_timeline(parse_matmul(replace(flags, order=",".join(order))), machine)[
+            0
+        ].seconds
         for order in ORDERS
     }
     assert found.ranked[0].seconds == pytest.approx(min(alone.values()), rel=1e-9)
@@ -45,7 +47,7 @@ def test_what_is_chosen_takes_least_of_all_orders(grid):
 
 def test_between_leaves_the_axis_that_moves_most_is_innermost_and_where_all_are_equal_the_default_order_stays():
     flags = TrainingWords(mlp="256,1024,256", batch="64", grid="z=4,x=2", order="auto")
-    between, at_one_switch = (order_on(experiment_of(flags), machine) for machine in (leaf_spine(2, 4), star(8)))
+    between, at_one_switch = (choose_order(experiment_of(flags), machine) for machine in (leaf_spine(2, 4), star(8)))
     first, second = between.ranked
     assert str(first).index("z") < str(first).index("x")
     assert second.seconds > 1.2 * first.seconds

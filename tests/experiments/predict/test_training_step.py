@@ -18,7 +18,7 @@ from quadrille.algorithms.training.gpt import Gpt, gpt_schedule
 from quadrille.algorithms.training.memory import KINDS, largest_memory, memory_bytes_by_kind
 from quadrille.algorithms.training.model_shapes import ModelShape
 from quadrille.algorithms.training.scheme_4d import Scheme4D
-from quadrille.experiments.predict.predict import prediction_of
+from quadrille.experiments.predict.predict import predict_record_and_timeline
 from quadrille.experiments.predict.training_step import simulated_step
 from quadrille.experiments.workloads.execution_options import ExecutionOptions
 from quadrille.experiments.workloads.training import TrainingExperiment
@@ -45,7 +45,7 @@ def training(grid, problem=PROBLEM):
 
 
 def predicted(grid, problem=PROBLEM, **changes):
-    return prediction_of(training(grid, problem), machine(grid.size, **changes))[0]
+    return predict_record_and_timeline(training(grid, problem), machine(grid.size, **changes))[0]
 
 
 @pytest.mark.parametrize("grid", [Grid(), Grid(x=3), Grid(data=2, z=3), Grid(data=2, z=2, y=2, x=3)])
@@ -228,7 +228,7 @@ def pipelined(stages, microbatches, interleave=1):
         topology={"family": "star", "hosts": 3, "bandwidth_bytes_per_second": 1e15, "latency_seconds": 0},
         device=msgspec.structs.replace(DEVICE, memory_bytes_per_second=1e12, overhead_seconds=0),
     )
-    return prediction_of(training(Grid(pipeline=stages), problem), free)[0].seconds_per_iteration
+    return predict_record_and_timeline(training(Grid(pipeline=stages), problem), free)[0].seconds_per_iteration
 
 
 def test_a_pipelines_schedule_takes_what_the_closed_form_says():

@@ -25,14 +25,14 @@ from quadrille.algorithms.units import GIB
 from quadrille.cli.words.flags import RankWords
 from quadrille.cli.words.machines import MachineWords
 from quadrille.cli.words.ranking import parse_question
-from quadrille.experiments.rank.agreement import kendall_tau
-from quadrille.experiments.rank.analytical import ranked
-from quadrille.experiments.rank.bandwidths import known, simulated_bandwidth, table_of
-from quadrille.experiments.rank.candidates import Limits, candidates
-from quadrille.experiments.rank.disagreements import causes, in_words
-from quadrille.experiments.rank.memory import peak_bytes_by_grid
-from quadrille.experiments.rank.sharing import Crew
-from quadrille.experiments.rank.step import simulated_step
+from quadrille.experiments.rank.analytical_ranking import rank_candidates
+from quadrille.experiments.rank.candidate_grids import GridLimits, candidate_grids
+from quadrille.experiments.rank.candidate_step import simulated_step
+from quadrille.experiments.rank.disagreements import causes_of_communication_model, explanation_lines
+from quadrille.experiments.rank.kendall_tau import kendall_tau
+from quadrille.experiments.rank.memory_by_grid import peak_bytes_by_grid
+from quadrille.experiments.rank.ring_bandwidths import bandwidth_table, simulated_bandwidth, split_known_bandwidths
+from quadrille.experiments.rank.work_sharing import WorkSharing
 from quadrille.experiments.workloads.grids import factorisations
 from tests.support.by_words import ranked as rank
 from tests.support.formulas import gpt_block_seconds, gpt_block_seconds_of_authors
@@ -79,10 +79,10 @@ def refusal(on=PERLMUTTER_FLAGS, **flags):
 )
 def test_20b_on_32_gpus_is_ranked_as_known(form, golden):
     flags = {"form": form, "order": IN_FEATURES_FIRST, "powers_of_two": True, "min_model_parallel": "16"}
-    found = ranked(asked(gpt="20b", batch="32", gpus="32", **flags), Crew())
+    found = rank_candidates(asked(gpt="20b", batch="32", gpus="32", **flags), WorkSharing())
     best = {}
     for place in range(4):
-        grid = found.candidates.grid(place)
+        grid = found.candidate_grids.grid(place)
         best[grid.y, grid.x, grid.z, grid.data] = round(float(found.seconds[place]), 3)
     assert best == golden
     assert list(best) == list(golden)
@@ -95,10 +95,10 @@ def test_20b_on_32_gpus_is_ranked_as_known(form, golden):
 )
 def test_all_grids_at_once_take_what_each_takes_by_itself(form, one_grid):
     question = asked(gpt="5b", batch="64", gpus="64", form=form)
-    found = ranked(question, Crew())
+    found = rank_candidates(question, WorkSharing())
     assert len(found) > 300
     for place in range(0, len(found), 7):
-        grid = found.candidates.grid(place)
+        grid = found.candidate_grids.grid(place)
         seconds = 24 * one_grid(64, 2048, 4096, grid, PERLMUTTER)
         assert found.seconds[place] == pytest.approx(seconds, rel=1e-12)
         assert sum(of_axis[place] for of_axis in found.by_axis.values()) == pytest.approx(seconds, rel=1e-12)
@@ -124,10 +124,11 @@ def test_without_recomputation_x_is_best_three_times_as_long_as_y(together, x, y
 
 def test_gradients_of_two_bytes_halve_the_sum_over_data():
     full, half = (
-        ranked(asked(gpus="6", order="data,x", min_model_parallel="1", gradient_bytes=size), Crew()) for size in "42"
+        rank_candidates(asked(gpus="6", order="data,x", min_model_parallel="1", gradient_bytes=size), WorkSharing())
+        for size in "42"
     )
     of = [
-        {str(one.candidates.grid(place)): one.by_axis["data"][place] for place in range(len(one))}
+        {str(one.candidate_grids.grid(place)): one.by_axis["data"][place] for place in range(len(one))}
         for one in (full, half)
     ]
     assert of[0]["data=6"] == pytest.approx(2 * of[1]["data=6"])
@@ -139,7 +140,9 @@ def test_gradients_of_two_bytes_halve_the_sum_over_data():
 
 @pytest.mark.parametrize("gpus", [1, 5, 12, 24])
 def test_candidates_are_all_that_differ_each_once(gpus):
-    found = candidates(gpus, Limits(), find_shape("layers=1,hidden=5040,heads=5040,sequence=2,vocabulary=5040"), 5040)
+    found = candidate_grids(
+        gpus, GridLimits(), find_shape("layers=1,hidden=5040,heads=5040,sequence=2,vocabulary=5040"), 5040
+    )
     strides = found.strides()
     seen = [
         tuple(
@@ -161,8 +164,9 @@ def test_candidates_are_all_that_differ_each_once(gpus):
 
 
 def test_strides_are_those_of_the_grid():
-    found = candidates(24, Limits(), find_shape("5b"), 24)
+    found = candidate_grids(24, GridLimits(), find_shape("5b"), 24)
     strides = found.strides()
+    assert len(found)
     for place in range(len(found)):
         grid = found.grid(place)
         assert {axis: grid.stride(axis) for axis in MODELLED} == {axis: int(strides[axis][place]) for axis in MODELLED}
@@ -170,7 +174,7 @@ def test_strides_are_those_of_the_grid():
 
 def test_heads_sequences_and_limits_narrow_the_grids():
     shape = find_shape(SMALL)
-    found = candidates(24, Limits(order=("z", "y", "x", "data"), least_model_parallel=8), shape, batch=5)
+    found = candidate_grids(24, GridLimits(order=("z", "y", "x", "data"), least_model_parallel=8), shape, batch=5)
     for place in range(len(found)):
         grid = found.grid(place)
         assert shape.heads % grid.x == 0
@@ -178,7 +182,7 @@ def test_heads_sequences_and_limits_narrow_the_grids():
         assert grid.x * grid.y * grid.z >= 8
         assert grid.order[:4] == ("z", "y", "x", "data")
     assert {1, 3} <= {found.grid(place).data for place in range(len(found))}
-    powers = candidates(8, Limits(powers_of_two=True), shape, batch=8)
+    powers = candidate_grids(8, GridLimits(powers_of_two=True), shape, batch=8)
     assert set(np.unique(np.stack(list(powers.lengths.values())))) <= {1, 2, 4, 8}
 
 
@@ -191,7 +195,8 @@ def test_heads_sequences_and_limits_narrow_the_grids():
 @pytest.mark.parametrize("overlap", ["none", "oar,ors,oag"])
 def test_memory_of_all_grids_at_once_is_what_each_rank_keeps(attention, recompute, overlap):
     question = asked(gpus="12", batch="13", attention=attention, recompute=recompute, overlap=overlap)
-    every = candidates(12, question.limits, question.shape, question.problem.batch)
+    every = candidate_grids(12, question.limits, question.shape, question.problem.batch)
+    assert len(every)
     for place in range(0, len(every), 7):
         grid = every.grid(place)
         schedule = question.schedule(grid)
@@ -199,18 +204,19 @@ def test_memory_of_all_grids_at_once_is_what_each_rank_keeps(attention, recomput
         assert (
             int(peak_bytes_by_grid(schedule, lengths)[0]) == storage(schedule, schedule.coordinates(0), Choices()).bytes
         )
-    found = ranked(question, Crew())
+    found = rank_candidates(question, WorkSharing())
+    assert len(found)
     for place in range(0, len(found), 5):
-        schedule = question.schedule(found.candidates.grid(place))
+        schedule = question.schedule(found.candidate_grids.grid(place))
         assert int(found.peak_bytes[place]) == storage(schedule, schedule.coordinates(0), Choices()).bytes
 
 
 def test_what_does_not_fit_is_left_out():
     question = asked(gpt="20b", batch="32", gpus="32")
-    found = ranked(question, Crew())
+    found = rank_candidates(question, WorkSharing())
     assert found.without > 0
     assert found.peak_bytes.max() <= question.machine.device.memory_bytes
-    assert len(found) + found.without == len(candidates(32, question.limits, question.shape, 32))
+    assert len(found) + found.without == len(candidate_grids(32, question.limits, question.shape, 32))
 
 
 # Bandwidths
@@ -218,9 +224,9 @@ def test_what_does_not_fit_is_left_out():
 
 def test_where_the_table_has_it_the_table_holds_and_the_rest_is_simulated():
     machine = asked(gpus="24", batch="24").machine
-    table = table_of(machine, 24)
+    table = bandwidth_table(machine, 24)
     assert table is PERLMUTTER
-    found, lacking = known([(1, 4), (1, 3), (3, 8), (4, 6), (24, 1)], table)
+    found, lacking = split_known_bandwidths([(1, 4), (1, 3), (3, 8), (4, 6), (24, 1)], table)
     assert found == {(1, 4): 225 * GIB, (4, 6): 20 * GIB, (24, 1): float("inf")}
     assert lacking == [(1, 3), (3, 8)]
     rate = simulated_bandwidth(machine, 24)
@@ -233,7 +239,7 @@ def test_where_the_table_has_it_the_table_holds_and_the_rest_is_simulated():
 )
 def test_a_changed_machine_has_no_table(change):
     machine = asked(MachineWords(machine="perlmutter", **change)).machine
-    assert table_of(machine, 6) is None
+    assert bandwidth_table(machine, 6) is None
 
 
 def test_strides_that_do_not_divide_a_node_are_not_known():
@@ -269,8 +275,8 @@ def test_the_parts_of_a_step_add_up_and_overlap_hides():
     for step in (plain, ahead):
         parts = step.compute + step.latency + step.transfer - step.hidden + step.waiting
         assert parts == pytest.approx(step.seconds, rel=1e-6)
-        assert sum(step.exposed_by_axis.values()) <= step.seconds
-        assert set(step.exposed_by_axis) == {"z", "x"}
+        assert sum(step.exposed_seconds_by_axis.values()) <= step.seconds
+        assert set(step.exposed_seconds_by_axis) == {"z", "x"}
         assert 0 < step.compute_efficiency(312e12) < 1
     assert plain.hidden == 0 < ahead.hidden
     assert ahead.seconds < plain.seconds
@@ -285,7 +291,7 @@ def test_a_few_layers_and_whole_collectives_stand_for_the_exact_step_where_nothi
     assert (few.layers, few.bounded) == (3, True)
     for name in ("seconds", "compute", "latency", "transfer", "product_flops"):
         assert getattr(few, name) == pytest.approx(getattr(exact, name), rel=1e-6), name
-    assert few.exposed_by_axis == pytest.approx(exact.exposed_by_axis, rel=1e-6)
+    assert few.exposed_seconds_by_axis == pytest.approx(exact.exposed_seconds_by_axis, rel=1e-6)
 
 
 def test_collectives_are_those_of_nccl_unless_ops_overlap_or_others_are_named():
@@ -297,7 +303,7 @@ def test_collectives_are_those_of_nccl_unless_ops_overlap_or_others_are_named():
 def test_steps_that_overlap_are_simulated_exactly_unless_gpus_are_very_many(monkeypatch):
     question = asked(overlap="oar", gpus="6")
     assert not simulated_step(question, Grid(z=3, x=2)).bounded
-    monkeypatch.setattr("quadrille.experiments.rank.step.MANY_GPUS", 5)
+    monkeypatch.setattr("quadrille.experiments.rank.candidate_step.MANY_GPUS", 5)
     assert simulated_step(question, Grid(z=3, x=2)).bounded
 
 
@@ -315,16 +321,16 @@ def test_the_cause_that_turns_the_order_around_is_named():
     modelled = [1.0, 1.001, 1.002]
     tau = kendall_tau(modelled, [one.seconds for one in steps])
     assert tau == -1
-    found = causes(modelled, steps)
+    found = causes_of_communication_model(modelled, steps)
     assert (found[0].name, found[0].tau, found[0].least, found[0].most) == ("compute", 1, 6.0, 8.0)
-    lines = in_words(found, tau, steps, Choices())
+    lines = explanation_lines(found, tau, steps, Choices())
     assert "do not agree" in lines[0]
     assert lines[1].startswith("compute is left out of the model (6 s to 8 s")
 
 
 def test_orders_that_agree_are_said_to():
-    assert in_words([], 1.0, [], Choices()) == ["both orders are the same"]
-    assert "no order" in in_words([], None, [], Choices())[0]
+    assert explanation_lines([], 1.0, [], Choices()) == ["both orders are the same"]
+    assert "no order" in explanation_lines([], None, [], Choices())[0]
 
 
 def test_the_answer_has_both_orders_best_first(capsys):

@@ -13,12 +13,12 @@ from quadrille.algorithms.training.scheme_catalogue import SCHEMES, find_scheme
 from quadrille.cli.words.flags import RankWords
 from quadrille.cli.words.machines import MachineWords
 from quadrille.cli.words.ranking import parse_question, parse_space
-from quadrille.experiments.predict.step_parts import Parts, sample, stages_of
+from quadrille.experiments.predict.step_parts import StepParts, pipeline_stages, sample_experiment
 from quadrille.experiments.predict.training_step import simulated_step
+from quadrille.experiments.rank.configuration_evaluator import Evaluator
+from quadrille.experiments.rank.configuration_search import search_configurations
 from quadrille.experiments.rank.configurations import configurations
-from quadrille.experiments.rank.one_configuration import Evaluator
-from quadrille.experiments.rank.search import search
-from quadrille.experiments.rank.sharing import Crew
+from quadrille.experiments.rank.work_sharing import WorkSharing
 from quadrille.experiments.workloads.training_figures import experiment_peak_bytes
 from tests.support.by_words import ranked as rank
 from tests.support.quadrille import called
@@ -67,13 +67,13 @@ def test_a_step_put_together_from_its_parts_takes_as_long_as_the_whole_step(grid
 
 
 def test_the_fullest_stage_sets_the_pace_where_layers_do_not_come_out_even():
-    parts = Parts(0.0, 0.0, 0.0, 3.0)
+    parts = StepParts(0.0, 0.0, 0.0, 3.0)
     few, many = (parts.step(Stages(2, 7, count)) for count in (20, 40))
     assert many - few == pytest.approx(20 * 4 * 3.0)
 
 
 def test_microbatches_beyond_those_walked_take_as_long_as_the_slowest_stage():
-    parts = Parts(1.0, 0.5, 2.0, 3.0)
+    parts = StepParts(1.0, 0.5, 2.0, 3.0)
     walked, more, most = (parts.step(Stages(2, 4, count), hop=0.25) for count in (8, 9, 40))
     assert most - walked == pytest.approx(32 * (more - walked))
 
@@ -81,12 +81,12 @@ def test_microbatches_beyond_those_walked_take_as_long_as_the_slowest_stage():
 def test_a_sample_is_of_one_stage_and_has_few_slots():
     asked = question()
     one = replace(asked.training, grid=Grid(pipeline=2, z=2, x=2), problem=replace(asked.problem, micro_batch=1))
-    few = sample(one)
-    assert (few.grid.size, few.problem.layers, stages_of(few).microbatches) == (4, 3, 2)
+    few = sample_experiment(one)
+    assert (few.grid.size, few.problem.layers, pipeline_stages(few).microbatches) == (4, 3, 2)
     assert few.problem.micro_batch == 1
     deep = replace(one, problem=replace(one.problem, layers=9))
     beside = replace(deep, execution=replace(deep.execution, overlaps=frozenset({"oag"})))
-    assert (sample(deep).problem.layers, sample(beside).problem.layers) == (3, 6)
+    assert (sample_experiment(deep).problem.layers, sample_experiment(beside).problem.layers) == (3, 6)
 
 
 def test_every_grid_of_every_scheme_is_looked_at_or_left_out():
@@ -115,11 +115,11 @@ def test_memory_is_that_of_the_fullest_rank_of_the_schedule():
 
 def test_without_a_pipeline_the_largest_microbatch_that_fits_is_taken():
     asked = question()
-    roomy = search(asked, space(scheme="megatron"), Crew())
+    roomy = search_configurations(asked, space(scheme="megatron"), WorkSharing())
     assert {one.experiment.problem.micro_batch for one in roomy.best if one.experiment.grid.data == 2} == {8}
     small = min(one.peak_bytes for one in roomy.best)
     tight = replace(asked, machine=with_memory(asked.machine, small))
-    for one in search(tight, space(scheme="megatron"), Crew()).best:
+    for one in search_configurations(tight, space(scheme="megatron"), WorkSharing()).best:
         assert one.peak_bytes <= small
         larger = replace(one.experiment.problem, micro_batch=2 * one.experiment.problem.micro_batch)
         if 16 % (larger.micro_batch * one.experiment.grid.data) == 0:
@@ -146,11 +146,11 @@ def test_the_answer_has_both_orders_and_says_what_was_left_out(answer):
 
 def test_rank_orders_are_tried_of_the_best_only_if_none_is_given():
     asked = question(top="1")
-    free = search(asked, space(scheme="4d"), Crew())
-    held = search(question(top="1", order="data,z,x,y"), space(scheme="4d"), Crew())
+    free = search_configurations(asked, space(scheme="4d"), WorkSharing())
+    held = search_configurations(question(top="1", order="data,z,x,y"), space(scheme="4d"), WorkSharing())
     assert {one.experiment.grid.order for one in held.best} == {("data", "z", "x", "y", "pipeline")}
     assert free.best[0].step.seconds <= held.best[0].step.seconds
-    assert any("rank order" in reason for reason in free.left_out.counts)
+    assert any("rank order" in reason for reason in free.excluded.counts)
 
 
 def test_the_command_it_names_simulates_the_same_step(capsys):

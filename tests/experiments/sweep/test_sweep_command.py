@@ -23,16 +23,15 @@ from quadrille.cli.words.machines import MachineWords
 from quadrille.cli.words.matmul import parse_matmul
 from quadrille.cli.words.sweep import predicted, sweep
 from quadrille.cli.words.sweep_points import KEYS, SweepWords, parse_varied, parse_vary, points
-from quadrille.experiments.output import progress
 from quadrille.experiments.output.tables import print_tables
-from quadrille.experiments.predict.predict import prediction_of
+from quadrille.experiments.predict.predict import predict_record_and_timeline
 from quadrille.experiments.sweep import sweep as sweeping
-from quadrille.experiments.sweep.figure import lines_of
-from quadrille.experiments.sweep.outcomes import SCHEMA, Sweep, SweepAnswer, SweepRow, rows_of
-from quadrille.experiments.sweep.report import MOST_ROWS, RESULTS, csv_text, reason_lines
-from quadrille.experiments.sweep.report import sweep_table as table_of
-from quadrille.experiments.sweep.sweep import answered
-from quadrille.experiments.sweep.varied import Varied
+from quadrille.experiments.sweep.sweep import answer_points
+from quadrille.experiments.sweep.sweep_figure import lines_of
+from quadrille.experiments.sweep.sweep_report import MOST_ROWS, RESULT_COLUMNS, csv_text, reason_lines
+from quadrille.experiments.sweep.sweep_report import sweep_table as table_of
+from quadrille.experiments.sweep.sweep_result import SCHEMA, Sweep, SweepAnswer, SweepRow, sweep_rows
+from quadrille.experiments.sweep.varied_key import VariedKey
 from quadrille.experiments.workloads.fitting_grids import fitting_grids
 from quadrille.topologies.machines.machine import Host
 from quadrille.topologies.machines.machine_file import save_machine
@@ -115,20 +114,20 @@ def test_nothing_varied_a_key_twice_and_too_many_points_are_refused():
 
 
 def test_values_that_hold_commas_stand_between_semicolons():
-    assert parse_vary("grid=z=2,x=4;x=8") == Varied("grid", ("z=2,x=4", "x=8"))
-    assert parse_vary("grid=z=2,x=4") == Varied("grid", ("z=2,x=4",))
-    assert parse_vary("gpus=1;2") == Varied("gpus", ("1", "2"))
+    assert parse_vary("grid=z=2,x=4;x=8") == VariedKey("grid", ("z=2,x=4", "x=8"))
+    assert parse_vary("grid=z=2,x=4") == VariedKey("grid", ("z=2,x=4",))
+    assert parse_vary("gpus=1;2") == VariedKey("gpus", ("1", "2"))
     many = tuple(map(str, range(1, 200_001)))
     assert parse_vary(f"gpus={','.join(many)}").values == many  # compared pair by pair they took minutes
     assert parse_vary("degrade=none,host:1>switch:0=0.5").values == ("none", "host:1>switch:0=0.5")
-    assert parse_vary(f"{BANDWIDTH}=x1,2e9") == Varied(BANDWIDTH, ("x1", "2e9"))
+    assert parse_vary(f"{BANDWIDTH}=x1,2e9") == VariedKey(BANDWIDTH, ("x1", "2e9"))
 
 
 @given(
     st.lists(st.tuples(st.sampled_from(KEYS), st.integers(1, 4)), min_size=1, max_size=4, unique_by=lambda it: it[0])
 )
 def test_points_are_every_combination_once_and_the_last_key_changes_fastest(sizes):
-    varied = [Varied(key, tuple(f"v{n}" for n in range(count))) for key, count in sizes]
+    varied = [VariedKey(key, tuple(f"v{n}" for n in range(count))) for key, count in sizes]
     found = [tuple(point.values()) for point, _ in points(SweepWords(), varied)]
     assert len(set(found)) == len(found)
     assert found == sorted(found)
@@ -235,7 +234,7 @@ def test_an_answer_is_what_simulate_predicts(toy):
     for row in found.points:
         experiment = parse_matmul(asked(toy, grid=row.point["grid"], dtype=row.point["dtype"]).flags)
         factor = float(row.point[BANDWIDTH].removeprefix("x"))
-        made, timeline = prediction_of(experiment, machine(bandwidth=1e9 * factor))
+        made, timeline = predict_record_and_timeline(experiment, machine(bandwidth=1e9 * factor))
         assert row.answer.seconds == made.seconds == timeline.makespan
         assert row.answer.peak_bytes_per_rank_max == made.peak_bytes_per_rank_max
         assert row.speedup == found.points[0].answer.seconds / made.seconds
@@ -244,6 +243,7 @@ def test_an_answer_is_what_simulate_predicts(toy):
 
 def test_shares_are_of_the_makespan_and_add_up_without_overlap(toy):
     found = sweep(asked(toy, grid="z=2,y=2,x=2"), ["algorithm=4d,3d"])
+    assert len(found.points) == 2
     for row in found.points:
         one = row.answer
         assert one.communication_share == pytest.approx((one.exposed_seconds + one.waiting_seconds) / one.seconds)
@@ -257,7 +257,7 @@ def test_a_fault_slows_and_none_is_none(toy):
     assert healthy.answer.seconds < slow.answer.seconds < slower.answer.seconds
     degraded = with_faults(machine(), degrade=["host:1>switch:0=0.1"])
     experiment = parse_matmul(asked(toy, grid="x=8").flags)
-    assert slow.answer.seconds == prediction_of(experiment, degraded)[0].seconds
+    assert slow.answer.seconds == predict_record_and_timeline(experiment, degraded)[0].seconds
 
 
 def test_points_that_cannot_be_are_rows_with_the_reason(cluster, capsys):
@@ -282,11 +282,12 @@ def test_a_sweep_of_which_nothing_can_be_is_refused_and_writes_nothing(toy, tmp_
 
 def test_the_best_grid_is_the_fastest_of_all(toy):
     found = sweep(asked(toy, best_grid=True, top=1000), ["gpus=4,6", "algorithm=4d,3d,summa"])
+    assert len(found.points) == 6
     for row in found.points:
         given = asked(toy, algorithm=row.point["algorithm"])
         grids = fitting_grids(find_algorithm(given.flags.algorithm), int(row.point["gpus"]))
         every = [parse_matmul(given.given("grid", str(grid)).flags) for grid in grids]
-        assert row.answer.seconds == min(prediction_of(one, machine())[0].seconds for one in every)
+        assert row.answer.seconds == min(predict_record_and_timeline(one, machine())[0].seconds for one in every)
         assert row.answer.grids == row.answer.simulated == len(grids)
 
 
@@ -328,7 +329,7 @@ def test_any_question_can_be_swept(toy, capsys):
 def test_several_processes_give_the_same_answers(toy):
     varied = parse_varied(["grid=x=2;x=4;y=2", "dtype=float32,float64"])
     every = [one for _, one in points(asked(toy), varied)]
-    alone, together = (dict(answered(every, predicted, jobs)) for jobs in (1, 2))
+    alone, together = (dict(answer_points(every, predicted, jobs)) for jobs in (1, 2))
     assert alone == together and set(alone) == set(range(6))
 
 
@@ -337,9 +338,9 @@ def dying(_):
 
 
 def test_a_process_that_dies_is_reported(toy):
-    every = [one for _, one in points(asked(toy), [Varied("panel", ("1", "2"))])]
+    every = [one for _, one in points(asked(toy), [VariedKey("panel", ("1", "2"))])]
     with pytest.raises(RunError, match="ended before its point was done"):
-        dict(answered(every, dying, 2))
+        dict(answer_points(every, dying, 2))
 
 
 def interrupting(asked_there):
@@ -402,7 +403,7 @@ def test_ctrl_c_ends_the_command_and_its_processes_and_keeps_what_was_found(toy,
 STARTED_BY_US = """
 import sys
 from quadrille.experiments.output import progress
-progress.LOG_SECONDS = 0.02
+progress.DEFAULT_INTERVALS = progress.Intervals(log_seconds=0.02)
 from quadrille.cli.main import main
 sys.exit(main(sys.argv[1:]))
 """
@@ -415,7 +416,7 @@ def test_progress_tells_how_many_points_are_done_and_how_many_cannot_be(monkeypa
     )
     answers = [(place, SweepAnswer(reason=reason)) for place, reason in enumerate(reasons)]
     shown = []
-    for _ in sweeping.with_progress(iter(answers), 4, quiet=False):
+    for _ in sweeping.show_progress(iter(answers), 4, quiet=False):
         words, is_shown = said[0]
         shown.append(words(6.0))
     assert is_shown and shown == [
@@ -426,15 +427,11 @@ def test_progress_tells_how_many_points_are_done_and_how_many_cannot_be(monkeypa
 
 
 @pytest.mark.parametrize("quiet", [True, False])
-def test_quiet_shows_no_progress(toy, monkeypatch, capsys, quiet):
-    monkeypatch.setattr(progress, "LOG_SECONDS", 0.01)
-    sweep(asked(toy, grid="x=2"), ["dtype=float64,float32"], question=slowly, quiet=quiet)
-    assert ("answered 0 of 2 points" in capsys.readouterr().err) is not quiet
-
-
-def slowly(words):
-    time.sleep(0.05)
-    return predicted(words)
+def test_quiet_shows_no_progress(toy, monkeypatch, quiet):
+    calls = []
+    monkeypatch.setattr(sweeping, "progress_line", lambda _words, *, shown: contextlib.nullcontext(calls.append(shown)))
+    sweep(asked(toy, grid="x=2"), ["dtype=float64,float32"], quiet=quiet)
+    assert calls == [not quiet]
 
 
 # What is written
@@ -445,7 +442,7 @@ def test_the_csv_has_every_key_and_every_result_and_a_line_for_each_point(cluste
     text = capsys.readouterr().out
     assert text == csv_text(found)
     kept = rows(text)
-    assert tuple(kept[0]) == ("gpus", "set:device.memory_bytes", *RESULTS)
+    assert tuple(kept[0]) == ("gpus", "set:device.memory_bytes", *RESULT_COLUMNS)
     assert [row["gpus"] for row in kept] == ["2", "2", "3", "3", "4096", "4096"]
     assert [row["grid_lengths"] for row in kept] == ["x=2", "x=2", "x=3", "x=3", "", ""]
     for row, of_found in zip(kept, found.points, strict=True):
@@ -482,8 +479,8 @@ def test_lines_leave_out_points_without_an_answer():
         ("4", "float32"): SweepAnswer(seconds=3),
         ("4", "float64"): SweepAnswer(seconds=5),
     }
-    found, _ = rows_of([({"gpus": gpus, "dtype": dtype}, answer) for (gpus, dtype), answer in answers.items()])
-    assert lines_of(found, Varied("gpus", ("8", "4"))) == [
+    found, _ = sweep_rows([({"gpus": gpus, "dtype": dtype}, answer) for (gpus, dtype), answer in answers.items()])
+    assert lines_of(found, VariedKey("gpus", ("8", "4"))) == [
         ("dtype=float32", [4.0, 8.0], [3, 2]),
         ("dtype=float64", [4.0], [5]),
     ]
@@ -498,7 +495,7 @@ def test_a_long_table_is_cut_and_says_so(capsys):
 
 
 def test_many_reasons_are_cut_and_say_so():
-    many, _ = rows_of([({}, SweepAnswer(reason=f"reason {n}")) for n in range(20)])
+    many, _ = sweep_rows([({}, SweepAnswer(reason=f"reason {n}")) for n in range(20)])
     lines = list(reason_lines(Sweep(flags={}, varied={}, best_grid=False, points=many)))
     assert len(lines) == 13 and lines[-1] == "8 more reasons: --csv FILE has them all"
 

@@ -16,14 +16,14 @@ from quadrille.cli.words.machines import MachineWords
 from quadrille.cli.words.sweep import point_of, predicted
 from quadrille.cli.words.sweep_points import SweepWords, machine_of
 from quadrille.cli.words.training import parse_training
-from quadrille.experiments.predict.depths import depths_of
+from quadrille.experiments.predict.layer_extrapolation import layer_counts
 from quadrille.experiments.predict.training_step import simulated_step
-from quadrille.experiments.sweep.answers import predicted_at
-from quadrille.experiments.sweep.best_step import FORMS, ranked_steps
-from quadrille.experiments.sweep.outcomes import SweepAnswer, SweepRow
-from quadrille.experiments.sweep.patience import TooLong, patience
-from quadrille.experiments.sweep.training_study import Asking, Findings, grid_words, left_out
-from quadrille.experiments.workloads.training_figures import experiment_peak_bytes, iterations
+from quadrille.experiments.sweep.best_grid import GRID_FORMS, ranked_steps
+from quadrille.experiments.sweep.point_predictions import predict_point
+from quadrille.experiments.sweep.sweep_result import SweepAnswer, SweepRow
+from quadrille.experiments.sweep.time_limit import TimeLimitExceeded, processor_time_limit
+from quadrille.experiments.sweep.training_study import Findings, StudyOptions, excluded_lines, grid_text
+from quadrille.experiments.workloads.training_figures import experiment_peak_bytes, iteration_times
 from quadrille.simulator.simulate import simulate
 from quadrille.simulator.symmetry.even_shards import with_even_shards
 from quadrille.studies.better_network import study as better
@@ -64,7 +64,7 @@ def asked(*, gpus="8", on=PERLMUTTER, top=2, **given):
 def test_a_few_layers_without_overlap_say_what_all_of_them_take(scheme, grid):
     one = parse_training(flags(scheme=scheme, grid=grid))
     machine = machine_of(PERLMUTTER, one.grid.size)
-    few = simulated_step(one, machine, depths=depths_of(one.execution))
+    few = simulated_step(one, machine, depths=layer_counts(one.execution))
     assert few.layers == 3
     all_layers = exact(one, machine)
     computing = sum(op.seconds for op in all_layers.ops if op.axis is None)
@@ -76,22 +76,22 @@ def exact(experiment, machine):
     """All layers, simulated exactly with shards of mean size."""
     schedule = experiment.schedule()
     ran = simulate(with_even_shards(schedule), machine, choices=experiment.execution.choices)
-    return iterations(experiment, schedule, ran.timeline.makespan, ran.op_times().values())
+    return iteration_times(experiment, schedule, ran.timeline.makespan, ran.op_times().values())
 
 
 def test_layers_whose_ops_overlap_are_simulated_until_they_have_fallen_into_step():
     one = parse_training(flags(grid="z=8", overlap="oar,ors,oag"))
     machine = machine_of(PERLMUTTER, 8)
-    few = simulated_step(one, machine, depths=depths_of(one.execution))
+    few = simulated_step(one, machine, depths=layer_counts(one.execution))
     assert few.layers == 8
     assert few.seconds == pytest.approx(exact(one, machine).seconds, rel=1e-3)
 
 
 def test_patience_ends_what_takes_longer_and_leaves_the_rest_alone():
-    with pytest.raises(TooLong, match=r"given up after 50 ms of processor time"), patience(0.05):
+    with pytest.raises(TimeLimitExceeded, match=r"given up after 50 ms of processor time"), processor_time_limit(0.05):
         while True:
             pass
-    with patience(30):
+    with processor_time_limit(30):
         done = sum(range(1000))
     assert done == 499500
 
@@ -106,7 +106,7 @@ def test_patience_that_ends_during_a_collection_ends_what_comes_after_it():
 
     gc.callbacks.append(slow)
     try:
-        with pytest.raises(TooLong), patience(0.05):
+        with pytest.raises(TimeLimitExceeded), processor_time_limit(0.05):
             gc.collect()
             ends = time.process_time() + 5
             while time.process_time() < ends:
@@ -132,16 +132,16 @@ def test_the_best_grid_is_no_slower_than_any_that_was_ranked():
     ranked = ranked_steps(step(), 4, machine)
     assert len(ranked) == found.grids
     assert found.seconds == min(
-        simulated_step(one.experiment, machine, depths=depths_of(one.experiment.execution)).seconds for one in ranked
+        simulated_step(one.experiment, machine, depths=layer_counts(one.experiment.execution)).seconds for one in ranked
     )
 
 
-@pytest.mark.parametrize("scheme", FORMS)
+@pytest.mark.parametrize("scheme", GRID_FORMS)
 def test_every_ranked_grid_has_the_form_of_its_scheme_and_all_gpus(scheme):
     machine = machine_of(PERLMUTTER, 8)
     ranked = ranked_steps(step(scheme=scheme), 8, machine)
     assert ranked
-    assert all(one.experiment.grid.size == 8 and FORMS[scheme](one.experiment.grid) for one in ranked)
+    assert all(one.experiment.grid.size == 8 and GRID_FORMS[scheme](one.experiment.grid) for one in ranked)
     assert [one.closed_form_seconds for one in ranked] == sorted(one.closed_form_seconds for one in ranked)
 
 
@@ -151,6 +151,7 @@ def test_a_batch_that_does_not_fit_is_taken_in_the_largest_microbatches_that_do(
     room = 0.6 * min(sizes.values())
     small = MachineWords(machine="perlmutter", settings=(f"device.memory_bytes={room}",))
     tight = ranked_steps(step(scheme="megatron", batch="64"), 8, machine_of(small, 8))
+    assert tight
     for one in tight:
         taken = one.experiment.problem.micro_batch
         assert taken is not None
@@ -166,12 +167,12 @@ def test_a_model_that_fits_on_no_grid_is_a_reason_not_an_error():
 
 
 def test_an_exceeded_budget_is_reported():
-    found = predicted_at(replace(point_of(asked()), most_seconds=1e-6))
+    found = predict_point(replace(point_of(asked()), most_seconds=1e-6))
     assert found.seconds is None
     assert "is left out" in found.reason
     assert "given up" in found.reason
     rows = [SweepRow(point={"gpus": "8"}, answer=SweepAnswer(seconds=1.0, remarks=("4d on z=8 is left out",)))]
-    assert left_out(rows) == ["gpus 8: 4d on z=8 is left out"]
+    assert excluded_lines(rows) == ["gpus 8: 4d on z=8 is left out"]
 
 
 # Physics
@@ -209,7 +210,7 @@ def test_all_overlaps_together_are_never_slower_than_none(grid):
 def schemes(tmp_path_factory):
     folder = tmp_path_factory.mktemp("schemes")
     scaled = which_scheme.ScaledProblem(gpt=SHALLOW, gpus=(4, 8), batch=16, each=2, schemes=("megatron", "bian", "4d"))
-    asking = Asking(top=1, json=str(folder / "found.json"), plot=str(folder / "found.png"))
+    asking = StudyOptions(top=1, json=str(folder / "found.json"), plot=str(folder / "found.png"))
     return which_scheme.which_scheme(scaled, asking), folder
 
 
@@ -239,7 +240,7 @@ def test_strong_scaling_keeps_the_batch_and_weak_scaling_that_of_a_gpu(schemes):
 
 def test_overlap_worth_keeps_the_grid_of_a_case_and_counts_gains_against_none(capsys):
     around = worth.Around(gpt=SHALLOW, gpus=(8,), each=(2,), bandwidths=(), grids=("z=8", "x=8"))
-    found = worth.overlap_worth(around, Asking(top=1))
+    found = worth.overlap_worth(around, StudyOptions(top=1))
     cases = worth.cases_found(found.rows)
     assert len(cases) == 1 + 2
     assert all(set(case.seconds) == set(worth.WAYS) for case in cases)
@@ -257,16 +258,16 @@ def test_overlap_worth_keeps_the_grid_of_a_case_and_counts_gains_against_none(ca
 
 def test_which_grid_says_what_lies_inside_the_node_and_what_another_order_costs():
     asked = which_grid.GridQuestion(machines=("perlmutter", "selene"), gpt=SHALLOW, gpus=8, batch=16)
-    found = which_grid.which_grid(asked, Asking(top=1))
+    found = which_grid.which_grid(asked, StudyOptions(top=1))
     nodes = which_grid.nodes_of(asked)
     assert nodes == {"perlmutter": 4, "selene": 8}
     for machine, per_node in nodes.items():
         best = which_grid.best_of(found.rows, machine)
         own = [row for row in found.rows if row.point["machine"] == machine]
         assert best.answer.seconds == min(row.answer.seconds for row in own if row.point["order"] != which_grid.MODEL)
-        assert f"On {machine} {grid_words(best.answer)} is best" in found.answer
-        boxes = {grid_words(row.answer) for row in own if row.point["order"] != which_grid.MODEL}
-        assert boxes == {grid_words(best.answer)}
+        assert f"On {machine} {grid_text(best.answer)} is best" in found.answer
+        boxes = {grid_text(row.answer) for row in own if row.point["order"] != which_grid.MODEL}
+        assert boxes == {grid_text(best.answer)}
         within = which_grid.inside(best.answer, per_node)
         assert prod(best.answer.grid_lengths[axis] for axis in within) <= per_node
     assert sum(row.point["order"] == which_grid.MODEL for row in found.rows) == 2
@@ -274,7 +275,7 @@ def test_which_grid_says_what_lies_inside_the_node_and_what_another_order_costs(
 
 def test_better_network_buys_no_time_back_and_compares_domains_on_one_switch():
     asked = better.NetworkQuestion(gpt=SHALLOW, gpus=(16,), each=2)
-    found = better.better_network(asked, Asking(top=4))
+    found = better.better_network(asked, StudyOptions(top=4))
     assert [row.point["network"] for row in found.rows] == list(better.NETWORKS)
     seconds = better.seconds_of(found.rows)
     for network in (better.BANDWIDTH, better.LATENCY, better.BOTH):
@@ -296,18 +297,21 @@ def test_a_large_domain_has_the_machines_own_gpus_links_and_nics():
 @pytest.mark.parametrize(
     ("ask", "words"),
     [
-        (lambda: which_scheme.which_scheme(which_scheme.ScaledProblem(schemes=("4d", "5d")), Asking()), "scheme '5d'"),
         (
-            lambda: which_scheme.which_scheme(which_scheme.ScaledProblem(machine="nowhere"), Asking()),
+            lambda: which_scheme.which_scheme(which_scheme.ScaledProblem(schemes=("4d", "5d")), StudyOptions()),
+            "scheme '5d'",
+        ),
+        (
+            lambda: which_scheme.which_scheme(which_scheme.ScaledProblem(machine="nowhere"), StudyOptions()),
             "machine 'nowhere'",
         ),
-        (lambda: worth.overlap_worth(worth.Around(gpt="7z"), Asking()), "model '7z'"),
-        (lambda: which_grid.which_grid(which_grid.GridQuestion(gpt="7z"), Asking()), "model '7z'"),
+        (lambda: worth.overlap_worth(worth.Around(gpt="7z"), StudyOptions()), "model '7z'"),
+        (lambda: which_grid.which_grid(which_grid.GridQuestion(gpt="7z"), StudyOptions()), "model '7z'"),
         (
-            lambda: better.better_network(better.NetworkQuestion(machine="perlmutter"), Asking()),
+            lambda: better.better_network(better.NetworkQuestion(machine="perlmutter"), StudyOptions()),
             "not joined by a switch",
         ),
-        (lambda: better.better_network(better.NetworkQuestion(), Asking(plot="figure.txt")), "figure.txt"),
+        (lambda: better.better_network(better.NetworkQuestion(), StudyOptions(plot="figure.txt")), "figure.txt"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line_before_anything_runs(ask, words):

@@ -16,8 +16,8 @@ from quadrille.cli.words.machines import MachineWords
 from quadrille.cli.words.matmul import parse_matmul
 from quadrille.cli.words.sweep import sweep
 from quadrille.cli.words.sweep_points import SweepWords
-from quadrille.experiments.explain.explanation import predicting
-from quadrille.experiments.workloads.training_lines import workload_words
+from quadrille.experiments.explain.explanation import simulate_command
+from quadrille.experiments.workloads.training_lines import workload_text
 from quadrille.studies.scaling.question import asked
 from quadrille.studies.scaling.study import scaling
 from tests.support.products import products, shapes
@@ -102,8 +102,8 @@ def test_the_command_that_explains_a_record_names_it(capsys, tmp_path, toy):
     path = tmp_path / "record.json"
     words = ["run", "--matmul", SIZES, "--algorithm", "summa", "--transposed", "a", "--json", path]
     assert called(capsys, *words).status == 0
-    assert "simulate --matmul 61,47,53 --transposed a --algorithm summa " in predicting(load_record(path))
-    assert workload_words(load_record(path).workload) == "m=61 k=47 n=53 transposed=a"
+    assert "simulate --matmul 61,47,53 --transposed a --algorithm summa " in simulate_command(load_record(path))
+    assert workload_text(load_record(path).workload) == "m=61 k=47 n=53 transposed=a"
     assert "--transposed a" in called(capsys, "explain", path).out
 
 

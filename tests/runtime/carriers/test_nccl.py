@@ -9,13 +9,13 @@ import pytest
 from quadrille.algorithms.errors import InputError, RunError
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.runtime.arrays.cupy_library import CupyLibrary
-from quadrille.runtime.carriers.in_process import InProcess
 from quadrille.runtime.carriers.nccl import NcclCarrier, load_nccl
 from quadrille.runtime.carriers.nccl_communicator import NcclCommunicator
 from quadrille.runtime.host.devices import check_unshared
-from tests.runtime.carriers.test_staging import CASES, run
 from tests.support import fake_device
 from tests.support.fake_device import FAKE, Cupy
+from tests.support.nccl_in_process import NcclInProcess
+from tests.support.staged_device import CASES, run
 
 
 @pytest.fixture
@@ -26,42 +26,6 @@ def cupy(monkeypatch):
 @pytest.fixture
 def library(cupy):
     return CupyLibrary(FAKE)
-
-
-class Patient:
-    """A request that lets the whole device go as far as it can: who then is not done waits for a rank."""
-
-    def __init__(self, request, cupy):
-        self._request, self._cupy = request, cupy
-
-    def done(self):
-        if self._request.done():
-            return True
-        while any(stream.step() for stream in list(self._cupy.streams.values())):
-            pass
-        return self._request.done()
-
-
-class PatientCommunicator(NcclCommunicator):
-    def _collect(self, call):
-        return Patient(super()._collect(call), self._nccl._cupy)
-
-
-class NcclInProcess(InProcess):
-    """All ranks here, messages over NCCL; every group and lane has an id of its own."""
-
-    def __init__(self, size, library):
-        super().__init__(size)
-        self._library, self._nccl, self._ids = library, library.cupy.cuda.nccl, {}
-
-    def communicator(self, grid, rank, axis, lane):
-        members = grid.group(rank, axis)
-        if len(members) == 1:
-            return super().communicator(grid, rank, axis, lane)
-        key = (axis, lane, members)
-        unique_id = self._ids.setdefault(key, len(self._ids) + 1000 * len(self._nccl._cupy.nccl_world))
-        communicator = self._nccl.NcclCommunicator(len(members), unique_id, members.index(rank))
-        return PatientCommunicator(self._nccl, communicator, self._library, members.index(rank), len(members))
 
 
 def group(library, size):

@@ -15,10 +15,9 @@ from quadrille.algorithms.schedule.grid import AXES, Grid
 from quadrille.runtime.carriers.in_process import InProcess
 from quadrille.runtime.execution.execute import execute
 from quadrille.runtime.operands.operands import Operands
-from quadrille.runtime.operands.rectangles import split_block
 from quadrille.runtime.verifying.products import output_of_block
 from quadrille.runtime.verifying.verify import verify
-from tests.support.products import products, shapes
+from tests.support.products import assembled, products, whole_integers
 
 FORMS = ["none", "a", "b"]
 MODES = ["own:ring", "own:doubling", "own:halving_doubling", "library"]
@@ -65,23 +64,6 @@ def turned(most_ranks):
     for algorithm, grid in grids(most_ranks):
         if find_algorithm(algorithm).any_form:
             yield from ((algorithm, grid, transposed) for transposed in FORMS[1:])
-
-
-def whole_integers(problem, seed=0):
-    random = np.random.default_rng(seed)
-    return {name: random.integers(-4, 5, shapes(problem)[name]).astype(problem.dtype) for name in problem.inputs}
-
-
-def assembled(schedule, execution, name, shape):
-    """The whole matrix from the ranks' blocks, every element written by somebody and alike in all copies."""
-    whole = np.full(shape, np.nan)
-    for rank, outputs in execution.outputs.items():
-        block = schedule.tensors[name].block(schedule.coordinates(rank))
-        for part, values in split_block(block, outputs[name]):
-            window = whole[part.row_start : part.row_stop, part.column_start : part.column_stop]
-            assert np.all(np.isnan(window) | (window == values)), f"copies of {name} differ at rank {rank}"
-            window[...] = values
-    return whole
 
 
 def run(problem, algorithm, grid, collectives="own:ring", overlaps="none", chunk_bytes=0, **options):

@@ -7,8 +7,8 @@ import sys
 import time
 
 import pytest
-from quadrille.algorithms.formats.atomic_files import process_status
 
+from quadrille.algorithms.formats.atomic_files import process_status
 from quadrille.runtime.host.processes import state
 from quadrille.runtime.host.progress_reports import read_reports
 from quadrille.runtime.laboratory import namespaces, register

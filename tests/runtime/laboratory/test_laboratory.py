@@ -17,10 +17,10 @@ from quadrille.algorithms.errors import InputError, RunError
 from quadrille.algorithms.formats.record import load_record
 from quadrille.cli.words.flags import MatmulWords
 from quadrille.cli.words.matmul import parse_matmul
-from quadrille.experiments.laboratory.command import laboratory_of
-from quadrille.experiments.laboratory.ranks import launch_in
-from quadrille.experiments.laboratory.topology_plan import namespace_plan, scaled
-from quadrille.experiments.predict.predict import prediction_of
+from quadrille.experiments.laboratory.laboratory_commands import parse_laboratory
+from quadrille.experiments.laboratory.laboratory_ranks import launch_in_laboratory
+from quadrille.experiments.laboratory.topology_plan import namespace_plan, scaled_network
+from quadrille.experiments.predict.predict import predict_record_and_timeline
 from quadrille.runtime.laboratory import laboratory, namespaces, register
 from quadrille.runtime.laboratory.laboratory import Laboratory
 from quadrille.runtime.laboratory.namespace_plan import is_of_cable
@@ -53,7 +53,7 @@ def own_register(tmp_path, monkeypatch):
 
 def a_laboratory(text="star:hosts=3", rate=25e6, name=None, routing="shortest"):
     family, arguments = parse_topology(text)
-    net = scaled(build(family, {"bandwidth": 1.0, "latency": 0.0} | arguments), rate)
+    net = scaled_network(build(family, {"bandwidth": 1.0, "latency": 0.0} | arguments), rate)
     rates = dict(zip(net.link_names(range(net.link_count)), net.bandwidths.tolist(), strict=True))
     return Laboratory(name or f"t{os.getpid()}", text, namespace_plan(net, parse_routing(routing)), rates)
 
@@ -448,14 +448,19 @@ def test_a_root_who_may_make_no_namespaces_hears_so_in_one_line(monkeypatch):
 def test_a_calibration_in_a_laboratory_says_what_the_laboratory_is(tmp_path, monkeypatch):
     monkeypatch.setattr(register, "FOLDER", SHARED_REGISTER)  # which those see who enter it
     path = tmp_path / "lab.toml"
-    with laboratory.standing(laboratory_of("star:hosts=2", "100mbit", name=f"c{os.getpid()}")) as entry:
-        assert launch_in(entry, 2, ["calibrate", "--out", str(path)], program=("-m", "tests.support.calibrations")) == 0
+    with laboratory.standing(parse_laboratory("star:hosts=2", "100mbit", name=f"c{os.getpid()}")) as entry:
+        assert (
+            launch_in_laboratory(
+                entry, 2, ["calibrate", "--out", str(path)], program=("-m", "tests.support.calibrations")
+            )
+            == 0
+        )
     machine = load_machine(path)
     assert machine.emulation.shared_cores and machine.host.ranks is None
     assert (machine.topology["family"], machine.topology["bandwidth"]) == ("star", 12.5e6)
     assert 0 < machine.network.payload_share <= 1 and machine.emulation.eager
     assert {row.pattern for row in machine.network.transfer} == {"shift", "one_way"}
     assert {row.busy_ranks for row in machine.device.gemm} == {min(2, machine.host.cores)}
-    predicted, _ = prediction_of(parse_matmul(MatmulWords(matmul="64,64,64", grid="z=2")), machine)
+    predicted, _ = predict_record_and_timeline(parse_matmul(MatmulWords(matmul="64,64,64", grid="z=2")), machine)
     assert predicted.seconds > 0
     assert predicted.reference.concurrent_ranks == min(2, machine.host.cores)

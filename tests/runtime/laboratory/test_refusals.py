@@ -6,7 +6,7 @@ import pytest
 from pyroute2 import NetlinkError
 
 from quadrille.algorithms.errors import RunError
-from quadrille.experiments.laboratory.topology_plan import namespace_plan, scaled
+from quadrille.experiments.laboratory.topology_plan import namespace_plan, scaled_network
 from quadrille.runtime.laboratory import namespaces
 from quadrille.topologies.build import build, parse_topology
 from quadrille.topologies.routes.routing import parse_routing
@@ -42,7 +42,7 @@ def build_refused(tmp_path, monkeypatch):
         monkeypatch.setattr(namespaces, "SETTINGS", tmp_path)
         monkeypatch.setattr(namespaces, "socket_of", lambda name: Kernel(refused))
         family, arguments = parse_topology(text)
-        net = scaled(build(family, {"bandwidth": 1.0, "latency": 0.0} | arguments), 25e6)
+        net = scaled_network(build(family, {"bandwidth": 1.0, "latency": 0.0} | arguments), 25e6)
         made = namespace_plan(net, parse_routing(routing))
         namespaces.build(made, dict.fromkeys(made.places, "x"))
 

@@ -6,8 +6,8 @@ import os
 import pytest
 
 from quadrille.experiments.calibrate.link_saturation import link_saturation
-from quadrille.experiments.laboratory.command import laboratory_of
-from quadrille.experiments.laboratory.ranks import launch_in
+from quadrille.experiments.laboratory.laboratory_commands import parse_laboratory
+from quadrille.experiments.laboratory.laboratory_ranks import launch_in_laboratory
 from quadrille.runtime.laboratory import laboratory, namespaces, queues, register
 from quadrille.runtime.laboratory.namespace_plan import HOST_INTERFACE
 from quadrille.runtime.laboratory.token_buckets import burst_bytes
@@ -30,8 +30,8 @@ from pathlib import Path
 from quadrille.runtime.host import world
 from quadrille.runtime.carriers.message_options import default_message_options
 from quadrille.runtime.measuring.links import measure_link_speed
-from quadrille.experiments.calibrate.between_hosts import measure_flows
-from quadrille.experiments.calibrate.sections import links_agree
+from quadrille.experiments.calibrate.network_benchmarks import measure_flows
+from quadrille.experiments.calibrate.network_sections import links_agree
 from quadrille.topologies.routes.routing import Routing
 ranks, given = world.world(), json.loads(sys.argv[2])
 agree = partial(links_agree, given, Routing())
@@ -52,7 +52,7 @@ def limit(entry, host, rate):
 def shares(entry, path):
     """Of its rate what each link had, relative to most, by rounds of ranks in a laboratory, as `calibrate` has them."""
     words = [str(path), json.dumps(SAID)]
-    assert launch_in(entry, HOSTS, words, program=("-c", PROGRAM)) == 0
+    assert launch_in_laboratory(entry, HOSTS, words, program=("-c", PROGRAM)) == 0
     flows = [FlowPoint(*row) for row in json.loads(path.read_text())]
     net = build(*SAID)
     filled = link_saturation(net, Routing(), flows, 0.95)
@@ -61,7 +61,7 @@ def shares(entry, path):
 
 
 def test_a_link_that_was_halved_under_a_laboratory_is_found_and_no_other(tmp_path):
-    wanted = laboratory_of(f"star:hosts={HOSTS}", "100mbit", name=f"slow{os.getpid()}")
+    wanted = parse_laboratory(f"star:hosts={HOSTS}", "100mbit", name=f"slow{os.getpid()}")
     with laboratory.standing(wanted) as entry:
         assert set(shares(entry, tmp_path / "as-said.json").values()) == {1.0}
         limit(entry, "host:1", RATE / 2)

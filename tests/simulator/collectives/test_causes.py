@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from quadrille.algorithms.collectives.collective_choices import SETS, parse_choices
 from quadrille.experiments.network.collective import predict_collective
-from quadrille.experiments.network.question import CollectiveQuestion
+from quadrille.experiments.network.collective_question import CollectiveQuestion
 from quadrille.simulator.collectives.collective import SimulationOptions
 from quadrille.simulator.collectives.run import Causes
 from quadrille.topologies.find_machine import find_machine

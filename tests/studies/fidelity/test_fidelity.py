@@ -8,7 +8,7 @@ import pytest
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.record import Reference, load_record, save_record
 from quadrille.algorithms.passes.overlap import OVERLAPS
-from quadrille.experiments.predict.predict import prediction_of
+from quadrille.experiments.predict.predict import predict_record_and_timeline
 from quadrille.experiments.workloads.run_options import RunOptions
 from quadrille.runtime.laboratory import namespaces
 from quadrille.studies.fidelity import kept, study
@@ -285,10 +285,12 @@ def pretended(monkeypatch, tmp_path):
     path.write_text(HOST)
     launches = []
 
-    def measure(ranks, cases, *, launched):
+    def measure(ranks, cases, *, start_ranks):
         launches.append((ranks, len(cases)))
         for case in cases:
-            predicted, _ = prediction_of(case.experiment, load_machine(path), backend=case.options.backend)
+            predicted, _ = predict_record_and_timeline(
+                case.experiment, load_machine(path), backend=case.options.backend
+            )
             seconds, repeats = SLOWER * predicted.seconds, case.options.repeats
             times = {"seconds": seconds, "seconds_low": seconds, "seconds_high": seconds}
             several = {"repeats": repeats, "seconds_of_repeats": (seconds,) * repeats}
@@ -347,7 +349,7 @@ def test_a_kept_prediction_is_made_again_by_the_command_in_it(pretended, monkeyp
 def test_a_study_that_goes_on_measures_and_predicts_only_what_is_not_there(pretended, tmp_path, monkeypatch):
     folder = str(tmp_path / "kept")
     first = fidelity(SHARED[:3], folder=folder)
-    monkeypatch.setattr(kept, "prediction_of", lambda *_: pytest.fail("predicted again"))
+    monkeypatch.setattr(kept, "predict_record_and_timeline", lambda *_: pytest.fail("predicted again"))
     assert fidelity(SHARED[2:0:-1], folder=folder).trials == first.trials[2:0:-1]
     assert pretended == [(2, 3)]
 
@@ -366,8 +368,8 @@ def test_a_run_counts_as_it_was_while_the_machine_was_nearest_to_its_calibration
 ):
     measure, drifts = study.measure, iter(slower)
 
-    def on_a_machine_that_drifts(ranks, cases, *, launched):
-        measure(ranks, cases, launched=launched)
+    def on_a_machine_that_drifts(ranks, cases, *, start_ranks):
+        measure(ranks, cases, start_ranks=start_ranks)
         for case in cases:
             record, drift = load_record(case.record), next(drifts)
             kernels = [tuple(drift * one for one in getattr(record.reference, name)) for name in KERNELS]

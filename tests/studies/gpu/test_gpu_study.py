@@ -13,7 +13,7 @@ from quadrille.algorithms.formats.measured_rows import KernelRow
 from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.provenance import provenance
 from quadrille.algorithms.schedule.grid import Grid
-from quadrille.experiments.predict.predict import prediction_of
+from quadrille.experiments.predict.predict import predict_record_and_timeline
 from quadrille.experiments.workloads.matmul import MatmulExperiment
 from quadrille.runtime.arrays.cupy_library import CupyLibrary
 from quadrille.runtime.measuring import device_benchmarks, measured_kernels
@@ -149,7 +149,7 @@ def test_cupy_s_own_product_is_made_under_cublas_s_own_choice_and_ours_is_not(cu
 def test_the_machine_file_predicts_a_product_as_it_was_measured_and_a_launch(tmp_path):
     save_machine(machine_at(1e13), tmp_path / "gpu.toml")
     machine = load_machine(tmp_path / "gpu.toml")
-    made, _ = prediction_of(MatmulExperiment(Matmul(1024, 1024, 1024)), machine, backend="cupy")
+    made, _ = predict_record_and_timeline(MatmulExperiment(Matmul(1024, 1024, 1024)), machine, backend="cupy")
     (multiply,) = [op for op in made.ops if op.kind == "gemm"]
     assert multiply.seconds == pytest.approx(2.0 * 1024**3 / 1e13 + 9e-6, rel=1e-3)
     assert {row.bytes_per_second for row in machine.device.memory} == {1e12}
@@ -159,7 +159,7 @@ def test_the_machine_file_predicts_a_product_as_it_was_measured_and_a_launch(tmp
 def test_ranks_that_share_the_gpu_multiply_in_turn():
     machine = machine_at(1e13)
     alone, shared = (
-        next(op for op in prediction_of(experiment, machine)[0].ops if op.kind == "gemm").seconds
+        next(op for op in predict_record_and_timeline(experiment, machine)[0].ops if op.kind == "gemm").seconds
         for experiment in (
             MatmulExperiment(Matmul(1024, 1024, 1024)),
             MatmulExperiment(Matmul(4096, 1024, 1024), Grid(z=4)),
@@ -170,7 +170,7 @@ def test_ranks_that_share_the_gpu_multiply_in_turn():
 
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_steps_are_predicted_as_they_were_measured_on_so_many_ranks(ranks):
-    made, _ = prediction_of(MatmulExperiment(Matmul(1024, 1024, 1024), Grid(z=ranks)), machine_at(1e13))
+    made, _ = predict_record_and_timeline(MatmulExperiment(Matmul(1024, 1024, 1024), Grid(z=ranks)), machine_at(1e13))
     (gather,) = [op for op in made.ops if op.name == "gather B"]
     shard = 1024 * 1024 * 4 / ranks
     assert gather.seconds == pytest.approx((ranks - 1) * ranks * (1e-3 + shard * 1e-9), rel=0.05)

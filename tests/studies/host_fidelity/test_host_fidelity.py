@@ -7,7 +7,7 @@ import pytest
 from quadrille.algorithms.errors import InputError, RunError
 from quadrille.algorithms.formats.record import save_record
 from quadrille.experiments.compare.error_sizes import error_sizes
-from quadrille.experiments.predict.predict import prediction_of
+from quadrille.experiments.predict.predict import predict_record_and_timeline
 from quadrille.runtime.launching import launch as launching
 from quadrille.studies.host_fidelity import study as host_fidelity
 from quadrille.studies.host_fidelity.study import LEAST, MOST, draw, table
@@ -37,7 +37,7 @@ def pretended(monkeypatch, machine):
     def measure(ranks, cases):
         launches.append((ranks, len(cases)))
         for case in cases:
-            made, _ = prediction_of(case.experiment, load_machine(machine))
+            made, _ = predict_record_and_timeline(case.experiment, load_machine(machine))
             seconds = SLOWER * made.seconds
             times = {"seconds": seconds, "seconds_low": seconds, "seconds_high": seconds}
             repeats = case.options.repeats
@@ -179,7 +179,7 @@ def test_a_case_is_shown_as_the_command_that_repeats_it(machine, pretended, caps
 
 @pytest.mark.parametrize(("seconds", "repeats"), [(2.0, 3), (0.5, 7), (0.01, 15)])
 def test_long_runs_are_repeated_less_often(machine, seconds, repeats):
-    made, _ = prediction_of(draw(1, 1, (1,))[0].experiment, load_machine(machine))
+    made, _ = predict_record_and_timeline(draw(1, 1, (1,))[0].experiment, load_machine(machine))
     flags = host_fidelity._run_options(msgspec.structs.replace(made, seconds=seconds))
     assert (flags.warmups, flags.repeats) == (1, repeats)
 

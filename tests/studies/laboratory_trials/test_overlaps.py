@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from quadrille.algorithms.schedule.grid import parse_grid
-from quadrille.experiments.predict.predict import prediction_of
+from quadrille.experiments.predict.predict import predict_record_and_timeline
 from quadrille.studies.laboratory_trials.overlaps import (
     ALL,
     GRIDS,
@@ -26,7 +26,7 @@ CASES = [(grid, overlap) for grid, overlaps in GRIDS.items() for overlap in over
 def step(grid, way=PLAIN):
     """The record of a step that is predicted on a machine of slow links."""
     experiment = way.case(grid, "unused.json").experiment
-    return prediction_of(experiment, star(parse_grid(grid).size, bandwidth=25e6, memory=1e10))[0]
+    return predict_record_and_timeline(experiment, star(parse_grid(grid).size, bandwidth=25e6, memory=1e10))[0]
 
 
 @pytest.mark.parametrize(("grid", "overlap"), CASES)

@@ -9,8 +9,8 @@ from quadrille.algorithms.formats.record import load_record, save_record
 from quadrille.algorithms.formats.timeline_files import load_timeline
 from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.schedule.grid import Grid
-from quadrille.experiments.compare.cases import CASES_SCHEMA
-from quadrille.experiments.compare.side_by_side import compare_records
+from quadrille.experiments.compare.compare_records import compare_records
+from quadrille.experiments.compare.record_folders import CASES_SCHEMA
 from quadrille.experiments.measure.batch import RunCase
 from quadrille.experiments.output import destinations
 from quadrille.experiments.workloads.matmul import MatmulExperiment
@@ -57,7 +57,7 @@ def test_small_jobs_end_with_verified_comparisons_and_all_their_files(uncalibrat
 
 def test_a_busy_machine_and_warnings_are_one_line_each_under_the_table(tmp_path, capsys):
     from quadrille.topologies.find_machine import find_machine
-    from tests.experiments.compare.test_compare import BUSY, MEASURED, PREDICTED
+    from tests.support.compared_records import BUSY, MEASURED, PREDICTED
 
     machine = find_machine("perlmutter", gpus=1)
     noisy = msgspec.structs.replace(machine, fit=Fit(warnings=("something else ran", "a link is slow")))
@@ -81,11 +81,11 @@ def test_the_job_of_files_multiplies_what_is_in_them(uncalibrated, tmp_path, cap
 
 
 def test_a_result_that_did_not_verify_is_no_comparison(tmp_path):
-    from quadrille.experiments.predict.predict import prediction_of
+    from quadrille.experiments.predict.predict import predict_record_and_timeline
     from quadrille.topologies.find_machine import find_machine
 
     matmul = SMALL[1]
-    made, _ = prediction_of(matmul.experiment, find_machine("perlmutter", gpus=1))
+    made, _ = predict_record_and_timeline(matmul.experiment, find_machine("perlmutter", gpus=1))
     for kind in ("predicted", "measured"):
         save_record(made, tmp_path / f"{matmul.name}.{kind}.json")
     with pytest.raises(RunError, match=r"alone\.measured\.json: the result did not verify"):
@@ -115,7 +115,7 @@ def test_the_jobs_have_names_of_their_own_and_the_ranks_of_their_grids():
 
 
 def test_the_study_keeps_its_comparisons(monkeypatch, tmp_path):
-    from tests.experiments.compare.test_compare import MEASURED, PREDICTED
+    from tests.support.compared_records import MEASURED, PREDICTED
 
     monkeypatch.setattr(main_job, "RESULTS", tmp_path / "results")
     monkeypatch.setattr(main_job, "main_job", lambda: [compare_records(PREDICTED, MEASURED)])

@@ -13,7 +13,7 @@ from quadrille.algorithms.collectives.nccl.communicator import communicator
 from quadrille.algorithms.errors import InputError
 from quadrille.cli.main import main
 from quadrille.experiments.network.collective import predict_collective
-from quadrille.experiments.network.question import CollectiveQuestion
+from quadrille.experiments.network.collective_question import CollectiveQuestion
 from quadrille.simulator.collectives.nccl.collective import NcclSettings
 from quadrille.studies.published_collectives.nccl_2_8 import plan_2_8
 from quadrille.studies.published_collectives.rows import read_rows

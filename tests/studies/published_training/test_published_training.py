@@ -508,6 +508,7 @@ def test_the_fastest_run_is_found_without_looking_at_all(runs):
 
 def _slow():
     time.sleep(60)
+    return "not ended"
 
 
 def _wrong():
@@ -516,9 +517,7 @@ def _wrong():
 
 def test_work_is_ended_when_its_time_is_up():
     assert limited(partial(pow, 2, 10), 60) == 1024
-    begun = time.monotonic()
     assert limited(_slow, 0.5) is None
-    assert time.monotonic() - begun < 20
     with pytest.raises(RuntimeError, match="has failed in its process, with status 3"):
         limited(_wrong, 60)
 

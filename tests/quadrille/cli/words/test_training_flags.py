@@ -13,7 +13,7 @@ from quadrille.algorithms.training.memory import largest_memory
 from quadrille.algorithms.training.recompute import ATTENTIONS, RECOMPUTES
 from quadrille.cli.words.flags import TrainingWords
 from quadrille.cli.words.training import parse_training
-from quadrille.experiments.workloads.command_words import experiment_words
+from quadrille.experiments.workloads.command_flags import experiment_flags
 from quadrille.experiments.workloads.training_lines import workload_flags
 from tests.support.quadrille import HOST, called
 
@@ -103,7 +103,7 @@ def test_attention_and_recomputation_stand_in_the_record_and_repeat_it(capsys, t
     said = {word for word in workload_flags(load_record(path)) if word.startswith(("--attention", "--recompute"))}
     usual = {"--attention fused", "--recompute none"}
     assert said == {f"--attention {attention}", f"--recompute {recompute}"} - usual
-    repeated = experiment_words(
+    repeated = experiment_flags(
         parse_training(TrainingWords(gpt=FOUR, batch="4", attention=attention, recompute=recompute))
     )
     assert {" ".join(pair) for pair in pairwise(repeated)} & (said | usual) == said
@@ -292,7 +292,7 @@ def test_what_a_model_has_that_no_schedule_has_is_said(capsys, tmp_path):
     sizes = {"n_layer": 1, "hidden_size": 16, "n_head": 4, "seq_length": 8, "vocab_size": 128}
     path.write_text(json.dumps({"model_type": "bloom", **sizes}))
     ended = called(capsys, "run", "--gpt", path, "--batch", "2", "--repeats", "1", "--warmups", "0")
-    assert "is carried out otherwise: no normalisation follows the embedding; attention's scores" in ended.line
+    assert "differs from the published model: no normalisation follows the embedding; attention's scores" in ended.line
 
 
 def test_a_prediction_says_its_peak_its_critical_path_and_what_does_not_fit(capsys):

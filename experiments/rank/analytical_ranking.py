@@ -1,0 +1,151 @@
+"""The ranking of candidate grids by AxoNN's analytical communication model, without grids that do not fit in memory."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quadrille.algorithms.analysis.axonn import MODELLED, block_seconds
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.schedule.grid import Axis
+from quadrille.algorithms.units import format_bytes
+from quadrille.experiments.rank.candidate_grids import CandidateGrids, Ints, candidate_grids
+from quadrille.experiments.rank.memory_by_grid import peak_bytes_by_grid
+from quadrille.experiments.rank.rank_question import RankQuestion
+from quadrille.experiments.rank.ring_bandwidths import (
+    Ring,
+    bandwidth_table,
+    simulated_bandwidth,
+    split_known_bandwidths,
+)
+from quadrille.experiments.rank.work_sharing import WorkSharing
+from quadrille.experiments.workloads.fullest_device import fullest_device
+
+Floats = NDArray[np.float64]
+EQUAL_DIGITS = 9
+"""Decimal digits in which two times must agree to count as equal; equal grids keep their order."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankedGrids:
+    """The candidate grids that fit in memory, the fastest by the model first.
+
+    Parameters
+    ----------
+    seconds : communication time of one training step on each grid [s] [grids]
+    by_axis : communication time of one training step on each grid, by axis [s] [grids]
+    peak_bytes : largest memory of a rank on each grid [B] [grids]
+    without : number of grids that do not fit
+    bandwidths : bus bandwidth of every ring that was simulated for the model [B/s]
+    from_table : whether the bandwidths of the other rings were measured
+    """
+
+    candidate_grids: CandidateGrids
+    seconds: Floats
+    by_axis: dict[Axis, Floats]
+    peak_bytes: Ints
+    without: int
+    bandwidths: dict[Ring, float]
+    from_table: bool
+
+    def __len__(self) -> int:
+        return len(self.seconds)
+
+
+def rank_candidates(question: RankQuestion, work_sharing: WorkSharing) -> RankedGrids:
+    """All candidate grids that fit in memory, ranked by the communication model.
+
+    Parameters
+    ----------
+    question : model, machine, number of GPUs and limits of the grids
+    work_sharing : ranks that share the simulations of ring bandwidths
+
+    Raises
+    ------
+    InputError : the model can be trained on no grid, or no grid fits in memory
+    """
+    all_candidates = candidate_grids(question.gpus, question.limits, question.shape, question.problem.batch)
+    bytes_needed = _bytes_of_candidates(question, all_candidates)
+    bytes_per_rank = question.machine.device.memory_bytes / fullest_device(question.machine, question.gpus).ranks
+    fits = bytes_needed <= bytes_per_rank
+    if not fits.any():
+        raise InputError(_too_large_message(question, all_candidates, bytes_needed))
+    fitting = all_candidates[fits]
+    table = bandwidth_table(question.machine, question.gpus)
+    strides = fitting.strides()
+    rings = {axis: _rings_of_axis(strides[axis], fitting.lengths[axis]) for axis in MODELLED}
+    known_bandwidths, lacking = split_known_bandwidths((ring for of_axis in rings.values() for ring in of_axis), table)
+    rate = simulated_bandwidth(question.machine, question.gpus)
+    simulated = dict(
+        zip(lacking, work_sharing.share(rate, lacking, "simulated", "bandwidths that no table has"), strict=True)
+    )
+    known_bandwidths |= simulated
+    bandwidths = {axis: np.array([known_bandwidths[ring] for ring in of_axis]) for axis, of_axis in rings.items()}
+    by_axis = _communication_seconds(question, fitting, bandwidths)
+    seconds = np.sum(list(by_axis.values()), axis=0)
+    fastest_first = np.argsort(_rounded(seconds), kind="stable")
+    return RankedGrids(
+        fitting[fastest_first],
+        seconds[fastest_first],
+        {axis: of_axis[fastest_first] for axis, of_axis in by_axis.items()},
+        bytes_needed[fits][fastest_first],
+        int((~fits).sum()),
+        simulated,
+        table is not None,
+    )
+
+
+def _bytes_of_candidates(question: RankQuestion, all_candidates: CandidateGrids) -> Ints:
+    """The largest memory of a rank on each grid [B]; grids with the same axes longer than 1 share a schedule."""
+    long = np.stack([all_candidates.lengths[axis] > 1 for axis in MODELLED], axis=1)
+    kinds, kind_of = np.unique(long, axis=0, return_inverse=True)
+    peak_bytes = np.zeros(len(all_candidates), dtype=np.int64)
+    for number in range(len(kinds)):
+        same = np.flatnonzero(kind_of.ravel() == number)
+        schedule = question.schedule(all_candidates.grid(int(same[0])))
+        peak_bytes[same] = peak_bytes_by_grid(schedule, all_candidates[same].lengths)
+    return peak_bytes
+
+
+def _rings_of_axis(strides: Ints, lengths: Ints) -> list[Ring]:
+    return list(zip(strides.tolist(), lengths.tolist(), strict=True))
+
+
+def _communication_seconds(
+    question: RankQuestion, fitting: CandidateGrids, bandwidths: dict[Axis, Floats]
+) -> dict[Axis, Floats]:
+    """The communication time of all layers on each grid, by axis [s] [grids]; a group of one rank sends nothing."""
+    rows = question.problem.batch * question.shape.sequence / fitting.lengths["data"]
+    block = block_seconds(
+        rows,
+        question.products(),
+        fitting.lengths,
+        bandwidths,
+        recomputed=question.problem.recompute == "full",
+        gradient_bytes=question.problem.precision.gradient_bytes,
+    )
+    return {axis: question.shape.layers * seconds for axis, seconds in block.items()}
+
+
+def _rounded(seconds: Floats) -> Floats:
+    return np.array([float(f"{value:.{EQUAL_DIGITS}e}") for value in seconds.tolist()])
+
+
+def _too_large_message(question: RankQuestion, all_candidates: CandidateGrids, bytes_needed: Ints) -> str:
+    """The error message if no grid fits: the smallest memory that a grid needs, and options that reduce it."""
+    least = int(np.argmin(bytes_needed))
+    device, name = question.machine.device.memory_bytes, question.machine.name
+    helps = ["more --gpus"]
+    helps += ["--attention fused"] if question.problem.attention != "fused" else []
+    helps += ["--recompute full"] if question.problem.recompute != "full" else []
+    helps += (
+        ["--gradient-bytes 2"]
+        if question.problem.precision.gradient_bytes == 4 and question.problem.precision.mixed
+        else []
+    )
+    helps += ["a smaller --batch"]
+    return (
+        f"no grid fits: model {question.shape.name} on {question.gpus} GPUs needs at least "
+        f"{format_bytes(int(bytes_needed[least]))} a GPU (grid {all_candidates.grid(least)}), and one of {name} has "
+        f"{format_bytes(device)}: {', '.join(helps)} or a machine with more memory would help"
+    )

@@ -1,0 +1,88 @@
+"""`Evaluator`: the largest memory of a rank, and the step time by closed form or simulation, of a configuration.
+
+Both times come from a sample of the step (`quadrille.experiments.predict.sampled_step`).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from quadrille.algorithms.formats.record import Granularity
+from quadrille.algorithms.schedule.grid import Axis
+from quadrille.algorithms.units import format_bytes
+from quadrille.experiments.predict.closed_form import ClosedFormModel
+from quadrille.experiments.predict.sampled_step import closed_form_step, sampled_step
+from quadrille.experiments.predict.training_step import TrainingStep
+from quadrille.experiments.rank.rank_question import RankQuestion
+from quadrille.experiments.rank.ring_bandwidths import Ring
+from quadrille.experiments.workloads.fullest_device import fullest_device
+from quadrille.experiments.workloads.training import TrainingExperiment
+from quadrille.experiments.workloads.training_figures import experiment_peak_bytes
+from quadrille.topologies.machines.machine import Machine
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """A configuration that fits in memory.
+
+    Parameters
+    ----------
+    experiment : training step with its grid, scheme and microbatch
+    step : training step by the closed form
+    peak_bytes : largest memory of a rank [B]
+    """
+
+    experiment: TrainingExperiment
+    step: TrainingStep
+    peak_bytes: int
+
+
+class Evaluator:
+    """Evaluates the configurations of a question; it caches the costs of hops.
+
+    Parameters
+    ----------
+    rings : bandwidth of rings by stride and length [B/s]; other bandwidths are computed from the links
+    """
+
+    def __init__(self, question: RankQuestion, rings: Mapping[Ring, float]) -> None:
+        execution, dtype, gpus = question.training.execution, question.training.dtype, question.gpus
+        self.machine, self._placed = question.machine, fullest_device(question.machine, gpus)
+        self._closed_form_model = ClosedFormModel(
+            question.machine, dtype, gpus, execution.choices, execution.threads, rings
+        )
+
+    def bandwidth(self, experiment: TrainingExperiment, axis: Axis) -> float:
+        """Bandwidth of the rings of an axis [B/s]."""
+        return self._closed_form_model.ring_link(experiment.grid, axis).bandwidth
+
+    def first_fitting(self, alternatives: Sequence[TrainingExperiment]) -> Configuration | int:
+        """The first alternative that fits in memory, or the smallest memory that an alternative needs [B]."""
+        least = 0
+        for experiment in alternatives:
+            needed = experiment_peak_bytes(experiment)
+            if self._placed.fits(self.machine, needed):
+                return Configuration(experiment, closed_form_step(experiment, self._closed_form_model), needed)
+            least = min(needed, least or needed)
+        return least
+
+    def fastest(self, alternatives: Sequence[TrainingExperiment]) -> Configuration:
+        """The fastest of the alternatives, which differ in rank order only; the first if several are equal."""
+        evaluated = [(closed_form_step(experiment, self._closed_form_model), experiment) for experiment in alternatives]
+        step, experiment = min(evaluated, key=lambda pair: float(f"{pair[0].seconds:.9e}"))
+        return Configuration(experiment, step, experiment_peak_bytes(experiment))
+
+    def simulated(self, experiment: TrainingExperiment, granularity: Granularity) -> TrainingStep:
+        """The training step of a configuration, from a simulation of its sample."""
+        return sampled_step(experiment, self.machine, granularity, self._closed_form_model)
+
+
+def too_large_message(machine: Machine, experiment: TrainingExperiment, needed: int) -> str:
+    """The message about a configuration that needs more memory than a device of the machine has.
+
+    Parameters
+    ----------
+    needed : memory that a rank needs [B]
+    """
+    device_bytes, least = format_bytes(machine.device.memory_bytes), format_bytes(needed)
+    need = f"{experiment.scheme.name} on {experiment.grid} needs at least {least} a GPU"
+    return f"{need}, and one of {machine.name} has {device_bytes}"

@@ -1,0 +1,215 @@
+"""The search for the fastest configurations of training schemes: memory and step time by closed form.
+
+An estimate (`lower_estimates.py`) orders the configurations of each scheme.  The best are
+evaluated in full until enough of them fit: their memory from their own schedules,
+their seconds by the closed form (`quadrille.experiments.predict`) of a few layers and
+microbatches, combined in the order of the pipeline's slots (`sampled_step.py`).  NCCL's
+rings have the bandwidths of the 4D model: measured if there is a table, else
+simulated.  The best configurations are also tried in other rank orders.
+
+Without a pipeline a grid takes the largest microbatch that fits, because weights
+are then fetched least often.  With a pipeline each microbatch is its own configuration.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from quadrille.algorithms.analysis.axonn import MODELLED
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.schedule.grid import Grid
+from quadrille.experiments.output.progress import StepCount
+from quadrille.experiments.rank.configuration_evaluator import Configuration, Evaluator, too_large_message
+from quadrille.experiments.rank.configurations import ExcludedConfigurations, SearchSpace, configurations
+from quadrille.experiments.rank.lower_estimates import estimated_seconds, least_bytes
+from quadrille.experiments.rank.rank_question import RankQuestion
+from quadrille.experiments.rank.ring_bandwidths import (
+    Ring,
+    bandwidth_table,
+    simulated_bandwidth,
+    split_known_bandwidths,
+)
+from quadrille.experiments.rank.work_sharing import WorkSharing
+from quadrille.experiments.workloads.fullest_device import fullest_device
+from quadrille.experiments.workloads.rank_orders import grids_in_every_order
+from quadrille.experiments.workloads.training import TrainingExperiment
+
+FITTING_WANTED, FITTING_WANTED_BY_SCHEME, EVALUATED_TOGETHER = 32, 20, 16
+"""Number of fitting configurations that are wanted in all, and at least for each scheme; number evaluated at a time."""
+MOST_EVALUATED = 4
+"""Limit of the configurations that are evaluated, as a multiple of those wanted."""
+MEMORY, SLOWER, OTHER_ORDER = "memory", "a slower estimate", "a slower rank order"
+Alternatives = tuple[TrainingExperiment, ...]
+"""Configurations in order of preference: the first that fits in memory is used."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankedConfigurations:
+    """The configurations that a search found.
+
+    Parameters
+    ----------
+    best : evaluated configurations, the fastest by the closed form first
+    evaluator : evaluator of the configurations, for simulations
+    excluded : configurations that are left out, by reason
+    bandwidths : bus bandwidth of each ring that was simulated [B/s]
+    from_table : whether the bandwidths of the other rings were measured
+    """
+
+    best: tuple[Configuration, ...]
+    evaluator: Evaluator
+    excluded: ExcludedConfigurations
+    bandwidths: dict[Ring, float]
+    from_table: bool
+
+
+def search_configurations(
+    question: RankQuestion, space: SearchSpace, work_sharing: WorkSharing
+) -> RankedConfigurations:
+    """The fastest configurations of a search space that fit in memory.
+
+    Parameters
+    ----------
+    question : model, machine, number of GPUs and limits of the grids
+    space : schemes, pipelines, ZeRO stages and microbatches to try
+    work_sharing : ranks that share the evaluations
+
+    Raises
+    ------
+    InputError : no configuration is left; the message has the reasons
+    """
+    all_experiments, excluded = configurations(question, space)
+    fitting = _possibly_fitting(question, all_experiments, excluded)
+    rings, simulated = _ring_bandwidths(question, [experiment.grid for experiment in fitting], work_sharing)
+    evaluator = Evaluator(question, rings)
+    best: list[Configuration] = []
+    fitting_wanted = max(FITTING_WANTED_BY_SCHEME, FITTING_WANTED // len(space.schemes))
+    by_estimate = [
+        _sorted_by_estimate(question, evaluator, [experiment for experiment in fitting if experiment.scheme == scheme])
+        for scheme in space.schemes
+    ]
+    with work_sharing.progress(
+        "evaluated",
+        "layouts",
+        sum(min(len(scheme_candidates), MOST_EVALUATED * fitting_wanted) for scheme_candidates in by_estimate),
+    ) as step_count:
+        for scheme_candidates in by_estimate:
+            best += _evaluate_until_enough(
+                evaluator, scheme_candidates, excluded, work_sharing, fitting_wanted, step_count
+            )
+    if not best:
+        raise InputError(_no_configuration_message(question, excluded))
+    best = _sorted_by_seconds(best)
+    if question.limits.order is None:
+        orders_of_best = [tuple(_in_all_orders(configuration.experiment)) for configuration in best[: question.top]]
+        rings, more = _ring_bandwidths(
+            question, [experiment.grid for orders in orders_of_best for experiment in orders], work_sharing
+        )
+        evaluator, simulated = Evaluator(question, rings), simulated | more
+        fastest = work_sharing.share(
+            evaluator.fastest, orders_of_best, "evaluated", "configurations in all rank orders"
+        )
+        excluded.add(
+            OTHER_ORDER,
+            f"{orders_of_best[0][-1].scheme.name} on {orders_of_best[0][-1].grid}",
+            sum(map(len, orders_of_best)) - len(orders_of_best),
+        )
+        best = _sorted_by_seconds([*fastest, *best[question.top :]])
+    measured = bandwidth_table(question.machine, question.gpus) is not None
+    return RankedConfigurations(tuple(best), evaluator, excluded, simulated, measured)
+
+
+def _no_configuration_message(question: RankQuestion, excluded: ExcludedConfigurations) -> str:
+    """The error message if no configuration is left: the reasons, and options that would help."""
+    if not excluded.counts:
+        return f"no grid of {question.gpus} GPUs has --min-model-parallel {question.limits.least_model_parallel}" + (
+            " and powers of two alone: leave --powers-of-two out" if question.limits.powers_of_two else ""
+        )
+    helps = (
+        "; more --gpus, --recompute full or a machine with more memory would help" if MEMORY in excluded.counts else ""
+    )
+    return f"no configuration is left: {'; '.join(excluded.lines())}{helps}"
+
+
+def _possibly_fitting(
+    question: RankQuestion, all_experiments: Sequence[TrainingExperiment], excluded: ExcludedConfigurations
+) -> list[TrainingExperiment]:
+    """The configurations whose weights, gradients and optimizer states fit."""
+    bytes_per_rank = question.machine.device.memory_bytes / fullest_device(question.machine, question.gpus).ranks
+    candidates = []
+    for experiment in all_experiments:
+        needed = least_bytes(experiment, question.shape)
+        if needed <= bytes_per_rank:
+            candidates.append(experiment)
+        else:
+            excluded.add(MEMORY, too_large_message(question.machine, experiment, int(needed)))
+    return candidates
+
+
+def _ring_bandwidths(
+    question: RankQuestion, grids: Sequence[Grid], work_sharing: WorkSharing
+) -> tuple[dict[Ring, float], dict[Ring, float]]:
+    """The bandwidths of NCCL's rings on these grids, and the simulated ones among them; empty for Quadrille's rings."""
+    if question.training.execution.choices.implementation != "nccl":
+        return {}, {}
+    rings = {(grid.stride(axis), grid.length(axis)) for grid in grids for axis in MODELLED}
+    bandwidths, lacking = split_known_bandwidths(rings, bandwidth_table(question.machine, question.gpus))
+    rate = simulated_bandwidth(question.machine, question.gpus)
+    simulated = dict(
+        zip(lacking, work_sharing.share(rate, lacking, "simulated", "bandwidths that no table has"), strict=True)
+    )
+    return bandwidths | simulated, simulated
+
+
+def _sorted_by_estimate(
+    question: RankQuestion, evaluator: Evaluator, all_experiments: Sequence[TrainingExperiment]
+) -> list[Alternatives]:
+    """The configurations of a scheme, the fastest by the estimate first."""
+    products, peak = question.products(), question.peak_flops_per_second
+    grouped: dict[object, list[TrainingExperiment]] = defaultdict(list)
+    for number, experiment in enumerate(all_experiments):
+        alone = number if experiment.grid.pipeline > 1 else None
+        grouped[experiment.grid, experiment.problem.zero, alone].append(experiment)
+
+    def seconds(alternatives: Alternatives) -> float:
+        experiment = alternatives[0]
+        bandwidths = {axis: evaluator.bandwidth(experiment, axis) for axis in MODELLED}
+        return float(f"{estimated_seconds(experiment, question.shape, products, bandwidths, peak):.9e}")
+
+    return sorted(map(tuple, grouped.values()), key=seconds)
+
+
+def _evaluate_until_enough(
+    evaluator: Evaluator,
+    by_estimate: Sequence[Alternatives],
+    excluded: ExcludedConfigurations,
+    work_sharing: WorkSharing,
+    fitting_wanted: int,
+    step_count: StepCount,
+) -> list[Configuration]:
+    """The configurations of a scheme that fit, evaluated in order until there are enough."""
+    fitting: list[Configuration] = []
+    evaluated, limit = 0, min(len(by_estimate), MOST_EVALUATED * fitting_wanted)
+    while evaluated < limit and len(fitting) < fitting_wanted:
+        part = by_estimate[evaluated : evaluated + EVALUATED_TOGETHER]
+        evaluated += len(part)
+        for alternatives, result in zip(
+            part, work_sharing.answers(evaluator.first_fitting, part, step_count), strict=True
+        ):
+            if isinstance(result, Configuration):
+                fitting.append(result)
+            else:
+                excluded.add(MEMORY, too_large_message(evaluator.machine, alternatives[0], result), len(alternatives))
+    step_count.total -= max(0, limit - evaluated)
+    if remaining := sum(map(len, by_estimate[evaluated:])):
+        excluded.add(SLOWER, f"{by_estimate[evaluated][0].scheme.name} on {by_estimate[evaluated][0].grid}", remaining)
+    return fitting
+
+
+def _in_all_orders(experiment: TrainingExperiment) -> Iterator[TrainingExperiment]:
+    """The configuration in all distinct rank orders, with the pipeline's axis outermost."""
+    return (replace(experiment, grid=grid) for grid in grids_in_every_order(experiment.grid))
+
+
+def _sorted_by_seconds(ranked: Sequence[Configuration]) -> list[Configuration]:
+    return sorted(ranked, key=lambda configuration: float(f"{configuration.step.seconds:.9e}"))

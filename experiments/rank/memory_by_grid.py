@@ -1,0 +1,100 @@
+"""The largest memory of a rank on many grids at once, from the buffers of a single schedule.
+
+The layout of a tensor is the same on every grid; only the lengths of the axes differ.  A
+single schedule is therefore enough, and each of its buffers is sized for all grids at once
+with numpy arrays.  The results equal `quadrille.algorithms.analysis.storage` for rank 0,
+whose shards are the largest.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quadrille.algorithms.schedule.grid import Axis
+from quadrille.algorithms.schedule.ops import AllGather, AllReduce, Broadcast, Op, ReduceScatter, lane, reads, writes
+from quadrille.algorithms.schedule.parts import Part
+from quadrille.algorithms.schedule.schedule import Schedule, all_ops
+from quadrille.algorithms.schedule.tensors import Tensor
+
+Ints = NDArray[np.int64]
+Lengths = Mapping[Axis, Ints]
+
+
+def peak_bytes_by_grid(schedule: Schedule, lengths: Lengths) -> Ints:
+    """The memory of rank 0 on each grid [B] [grids].
+
+    Parameters
+    ----------
+    schedule : schedule on a grid with the same axes longer than 1, because its ops may depend on them
+    lengths : length of each axis that a layout names [grids]
+    """
+    written = tuple(all_ops(schedule))
+    touched = {name for op in written for name in (*reads(op), *writes(op))}
+    touched |= {*schedule.inputs, *schedule.state, *schedule.outputs}
+    total = _scratch(schedule, written, lengths)
+    for name in sorted(touched):
+        tensor = schedule.tensors[name]
+        size = _elements(schedule, tensor, lengths) * schedule.item_bytes(name)
+        total = total + np.where(_is_view(name, written, lengths), 0, size)
+    return total
+
+
+def _elements(schedule: Schedule, tensor: Tensor, lengths: Lengths) -> Ints:
+    """The number of elements of all copies of a tensor on rank 0 [grids]."""
+    return _block(schedule, tensor, lengths) * tensor.copy_count(schedule.coordinates(0))
+
+
+def _block(schedule: Schedule, tensor: Tensor, lengths: Lengths) -> Ints:
+    """The number of elements of one copy of a tensor on rank 0 [grids]."""
+    size = _length(tensor.rows, schedule, lengths) * _length(tensor.columns, schedule, lengths)
+    for axis in tensor.shards:
+        size = _longest(size, lengths[axis])
+    return size
+
+
+def _length(part: Part, schedule: Schedule, lengths: Lengths) -> Ints:
+    size = np.full_like(next(iter(lengths.values())), schedule.sizes[part.dimension])
+    for axis in part.axes:
+        size = _longest(size, lengths[axis])
+    size = size * part.unit
+    for axis in part.finer:
+        size = _longest(size, lengths[axis])
+    return size
+
+
+def _longest(size: Ints, parts: Ints) -> Ints:
+    """The size of the first shard, which is the largest [grids]."""
+    return -(-size // parts)
+
+
+def _is_view(name: str, written: tuple[Op, ...], lengths: Lengths) -> NDArray[np.bool_]:
+    """Whether a tensor is a view of its source on each grid [grids]: all its writers are collectives of one rank."""
+    nowhere = np.zeros_like(next(iter(lengths.values())), dtype=np.bool_)
+    writers = [op for op in written if name in writes(op)]
+    for op in writers:
+        if not isinstance(op, AllGather | Broadcast | ReduceScatter) or name != op.into:
+            return np.zeros_like(nowhere)
+    axes = {op.axis for op in writers if isinstance(op, AllGather | Broadcast | ReduceScatter)}
+    return np.logical_and.reduce([lengths[axis] == 1 for axis in axes]) if axes else nowhere
+
+
+def _scratch(schedule: Schedule, written: tuple[Op, ...], lengths: Lengths) -> Ints:
+    """The scratch memory of all lanes [B] [grids]: receive buffers of ring reductions, and buckets."""
+    rooms: dict[str, Ints] = {}
+    buckets: dict[str, Ints] = {}
+    for op in written:
+        if not isinstance(op, AllReduce | ReduceScatter):
+            continue
+        summed = op.buffers if isinstance(op, AllReduce) else (op.source,)
+        members = lengths[op.axis]
+        elements = _total(_block(schedule, schedule.tensors[name], lengths) for name in summed) * (members > 1)
+        rooms[lane(op)] = np.maximum(rooms.get(lane(op), 0), _longest(elements, members))
+        if len(summed) > 1:
+            buckets[lane(op)] = np.maximum(buckets.get(lane(op), 0), elements)
+    scratch = _total(rooms.values()) + _total(buckets.values())
+    return scratch * max(schedule.item_bytes(name) for name in schedule.tensors)
+
+
+def _total(sizes: Iterable[Ints]) -> Ints:
+    return sum(sizes, np.zeros((), dtype=np.int64))

@@ -1,0 +1,82 @@
+"""`RankQuestion`: the question of `quadrille rank`, a model, a number of GPUs of a machine, and the grids to try."""
+
+from dataclasses import dataclass, replace
+
+from quadrille.algorithms.analysis.axonn import Form, ProductSizes, block_products
+from quadrille.algorithms.errors import InputError, ParameterError
+from quadrille.algorithms.formats.record import AskedGranularity
+from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.schedule.schedule import Schedule
+from quadrille.algorithms.training.gpt import Gpt
+from quadrille.algorithms.training.model_shapes import ModelShape
+from quadrille.experiments.rank.candidate_grids import GridLimits
+from quadrille.experiments.workloads.training import TrainingExperiment
+from quadrille.topologies.machines.machine import Machine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankQuestion:
+    """A model that is trained on a number of GPUs of a machine, and the grids to try.
+
+    Parameters
+    ----------
+    training : one training step of the model; its grid is replaced
+    shape : shape of the model
+    gpus, machine : number of GPUs, and the machine
+    top : number of grids that are simulated
+    form : form of the analytical model
+    limits : restrictions on the grids
+    granularity : granularity of simulations; `auto` is collective, unless ops overlap
+    """
+
+    training: TrainingExperiment
+    shape: ModelShape
+    gpus: int
+    machine: Machine
+    top: int
+    form: Form
+    limits: GridLimits
+    granularity: AskedGranularity = "auto"
+
+    def __post_init__(self) -> None:
+        self.training.execution.choices.check_schedulable()
+        check_gpus(self.machine, self.gpus)
+
+    @property
+    def problem(self) -> Gpt:
+        assert isinstance(self.training.problem, Gpt)
+        return self.training.problem
+
+    @property
+    def peak_flops_per_second(self) -> float | None:
+        """Peak rate of a GPU in the dtype [flop/s]; None if the machine has no rate for it."""
+        return self.machine.device.peak_flops_per_second.get(self.training.dtype)
+
+    def products(self) -> tuple[ProductSizes, ...]:
+        """The products of a layer."""
+        shape = self.shape
+        return block_products(shape.hidden, self.form, qkv=shape.qkv, up=shape.up, down=shape.mlp)
+
+    def experiment(self, grid: Grid) -> TrainingExperiment:
+        """The step on a grid."""
+        return replace(self.training, grid=grid)
+
+    def schedule(self, grid: Grid) -> Schedule:
+        """The step's schedule on a grid, with the requested overlaps, not checked."""
+        return self.experiment(grid).applied_schedule()
+
+
+def check_gpus(machine: Machine, gpus: int) -> None:
+    """Checks that a machine has a number of GPUs.
+
+    Raises
+    ------
+    InputError : the machine has no GPUs, or too few
+    """
+    from quadrille.simulator.machine.network import network_of
+
+    kind, count = network_of(machine).endpoints
+    if kind != "gpu":
+        raise InputError(f"machine {machine.name} computes on {kind}s: rank asks about machines of GPUs")
+    if gpus > count:
+        raise ParameterError("gpus", f"{gpus}: {machine.name} has {count}")

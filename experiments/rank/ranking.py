@@ -1,0 +1,208 @@
+"""`Ranking`: the fields that both answers of `quadrille rank` share, about grids and about configurations."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from quadrille.algorithms.formats import schema_files
+from quadrille.algorithms.formats.record import Granularity, Shards
+from quadrille.algorithms.formats.tabular import Tabular
+from quadrille.algorithms.formats.workload import Workload
+from quadrille.algorithms.provenance import Provenance, provenance
+from quadrille.experiments.predict.training_step import TrainingStep
+from quadrille.experiments.rank.candidate_step import granularity_of
+from quadrille.experiments.rank.disagreements import Cause
+from quadrille.experiments.rank.rank_question import RankQuestion
+from quadrille.experiments.rank.ring_bandwidths import Ring
+from quadrille.experiments.workloads.training import TrainingExperiment, gpt_workload
+from quadrille.experiments.workloads.training_figures import flop_rates
+
+SCHEMA = "quadrille/rank/1"
+
+
+class CauseEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A cost that the model leaves out: the time that it adds [s], and Kendall's tau of the model with that time."""
+
+    name: str
+    seconds_least: float
+    seconds_most: float
+    kendall_tau: float | None
+
+
+class SimulatedRing(msgspec.Struct, frozen=True, kw_only=True):
+    """The simulated bandwidth of rings of `length` ranks with distance `stride`, which no table has."""
+
+    stride: int
+    length: int
+    bytes_per_second: float
+
+
+class SimulatedEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A simulated grid or configuration: one training iteration on it.
+
+    The time of an iteration is compute + latency + transfer - hidden + waiting.  With
+    `granularity` collective, `layers_simulated` layers represent all layers.
+
+    Parameters
+    ----------
+    seconds : time of an iteration [s], without setup: `seconds_per_iteration` of a record
+    analytical_place : position in the model's order of all entries that fit, from 1
+    analytical_seconds : time of an iteration by the model [s]
+    model_flops_per_second_per_gpu, hardware_flops_per_second_per_gpu, percent_of_peak : as in a record
+        (`quadrille.experiments.workloads.training_figures` has the formulas)
+    shards : even if all shards have the mean size, as in `--shards`
+    """
+
+    grid: dict[str, int]
+    order: list[str]
+    seconds: float
+    analytical_place: int
+    analytical_seconds: float
+    compute_seconds: float
+    latency_seconds: float
+    transfer_seconds: float
+    hidden_seconds: float
+    waiting_seconds: float
+    contention_seconds: float
+    exposed_seconds_by_axis: dict[str, float]
+    model_flops_per_second_per_gpu: float
+    hardware_flops_per_second_per_gpu: float
+    percent_of_peak: float | None
+    memory_bytes: int
+    granularity: Granularity
+    layers_simulated: int
+    shards: Shards
+
+
+Entry = TypeVar("Entry", bound=SimulatedEntry)
+
+
+class Ranking(Tabular, msgspec.Struct, Generic[Entry], frozen=True, kw_only=True):
+    """The answer that `--json` writes.
+
+    A file also has the provenance; the JSON on stdout has none, so that it is the same in every run.
+
+    Parameters
+    ----------
+    simulated : simulated entries, the fastest first
+    kendall_tau : Kendall's tau of the model's order and the simulated order
+    bandwidths_measured : whether the bandwidths of rings come from a table of measurements
+    bandwidths_simulated : bandwidths that the table lacks
+    causes : costs that the model leaves out
+    why : sentences about the causes
+    """
+
+    simulated: list[Entry]
+    kendall_tau: float | None
+    workload: Workload
+    model: str
+    machine: str
+    gpus: int
+    options: dict[str, str | int]
+    bandwidths_measured: bool
+    bandwidths_simulated: list[SimulatedRing]
+    causes: list[CauseEntry]
+    why: list[str]
+    provenance: Provenance | None = None
+
+    def rows(self) -> list[dict[str, object]]:
+        """A row for each simulated entry, the fastest first."""
+        return [msgspec.to_builtins(entry) for entry in self.simulated]
+
+
+def order_by_seconds(steps: Sequence[TrainingStep]) -> list[int]:
+    """Indices of the simulated steps, the fastest first; equally fast steps keep the model's order."""
+    return sorted(range(len(steps)), key=lambda place: (steps[place].seconds, place))
+
+
+def question_fields(
+    question: RankQuestion, bandwidths: Mapping[Ring, float], why: Sequence[Cause], *, from_table: bool
+) -> dict[str, Any]:
+    """The fields that both answers share: the question, the bandwidths of rings, and the causes of differences.
+
+    Parameters
+    ----------
+    bandwidths : bus bandwidth of each ring that was simulated [B/s]
+    why : causes of the differences between the model's and the simulated order
+    from_table : whether the bandwidths of the other rings were measured
+    """
+    return {
+        "workload": gpt_workload(question.problem),
+        "model": question.shape.name,
+        "machine": question.machine.name,
+        "gpus": question.gpus,
+        "options": _options_of(question),
+        "bandwidths_measured": from_table,
+        "bandwidths_simulated": [
+            SimulatedRing(stride=stride, length=length, bytes_per_second=rate)
+            for (stride, length), rate in bandwidths.items()
+        ],
+        "causes": [
+            CauseEntry(name=cause.name, seconds_least=cause.least, seconds_most=cause.most, kendall_tau=cause.tau)
+            for cause in why
+        ],
+    }
+
+
+def step_fields(
+    question: RankQuestion, experiment: TrainingExperiment, step: TrainingStep, *, place: int, modelled_seconds: float
+) -> dict[str, Any]:
+    """The fields of a simulated entry, without its names and its memory.
+
+    Parameters
+    ----------
+    step : simulated training step
+    place : index in the model's order, from 0
+    modelled_seconds : time of an iteration by the model [s]
+    """
+    flop_rates_of_step = flop_rates(experiment, step.seconds, question.machine)
+    return {
+        "analytical_place": place + 1,
+        "analytical_seconds": modelled_seconds,
+        "seconds": step.seconds,
+        "compute_seconds": step.compute,
+        "latency_seconds": step.latency,
+        "transfer_seconds": step.transfer,
+        "hidden_seconds": step.hidden,
+        "waiting_seconds": step.waiting,
+        "contention_seconds": step.contention,
+        "exposed_seconds_by_axis": {str(axis): seconds for axis, seconds in step.exposed_seconds_by_axis.items()},
+        "model_flops_per_second_per_gpu": flop_rates_of_step.model_flops_per_second_per_gpu,
+        "hardware_flops_per_second_per_gpu": flop_rates_of_step.hardware_flops_per_second_per_gpu,
+        "percent_of_peak": flop_rates_of_step.percent_of_peak,
+        "granularity": granularity_of(question),
+        "layers_simulated": step.layers,
+        "shards": "even" if step.even else "exact",
+    }
+
+
+def _options_of(question: RankQuestion) -> dict[str, str | int]:
+    """The options of the question that are the same for every entry."""
+    training, problem = question.training, question.problem
+    return {
+        "dtype": training.dtype,
+        "overlap": ",".join(sorted(training.execution.overlaps)) or "none",
+        "attention": problem.attention,
+        "recompute": problem.recompute,
+        "gathered": problem.gathered,
+        "gradient_bytes": problem.gradient_bytes,
+        "collectives": "auto" if training.execution.choices.auto else str(training.execution.choices),
+    }
+
+
+def write_answer(answer: Ranking[Any], json: str, command: Sequence[str], show: Callable[[], None]) -> None:
+    """Writes the answer as JSON if there is a path, and prints the answer unless the JSON is on stdout.
+
+    Parameters
+    ----------
+    json : path of the JSON file; `-` for stdout, without provenance; empty for no file
+    command : words of the command line, for provenance
+    show : function that prints the answer
+    """
+    if json == schema_files.STDOUT:
+        schema_files.write_json(json, answer, SCHEMA)
+        return
+    if json:
+        schema_files.write_json(json, msgspec.structs.replace(answer, provenance=provenance(command)), SCHEMA)
+    show()

@@ -1,0 +1,181 @@
+"""`Sweep`: the result of a sweep, with an answer for every point or the reason why there is none."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from quadrille.algorithms.formats.record import PathPart
+from quadrille.algorithms.formats.tabular import Tabular
+from quadrille.algorithms.provenance import Provenance
+from quadrille.algorithms.schedule.grid import DEFAULT_ORDER, Axis, Grid
+from quadrille.experiments.sweep.varied_key import COLLECTIVE_KEY
+
+SCHEMA = "quadrille/sweep/1"
+
+Count = Annotated[int, Meta(gt=0)]
+Amount = Annotated[float, Meta(ge=0)]
+Bytes = Annotated[int, Meta(ge=0)]
+
+
+class CollectiveResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The part of an answer that only collectives have.
+
+    Parameters
+    ----------
+    group : number of ranks in a group
+    algorithm_bandwidth, bus_bandwidth : bandwidths [B/s]
+    seconds_by_part : time by cause [s] (`quadrille.simulator.collectives.run`)
+    bottleneck, bottleneck_utilisation : link with the highest utilisation, and its utilisation
+    rank_classes, flow_classes, events : numbers of classes and of events of the simulation
+    """
+
+    group: Count
+    algorithm: str
+    algorithm_bandwidth: Amount | None = None
+    bus_bandwidth: Amount | None = None
+    seconds_by_part: dict[PathPart, Amount] = {}
+    bottleneck: str = ""
+    bottleneck_utilisation: Amount | None = None
+    rank_classes: Bytes = 0
+    flow_classes: Bytes = 0
+    events: Bytes = 0
+
+    def column(self, name: str) -> object:
+        """The value in a column of the CSV."""
+        if name.endswith("_seconds"):
+            return {f"{part}_seconds": seconds for part, seconds in self.seconds_by_part.items()}.get(name)
+        return getattr(self, name)
+
+
+class TrainingResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The part of an answer that only training steps have.
+
+    Parameters
+    ----------
+    micro_batch : sequences of a microbatch on each coordinate of data and z; null if there is one microbatch
+    order : order of the axes in the numbering of ranks, innermost first
+    closed_form_seconds : closed-form time by which the grid was chosen [s]
+    exposed_seconds_by_axis : exposed communication of the mean rank, by axis [s]
+    layers_simulated : number of simulated layers, from which the time of all layers is extrapolated
+    bounded : whether the simulation has collective granularity, which is not exact
+    """
+
+    scheme: str
+    micro_batch: Count | None = None
+    order: tuple[Axis, ...]
+    closed_form_seconds: Amount | None = None
+    model_flops_per_second_per_gpu: Amount
+    hardware_flops_per_second_per_gpu: Amount
+    percent_of_peak: Amount | None = None
+    exposed_seconds_by_axis: dict[Axis, Amount] = {}
+    layers_simulated: Count
+    bounded: bool = False
+
+
+class SweepAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The answer at a point, or the reason why there is none; times by cause are means over ranks.
+
+    Parameters
+    ----------
+    order_found : rank order that `--order auto` chose, innermost axis first; null without it
+    seconds : makespan; for training the time of one iteration, as `seconds_per_iteration` of a record
+    compute_seconds : time of local work [s]
+    exposed_seconds : communication while the rank computes nothing [s]
+    waiting_seconds : time of waiting for the last member of a group, while nothing else runs [s]
+    communication_share : (exposed seconds + waiting seconds) / seconds
+    fits : whether the memory of a device, or of a host with all its ranks, is enough
+    grids, simulated : number of grids that were compared by their closed form, and number that were simulated
+    reason : reason why the point is not possible, or was not reached
+    collective : result of a collective
+    trained : result of a training step
+    """
+
+    ranks: Count | None = None
+    grid_lengths: dict[Axis, Count] | None = None
+    order_found: str | None = None
+    seconds: Amount | None = None
+    compute_seconds: Amount | None = None
+    exposed_seconds: Amount | None = None
+    waiting_seconds: Amount | None = None
+    communication_share: Amount | None = None
+    flops_per_second_per_gpu: Amount | None = None
+    bytes_sent_per_rank_max: Bytes | None = None
+    peak_bytes_per_rank_max: Bytes | None = None
+    fits: bool | None = None
+    extrapolated: bool | None = None
+    grids: Count | None = None
+    simulated: Count | None = None
+    reason: str | None = None
+    collective: CollectiveResult | None = None
+    trained: TrainingResult | None = None
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def grid(self) -> str:
+        """The grid as text; empty if there is none.
+
+        >>> SweepAnswer(grid_lengths={"data": 2, "x": 4}).grid
+        'data=2,x=4'
+        """
+        return "" if self.grid_lengths is None else str(Grid(**self.grid_lengths, order=DEFAULT_ORDER))
+
+
+class SweepRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A point of a sweep: the value of every varied key, the answer, and the speed-up over the baseline."""
+
+    point: dict[str, str]
+    answer: SweepAnswer
+    speedup: Amount | None = None
+
+
+class Sweep(Tabular, msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The result of a sweep.
+
+    Parameters
+    ----------
+    flags : flags that all points share, as typed
+    varied : values of every varied key
+    best_grid : whether each point has the best grid
+    points : answers of all points
+    baseline : index of the row that speed-ups compare with: the first row that has an answer
+    """
+
+    flags: dict[str, str | tuple[str, ...]]
+    varied: dict[str, tuple[str, ...]]
+    best_grid: bool
+    points: tuple[SweepRow, ...] = msgspec.field(name="rows")
+    baseline: Annotated[int, Meta(ge=0)] | None = None
+    provenance: Provenance | None = None
+
+    @property
+    def of_collectives(self) -> bool:
+        """Whether the points are collectives."""
+        return COLLECTIVE_KEY in self.flags or COLLECTIVE_KEY in self.varied
+
+    def rows(self) -> list[dict[str, object]]:
+        """A row for each point: the value of each key, then the seconds, or the reason why there are none."""
+        return [
+            {**row.point, "seconds": row.answer.seconds, "speedup": row.speedup, "reason": row.answer.reason}
+            for row in self.points
+        ]
+
+
+def sweep_rows(answers: Sequence[tuple[Mapping[str, str], SweepAnswer]]) -> tuple[tuple[SweepRow, ...], int | None]:
+    """The rows of a sweep with their speed-ups, and the index of the baseline; None if no point has an answer.
+
+    >>> answers = (SweepAnswer(reason="too few GPUs"), SweepAnswer(seconds=4), SweepAnswer(seconds=1))
+    >>> rows, baseline = sweep_rows([({}, answer) for answer in answers])
+    >>> [row.speedup for row in rows], baseline
+    ([None, 1.0, 4.0], 1)
+    """
+    baseline = next((place for place, (_, answer) in enumerate(answers) if answer.seconds), None)
+    base = answers[baseline][1].seconds if baseline is not None else None
+
+    def speedup(answer: SweepAnswer) -> float | None:
+        return base / answer.seconds if base and answer.seconds else None
+
+    return tuple(
+        SweepRow(point=dict(point), answer=answer, speedup=speedup(answer)) for point, answer in answers
+    ), baseline
