@@ -107,9 +107,9 @@ def check_sites(sites: Iterable[TrialSite]) -> None:
 def standing(site: TrialSite) -> Iterator[Launched]:
     """What starts ranks at the site, while it stands; of several GPUs they see the first only."""
     if site.gpu:
-        from quadrille.studies.gpu.calibration import only_first_gpu
+        from quadrille.studies.gpu.calibration import first_gpu_visible
 
-        with only_first_gpu():
+        with first_gpu_visible():
             yield launch_or_raise
         return
     if not site.topology:

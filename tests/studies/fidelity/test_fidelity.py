@@ -102,8 +102,8 @@ def test_what_runs_on_a_gpu_is_large_and_says_so_in_its_command():
 def test_a_gpu_is_calibrated_by_its_microbenchmarks_with_as_many_ranks_as_share_it(cupy, monkeypatch, tmp_path):
     asked = []
     rows = (transfer_row(8, 1e-3, ranks=4), transfer_row(1 << 20, 2e-3, ranks=4))
-    staged = calibration.StagedSteps(rows)
-    monkeypatch.setattr(calibration, "measure_staged", lambda counts: (asked.extend(counts), staged)[1])
+    staged = calibration.StagedTransfers(rows)
+    monkeypatch.setattr(calibration, "measure_staged_transfers", lambda counts: (asked.extend(counts), staged)[1])
     machine = calibrated(GPU_SITES[1], None, tmp_path / "machine.toml", calibration.TINY)
     assert asked == [4] and machine.name.startswith("Fake GPU")
     assert [row.ranks for row in machine.host.transfer] == [4, 4]

@@ -9,8 +9,8 @@ import zipfile
 
 import pytest
 
-from quadrille.studies.gpu import borrowed_python
-from quadrille.studies.gpu.borrowed_python import LOCK, WHEELS, environment, fetch_wheels, install, locked
+from quadrille.studies.gpu import offline_python
+from quadrille.studies.gpu.offline_python import LOCK, WHEELS, environment, fetch_wheels, install, lock_entries
 from tests.support.quadrille import ROOT
 
 OF_THE_MACHINE = {"matplotlib", "numba", "numpy"}
@@ -25,7 +25,7 @@ def test_every_dependency_is_carried_or_one_that_the_machine_has():
 
 
 def test_versions_and_hashes_of_what_is_carried_are_those_of_the_lock():
-    wanted = locked(LOCK.read_text())
+    wanted = lock_entries(LOCK.read_text())
     pinned = [line.partition("==")[0] for line in wanted.splitlines() if "==" in line]
     assert sorted(pinned) == sorted(WHEELS)
     assert all("--hash=sha256:" in block for block in wanted.split("\n\n") if block)
@@ -34,7 +34,7 @@ def test_versions_and_hashes_of_what_is_carried_are_those_of_the_lock():
 
 def test_wheels_are_fetched_by_hash_for_the_other_python_and_old_ones_go(tmp_path, monkeypatch, capsys):
     asked = []
-    monkeypatch.setattr(borrowed_python, "run", asked.append)
+    monkeypatch.setattr(offline_python, "run", asked.append)
     (tmp_path / "old-1-py3-none-any.whl").touch()
     fetch_wheels(tmp_path, "3.12")
     assert "--require-hashes" in asked[0] and asked[0][asked[0].index("--python-version") + 1] == "3.12"
@@ -69,7 +69,7 @@ def test_wheels_are_installed_once_and_found_before_the_machine_s_own_packages(t
         env=found, cwd=tmp_path, capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert told.stdout == "1\n"
-    monkeypatch.setattr(borrowed_python, "run", lambda words: pytest.fail("installed again"))
+    monkeypatch.setattr(offline_python, "run", lambda words: pytest.fail("installed again"))
     install(folder, prefix)
 
 
@@ -77,12 +77,12 @@ def test_wheels_are_installed_once_and_found_before_the_machine_s_own_packages(t
 def test_open_mpi_knows_where_no_process_may_read_another(tmp_path, monkeypatch, may):
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "mpirun").touch()
-    monkeypatch.setattr(borrowed_python, "reads_other_processes", lambda: may)
+    monkeypatch.setattr(offline_python, "can_read_child_memory", lambda: may)
     assert environment({}, tmp_path).get("OMPI_MCA_smsc") == (None if may else "^cma")
 
 
 def test_whether_a_process_may_read_its_child_is_found_by_trying():
-    code = "from quadrille.studies.gpu.borrowed_python import reads_other_processes as may; print(may())"
+    code = "from quadrille.studies.gpu.offline_python import can_read_child_memory as may; print(may())"
     told = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert told.stdout in ("True\n", "False\n")
 
@@ -96,5 +96,5 @@ def test_without_wheels_it_goes_on_with_what_there_is(tmp_path, capsys):
 
 def test_a_process_that_fails_ends_the_command_in_one_line(capsys):
     with pytest.raises(SystemExit) as ended:
-        borrowed_python.run([sys.executable, "-c", "raise SystemExit(3)"])
+        offline_python.run([sys.executable, "-c", "raise SystemExit(3)"])
     assert ended.value.code == 2 and "ended with status 3" in capsys.readouterr().err

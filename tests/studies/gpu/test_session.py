@@ -16,10 +16,19 @@ import pytest
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats import files
 from quadrille.algorithms.provenance import provenance
-from quadrille.studies.gpu import all_at_once
-from quadrille.studies.gpu.all_at_once import SCHEMA, Session, SessionSummary, chosen, main, opened, run_step, status_of
-from quadrille.studies.gpu.parts import PARTS
-from quadrille.studies.gpu.steps import STEPS, TESTS, SessionStep
+from quadrille.studies.gpu import session as gpu_session
+from quadrille.studies.gpu.session import (
+    SCHEMA,
+    Session,
+    SessionSummary,
+    main,
+    open_session,
+    run_step,
+    status_of,
+    steps_named,
+)
+from quadrille.studies.gpu.session_parts import PARTS
+from quadrille.studies.gpu.session_steps import STEPS, TESTS, SessionStep
 from quadrille.topologies.machines.machine_file import load_machine
 from tests.support.fake_device import AS_A_MODULE
 from tests.support.quadrille import ROOT
@@ -40,7 +49,7 @@ class Program:
     def is_test(self):
         return self.name.startswith("test_")
 
-    def words(self, folder, options=()):
+    def command_line(self, folder, options=()):
         return [sys.executable, "-c", self.code, folder, *options]
 
 
@@ -71,11 +80,11 @@ def test_the_device_comes_first_and_a_part_after_those_whose_results_it_reads():
 
 def test_every_step_has_a_limit_and_no_step_can_take_the_whole_session():
     assert all(0 < step.least_seconds <= step.limit_seconds <= 100 for step in STEPS)
-    assert sum(step.least_seconds for step in STEPS) < 60 * all_at_once.MINUTES
+    assert sum(step.least_seconds for step in STEPS) < 60 * gpu_session.MINUTES
 
 
 def test_steps_are_run_by_this_python_and_name_one_test_function_each():
-    words = SessionStep("test_of_something", 10).words("somewhere")
+    words = SessionStep("test_of_something", 10).command_line("somewhere")
     assert words[0] == sys.executable and words[-1] == f"{TESTS}::test_of_something"
     assert "filterwarnings=default" in words, "warnings of another machine's libraries fail no test"
 
@@ -99,13 +108,13 @@ def _is_zombie(pid):
 
 
 def test_a_step_that_will_not_end_when_it_is_told_to_is_killed(tmp_path, monkeypatch):
-    monkeypatch.setattr(all_at_once, "GRACE_SECONDS", 0.5)
+    monkeypatch.setattr(gpu_session, "GRACE_SECONDS", 0.5)
     deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
     assert run_step([sys.executable, "-c", deaf], 1.0, tmp_path / "log.txt") == (None, "")
 
 
 def test_after_a_hang_a_crash_and_a_failure_the_next_step_is_run(tmp_path, monkeypatch):
-    monkeypatch.setattr(all_at_once, "GRACE_SECONDS", 0.5)
+    monkeypatch.setattr(gpu_session, "GRACE_SECONDS", 0.5)
     ran = session(tmp_path)
     ran.run(
         [
@@ -146,28 +155,28 @@ def test_a_step_gets_no_more_than_is_left_and_is_left_out_where_that_is_too_litt
 
 
 def test_a_second_session_runs_only_what_has_not_passed(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(all_at_once, "driver_facts", lambda: {"name": "a GPU"})
+    monkeypatch.setattr(gpu_session, "driver_facts", lambda: {"name": "a GPU"})
     steps = [
         Program(name, f"import sys; open(sys.argv[1] + '/{name}', 'a').write('x'); sys.exit({status})")
         for name, status in (("a", 0), ("b", 1))
     ]
     for _ in range(2):
-        opened(tmp_path, MADE, (), 1.0).run(steps)
+        open_session(tmp_path, MADE, (), 1.0).run(steps)
     assert (tmp_path / "a").read_text() == "x" and (tmp_path / "b").read_text() == "xx"
     assert "(earlier)" in capsys.readouterr().out
 
 
 def test_results_of_another_gpu_are_not_added_to(tmp_path, monkeypatch):
     session(tmp_path).save()
-    monkeypatch.setattr(all_at_once, "driver_facts", lambda: {"name": "another"})
+    monkeypatch.setattr(gpu_session, "driver_facts", lambda: {"name": "another"})
     with pytest.raises(InputError, match="holds results of 'a GPU', and this is 'another'"):
-        opened(tmp_path, MADE, (), 1.0)
+        open_session(tmp_path, MADE, (), 1.0)
 
 
 KILLED = """
 import sys, time
 from pathlib import Path
-from tests.studies.gpu.test_all_at_once import Program, session
+from tests.studies.gpu.test_session import Program, session
 ran = session(Path(sys.argv[1]))
 slow = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
 ran.run([Program("quick", "print('done')"), Program("slow", slow)])
@@ -197,17 +206,17 @@ def test_a_session_that_is_told_to_end_ends_its_step_and_shows_what_it_has(tmp_p
         Program("quick", ""),
         Program("told", f"import os, time; os.kill({os.getpid()}, {int(signal.SIGTERM)}); time.sleep(600)"),
     ]
-    monkeypatch.setattr(all_at_once, "STEPS", steps)
-    monkeypatch.setattr(all_at_once, "chosen", lambda names: steps)
+    monkeypatch.setattr(gpu_session, "STEPS", steps)
+    monkeypatch.setattr(gpu_session, "steps_named", lambda names: steps)
     assert main([str(tmp_path)]) == 1
     shown = capsys.readouterr()
     assert "quick" in shown.out and "1 of 2 steps passed; 1 not reached" in shown.err
 
 
 def test_names_of_steps_are_checked():
-    assert [step.name for step in chosen("")] == [step.name for step in STEPS]
+    assert [step.name for step in steps_named("")] == [step.name for step in STEPS]
     with pytest.raises(InputError, match="no step is called nothing"):
-        chosen("nothing,device")
+        steps_named("nothing,device")
 
 
 @pytest.fixture
@@ -222,7 +231,7 @@ def fake_cupy(tmp_path, monkeypatch):
 @pytest.mark.mpi
 def test_parts_and_tests_of_a_session_run_on_a_fake_gpu_and_leave_dated_files(fake_cupy, tmp_path, capsys, monkeypatch):
     patient = [replace(step, limit_seconds=600.0) for step in STEPS]  # this machine may be at other work
-    monkeypatch.setattr(all_at_once, "chosen", lambda names: chosen(names, patient))
+    monkeypatch.setattr(gpu_session, "steps_named", lambda names: steps_named(names, patient))
     folder, test = tmp_path / "results", "test_windows_sums_copies_and_zeros_are_right"
     names = ["device", test, "executor", "streams", "products", "ranks"]
     status = main([str(folder), "--tiny", "--minutes", "30", "--commit", "abc123", "--only", ",".join(names)])

@@ -1,6 +1,8 @@
-"""Steps of messages between ranks that share a GPU, as our own collectives send them, in chains as on hosts.
+"""Benchmark of messages between ranks that share one GPU, staged through pinned host memory.
 
-python -m quadrille.studies.gpu.staged_steps ROWS.json      (on every rank, started by `launch`)
+The messages and the chains of transfers are those of `quadrille calibrate` on hosts; the buffers are device arrays.
+
+python -m quadrille.studies.gpu.staged_transfers ROWS.json      (on every rank, started by `launch`)
 """
 
 import json
@@ -14,26 +16,32 @@ from quadrille.runtime.carriers.staging import choose_staging
 from quadrille.runtime.host.devices import number_on_host
 from quadrille.runtime.measuring.chained_transfers import Pattern, measure_chain
 
-STEPS = ("-m", "quadrille.studies.gpu.staged_steps")
+PROGRAM = ("-m", "quadrille.studies.gpu.staged_transfers")
 SIZES = (8, 1 << 12, 1 << 16, 1 << 20, 1 << 22, 1 << 24)
 PATTERNS: tuple[Pattern, ...] = ("shift", "exchange", "one_way")
 
 
 def main(path: str) -> None:
-    """Measure every pattern and size on all ranks; rank 0 writes the rows, and what ops cost beside them."""
+    """Measure every pattern and message size on all ranks; rank 0 writes the medians and the overheads of an op.
+
+    Parameters
+    ----------
+    path : JSON file with `rows` (pattern, ranks, bytes, seconds, spread) and `overheads` (issue, compute, single-rank
+        op) [s]
+    """
     from quadrille.runtime.host.world import world
 
     communicator = world()
     library = open_cupy("float64", number_on_host(communicator))
     staging = choose_staging(library, gpu_awareness(communicator, library.device), "own")
-    rows, beside = [], []
+    rows, overhead_rows = [], []
     for pattern in PATTERNS if communicator.size > 2 else ("shift", "one_way"):
         for size in SIZES:
             seconds, overheads, _ = measure_chain(communicator, pattern, size, library=library, staging=staging)
             rows.append((pattern, communicator.size, size, median(seconds), spread(seconds)))
-            beside.append((overheads.issue_seconds, overheads.compute_seconds, overheads.alone_seconds))
+            overhead_rows.append((overheads.issue_seconds, overheads.compute_seconds, overheads.alone_seconds))
     if communicator.rank == 0:
-        overhead = [median(column) for column in zip(*beside, strict=True)]
+        overhead = [median(column) for column in zip(*overhead_rows, strict=True)]
         Path(path).write_text(json.dumps({"rows": rows, "overheads": overhead}))
 
 

@@ -1,7 +1,8 @@
-"""The steps of a session on a GPU, in their order, each with the time it may take.
+"""The steps of a session on a GPU: the processes that `session.py` runs one after the other, each with a time limit.
 
-The steps that say most for their seconds come first: whether arrays and products are right at all, then the executor
-beside a bare product, the calibration, ranks that share the GPU, and last the tests that take longest.
+A step is either one test function of `tests/runtime/test_gpu.py` or one benchmark of `session_parts.py`.  The steps
+that tell most per second come first: correctness of arrays and products, then the executor against a bare product, the
+calibration, ranks that share the GPU, and last the longest tests.
 """
 
 import sys
@@ -13,18 +14,18 @@ PYTEST = (
     "-m", "pytest", "-v", "--tb=short", "--no-header", "--durations=0", "--color=no", "-p", "no:cacheprovider",
     "-o", "filterwarnings=default",
 )  # fmt: skip
-"""Warnings are shown and fail no test: the libraries of a borrowed machine are not those of our lock."""
+"""Command-line options of pytest; a warning fails no test, because the machine's libraries are not the locked ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionStep:
-    """A process of the session.
+    """One process of the session: a GPU test or a benchmark.
 
     Parameters
     ----------
-    name : a part of `parts.py`, or a function of the GPU tests
-    limit_seconds : after which it is killed
-    least_seconds : it is skipped where less is left of the session
+    name : name of a benchmark in `session_parts.PARTS`, or of a test function in `tests/runtime/test_gpu.py`
+    limit_seconds : time limit [s]; the session kills the process after it
+    least_seconds : remaining session time below which the step is left out [s]
     """
 
     name: str
@@ -33,17 +34,23 @@ class SessionStep:
 
     @property
     def is_test(self) -> bool:
+        """Whether the step is a test function; otherwise it is a benchmark."""
         return self.name.startswith("test_")
 
-    def words(self, folder: str, options: Sequence[str] = ()) -> list[str]:
-        """Its command line.
+    def command_line(self, folder: str, options: Sequence[str] = ()) -> list[str]:
+        """The command line of the step's process.
 
-        >>> SessionStep("streams", 60).words("results", ["--tiny"])[1:]
-        ['-P', '-m', 'quadrille.studies.gpu.parts', 'streams', 'results', '--tiny']
+        Parameters
+        ----------
+        folder : folder of the results, for a benchmark
+        options : further command-line options of a benchmark
+
+        >>> SessionStep("streams", 60).command_line("results", ["--tiny"])[1:]
+        ['-P', '-m', 'quadrille.studies.gpu.session_parts', 'streams', 'results', '--tiny']
         """
         if self.is_test:
             return [sys.executable, "-P", *PYTEST, f"{TESTS}::{self.name}"]
-        return [sys.executable, "-P", "-m", "quadrille.studies.gpu.parts", self.name, folder, *options]
+        return [sys.executable, "-P", "-m", "quadrille.studies.gpu.session_parts", self.name, folder, *options]
 
 
 STEPS = (
