@@ -203,11 +203,11 @@ def scaling_command(kind: str) -> Callable[..., None]:
         from quadrille.algorithms.matmuls.matmul import parse_sizes
         from quadrille.cli.words.machines import chosen_machine
         from quadrille.cli.words.numbers import whole_number
-        from quadrille.studies.scaling.question import asked
+        from quadrille.studies.scaling.problem import parse_problem
         from quadrille.studies.scaling.study import scaling
 
         threads = values["threads"]
-        question = asked(
+        problem = parse_problem(
             kind,
             matmul=parse_sizes(values["matmul"]) if values["matmul"] else None,
             gpus=[whole_number(word.strip(), "--gpus") for word in values["gpus"].split(",")],
@@ -220,7 +220,7 @@ def scaling_command(kind: str) -> Callable[..., None]:
         )
         written = {name: values[name] for name in ("json", "csv", "plot")}
         on = machine_words(values)
-        scaling(question, lambda count: chosen_machine(on, count), **written, read=on.files, command=context.obj)
+        scaling(problem, lambda count: chosen_machine(on, count), **written, read=on.files, command=context.obj)
 
     return command
 

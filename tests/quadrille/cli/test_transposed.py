@@ -18,7 +18,7 @@ from quadrille.cli.words.sweep import sweep
 from quadrille.cli.words.sweep_points import SweepWords
 from quadrille.experiments.explain.explanation import predicting
 from quadrille.experiments.workloads.training_lines import workload_words
-from quadrille.studies.scaling.question import asked
+from quadrille.studies.scaling.problem import parse_problem
 from quadrille.studies.scaling.study import scaling
 from tests.support.products import products, shapes
 from tests.support.quadrille import HOST, called, quadrille
@@ -140,13 +140,13 @@ def test_the_best_grid_is_looked_for(transposed):
 def test_a_form_is_scaled_and_one_that_an_algorithm_lacks_is_refused(capsys):
     assert "transposed" in {one.name for one in SCALED}
     found = scaling(
-        asked("strong", matmul=(64, 48, 96), gpus=[1, 2], algorithm="3d", dtype="float64", transposed="b"),
+        parse_problem("strong", matmul=(64, 48, 96), gpus=[1, 2], algorithm="3d", dtype="float64", transposed="b"),
         lambda _: star(2),
     )
     assert found.matmul == Sizes(64, 48, 96, "b") and len(found.best) == 2
     assert "m=64, k=48, n=96, transposed=b, float64" in capsys.readouterr().out
     with pytest.raises(InputError, match="transposed b: 4d takes none only"):
-        asked("strong", algorithm="3d,4d", transposed="b")
+        parse_problem("strong", algorithm="3d,4d", transposed="b")
 
 
 @pytest.mark.mpi

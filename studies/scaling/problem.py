@@ -1,4 +1,4 @@
-"""What a scaling study asks: which matmul, how it grows, on which numbers of GPUs."""
+"""The problem of a scaling study: a matmul, weak or strong scaling, the numbers of GPUs, and the options."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -20,22 +20,31 @@ DEFAULT_SIZES: dict[ScalingKind, tuple[int, int, int]] = {
     "weak": (8192, 8192, 8192),
     "strong": (32768, 32768, 32768),
 }
-"""Of one GPU (weak), of all together (strong); both fit on one GPU of the named machines, training included."""
+"""Default m, k and n: of one GPU (weak), or of all GPUs together (strong).
+
+Both fit in the memory of one GPU of every named machine, also with the matrices of training.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class ScalingProblem:
     """A matmul to scale, and the numbers of GPUs.
 
     Parameters
     ----------
-    problem : problem of each GPU (weak) or of all GPUs together (strong)
+    kind : `weak`: m grows with the number of GPUs; `strong`: the matmul stays the same
+    matmul : matmul of each GPU (weak) or of all GPUs together (strong)
     gpus : numbers of GPUs, in increasing order
-    top : grids simulated for each number of GPUs
+    algorithms : sharded matmul algorithms whose grids are ranked
+    order : order of the grid's axes; ranks along the first axis are neighbours
+    overlaps : overlaps of communication with computation
+    choices : implementation of each collective
+    threads : threads of each rank; None: its share of the host's cores
+    top : number of grids to simulate for each number of GPUs
     """
 
     kind: ScalingKind
-    problem: Matmul
+    matmul: Matmul
     gpus: tuple[int, ...] = DEFAULT_GPUS
     algorithms: tuple[Algorithm, ...]
     order: tuple[Axis, ...] = DEFAULT_ORDER
@@ -53,20 +62,20 @@ class Question:
         if self.top < 1:
             raise InputError(f"top {self.top}: the number of grids to simulate is a whole number from 1")
         for algorithm in self.algorithms:
-            algorithm.check_form(self.problem.transposed)
+            algorithm.check_form(self.matmul.transposed)
 
-    def problem_on(self, gpus: int) -> Matmul:
-        """The problem on a number of GPUs: with weak scaling, m grows in proportion.
+    def matmul_on(self, gpus: int) -> Matmul:
+        """The matmul on a number of GPUs: with weak scaling, m grows in proportion.
 
-        >>> question = Question(kind="weak", problem=Matmul(5, 3, 2), algorithms=(find_algorithm("4d"),))
-        >>> question.problem_on(7).sizes
+        >>> scaling_problem = ScalingProblem(kind="weak", matmul=Matmul(5, 3, 2), algorithms=(find_algorithm("4d"),))
+        >>> scaling_problem.matmul_on(7).sizes
         {'m': 35, 'k': 3, 'n': 2}
         """
-        grown = self.problem.m * (gpus if self.kind == "weak" else 1)
-        return replace(self.problem, m=grown)
+        m = self.matmul.m * (gpus if self.kind == "weak" else 1)
+        return replace(self.matmul, m=m)
 
 
-def asked(
+def parse_problem(
     kind: str,
     *,
     matmul: tuple[int, int, int] | None = None,
@@ -82,25 +91,35 @@ def asked(
     panel: int = DEFAULT_PANEL,
     transposed: str = "none",
     threads: int | None = None,
-) -> Question:
-    """The question in the words of the command line.
+) -> ScalingProblem:
+    """The scaling problem of the values of command-line flags.
 
     Parameters
     ----------
     kind : `weak` or `strong`
-    matmul : m, k, n, of each GPU (weak: m grows with the GPUs) or of all together (strong)
-    algorithm : one name, several with commas between, or `all`
-    top : grids simulated for each number of GPUs
+    matmul : m, k and n, of each GPU (weak) or of all GPUs together (strong); None: `DEFAULT_SIZES`
+    gpus : numbers of GPUs, in increasing order
+    algorithm : name of an algorithm, several names with commas between them, or `all`
+    passes : `forward` or `training`
+    dtype : dtype of the matrices
+    top : number of grids to simulate for each number of GPUs
+    order : axes of the grid with commas between them; ranks along the first axis are neighbours
+    overlaps : overlaps with commas between them, or `none`
+    gathered : whether the backward pass gathers B again, as in `Matmul`
+    collectives : implementation of each collective, as in `--collectives`
+    panel : width of a panel of SUMMA [columns]
+    transposed : operand that is stored transposed, or `none`
+    threads : threads of each rank; None: its share of the host's cores
 
     Raises
     ------
-    InputError : a question that cannot be
+    InputError : a value that is not accepted
     """
-    chosen = cast(ScalingKind, kind)
-    m, k, n = matmul or DEFAULT_SIZES.get(chosen, (1, 1, 1))
-    return Question(
-        kind=chosen,
-        problem=Matmul(
+    scaling_kind = cast(ScalingKind, kind)
+    m, k, n = matmul or DEFAULT_SIZES.get(scaling_kind, (1, 1, 1))
+    return ScalingProblem(
+        kind=scaling_kind,
+        matmul=Matmul(
             m,
             k,
             n,
@@ -121,9 +140,9 @@ def asked(
 
 
 def parse_algorithms(text: str) -> tuple[Algorithm, ...]:
-    """The algorithms named in a list; `all` are all.
+    """The algorithms of a list of names with commas between them, or all algorithms for `all`.
 
-    >>> [one.name for one in parse_algorithms("4d,3d")]
+    >>> [algorithm.name for algorithm in parse_algorithms("4d,3d")]
     ['4d', '3d']
 
     Raises
@@ -132,7 +151,7 @@ def parse_algorithms(text: str) -> tuple[Algorithm, ...]:
     """
     if text == "all":
         return all_algorithms()
-    names = [word.strip() for word in text.split(",")]
+    names = [name.strip() for name in text.split(",")]
     if repeated := {name for name in names if names.count(name) > 1}:
         raise InputError(f"algorithm {text!r} repeats {', '.join(sorted(repeated))}: name each once")
     return tuple(find_algorithm(name) for name in names)
