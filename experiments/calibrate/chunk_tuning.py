@@ -3,7 +3,8 @@
 A gather is in progress while each rank multiplies; the executor runs it with every candidate of message options, round
 after round: a gather of all ranks and, between hosts with one rank each, several gathers of pairs. The exchanges of
 pairs show what chunks are for: the gathers after the first may lock into a slow phase
-(`studies/laboratory_trials/exchanges.py`). These are microbenchmarks of two kinds of ops and contain no algorithm.
+(`studies/laboratory_trials/open_mpi_tcp_settings.py`). These are microbenchmarks of two kinds of ops and contain no
+algorithm.
 
 Candidates are compared within rounds, because a shared machine may be half as fast for twenty seconds. The simpler
 candidate is taken unless another one is faster by more than noise, and the default chunk size is kept unless another

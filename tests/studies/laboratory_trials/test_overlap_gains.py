@@ -5,27 +5,27 @@ from msgspec.structs import replace
 
 from quadrille.algorithms.schedule.grid import parse_grid
 from quadrille.experiments.predict.predict import prediction_of
-from quadrille.studies.laboratory_trials.overlaps import (
+from quadrille.studies.laboratory_trials.overlap_gains import (
     ALL,
+    DEFAULT_ORDER_TEXT,
     GRIDS,
     HIDDEN,
     LIBRARY,
-    PLAIN,
-    USUAL,
+    NO_OVERLAP,
     VECTOR,
     X_OUTSIDE,
-    Way,
+    StepVariant,
     possible_gain,
-    ways_of,
+    step_variants,
 )
 from tests.support.toy_machines import star
 
 CASES = [(grid, overlap) for grid, overlaps in GRIDS.items() for overlap in overlaps]
 
 
-def step(grid, way=PLAIN):
+def step(grid, variant=NO_OVERLAP):
     """The record of a step that is predicted on a machine of slow links."""
-    experiment = way.case(grid, "unused.json").experiment
+    experiment = variant.case(grid, "unused.json").experiment
     return prediction_of(experiment, star(parse_grid(grid).size, bandwidth=25e6, memory=1e10))[0]
 
 
@@ -38,7 +38,7 @@ def test_an_overlap_can_gain_the_smaller_of_what_it_hides_and_of_what_it_hides_t
     expected = min(sum(seconds[name] for name in hidden), sum(seconds[name] for name in work if name in seconds))
     assert possible_gain([plain], overlap) == pytest.approx(expected)
     assert expected > 0
-    assert step(grid, Way(overlap)).seconds <= plain.seconds
+    assert step(grid, StepVariant(overlap)).seconds <= plain.seconds
 
 
 @pytest.mark.parametrize("grid", GRIDS)
@@ -58,15 +58,17 @@ def test_what_is_possible_is_of_the_median_run():
 @pytest.mark.parametrize("grid", GRIDS)
 @pytest.mark.parametrize("one_switch", [True, False])
 def test_every_variant_is_run_once_and_the_first_and_the_last_are_what_others_are_compared_with(grid, one_switch):
-    ways = ways_of(grid, one_switch=one_switch)
-    assert len(set(ways)) == len(ways)
-    assert (ways[0], *ways[-2:]) == (PLAIN, LIBRARY, VECTOR)
-    assert {way.order for way in ways} == ({USUAL} if one_switch else {USUAL, X_OUTSIDE})
+    variants = step_variants(grid, one_switch=one_switch)
+    assert len(set(variants)) == len(variants)
+    assert (variants[0], *variants[-2:]) == (NO_OVERLAP, LIBRARY, VECTOR)
+    assert {variant.order for variant in variants} == (
+        {DEFAULT_ORDER_TEXT} if one_switch else {DEFAULT_ORDER_TEXT, X_OUTSIDE}
+    )
 
 
 @pytest.mark.parametrize("grid", GRIDS)
 def test_in_the_second_order_groups_along_x_are_those_between_leaves(grid):
-    found = Way(order=X_OUTSIDE).case(grid, "unused.json").experiment.grid
+    found = StepVariant(order=X_OUTSIDE).case(grid, "unused.json").experiment.grid
     leaf = range(found.size // 2)
     for rank in leaf:
         assert [member in leaf for member in found.group(rank, "x")].count(False) == 1

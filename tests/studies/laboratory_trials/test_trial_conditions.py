@@ -2,7 +2,7 @@
 
 import time
 
-from quadrille.studies.laboratory_trials.circumstances import busy_seconds
+from quadrille.studies.laboratory_trials.trial_conditions import busy_seconds
 
 
 def test_work_makes_cores_busy():
