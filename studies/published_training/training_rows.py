@@ -1,4 +1,4 @@
-"""Published training runs, as a file has them: one printed number a row."""
+"""Published measurements of training runs: the rows of a CSV file, one printed number each, checked and typed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Literal
 
 from quadrille.algorithms.errors import InputError
-from quadrille.studies.published_rows import printed_value, published_rows
+from quadrille.studies.published_rows import checked_rows, printed_value
 
-NEEDED = (
+REQUIRED_COLUMNS = (
     "id",
     "kind",
     "source",
@@ -44,7 +44,7 @@ Metric = Literal[
     "model_share",
     "memory",
 ]
-METRICS: Mapping[tuple[str, str], tuple[Metric, float]] = {
+METRICS_BY_COLUMN: Mapping[tuple[str, str], tuple[Metric, float]] = {
     ("iteration_time", "s"): ("seconds", 1.0),
     ("iteration_time", "ms"): ("seconds", 1e-3),
     ("model_flops_per_gpu", "TFLOP/s"): ("flops", 1e12),
@@ -56,12 +56,12 @@ METRICS: Mapping[tuple[str, str], tuple[Metric, float]] = {
     ("mfu", "%"): ("model_share", 1e-2),
     ("peak_memory", "GB/GPU"): ("memory", 1e9),
 }
-"""What is predicted, by the words and units of the file, and how large a unit is."""
+"""The predicted metrics by the metric and unit in the file, each with the size of the unit in SI."""
 RUN = (
     *("source", "table_or_figure", "machine", "gpu_type", "num_gpus", "algorithm", "tp", "pp", "dp", "zero_stage"),
     *("vpp", "model", "layers", "hidden", "heads", "global_batch", "micro_batch", "recompute", "precision"),
 )
-"""Columns that tell runs apart."""
+"""Columns that identify a run."""
 COLUMNS = {
     "gpus": "num_gpus",
     "tensor": "tp",
@@ -75,23 +75,33 @@ COLUMNS = {
     "batch": "global_batch",
     "micro": "micro_batch",
 }
-"""The columns whose names are not those of the fields."""
-WORDS = -1
-"""For a column that has words where a number is looked for, such as the kind of sharding."""
+"""Column of each field of `TrainingRow` that has another name than its column."""
+TEXT_INSTEAD = -1
+"""Value of a field whose column contains text instead of a number, such as the kind of sharding."""
 FSDP = "fsdp"
-"""Before the number of ranks over which weights, gradients and optimizer are sharded: ZeRO 3, where these are all."""
+"""Name of PyTorch's fully sharded data parallelism in the column `zero_stage`; a number of ranks may follow.
+It is ZeRO 3 if that number is the length of the data-parallel group."""
 NOT_PRINTED = ("n/a", "-", "none", "?")
-"""What a file may have for a number that the source does not print, beside nothing."""
+"""Texts in a column, other than the empty text, for a number that the source does not print."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingRow:
-    """One printed number; whole numbers that the source does not print are 0, and -1 where words stand for them.
+    """One printed number of a training run.
+
+    A whole number is 0 if the source does not print it, and `TEXT_INSTEAD` if its column contains text.
 
     Parameters
     ----------
-    gpus : those of the groups, where the source prints the groups only
-    words : the columns as they stand
+    id : identifier of the row
+    value : printed value, in the unit of the file
+    gpus : number of GPUs; if the source prints only the parallel groups, the product of their lengths
+    tensor, pipeline, data, context : lengths of the parallel groups
+    interleave : number of layer chunks of a pipeline stage
+    zero : ZeRO stage
+    layers, hidden, heads, sequence, vocabulary : shape of the model
+    batch, micro : number of sequences of the global batch and of a microbatch
+    columns : text of each column
     """
 
     id: str
@@ -110,51 +120,59 @@ class TrainingRow:
     vocabulary: int
     batch: int
     micro: int
-    words: Mapping[str, str]
+    columns: Mapping[str, str]
 
     @property
     def metric(self) -> tuple[Metric, float] | None:
-        """What it says, and its unit; None where that is nothing we predict."""
-        return METRICS.get((self.words["metric"], self.words["unit"]))
+        """The metric and the size of its unit in SI; None if the metric is not predicted."""
+        return METRICS_BY_COLUMN.get((self.columns["metric"], self.columns["unit"]))
 
     @property
     def printed(self) -> float | None:
-        """The value in SI units."""
+        """The printed value in SI units; None if the metric is not predicted."""
         return None if self.metric is None else self.value * self.metric[1]
 
     def printed_in(self, field: str) -> str:
-        """What stands in the column of a field."""
-        return self.words.get(COLUMNS.get(field, field), "")
+        """The text in the column of a field of this class."""
+        return self.columns.get(COLUMNS.get(field, field), "")
 
     @property
     def run(self) -> tuple[str, ...]:
-        """What tells runs apart: a table's rows that share it are of one run, in other words."""
-        return tuple(self.words.get(name, "") for name in RUN)
+        """The key of the run: rows of the same table with the same key are metrics of one run."""
+        return tuple(self.columns.get(name, "") for name in RUN)
 
 
 def read_rows(path: str | Path) -> list[TrainingRow]:
-    """The rows of kind training of a CSV file.
+    """The rows of kind `training` of a CSV file.
+
+    Parameters
+    ----------
+    path : CSV file with at least the columns `REQUIRED_COLUMNS`
 
     Raises
     ------
     InputError : a file that cannot be read, or a faulty row, named by line and column
     """
-    return [_row(words, where) for words, where in published_rows(path, NEEDED, ("training",))]
+    return [_row(columns, where) for columns, where in checked_rows(path, REQUIRED_COLUMNS, ("training",))]
 
 
 def _row(row: Mapping[str, str], where: str) -> TrainingRow:
+    """The typed row; `where` is the file and line that messages about faults name."""
+
     def whole(column: str) -> int:
+        """The whole number in a column; 0 if the source does not print it, `TEXT_INSTEAD` for text."""
         written = row.get(column, "").strip()
         written = "" if written.lower() in NOT_PRINTED else written
         if written and not (written.isascii() and written.isdigit()):
             if column == "num_gpus":
                 raise InputError(f"{where}: column {column}: {written!r} is not a whole number")
-            return WORDS
+            return TEXT_INSTEAD
         return int(written or 0)
 
-    def sharded(over: int) -> int:
+    def zero_stage(data: int) -> int:
+        """The ZeRO stage of a run with a data-parallel group of this length."""
         words = row.get("zero_stage", "").lower().split()
-        return 3 if words in ([FSDP], [FSDP, str(over)]) else whole("zero_stage")
+        return 3 if words in ([FSDP], [FSDP, str(data)]) else whole("zero_stage")
 
     groups = [whole(column) for column in ("tp", "pp", "dp")]
     return TrainingRow(
@@ -166,7 +184,7 @@ def _row(row: Mapping[str, str], where: str) -> TrainingRow:
         data=whole("dp"),
         context=whole("cp"),
         interleave=whole("vpp"),
-        zero=sharded(groups[2]),
+        zero=zero_stage(groups[2]),
         layers=whole("layers"),
         hidden=whole("hidden"),
         heads=whole("heads"),
@@ -174,5 +192,5 @@ def _row(row: Mapping[str, str], where: str) -> TrainingRow:
         vocabulary=whole("vocab"),
         batch=whole("global_batch"),
         micro=whole("micro_batch"),
-        words=row,
+        columns=row,
     )

@@ -1,10 +1,9 @@
-"""Messages between pairs of GPUs, all pairs at once: what a row of kind p2p says, and how long that takes.
+"""Predictions of point-to-point messages: several pairs of GPUs send at the same time (rows of kind `p2p`).
 
-Of NCCL's send and receive the path is known: one hop by its Simple protocol, at
-what it counts on from each link and what the site reaches of that.  Of MPI's it
-is not (UCX chooses protocols, thresholds and staging through the host by its own
-tables): what is predicted then is the network's own time, as if NICs read the
-memory of GPUs at full rate, and nobody is judged by it.
+NCCL's send and receive are modelled as one hop of its Simple protocol, at the bandwidths that NCCL assumes of links and
+at the calibrated share of them.  MPI's path is not modelled, because UCX chooses protocols, thresholds and staging
+through the host by its own tables.  For MPI the prediction is the time of the network alone, as if NICs read GPU memory
+at full rate; such rows are not judged.
 """
 
 import re
@@ -20,7 +19,7 @@ from quadrille.simulator.collectives.nccl.collective import NcclSettings
 from quadrille.simulator.collectives.nccl.layout import counted_bandwidths, generation_of, inside_links, is_amd
 from quadrille.simulator.engine.flows import FlowSet, simulate_flows
 from quadrille.simulator.machine.network import routes_of
-from quadrille.studies.published_collectives.rows import CollectiveRow
+from quadrille.studies.published_collectives.collective_rows import CollectiveRow
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.network import Network
 
@@ -37,7 +36,7 @@ SCALES: Mapping[tuple[str, str], tuple[Metric, float]] = {
         for unit, scale in (("MB/s", 1e6), ("GB/s", 1e9))
     },
 }
-"""The metrics of messages: seconds of one, or bytes a second of all pairs together."""
+"""Metrics of messages by the name and unit in the file, with the unit in SI: time of a message, or total bandwidth."""
 NOT_MODELLED = (
     "messages between GPUs by MPI (UCX): their GPU path (protocols, thresholds, staging) is not modelled; predicted is "
     "the network's own time, NICs reading GPU memory at full rate"
@@ -46,9 +45,14 @@ NOT_MODELLED = (
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """GPUs that send and those that receive, each numbered through the machine.
+    """The GPUs that send and the GPUs that receive, by their numbers in the machine; source i sends to target i.
 
-    >>> Pairs.of(2, 8, apart=True), Pairs.of(2, 8, apart=False)
+    Parameters
+    ----------
+    sources : sending GPUs
+    targets : receiving GPUs
+
+     Pairs.of(2, 8, apart=True), Pairs.of(2, 8, apart=False)
     (Pairs(sources=(0, 1), targets=(8, 9)), Pairs(sources=(0, 1), targets=(2, 3)))
     """
 
@@ -57,63 +61,78 @@ class Pairs:
 
     @classmethod
     def of(cls, pairs: int, per_node: int, *, apart: bool) -> "Pairs":
-        """Rank i with rank i + pairs, as the benchmarks pair them; apart: on two nodes.
+        """The pairs of rank i and rank i + `pairs`, as the benchmarks form them.
+
+        Parameters
+        ----------
+        pairs : number of pairs
+        per_node : number of GPUs of a node
+        apart : whether the GPUs of a pair are on two nodes
 
         Raises
         ------
-        InputError : more than one node, or two, can hold
+        InputError : more pairs than the node, or the two nodes, can hold
         """
-        most = per_node if apart else per_node // 2
-        if not 1 <= pairs <= most:
+        largest = per_node if apart else per_node // 2
+        if not 1 <= pairs <= largest:
             raise InputError(
-                f"{pairs} pairs of GPUs {'on two nodes' if apart else 'in a node'} of {per_node}: {most} fit"
+                f"{pairs} pairs of GPUs {'on two nodes' if apart else 'in a node'} of {per_node}: {largest} fit"
             )
         first = per_node if apart else pairs
         return cls(tuple(range(pairs)), tuple(range(first, first + pairs)))
 
 
 def pairs_of(row: CollectiveRow, per_node: int) -> Pairs:
-    """The pairs that a row's words name: `8 pair(s), 2 nodes`; half of its GPUs where they say nothing."""
-    said = re.search(r"(\d+) pair", row.algorithm)
-    pairs = int(said[1]) if said else row.gpus // 2
+    """The pairs that a row names, as in `8 pair(s), 2 nodes`; if it names no number, half of its GPUs send."""
+    named_pairs = re.search(r"(\d+) pair", row.algorithm)
+    pairs = int(named_pairs[1]) if named_pairs else row.gpus // 2
     apart = bool(re.search(r"\b2 nodes\b|inter-?node", f"{row.algorithm} {row.note}")) or 2 * pairs > per_node
     return Pairs.of(pairs, per_node, apart=apart)
 
 
-def by_nccl(row: CollectiveRow) -> bool:
-    return row.carrier in ("NCCL", "RCCL")
+def is_by_nccl(row: CollectiveRow) -> bool:
+    """Whether NCCL or RCCL sent the messages."""
+    return row.library in ("NCCL", "RCCL")
 
 
 def predicted_message(row: CollectiveRow, machine: Machine, net: Network, settings: NcclSettings) -> float:
-    """What the row's metric would be, in its unit."""
+    """The predicted value of a row's metric, in the row's unit.
+
+    Parameters
+    ----------
+    row : row of kind `p2p`
+    machine : machine of the row, with at least two nodes
+    net : network of the machine
+    settings : calibrated settings of NCCL
+    """
     pairs = pairs_of(row, net.per_node)
-    before, carried = _seconds(row, pairs, machine, net, settings)
+    startup, transfer = _seconds(row, pairs, machine, net, settings)
     metric, scale = SCALES[row.metric, row.unit]
     if metric == "time":
-        return (before + carried) / scale
-    # MPI's benchmarks of bandwidth keep many messages on the way, NCCL's one after the other
-    seconds = before + carried if by_nccl(row) else carried
+        return (startup + transfer) / scale
+    # MPI's bandwidth benchmarks send many messages at the same time, NCCL's one after the other
+    seconds = startup + transfer if is_by_nccl(row) else transfer
     return len(pairs.sources) * row.size / seconds / scale
 
 
 def _seconds(
     row: CollectiveRow, pairs: Pairs, machine: Machine, net: Network, settings: NcclSettings
 ) -> tuple[float, float]:
-    """What passes before bytes move, and until all pairs have moved theirs [s]."""
+    """The start-up time of a message, and the time of the transfer until all pairs are done [s]."""
     routes = routes_of(machine, net)
     paths = routes.between(np.array(pairs.sources), np.array(pairs.targets))
     count, zero = len(pairs.sources), np.zeros(len(pairs.sources))
     capacities = net.bandwidths
-    before = float(paths.latency.max())
-    if by_nccl(row):
+    startup = float(paths.latency.max())
+    if is_by_nccl(row):
         generation = generation_of(machine)
         reached = np.where(inside_links(net), settings.inside, settings.between)
         capacities = counted_bandwidths(net, generation, xgmi=is_amd(machine)) * reached
         apart = pairs.targets[0] >= net.per_node
         hop = STEP_LATENCY["net" if apart else "nvlink"]["ring"][PROTOCOLS.index("Simple")] * US
-        before = settings.launch_seconds + hop + (settings.network_latency if apart else 0.0)
+        startup = settings.launch_seconds + hop + (settings.network_latency if apart else 0.0)
     sizes = np.full(count, float(row.size))
     traffic = FlowSet(
         paths.offsets, paths.links, paths.shares, sizes, zero, zero, np.ones(count), np.full(count, np.inf)
     )
-    return before, float(simulate_flows(capacities, traffic).finish.max())
+    return startup, float(simulate_flows(capacities, traffic).finish.max())

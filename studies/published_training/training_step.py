@@ -1,12 +1,11 @@
-"""Seconds of a training step: simulated times, put together by the order of the pipeline's turns.
+"""The predicted time of a training step, composed of simulated layer times by the order of the pipeline (1F1B).
 
-A stage takes for a microbatch: forward, forward again where activations are not
-kept, backward, gradients added to those of the microbatches before.  The turns
-are taken in the order of the schedules that are simulated, stages waiting for
-what they send (`pipeline.py`).  A stage that is through sums its gradients over
-replicas; then come the exchange of the shared table between the first and the
-last stage, and the update, bound by memory.  With ZeRO 2 and 3 gradients are
-summed in every microbatch, beside the work (`sharded.py`).
+The time of a microbatch on a pipeline stage is that of the forward pass, of the recomputation, of the backward pass and
+of the addition of its gradients to the sum.  The microbatches follow the 1F1B order, interleaved or not, and wait for
+the messages between stages (`algorithms/training/pipeline.py`).  After its last microbatch a stage sums its gradients
+over the replicas.  The gradient sum of the embedding table over the first and the last stage, and the optimizer, which
+is bound by memory, follow.  With ZeRO 2 and 3, gradients are summed over replicas in every microbatch and overlap with
+computation (`zero_sharding.py`).
 
 Source: Narayanan et al., SC21, sections 2.2 (order) and 4.1 (scatter and gather
 between stages, which DeepSpeed's `PartitionedTensor` does too); Rajbhandari et
@@ -27,22 +26,22 @@ from quadrille.algorithms.training.pipeline import Stages
 from quadrille.experiments.network.collective import predict_collective
 from quadrille.experiments.network.question import CollectiveQuestion
 from quadrille.experiments.predict.pipeline_slots import SlotSeconds, stage_ends
-from quadrille.studies.published_training.runs import PublishedRun
-from quadrille.studies.published_training.sharded import Sharded, sharded_layers
-from quadrille.studies.published_training.stage import LayerTimes, Seconds, layer_times
+from quadrille.studies.published_training.layer_times import LayerTimes, PassSeconds, layer_times
+from quadrille.studies.published_training.published_runs import PublishedRun
+from quadrille.studies.published_training.zero_sharding import ShardingSeconds, zero_layer_seconds
 from quadrille.topologies.find_machine import find_machine
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.machines.named import MACHINES, achieved_of
 from quadrille.topologies.nodes.gpus import Generation, Gpu
 
 UPDATE_BYTES = 52
-"""Touched for each parameter: gradients made fp32 (6), their norm (4), clipped (8), Adam's four numbers read and three
-written (28), weights made fp16 again (6)."""
+"""Bytes that the optimizer reads and writes for each parameter: gradients converted to fp32 (6), their norm (4),
+clipping (8), Adam's four numbers read and three written (28), weights converted to fp16 (6)."""
 HALF_BYTES, WIDE_BYTES = 2, 4
 ADD_BYTES, WIDE_ADD_BYTES = 6, 10
-"""Touched for each parameter to add a gradient to the sum so far, in 16 bits and in fp32."""
+"""Bytes read and written for each parameter to add a gradient to a sum in 16 bits, and in fp32."""
 ADD_PASSES = 3
-"""Times that what is received is touched to be added: both summands read, the sum written."""
+"""Reads and writes of each received gradient to add it: two summands read, the sum written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,42 +64,50 @@ class StepSeconds:
 
     @property
     def seconds(self) -> float:
+        """The time of the whole step [s]."""
         return self.steady + self.bubble + self.replicas + self.table + self.update
 
 
 def step_seconds(run: PublishedRun, between: float = 1.0) -> StepSeconds:
-    """What a step of a run takes.
+    """The predicted time of a run's step, by part.
 
     Parameters
     ----------
-    between : share of the bandwidth between nodes that is reached
+    run : training run
+    between : reached share of the bandwidth between nodes
     """
-    turns = turn_seconds(run, between)
-    ends = stage_ends(Stages(run.pipeline, run.shape.layers, ceil(run.microbatches), run.interleave), turns)
-    each = [forward + backward for forward, backward in zip(turns.forward, turns.backward, strict=True)]
-    steady = ceil(run.microbatches) * max(sum(each[stage :: run.pipeline]) for stage in range(run.pipeline))
+    slots = slot_seconds(run, between)
+    ends = stage_ends(Stages(run.pipeline, run.shape.layers, ceil(run.microbatches), run.interleave), slots)
+    both = [forward + backward for forward, backward in zip(slots.forward, slots.backward, strict=True)]
+    steady = ceil(run.microbatches) * max(sum(both[stage :: run.pipeline]) for stage in range(run.pipeline))
     parameters = stage_parameters(run)
-    through = max(end + _replicas(run, size, between) for end, size in zip(ends, parameters, strict=True))
+    summed = max(end + _replicas(run, size, between) for end, size in zip(ends, parameters, strict=True))
     return StepSeconds(
         steady,
         max(ends) - steady,
-        through - max(ends),
+        summed - max(ends),
         _table(run, between),
         _update(run, max(parameters)),
     )
 
 
-def turn_seconds(run: PublishedRun, between: float = 1.0) -> SlotSeconds:
-    """Seconds of a microbatch in each chunk of the layers, and of its transfer between two chunks."""
+def slot_seconds(run: PublishedRun, between: float = 1.0) -> SlotSeconds:
+    """The times of a microbatch in each chunk of layers, and of its transfer between two chunks [s].
+
+    Parameters
+    ----------
+    run : training run
+    between : reached share of the bandwidth between nodes
+    """
     times = _layer_times(run)
     layer, first, last = _layer(run, times), times.first, times.last
     added = [_added(run, size) / run.interleave for size in stage_parameters(run)]
     chunks = [layers / run.interleave for layers in run.layers] * run.interleave
-    each = [Seconds(layers * layer.forward, layers * layer.backward) for layers in chunks]
+    passes = [PassSeconds(layers * layer.forward, layers * layer.backward) for layers in chunks]
     if run.zero > 1:
-        each = [sharded_layers(run.shape.layers, layer, _sharded(run, between), run.zero)]
-    forward = [stage.forward for stage in each]
-    backward = [stage.backward + adding for stage, adding in zip(each, added * run.interleave, strict=True)]
+        passes = [zero_layer_seconds(run.shape.layers, layer, _sharded(run, between), run.zero)]
+    forward = [chunk.forward for chunk in passes]
+    backward = [chunk.backward + adding for chunk, adding in zip(passes, added * run.interleave, strict=True)]
     forward[0] += first.forward
     forward[-1] += last.forward
     backward[0] += first.backward
@@ -108,20 +115,23 @@ def turn_seconds(run: PublishedRun, between: float = 1.0) -> SlotSeconds:
     return SlotSeconds(forward, backward, _travel(run, between) if run.pipeline > 1 else 0.0)
 
 
-def _layer(run: PublishedRun, times: LayerTimes) -> Seconds:
-    """Seconds of a layer, with recomputation in the backward pass; fused attention always recomputes its scores."""
+def _layer(run: PublishedRun, times: LayerTimes) -> PassSeconds:
+    """The times of a layer, with recomputation in the backward pass.
+
+    Selective recomputation of fused attention costs nothing more, because its backward kernel recomputes the scores.
+    """
     match run.recompute:
         case "none":
-            again = 0.0
+            recomputation = 0.0
         case "selective":
-            again = times.attention.forward if run.attention == "unfused" else 0.0
+            recomputation = times.attention.forward if run.attention == "unfused" else 0.0
         case "full":
-            again = times.layer.forward
-    return Seconds(times.layer.forward, times.layer.backward + again)
+            recomputation = times.layer.forward
+    return PassSeconds(times.layer.forward, times.layer.backward + recomputation)
 
 
 def _added(run: PublishedRun, parameters: float) -> float:
-    """Seconds to add a microbatch's gradients to the sum; scattered gradients become fp32 before the scatter."""
+    """The time to add a microbatch's gradients to the sum [s]; scattered gradients become fp32 before the scatter."""
     touched = (WIDE_ADD_BYTES if run.sums_in_fp32 else ADD_BYTES) if run.microbatches > 1 else 0
     if run.zero < 2:
         return _passes(run, parameters * touched)
@@ -129,19 +139,19 @@ def _added(run: PublishedRun, parameters: float) -> float:
     return _passes(run, parameters * (touched / run.data + widened))
 
 
-def _sharded(run: PublishedRun, between: float) -> Sharded:
-    """Seconds of a microbatch's gathers and scatters over the replicas."""
+def _sharded(run: PublishedRun, between: float) -> ShardingSeconds:
+    """The times of a microbatch's gathers and scatters over the replicas [s]."""
     inner = run.shape.layer_parameters / run.tensor
     outer = stage_parameters(run)[0] - run.shape.layers * inner
     gathers = [_over_replicas(run, "all_gather", size * HALF_BYTES, between) for size in (inner, outer)]
     wide = WIDE_BYTES if run.sums_in_fp32 else HALF_BYTES
     scatters = [_over_replicas(run, "reduce_scatter", size * wide, between) for size in (inner, outer)]
     adding = _passes(run, ADD_PASSES * inner * wide * (run.data - 1) / run.data)
-    return Sharded(gathers[0], scatters[0], gathers[1], scatters[1], adding)
+    return ShardingSeconds(gathers[0], scatters[0], gathers[1], scatters[1], adding)
 
 
 def stage_parameters(run: PublishedRun) -> list[float]:
-    """Parameters on each GPU of each stage; with a pipeline, the last stage has the embedding table too."""
+    """The number of parameters on a GPU of each stage; with a pipeline, the last stage has the embedding table too."""
     parameters = [layers * run.shape.layer_parameters / run.tensor for layers in run.layers]
     parameters[0] += (run.shape.table + run.shape.sequence * run.shape.hidden) / run.tensor
     if run.pipeline > 1:
@@ -150,9 +160,10 @@ def stage_parameters(run: PublishedRun) -> list[float]:
 
 
 def _travel(run: PublishedRun, between: float) -> float:
-    """A microbatch's activations from a stage to the next, each GPU of the group sending its share.
+    """The time to send a microbatch's activations to the next stage [s]; each GPU of the group sends its share.
 
-    Stages whose ranks fill nodes are on different ones; else half of what leaves is taken to stay.
+    The tensor-parallel groups of a stage on the same node share its NICs.  If a node holds several stages, only one
+    stage sends to another node.
     """
     node = MACHINES[run.machine].node
     size = run.micro * run.shape.sequence * run.shape.hidden * 2
@@ -162,11 +173,10 @@ def _travel(run: PublishedRun, between: float) -> float:
 
 
 def _replicas(run: PublishedRun, parameters: float, between: float) -> float:
-    """The sum of gradients over replicas; sharded optimizers gather what they have updated.
+    """The time of the gradient sum over replicas after the last microbatch [s]; a sharded optimizer gathers weights.
 
-    With ZeRO 2 and 3 all this has been done in every microbatch.  DeepSpeed's bf16
-    optimizer sums in fp32 and gathers bf16: half as much again as an fp32 sum, where
-    the fp16 one moves half of that.
+    It is 0 with ZeRO 2 and 3, which sum in every microbatch.  DeepSpeed's bf16 optimizer reduce-scatters gradients in
+    fp32 and all-gathers weights in bf16.
     """
     if run.zero > 1:
         return 0.0
@@ -177,7 +187,7 @@ def _replicas(run: PublishedRun, parameters: float, between: float) -> float:
 
 
 def _over_replicas(run: PublishedRun, kind: CollectiveKind, size: float, between: float) -> float:
-    """A collective of all replicas, of so many bytes of each GPU."""
+    """The time of a collective over all replicas on `size` bytes of each GPU [s]."""
     if run.data == 1:
         return 0.0
     across = run.tensor * run.data > MACHINES[run.machine].gpus_per_node
@@ -185,7 +195,7 @@ def _over_replicas(run: PublishedRun, kind: CollectiveKind, size: float, between
 
 
 def _table(run: PublishedRun, between: float) -> float:
-    """The sum of the shared table's gradient over the first and the last stage."""
+    """The time to sum the gradient of the embedding table over the first and the last stage [s]."""
     if run.pipeline == 1:
         return 0.0
     stride = max(run.tensor * run.data, MACHINES[run.machine].gpus_per_node)
@@ -193,23 +203,35 @@ def _table(run: PublishedRun, between: float) -> float:
 
 
 def _update(run: PublishedRun, parameters: float) -> float:
+    """The time of the optimizer on a GPU with this number of parameters [s]."""
     return _passes(run, parameters / (run.data if run.zero else 1) * UPDATE_BYTES)
 
 
 def _passes(run: PublishedRun, size: float) -> float:
-    """Seconds in which so many bytes of memory are touched."""
+    """The time to read and write `size` bytes of GPU memory [s]."""
     device = machine_for(run.machine, run.gpu, 1).device
     assert device.achieved is not None
     return size / (device.memory_bytes_per_second * device.achieved.memory_share)
 
 
 def _group(run: PublishedRun, kind: CollectiveKind, size: float, members: int, stride: int) -> float:
+    """The time of a collective in groups of the run's GPUs [s], see `_collective`."""
     return _collective(run.machine, run.gpu, kind, int(size), members, stride)
 
 
 @cache
 def _collective(machine: str, gpu: Gpu, kind: CollectiveKind, size: int, members: int, stride: int) -> float:
-    """A collective of all groups of so many members, so far apart, at once, by NCCL's model."""
+    """The time of a collective by NCCL's model [s].
+
+    Parameters
+    ----------
+    machine : name of the machine
+    gpu : data sheet of its GPUs
+    kind : kind of collective
+    size : size of the message [bytes]
+    members : number of GPUs of a group
+    stride : distance of two neighbours of a group; `stride` groups run at the same time
+    """
     gpus = stride * members
     question = CollectiveQuestion(
         kind=kind,
@@ -224,6 +246,7 @@ def _collective(machine: str, gpu: Gpu, kind: CollectiveKind, size: int, members
 
 
 def _layer_times(run: PublishedRun) -> LayerTimes:
+    """The layer times of a run, from the cache if a run with the same layers was predicted before."""
     fused_on = run.gpu.generation if run.attention == "fused" else None
     return _cached_layer_times(
         run.shape, run.tensor, run.micro, run.dtype, run.machine, run.gpu, run.sequence_parallel, fused_on
@@ -249,9 +272,15 @@ def _cached_layer_times(
 
 @cache
 def machine_for(name: str, gpu: Gpu, gpus: int) -> Machine:
-    """A named machine with `gpus` of these GPUs, and with the shares of peak that public microbenchmarks report.
+    """A named machine with `gpus` GPUs of a kind, and with the shares of peak that public microbenchmarks report.
 
-    Attention is unfused; `fused.py` has the times of fused attention.
+    Attention is unfused; `fused_attention.py` has the times of fused attention.
+
+    Parameters
+    ----------
+    name : name of the machine
+    gpu : data sheet of the GPUs, in place of the machine's own
+    gpus : number of GPUs
     """
     machine = find_machine(name, (), gpus=gpus)
     device = msgspec.structs.replace(

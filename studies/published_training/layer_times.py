@@ -1,13 +1,11 @@
-"""What one layer and the two ends of a model take on a tensor-parallel group: simulated, from the schedule of a step.
+"""Times of a transformer layer, the embedding and the loss on a tensor-parallel group, from a simulated schedule.
 
-A schedule of one layer and one microbatch is simulated on so many GPUs of the
-machine.  Ops are one after the other in it, so their times may be added: those
-of the layer count once for each layer, those of the ends on the first and the
-last stage.  The optimizer and sums over replicas are not of a microbatch.
+A schedule of one layer and one microbatch is simulated on the GPUs of the tensor-parallel group.  Its ops run one after
+the other, so their times can be added: those of the layer once for each layer, those of the embedding on the first and
+those of the loss on the last pipeline stage.  The optimizer and the gradient sums over replicas are not included.
 
-With sequence parallelism, sums towards inputs and the second gathers of inputs
-run beside the products, as Megatron-LM has it; of communication only what no
-work hides is counted.
+With sequence parallelism, the reduce-scatters of input gradients and the second all-gathers of inputs overlap with the
+matrix products, as in Megatron-LM.  Of overlapped communication only the exposed part counts.
 
 Source: Korthikanti et al., "Reducing Activation Recomputation in Large
 Transformer Models", arXiv 2205.05198, section 4.2.2 (the second gather is
@@ -37,29 +35,30 @@ from quadrille.algorithms.training.scheme_4d import Scheme4D
 from quadrille.algorithms.training.schemes import find_scheme
 from quadrille.algorithms.training.transformer import LayerShape, transformer_layer
 from quadrille.simulator.simulate import simulate
-from quadrille.studies.published_training.fused import fused_seconds
+from quadrille.studies.published_training.fused_attention import fused_seconds
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.nodes.gpus import Generation
 
 MEGATRON = Scheme4D()
-"""With x the only long axis these are Megatron-LM's column and row parallel pairs."""
+"""The 4D scheme; with x as the only long axis it is Megatron-LM's tensor parallelism in pairs of column and row."""
 MEGATRON_SCATTERED = find_scheme("megatron", sequence_parallel=True)
-BESIDE: dict[bool, frozenset[OverlapName]] = {False: frozenset(), True: frozenset({"oar", "oag"})}
-"""What runs beside products, without sequence parallelism and with it."""
+OVERLAPS: dict[bool, frozenset[OverlapName]] = {False: frozenset(), True: frozenset({"oar", "oag"})}
+"""The overlaps of communication with matrix products, without and with sequence parallelism."""
 
 
 @dataclass(frozen=True, slots=True)
-class Seconds:
-    """Seconds of a forward and a backward pass over a microbatch."""
+class PassSeconds:
+    """Times of the forward and of the backward pass over a microbatch [s]."""
 
     forward: float
     backward: float
 
-    def __add__(self, added: "Seconds") -> "Seconds":
-        return Seconds(self.forward + added.forward, self.backward + added.backward)
+    def __add__(self, added: "PassSeconds") -> "PassSeconds":
+        return PassSeconds(self.forward + added.forward, self.backward + added.backward)
 
     @property
     def both(self) -> float:
+        """The time of both passes [s]."""
         return self.forward + self.backward
 
 
@@ -75,10 +74,10 @@ class LayerTimes:
     attention : times of the scores and their softmax, without QKV and the other products; part of `layer`
     """
 
-    layer: Seconds
-    first: Seconds
-    last: Seconds
-    attention: Seconds
+    layer: PassSeconds
+    first: PassSeconds
+    last: PassSeconds
+    attention: PassSeconds
 
 
 def layer_times(
@@ -91,16 +90,22 @@ def layer_times(
     sequence_parallel: bool = False,
     fused_on: Generation | None = None,
 ) -> LayerTimes:
-    """Times of a model's layers, which are sharded over `tensor` GPUs, for microbatches of `micro` sequences.
+    """Simulated times of one layer, the embedding and the loss for one microbatch.
 
     Parameters
     ----------
-    fused_on : generation of the GPUs if attention is fused (`fused.py`); None if attention stores its scores
+    shape : shape of the model
+    tensor : number of GPUs of the tensor-parallel group
+    micro : number of sequences of the microbatch
+    dtype : dtype of the weights and activations
+    machine : machine with at least `tensor` GPUs
+    sequence_parallel : whether activations between the matrix products are sharded over the group too
+    fused_on : generation of the GPUs if attention is fused (`fused_attention.py`); None if attention stores its scores
     """
     scheme = MEGATRON_SCATTERED if sequence_parallel else MEGATRON
     problem = Gpt(1, shape.hidden, shape.heads, shape.sequence, shape.vocabulary, micro, dtype=dtype)
     schedule = gpt_schedule(problem, Grid(x=tensor), scheme)
-    prediction = simulate(overlap(schedule, BESIDE[sequence_parallel]), machine, choices=parse_choices("library"))
+    prediction = simulate(overlap(schedule, OVERLAPS[sequence_parallel]), machine, choices=parse_choices("library"))
     times = {name: _counted(op_times) for name, op_times in prediction.timeline.op_times().items()}
     rows, hidden = Part("batch", unit=shape.sequence), Part("hidden")
     norm = Norm("last", rows, hidden, shape.hidden, "X", "last N", "dlast N", "dX")
@@ -112,29 +117,35 @@ def layer_times(
         _seconds(layer, times),
         _seconds(scheme.embedding(rows, "X", "dX"), times),
         _seconds(normalisation(norm, scheme), times) + _seconds(loss, times),
-        Seconds(*(sum(times[op.name] for op in _squares(program)) for program in (layer.forward, layer.backward))),
+        PassSeconds(
+            *(sum(times[op.name] for op in _attention_kernels(program)) for program in (layer.forward, layer.backward))
+        ),
     )
 
 
 def _counted(times: OpTimes) -> float:
-    """Seconds that an op adds to the pass: for communication, only the exposed part."""
+    """The time that an op adds to its pass [s]: of communication only the exposed part."""
     return times.waiting_seconds + (times.seconds if times.axis is None else times.exposed_seconds)
 
 
 def _fused(layer: Layer, schedule: Schedule, generation: Generation, peak: float) -> dict[str, float]:
-    place = schedule.coordinates(0)
-    works = {op.name: attention_products(op, schedule, place) for op in _squares((*layer.forward, *layer.backward))}
+    """The times of the layer's attention kernels if they are fused, by the name of the op [s]."""
+    coordinates = schedule.coordinates(0)
+    kernels = _attention_kernels((*layer.forward, *layer.backward))
+    works = {op.name: attention_products(op, schedule, coordinates) for op in kernels}
     return {name: fused_seconds(work, generation, peak) for name, work in works.items() if work is not None}
 
 
-def _squares(program: Program) -> list[Kernel]:
-    """The kernels of attention."""
+def _attention_kernels(program: Program) -> list[Kernel]:
+    """The kernels of attention: scores, softmax and their product with V."""
     return [op for op in ops(program) if isinstance(op, Kernel) and op.function in ATTENTION_PRODUCTS]
 
 
-def _seconds(piece: Layer, times: Mapping[str, float]) -> Seconds:
-    return Seconds(_sum(piece.forward, times), _sum(piece.backward, times))
+def _seconds(layer: Layer, times: Mapping[str, float]) -> PassSeconds:
+    """The times of a layer's passes, from the times of its ops by name."""
+    return PassSeconds(_sum(layer.forward, times), _sum(layer.backward, times))
 
 
 def _sum(program: Program, times: Mapping[str, float]) -> float:
+    """The total time of a program's ops [s]."""
     return sum(times[op.name] for op in ops(program))

@@ -1,19 +1,18 @@
-"""Which machine of ours a published machine is, and what is learnt about it from at most three of its rows.
+"""The calibration of published machines: the named machine of each, and four parameters from at most three of its rows.
 
-NCCL's model and the links say how a collective goes; what they cannot know of a
-site is what passes before the first byte (launching from a framework), what its
-network adds to each hop, and how much of the links its software reaches
-(GPUDirect or not, switches, drivers).  Rows to learn this from are chosen by
-rule, from the project's own copy of the data, and never judged:
+The model of NCCL and the links do not contain the time before the first byte (launch from a framework), the latency
+that a machine's network adds to each hop, and the share of the links' bandwidth that its software reaches (GPUDirect,
+switches, drivers).  These parameters are fitted to rows that a rule chooses from the project's own copy of the data.
+The chosen rows are never judged:
 
-    between   the largest message of the most GPUs, where they are on several nodes
-    network   the message nearest to 1 MiB of the most GPUs, where they are on several nodes
-    launch    the smallest message of the fewest GPUs
-    inside    the largest message of the most GPUs, where all rows are of one node
+    between   share of the bandwidth between nodes: the largest message on the most GPUs, if they are on several nodes
+    network   latency of a hop: the message nearest to 1 MiB on the most GPUs, if they are on several nodes
+    launch    time before the first byte: the smallest message on the fewest GPUs
+    inside    share of the bandwidth inside a node: the largest message on the most GPUs, if all rows are on one node
 
-of the all-reduces by NCCL (or RCCL) in which nothing is held.  All but `between`
-are learnt only where at least eight measurements are left to be judged; what is
-not learnt is neutral.  A site with one row across nodes is thus never judged.
+Only all-reduces by NCCL or RCCL whose algorithm was not forced are chosen.  All parameters except `between` are fitted
+only if at least eight measurements remain to be judged; a parameter that is not fitted is neutral.  Therefore a machine
+with one row across nodes is never judged.
 """
 
 from collections import defaultdict
@@ -22,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from math import log2
 
 from quadrille.simulator.collectives.nccl.collective import NcclSettings
-from quadrille.studies.published_collectives.rows import SCALES, TOO_ROUNDED, CollectiveRow
+from quadrille.studies.published_collectives.collective_rows import LARGEST_ROUNDING, SCALES, CollectiveRow
 from quadrille.topologies.machines.named import MACHINES
 
 NAMES = {
@@ -40,7 +39,7 @@ NAMES = {
     "H100 node": "h100-node",
     "4 nodes x 8 GPUs (GPU not printed)": "unnamed-4x8",
 }
-BY_WORD = (
+MACHINES_BY_WORD = (
     ("selene", "", "selene"),
     ("perlmutter", "", "perlmutter"),
     ("frontier", "", "frontier"),
@@ -56,7 +55,7 @@ BY_WORD = (
     ("dgx a100", "", "selene"),
     ("dgx h100", "", "h100-superpod"),
 )
-"""Machines that are told by a word of their name and the beginning of their GPUs'."""
+"""Named machines by a part of the published name (lower case) and the beginning of the GPU's name."""
 NODE_OF_GPU = {
     "A100": "selene",
     "H100": "h100-node",
@@ -64,39 +63,47 @@ NODE_OF_GPU = {
     "B200": "b200-node",
     "MI300X": "mi300x-node",
 }
-"""For one node of a machine that is not known otherwise: eight GPUs behind NVSwitches, or MI300X as AMD joins them."""
+"""The named machine that stands for one node of any other machine with these GPUs: eight GPUs behind NVSwitches, or
+AMD's platform of eight MI300X."""
 
 MOST_LEARNT = 3
 LEFT_AT_LEAST = 8
-"""Measurements that must be left to be judged, where more than `between` is learnt."""
+"""Number of measurements that must remain to be judged if more than `between` is fitted."""
 BORDER_BYTES = 1 << 20
-"""Below it latency counts most, above it bandwidth."""
+"""Message size above which bandwidth dominates the time, and below which latency does [bytes]."""
 ROUNDS = 3
-"""Each depends a little on the others."""
+"""Number of rounds of the fit, because the parameters depend a little on each other."""
 PRECISION = 1e-3
 SHARES = (1e-3, 2.0)
 LATENCIES = (1e-9, 1e-2)
-"""Where shares and the latency of a hop [s] are looked for."""
+"""Bounds of the bisections for shares and for the latency of a hop [s]."""
 
 
 @dataclass(frozen=True, slots=True)
-class LearntCollectives:
-    """A machine of the rows: ours that it is, what was learnt, and from which rows, by what they set."""
+class CollectiveCalibration:
+    """The calibration of a machine.
+
+    Parameters
+    ----------
+    machine : name of the machine
+    settings : fitted settings of NCCL's model
+    used_rows : fitted parameters, each with its row
+    """
 
     machine: str
     settings: NcclSettings = field(default_factory=NcclSettings)
-    learnt_from: tuple[tuple[str, CollectiveRow], ...] = ()
+    used_rows: tuple[tuple[str, CollectiveRow], ...] = ()
 
 
 def machine_of(row: CollectiveRow) -> str | None:
-    """The name of our machine; None where it is not known."""
+    """The name of the named machine that a row's machine is; None if it is unknown."""
     if row.machine in NAMES:
         return NAMES[row.machine]
     lower = row.machine.lower()
     if lower in MACHINES:
         return lower
     gpu_type = row.gpu_type.upper()
-    for word, gpu, name in BY_WORD:
+    for word, gpu, name in MACHINES_BY_WORD:
         if word in lower and gpu_type.startswith(gpu):
             return name
     for gpu, name in NODE_OF_GPU.items():
@@ -106,17 +113,22 @@ def machine_of(row: CollectiveRow) -> str | None:
 
 
 def calibration_rows(rows: Iterable[CollectiveRow]) -> dict[str, list[tuple[str, CollectiveRow]]]:
-    """For each known machine, the calibration rows and the parameter that each row sets, by the rule above."""
+    """The calibration rows of each known machine, by the module's rule: pairs of a parameter and its row."""
     by_machine: dict[str, dict[tuple[str, ...], CollectiveRow]] = defaultdict(dict)
     for row in rows:
         name = machine_of(row)
-        if name is None or row.collective != "all_reduce" or row.carrier not in ("NCCL", "RCCL") or row.held:
+        if (
+            name is None
+            or row.collective != "all_reduce"
+            or row.library not in ("NCCL", "RCCL")
+            or row.forced_algorithm
+        ):
             continue
-        if row.rounding > TOO_ROUNDED or row.bytes is None or (row.metric, row.unit) not in SCALES:
+        if row.rounding > LARGEST_ROUNDING or row.bytes is None or (row.metric, row.unit) not in SCALES:
             continue
-        best = by_machine[name].get(row.measurement)
+        best = by_machine[name].get(row.measurement_key)
         if best is None or row.rounding < best.rounding:
-            by_machine[name][row.measurement] = row
+            by_machine[name][row.measurement_key] = row
     return {
         name: _chosen(list(measurements.values()), MACHINES[name].gpus_per_node)
         for name, measurements in by_machine.items()
@@ -124,6 +136,7 @@ def calibration_rows(rows: Iterable[CollectiveRow]) -> dict[str, list[tuple[str,
 
 
 def _chosen(rows: Sequence[CollectiveRow], per_node: int) -> list[tuple[str, CollectiveRow]]:
+    """The calibration rows of one machine with their parameters, by the module's rule."""
     apart = [row for row in rows if row.gpus > per_node]
     chosen: list[tuple[str, CollectiveRow]] = []
     if apart:
@@ -139,25 +152,26 @@ def _chosen(rows: Sequence[CollectiveRow], per_node: int) -> list[tuple[str, Col
     return list({row.id: (parameter, row) for parameter, row in chosen}.values())
 
 
-def learn(
+def calibrate(
     name: str, chosen: Sequence[tuple[str, CollectiveRow]], seconds: Callable[[CollectiveRow, NcclSettings], float]
-) -> LearntCollectives:
-    """The site whose settings come nearest to the seconds of the chosen rows.
+) -> CollectiveCalibration:
+    """Fit the parameters of a machine to its calibration rows.
 
-    Where there are several rows, whether NCCL takes LL128 there is learnt too:
-    it does unless the rows are met better without.
+    With several rows, the use of the protocol LL128 is fitted too: NCCL uses it unless the rows fit better without.
 
     Parameters
     ----------
-    seconds : what is predicted for a row under some settings [s]
+    name : name of the machine
+    chosen : pairs of a parameter and its row
+    seconds : function that returns the predicted time of a row with given settings [s]
     """
     sites = [_learnt(name, chosen, seconds, ll128=ll128) for ll128 in ((True, False) if len(chosen) > 1 else (True,))]
     return min(sites, key=lambda site: round(_missed(site, seconds), 3))
 
 
-def _missed(site: LearntCollectives, seconds: Callable[[CollectiveRow, NcclSettings], float]) -> float:
-    """By how much the worst of the rows that a site was learnt from is missed, as a logarithm."""
-    rows = [row for _, row in site.learnt_from]
+def _missed(site: CollectiveCalibration, seconds: Callable[[CollectiveRow, NcclSettings], float]) -> float:
+    """The largest error of a calibration row, as |log2(predicted / published)|."""
+    rows = [row for _, row in site.used_rows]
     return max((abs(log2(seconds(row, site.settings) / published_seconds(row))) for row in rows), default=0.0)
 
 
@@ -167,7 +181,8 @@ def _learnt(
     seconds: Callable[[CollectiveRow, NcclSettings], float],
     *,
     ll128: bool,
-) -> LearntCollectives:
+) -> CollectiveCalibration:
+    """The fit of the parameters of the chosen rows, with or without LL128."""
     settings = NcclSettings(ll128=ll128)
     rows = dict(chosen)
     for _ in range(ROUNDS):
@@ -179,7 +194,7 @@ def _learnt(
                 settings = _fitted(share, SHARES, rows[share], settings, seconds, less=True)
         if "network" in rows:
             settings = _fitted("network", LATENCIES, rows["network"], settings, seconds, less=False)
-    return LearntCollectives(name, settings, tuple(chosen))
+    return CollectiveCalibration(name, settings, tuple(chosen))
 
 
 def _fitted(
@@ -191,18 +206,22 @@ def _fitted(
     *,
     less: bool,
 ) -> NcclSettings:
-    """The settings with which the row takes its published time; a bisection finds the parameter.
+    """The settings with which the predicted time of a row is its published time, by bisection of one parameter.
 
     Parameters
     ----------
-    parameter : name of the setting that the bisection changes
-    less : whether a larger value takes less time
+    parameter : name of the parameter that the bisection changes
+    bounds : bounds of the parameter
+    row : row to fit
+    settings : settings that contain the other parameters
+    seconds : function that returns the predicted time of a row with given settings [s]
+    less : whether a larger parameter makes the predicted time shorter
     """
     low, high = bounds
-    wanted = published_seconds(row)
+    published = published_seconds(row)
     while high / low > 1 + PRECISION:
         middle = (low * high) ** 0.5
-        if (seconds(row, _with(settings, parameter, middle)) > wanted) == less:
+        if (seconds(row, _with(settings, parameter, middle)) > published) == less:
             low = middle
         else:
             high = middle
@@ -210,6 +229,7 @@ def _fitted(
 
 
 def _with(settings: NcclSettings, parameter: str, value: float) -> NcclSettings:
+    """The settings with another value of one parameter."""
     match parameter:
         case "inside":
             return replace(settings, inside=value)
@@ -222,7 +242,7 @@ def _with(settings: NcclSettings, parameter: str, value: float) -> NcclSettings:
 
 
 def published_seconds(row: CollectiveRow) -> float:
-    """The row's value as a time [s]."""
+    """The published time of a row [s], from its time or its bandwidth by the formulas of nccl-tests."""
     from quadrille.experiments.network.bandwidths import bus_factor
 
     metric, scale = SCALES[row.metric, row.unit]
