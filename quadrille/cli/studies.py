@@ -87,11 +87,11 @@ def fidelity(
 ) -> None:
     """How far off are predictions from calibration alone, in shared memory, on laboratory networks and on a GPU?"""
     from quadrille.cli.words.numbers import whole_number
-    from quadrille.studies.fidelity.sites import asked_site
     from quadrille.studies.fidelity.study import chosen_trials
     from quadrille.studies.fidelity.study import fidelity as judge
+    from quadrille.studies.fidelity.trial_sites import laboratory_site
 
-    site = asked_site(topology, rate, whole_number(ranks, "-n") if ranks else None)
+    site = laboratory_site(topology, rate, whole_number(ranks, "-n") if ranks else None)
     chosen = whole_number(seed, "--seed", least=0) if seed else None
     trials = chosen_trials(sites, chosen, whole_number(cases, "--cases") if cases else None, site)
     judge(trials, folder=folder, json=json, plot=figure, command=context.obj)

@@ -1,4 +1,7 @@
-"""Where trials run: in this host's shared memory, on its GPU, or in a laboratory that stands for as long as they do."""
+"""The sites of trials: this host's shared memory, its GPU, or a laboratory that exists while the trials run.
+
+A laboratory is a network of Linux network namespaces on this host, one namespace for each host of a topology.
+"""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -25,9 +28,9 @@ GPU = "GPU"
 
 @dataclass(frozen=True, slots=True)
 class TrialSite:
-    """Ranks that share a host's memory, or its GPU, or ranks spread evenly over the hosts of a topology.
+    """A number of ranks that share this host's memory or its GPU, or are spread evenly over a laboratory's hosts.
 
-    >>> TrialSite(ranks=2).name, " ".join(TrialSite("star:hosts=4", "200mbit", 4).words)
+    >>> TrialSite(ranks=2).name, " ".join(TrialSite("star:hosts=4", "200mbit", 4).launch_arguments)
     ('shared memory', 'lab run star:hosts=4 --rate 200mbit -n 4 --')
     >>> TrialSite(ranks=4, gpu=True).name, TrialSite(ranks=4, gpu=True).run_options.backend
     ('GPU shared by 4', 'cupy')
@@ -37,6 +40,7 @@ class TrialSite:
     topology : topology of the laboratory; empty for shared memory and the GPU
     rate : rate of the hosts' links; empty for the topology's own rate
     ranks : number of ranks of the calibration and of every trial
+    gpu : whether the ranks share this host's GPU
     """
 
     topology: str = ""
@@ -46,6 +50,7 @@ class TrialSite:
 
     @property
     def name(self) -> str:
+        """The name of the site in tables and files."""
         if self.gpu:
             return f"{GPU} shared by {self.ranks}"
         if not self.topology:
@@ -53,8 +58,8 @@ class TrialSite:
         return f"{self.topology} at {self.rate}" if self.rate else self.topology
 
     @property
-    def words(self) -> tuple[str, ...]:
-        """Words of the command line that start a command at this site; the command follows them."""
+    def launch_arguments(self) -> tuple[str, ...]:
+        """The arguments of `quadrille` that start ranks at this site; the command of the ranks follows them."""
         if not self.topology:
             return "launch", "-n", str(self.ranks)
         rate = ("--rate", self.rate) if self.rate else ()
@@ -62,14 +67,20 @@ class TrialSite:
 
     @property
     def run_options(self) -> RunOptions:
-        """Options of every run at this site; ranks that share a GPU send its arrays by MPI."""
+        """The options of every run at this site; ranks that share a GPU send its arrays by MPI."""
         return RunOptions(backend="cupy", carrier="mpi") if self.gpu else RunOptions()
 
 
-def asked_site(topology: str, rate: str, ranks: int | None) -> TrialSite | None:
-    """The laboratory site that the options name; None without a topology.
+def laboratory_site(topology: str, rate: str, ranks: int | None) -> TrialSite | None:
+    """The laboratory site that command-line flags name; None without a topology.
 
-    >>> asked_site("star:hosts=3", "150mbit", 3).name, asked_site("", "", None)
+    Parameters
+    ----------
+    topology : value of `--topology`; empty if it is missing
+    rate : value of `--rate`; empty for the topology's own rate
+    ranks : value of `-n`; None if it is missing
+
+    >>> laboratory_site("star:hosts=3", "150mbit", 3).name, laboratory_site("", "", None)
     ('star:hosts=3 at 150mbit', None)
 
     Raises
@@ -87,11 +98,11 @@ def asked_site(topology: str, rate: str, ranks: int | None) -> TrialSite | None:
 
 
 def check_sites(sites: Iterable[TrialSite]) -> None:
-    """Refuse, before anything stands, sites that cannot.
+    """Check that all sites can be used, before any laboratory is created.
 
     Raises
     ------
-    InputError : no laboratory may be made here, or not this one; fewer ranks than it has hosts; no GPU
+    InputError : a laboratory that cannot be created here; fewer ranks than its hosts; no GPU
     """
     sites = list(sites)
     for site in sites:
@@ -100,12 +111,15 @@ def check_sites(sites: Iterable[TrialSite]) -> None:
         if site.topology:
             from quadrille.experiments.laboratory.ranks import with_topology
 
-            with_topology(_asked(site, others=sites).entry, site.ranks, ["calibrate"])
+            with_topology(_check_laboratory(site, sites).entry, site.ranks, ["calibrate"])
 
 
 @contextmanager
-def standing(site: TrialSite) -> Iterator[Launched]:
-    """What starts ranks at the site, while it stands; of several GPUs they see the first only."""
+def site_launcher(site: TrialSite) -> Iterator[Launched]:
+    """A context with the function that starts ranks at a site; a laboratory exists inside the context only.
+
+    On a host with several GPUs, the ranks see the first GPU only.
+    """
     if site.gpu:
         from quadrille.studies.gpu.calibration import first_gpu_visible
 
@@ -122,17 +136,18 @@ def standing(site: TrialSite) -> Iterator[Launched]:
         yield launched_in(entry)
 
 
-def _asked(site: TrialSite, others: Iterable[TrialSite]) -> "Laboratory":
-    """The site's laboratory; if no laboratory can start here, the error names the sites that need none."""
+def _check_laboratory(site: TrialSite, sites: Iterable[TrialSite]) -> "Laboratory":
+    """The laboratory of a site; if it cannot be created here, the error names the sites that need no laboratory."""
     try:
         return _laboratory(site)
     except InputError as error:
-        if any(not site.topology for site in others):
+        if any(not site.topology for site in sites):
             raise InputError(f"{error}; --sites shared needs none") from None
         raise
 
 
 def _laboratory(site: TrialSite) -> "Laboratory":
+    """The specification of a site's laboratory."""
     from quadrille.experiments.laboratory.command import laboratory_of
 
     return laboratory_of(site.topology, site.rate)
@@ -148,17 +163,21 @@ def has_gpu() -> bool:
 
 
 def _gpu() -> "CupyLibrary":
+    """The array library of this host's first GPU."""
     from quadrille.runtime.arrays.cupy_library import open_cupy
 
     return open_cupy("bfloat16", 0)
 
 
-def calibrated(site: TrialSite, launched: Launched, path: Path, sizes: "Sizes | None" = None) -> Machine:
-    """The site's machine, from microbenchmarks alone, in a file of its own.
+def calibrate_site(site: TrialSite, launched: Launched, path: Path, sizes: "Sizes | None" = None) -> Machine:
+    """Calibrate a site by microbenchmarks, and write and return its machine file.
 
     Parameters
     ----------
-    sizes : sizes of the microbenchmarks of a GPU; None for the full ones
+    site : site
+    launched : function that starts ranks at the site, see `site_launcher`
+    path : machine file to write
+    sizes : sizes of a GPU's microbenchmarks; None: full sizes
     """
     if site.gpu:
         from quadrille.studies.gpu.calibration import FULL, measure_device

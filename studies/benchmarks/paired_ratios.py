@@ -1,4 +1,4 @@
-"""Ratios of pairs that were measured in turn."""
+"""The median ratio of paired measurements, with its bootstrap confidence interval."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,11 @@ class Ratio:
 
 
 def ratio_of_pairs(ours: Sequence[float], theirs: Sequence[float]) -> Ratio:
-    """Ours over theirs, pair by pair.
+    """The median of ours / theirs over the pairs, with its interval by the percentile bootstrap.
+
+    Parameters
+    ----------
+    ours, theirs : times of each pair, measured one after the other [s]
 
     >>> ratio_of_pairs([1.0, 1.0, 1.0], [2.0, 2.0, 2.0])
     Ratio(median=0.5, low=0.5, high=0.5)
