@@ -105,7 +105,7 @@ def overlap_worth(context: click.Context, **values: Any) -> None:
     """What is each overlap of communication with computing worth, and when is it worth nothing?"""
     from quadrille.studies.overlap_worth import study as worth
 
-    usual = worth.QUICK if values["quick"] else worth.Around()
+    usual = worth.QUICK if values["quick"] else worth.OverlapQuestion()
     worth.overlap_worth(replace(usual, **changed(usual, **taken(values, OVERLAP_WORTH))), asking(context, values))
 
 

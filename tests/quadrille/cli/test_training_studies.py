@@ -224,7 +224,10 @@ def test_which_scheme_asks_every_scheme_everywhere_and_names_the_fastest(schemes
     for scaling in which_scheme.SCALINGS:
         some = [row for row in found.rows if row.point["scaling"] == scaling and row.point["gpus"] == "8"]
         best = min((row for row in some if row.answer.seconds), key=lambda row: row.answer.seconds)
-        assert f"On 8 GPUs {which_scheme.words(best.point['scheme'])} takes {best.answer.seconds:.3g} s" in found.answer
+        assert (
+            f"On 8 GPUs {which_scheme.scheme_label(best.point['scheme'])} takes {best.answer.seconds:.3g} s"
+            in found.answer
+        )
     kept = msgspec.json.decode((folder / "found.json").read_bytes())
     assert kept.pop("schema") == "quadrille/findings/1"
     assert msgspec.convert(kept, Findings).rows == found.rows
@@ -238,18 +241,18 @@ def test_strong_scaling_keeps_the_batch_and_weak_scaling_that_of_a_gpu(schemes):
 
 
 def test_overlap_worth_keeps_the_grid_of_a_case_and_counts_gains_against_none(capsys):
-    around = worth.Around(gpt=SHALLOW, gpus=(8,), each=(2,), bandwidths=(), grids=("z=8", "x=8"))
+    around = worth.OverlapQuestion(gpt=SHALLOW, gpus=(8,), each=(2,), bandwidths=(), grids=("z=8", "x=8"))
     found = worth.overlap_worth(around, Asking(top=1))
-    cases = worth.cases_found(found.rows)
+    cases = worth.cases_in(found.rows)
     assert len(cases) == 1 + 2
-    assert all(set(case.seconds) == set(worth.WAYS) for case in cases)
+    assert all(set(case.seconds) == set(worth.VARIANTS) for case in cases)
     deep = next(case for case in cases if case.point["grid"] == "z=8")
-    assert deep.gain("oar") == pytest.approx(0.0, abs=worth.NOTHING)
+    assert deep.gain("oar") == pytest.approx(0.0, abs=worth.NEGLIGIBLE_GAIN)
     assert deep.gain("ors") > 0 or deep.gain("oag") > 0
     wide = next(case for case in cases if case.point["grid"] == "x=8")
-    assert wide.gain("ors") == pytest.approx(0.0, abs=worth.NOTHING)
+    assert wide.gain("ors") == pytest.approx(0.0, abs=worth.NEGLIGIBLE_GAIN)
     assert wide.gain("oar") > 0
-    most = max(case.gain(worth.TOGETHER) for case in cases)
+    most = max(case.gain(worth.ALL) for case in cases)
     assert f"{100 * most:+.1f} %" in found.answer
     assert "no ranks along z" in found.answer
     assert found.answer.split()[0] in capsys.readouterr().out
@@ -263,13 +266,15 @@ def test_which_grid_says_what_lies_inside_the_node_and_what_another_order_costs(
     for machine, per_node in nodes.items():
         best = which_grid.best_of(found.rows, machine)
         own = [row for row in found.rows if row.point["machine"] == machine]
-        assert best.answer.seconds == min(row.answer.seconds for row in own if row.point["order"] != which_grid.MODEL)
+        assert best.answer.seconds == min(
+            row.answer.seconds for row in own if row.point["order"] != which_grid.MODEL_FIRST
+        )
         assert f"On {machine} {grid_words(best.answer)} is best" in found.answer
-        boxes = {grid_words(row.answer) for row in own if row.point["order"] != which_grid.MODEL}
+        boxes = {grid_words(row.answer) for row in own if row.point["order"] != which_grid.MODEL_FIRST}
         assert boxes == {grid_words(best.answer)}
-        within = which_grid.inside(best.answer, per_node)
+        within = which_grid.axes_inside_node(best.answer, per_node)
         assert prod(best.answer.grid_lengths[axis] for axis in within) <= per_node
-    assert sum(row.point["order"] == which_grid.MODEL for row in found.rows) == 2
+    assert sum(row.point["order"] == which_grid.MODEL_FIRST for row in found.rows) == 2
 
 
 def test_better_network_buys_no_time_back_and_compares_domains_on_one_switch():
@@ -278,10 +283,10 @@ def test_better_network_buys_no_time_back_and_compares_domains_on_one_switch():
     assert [row.point["network"] for row in found.rows] == list(better.NETWORKS)
     seconds = better.seconds_of(found.rows)
     for network in (better.BANDWIDTH, better.LATENCY, better.BOTH):
-        assert seconds[network, "16"] <= seconds[better.PLAIN, "16"] * (1 + ROUNDING)
+        assert seconds[network, "16"] <= seconds[better.AS_IT_IS, "16"] * (1 + ROUNDING)
     assert seconds[better.LARGE_DOMAIN, "16"] < seconds[better.ONE_SWITCH, "16"]
     gain = seconds[better.ONE_SWITCH, "16"] / seconds[better.LARGE_DOMAIN, "16"] - 1
-    assert better.bought(found.rows, better.LARGE_DOMAIN, "16") == pytest.approx(gain)
+    assert better.gain_over_base(found.rows, better.LARGE_DOMAIN, "16") == pytest.approx(gain)
     assert f"{100 * gain:+.1f} %" in found.answer
 
 
@@ -301,7 +306,7 @@ def test_a_large_domain_has_the_machines_own_gpus_links_and_nics():
             lambda: which_scheme.which_scheme(which_scheme.ScaledProblem(machine="nowhere"), Asking()),
             "machine 'nowhere'",
         ),
-        (lambda: worth.overlap_worth(worth.Around(gpt="7z"), Asking()), "model '7z'"),
+        (lambda: worth.overlap_worth(worth.OverlapQuestion(gpt="7z"), Asking()), "model '7z'"),
         (lambda: which_grid.which_grid(which_grid.GridQuestion(gpt="7z"), Asking()), "model '7z'"),
         (
             lambda: better.better_network(better.NetworkQuestion(machine="perlmutter"), Asking()),
@@ -318,4 +323,4 @@ def test_what_cannot_be_is_refused_in_one_line_before_anything_runs(ask, words):
 
 def test_usual_grids_have_all_gpus():
     for gpus in (8, 16, 32, 64):
-        assert all(parse_grid(text).size == gpus for text in worth.usual_grids(gpus))
+        assert all(parse_grid(text).size == gpus for text in worth.default_grids(gpus))

@@ -1,9 +1,8 @@
-"""What else one would multiply with on the ranks of a host, each as its own users would write it.
+"""The peers: sharded matmuls by other libraries on the ranks of a host, each as its users would write it.
 
-All start and end with one evenly spread copy of A, B and C: each rank has a
-part of the rows of each (of PyLops-MPI and ScaLAPACK a block), and all use the
-threads that ranks have, but the one process, which has all matrices and the
-threads of all ranks.  All use NumPy's BLAS but heat and ScaLAPACK.
+A, B and C are distributed evenly over the ranks: by rows, for PyLops-MPI and ScaLAPACK by blocks.  Each rank uses its
+share of the host's cores.  The peer `NumPy, one process` has whole matrices and the threads of all ranks on rank 0.
+All peers except heat and ScaLAPACK use NumPy's BLAS.
 """
 
 import time
@@ -26,22 +25,22 @@ POLL_SECONDS = 0.0005
 
 
 Tile = tuple[slice, slice, Any]
-"""Rows, columns and elements; no rows where a rank holds none."""
+"""Rows and columns of a block of C, and its elements; a rank without a block has no rows."""
 
 
 class Peer(Protocol):
-    """A product that can be made again and again."""
+    """A sharded matmul by another library, on one rank."""
 
     def multiply(self) -> None:
-        """Make it once; every rank calls this."""
+        """Multiply once; all ranks call this together."""
 
     def product(self) -> Tile:
-        """The part of the product that this rank holds."""
+        """The part of C that this rank holds."""
 
 
 @dataclass(slots=True)
 class ByHand:
-    """The product as one writes it with mpi4py: B is gathered, each rank multiplies its rows of A."""
+    """A hand-written matmul with mpi4py: B is all-gathered, each rank multiplies its rows of A."""
 
     communicator: Any
     rows: slice
@@ -53,6 +52,7 @@ class ByHand:
 
     @classmethod
     def of(cls, communicator: Any, sizes: Matmul, a: Any, b: Any) -> "ByHand":
+        """The matmul on this rank, from the whole operands."""
         rank, ranks = communicator.Get_rank(), communicator.Get_size()
         rows, inner = part(sizes.m, ranks, rank), [part(sizes.k, ranks, member) for member in range(ranks)]
         counts = [(rows_of_b.stop - rows_of_b.start) * sizes.n for rows_of_b in inner]
@@ -61,16 +61,18 @@ class ByHand:
         return cls(communicator, rows, a[rows].copy(), b[inner[rank]].copy(), whole, c, counts)
 
     def multiply(self) -> None:
+        """Gather B and multiply this rank's rows."""
         self.communicator.Allgatherv(self.b, [self.whole, self.counts])
         np.matmul(self.a, self.whole, out=self.c)
 
     def product(self) -> Tile:
+        """The rows of C of this rank."""
         return self.rows, slice(0, self.whole.shape[1]), self.c
 
 
 @dataclass(slots=True)
 class OneProcess:
-    """Plain NumPy: rank 0 multiplies on the threads of all ranks while the others sleep."""
+    """NumPy in one process: rank 0 multiplies with the threads of all ranks while the other ranks sleep."""
 
     communicator: Any
     a: Any
@@ -80,25 +82,28 @@ class OneProcess:
 
     @classmethod
     def of(cls, communicator: Any, sizes: Matmul, a: Any, b: Any) -> "OneProcess":
+        """The matmul on this rank, from the whole operands."""
         first, ranks = communicator.Get_rank() == 0, communicator.Get_size()
         c = np.empty((sizes.m if first else 0, sizes.n), a.dtype)
-        return cls(communicator, a if first else None, b if first else None, c, ranks * usual_threads(ranks))
+        return cls(communicator, a if first else None, b if first else None, c, ranks * threads_per_rank(ranks))
 
     def multiply(self) -> None:
+        """Multiply on rank 0; the other ranks wait for it."""
         if self.a is not None:
             with threadpool_limits(self.threads, user_api="blas"):
                 np.matmul(self.a, self.b, out=self.c)
-        ended = self.communicator.Ibarrier()
-        while not ended.Test():
+        barrier = self.communicator.Ibarrier()
+        while not barrier.Test():
             time.sleep(POLL_SECONDS)
 
     def product(self) -> Tile:
+        """C on rank 0; no rows on other ranks."""
         return slice(0, len(self.c)), slice(0, self.c.shape[1]), self.c
 
 
 @dataclass(slots=True)
 class PyLops:
-    """PyLops-MPI's SUMMA on a square of ranks, a block of each matrix on each."""
+    """PyLops-MPI's SUMMA on a square grid of ranks, with a block of each matrix on each rank."""
 
     rows: slice
     columns: slice
@@ -108,6 +113,7 @@ class PyLops:
 
     @classmethod
     def of(cls, communicator: Any, sizes: Matmul, a: Any, b: Any) -> "PyLops":
+        """The matmul on this rank, from the whole operands."""
         import pylops_mpi
         from pylops_mpi.basicoperators.MatrixMult import local_block_split
 
@@ -128,16 +134,18 @@ class PyLops:
         return cls(rows, columns, operator, vector, None)
 
     def multiply(self) -> None:
+        """Apply the operator A to the distributed B."""
         self.c = (self.operator @ self.vector).local_array
 
     def product(self) -> Tile:
+        """The block of C of this rank."""
         shape = self.rows.stop - self.rows.start, self.columns.stop - self.columns.start
         return self.rows, self.columns, self.c.reshape(shape)
 
 
 @dataclass(slots=True)
 class Heat:
-    """Heat's product of two arrays that are split by rows."""
+    """Heat's matmul of two arrays that are split by rows."""
 
     rows: slice
     a: Any
@@ -146,18 +154,21 @@ class Heat:
 
     @classmethod
     def of(cls, communicator: Any, sizes: Matmul, a: Any, b: Any) -> "Heat":
+        """The matmul on this rank, from the whole operands."""
         import heat
         import torch
 
-        torch.set_num_threads(usual_threads(communicator.Get_size()))
+        torch.set_num_threads(threads_per_rank(communicator.Get_size()))
         rank, ranks = communicator.Get_rank(), communicator.Get_size()
         rows, inner = part(sizes.m, ranks, rank), part(sizes.k, ranks, rank)
         return cls(rows, heat.array(a[rows].copy(), is_split=0), heat.array(b[inner].copy(), is_split=0), None)
 
     def multiply(self) -> None:
+        """Multiply the distributed arrays."""
         self.c = self.a @ self.b
 
     def product(self) -> Tile:
+        """The rows of C of this rank, after a redistribution by rows."""
         product = self.c.resplit(0).larray.numpy()
         return self.rows, slice(0, product.shape[1]), product
 
@@ -171,31 +182,31 @@ PEERS: dict[str, Callable[[Any, Matmul, Any, Any], Peer]] = {
     SCALAPACK: scalapack.ScaLapack.of,
 }
 PACKAGES = {"PyLops-MPI SUMMA": ("pylops_mpi",), "heat": ("heat", "torch")}
-SQUARE = ("PyLops-MPI SUMMA",)
-"""Those that take a square of ranks only."""
+SQUARE_GRIDS_ONLY = ("PyLops-MPI SUMMA",)
+"""Peers that run on a square number of ranks only."""
 
 
-def missing(name: str, ranks: int) -> str:
-    """Why a peer cannot take part; empty where it can."""
+def missing_reason(name: str, ranks: int) -> str:
+    """The reason why a peer cannot run on a number of ranks here; empty if it can."""
     if absent := [package for package in PACKAGES.get(name, ()) if find_spec(package) is None]:
         return f"{absent[0]} is not installed"
-    if name in SQUARE and isqrt(ranks) ** 2 != ranks:
+    if name in SQUARE_GRIDS_ONLY and isqrt(ranks) ** 2 != ranks:
         return f"takes 1, 4, 9, … ranks, not {ranks}"
-    return scalapack.missing() if name == SCALAPACK else ""
+    return scalapack.missing_reason() if name == SCALAPACK else ""
 
 
 def versions(names: Collection[str]) -> dict[str, str]:
-    """Versions of the packages and libraries of these peers."""
+    """The versions of the packages and libraries of some peers, by their names."""
     packages = [package for name in names for package in PACKAGES.get(name, ())]
     installed = {package: metadata.version(package) for package in packages}
     return installed | ({SCALAPACK: scalapack.version()} if SCALAPACK in names else {})
 
 
 def part(size: int, parts: int, index: int) -> slice:
-    """Rows of one rank."""
+    """The rows of part `index` of `size` rows that are divided evenly into `parts`."""
     return slice(*cut(size, parts, index))
 
 
-def usual_threads(ranks: int) -> int:
-    """A rank's share of the host's cores."""
+def threads_per_rank(ranks: int) -> int:
+    """The number of threads of a rank: its share of the cores that this process may use."""
     return max(1, len(sched_getaffinity(0)) // ranks)
