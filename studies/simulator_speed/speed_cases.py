@@ -1,14 +1,19 @@
-"""The questions whose answers are timed: every workload at every size, and again with a kind of folding off."""
+"""The cases of the simulator speed study: each workload at each size, and again without some of the shortcuts.
+
+The workloads W1 to W4 are defined in `README.md`: W1 is a ring all-reduce of all GPUs, W2 all-gathers in groups of 16,
+W3 random flows, W4 training steps.  A shortcut of the simulator is folding: equivalent ranks, or equal periods of time,
+are simulated once.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from quadrille.studies.simulator_speed.workloads import Sizes, hand_seconds, write_traffic
+from quadrille.studies.simulator_speed.workloads import FlowSizes, hand_seconds, write_traffic
 
 SIZES = (64, 256, 1024, 4096, 16_384, 65_536, 131_072)
 ODD_SIZES = (100, 1000, 10_000)
-FLOWS: tuple[tuple[int, Sizes], ...] = (
+FLOWS: tuple[tuple[int, FlowSizes], ...] = (
     (1000, "equal"),
     (1000, "random"),
     (10_000, "equal"),
@@ -23,7 +28,7 @@ STEPS = (
     ("320b", 32_768, "frontier", 8192, "data=64,z=64,x=8", 5.0),
     ("320b", 32_256, "frontier", 8064, "data=42,z=64,y=3,x=4", 30.0),
 )
-"""Model, GPUs, machine, batch, grid, and the seconds that one command must take at most."""
+"""Training steps of W4: model, number of GPUs, machine, batch, grid, and the largest accepted wall time [s]."""
 SWITCHES = ("", "--no-fold", "--no-fold-time", "--no-fold --no-fold-time", "--no-memory", "--no-local")
 FLOOR_SECONDS = {
     ("W1", 1024, ""): 0.1,
@@ -37,40 +42,47 @@ FLOOR_SECONDS = {
     ("W3 random", 10_000, ""): 2.5,
     ("W3 equal", 100_000, ""): 5.0,
 }
-"""Wall seconds that the project must reach, by workload, size and switches; W4 has its own."""
+"""Largest accepted wall time by workload, size and switches [s]; those of W4 are in `STEPS`."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpeedCase:
-    """One question to `quadrille`.
+    """One command of `quadrille` to time.
 
     Parameters
     ----------
-    size : GPUs, or flows of W3
-    switches : what is switched off
-    words : the command, without `--json`
-    whole : whether its wall seconds are those of the process, imports included
-    floor : wall seconds that must be reached
-    by_hand : the simulated seconds by formula, where there is one
+    workload : name of the workload
+    size : number of GPUs; of flows for W3
+    switches : flags that switch shortcuts of the simulator off
+    arguments : arguments of `quadrille`, without `--json`
+    by_hand : simulated time by a formula [s]; None if there is none
+    whole : whether the wall time is that of the whole process, imports included
+    floor : largest accepted wall time [s]; None: that of `FLOOR_SECONDS`
     """
 
     workload: str
     size: int
     switches: str
-    words: tuple[str, ...]
+    arguments: tuple[str, ...]
     by_hand: float | None = None
     whole: bool = False
     floor: float | None = None
 
 
 def cases(folder: Path, *, quick: bool = False) -> Iterator[SpeedCase]:
-    """All cases, those of one workload and switch together, from small to large."""
+    """All cases by workload and switches, from small to large.
+
+    Parameters
+    ----------
+    folder : folder of the files of W3's flows
+    quick : whether to leave out sizes above 16,384, switches, and the larger cases of W3 and W4
+    """
     sizes = [size for size in SIZES if not quick or size <= 16_384]
     for workload in ("W1", "W2"):
         for switches in SWITCHES[:1] if quick else SWITCHES:
             for size in sizes:
-                words = (*_collective(workload, size), *switches.split())
-                yield SpeedCase(workload, size, switches, words, hand_seconds(workload, size))
+                arguments = (*_collective(workload, size), *switches.split())
+                yield SpeedCase(workload, size, switches, arguments, hand_seconds(workload, size))
     for size in ODD_SIZES:
         yield SpeedCase("W1, odd sizes", size, "", _collective("W1", size), hand_seconds("W1", size))
     for size in ODD_SIZES:
@@ -78,16 +90,16 @@ def cases(folder: Path, *, quick: bool = False) -> Iterator[SpeedCase]:
     for flows, sizes_of_flows in FLOWS[:4] if quick else FLOWS:
         path = folder / f"{flows}_{sizes_of_flows}.csv"
         write_traffic(path, flows, sizes_of_flows)
-        words = ("flows", str(path), "--machine", "bench-2to1", "--gpus", "1024")
-        yield SpeedCase(f"W3 {sizes_of_flows}", flows, "", words)
+        arguments = ("flows", str(path), "--machine", "bench-2to1", "--gpus", "1024")
+        yield SpeedCase(f"W3 {sizes_of_flows}", flows, "", arguments)
     for model, gpus, machine, batch, grid, floor in STEPS[:1] if quick else STEPS:
-        words = ("simulate", "--gpt", model, "--batch", str(batch), "--gpus", str(gpus), "--machine", machine)
-        words += ("--grid", grid, "--overlap", "oar,ors,oag", "--recompute", "full")
-        yield SpeedCase(f"W4, {model} on {grid}", gpus, "", words, whole=True, floor=floor)
+        arguments = ("simulate", "--gpt", model, "--batch", str(batch), "--gpus", str(gpus), "--machine", machine)
+        arguments += ("--grid", grid, "--overlap", "oar,ors,oag", "--recompute", "full")
+        yield SpeedCase(f"W4, {model} on {grid}", gpus, "", arguments, whole=True, floor=floor)
 
 
 def _collective(workload: str, size: int) -> tuple[str, ...]:
-    """The words of W1 or W2 on `size` GPUs."""
+    """The arguments of `quadrille` for W1 or W2 on `size` GPUs."""
     if workload == "W1":
         return ("collective", "all-reduce", "--bytes", "1GiB", "--gpus", str(size), "--machine", "bench-1to1")
     groups = ("--group", "16", "--stride", str(size // 16), "--concurrent", "all")
