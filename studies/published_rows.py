@@ -32,14 +32,14 @@ def checked_rows(
     """
     try:
         with Path(path).open(encoding="utf-8", newline="") as file:
-            yield from _parsed(file, str(path), needed, kinds)
+            yield from _parse(file, str(path), needed, kinds)
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path} cannot be read: {error}") from None
     except csv.Error as error:
         raise InputError(f"{path} is no CSV: {error}") from None
 
 
-def _parsed(
+def _parse(
     file: Iterable[str], path: str, needed: Iterable[str], kinds: Collection[str]
 ) -> Iterator[tuple[dict[str, str], str]]:
     """The rows of some kinds and their positions, from an open file."""

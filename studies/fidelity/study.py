@@ -141,7 +141,7 @@ def chosen_trials(
     beginnings = sites.split()
     if beginnings and site is not None:
         raise InputError(f"--sites {sites}: all cases are at --topology {site.topology}: give one of the two")
-    trials = _drawn_or_planned(seed, cases, site)
+    trials = _drawn_or_matrix(seed, cases, site)
     names = list(dict.fromkeys(trial.site.name for trial in trials))
     for beginning in beginnings:
         if not any(name.startswith(beginning) for name in names):
@@ -149,7 +149,7 @@ def chosen_trials(
     return [trial for trial in trials if not beginnings or trial.site.name.startswith(tuple(beginnings))]
 
 
-def _drawn_or_planned(seed: int | None, cases: int | None, site: TrialSite | None) -> list[Trial]:
+def _drawn_or_matrix(seed: int | None, cases: int | None, site: TrialSite | None) -> list[Trial]:
     """The drawn trials, or the matrix without a seed and a site."""
     if seed is None and site is None:
         if cases is not None:

@@ -117,6 +117,7 @@ def matrix(sites: Sequence[TrialSite] | None = None) -> list[Trial]:
 
 
 def _matmuls(site: TrialSite) -> Iterator[Experiment]:
+    """The matmuls of the matrix at a site."""
     problem = GPU_PRODUCT if site.gpu else PRODUCT[site.ranks]
     for name in get_args(AlgorithmName):
         for grid in _most_even_grids(name, site.ranks):
@@ -128,6 +129,7 @@ def _matmuls(site: TrialSite) -> Iterator[Experiment]:
 
 
 def _steps(site: TrialSite) -> Iterator[Experiment]:
+    """The training steps of the matrix at a site."""
     for grid in _most_even_grids("4d", site.ranks):
         plain, overlaps = TrainingExperiment(GPU_STEP if site.gpu else STEP, grid), _overlaps(grid, layers=2)
         yield from (_with_options(plain, overlaps=overlap) for overlap in [NONE, *overlaps])
@@ -192,6 +194,7 @@ def draw(seed: int, cases: int, site: TrialSite | None = None) -> list[Trial]:
 
 
 def _draw_site(random: np.random.Generator) -> TrialSite:
+    """A random laboratory: topology, number of hosts and rate."""
     rate = f"{int(random.integers(60, 400))}mbit"
     kind, hosts = random.choice(["star", "dumbbell", "leaf-spine"]), int(random.choice([3, 4, 6, 8]))
     if kind != "leaf-spine":
@@ -202,6 +205,7 @@ def _draw_site(random: np.random.Generator) -> TrialSite:
 
 
 def _draw_experiment(random: np.random.Generator, ranks: int) -> Experiment:
+    """A random matmul or training step on a number of ranks."""
     choices = LIBRARY if random.random() < LIBRARY_SHARE else Choices()
     if random.random() < STEP_SHARE:
         return _draw_training_step(random, ranks, choices)
@@ -220,6 +224,7 @@ def _draw_experiment(random: np.random.Generator, ranks: int) -> Experiment:
 
 
 def _draw_training_step(random: np.random.Generator, ranks: int, choices: Choices) -> Experiment:
+    """A random training step of two or three layers."""
     fitting = grids(ranks, find_algorithm("4d"))
     layers = int(random.integers(2, 4))
     widths = tuple(_draw_size(random) for _ in range(layers + 1))
@@ -245,4 +250,5 @@ def _with_drawn_overlap(random: np.random.Generator, experiment: Experiment, *, 
 
 
 def _draw_size(random: np.random.Generator) -> int:
+    """A random size of a dimension, log-uniform."""
     return int(SMALLEST_SIZE * (LARGEST_SIZE / SMALLEST_SIZE) ** random.random())

@@ -101,7 +101,7 @@ def peaks(calibration: Calibration) -> dict[str, float]:
     return best | (sheet.peak_flops_per_second if sheet else {})
 
 
-def screen_sized(calibration: Calibration) -> Calibration:
+def summary_of(calibration: Calibration) -> Calibration:
     """The part of a calibration whose tables fit a screen: products without transposes, and the largest streams."""
     largest = max((stream.bytes for stream in calibration.streams), default=0)
     return msgspec.structs.replace(
@@ -201,6 +201,7 @@ def shared_table(shared: Sequence[SharedRun]) -> Group:
 
 
 def _product_rows(products: Sequence[DeviceProduct], dtypes: Sequence[Dtype], peak: dict[str, float]) -> Iterator[Row]:
+    """The rows of matrix products, with shares of `peak` [flop/s]."""
     rates = {
         (product.m, product.k, product.n, product.layout, product.dtype): product.flops_per_second
         for product in products
@@ -212,6 +213,7 @@ def _product_rows(products: Sequence[DeviceProduct], dtypes: Sequence[Dtype], pe
 
 
 def _stream_rows(calibration: Calibration) -> Iterator[Row]:
+    """The rows of memory operations and of copies between host and device."""
     for stream in calibration.streams:
         yield stream.operation, format_bytes(stream.bytes), format_bytes_per_second(stream.bytes / stream.seconds)
 
@@ -227,6 +229,7 @@ def _kernel_rows(calibration: Calibration) -> Iterator[Row]:
 
 
 def _attention_rows(calibration: Calibration) -> Iterator[Row]:
+    """The rows of attention."""
     for attention in calibration.attention:
         shape = f"{attention.sequences} x {attention.tokens}, {attention.heads} x {attention.head}"
         rates = f"{attention.flops_per_second / 1e12:.2f}", format_bytes_per_second(attention.bytes / attention.seconds)
@@ -234,11 +237,13 @@ def _attention_rows(calibration: Calibration) -> Iterator[Row]:
 
 
 def _launch_rows(launch: LaunchCost | None) -> Iterator[Row]:
+    """The rows of the launch cost."""
     if launch is not None:
         yield "one after the other", format_seconds(launch.seconds)
         yield "alone, until its end is known", format_seconds(launch.alone_seconds)
 
 
 def _staged_rows(calibration: Calibration) -> Iterator[Row]:
+    """The rows of staged messages between ranks."""
     for row in calibration.staged.rows:
         yield f"{row.pattern}, {row.ranks}", format_bytes(row.bytes), format_seconds(row.seconds)

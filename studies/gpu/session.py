@@ -34,7 +34,7 @@ from quadrille.runtime.host.console import remark, run_as_program
 from quadrille.runtime.launching.supervise import PR_SET_PDEATHSIG, signal_group, signals_as_interrupts
 from quadrille.studies.gpu import calibration
 from quadrille.studies.gpu.calibration import Calibration
-from quadrille.studies.gpu.report import calibration_tables, executed_table, screen_sized, shared_table
+from quadrille.studies.gpu.report import calibration_tables, executed_table, shared_table, summary_of
 from quadrille.studies.gpu.session_parts import (
     CALIBRATION,
     EXECUTOR,
@@ -297,7 +297,7 @@ def result_tables(folder: Path) -> Iterator[Group]:
         facts_of_run = {**facts.driver, **facts.versions, **facts.provenance.versions}
         yield table(facts.device, ["what", "it is"], [(name, str(value)) for name, value in facts_of_run.items()])
     if (path := folder / CALIBRATION).exists():
-        yield from calibration_tables(screen_sized(files.read(path, Calibration, calibration.SCHEMA)))
+        yield from calibration_tables(summary_of(files.read(path, Calibration, calibration.SCHEMA)))
     if (path := folder / EXECUTOR).exists():
         yield executed_table(files.read(path, ExecutedRunsFile, PART_SCHEMA).runs)
     if (path := folder / RANKS).exists():

@@ -180,6 +180,7 @@ def _together(records: Sequence[Record], names: Sequence[str]) -> float:
 
 
 def _seconds(records: Sequence[Record]) -> list[float]:
+    """The times of the steps [s]."""
     return [record.seconds for record in records]
 
 

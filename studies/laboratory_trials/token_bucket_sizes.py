@@ -33,7 +33,7 @@ HOSTS, PORT, SECONDS, SEND_BYTES = 4, 5000, 1.0, 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Received:
+class ReceivedData:
     """The data that a host received.
 
     Parameters
@@ -75,7 +75,7 @@ def _measure(entry: LaboratoryRecord, rate: float) -> tuple[float, float]:
     namespace_names = [entry.namespaces[host] for host in entry.addresses]
     addresses = list(entry.addresses.values())
     child_seconds = _child_seconds()
-    results: multiprocessing.Queue[Received | None] = multiprocessing.Queue()
+    results: multiprocessing.Queue[ReceivedData | None] = multiprocessing.Queue()
     receivers = [multiprocessing.Process(target=_receive, args=(name, results)) for name in namespace_names]
     _start(receivers)
     for _ in receivers:
@@ -101,11 +101,12 @@ def _child_seconds() -> float:
 
 
 def _start(processes: Sequence[multiprocessing.Process]) -> None:
+    """Start all processes."""
     for process in processes:
         process.start()
 
 
-def _receive(namespace: str, results: "multiprocessing.Queue[Received | None]") -> None:
+def _receive(namespace: str, results: "multiprocessing.Queue[ReceivedData | None]") -> None:
     """Put None when the server listens, then receive one connection to its end and put its size and time."""
     with namespaces.inside(namespace), socket.create_server(("", PORT)) as server:
         results.put(None)
@@ -113,7 +114,7 @@ def _receive(namespace: str, results: "multiprocessing.Queue[Received | None]") 
         buffer, size, start = bytearray(1 << 20), 0, 0.0
         while count := connection.recv_into(buffer):
             start, size = start or time.perf_counter(), size + count
-        results.put(Received(size, time.perf_counter() - start))
+        results.put(ReceivedData(size, time.perf_counter() - start))
 
 
 def _send(namespace: str, address: str) -> None:

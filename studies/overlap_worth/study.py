@@ -166,13 +166,13 @@ def _with_each_overlap(
     return [
         (
             {**point, "grid": str(experiment.grid), "overlap": way},
-            replace(step, experiment=_overlapped(experiment, overlaps, bands)),
+            replace(step, experiment=_with_overlaps(experiment, overlaps, bands)),
         )
         for way, (overlaps, bands) in VARIANTS.items()
     ]
 
 
-def _overlapped(experiment: Experiment, overlaps: frozenset[OverlapName], bands: int) -> Experiment:
+def _with_overlaps(experiment: Experiment, overlaps: frozenset[OverlapName], bands: int) -> Experiment:
     """The experiment with other overlaps and another number of bands."""
     return replace(experiment, execution=replace(experiment.execution, overlaps=overlaps, bands=bands))
 

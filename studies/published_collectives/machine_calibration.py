@@ -130,12 +130,12 @@ def calibration_rows(rows: Iterable[CollectiveRow]) -> dict[str, list[tuple[str,
         if best is None or row.rounding < best.rounding:
             by_machine[name][row.measurement_key] = row
     return {
-        name: _chosen(list(measurements.values()), MACHINES[name].gpus_per_node)
+        name: _choose_rows(list(measurements.values()), MACHINES[name].gpus_per_node)
         for name, measurements in by_machine.items()
     }
 
 
-def _chosen(rows: Sequence[CollectiveRow], per_node: int) -> list[tuple[str, CollectiveRow]]:
+def _choose_rows(rows: Sequence[CollectiveRow], per_node: int) -> list[tuple[str, CollectiveRow]]:
     """The calibration rows of one machine with their parameters, by the module's rule."""
     apart = [row for row in rows if row.gpus > per_node]
     chosen: list[tuple[str, CollectiveRow]] = []
@@ -165,17 +165,17 @@ def calibrate(
     chosen : pairs of a parameter and its row
     seconds : function that returns the predicted time of a row with given settings [s]
     """
-    sites = [_learnt(name, chosen, seconds, ll128=ll128) for ll128 in ((True, False) if len(chosen) > 1 else (True,))]
-    return min(sites, key=lambda site: round(_missed(site, seconds), 3))
+    sites = [_fit_all(name, chosen, seconds, ll128=ll128) for ll128 in ((True, False) if len(chosen) > 1 else (True,))]
+    return min(sites, key=lambda site: round(_largest_error(site, seconds), 3))
 
 
-def _missed(site: CollectiveCalibration, seconds: Callable[[CollectiveRow, NcclSettings], float]) -> float:
+def _largest_error(site: CollectiveCalibration, seconds: Callable[[CollectiveRow, NcclSettings], float]) -> float:
     """The largest error of a calibration row, as |log2(predicted / published)|."""
     rows = [row for _, row in site.used_rows]
     return max((abs(log2(seconds(row, site.settings) / published_seconds(row))) for row in rows), default=0.0)
 
 
-def _learnt(
+def _fit_all(
     name: str,
     chosen: Sequence[tuple[str, CollectiveRow]],
     seconds: Callable[[CollectiveRow, NcclSettings], float],
@@ -191,13 +191,13 @@ def _learnt(
             settings = replace(settings, launch_seconds=max(0.0, published_seconds(rows["launch"]) - bare))
         for share in ("inside", "between"):
             if share in rows:
-                settings = _fitted(share, SHARES, rows[share], settings, seconds, less=True)
+                settings = _fit(share, SHARES, rows[share], settings, seconds, less=True)
         if "network" in rows:
-            settings = _fitted("network", LATENCIES, rows["network"], settings, seconds, less=False)
+            settings = _fit("network", LATENCIES, rows["network"], settings, seconds, less=False)
     return CollectiveCalibration(name, settings, tuple(chosen))
 
 
-def _fitted(
+def _fit(
     parameter: str,
     bounds: tuple[float, float],
     row: CollectiveRow,

@@ -247,7 +247,7 @@ def _seconds(row: CollectiveRow, settings: NcclSettings) -> tuple[float, str]:
     assert kind is not None, row.id
     if row.is_nccl_2_8_era:
         settings = replace(settings, planned=_plan_function(row.forced_algorithm, name), as_root=row.is_root_time)
-    return _predicted(name, kind, row.size, row.gpus, row.forced_algorithm, settings)
+    return _cached_prediction(name, kind, row.size, row.gpus, row.forced_algorithm, settings)
 
 
 @cache
@@ -264,9 +264,10 @@ def _plan_function(forced_algorithm: str, name: str) -> Callable[[CollectiveKind
 
 
 @cache
-def _predicted(
+def _cached_prediction(
     name: str, kind: CollectiveKind, size: int, gpus: int, forced_algorithm: str, settings: NcclSettings
 ) -> tuple[float, str]:
+    """The predicted time of a collective on a named machine [s], and the name of NCCL's algorithm."""
     question = CollectiveQuestion(
         kind=kind,
         bytes=size,

@@ -71,7 +71,7 @@ class ClaimedTraining:
         return apply_settings(machine_for(self.machine, MACHINES[self.machine].gpu, self.gpus), self.settings)
 
     def what_if(self, *settings: str) -> "ClaimedTraining":
-        """The same training on a machine with more changes."""
+        """The training on a machine with more changes, as `--set` takes them."""
         return replace(self, settings=(*self.settings, *settings))
 
     def schedule(self, grid: Grid, layers: int, overlaps: frozenset[OverlapName] = OVERLAPS) -> Schedule:

@@ -32,19 +32,19 @@ LIMIT_SECONDS = 900.0
 """Time limit for the prediction of one claim [s]."""
 
 
-def _training(name: str, machine: str, gpus: int, batch: int) -> ClaimedTraining:
+def known_training(name: str, machine: str, gpus: int, batch: int) -> ClaimedTraining:
     """The training of a model that the project knows by name."""
     return ClaimedTraining(machine, gpus, SHAPES[name], batch)
 
 
-AXONN_80B = _training("80b", "perlmutter", 1024, 1024)
-AXONN_20B = _training("20b", "perlmutter", 32, 32)
+AXONN_80B = known_training("80b", "perlmutter", 1024, 1024)
+AXONN_20B = known_training("20b", "perlmutter", 32, 32)
 GRIDS_20B = (Grid(z=32), Grid(x=4, z=8), Grid(x=4, z=4, data=2), Grid(x=2, z=16))
 """The four best grids with at least 16-way tensor parallelism, by the paper's analytical model."""
 LARGEST = (
-    (_training("40b", "perlmutter", 4096, 8192), 48.5),
-    (_training("320b", "frontier", 32768, 8192), 22.0),
-    (_training("60b", "alps", 6144, 8192), 23.4),
+    (known_training("40b", "perlmutter", 4096, 8192), 48.5),
+    (known_training("320b", "frontier", 32768, 8192), 22.0),
+    (known_training("60b", "alps", 6144, 8192), 23.4),
 )
 TACC = ClaimedTraining(
     "longhorn", 64, ModelShape("24 layers of 4096", 24, 4096, 64, 512, 51200), 64, "bian", "none", "float16"
@@ -148,6 +148,7 @@ def gain_by_overlap() -> ClaimPrediction:
     """The predicted extra time of AxoNN's step without overlap, relative to the step with overlap [%]."""
 
     def gain(grid: Grid) -> float:
+        """The gain on a grid [%]."""
         return 100 * (step_time(AXONN_20B, grid, frozenset()).seconds / step_time(AXONN_20B, grid).seconds - 1)
 
     grid = min(GRIDS_20B, key=lambda candidate: step_time(AXONN_20B, candidate).seconds)
@@ -165,6 +166,7 @@ def cube_against(scheme: str, grid: Grid) -> ClaimPrediction:
     """
 
     def times(*settings: str) -> float:
+        """The ratio of the two times on a machine with these changes."""
         ours = TACC.what_if(*settings)
         theirs = replace(ours, scheme=scheme)
         return step_time(theirs, grid, frozenset()).seconds / step_time(ours, CUBE, frozenset()).seconds

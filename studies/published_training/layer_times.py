@@ -106,12 +106,12 @@ def layer_times(
     problem = Gpt(1, shape.hidden, shape.heads, shape.sequence, shape.vocabulary, micro, dtype=dtype)
     schedule = gpt_schedule(problem, Grid(x=tensor), scheme)
     prediction = simulate(overlap(schedule, OVERLAPS[sequence_parallel]), machine, choices=parse_choices("library"))
-    times = {name: _counted(op_times) for name, op_times in prediction.timeline.op_times().items()}
+    times = {name: _op_seconds(op_times) for name, op_times in prediction.timeline.op_times().items()}
     rows, hidden = Part("batch", unit=shape.sequence), Part("hidden")
     norm = Norm("last", rows, hidden, shape.hidden, "X", "last N", "dlast N", "dX")
     layer = transformer_layer(LayerShape(1, shape.hidden, shape.heads, shape.sequence), rows, scheme)
     if fused_on is not None:
-        times |= _fused(layer, schedule, fused_on, machine.device.peak_flops_per_second[dtype])
+        times |= _fused_attention_times(layer, schedule, fused_on, machine.device.peak_flops_per_second[dtype])
     loss = scheme.vocabulary_loss(rows, "last N", "dlast N", problem.tokens)
     return LayerTimes(
         _seconds(layer, times),
@@ -123,12 +123,12 @@ def layer_times(
     )
 
 
-def _counted(times: OpTimes) -> float:
+def _op_seconds(times: OpTimes) -> float:
     """The time that an op adds to its pass [s]: of communication only the exposed part."""
     return times.waiting_seconds + (times.seconds if times.axis is None else times.exposed_seconds)
 
 
-def _fused(layer: Layer, schedule: Schedule, generation: Generation, peak: float) -> dict[str, float]:
+def _fused_attention_times(layer: Layer, schedule: Schedule, generation: Generation, peak: float) -> dict[str, float]:
     """The times of the layer's attention kernels if they are fused, by the name of the op [s]."""
     coordinates = schedule.coordinates(0)
     kernels = _attention_kernels((*layer.forward, *layer.backward))

@@ -101,11 +101,11 @@ def slot_seconds(run: PublishedRun, between: float = 1.0) -> SlotSeconds:
     """
     times = _layer_times(run)
     layer, first, last = _layer(run, times), times.first, times.last
-    added = [_added(run, size) / run.interleave for size in stage_parameters(run)]
+    added = [_addition_seconds(run, size) / run.interleave for size in stage_parameters(run)]
     chunks = [layers / run.interleave for layers in run.layers] * run.interleave
     passes = [PassSeconds(layers * layer.forward, layers * layer.backward) for layers in chunks]
     if run.zero > 1:
-        passes = [zero_layer_seconds(run.shape.layers, layer, _sharded(run, between), run.zero)]
+        passes = [zero_layer_seconds(run.shape.layers, layer, _sharding_seconds(run, between), run.zero)]
     forward = [chunk.forward for chunk in passes]
     backward = [chunk.backward + adding for chunk, adding in zip(passes, added * run.interleave, strict=True)]
     forward[0] += first.forward
@@ -130,7 +130,7 @@ def _layer(run: PublishedRun, times: LayerTimes) -> PassSeconds:
     return PassSeconds(times.layer.forward, times.layer.backward + recomputation)
 
 
-def _added(run: PublishedRun, parameters: float) -> float:
+def _addition_seconds(run: PublishedRun, parameters: float) -> float:
     """The time to add a microbatch's gradients to the sum [s]; scattered gradients become fp32 before the scatter."""
     touched = (WIDE_ADD_BYTES if run.sums_in_fp32 else ADD_BYTES) if run.microbatches > 1 else 0
     if run.zero < 2:
@@ -139,7 +139,7 @@ def _added(run: PublishedRun, parameters: float) -> float:
     return _passes(run, parameters * (touched / run.data + widened))
 
 
-def _sharded(run: PublishedRun, between: float) -> ShardingSeconds:
+def _sharding_seconds(run: PublishedRun, between: float) -> ShardingSeconds:
     """The times of a microbatch's gathers and scatters over the replicas [s]."""
     inner = run.shape.layer_parameters / run.tensor
     outer = stage_parameters(run)[0] - run.shape.layers * inner
@@ -264,6 +264,7 @@ def _cached_layer_times(
     sequence_parallel: bool,
     fused_on: Generation | None,
 ) -> LayerTimes:
+    """The layer times, cached by everything that they depend on."""
     device_machine = machine_for(machine, gpu, tensor)
     return layer_times(
         shape, tensor, micro, dtype, device_machine, sequence_parallel=sequence_parallel, fused_on=fused_on

@@ -51,10 +51,17 @@ class ByHand:
     counts: list[int]
 
     @classmethod
-    def of(cls, communicator: Any, sizes: Matmul, a: Any, b: Any) -> "ByHand":
-        """The matmul on this rank, from the whole operands."""
+    def from_operands(cls, communicator: Any, sizes: Matmul, a: Any, b: Any) -> "ByHand":
+        """The matmul on this rank, with its parts of the operands.
+
+        Parameters
+        ----------
+        communicator : communicator of all ranks
+        sizes : sizes and dtype of the matmul
+        a, b : whole operands
+        """
         rank, ranks = communicator.Get_rank(), communicator.Get_size()
-        rows, inner = part(sizes.m, ranks, rank), [part(sizes.k, ranks, member) for member in range(ranks)]
+        rows, inner = row_range(sizes.m, ranks, rank), [row_range(sizes.k, ranks, member) for member in range(ranks)]
         counts = [(rows_of_b.stop - rows_of_b.start) * sizes.n for rows_of_b in inner]
         whole = np.empty((sizes.k, sizes.n), a.dtype)
         c = np.empty((rows.stop - rows.start, sizes.n), a.dtype)
@@ -81,8 +88,15 @@ class OneProcess:
     threads: int
 
     @classmethod
-    def of(cls, communicator: Any, sizes: Matmul, a: Any, b: Any) -> "OneProcess":
-        """The matmul on this rank, from the whole operands."""
+    def from_operands(cls, communicator: Any, sizes: Matmul, a: Any, b: Any) -> "OneProcess":
+        """The matmul on this rank, with its parts of the operands.
+
+        Parameters
+        ----------
+        communicator : communicator of all ranks
+        sizes : sizes and dtype of the matmul
+        a, b : whole operands
+        """
         first, ranks = communicator.Get_rank() == 0, communicator.Get_size()
         c = np.empty((sizes.m if first else 0, sizes.n), a.dtype)
         return cls(communicator, a if first else None, b if first else None, c, ranks * threads_per_rank(ranks))
@@ -112,8 +126,15 @@ class PyLops:
     c: Any
 
     @classmethod
-    def of(cls, communicator: Any, sizes: Matmul, a: Any, b: Any) -> "PyLops":
-        """The matmul on this rank, from the whole operands."""
+    def from_operands(cls, communicator: Any, sizes: Matmul, a: Any, b: Any) -> "PyLops":
+        """The matmul on this rank, with its parts of the operands.
+
+        Parameters
+        ----------
+        communicator : communicator of all ranks
+        sizes : sizes and dtype of the matmul
+        a, b : whole operands
+        """
         import pylops_mpi
         from pylops_mpi.basicoperators.MatrixMult import local_block_split
 
@@ -153,14 +174,21 @@ class Heat:
     c: Any
 
     @classmethod
-    def of(cls, communicator: Any, sizes: Matmul, a: Any, b: Any) -> "Heat":
-        """The matmul on this rank, from the whole operands."""
+    def from_operands(cls, communicator: Any, sizes: Matmul, a: Any, b: Any) -> "Heat":
+        """The matmul on this rank, with its parts of the operands.
+
+        Parameters
+        ----------
+        communicator : communicator of all ranks
+        sizes : sizes and dtype of the matmul
+        a, b : whole operands
+        """
         import heat
         import torch
 
         torch.set_num_threads(threads_per_rank(communicator.Get_size()))
         rank, ranks = communicator.Get_rank(), communicator.Get_size()
-        rows, inner = part(sizes.m, ranks, rank), part(sizes.k, ranks, rank)
+        rows, inner = row_range(sizes.m, ranks, rank), row_range(sizes.k, ranks, rank)
         return cls(rows, heat.array(a[rows].copy(), is_split=0), heat.array(b[inner].copy(), is_split=0), None)
 
     def multiply(self) -> None:
@@ -175,11 +203,11 @@ class Heat:
 
 BY_HAND, ONE_PROCESS, SCALAPACK = "mpi4py by hand", "NumPy, one process", "ScaLAPACK"
 PEERS: dict[str, Callable[[Any, Matmul, Any, Any], Peer]] = {
-    BY_HAND: ByHand.of,
-    ONE_PROCESS: OneProcess.of,
-    "PyLops-MPI SUMMA": PyLops.of,
-    "heat": Heat.of,
-    SCALAPACK: scalapack.ScaLapack.of,
+    BY_HAND: ByHand.from_operands,
+    ONE_PROCESS: OneProcess.from_operands,
+    "PyLops-MPI SUMMA": PyLops.from_operands,
+    "heat": Heat.from_operands,
+    SCALAPACK: scalapack.ScaLapack.from_operands,
 }
 PACKAGES = {"PyLops-MPI SUMMA": ("pylops_mpi",), "heat": ("heat", "torch")}
 SQUARE_GRIDS_ONLY = ("PyLops-MPI SUMMA",)
@@ -202,7 +230,7 @@ def versions(names: Collection[str]) -> dict[str, str]:
     return installed | ({SCALAPACK: scalapack.version()} if SCALAPACK in names else {})
 
 
-def part(size: int, parts: int, index: int) -> slice:
+def row_range(size: int, parts: int, index: int) -> slice:
     """The rows of part `index` of `size` rows that are divided evenly into `parts`."""
     return slice(*cut(size, parts, index))
 

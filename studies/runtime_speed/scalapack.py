@@ -55,8 +55,15 @@ class ScaLapack:
     calls: list[Callable[[], object]]
 
     @classmethod
-    def of(cls, communicator: Any, sizes: Matmul, a: Any, b: Any) -> "ScaLapack":
-        """The matmul on this rank, from the whole operands."""
+    def from_operands(cls, communicator: Any, sizes: Matmul, a: Any, b: Any) -> "ScaLapack":
+        """The matmul on this rank, with its parts of the operands.
+
+        Parameters
+        ----------
+        communicator : communicator of all ranks
+        sizes : sizes and dtype of the matmul
+        a, b : whole operands
+        """
         library = ctypes.CDLL(library_name())
         ranks = communicator.Get_size()
         down, across = block_grid(sizes, ranks)

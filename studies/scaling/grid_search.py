@@ -97,6 +97,7 @@ def _machine(machine: MachineOf, gpus: int) -> Machine:
 
 
 def _ranked(scaling_problem: ScalingProblem, gpus: int, machine: Machine) -> list[RankedGrid]:
+    """All grids of a number of GPUs in the order of the closed form."""
     return rank_grids(
         scaling_problem.matmul_on(gpus),
         scaling_problem.algorithms,
@@ -110,6 +111,7 @@ def _ranked(scaling_problem: ScalingProblem, gpus: int, machine: Machine) -> lis
 
 
 def _ranked_row(gpus: int, grid: RankedGrid, *, fits: bool) -> RankedGridRow:
+    """The row of a ranked grid in the result."""
     return RankedGridRow(
         gpus=gpus,
         algorithm=grid.algorithm,
@@ -186,8 +188,10 @@ def _remarks_at(
 
 
 def _gpus(count: int) -> str:
+    """A number of GPUs as text."""
     return f"{count} GPU" if count == 1 else f"{count} GPUs"
 
 
 def _sizes(problem: Matmul) -> str:
+    """The sizes m, k and n as text."""
     return f"{problem.m},{problem.k},{problem.n}"

@@ -182,6 +182,7 @@ def scaling_table(scaling: ScalingResult) -> "Group":
 
 
 def _title(scaling: ScalingResult) -> str:
+    """The title of the table and of the figure."""
     m, k, n = scaling.matmul.m, scaling.matmul.k, scaling.matmul.n
     rows = f"{m} for each GPU" if scaling.kind == "weak" else f"{m}"
     stored = f", transposed={scaling.matmul.transposed}" if scaling.matmul.transposed else ""
@@ -190,6 +191,7 @@ def _title(scaling: ScalingResult) -> str:
 
 
 def _cells(run: GridRun, several: bool) -> Sequence[str]:
+    """The cells of a run in the table; with `several` algorithms, its algorithm too."""
     return (
         str(run.gpus),
         *((run.algorithm,) if several else ()),
@@ -209,11 +211,13 @@ def csv_text(scaling: ScalingResult) -> str:
 
 
 def _values(run: GridRun) -> Iterator[object]:
+    """The values of a run in the CSV columns."""
     for column in CSV_COLUMNS:
         yield _grid(run) if column == "grid" else getattr(run, column)
 
 
 def _grid(run: GridRun) -> str:
+    """The grid of a run as text."""
     return str(Grid(**run.grid, order=DEFAULT_ORDER))
 
 
@@ -243,6 +247,7 @@ def draw(scaling: ScalingResult, path: str) -> None:
 
 
 def _number_gpus(axis: "Axes", gpus: list[int]) -> None:
+    """Label the horizontal axis with the numbers of GPUs."""
     axis.set_xscale("log", base=2)
     axis.set_xticks(gpus, [str(count) for count in gpus])
     axis.minorticks_off()

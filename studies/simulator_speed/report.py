@@ -61,7 +61,7 @@ class GrowthFit(msgspec.Struct, frozen=True):
     exponent: float
 
 
-class Speed(msgspec.Struct, frozen=True, kw_only=True):
+class SpeedAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The answer of the study, as `--json` writes it.
 
     Parameters
@@ -96,7 +96,7 @@ def growth(lines: Sequence[TimedCase]) -> Iterator[GrowthFit]:
             yield GrowthFit(workload, switches, points[0][0], float(np.polyfit(x, y, 1)[0]))
 
 
-def print_speed(speed: Speed) -> None:
+def print_speed(speed: SpeedAnswer) -> None:
     """Print the tables of the cases and of the growth of the wall time."""
     simgrid_lines = {(line.workload, line.size): line for line in speed.lines if line.simulator != "quadrille"}
     columns = (

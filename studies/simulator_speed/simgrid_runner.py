@@ -113,10 +113,10 @@ def _workloads(folder: Path, *, quick: bool) -> Iterator[tuple[str, int, Path]]:
             if not quick or size <= QUICK_SIZE:
                 describe_rings(path, workload, size)
                 yield workload, size, path
-    for count, drawn in TRAFFIC:
+    for count, flow_sizes in TRAFFIC:
         if not quick or count <= QUICK_SIZE:
-            describe_traffic(path, count, drawn)
-            yield f"W3 {drawn}", count, path
+            describe_traffic(path, count, flow_sizes)
+            yield f"W3 {flow_sizes}", count, path
 
 
 def _row(program: Path, workload: str, size: int, described: Path) -> TimedCase:
@@ -161,10 +161,10 @@ def run_driver(program: Path, described: Path) -> SimgridRun | None:
 # Descriptions of workloads for the driver
 
 
-def describe_traffic(path: Path, count: int, drawn: FlowSizes) -> None:
+def describe_traffic(path: Path, count: int, flow_sizes: FlowSizes) -> None:
     """Write the description of W3: `count` flows at the same time on the machine `bench-2to1`."""
     net = machine("bench-2to1").topology(GPUS)
-    sources, targets, sizes = random_pairs(count, drawn)
+    sources, targets, sizes = random_pairs(count, flow_sizes)
     _write(path, net, sources, targets, sizes, Routes(net).between(sources, targets), steps=0)
 
 

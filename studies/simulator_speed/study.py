@@ -22,7 +22,7 @@ from quadrille.algorithms.formats import files
 from quadrille.algorithms.provenance import provenance
 from quadrille.experiments.output.destinations import write_or_show
 from quadrille.runtime.host.console import remark, run_as_program
-from quadrille.studies.simulator_speed.report import TIME_LIMIT_SECONDS, Speed, TimedCase, growth, print_speed
+from quadrille.studies.simulator_speed.report import TIME_LIMIT_SECONDS, SpeedAnswer, TimedCase, growth, print_speed
 from quadrille.studies.simulator_speed.speed_cases import FLOOR_SECONDS, SpeedCase, cases
 
 RESULTS = Path(__file__).resolve().parent / "results"
@@ -54,7 +54,7 @@ def simulator_speed(
     with tempfile.TemporaryDirectory() as folder:
         lines = list(_time_cases(cases(Path(folder), quick=quick), repeats))
         status, simgrid_lines = _simgrid(quick=quick) if simgrid else ("left out", [])
-    speed = Speed(
+    speed = SpeedAnswer(
         lines=(*lines, *simgrid_lines),
         growth=tuple(growth(lines)),
         simgrid=status,
@@ -78,7 +78,7 @@ def time_case(case: SpeedCase, repeats: int) -> TimedCase:
     """Run a case once to compile everything, and then `repeats` times; long cases run once."""
     answers: list[dict[str, object]] = []
     for attempt in range(repeats + 1):
-        answer = run_timed(case.arguments) if case.whole else run_quadrille(case.arguments)
+        answer = run_whole_process(case.arguments) if case.whole else run_quadrille(case.arguments)
         if answer is None:
             break
         wall = float(str(answer["wall_seconds"]))
@@ -103,7 +103,7 @@ def time_case(case: SpeedCase, repeats: int) -> TimedCase:
     )
 
 
-def run_timed(arguments: Sequence[str]) -> dict[str, object] | None:
+def run_whole_process(arguments: Sequence[str]) -> dict[str, object] | None:
     """Run `quadrille simulate`, and return its result with the wall time and the peak memory of the whole process.
 
     Parameters

@@ -51,7 +51,7 @@ def test_our_grid_cuts_what_is_long(sizes, ranks, grid):
 
 def test_a_peer_whose_product_is_wrong_is_named():
     a, b = operands(7, 11, 5)
-    peer = ByHand.of(Alone(), Matmul(7, 11, 5, "float64"), a, b)
+    peer = ByHand.from_operands(Alone(), Matmul(7, 11, 5, "float64"), a, b)
     peer.multiply()
     check_product(Alone(), "by hand", peer, a, b)
     peer.c[3, 2] += 1e-6

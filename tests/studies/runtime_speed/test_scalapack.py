@@ -24,7 +24,7 @@ random = np.random.default_rng(7)
 for m, k, n in (96, 80, 64), (33, 47, 29), (29, 5, 41), (3, 2, 5), (1, 1, 1):
     for dtype in "float64", "float32":
         a, b = random.random((m, k)).astype(dtype), random.random((k, n)).astype(dtype)
-        peer = ScaLapack.of(ranks, Matmul(m, k, n, dtype), a, b)
+        peer = ScaLapack.from_operands(ranks, Matmul(m, k, n, dtype), a, b)
         for _ in range(2):
             peer.c.fill(np.nan)
             peer.multiply()
