@@ -3,8 +3,7 @@
     python -m quadrille.studies.benchmarks.executor_overhead RECORD.json      (on two ranks, started by `launch`)
 
 Both multiply matrices by the 4D algorithm on the grid z=2: the ranks exchange their shards of B, then each rank
-multiplies.  The hand-written calls run before every repeat of the executor, so that both meet the same state of the
-machine.
+multiplies.  The hand-written calls run before every repeat of the executor, so that both meet the same machine.
 """
 
 import json

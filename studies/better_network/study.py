@@ -7,8 +7,7 @@ The fastest grid is searched on each network:
     domain of 72     nodes of 72 GPUs in one NVLink domain, with a NIC for each GPU, as in a rack of GB200 NVL72
 
 The nodes of 72 GPUs are on one non-blocking switch.  They are compared with nodes of the machine's own size, with a NIC
-for each GPU, on one such switch.  GPUs, their links and NICs are those of the machine, so that only the size of the
-domain differs.
+for each GPU, on one such switch.  GPUs, their links and NICs are those of the machine, so that only the domain differs.
 
 Source of the size: NVIDIA, "GB200 NVL72", nvidia.com: 72 GPUs in one NVLink domain.
 """

@@ -1,9 +1,8 @@
 """Repeated measurement of runs during which the machine was not as fast as at its calibration.
 
-A shared machine may be half as fast for twenty seconds.  Each run measures reference kernels, as the calibration did.
-A run is measured again if its reference kernels are more than a tenth faster or slower than the calibration's; of its
-measurements the one counts whose reference kernels are nearest.  Only the reference kernels decide, not the time of the
-run or its prediction.
+A shared machine may be half as fast for twenty seconds.  Each run measures reference kernels, as the calibration did. A
+run is measured again if its reference kernels are more than a tenth faster or slower than the calibration's; of its
+measurements the one counts whose reference kernels are nearest.  The time of the run and its prediction do not matter.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,8 +1,7 @@
 """`quadrille study fidelity`: the error of predictions from calibration alone, on this host and emulated networks.
 
 For each site (shared memory, laboratories, a GPU) the study calibrates the site by microbenchmarks, predicts all
-trials, and then measures them in one launch.  Trials during which the machine was disturbed are measured again
-(`remeasure.py`).
+trials, and then measures them in one launch.  `remeasure.py` repeats disturbed measurements.
 """
 
 import sys

@@ -5,8 +5,7 @@
                                           /matmul-1536,…-grid-z=2,x=2.measured.json
 
 The names contain the site and the configuration, so studies of other sites and cases may share a folder.  The predicted
-record contains the command line that repeats the prediction in the folder of its site, and the hash of the machine
-file.
+record contains the command line that repeats the prediction in the folder of its site, and the machine's hash.
 """
 
 import re

@@ -1,7 +1,6 @@
 """The calibration of one GPU: microbenchmarks of the GPU and of ranks that share it, and its machine file.
 
-A calibration may be filled part by part.  A machine file can be made as soon as products, streams and the launch cost
-are measured.
+A calibration may be filled part by part.  A machine file can be made from products, streams and the launch cost.
 """
 
 import json

@@ -117,8 +117,8 @@ def data_sheet_shares(calibration: Calibration) -> dict[str, tuple[float, str]]:
     """The shares of the data sheet's rates that the GPU reaches, by name: each is a value and its source as text.
 
     The quantities are those of the project's GPU models: `product_share` and `ramp` from a fit to large products,
-    `memory_share` from copies; `best product` is a rate [flop/s].  Empty if the data sheet is unknown, or if products
-    or copies are not measured.
+    `memory_share` from copies; `best product` is a rate [flop/s].  Empty if the data sheet is unknown, or if
+    products or copies are not measured.
     """
     sheet, dtype = data_sheet(calibration.name), "bfloat16"
     rows = [

@@ -162,8 +162,8 @@ def stage_parameters(run: PublishedRun) -> list[float]:
 def _travel(run: PublishedRun, between: float) -> float:
     """The time to send a microbatch's activations to the next stage [s]; each GPU of the group sends its share.
 
-    The tensor-parallel groups of a stage on the same node share its NICs.  If a node holds several stages, only one
-    stage sends to another node.
+    The tensor-parallel groups of a stage on the same node share its NICs.  If a node holds several stages, only
+    one of them sends to another node.
     """
     node = MACHINES[run.machine].node
     size = run.micro * run.shape.sequence * run.shape.hidden * 2

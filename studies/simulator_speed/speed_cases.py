@@ -1,8 +1,8 @@
 """The cases of the simulator speed study: each workload at each size, and again without some of the shortcuts.
 
 The workloads W1 to W4 are defined in `README.md`: W1 is a ring all-reduce of all GPUs, W2 all-gathers in groups of 16,
-W3 random flows, W4 training steps.  A shortcut of the simulator is folding: equivalent ranks, or equal periods of time,
-are simulated once.
+W3 random flows, W4 training steps.  A shortcut of the simulator is folding: equivalent ranks, or equal periods, are
+simulated once.
 """
 
 from collections.abc import Iterator
