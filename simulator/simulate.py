@@ -2,7 +2,7 @@
 
 Ranks that behave alike are simulated as one (`ranks/simulated_ranks.py`), and loops that become periodic are
 simulated for a few iterations (`loops/`), so memory grows neither with ranks nor with iterations.  The simulation
-itself is in `ranks/lanes.py`.
+itself is in `ranks/lane_simulation.py`.
 
 If too much is left to simulate even so, because ranks differ, all ranks are walked at the granularity of collectives
 (`bounds/`): every transfer has one rate, and two further rates, an upper and a lower limit, bound the makespan of the
@@ -38,7 +38,7 @@ from quadrille.simulator.loops.skipped_iterations import (
 )
 from quadrille.simulator.machine.placement import RankPlacement, place_ranks
 from quadrille.simulator.prediction import Extent, Prediction, TimeBreakdowns, mean_parts, sums_by_op
-from quadrille.simulator.ranks.lanes import OP_WALL_SECONDS, LaneSimulation, SimulationInputs
+from quadrille.simulator.ranks.lane_simulation import OP_WALL_SECONDS, LaneSimulation, SimulationInputs
 from quadrille.simulator.ranks.simulated_ranks import SimulatedRanks, choose_ranks
 from quadrille.simulator.ranks.time_breakdown import OpInstance
 from quadrille.simulator.symmetry.signatures import LoopPosition

@@ -102,7 +102,7 @@ def collective(
     ------
     InputError : an invalid machine, or a file that cannot be written
     """
-    from quadrille.simulator.engine.compiled import loading_seconds
+    from quadrille.simulator.engine.kernel_compiler import loading_seconds
 
     begin, loaded = time.perf_counter(), loading_seconds()
     to = destinations or Destinations()

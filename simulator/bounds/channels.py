@@ -38,7 +38,7 @@ from quadrille.algorithms.schedule.program import walk
 from quadrille.algorithms.schedule.schedule import Schedule, all_ops
 from quadrille.simulator.bounds.concurrency import Concurrency, ProgramWalk
 from quadrille.simulator.bounds.work import GroupWork, ScheduleWork
-from quadrille.simulator.engine.max_min import Demands, solve
+from quadrille.simulator.engine.max_min import Demands, max_min_rates
 from quadrille.simulator.machine.placement import RankPlacement
 from quadrille.topologies.network import Floats
 from quadrille.topologies.routes.paths import Paths
@@ -192,7 +192,7 @@ class RatedChannels:
             rows = _rows(self.paths.offsets, used[across])
             demands = Demands(rows.offsets.tolist(), self.paths.links[rows.entries], self.paths.shares[rows.entries])  # type: ignore[arg-type]
             weights = [1.0] * len(across)
-            rates[across] = solve(self.capacities, demands, weights, [inf] * len(across))  # type: ignore[arg-type]
+            rates[across] = max_min_rates(self.capacities, demands, weights, [inf] * len(across))  # type: ignore[arg-type]
         return rates
 
     def link_bytes(self, moved: Floats) -> Floats:

@@ -21,7 +21,7 @@ from quadrille.simulator.bounds.instances import ROWS, InstanceTotals, TimeParts
 from quadrille.simulator.bounds.pipelined import PipelinedMessages, hop_costs, message_table
 from quadrille.simulator.bounds.prices import MachinePrices, Price, message_patterns
 from quadrille.simulator.bounds.work import GroupWork
-from quadrille.simulator.engine.compiled import as_column_table
+from quadrille.simulator.engine.kernel_compiler import as_column_table
 from quadrille.topologies.network import Floats
 
 

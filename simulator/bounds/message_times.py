@@ -23,7 +23,7 @@ import numpy as np
 from quadrille.algorithms.analysis.labels import Ints, first_equal_rows
 from quadrille.simulator.bounds.channels import HIGH, LOW, TYPICAL
 from quadrille.simulator.bounds.group_steps import GroupSteps, PricedStep, StepArrays
-from quadrille.simulator.engine.compiled import compiled
+from quadrille.simulator.engine.kernel_compiler import compile_kernels
 from quadrille.topologies.network import Floats
 
 SAME = 2.0**-43
@@ -89,7 +89,7 @@ def _execute_step(step: PricedStep, times: Floats, count: int, tolerance: float)
     """Executes a step so many times: `times` become end times; returns the number of simulated messages."""
     if not step.messages:
         return 0
-    kernels = compiled(KERNELS, CALLED) if step.compiled else {"take_steps": take_steps}
+    kernels = compile_kernels(KERNELS, CALLED) if step.compiled else {"take_steps": take_steps}
     members = times.shape[1] // step.groups
     first = (
         equivalent_groups(times, step.equivalents)

@@ -21,7 +21,7 @@ from quadrille.algorithms.collectives.group_stages import GroupStage
 from quadrille.simulator.bounds.channels import HIGH, TYPICAL
 from quadrille.simulator.bounds.prices import MachinePrices, message_patterns
 from quadrille.simulator.bounds.work import GroupWork
-from quadrille.simulator.engine.compiled import Kernel, as_column_table, compiled
+from quadrille.simulator.engine.kernel_compiler import Kernel, as_column_table, compile_kernels
 from quadrille.topologies.network import Floats
 
 CALLED = ("account", "execute")
@@ -283,7 +283,9 @@ class PipelinedMessages:
         self.hops = hops
         arrays = _arrays(table, hops)
         many = len(table.hop) * hops.sender.shape[1] >= LARGE
-        kernels: Mapping[str, Kernel] = compiled(KERNELS, CALLED) if many else {"account": account, "execute": execute}
+        kernels: Mapping[str, Kernel] = (
+            compile_kernels(KERNELS, CALLED) if many else {"account": account, "execute": execute}
+        )
         self._arrays: Any = as_column_table(arrays) if many else arrays
         self._pass_on = kernels["execute"]
         self._ends = np.empty((int(np.diff(table.first).max()), hops.sender.shape[1]))

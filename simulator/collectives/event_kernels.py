@@ -31,7 +31,7 @@ from quadrille.simulator.collectives.walk_state import (
     rebase,
 )
 from quadrille.simulator.engine.event_queue import HEAP, pop, push
-from quadrille.simulator.engine.rates import begin, end, settle
+from quadrille.simulator.engine.rates import begin_flow, end_flow, update_rates
 
 # What `walk` gives back
 DONE, MORE, STUCK, PAUSE = range(4)
@@ -86,7 +86,7 @@ def _happen(w: WalkState, s: Any) -> None:
         _arrive(w, w.sender[f])
         _arrive(w, w.receiver[f])
     if unsettled > 0:
-        for i in range(settle(s, w.changed)):
+        for i in range(update_rates(s, w.changed)):
             _set_speed(w, w.changed[i], s.rate[w.changed[i]])
 
 
@@ -101,7 +101,7 @@ def _move(w: WalkState, s: Any, f: int) -> int:
             w.opened[link] = w.reals[CLOCK]
         w.using[link] += 1
     if w.numbers[SHARED] != 0:
-        begin(s, f)
+        begin_flow(s, f)
         return 1
     _set_speed(w, f, w.alone[f])
     return 0
@@ -115,7 +115,7 @@ def _stop(w: WalkState, s: Any, f: int) -> int:
         if w.using[link] == 0:
             w.busy[link] += w.reals[CLOCK] - w.opened[link]
     if w.numbers[SHARED] != 0:
-        end(s, f)
+        end_flow(s, f)
         return 1
     return 0
 

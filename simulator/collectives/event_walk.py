@@ -27,8 +27,8 @@ from quadrille.simulator.collectives.programs import Floats, Ints, MemberProgram
 from quadrille.simulator.collectives.walk_state import IDLE, SENDER_WAITS, Array, WalkState
 from quadrille.simulator.engine import event_queue as heap
 from quadrille.simulator.engine import rates
-from quadrille.simulator.engine.compiled import Kernel, compiled
-from quadrille.simulator.engine.rates import FlowState, as_lists, new_state
+from quadrille.simulator.engine.kernel_compiler import Kernel, compile_kernels
+from quadrille.simulator.engine.rates import FlowState, as_lists, new_flow_state
 from quadrille.simulator.symmetry.partition import Flows
 
 Columns = TypeVar("Columns", WalkState, FlowState)
@@ -95,19 +95,19 @@ def walk_from_events(
     start = _walk(programs, flows, len(capacities), latency, alone, contended=contended, fold_time=fold_time)
     if contended:
         caps_of_rates = np.where(np.isinf(alone), 1.0, caps)  # what crosses nothing never shares anything
-        state = new_state(
+        state = new_flow_state(
             capacities, flows.offsets, flows.links, flows.shares, np.ones(flows.count), caps_of_rates, local=local
         )
     else:
         unit = np.ones(1)
-        state = new_state(unit, np.array([0, 1]), np.zeros(1, np.int64), unit, unit, unit)
+        state = new_flow_state(unit, np.array([0, 1]), np.zeros(1, np.int64), unit, unit, unit)
     outcome = event_kernels.MORE
     if flows.count < PLAIN_EVENTS:
         lists, shared = _as_lists(start), as_lists(state)
         outcome = _go_on(event_kernels.walk, event_kernels.pause, lists, shared, PLAIN_EVENTS)
         start, state = _as_arrays(lists, start), _as_arrays(shared, state)
     if outcome == event_kernels.MORE:
-        compiled_kernels = compiled(KERNELS, ["walk", "pause"])
+        compiled_kernels = compile_kernels(KERNELS, ["walk", "pause"])
         outcome = _go_on(compiled_kernels["walk"], compiled_kernels["pause"], start, state, 1 << 62)
     if outcome != event_kernels.DONE:
         raise Deadlock(_stuck(start, programs))

@@ -9,7 +9,7 @@ which is enough to show that: chunk c of a step may go when chunk c of the step 
 has been added.
 
 A rank has several chunks in flight and need not wait for one to be delivered before it posts the next;
-in a step it waits only for what it receives.  A *send queue*, a member of the engine beside the rank's
+in a step it waits only for what it receives.  A *send queue*, a stream of the engine beside the rank's
 lane, sends the chunks in order as soon as the rank releases them.  Before a receiver is ready, a few
 chunks of an op go to it; the others go once it has signalled that it is ready to receive.  An op ends
 on a rank when the rank has everything that it receives, and everything that it sent has been
@@ -26,8 +26,8 @@ from math import ceil
 from typing import NamedTuple
 
 from quadrille.algorithms.analysis.op_plans import CommPlan, PlanStep, StepRun, step_runs
-from quadrille.simulator.engine.builder import ProgramStage
 from quadrille.simulator.engine.engine import FlowEngine
+from quadrille.simulator.engine.engine_builder import ProgramStage
 from quadrille.simulator.ranks.messages import RankMessages, TaggedStage
 
 MAX_CHUNKS = 64
@@ -140,13 +140,13 @@ class EagerOp:
 
     def rank_stages(self) -> Iterator[TaggedStage]:
         """Stages that the rank runs."""
-        counts, wires, released = (
+        counts, message_lane, released = (
             self._counts(),
             self.comm_plan.wires,
             self.messages.chunk_released(self.rank, self.lane),
         )
         for sender in self._peers(receiving=True):
-            yield TaggedStage(ProgramStage(send=self.messages.ready_to_receive(wires, sender, self.rank)))
+            yield TaggedStage(ProgramStage(send=self.messages.ready_to_receive(message_lane, sender, self.rank)))
         for action in chunk_actions(step_runs(self.comm_plan), counts):
             step, signal = action.receives, released if action.releases else None
             if step is None or step.receive_from is None:
@@ -154,8 +154,8 @@ class EagerOp:
                 continue
             sender = self.group[step.receive_from]
             added = self.add(max(1, step.added // counts.received)) if step.added else None
-            wire = self.messages.wire(wires, sender, self.rank, eager=True)
-            yield TaggedStage(ProgramStage(send=signal, receive=wire, local=added), step, action.number)
+            channel = self.messages.engine_channel(message_lane, sender, self.rank, eager=True)
+            yield TaggedStage(ProgramStage(send=signal, receive=channel, local=added), step, action.number)
             if action.is_last or step.is_of_chain:  # a member that passes chunks on notices each
                 yield from self._wakeup(self._latency(sender, self.rank, step, action.number))
         if self.waits_for_delivery:
@@ -242,11 +242,11 @@ class SendQueue:
 
     Parameters
     ----------
-    member : member of the engine that runs them
+    stream : stream of the engine that runs them
     waiting : programs, the next one first
     """
 
-    member: int
+    stream: int
     waiting: deque[int] = field(default_factory=deque)
     busy: bool = False
 
@@ -261,7 +261,7 @@ class SendQueues:
     def post(self, rank: int, lane: str, program: int) -> None:
         """Queue a program of messages behind earlier ones."""
         if (rank, lane) not in self._queues:
-            self._queues[rank, lane] = SendQueue(self._engine.member())
+            self._queues[rank, lane] = SendQueue(self._engine.add_stream())
         queue = self._queues[rank, lane]
         queue.waiting.append(program)
         if not queue.busy:
@@ -270,4 +270,4 @@ class SendQueues:
     def _begin_next(self, queue: SendQueue) -> None:
         queue.busy = bool(queue.waiting)
         if queue.busy:
-            self._engine.begin(queue.member, queue.waiting.popleft(), lambda: self._begin_next(queue))
+            self._engine.begin(queue.stream, queue.waiting.popleft(), lambda: self._begin_next(queue))

@@ -1,4 +1,4 @@
-"""Programs of ops: what an op does on a rank, as stages that a member of the engine runs."""
+"""Programs of ops: what an op does on a rank, as stages that a stream of the flow engine runs."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ from quadrille.algorithms.schedule.ops import CommunicationOp, Compute, lane
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import all_ops
 from quadrille.algorithms.timelines.spans import COMPUTE
-from quadrille.simulator.engine.builder import ProgramStage
 from quadrille.simulator.engine.engine import FlowEngine
+from quadrille.simulator.engine.engine_builder import ProgramStage
 from quadrille.simulator.machine.library_collectives import IDENTIFIED, LibraryTime, LibraryTimes
 from quadrille.simulator.ranks.local_work import HostWork, LocalWork
 from quadrille.simulator.ranks.messages import RankMessages, TaggedStage
@@ -118,9 +118,14 @@ class OpPrograms:
             self._comm_programs[key] = self._comm_program(rank, op, comm_plan, first=first)
         return self._comm_programs[key]
 
-    def blocked(self, rank: int, op: CommunicationOp, place: Coordinates, member: int) -> BlockedRank | None:
-        """What a member of the engine waits for within an op; None if it waits for its own work."""
-        stages, done, to_send, to_receive = self._engine.member_progress(member)
+    def blocked(self, rank: int, op: CommunicationOp, place: Coordinates, stream: int) -> BlockedRank | None:
+        """The ranks that a rank waits for within an op; None if it waits for its own work.
+
+        Parameters
+        ----------
+        stream : stream of the engine that runs the op
+        """
+        stages, done, to_send, to_receive = self._engine.stream_progress(stream)
         if not (to_send or to_receive):
             return None
         _, step, number = self.communication(rank, op, place).stages[stages]
@@ -153,7 +158,7 @@ class OpPrograms:
     def _program(self, stages: list[ProgramStage]) -> int:
         key = tuple(stages)
         if key not in self._programs:
-            self._programs[key] = self._engine.program(stages)
+            self._programs[key] = self._engine.add_program(stages)
         return self._programs[key]
 
     def _comm_program(self, rank: int, op: CommunicationOp, comm_plan: CommPlan, *, first: bool) -> CommProgram:
@@ -209,7 +214,7 @@ class OpPrograms:
         if step.send_to is not None:
             send = self._messages.message(comm_plan.wires, rank, group[step.send_to], step)
         if step.receive_from is not None:
-            receive = self._messages.wire(comm_plan.wires, group[step.receive_from], rank)
+            receive = self._messages.engine_channel(comm_plan.wires, group[step.receive_from], rank)
         if step.added:
             added = self._bytes(rank, lane(op), "add", step.added)
         return ProgramStage(times, send, receive, added)
@@ -268,7 +273,7 @@ class OpPrograms:
             if self._cores is not None and name == COMPUTE:
                 demands = demands | {self._cores.throttle(rank): 1.0}
             seconds, extrapolated = work.seconds, work.extrapolated
-            self._work_flows[key] = self._engine.flow(
+            self._work_flows[key] = self._engine.add_flow(
                 seconds, demands, cap=1.0, alone=seconds, extrapolated=extrapolated
             )
         return self._work_flows[key]
@@ -287,5 +292,5 @@ class OpPrograms:
     def _delay(self, rank: int, name: str, seconds: float) -> int:
         key = rank, name, seconds
         if key not in self._delays:
-            self._delays[key] = self._engine.flow(0.0, {}, cap=1.0, latency=seconds)
+            self._delays[key] = self._engine.add_flow(0.0, {}, cap=1.0, latency=seconds)
         return self._delays[key]

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from quadrille.simulator.engine.compiled import Kernel, compiled
+from quadrille.simulator.engine.kernel_compiler import Kernel, compile_kernels
 from quadrille.simulator.symmetry.partition import (
     CROSSING,
     FIRST,
@@ -226,7 +226,7 @@ class CompiledRounds:
         self._seen = RefinementState(
             of_flows, of_ranks, of_links, buffers[0], buffers[1], buffers[2], buffers[3], buffers[4], met
         )
-        self._colour = compiled(KERNELS, CALLED)["colour"]
+        self._colour = compile_kernels(KERNELS, CALLED)["colour"]
         self._colour(self._graph, self._seen, BEFORE)
 
     def another(self) -> int:
@@ -245,4 +245,4 @@ def all_bags_equal(owners: Ints, labels: Ints, classes: Ints, first: Ints, *, on
     counts = np.zeros(int(labels.max(initial=0)) + 1, dtype=np.int64)
     entries = (np.ascontiguousarray(part, dtype=np.int64) for part in (owners, labels))
     bags = LabelBags(next(entries), next(entries), offsets, classes, first, places, gathered, counts)
-    return int(compiled(KERNELS, CALLED)["first_unlike"](bags, once)) < 0
+    return int(compile_kernels(KERNELS, CALLED)["first_unlike"](bags, once)) < 0

@@ -18,7 +18,7 @@ from quadrille.algorithms.collectives.nccl.tables import PROTOCOLS, STEP_LATENCY
 from quadrille.algorithms.errors import InputError
 from quadrille.simulator.collectives.nccl.collective import NcclSettings
 from quadrille.simulator.collectives.nccl.layout import counted_bandwidths, generation_of, inside_links, is_amd
-from quadrille.simulator.engine.flows import FlowSet, simulate_flows
+from quadrille.simulator.engine.flow_simulation import FlowSet, simulate_flows
 from quadrille.simulator.machine.network import routes_of
 from quadrille.studies.published_collectives.rows import CollectiveRow
 from quadrille.topologies.machines.machine import Machine

@@ -14,7 +14,7 @@ from quadrille.simulator.collectives.collective import CollectiveResult, Simulat
 from quadrille.simulator.collectives.node_layouts import ring_orders
 from quadrille.simulator.collectives.programs import Floats, Ints
 from quadrille.simulator.collectives.run import Causes
-from quadrille.simulator.engine.flows import FlowSet, simulate_flows
+from quadrille.simulator.engine.flow_simulation import FlowSet, simulate_flows
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.network import Network
 from quadrille.topologies.nodes.gpu_node import NodeKind

@@ -5,7 +5,7 @@ import subprocess
 import numpy as np
 import pytest
 
-from quadrille.simulator.engine.flows import FlowSet, simulate_flows
+from quadrille.simulator.engine.flow_simulation import FlowSet, simulate_flows
 from quadrille.studies.simulator_speed import simgrid_runner as runner
 from quadrille.studies.simulator_speed.simgrid_runner import (
     NotInstalled,

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quadrille.algorithms.errors import InputError
-from quadrille.simulator.engine import bundles, flows, max_min
-from quadrille.simulator.engine.flow_state import new_state
-from quadrille.simulator.engine.flows import FlowSet, simulate_flows
+from quadrille.simulator.engine import bundles, flow_simulation, max_min
+from quadrille.simulator.engine.flow_simulation import FlowSet, simulate_flows
+from quadrille.simulator.engine.flow_state import new_flow_state
 from quadrille.simulator.engine.max_min import Demands
 from quadrille.studies.simulator_speed.workloads import random_pairs
 from tests.support.random_networks import arrays, networks
@@ -30,7 +30,7 @@ def slow_ends(network, sizes, starts, latencies):
     left, now, active = list(sizes), 0.0, []
     waiting = sorted((f for f in range(len(sizes)) if sizes[f] > 0), key=lambda f: begins[f], reverse=True)
     while waiting or active:
-        rates = max_min.solve(
+        rates = max_min.max_min_rates(
             capacities, Demands.of([rows[f] for f in active]), [weights[f] for f in active], [caps[f] for f in active]
         )
         due = {f: now + left[f] / rate for f, rate in zip(active, rates, strict=True)}
@@ -185,7 +185,7 @@ def test_what_is_kept_and_bundled_changes_no_end(sizes, weighted):
 def test_plain_and_compiled_kernels_give_the_same_ends(monkeypatch):
     capacities, given = w3(300, "random")
     plain = simulate_flows(capacities, given)
-    monkeypatch.setattr(flows, "COMPILED_FROM", 0)
+    monkeypatch.setattr(flow_simulation, "COMPILED_FROM", 0)
     assert simulate_flows(capacities, given).finish.tolist() == pytest.approx(plain.finish.tolist(), rel=1e-13)
 
 
@@ -197,7 +197,7 @@ def test_bundles_change_no_end_whatever_the_shares_weights_caps_and_starts(seed,
     """Trunks that many flows share in parts, branches, loose flows and caps, compared with filling flow by flow."""
     monkeypatch.setattr(bundles, "LEAST_FLOWS", 0)
     monkeypatch.setattr(bundles, "LEAST_USERS", 8)
-    monkeypatch.setattr(flows, "COMPILED_FROM", 0)
+    monkeypatch.setattr(flow_simulation, "COMPILED_FROM", 0)
     numbers = np.random.default_rng(seed)
     count, branches, trunks = 240, 60, 4
     rows = []
@@ -214,9 +214,9 @@ def test_bundles_change_no_end_whatever_the_shares_weights_caps_and_starts(seed,
     network = capacities, rows, weights, caps
     sizes = numbers.choice([10.0, 20.0, 40.0], count) if seed % 2 else numbers.uniform(10, 90, count)
     given = traffic(network, sizes, numbers.choice([0.0, 1.0], count), numbers.choice([0.0, 0.5], count))
-    state = new_state(*arrays(*network))
+    state = new_flow_state(*arrays(*network))
     made = bundles.new_bundles(state)
-    assert bundles.helps(made)
+    assert bundles.has_bundles(made)
     assert 0 < len(made.members) <= count / bundles.LEAST_MEMBERS
     bundled, anew = (simulate_flows(np.array(capacities), given, local=local) for local in (True, False))
     assert bundled.finish.tolist() == pytest.approx(anew.finish.tolist(), rel=1e-9)
@@ -226,4 +226,4 @@ def test_bundles_change_no_end_whatever_the_shares_weights_caps_and_starts(seed,
 
 def test_there_are_no_bundles_where_every_flow_has_trunks_of_its_own():
     network = [10.0] * 3000, [{f: 1.0, (f + 1) % 3000: 1.0} for f in range(3000)], [1.0] * 3000, [inf] * 3000
-    assert not bundles.helps(bundles.new_bundles(new_state(*arrays(*network))))
+    assert not bundles.has_bundles(bundles.new_bundles(new_flow_state(*arrays(*network))))

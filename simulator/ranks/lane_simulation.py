@@ -101,7 +101,7 @@ class LaneSimulation:
             self._cores,
         )
         self._send_queues: SendQueues | None = None  # made for the first eager send
-        self._members: dict[tuple[int, str], int] = {}
+        self._streams: dict[tuple[int, str], int] = {}
         self._names = list(dict.fromkeys([COMPUTE, *(lane(op) for op in all_ops(inputs.schedule))]))
         self._open: dict[tuple[int, str], LaneTask] = {}
         self.spans: list[Span] = []
@@ -146,12 +146,14 @@ class LaneSimulation:
         feed = ProgramFeed(self._env, self._program(rank), self._names)
         slows = self._machine.device.communication_slowdown
         overlaps = slows > 1.0 or self._programs.wakeup_delay > 0.0
-        computing = self.engine.member(message_slowdown=slows)
+        computing = self.engine.add_stream(message_slowdown=slows)
         for name in self._names:
-            self._members[rank, name] = (
+            self._streams[rank, name] = (
                 computing
                 if name == COMPUTE
-                else self.engine.member(self._programs.throttle(rank), compute_member=computing if overlaps else None)
+                else self.engine.add_stream(
+                    self._programs.throttle(rank), compute_stream=computing if overlaps else None
+                )
             )
             yield self._env.process(self._lane(rank, name, feed))
 
@@ -225,10 +227,10 @@ class LaneSimulation:
 
     def _run_program(self, rank: int, name: str, program: int) -> Generator[simpy.Event, None, TimeBreakdown]:
         """Run a program of the engine on a lane."""
-        done, member = self._env.event(), self._members[rank, name]
-        self.engine.begin(member, program, done.succeed)
+        done, stream = self._env.event(), self._streams[rank, name]
+        self.engine.begin(stream, program, done.succeed)
         yield done
-        return TimeBreakdown.of(self.engine.member_seconds(member))
+        return TimeBreakdown.of(self.engine.stream_seconds(stream))
 
     def _post(self, rank: int, name: str, program: int) -> None:
         """Queue a program of eager sends."""
@@ -247,5 +249,5 @@ class LaneSimulation:
         blocked = []
         for (rank, name), task in sorted(self._open.items(), key=lambda entry: entry[0]):
             if isinstance(task.op, Communication):
-                blocked.append(self._programs.blocked(rank, task.op, task.place, self._members[rank, name]))
+                blocked.append(self._programs.blocked(rank, task.op, task.place, self._streams[rank, name]))
         return [rank for rank in blocked if rank is not None]

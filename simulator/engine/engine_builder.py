@@ -1,7 +1,14 @@
-"""Declares what the flow engine simulates: resources, flows on them, wires, programs and members.
+"""The builder of the flow engine's model: resources, flows, channels, programs and streams, each with a number.
 
-Everything is numbered from 0 in the order in which it is added.  The engine copies new entries into
-its state (`engine_state.py`) before it goes on, so more may be added while the simulation runs.
+A *resource* has a capacity that flows share: a link [B/s], a host's cores, its memory bandwidth.
+A *flow* is an amount of work that takes units of resources while it runs: a message, a GEMM, a copy.
+A *channel* matches sends with receives in order, as MPI does for one sender, receiver, tag and communicator.
+A *program* is a list of stages without decisions: a send and a receive, then local work.
+A *stream* runs programs one after the other, like a CUDA stream; a rank has a stream for each lane, that is for
+computation and for communication along each axis.
+
+Numbers start at 0 and follow the order of addition.  The engine copies new entries into its state
+(`engine_state.py`) before it goes on, so entries may be added while the simulation runs.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,16 +21,16 @@ from quadrille.simulator.engine.flow_state import NONE
 
 @dataclass(frozen=True, slots=True)
 class ProgramStage:
-    """What a member does at once: a send and a receive, then local work; repeated `count` times.
+    """One stage of a program: a send and a receive at the same time, then local work; repeated `count` times.
 
     Parameters
     ----------
     count : number of repetitions
-    send : wire, and the flow that the message is
-    receive : wire
-    local : flow of the local work
-    only_if_waited : whether the stage is skipped unless the member waited for its last transfers
-    only_if_overlapped : whether the stage is skipped unless the member's compute member is at work
+    send : number of the channel, and number of the flow that is the message; None if the stage sends nothing
+    receive : number of the channel; None if the stage receives nothing
+    local : number of the flow of the local work, None if there is none
+    only_if_waited : whether the stage is skipped unless the stream waited for its last transfers
+    only_if_overlapped : whether the stage is skipped unless the rank's compute stream runs a program
     """
 
     count: int = 1
@@ -51,7 +58,7 @@ class BurstLink:
 
 
 class EngineBuilder:
-    """Resources, flows, wires, programs and members of an engine.
+    """The resources, flows, channels, programs and streams of an engine; base class of `FlowEngine`.
 
     Attributes
     ----------
@@ -60,12 +67,12 @@ class EngineBuilder:
     throttles, burst_links : resources of these kinds
     flows : work, latency, alone_seconds and extrapolated of each flow
     flow_resources, flow_shares : resources of each flow, and units of them for each unit of work
-    caps, weights : largest rate and weight of each flow
+    caps, weights : largest rate [units of work/s] and max-min weight of each flow
     stages : columns of each stage, see `engine_state.py`
     first_stages : program p has the stages first_stages[p] .. first_stages[p + 1] - 1
     communicates : whether each program sends or receives
-    throttle_of_member, compute_members, rate_shares_left : see `engine_state.py`, by member
-    eager : whether each wire sends eagerly
+    throttle_of_stream, compute_streams, rate_shares_left : see `engine_state.py`, by stream
+    eager : whether each channel sends eagerly
     """
 
     def __init__(self) -> None:
@@ -82,8 +89,8 @@ class EngineBuilder:
         self.stages: list[tuple[int, int, int, int, int, int, int]] = []
         self.first_stages: list[int] = [0]
         self.communicates: list[int] = []
-        self.throttle_of_member: list[int] = []
-        self.compute_members: list[int] = []
+        self.throttle_of_stream: list[int] = []
+        self.compute_streams: list[int] = []
         self.rate_shares_left: list[float] = []
         self.eager: list[int] = []
 
@@ -110,14 +117,19 @@ class EngineBuilder:
         return len(self.names) - 1
 
     def add_throttle(self, slowdown: float, name: str = "") -> int:
-        """Add a resource of capacity 1, or 1 / slowdown while members that engage it communicate."""
+        """Add a throttle, a resource that slows work while its streams communicate; returns its number.
+
+        Parameters
+        ----------
+        slowdown : factor on the time of the work; the capacity is 1, or 1 / slowdown while a stream communicates
+        """
         throttle = self.add_resource(1.0 / slowdown, name)
         self.full_capacities[throttle] = 1.0
         self.throttles.append(throttle)
         return throttle
 
     def add_link(self, rate: float, burst: float, name: str | Callable[[], str] = "") -> int:
-        """Add a link with a token bucket.
+        """Add a link with a token bucket; returns the number of its resource.
 
         Parameters
         ----------
@@ -125,7 +137,7 @@ class EngineBuilder:
         burst : bytes that cross the link at once after an idle time [B]
         """
         link = self.add_resource(rate, name)
-        self.burst_links.append(BurstLink(link, burst, self.flow(0.0, {}, cap=1.0)))
+        self.burst_links.append(BurstLink(link, burst, self.add_flow(0.0, {}, cap=1.0)))
         return link
 
     @property
@@ -137,12 +149,12 @@ class EngineBuilder:
         return name if isinstance(name, str) else name()
 
     def resource_capacity(self, resource: int) -> float:
-        """Capacity while nobody engages the resource as a throttle [units/s]."""
+        """The capacity of a resource [units/s]; for a throttle, while no stream communicates."""
         return self.full_capacities[resource]
 
     # Work
 
-    def flow(
+    def add_flow(
         self,
         work: float,
         demands: Mapping[int, float],
@@ -153,7 +165,7 @@ class EngineBuilder:
         alone: float = 0.0,
         extrapolated: bool = False,
     ) -> int:
-        """Add a flow: a piece of work that may run any number of times, but once at a time.
+        """Add a flow, an amount of work that may run any number of times, but once at a time; returns its number.
 
         Parameters
         ----------
@@ -178,47 +190,47 @@ class EngineBuilder:
         self.weights.append(float(weight))
         return len(self.flows) - 1
 
-    def wire(self, *, eager: bool = False) -> int:
-        """Add a wire, which matches sends with receives in order.
+    def add_channel(self, *, eager: bool = False) -> int:
+        """Add a channel, which matches sends with receives in order; returns its number.
 
         Parameters
         ----------
-        eager : whether messages start when they are sent, and wait for their receive at the receiver
+        eager : whether messages start when they are sent (eager protocol), not when send and receive match (rendezvous)
         """
         self.eager.append(int(eager))
         return len(self.eager) - 1
 
-    def program(self, stages: Sequence[ProgramStage]) -> int:
-        """Add a program: stages, one after the other."""
+    def add_program(self, stages: Sequence[ProgramStage]) -> int:
+        """Add a program, whose stages run one after the other; returns its number."""
         for stage in stages:
             assert stage.send is not None or stage.receive is not None or stage.local is not None, "an empty stage"
-            wire, flow = stage.send or (NONE, NONE)
+            channel, flow = stage.send or (NONE, NONE)
             receive, local = (NONE if part is None else part for part in (stage.receive, stage.local))
             conditions = int(stage.only_if_waited), int(stage.only_if_overlapped)
-            self.stages.append((stage.count, wire, flow, receive, local, *conditions))
+            self.stages.append((stage.count, channel, flow, receive, local, *conditions))
         self.first_stages.append(len(self.stages))
         self.communicates.append(int(any(stage.send is not None or stage.receive is not None for stage in stages)))
         return len(self.first_stages) - 2
 
-    def member(
-        self, throttle: int | None = None, *, compute_member: int | None = None, message_slowdown: float = 1.0
+    def add_stream(
+        self, throttle: int | None = None, *, compute_stream: int | None = None, message_slowdown: float = 1.0
     ) -> int:
-        """Add a member, which runs programs one after the other.
+        """Add a stream, which runs programs one after the other; returns its number.
 
         Parameters
         ----------
-        throttle : resource that is slower while this member communicates
-        compute_member : the member before this one whose work slows the messages of this one
-        message_slowdown : factor by which this member's work lengthens messages of the members beside it
+        throttle : number of the throttle that is slower while this stream communicates
+        compute_stream : number of the same rank's compute stream, whose work slows the messages of this stream
+        message_slowdown : factor by which this stream's work lengthens messages of its rank's other streams
         """
-        previous = self.compute_members
-        assert compute_member is None or compute_member + 1 == len(previous) or previous[-1] == compute_member, (
-            "members follow their compute member"
+        previous = self.compute_streams
+        assert compute_stream is None or compute_stream + 1 == len(previous) or previous[-1] == compute_stream, (
+            "streams follow their compute stream"
         )
-        self.throttle_of_member.append(NONE if throttle is None else throttle)
-        self.compute_members.append(NONE if compute_member is None else compute_member)
+        self.throttle_of_stream.append(NONE if throttle is None else throttle)
+        self.compute_streams.append(NONE if compute_stream is None else compute_stream)
         self.rate_shares_left.append(1.0 / message_slowdown)
-        return len(self.throttle_of_member) - 1
+        return len(self.throttle_of_stream) - 1
 
     def _check(self, work: float, demands: Mapping[int, float], weight: float, cap: float, latency: float) -> None:
         if not 0 <= work < inf:

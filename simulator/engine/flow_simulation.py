@@ -1,8 +1,7 @@
-"""Simulates many independent flows on links of finite capacity, exactly, from change to change.
+"""Simulation of independent flows on links of finite capacity: exact end times, from one change of rates to the next.
 
-A flow waits for its latency, then uses bandwidth until its bytes are through.  Rates are weighted
-max-min (`rates.py`) and change only when a flow begins or ends, so the simulation goes from one
-change to the next:
+A flow waits for its latency, then uses bandwidth until all its bytes are transferred.  Rates are weighted max-min
+(`rates.py`) and change only when a flow begins or ends, so the simulation goes from one change to the next:
 
     next change = the earliest of: the end of a latency, an end at the present rates
 
@@ -20,9 +19,8 @@ from typing import NamedTuple
 import numpy as np
 
 from quadrille.simulator.engine import bundled_filling, bundles
-from quadrille.simulator.engine.bundled_filling import settle_bundled
-from quadrille.simulator.engine.bundles import Bundles, enter, helps, leave, new_bundles
-from quadrille.simulator.engine.compiled import compiled
+from quadrille.simulator.engine.bundled_filling import update_bundled_rates
+from quadrille.simulator.engine.bundles import Bundles, add_flow, has_bundles, new_bundles, remove_flow
 from quadrille.simulator.engine.flow_state import (
     ACTIVE,
     FILLED,
@@ -32,28 +30,29 @@ from quadrille.simulator.engine.flow_state import (
     FlowState,
     Integers,
     as_lists,
-    new_state,
+    new_flow_state,
 )
-from quadrille.simulator.engine.rates import begin, end, settle
+from quadrille.simulator.engine.kernel_compiler import compile_kernels
+from quadrille.simulator.engine.rates import begin_flow, end_flow, update_rates
 
 COMPILED_FROM = 1000
-"""Number of flows from which loading Numba pays."""
+"""Number of flows from which loading Numba saves time."""
 CLOCK = 1e-15
 """Relative rounding of the clock after a few additions."""
 
 
 @dataclass(frozen=True, slots=True)
 class FlowSet:
-    """Flows and the links that they use.
+    """Flows, with the links that they use; all arrays but the entries have an element for each flow.
 
     Parameters
     ----------
-    offsets, links, shares : entries of flow f are offsets[f] .. offsets[f + 1] - 1: a link, and its units for each
-        unit of the flow's rate
+    offsets, links, shares : entries of flow f are offsets[f] .. offsets[f + 1] - 1: a link, and its units for each unit
+        of the flow's rate
     sizes : [flows] [B]
-    starts : times at which flows are handed to the network, from 0 [s]
+    starts : start times, from 0 [s]
     latencies : from the start until the flow uses bandwidth [s]
-    weights : weights of the flows' shares
+    weights : weights of the max-min shares, above 0
     caps : largest rates, infinite if unlimited [B/s]
     """
 
@@ -69,7 +68,7 @@ class FlowSet:
 
 @dataclass(frozen=True, slots=True)
 class FlowTimes:
-    """End of every flow, and use of every link.
+    """The end time of every flow, and the use of every link.
 
     Parameters
     ----------
@@ -77,7 +76,7 @@ class FlowTimes:
     carried : [links] bytes carried [B]
     busy : [links] time in which any flow uses the link [s]
     events : number of instants at which flows began or ended
-    filled : number of flows whose rate was computed, counted each time
+    filled : number of computed rates, with repetitions
     """
 
     finish: Floats
@@ -88,7 +87,7 @@ class FlowTimes:
 
 
 class Progress(NamedTuple):
-    """Progress of the flows.
+    """The progress of all flows between two changes, as columns for the kernels.
 
     Parameters
     ----------
@@ -118,7 +117,7 @@ class Progress(NamedTuple):
 
 
 def simulate_flows(capacities: Floats, traffic: FlowSet, *, local: bool = True) -> FlowTimes:
-    """Ends of all flows on links of these capacities [B/s].
+    """The end times of all flows on links.
 
     Two flows of 10 bytes on a link of 10 B/s; the second starts after 0.5 s:
 
@@ -131,18 +130,21 @@ def simulate_flows(capacities: Floats, traffic: FlowSet, *, local: bool = True) 
 
     Parameters
     ----------
-    local : whether unchanged rates are kept; the result is the same
+    capacities : [links] [B/s]
+    local : whether unchanged rates are kept; the result does not depend on it
 
     Raises
     ------
     InputError : a flow that nothing limits
     """
-    state = new_state(
+    state = new_flow_state(
         capacities, traffic.offsets, traffic.links, traffic.shares, traffic.weights, traffic.caps, local=local
     )
     progress = _progress(len(capacities), traffic)
     if len(progress.finish) >= COMPILED_FROM:
-        events = compiled(KERNELS, ["_run"])["_run"](state, new_bundles(state) if local else bundles.NONE, progress)
+        events = compile_kernels(KERNELS, ["_run"])["_run"](
+            state, new_bundles(state) if local else bundles.NONE, progress
+        )
     else:
         state, progress = as_lists(state), Progress(*(column.tolist() for column in progress))
         events = _run(state, bundles.NONE, progress)
@@ -157,18 +159,18 @@ def simulate_flows(capacities: Floats, traffic: FlowSet, *, local: bool = True) 
 
 
 def load_kernels(flows: int) -> float:
-    """Loads the compiled kernels if this number of flows needs them, and returns the seconds that it took."""
+    """Load the compiled kernels if this number of flows needs them; returns the wall time of loading [s]."""
     began = time.perf_counter()
     if flows >= COMPILED_FROM:
         ones, zeros = np.ones(1), np.zeros(1)
         traffic = FlowSet(np.array([0, 1]), np.array([0]), ones, ones, zeros, zeros, ones, ones)
-        state = new_state(ones, traffic.offsets, traffic.links, ones, ones, ones)
-        compiled(KERNELS, ["_run"])["_run"](state, bundles.NONE, _progress(1, traffic))
+        state = new_flow_state(ones, traffic.offsets, traffic.links, ones, ones, ones)
+        compile_kernels(KERNELS, ["_run"])["_run"](state, bundles.NONE, _progress(1, traffic))
     return time.perf_counter() - began
 
 
 def _progress(links: int, traffic: FlowSet) -> Progress:
-    """All flows before the start; flows without bytes end with their latency."""
+    """The progress of all flows at the start; flows without bytes end with their latency."""
     flows = len(traffic.sizes)
     begins = traffic.starts + traffic.latencies
     order = np.flatnonzero(traffic.sizes > 0)
@@ -199,7 +201,7 @@ def _run(state: FlowState, b: Bundles, p: Progress) -> int:
         events += 1
         _end_due(state, b, p, now, limit)
         begun = _begin_due(state, b, p, begun, limit)
-        count = settle_bundled(state, b, p.changed) if helps(b) else settle(state, p.changed)
+        count = update_bundled_rates(state, b, p.changed) if has_bundles(b) else update_rates(state, p.changed)
         for i in range(count):
             _change_pace(state, p, p.changed[i], now)
     return events
@@ -229,9 +231,9 @@ def _end_due(state: FlowState, b: Bundles, p: Progress, now: float, limit: float
             count += 1
     for i in range(count):
         flow = p.changed[i]
-        end(state, flow)
-        if helps(b):
-            leave(state, b, flow)
+        end_flow(state, flow)
+        if has_bundles(b):
+            remove_flow(state, b, flow)
         p.finish[flow] = p.due[flow]
         for e in range(p.offsets[flow], p.offsets[flow + 1]):
             link = p.links[e]
@@ -245,9 +247,9 @@ def _begin_due(state: FlowState, b: Bundles, p: Progress, begun: int, limit: flo
     while begun < len(p.order) and p.begins[p.order[begun]] <= limit:
         flow = p.order[begun]
         begun += 1
-        begin(state, flow)
-        if helps(b):
-            enter(state, b, flow)
+        begin_flow(state, flow)
+        if has_bundles(b):
+            add_flow(state, b, flow)
         p.since[flow] = p.begins[flow]
         for e in range(p.offsets[flow], p.offsets[flow + 1]):
             link = p.links[e]

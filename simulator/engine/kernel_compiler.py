@@ -1,14 +1,14 @@
-"""Compiled copies of kernels: plain functions for small problems, compiled by Numba for large ones.
+"""Compiler of kernels: compiled copies of plain functions, made by Numba for large problems.
 
-A kernel is a plain function over named tuples of arrays that Numba can compile.  Numba takes 0.5 s to import and 5 to
-10 s to compile a set of kernels (cached on disk), so it is imported only for problems that are large enough.
+A *kernel* is a plain Python function over named tuples of arrays that Numba can compile.  Numba takes 0.5 s to import
+and 5 to 10 s to compile a set of kernels (cached on disk), so it is imported only for large problems.
 
 Kernels call each other by name.  A compiled copy is therefore compiled in a namespace in which the other kernels of
-its set are compiled too.  Numba renews its cache when a kernel's own file changes, but not when a kernel that it calls
-changes, or a constant, or the options; so the names of compiled copies contain a checksum of all these.
+its set are compiled too.  Numba renews its cache when a kernel's own file changes, but not when a kernel that it calls,
+a constant or the options change; so the names of compiled copies contain a checksum of all of them.
 
-The cache lies beside the modules or, if that folder cannot be written, in the user's cache folder; NUMBA_CACHE_DIR
-sets another.
+The cache lies beside the modules or, if that folder cannot be written, in the user's cache folder; NUMBA_CACHE_DIR sets
+another.
 """
 
 import sys
@@ -34,36 +34,37 @@ KERNEL_SECONDS = 0.2
 """Mean compile time of a kernel, for the message [s]."""
 
 _seconds = 0.0
-_kept: dict[tuple[str, Kernel], Mapping[str, Kernel]] = {}
+_compiled_sets: dict[tuple[str, Kernel], Mapping[str, Kernel]] = {}
 """Compiled kernels of this process, by checksum and last kernel."""
 
 
-def compiled(kernels: Sequence[Kernel], called: Collection[str] = ()) -> Mapping[str, Kernel]:
+def compile_kernels(kernels: Sequence[Kernel], called: Collection[str] = ()) -> Mapping[str, Kernel]:
     """Compiled copies of kernels that Python calls, by name; a kernel may call kernels before it.
 
     Named tuples are passed as `column_table.ColumnTable`.  Kernels allocate no arrays, so compiled copies count no
     references.
 
-    >>> from quadrille.simulator.engine.filling import KERNELS
-    >>> sorted(compiled(KERNELS, ["fill"]))
+    >>> from quadrille.simulator.engine.progressive_filling import KERNELS
+    >>> sorted(compile_kernels(KERNELS, ["fill"]))
     ['fill']
 
     Parameters
     ----------
-    called : kernels that Python calls, by default all; only these are cached on disk
+    kernels : kernels in an order in which each calls only earlier kernels
+    called : names of the kernels that Python calls, by default all; only these are cached on disk
     """
     global _seconds
     began = time.perf_counter()
-    mark = f"{_code_sum(kernels):08x}"
+    checksum = f"{_code_sum(kernels):08x}"
     if called:
-        mark += f"_{zlib.crc32(repr(sorted(called)).encode()):08x}"
-    if (mark, kernels[-1]) not in _kept:
-        _kept[mark, kernels[-1]] = _compile_set(kernels, called, mark)
+        checksum += f"_{zlib.crc32(repr(sorted(called)).encode()):08x}"
+    if (checksum, kernels[-1]) not in _compiled_sets:
+        _compiled_sets[checksum, kernels[-1]] = _compile_set(kernels, called, checksum)
     _seconds += time.perf_counter() - began
-    return _kept[mark, kernels[-1]]
+    return _compiled_sets[checksum, kernels[-1]]
 
 
-def _compile_set(kernels: Sequence[Kernel], called: Collection[str], mark: str) -> Mapping[str, Kernel]:
+def _compile_set(kernels: Sequence[Kernel], called: Collection[str], checksum: str) -> Mapping[str, Kernel]:
     """Compiled copies of the kernels that Python calls."""
     numba = import_module("numba")
     copies: dict[str, Kernel] = {}
@@ -71,18 +72,18 @@ def _compile_set(kernels: Sequence[Kernel], called: Collection[str], mark: str) 
         assert isinstance(kernel, FunctionType)
         names = {**kernel.__globals__, **copies}
         copy = FunctionType(kernel.__code__, names, kernel.__name__, kernel.__defaults__)
-        copy.__qualname__ = f"{kernel.__qualname__}_{mark}"
+        copy.__qualname__ = f"{kernel.__qualname__}_{checksum}"
         copy.__module__ = kernel.__module__
         inner = bool(called) and kernel.__name__ not in called
         copies[kernel.__name__] = numba.njit(no_cpython_wrapper=inner, **OPTIONS)(copy)
         if not inner:
             with suppress(RuntimeError):  # no folder can be written: compiled again in every process
                 copies[kernel.__name__].enable_caching()  # type: ignore[attr-defined]
-    return {name: _entry(copy, len(kernels)) for name, copy in copies.items() if not called or name in called}
+    return {name: _caller(copy, len(kernels)) for name, copy in copies.items() if not called or name in called}
 
 
 def as_column_table(columns: tuple[Any, ...]) -> object:
-    """A named tuple of arrays as compiled kernels take it; frequent callers keep it."""
+    """A named tuple of arrays in the form that compiled kernels take, for callers that pass it many times."""
     return import_module("quadrille.simulator.engine.column_table").ColumnTable(columns)
 
 
@@ -91,8 +92,11 @@ def loading_seconds() -> float:
     return _seconds
 
 
-def _entry(copy: Any, kernels: int) -> Kernel:
-    """A compiled kernel that Python calls with named tuples; loaded at its first call, fast with the same table."""
+def _caller(copy: Any, kernels: int) -> Kernel:
+    """A function that calls a compiled kernel with named tuples; its first call loads the kernel.
+
+    Calls with the same first table as before skip the conversion of arguments.
+    """
     latest: object = None
 
     def call(*arguments: Any) -> Any:
@@ -119,8 +123,8 @@ def _entry(copy: Any, kernels: int) -> Kernel:
 def _load(copy: Any, signature: tuple[Any, ...], kernels: int) -> None:
     """Load a compiled kernel from disk, or compile it and report that on stderr."""
     event = import_module("numba.core.event")
-    often = "once on this machine" if copy.stats.cache_path else "in every run, as no cache folder can be written"
-    lines = [f"quadrille: compiling the flow kernels, {often}: about {max(1, round(KERNEL_SECONDS * kernels))} s\n"]
+    frequency = "once on this machine" if copy.stats.cache_path else "in every run, as no cache folder can be written"
+    lines = [f"quadrille: compiling the flow kernels, {frequency}: about {max(1, round(KERNEL_SECONDS * kernels))} s\n"]
 
     class CompileMessage(event.Listener):  # type: ignore[misc, name-defined]
         """Writes one message when Numba compiles the first kernel."""

@@ -6,9 +6,9 @@ import numba
 import numpy as np
 import pytest
 
-from quadrille.simulator.engine import compiled as compiled_module
+from quadrille.simulator.engine import kernel_compiler
 from quadrille.simulator.engine.column_table import ColumnTable
-from quadrille.simulator.engine.compiled import compiled, loading_seconds
+from quadrille.simulator.engine.kernel_compiler import compile_kernels, loading_seconds
 
 
 class Account(NamedTuple):
@@ -39,7 +39,7 @@ def account():
 
 @pytest.fixture(autouse=True)
 def no_twins_yet(monkeypatch):
-    monkeypatch.setattr(compiled_module, "_kept", {})
+    monkeypatch.setattr(kernel_compiler, "_compiled_sets", {})
 
 
 @pytest.fixture
@@ -50,14 +50,14 @@ def kept_at(tmp_path, monkeypatch):
 
 def test_a_twin_reads_and_writes_the_arrays_of_a_named_tuple(kept_at):
     mine = account()
-    assert compiled(KERNELS, ["add_up"])["add_up"](mine, 1) == 5
+    assert compile_kernels(KERNELS, ["add_up"])["add_up"](mine, 1) == 5
     assert mine.total[0] == (2 + 8) * RATE
 
 
 def test_compiling_is_reported_once_and_its_seconds_are_counted(kept_at, capsys):
     before = loading_seconds()
     for _ in range(2):  # the second is read from disk
-        compiled(KERNELS, ["add_up"])["add_up"](account(), 0)
+        compile_kernels(KERNELS, ["add_up"])["add_up"](account(), 0)
     told = capsys.readouterr()
     assert told.err == "quadrille: compiling the flow kernels, once on this machine: about 1 s\n"
     assert not told.out
@@ -66,10 +66,10 @@ def test_compiling_is_reported_once_and_its_seconds_are_counted(kept_at, capsys)
 
 
 def test_a_changed_constant_is_compiled_anew(kept_at, monkeypatch):
-    compiled(KERNELS, ["add_up"])["add_up"](account(), 0)
+    compile_kernels(KERNELS, ["add_up"])["add_up"](account(), 0)
     monkeypatch.setitem(globals(), "RATE", 5)
     mine = account()
-    compiled(KERNELS, ["add_up"])["add_up"](mine, 0)
+    compile_kernels(KERNELS, ["add_up"])["add_up"](mine, 0)
     assert mine.total[0] == (1 + 2 + 8) * 5
 
 
@@ -82,7 +82,7 @@ def test_compiled_kernels_work_where_nothing_can_be_cached(tmp_path, monkeypatch
     for locator in caching.CacheImpl._locator_classes:
         monkeypatch.setattr(locator, "get_cache_path", lambda self: str(tmp_path / "file" / "folder"))
     mine = account()
-    compiled(KERNELS, ["add_up"])["add_up"](mine, 0)
+    compile_kernels(KERNELS, ["add_up"])["add_up"](mine, 0)
     assert mine.total[0] == (1 + 2 + 8) * RATE
     assert "in every run, as no cache folder can be written" in capsys.readouterr().err
 
@@ -95,9 +95,9 @@ def test_a_table_refuses_arrays_that_are_not_one_piece():
 
 
 def test_kernels_are_compiled_once_in_a_process_until_a_constant_changes(kept_at, monkeypatch):
-    twins = compiled(KERNELS, ["add_up"])
-    assert compiled(KERNELS, ["add_up"]) is twins
+    twins = compile_kernels(KERNELS, ["add_up"])
+    assert compile_kernels(KERNELS, ["add_up"]) is twins
     monkeypatch.setitem(globals(), "RATE", 5)
     mine = account()
-    compiled(KERNELS, ["add_up"])["add_up"](mine, 1)
+    compile_kernels(KERNELS, ["add_up"])["add_up"](mine, 1)
     assert mine.total[0] == (2 + 8) * 5
