@@ -24,7 +24,7 @@ from quadrille.algorithms.schedule.ops import Communication
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.timelines.spans import Span
 from quadrille.algorithms.timelines.timeline import Timeline
-from quadrille.simulator.bounds.supported import unsupported_reason
+from quadrille.simulator.bounds.support_check import unsupported_reason
 from quadrille.simulator.gc_paused import gc_paused
 from quadrille.simulator.loops.period_detector import BudgetExceeded, PeriodDetector, iteration_count
 from quadrille.simulator.loops.skipped_iterations import (
@@ -200,13 +200,13 @@ class Simulator:
     ) -> float:
         """Wall seconds for the ops and steps of a rank; `steps` caches the steps of an op by kind."""
         schedule, seconds = self._schedule, 0.0
-        place = schedule.coordinates(rank)
-        for op, moment, _ in walk_skipping(schedule.program(place), place, skipped):
+        start = schedule.coordinates(rank)
+        for op, coordinates, _ in walk_skipping(schedule.program(start), start, skipped):
             seconds += OP_WALL_SECONDS
             if isinstance(op, Communication):
-                kind = id(op), plans.kind(op, moment)
+                kind = id(op), plans.kind(op, coordinates)
                 if kind not in steps:
-                    moved = traffic(op, schedule, moment, self._choices)
+                    moved = traffic(op, schedule, coordinates, self._choices)
                     steps[kind] = 0 if moved is None else moved.lowered.steps
                 seconds += steps[kind] * STEP_WALL_SECONDS
         return seconds
@@ -250,8 +250,8 @@ class Simulator:
         return self._run_bounds(wanted)
 
     def _run_bounds(self, wanted: Sequence[int]) -> Prediction:
-        from quadrille.simulator.bounds.bounds import bound_schedule
-        from quadrille.simulator.bounds.predicted import bounds_prediction
+        from quadrille.simulator.bounds.bounds_prediction import bounds_prediction
+        from quadrille.simulator.bounds.makespan_bounds import bound_schedule
 
         schedule, machine = self._schedule, self._machine
         result = bound_schedule(
@@ -320,8 +320,10 @@ class Simulator:
         schedule, ranks = self._schedule, self._ranks.simulated
 
         def ranks_with(loop: LoopPosition) -> int:
-            places = [schedule.coordinates(rank) for rank in ranks]
-            return sum(iteration_count(schedule.program(place), place, loop) > 0 for place in places)
+            all_coordinates = [schedule.coordinates(rank) for rank in ranks]
+            return sum(
+                iteration_count(schedule.program(coordinates), coordinates, loop) > 0 for coordinates in all_coordinates
+            )
 
         shortened = [
             iterations for iterations in self._iteration_ranges if (iterations.loop, iterations.first) not in whole

@@ -48,7 +48,7 @@ def own_collective(question: CollectiveQuestion, groups: Ints, places: Ints, rou
         jobs,
         routes.net.bandwidths,
         routes.between,
-        places=places,
+        endpoints=places,
         shards=question.sharding,
         options=question.options,
         link_name=lambda number: routes.net.link(number).name,

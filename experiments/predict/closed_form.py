@@ -63,7 +63,7 @@ from quadrille.experiments.predict.hops import AxisHopCosts
 from quadrille.simulator.engine.engine import FlowEngine
 from quadrille.simulator.machine.compute_model import ComputeModel
 from quadrille.simulator.machine.placement import place_ranks
-from quadrille.simulator.ranks.local_work import estimated
+from quadrille.simulator.ranks.local_work import estimate_op
 from quadrille.simulator.ranks.resource_demands import ResourceDemands
 from quadrille.topologies.machines.machine import Machine
 
@@ -104,7 +104,7 @@ class Yardstick:
         engine, placement = FlowEngine(simpy.Environment()), place_ranks(machine, ranks)
         wiring = ResourceDemands(machine, ranks, engine, placement=placement)
         self.hops = AxisHopCosts(machine, ranks, placement, wiring, engine)
-        cores = wiring.cores_of(wiring.place(0))
+        cores = wiring.cores_of(wiring.endpoint(0))
         neighbours = wiring.neighbours(0)
         wanted = threads or wiring.threads(0)
         self._compute = ComputeModel(machine, dtype, wanted, min(neighbours, cores))
@@ -130,7 +130,7 @@ class Yardstick:
             if isinstance(op, Communication):
                 yield op, place, self._communication(op, schedule, place, roots)
             else:
-                seconds, _, _ = estimated(self._compute, op, op_plans.local(op, place), overhead)
+                seconds, _, _ = estimate_op(self._compute, op, op_plans.local(op, place), overhead)
                 yield op, place, self._crowd * seconds
 
     def ring_link(self, grid: Grid, axis: Axis, size: int = 1) -> AlphaBetaLink:

@@ -68,8 +68,8 @@ def fullest_device(machine: Machine, ranks: int, rule: str = "packed", grid: Gri
 
 def fullest_of(placement: "RankPlacement") -> FullestDevice:
     """The fullest device, given the placement of ranks."""
-    rank = placement.rank_on_fullest_place
-    return FullestDevice(placement.sharing(rank), placement.cores(placement.place(rank)), placement.threads(rank))
+    rank = placement.rank_on_fullest_endpoint
+    return FullestDevice(placement.sharing(rank), placement.cores(placement.endpoint(rank)), placement.threads(rank))
 
 
 def nodes_of_ranks(placement: "RankPlacement") -> list[int]:

@@ -51,7 +51,7 @@ class NodeBlocks:
         return bool(np.any(np.diff(self.group) == 0))
 
 
-def by_node(places: Ints, per_node: int) -> NodeBlocks:
+def by_node(endpoints: Ints, per_node: int) -> NodeBlocks:
     """The members of groups node by node, nodes in the order in which a group first visits them.
 
     >>> by_node(np.array([[0, 2, 1, 3]]), 2).slots.tolist()
@@ -59,10 +59,10 @@ def by_node(places: Ints, per_node: int) -> NodeBlocks:
 
     Parameters
     ----------
-    places : place of each member [groups, members]
+    endpoints : endpoint of each member [groups, members]
     """
-    groups, members = places.shape
-    node, local = np.divmod(places, per_node)
+    groups, members = endpoints.shape
+    node, local = np.divmod(endpoints, per_node)
     owner = np.repeat(np.arange(groups), members)
     key = owner * (int(node.max(initial=0)) + 1) + node.ravel()
     _, seen, block = np.unique(key, return_index=True, return_inverse=True)
@@ -78,15 +78,15 @@ def by_node(places: Ints, per_node: int) -> NodeBlocks:
     )
 
 
-def ring_orders(routes: Routes, places: Ints, channels: int | None = None) -> list[Ints]:
+def ring_orders(routes: Routes, endpoints: Ints, channels: int | None = None) -> list[Ints]:
     """For each channel, the members of every group in the order of its ring [groups, members].
 
     Parameters
     ----------
-    places : place of each member [groups, members]
+    endpoints : endpoint of each member [groups, members]
     channels : number of channels; None for the fewest that together carry the most
     """
-    nodes = by_node(places, routes.net.per_node)
+    nodes = by_node(endpoints, routes.net.per_node)
     paths_of_patterns = [
         node_paths(node_links(routes, row[row >= 0], several=nodes.several), channels) for row in nodes.patterns
     ]
@@ -107,7 +107,7 @@ def _laid(nodes: NodeBlocks, orders: Sequence[Sequence[int]]) -> Ints:
     return laid
 
 
-def tree_edges(routes: Routes, places: Ints, orders: Sequence[Ints]) -> list[tuple[Ints, Ints, Ints, Ints]]:
+def tree_edges(routes: Routes, endpoints: Ints, orders: Sequence[Ints]) -> list[tuple[Ints, Ints, Ints, Ints]]:
     """The edges of two complementary trees over the nodes for each channel, with chains inside the nodes.
 
     Returns for each channel and tree (group, child slot, parent slot, depth of the
@@ -117,11 +117,11 @@ def tree_edges(routes: Routes, places: Ints, orders: Sequence[Ints]) -> list[tup
     Source: Sanders, Speck, Träff, "Two-tree algorithms for full bandwidth
     broadcast, reduction and scan", Parallel Computing 35(12), 2009.
     """
-    nodes = by_node(places, routes.net.per_node)
+    nodes = by_node(endpoints, routes.net.per_node)
     block = np.repeat(np.arange(len(nodes.first)), nodes.length)
     column = np.arange(len(block)) - nodes.first[block]
-    first_block = np.searchsorted(nodes.group, np.arange(len(places)))
-    per_group = np.bincount(nodes.group, minlength=len(places))
+    first_block = np.searchsorted(nodes.group, np.arange(len(endpoints)))
+    per_group = np.bincount(nodes.group, minlength=len(endpoints))
     rank_of_block = np.arange(len(nodes.first)) - first_block[nodes.group]
     edges = []
     for order in orders:

@@ -28,7 +28,7 @@ WINDOW = 3
 SAME = 1e-12
 """Relative difference up to which periods are equal."""
 ROUNDINGS = 16
-"""Rounding errors of a clock within one op, in units in the last place."""
+"""Rounding errors of a clock within one op, in units in the last coordinates."""
 MAX_COMPARED = 64
 """Iterations that are compared with each other."""
 PATIENCE = 6
@@ -116,18 +116,18 @@ class PeriodDetector:
 
     # Programs
 
-    def walk(self, program: Program, place: Coordinates) -> Iterator[tuple[Op, Coordinates, Iteration | None]]:
+    def walk(self, program: Program, coordinates: Coordinates) -> Iterator[tuple[Op, Coordinates, Iteration | None]]:
         """Ops of one rank in program order with their coordinates; skipped iterations are left out.
 
         Each op comes with its iteration of the loop that has a range, numbered without skipped iterations; None if
         no loop around the op has a range.
         """
-        return self._walk(program, place, "", None, None)
+        return self._walk(program, coordinates, "", None, None)
 
     def _walk(
         self,
         program: Program,
-        place: Coordinates,
+        coordinates: Coordinates,
         within: str,
         iteration: Iteration | None,
         outer: _RangeProgress | None,
@@ -136,10 +136,10 @@ class PeriodDetector:
             if not isinstance(entry, Repeat):
                 if outer is not None and iteration is not None:
                     outer.issued[iteration[1]] += 1
-                yield entry, place, iteration
+                yield entry, coordinates, iteration
                 continue
             loop = loop_position(program, at, within) if self._ranges else ""
-            for position, index in enumerate(entry.indices(place)):
+            for position, index in enumerate(entry.indices(coordinates)):
                 inner, own, number = iteration_prefix(loop, position), self._range_of(loop, position), position
                 if own is not None and own.skipped is not None:
                     if own.skipped.skip_start <= position < own.skipped.skip_stop:
@@ -148,7 +148,7 @@ class PeriodDetector:
                 if own is not None:
                     own.begun = max(own.begun, position)
                 around = (loop, number) if loop in self._ranges else iteration
-                yield from self._walk(entry.body, place.during(entry.loop, index), inner, around, own or outer)
+                yield from self._walk(entry.body, coordinates.during(entry.loop, index), inner, around, own or outer)
                 if own is not None:
                     own.ranks_done[number] += 1
 
@@ -240,8 +240,8 @@ def _is_periodic(iterations: Sequence[Times], period: int, since: float, ahead: 
 def repeats_after(times: Times, period: int, seconds: float, before: int, ranks: int) -> NDArray[np.bool_]:
     """Whether each iteration equals the iteration `period` iterations before, `seconds` later.
 
-    Each end of an op may round the rank's clock by a unit in the last place.  The ops of many layers may all round
-    it in the same direction, which adds up to more than `SAME` in long iterations.
+    Each end of an op may round the rank's clock by a unit in the last coordinates.  The ops of many layers may all
+    round it in the same direction, which adds up to more than `SAME` in long iterations.
 
     Parameters
     ----------
@@ -255,7 +255,7 @@ def repeats_after(times: Times, period: int, seconds: float, before: int, ranks:
     return np.asarray(off.max(axis=(1, 2)) <= slack)
 
 
-def iteration_count(program: Program, place: Coordinates, loop: LoopPosition) -> int:
+def iteration_count(program: Program, coordinates: Coordinates, loop: LoopPosition) -> int:
     """Number of iterations of a loop on a rank that runs the program; 0 if it has no such loop.
 
     >>> from quadrille.algorithms.schedule.grid import Grid
@@ -267,10 +267,10 @@ def iteration_count(program: Program, place: Coordinates, loop: LoopPosition) ->
     name, _, outer_number = outer.partition("[")
     for at, entry in enumerate(program):
         if isinstance(entry, Repeat) and loop_position(program, at) == name:
-            indices = list(entry.indices(place))
+            indices = list(entry.indices(coordinates))
             if not rest:
                 return len(indices)
             number = int(outer_number.rstrip("]"))
             if number < len(indices):
-                return iteration_count(entry.body, place.during(entry.loop, indices[number]), rest)
+                return iteration_count(entry.body, coordinates.during(entry.loop, indices[number]), rest)
     return 0

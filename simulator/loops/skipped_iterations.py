@@ -159,7 +159,7 @@ def _counts(count: IntExpression, grid: Grid) -> Iterator[int]:
 
 
 def walk_skipping(
-    program: Program, place: Coordinates, skipped_ranges: Sequence[SkippedIterations]
+    program: Program, coordinates: Coordinates, skipped_ranges: Sequence[SkippedIterations]
 ) -> Iterator[tuple[Op, Coordinates, Iteration | None]]:
     """Ops of one rank in program order with their coordinates; skipped iterations are left out.
 
@@ -169,29 +169,29 @@ def walk_skipping(
     by_loop: dict[LoopPosition, list[SkippedIterations]] = {}
     for skipped in skipped_ranges:
         by_loop.setdefault(skipped.loop, []).append(skipped)
-    return _walk(program, place, by_loop, "", None)
+    return _walk(program, coordinates, by_loop, "", None)
 
 
 def _walk(
     program: Program,
-    place: Coordinates,
+    coordinates: Coordinates,
     skipped_ranges: Mapping[LoopPosition, Sequence[SkippedIterations]],
     within: str,
     iteration: Iteration | None,
 ) -> Iterator[tuple[Op, Coordinates, Iteration | None]]:
     for at, entry in enumerate(program):
         if not isinstance(entry, Repeat):
-            yield entry, place, iteration
+            yield entry, coordinates, iteration
             continue
         loop = loop_position(program, at, within) if skipped_ranges else ""
         of_loop = skipped_ranges.get(loop, ())
-        for position, index in enumerate(entry.indices(place)):
+        for position, index in enumerate(entry.indices(coordinates)):
             if any(skipped.skip_start <= position < skipped.skip_stop for skipped in of_loop):
                 continue
             before = sum(skipped.count for skipped in of_loop if skipped.skip_stop <= position < skipped.stop)
             yield from _walk(
                 entry.body,
-                place.during(entry.loop, index),
+                coordinates.during(entry.loop, index),
                 skipped_ranges,
                 iteration_prefix(loop, position) if skipped_ranges else "",
                 (loop, position - before) if of_loop else iteration,

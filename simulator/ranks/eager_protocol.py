@@ -1,12 +1,12 @@
-"""The eager protocol: messages that leave before their receiver is ready, in chunks.
+"""The eager protocol of emulated networks: messages that leave before their receiver is ready, in chunks.
 
 Theory of operation
 -------------------
-Between hosts of an emulated network the runtime cuts messages into chunks and passes a chunk on as soon
-as it has arrived (`pipelined_steps.py`).  A late rank finds chunks that arrived before; a waiting rank
-keeps its link busy while others are late.  Here the message of a step is cut into a few equal chunks,
-which is enough to show that: chunk c of a step may go when chunk c of the step before has arrived and
-has been added.
+Between hosts of an emulated network (network namespaces on one machine) the runtime cuts messages into chunks and
+passes a chunk on as soon as it has arrived (`pipelined_steps.py`).  A late rank finds chunks that arrived before; a
+waiting rank keeps its link busy while others are late.  Here the message of a step is cut into a few equal chunks,
+which is enough to show both effects: chunk c of a step may go when chunk c of the step before has arrived and has been
+added.
 
 A rank has several chunks in flight and need not wait for one to be delivered before it posts the next;
 in a step it waits only for what it receives.  A *send queue*, a stream of the engine beside the rank's
@@ -45,7 +45,7 @@ NO_STEP = PlanStep(None, None, 0.0, 0, "one_way")
 
 
 class ChunkAction(NamedTuple):
-    """What a rank does at once.
+    """One action of a rank: it releases a chunk to its send queue, or waits for a chunk, or both.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ def chunk_counts(comm_plan: CommPlan, chunk_bytes: int) -> ChunkCounts:
 
 
 def chunk_actions(steps: Iterable[StepRun], counts: ChunkCounts) -> Iterator[ChunkAction]:
-    """What a rank does, in order, in steps that are cut into chunks.
+    """The actions of a rank, in order, in steps that are cut into chunks.
 
     >>> ring = PlanStep(1, 3, 8.0, 0, "shift")
     >>> [(action.releases, action.number) for action in chunk_actions([StepRun(ring, 2, 1)], ChunkCounts(2, 2))]
@@ -100,6 +100,7 @@ def chunk_actions(steps: Iterable[StepRun], counts: ChunkCounts) -> Iterator[Chu
     Parameters
     ----------
     steps : steps in which the rank sends or receives
+    counts : numbers of chunks of each message
     """
     single = [(row.step, row.number + repetition) for row in steps for repetition in range(row.times)]
     ready_chunks = counts.sent if single and single[0][0].send_to is not None else 0
@@ -121,7 +122,7 @@ class EagerOp:
     ----------
     lane : lane of the op
     group : ranks of its group
-    delay, add : functions that give a flow of so many seconds, and of the addition of so many bytes
+    delay, add : functions from seconds to the flow of a delay, and from bytes to the flow of an addition
     chunk_bytes : size into which messages are cut [B]
     waits_for_delivery : whether the op ends when everything sent has been delivered; else it ends when it is posted
     core_wait : flow that delays a rank that computes before it notices a message, None if nothing does
@@ -179,7 +180,7 @@ class EagerOp:
                 yield from self._wakeup(self._latency(self.rank, receiver, step, number))
 
     def _wakeup(self, seconds: float) -> Iterator[TaggedStage]:
-        """A rank that waited notices a message so much later, and still later while it computes."""
+        """Stages by which a rank that waited notices a message `seconds` later, and still later while it computes."""
         if self.core_wait is not None:
             yield TaggedStage(ProgramStage(local=self.core_wait, only_if_waited=True, only_if_overlapped=True))
         yield TaggedStage(ProgramStage(local=self.delay(seconds), only_if_waited=True))
@@ -238,7 +239,7 @@ class EagerOp:
 
 @dataclass(slots=True)
 class SendQueue:
-    """The programs of messages that a lane of a rank has posted.
+    """The queued programs of eager sends of one lane of a rank.
 
     Parameters
     ----------

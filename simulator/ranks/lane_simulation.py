@@ -1,6 +1,7 @@
-"""Simulates the lanes of all ranks on one clock, from the first op to the last.
+"""`LaneSimulation`: the exact simulation of all ranks on one clock, from the first op to the last.
 
-SimPy keeps the clock and runs the lanes at the granularity of ops.  The flow engine simulates the
+A *lane* of a rank is a sequence of ops that run in order, as on a CUDA stream: computation, or communication along
+one axis.  SimPy keeps the clock and runs the lanes at the granularity of ops.  The flow engine simulates the
 resources that ops share (cores, memory, links); SimPy sees one event of it, its next change.  Each
 lane of a rank is a SimPy process, which runs the ops of the rank's program in order (`tasks.py`).
 """
@@ -37,9 +38,9 @@ if TYPE_CHECKING:
     from quadrille.simulator.ranks.oversubscribed_cores import OversubscribedCores
 
 OP_WALL_SECONDS = 8e-5
-"""Wall time to simulate one op of a rank, about, on two cores of 2026 [s]."""
+"""Approximate wall time to simulate one op of a rank, on two cores of 2026 [s]."""
 EVENT_WALL_SECONDS = 2.5e-6
-"""Wall time to simulate one event of the engine, about, on two cores of 2026 [s]."""
+"""Approximate wall time to simulate one event of the engine, on two cores of 2026 [s]."""
 TOO_LONG = "it takes longer to simulate than was expected"
 
 
@@ -49,6 +50,7 @@ class SimulationInputs:
 
     Parameters
     ----------
+    choices : implementation and algorithm of each collective
     threads : BLAS threads of each rank, by default its share of the host's cores
     """
 
@@ -60,7 +62,7 @@ class SimulationInputs:
 
 
 class LaneSimulation:
-    """The lanes of all simulated ranks.
+    """Simulates the lanes of all simulated ranks; `spans` and `breakdowns` hold the results.
 
     Parameters
     ----------
@@ -113,7 +115,7 @@ class LaneSimulation:
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """Algorithm of each collective that the library carries out, by op, if it is known."""
+        """Algorithm of each collective that the MPI or NCCL library executes, by op, if it is known."""
         return self._programs.labels
 
     @property
@@ -158,14 +160,16 @@ class LaneSimulation:
             yield self._env.process(self._lane(rank, name, feed))
 
     def _program(self, rank: int) -> Iterator[LaneTask]:
-        """Tasks of a rank in program order, each with the tasks that it needs."""
-        rank_place = self._schedule.coordinates(rank)
+        """Tasks of a rank in program order, each with the tasks that it depends on."""
+        rank_coordinates = self._schedule.coordinates(rank)
         dependencies: Dependencies[LaneTask] = Dependencies(self._schedule)
         counts: dict[str, int] = defaultdict(int)
-        for op, place, iteration in self._detector.walk(self._schedule.program(rank_place), rank_place):
-            task = LaneTask(op, place, counts[op.name], iteration)
+        for op, coordinates, iteration in self._detector.walk(
+            self._schedule.program(rank_coordinates), rank_coordinates
+        ):
+            task = LaneTask(op, coordinates, counts[op.name], iteration)
             counts[op.name] += 1
-            task.needs = dependencies.enter(op, place, task)
+            task.needs = dependencies.enter(op, coordinates, task)
             yield task
 
     def _lane(self, rank: int, name: str, feed: ProgramFeed) -> Process:
@@ -207,10 +211,10 @@ class LaneSimulation:
 
     def _run_op(self, rank: int, name: str, task: LaneTask) -> Generator[simpy.Event, None, TimeBreakdown]:
         """Run an op on a rank; returns its time breakdown."""
-        op, place = task.op, task.place
+        op, coordinates = task.op, task.coordinates
         if not isinstance(op, Communication):
-            return (yield from self._run_compute(rank, name, self._programs.compute(rank, op, place)))
-        programs = self._programs.communication(rank, op, place)
+            return (yield from self._run_compute(rank, name, self._programs.compute(rank, op, coordinates)))
+        programs = self._programs.communication(rank, op, coordinates)
         if programs.eager_sends is not None:
             self._post(rank, name, programs.eager_sends)
         breakdown = yield from self._run_program(rank, name, programs.own)
@@ -249,5 +253,5 @@ class LaneSimulation:
         blocked = []
         for (rank, name), task in sorted(self._open.items(), key=lambda entry: entry[0]):
             if isinstance(task.op, Communication):
-                blocked.append(self._programs.blocked(rank, task.op, task.place, self._streams[rank, name]))
+                blocked.append(self._programs.blocked(rank, task.op, task.coordinates, self._streams[rank, name]))
         return [rank for rank in blocked if rank is not None]

@@ -15,7 +15,7 @@ Message = tuple[int, int]
 
 
 class TaggedStage(NamedTuple):
-    """A stage of a program, with the step of the op and its number; None for local work."""
+    """A stage of a program, with the step of the op's plan and the number of the step; None for local work."""
 
     stage: ProgramStage
     step: PlanStep | None = None
@@ -23,10 +23,10 @@ class TaggedStage(NamedTuple):
 
 
 class RankMessages:
-    """The messages of all ranks, each made when it is first needed.
+    """The flows and channels of all messages between ranks, each added to the engine at its first use.
 
-    If the machine's messages are eager, they leave before their receives are posted, and a rank that waits for one
-    pays its latency.
+    If the machine's messages are eager, they leave before their receives are posted, and a rank that waits for an
+    eager message pays the latency of the message.
     """
 
     def __init__(self, machine: Machine, demands: ResourceDemands, engine: FlowEngine) -> None:
@@ -91,18 +91,18 @@ class RankMessages:
         ).extrapolated
 
     def ack_delay(self, sender: int, receiver: int) -> float:
-        """Seconds until the sender of a chain learns that its receiver has everything; measured between hosts.
+        """Seconds until the sender of a chain learns that its receiver has the whole message; measured between hosts.
 
         In a ring every member sends and receives at once, and its measured seconds contain both.
         """
-        return self._ack_delay if self._demands.place(sender) != self._demands.place(receiver) else 0.0
+        return self._ack_delay if self._demands.endpoint(sender) != self._demands.endpoint(receiver) else 0.0
 
     def chunk_released(self, rank: int, lane: str) -> Message:
-        """The signal by which a rank tells its lane's send queue that one more chunk may go."""
+        """The signal by which a rank releases one more chunk to its lane's send queue."""
         return self._signal("released", (rank, lane))
 
     def all_delivered(self, rank: int, lane: str) -> Message:
-        """The signal by which a lane's send queue tells its rank that everything was delivered."""
+        """The signal by which a lane's send queue reports to its rank that all chunks were delivered."""
         return self._signal("delivered", (rank, lane))
 
     def ack_wait(self, rank: int, lane: str, seconds: float) -> int:
@@ -113,11 +113,11 @@ class RankMessages:
         return self._ack_waits[key]
 
     def ready_to_receive(self, lane: str, sender: int, receiver: int) -> Message:
-        """The signal by which a receiver tells a sender that it is ready to receive."""
+        """The signal by which a receiver reports to a sender that it is ready to receive."""
         return self._signal("ready", self._demands.channel(lane, sender, receiver))
 
     def _signal(self, kind: str, key: Hashable) -> Message:
-        """A channel and a flow for signals that take no time and that their sender does not wait for."""
+        """A channel and a flow for signals that take no time and for which their sender does not wait."""
         if (kind, key) not in self._signals:
             self._signals[kind, key] = self._engine.add_channel(eager=True), self._engine.add_flow(0.0, {}, cap=1.0)
         return self._signals[kind, key]
@@ -130,7 +130,7 @@ class RankMessages:
         return self._rendezvous[channel]
 
     def self_message(self, rank: int, lane: str, seconds: float, *, extrapolated: bool) -> Message:
-        """A message of a rank to itself, which takes so many seconds and counts as transfer."""
+        """A message of a rank to itself, which takes `seconds` and counts as transfer."""
         key = rank, lane, seconds
         if key not in self._self_messages:
             flow = self._engine.add_flow(seconds, {}, cap=1.0, alone=seconds, extrapolated=extrapolated)

@@ -1,7 +1,7 @@
 """Resources of transfers and local work, for single ranks or for classes of equivalent ranks.
 
-`PerRankResources` has resources for every rank, place and link.  `PerClassResources` has resources for every class of
-ranks, flows and links (`symmetry/classes.py`): if n flows of a class cross each link of a class, the flow that
+`PerRankResources` has resources for every rank, endpoint and link.  `PerClassResources` has resources for every class
+of ranks, flows and links (`symmetry/classes.py`): if n flows of a class cross each link of a class, the flow that
 represents the class takes n times its share of the link that represents the links.
 """
 
@@ -24,7 +24,7 @@ MAX_CACHED_ROUTES = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class RouteDemand:
-    """The demands of each byte on a channel.
+    """The resources that each byte on a channel takes, with the latency of its route.
 
     Parameters
     ----------
@@ -54,9 +54,9 @@ class Resources(Protocol):
         ...
 
     def host_resource(self, rank: int, kind: str, channel: Channel | None = None) -> tuple[int, float]:
-        """The cores or memory of a rank's place, and the factor by which work counts on them.
+        """The cores or memory of a rank's endpoint, and the factor by which work counts on them.
 
-        The work is the rank's own, or a transfer on a channel within its place.
+        The work is the rank's own, or a transfer on a channel within its endpoint.
         """
         ...
 
@@ -88,7 +88,7 @@ class PerRankResources:
 
     def route(self, channel: Channel) -> RouteDemand:
         sender, receiver = self.ends(channel)
-        return self._between(self._placement.place(sender), self._placement.place(receiver))
+        return self._between(self._placement.endpoint(sender), self._placement.endpoint(receiver))
 
     def _routed(self, source: int, target: int) -> RouteDemand:
         flow = self._flows.get((source, target))
@@ -106,7 +106,7 @@ class PerRankResources:
 
     @cached_property
     def _flows(self) -> dict[tuple[int, int], int]:
-        """Index in `known_paths` of each flow, by the places of its two ends."""
+        """Index in `known_paths` of each flow, by the endpoints of its two ends."""
         if self._flow_paths is None:
             return {}
         ends = (self._placement.of_rank[rank].tolist() for rank in (self._flow_paths.sender, self._flow_paths.receiver))
@@ -117,7 +117,7 @@ class PerRankResources:
 
 
 class PerClassResources:
-    """One rank, flow and link for each class."""
+    """Resources of one rank, flow and link for each class of equivalent ranks."""
 
     def __init__(self, classes: SymmetryClasses, placement: RankPlacement, engine: FlowEngine) -> None:
         self._classes = classes

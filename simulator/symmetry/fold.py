@@ -178,7 +178,7 @@ def fold(
     Parameters
     ----------
     ranks : attributes that distinguish ranks, 64-bit numbers: the shape of its program (all but its peers), speed,
-        sizes of its blocks, number of ranks at its place, and so on [ranks]
+        sizes of its blocks, number of ranks at its endpoint, and so on [ranks]
     flows : every flow that may ever exist; no two flows of one sender agree in all columns
     links : attributes that distinguish links: bandwidth [links]
     rank_name, link_name : names for `not_folded_reason`

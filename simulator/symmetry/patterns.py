@@ -107,10 +107,10 @@ class _PatternSearch:
 
     def visit(self) -> None:
         """Visits every op at all loop indices that differ, for the ranks of one program and number of iterations."""
-        for position, (ranks, place) in enumerate(self._programs()):
+        for position, (ranks, coordinates) in enumerate(self._programs()):
             self._labels.of_rank[ranks] = position
             signatures = Signatures(self.schedule, partial(self._analyse, ranks))
-            self._turns.append(signatures.iterations(self.schedule.program(place), place))
+            self._turns.append(signatures.iterations(self.schedule.program(coordinates), coordinates))
 
     def iterations(self) -> dict[LoopPosition, list[int]]:
         """What all ranks that have a loop do together in each of its iterations."""
@@ -140,32 +140,32 @@ class _PatternSearch:
 
     # Ops
 
-    def _analyse(self, ranks: Ints, op: Op, moment: Coordinates, dependence: Dependence) -> Key:
+    def _analyse(self, ranks: Ints, op: Op, coordinates: Coordinates, dependence: Dependence) -> Key:
         """Adds an op to labels and channels; equal results mean that it does the same on all ranks."""
         if not isinstance(op, Communication):
             tensors = [self.schedule.tensors[name] for name in dict.fromkeys((*reads(op), *writes(op)))]
             values, by = self._labels.by_kind(
-                dependence, moment, ranks, lambda place: tuple(tensor.block(place).shape for tensor in tensors)
+                dependence, coordinates, ranks, lambda at: tuple(tensor.block(at).shape for tensor in tensors)
             )
             return self._distinguish(by, values)
         if self._grid.length(op.axis) == 1:
-            values, by = self._labels.by_kind(dependence, moment, ranks, lambda place: self._alone(op, place))
+            values, by = self._labels.by_kind(dependence, coordinates, ranks, lambda at: self._alone(op, at))
             return self._distinguish(by, values)
         if isinstance(op, Send | Receive | Shift):
-            return self._peer_to_peer(op, moment, dependence, ranks)
+            return self._peer_to_peer(op, coordinates, dependence, ranks)
         assert isinstance(op, Collective)
-        return self._collective(op, moment, dependence, ranks)
+        return self._collective(op, coordinates, dependence, ranks)
 
     def _distinguish(self, by: RanksByKind, values: Sequence[Key]) -> Key:
         """Gives ranks with different values different labels."""
         self._labels.distinguish(by, numbered(values).tolist())
         return tuple(values)
 
-    def _alone(self, op: CommunicationOp, place: Coordinates) -> Key:
+    def _alone(self, op: CommunicationOp, coordinates: Coordinates) -> Key:
         """The local copies of a rank that is alone in its group."""
-        return local_copies(op, self.schedule, place, traffic(op, self.schedule, place, self._choices))
+        return local_copies(op, self.schedule, coordinates, traffic(op, self.schedule, coordinates, self._choices))
 
-    def _collective(self, op: Collective, moment: Coordinates, dependence: Dependence, ranks: Ints) -> Key:
+    def _collective(self, op: Collective, coordinates: Coordinates, dependence: Dependence, ranks: Ints) -> Key:
         """Adds a collective, analysed once for each kind of group; members differ by `MemberKinds`."""
         axes = set(dependence.axes) - {op.axis}
         if not same_on_all_members(op, self.schedule):
@@ -173,15 +173,15 @@ class _PatternSearch:
             dependence = replace(dependence, distinct_axes=dependence.distinct_axes | {op.axis})
         patterns_of: dict[Key, tuple[str, Key]] = {}
 
-        def analyse(place: Coordinates) -> Key:
-            sent = traffic(op, self.schedule, place, self._choices)
+        def analyse(coordinates: Coordinates) -> Key:
+            sent = traffic(op, self.schedule, coordinates, self._choices)
             assert sent is not None
             key, even = self._pattern(op, sent), equal_pieces(sent)
             sizes = (key, sent.edges[:2] if even else (sent.edges, sent.receive_edges))
             patterns_of[sizes] = wires_of(op, sent), key
             return sizes
 
-        values, by = self._labels.by_kind(dependence, moment, ranks, analyse, axes)
+        values, by = self._labels.by_kind(dependence, coordinates, ranks, analyse, axes)
         sizes = numbered(values).tolist()
         seen_key = op.axis, by, tuple(sizes), tuple(patterns_of[value] for value in values)
         if seen_key not in self._noted:
@@ -215,13 +215,13 @@ class _PatternSearch:
         return key
 
     def _peer_to_peer(
-        self, op: Send | Receive | Shift, moment: Coordinates, dependence: Dependence, ranks: Ints
+        self, op: Send | Receive | Shift, coordinates: Coordinates, dependence: Dependence, ranks: Ints
     ) -> Key:
         """Adds a send, a receive or a shift."""
         stride = self._grid.stride(op.axis)
         dependence = replace(dependence, distinct_axes=dependence.distinct_axes | {op.axis})
-        values, by = self._labels.by_kind(dependence, moment, ranks, lambda place: self._peers(op, place))
-        loops = tuple((loop, moment.indices.get(loop)) for loop in sorted(dependence.loops))
+        values, by = self._labels.by_kind(dependence, coordinates, ranks, lambda at: self._peers(op, at))
+        loops = tuple((loop, coordinates.indices.get(loop)) for loop in sorted(dependence.loops))
         first = ranks - self._labels.coordinates[op.axis][ranks] * stride
         to, sender = (np.array([-1 if peers[side] is None else peers[side] for peers in values]) for side in (0, 1))
         sends, receives = (to[by.which] >= 0), (sender[by.which] >= 0)
@@ -233,10 +233,10 @@ class _PatternSearch:
         self._labels.distinguish(by, numbered(kinds).tolist())
         return tuple(values)
 
-    def _peers(self, op: Send | Receive | Shift, place: Coordinates) -> tuple[Any, ...]:
+    def _peers(self, op: Send | Receive | Shift, coordinates: Coordinates) -> tuple[Any, ...]:
         """Where the rank sends to and receives from, and how much."""
-        sent = traffic(op, self.schedule, place, self._choices)
-        local = local_copies(op, self.schedule, place, sent)
+        sent = traffic(op, self.schedule, coordinates, self._choices)
+        local = local_copies(op, self.schedule, coordinates, sent)
         if sent is None:
             return None, None, local, 0, 0
         (exchange,) = sent.exchanges()

@@ -50,7 +50,7 @@ def outer_loops(loop: LoopPosition) -> list[LoopPosition]:
     >>> outer_loops("i#0[3]/j#1[0]/k#0")
     ['i#0', 'i#0[3]/j#1']
     """
-    ends = [place for place, letter in enumerate(loop) if letter == "["]
+    ends = [end for end, letter in enumerate(loop) if letter == "["]
     return [loop[:end] for end in ends]
 
 
@@ -68,38 +68,38 @@ class Signatures:
         self._seen: dict[Key, int] = {}
         self._numbers: dict[Key, int] = {}
 
-    def iterations(self, program: Program, place: Coordinates) -> dict[LoopPosition, list[int]]:
+    def iterations(self, program: Program, coordinates: Coordinates) -> dict[LoopPosition, list[int]]:
         """The signature of each iteration of each loop, as numbers; an outer loop comes before the loops in it."""
         iterations: dict[LoopPosition, list[int]] = {}
-        self._through(program, place, "", iterations)
+        self._through(program, coordinates, "", iterations)
         return iterations
 
     def _through(
-        self, program: Program, place: Coordinates, prefix: str, iterations: dict[LoopPosition, list[int]]
+        self, program: Program, coordinates: Coordinates, prefix: str, iterations: dict[LoopPosition, list[int]]
     ) -> int:
         """The signature of a program, as a number."""
         signatures = []
         for at, entry in enumerate(program):
             if not isinstance(entry, Repeat):
-                signatures.append(self.seen(entry, place))
+                signatures.append(self.seen(entry, coordinates))
                 continue
             loop = loop_position(program, at, prefix)
             of_loop = iterations.setdefault(loop, [])
-            for number, index in enumerate(entry.indices(place)):
+            for number, index in enumerate(entry.indices(coordinates)):
                 of_loop.append(
                     self._through(
-                        entry.body, place.during(entry.loop, index), iteration_prefix(loop, number), iterations
+                        entry.body, coordinates.during(entry.loop, index), iteration_prefix(loop, number), iterations
                     )
                 )
             signatures.append(self._number((id(entry), *of_loop)))
         return self._number(tuple(signatures))
 
-    def seen(self, op: Op, moment: Coordinates) -> int:
+    def seen(self, op: Op, coordinates: Coordinates) -> int:
         """The signature of an op at these loop indices, as a number."""
         dependence = self._needs.of(op)
-        key = (id(op), *(moment.indices.get(loop) for loop in sorted(dependence.loops)))
+        key = (id(op), *(coordinates.indices.get(loop) for loop in sorted(dependence.loops)))
         if key not in self._seen:
-            self._seen[key] = self._number((id(op), self._analyse(op, moment, dependence)))
+            self._seen[key] = self._number((id(op), self._analyse(op, coordinates, dependence)))
         return self._seen[key]
 
     def _number(self, signature: Key) -> int:
@@ -168,7 +168,7 @@ class RankLabels:
     def by_kind(
         self,
         dependence: Dependence,
-        moment: Coordinates,
+        coordinates: Coordinates,
         ranks: Ints,
         analyse: Callable[[Coordinates], Hashable],
         among: set[Axis] | None = None,
@@ -191,14 +191,14 @@ class RankLabels:
         )
         values = []
         for rest in by.used:
-            coordinates = {
-                **moment.along,
+            along = {
+                **coordinates.along,
                 **{axis: representatives[0] for axis, (representatives, _) in kinds_of.items()},
             }
             for axis, (representatives, _) in reversed(several.items()):
                 rest, kind = divmod(rest, len(representatives))  # noqa: PLW2901 - the digits of a number, the last one first
-                coordinates[axis] = representatives[kind]
-            values.append(analyse(replace(moment, along=coordinates)))
+                along[axis] = representatives[kind]
+            values.append(analyse(replace(coordinates, along=along)))
         return values, by
 
     def _sorted_by(self, ranks: Ints, kinds_of: dict[Axis, tuple[int, list[int]]]) -> RanksByKind:

@@ -80,17 +80,17 @@ def counted_bandwidths(net: Network, generation: Generation, *, xgmi: bool = Fal
     return np.where(inside_links(net), net.bandwidths * share, net.bandwidths)
 
 
-def communicator_of(routes: Routes, places: Ints, generation: Generation, cpu: Vendor = "intel") -> NcclGroup:
-    """NCCL's view of groups on these places; the first group stands for all."""
+def communicator_of(routes: Routes, endpoints: Ints, generation: Generation, cpu: Vendor = "intel") -> NcclGroup:
+    """NCCL's view of groups on these endpoints; the first group stands for all."""
     net = routes.net
-    ranks = places.shape[1]
-    nodes = len(np.unique(places[0] // net.per_node))
-    cards, rate = _cards(routes, places[0]) if nodes > 1 else (1, 0.0)
+    ranks = endpoints.shape[1]
+    nodes = len(np.unique(endpoints[0] // net.per_node))
+    cards, rate = _cards(routes, endpoints[0]) if nodes > 1 else (1, 0.0)
     return communicator(
         ranks,
         nodes,
         generation,
-        nvlinks=_nvlinks(net, places[0], generation),
+        nvlinks=_nvlinks(net, endpoints[0], generation),
         cards=cards,
         card_bandwidth=rate,
         cpu=cpu,
@@ -98,9 +98,9 @@ def communicator_of(routes: Routes, places: Ints, generation: Generation, cpu: V
     )
 
 
-def _nvlinks(net: Network, places: Ints, generation: Generation) -> int:
+def _nvlinks(net: Network, endpoints: Ints, generation: Generation) -> int:
     """NVLinks from the first member to the others in its node, or to their switch; 0 if it is alone there."""
-    node_members = places[places // net.per_node == places[0] // net.per_node]
+    node_members = endpoints[endpoints // net.per_node == endpoints[0] // net.per_node]
     if len(node_members) < 2:
         return 0
     nodes = net.endpoint_nodes()[node_members]
@@ -110,11 +110,11 @@ def _nvlinks(net: Network, places: Ints, generation: Generation) -> int:
     return max(1, round(bandwidth / (DATA_SHEET_NVLINK[generation] * 1e9)))
 
 
-def _cards(routes: Routes, places: Ints) -> tuple[int, float]:
+def _cards(routes: Routes, endpoints: Ints) -> tuple[int, float]:
     """NICs by which the members of the first node leave it, and the bandwidth of one [B/s]."""
     net = routes.net
-    node = places // net.per_node
-    node_members, remote = places[node == node[0]], places[node != node[0]][:1]
+    node = endpoints // net.per_node
+    node_members, remote = endpoints[node == node[0]], endpoints[node != node[0]][:1]
     paths = routes.between(node_members, np.repeat(remote, len(node_members)))
     outside = ~inside_links(net)
     first, least = [], np.inf
@@ -162,7 +162,7 @@ NEUTRAL_SETTINGS = NcclSettings()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlacedPlan:
-    """A plan of NCCL and the places that execute it.
+    """A plan of NCCL and the endpoints that execute it.
 
     Parameters
     ----------
@@ -173,7 +173,7 @@ class PlacedPlan:
     kind: CollectiveKind
     bytes: float
     groups: Ints
-    places: Ints
+    endpoints: Ints
     routes: Routes
     idle: Floats
     capacities: Floats
@@ -199,7 +199,7 @@ class PlacedPlan:
 
     def orders(self) -> list[Ints]:
         """Different paths through the nodes; a plan with more channels uses each several times."""
-        orders = ring_orders(self.routes, self.places[self.groups])
+        orders = ring_orders(self.routes, self.endpoints[self.groups])
         return orders[: max(1, self.plan.channels)]
 
 

@@ -258,7 +258,7 @@ def test_the_wiring_is_a_star_unless_it_is_given_and_its_speeds_are_measured_unl
 def test_multiplications_between_two_hosts_are_predicted(wired, name):
     machine = find_machine(str(wired[name]))
     wiring = ResourceDemands(machine, 2, FlowEngine(simpy.Environment()))
-    assert (wiring.place(0), wiring.place(1)) == (0, 1)
+    assert (wiring.endpoint(0), wiring.endpoint(1)) == (0, 1)
     for grid in ("z=2", "x=2", "y=2"):
         record, _ = prediction_of(parse_matmul(replace(TRAINING, grid=grid)), machine)
         assert record.seconds > 0

@@ -18,7 +18,7 @@ from quadrille.algorithms.schedule.schedule import Role
 from quadrille.algorithms.schedule.tensors import Tensor
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.experiments.records.path_segments import path_segments
-from quadrille.simulator.bounds.bounds import bound_schedule
+from quadrille.simulator.bounds.makespan_bounds import bound_schedule
 from quadrille.simulator.machine.placement import place_ranks
 from quadrille.simulator.simulate import simulate
 from tests.support.toy_machines import FREE, leaf_spine, program_of, star

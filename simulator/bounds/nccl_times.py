@@ -1,4 +1,4 @@
-"""The collectives of a schedule by NCCL's model: all groups of an op at once, as `quadrille collective` simulates them.
+"""Times of a schedule's collectives by NCCL's model, for all groups of an op at once (as `quadrille collective`).
 
 NCCL's model says how long a collective takes, not when each step of each rank
 ends. So a group begins when its last member has arrived, and ends as the model
@@ -31,7 +31,7 @@ Key = tuple[object, ...]
 
 @dataclass(slots=True, eq=False)
 class NcclTimes:
-    """The time of NCCL's collectives on a machine.
+    """The times of NCCL's collectives on a machine, each simulated once and cached.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ class NcclTimes:
     _refused: list[InputError] = field(default_factory=list)
     _accepted: bool = False
 
-    def seconds(self, op: Collective, moment: Coordinates, groups: Ints, size: float) -> Floats:
+    def seconds(self, op: Collective, coordinates: Coordinates, groups: Ints, size: float) -> Floats:
         """Seconds from the begin of a group to the end of each member [groups, members].
 
         Parameters
@@ -60,7 +60,7 @@ class NcclTimes:
         ------
         InputError : NCCL does not have this collective
         """
-        carried = self._carried(op, moment, groups, size)
+        carried = self._result(op, coordinates, groups, size)
         result = carried.result
         ends = np.full(groups.shape, result.seconds)
         if len(result.ends) > groups.max():
@@ -72,21 +72,21 @@ class NcclTimes:
         self.longest[op.name] = max(float(ends.max()), self.longest.get(op.name, 0.0))
         return ends
 
-    def link_bytes(self, op: Collective, moment: Coordinates, groups: Ints, size: float) -> Floats:
+    def link_bytes(self, op: Collective, coordinates: Coordinates, groups: Ints, size: float) -> Floats:
         """Bytes over each link."""
-        return self._carried(op, moment, groups, size).result.link_bytes
+        return self._result(op, coordinates, groups, size).result.link_bytes
 
-    def _carried(self, op: Collective, moment: Coordinates, groups: Ints, size: float) -> NcclResult:
+    def _result(self, op: Collective, coordinates: Coordinates, groups: Ints, size: float) -> NcclResult:
         """NCCL's result for these groups, cached."""
-        kind, root = collective_kind(op), evaluate(getattr(op, "root", 0), moment)
+        kind, root = collective_kind(op), evaluate(getattr(op, "root", 0), coordinates)
         key = kind, root, size, groups.shape, groups.tobytes()
         if key not in self._results:
             if not self._routes:
                 self._routes.append(routes_of(self.machine, self.placement.net))
-            self._results[key] = self._requested(kind, size, groups, root)
+            self._results[key] = self._simulate_requested(kind, size, groups, root)
         return self._results[key]
 
-    def _requested(self, kind: CollectiveKind, size: float, groups: Ints, root: int) -> NcclResult:
+    def _simulate_requested(self, kind: CollectiveKind, size: float, groups: Ints, root: int) -> NcclResult:
         """The result with the requested algorithm if NCCL has it for this collective, else with NCCL's own choice."""
         wanted = self.choices
         try:
@@ -109,9 +109,9 @@ class NcclTimes:
         protocol: Protocol | None,
     ) -> NcclResult:
         """The result with one algorithm and protocol."""
-        places, routes = self.placement.of_rank, self._routes[0]
+        endpoints, routes = self.placement.of_rank, self._routes[0]
         return nccl_collective(
-            kind, size, groups, places, self.machine, routes, algorithm=algorithm, protocol=protocol, root=root
+            kind, size, groups, endpoints, self.machine, routes, algorithm=algorithm, protocol=protocol, root=root
         )
 
     def check(self) -> None:

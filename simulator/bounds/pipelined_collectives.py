@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from quadrille.algorithms.analysis.labels import Ints, distinct, rising
 from quadrille.algorithms.collectives.group_stages import GroupStage
 from quadrille.simulator.bounds.channels import HIGH, TYPICAL
-from quadrille.simulator.bounds.prices import MachinePrices, message_patterns
-from quadrille.simulator.bounds.work import GroupWork
+from quadrille.simulator.bounds.cost_model import CostModel, message_patterns
+from quadrille.simulator.bounds.group_work import GroupWork
 from quadrille.simulator.engine.kernel_compiler import Kernel, as_column_table, compile_kernels
 from quadrille.topologies.network import Floats
 
@@ -31,11 +31,11 @@ assert TYPICAL == 1, "the kernels name the row"
 
 
 class PipelineArrays(NamedTuple):
-    """The message table and the hop costs as flat arrays for the kernels; a *wire* is a hop of one group.
+    """The message table and the hop costs as flat arrays for the kernels; a *pair* is a hop of one group.
 
     Parameters
     ----------
-    shape : number of groups, of kinds of buffers, of pieces, of wires, and of costs in a row
+    shape : number of groups, of kinds of buffers, of pieces, of pairs, and of costs in a row
     """
 
     shape: Ints
@@ -43,7 +43,7 @@ class PipelineArrays(NamedTuple):
     hop: Ints
     piece: Ints
     pattern: Ints
-    gets: Ints
+    receives_only: Ints
     sender: Ints
     receiver: Ints
     buffer: Ints
@@ -55,9 +55,9 @@ class PipelineArrays(NamedTuple):
     added: Floats
 
 
-def message_kind(arrays: PipelineArrays, message: int, wire: int) -> int:
-    """The kind, that is pattern and size, of a message on a wire."""
-    of_buffer = arrays.pattern[message] * arrays.shape[1] + arrays.buffer[wire]
+def message_kind(arrays: PipelineArrays, message: int, pair: int) -> int:
+    """The kind, that is pattern and size, of a message on a pair."""
+    of_buffer = arrays.pattern[message] * arrays.shape[1] + arrays.buffer[pair]
     return int(arrays.kind[of_buffer * arrays.shape[2] + arrays.piece[message]])
 
 
@@ -66,10 +66,10 @@ def end_messages(arrays: PipelineArrays, step: int, times: Floats, ends: Floats,
     groups, begin = arrays.shape[0], arrays.first[step]
     for m in range(begin, arrays.first[step + 1]):
         for g in range(groups):
-            wire = arrays.hop[m] * groups + g
-            kind = message_kind(arrays, m, wire)
-            cost = kind * arrays.shape[3] + wire
-            sender_time, receiver_time = times[row, arrays.sender[wire]], times[row, arrays.receiver[wire]]
+            pair = arrays.hop[m] * groups + g
+            kind = message_kind(arrays, m, pair)
+            cost = kind * arrays.shape[3] + pair
+            sender_time, receiver_time = times[row, arrays.sender[pair]], times[row, arrays.receiver[pair]]
             end = (
                 (sender_time if sender_time > receiver_time else receiver_time)
                 + arrays.latency[cost]
@@ -88,34 +88,34 @@ def advance_members(arrays: PipelineArrays, step: int, slow: Floats, times: Floa
     for m in range(begin, arrays.first[step + 1]):
         for g in range(groups):
             if ends[m - begin, g] >= 0.0:
-                wire = arrays.hop[m] * groups + g
-                receiver, cost = arrays.receiver[wire], message_kind(arrays, m, wire) * arrays.shape[3] + wire
+                pair = arrays.hop[m] * groups + g
+                receiver, cost = arrays.receiver[pair], message_kind(arrays, m, pair) * arrays.shape[3] + pair
                 times[row, receiver] = (
                     max(times[row, receiver], ends[m - begin, g]) + arrays.added[cost] * slow[row, receiver]
                 )
 
 
 def account(arrays: PipelineArrays, breakdown: Floats, carried: Floats) -> int:
-    """Adds up the time of members by cause and the load of wires; returns the number of messages.
+    """Adds up the time of members by cause and the load of pairs; returns the number of messages.
 
     Parameters
     ----------
     breakdown : latency, bandwidth, contention and compute of each member, added to [4, members of all groups]
-    carried : bytes and seconds over each wire, added to [2, wires]
+    carried : bytes and seconds over each pair, added to [2, pairs]
     """
     messages, groups = 0, arrays.shape[0]
     for m in range(len(arrays.hop)):
         for g in range(groups):
-            wire = arrays.hop[m] * groups + g
-            kind = message_kind(arrays, m, wire)
-            cost = kind * arrays.shape[3] + wire
+            pair = arrays.hop[m] * groups + g
+            kind = message_kind(arrays, m, pair)
+            cost = kind * arrays.shape[3] + pair
             if arrays.size[kind] > 0.0:
                 messages += 1
-                carried[0, wire] += arrays.size[kind]
-                carried[1, wire] += arrays.moving[arrays.shape[4] + cost]
-                breakdown[3, arrays.receiver[wire]] += arrays.added[cost]
-                for who in range(1 + arrays.gets[m]):
-                    member = arrays.receiver[wire] if who else arrays.sender[wire]
+                carried[0, pair] += arrays.size[kind]
+                carried[1, pair] += arrays.moving[arrays.shape[4] + cost]
+                breakdown[3, arrays.receiver[pair]] += arrays.added[cost]
+                for who in range(1 + arrays.receives_only[m]):
+                    member = arrays.receiver[pair] if who else arrays.sender[pair]
                     breakdown[0, member] += arrays.latency[cost]
                     breakdown[1, member] += arrays.alone[cost]
                     breakdown[2, member] += arrays.moving[arrays.shape[4] + cost] - arrays.alone[cost]
@@ -142,7 +142,7 @@ KERNELS = (message_kind, end_messages, advance_members, account, execute)
 LARGE = 1 << 6
 """Number of messages of a collective from which a compiled kernel is used."""
 
-TABLES_KEPT = 1 << 12
+CACHED_TABLES = 1 << 12
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -153,7 +153,7 @@ class MessageTable:
     ----------
     first : index of the first message of each step; the last entry is the number of messages [steps + 1]
     hop, piece, pattern : hop, piece and pattern of each message [messages]
-    gets : whether the receiver of a message sends nothing in the same step [messages]
+    receives_only : whether the receiver of a message sends nothing in the same step [messages]
     sender, receiver : members at the two ends of each hop [hops]
     adds : whether the receiver of each hop adds the message to its buffer [hops]
     """
@@ -162,13 +162,13 @@ class MessageTable:
     hop: Ints
     piece: Ints
     pattern: Ints
-    gets: NDArray[np.bool_]
+    receives_only: NDArray[np.bool_]
     sender: Ints
     receiver: Ints
     adds: NDArray[np.bool_]
 
 
-@lru_cache(TABLES_KEPT)
+@lru_cache(CACHED_TABLES)
 def message_table(stages: tuple[GroupStage, ...], members: int) -> MessageTable | None:
     """The messages of stages that are each one step of single pieces; None for other stages."""
     moves = [move for stage in stages for move in stage.moves]
@@ -221,7 +221,7 @@ class HopCosts:
     extrapolated: bool
 
 
-def hop_costs(table: MessageTable, work: GroupWork, lane: str, prices: MachinePrices, slowdown: float) -> HopCosts:
+def hop_costs(table: MessageTable, work: GroupWork, lane: str, cost_model: CostModel, slowdown: float) -> HopCosts:
     """The cost of the messages of an op.
 
     Parameters
@@ -232,10 +232,10 @@ def hop_costs(table: MessageTable, work: GroupWork, lane: str, prices: MachinePr
     offset = np.arange(groups) * members
     sender, receiver = table.sender[:, None] + offset, table.receiver[:, None] + offset
     ranks = work.ranks.ravel()
-    channel = prices.channels.numbers(lane, ranks[sender.ravel()], ranks[receiver.ravel()])
-    rates = np.zeros(len(prices.channels.keys))
+    channel = cost_model.channels.numbers(lane, ranks[sender.ravel()], ranks[receiver.ravel()])
+    rates = np.zeros(len(cost_model.channels.keys))
     used = rising(channel.ravel())
-    rates[used] = prices.channels.one_at_a_time(used)
+    rates[used] = cost_model.channels.one_at_a_time(used)
     pieces = np.diff(work.edges, axis=1)
     if work.even:
         pieces = np.repeat(work.edges[:, -1:] / pieces.shape[1], pieces.shape[1], axis=1)
@@ -243,18 +243,18 @@ def hop_costs(table: MessageTable, work: GroupWork, lane: str, prices: MachinePr
     patterns = rising(table.pattern)
     kind = np.full((3, *pieces.shape), -1)
     kind[patterns] = np.arange(len(patterns))[:, None, None] * len(sizes) + size.reshape(pieces.shape)
-    shape, priced, added = sender.shape, [], []
+    shape, costs, added = sender.shape, [], []
     extrapolated = False
     for pattern in patterns.tolist():
-        for price_or_size in sizes.tolist():
-            size_of_each = np.full(sender.size, price_or_size)
-            priced.append(prices.transfer(channel, size_of_each, np.full(sender.size, pattern), rates[channel]))
-            adds = np.where(np.repeat(table.adds, groups), price_or_size, 0.0)
-            seconds, also_extrapolated = prices.memory("add", adds, ranks[receiver.ravel()])
+        for message_bytes in sizes.tolist():
+            size_of_each = np.full(sender.size, message_bytes)
+            costs.append(cost_model.transfer(channel, size_of_each, np.full(sender.size, pattern), rates[channel]))
+            adds = np.where(np.repeat(table.adds, groups), message_bytes, 0.0)
+            seconds, also_extrapolated = cost_model.memory("add", adds, ranks[receiver.ravel()])
             added.append(seconds)
-            extrapolated |= also_extrapolated or priced[-1].extrapolated
-    for price_or_size in priced:
-        price_or_size.moving[HIGH] *= slowdown
+            extrapolated |= also_extrapolated or costs[-1].extrapolated
+    for kind_costs in costs:
+        kind_costs.moving[HIGH] *= slowdown
     return HopCosts(
         sender,
         receiver,
@@ -262,9 +262,9 @@ def hop_costs(table: MessageTable, work: GroupWork, lane: str, prices: MachinePr
         kind,
         work.buffer_kind[sender],
         np.tile(sizes, len(patterns)),
-        np.stack([price_or_size.latency for price_or_size in priced]).reshape(-1, *shape),
-        np.stack([price_or_size.moving for price_or_size in priced], axis=1).reshape(3, -1, *shape),
-        np.stack([price_or_size.alone for price_or_size in priced]).reshape(-1, *shape),
+        np.stack([kind_costs.latency for kind_costs in costs]).reshape(-1, *shape),
+        np.stack([kind_costs.moving for kind_costs in costs], axis=1).reshape(3, -1, *shape),
+        np.stack([kind_costs.alone for kind_costs in costs]).reshape(-1, *shape),
         np.stack(added).reshape(-1, *shape),
         extrapolated,
     )
@@ -287,14 +287,14 @@ class PipelinedMessages:
             compile_kernels(KERNELS, CALLED) if many else {"account": account, "execute": execute}
         )
         self._arrays: Any = as_column_table(arrays) if many else arrays
-        self._pass_on = kernels["execute"]
+        self._execute = kernels["execute"]
         self._ends = np.empty((int(np.diff(table.first).max()), hops.sender.shape[1]))
         self.breakdown, self.carried = np.zeros((4, members)), np.zeros((2, hops.sender.size))
         self.messages = int(kernels["account"](self._arrays, self.breakdown, self.carried))
 
     def execute(self, slow: Floats, times: Floats) -> None:
         """Executes all steps: `times` become the times when members end."""
-        self._pass_on(self._arrays, slow, times, self._ends)
+        self._execute(self._arrays, slow, times, self._ends)
 
 
 def _arrays(table: MessageTable, hops: HopCosts) -> PipelineArrays:
@@ -306,7 +306,7 @@ def _arrays(table: MessageTable, hops: HopCosts) -> PipelineArrays:
         hop=table.hop.ravel(),
         piece=table.piece,
         pattern=table.pattern,
-        gets=table.gets.astype(np.int64),
+        receives_only=table.receives_only.astype(np.int64),
         sender=hops.sender.ravel(),
         receiver=hops.receiver.ravel(),
         buffer=hops.buffer.ravel(),

@@ -1,6 +1,6 @@
-"""Whether the bounds support a schedule on a machine, and the axes along which ranks follow different programs.
+"""Check whether the bounds support a schedule on a machine, and the axes along which ranks follow different programs.
 
-Every simulation that may take long asks this, so the module loads nothing of the walk.
+Every long simulation calls the check, so the module imports nothing of the walk.
 """
 
 from quadrille.algorithms.collectives.choices import Choices
@@ -20,7 +20,7 @@ def program_axes(schedule: Schedule) -> set[Axis]:
 
 
 def unsupported_reason(schedule: Schedule, placement: RankPlacement, choices: Choices) -> str:
-    """Why the bounds do not support a schedule on a machine; empty if they do."""
+    """The reason why the bounds do not support a schedule on a machine; empty if they support it."""
     if placement.hosts_share_cores or len(placement.bursts):
         return f"{placement.machine.name} is a laboratory, whose hosts share cores and whose links have token buckets"
     distinguished, library = program_axes(schedule), LibraryTimes(placement.machine, schedule.grid, placement)

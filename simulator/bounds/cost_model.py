@@ -1,7 +1,7 @@
-"""The price of transfers and local work for many ranks at once, with bounds.
+"""`CostModel`: seconds of transfers and local work for arrays of ranks, with lower and upper bounds.
 
-The exact simulator prices one transfer at a time (`machine/transfer_seconds.py`,
-`ranks/local_work.py`); the prices here are the same numbers for arrays of ranks.
+The exact simulator computes one transfer at a time (`machine/seconds_by_size.py`,
+`ranks/local_work.py`); the costs here are the same numbers for arrays of ranks.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from quadrille.simulator.bounds.concurrency import Concurrency
 from quadrille.simulator.machine.compute_model import ComputeModel, Estimate
 from quadrille.simulator.machine.placement import RankPlacement
 from quadrille.simulator.machine.seconds_by_size import TransferSeconds, TransferTable
-from quadrille.simulator.ranks.local_work import estimated
+from quadrille.simulator.ranks.local_work import estimate_op
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.network import Floats
 
@@ -31,8 +31,8 @@ class LocalRates:
     Parameters
     ----------
     least : lowest rate
-    computing, moving : typical rates while all ranks of the place compute, or all are in a collective
-    alone : whether the rank has its place to itself and every op uses all of it
+    computing, moving : typical rates while all ranks of the endpoint compute, or all are in a collective
+    alone : whether the rank has its endpoint to itself and every op uses all of it
     """
 
     least: Floats
@@ -42,20 +42,20 @@ class LocalRates:
 
 
 def local_rates(placement: RankPlacement, threads: int | None, concurrency: Concurrency) -> LocalRates:
-    """Rates of local work, which shares the cores and the memory bandwidth of a place with the other ranks there.
+    """Rates of local work, which shares the cores and the memory bandwidth of an endpoint with the other ranks there.
 
     No activity demands more memory bandwidth than there is, so each of n
     activities gets at least a part of 1/n.
     """
     ranks = len(placement.of_rank)
-    places = placement.of_rank
-    cores = np.array([placement.cores(place) for place in range(1)]) if not ranks else _cores(placement)
-    neighbours = np.bincount(places)[places].astype(np.float64)
+    endpoints = placement.of_rank
+    cores = np.array([placement.cores(endpoint) for endpoint in range(1)]) if not ranks else _cores(placement)
+    neighbours = np.bincount(endpoints)[endpoints].astype(np.float64)
     threads_of_rank = np.minimum(threads or np.maximum(1, cores // neighbours), cores).astype(np.float64)
     demanded = np.zeros(ranks)
     for lanes in concurrency.sets:
         np.maximum(demanded, len(lanes - {"compute"}) + threads_of_rank * ("compute" in lanes), out=demanded)
-    least = np.minimum(1.0, cores / np.bincount(places, demanded)[places])
+    least = np.minimum(1.0, cores / np.bincount(endpoints, demanded)[endpoints])
     host = placement.machine.host
     if host is not None and host.memory_bytes_per_second is not None:
         least = np.minimum(least, 1 / (neighbours * max(map(len, concurrency.sets))))
@@ -68,11 +68,11 @@ def local_rates(placement: RankPlacement, threads: int | None, concurrency: Conc
 
 
 def _cores(placement: RankPlacement) -> Floats:
-    """Cores of the place of each rank; a GPU counts as one."""
+    """Cores of the endpoint of each rank; a GPU counts as one."""
     if placement.net.endpoints[0] == "gpu":
         return np.ones(len(placement.of_rank))
-    kinds = {place: float(placement.cores(place)) for place in np.unique(placement.of_rank).tolist()}
-    return np.array([kinds[place] for place in placement.of_rank.tolist()])
+    kinds = {endpoint: float(placement.cores(endpoint)) for endpoint in np.unique(placement.of_rank).tolist()}
+    return np.array([kinds[endpoint] for endpoint in placement.of_rank.tolist()])
 
 
 PATTERNS = ("one_way", "exchange", "shift")
@@ -80,14 +80,14 @@ PATTERNS = ("one_way", "exchange", "shift")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Price:
-    """The price of many transfers.
+class TransferCosts:
+    """The seconds of many transfers.
 
     Parameters
     ----------
     latency : time before bytes move [s]
     moving : time in which bytes move, in the rows LOW, TYPICAL and HIGH [3, transfers] [s]
-    alone : the same with nothing else in progress [s]
+    alone : time in which bytes move if nothing else is in progress [s]
     """
 
     latency: Floats
@@ -96,8 +96,8 @@ class Price:
     extrapolated: bool
 
 
-class MachinePrices:
-    """The prices of a machine.
+class CostModel:
+    """The costs of transfers and local work on a machine.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ class MachinePrices:
 
     def computing(self, op: Compute, sizes: LocalSizes, model: int) -> Estimate:
         """Seconds of an op of the compute lane by one compute model, with the cores to itself."""
-        seconds, extrapolated, _ = estimated(self._models[model], op, sizes, self._machine.device.overhead_seconds)
+        seconds, extrapolated, _ = estimate_op(self._models[model], op, sizes, self._machine.device.overhead_seconds)
         return Estimate(seconds, extrapolated)
 
     def models(self, ranks: Ints) -> Ints:
@@ -132,7 +132,7 @@ class MachinePrices:
         return self._model_of[ranks]
 
     def memory(self, operation: str, size: Floats, ranks: Ints) -> tuple[Floats, bool]:
-        """Seconds of copies or additions of so many bytes, and whether any is extrapolated."""
+        """Seconds of copies or additions of `size` bytes on each rank, and whether any is extrapolated."""
         if not size.any():
             return np.zeros(len(size)), False
         sizes, of_size = distinct(size)
@@ -154,52 +154,53 @@ class MachinePrices:
 
     # Transfers
 
-    def transfer(self, channel: Ints, size: Floats, pattern: Ints, typical: Floats) -> Price:
-        """The price of transfers of so many bytes on these channels.
+    def transfer(self, channel: Ints, size: Floats, pattern: Ints, typical: Floats) -> TransferCosts:
+        """The seconds of transfers of `size` bytes on these channels.
 
         Parameters
         ----------
+        channel, size : channel and bytes of each transfer
         pattern : pattern of each transfer, an index into `PATTERNS`
         typical : typical rates [B/s]
         """
         channels, count = self.channels, len(channel)
-        price = Price(np.zeros(count), np.zeros((3, count)), np.zeros(count), False)
+        costs = TransferCosts(np.zeros(count), np.zeros((3, count)), np.zeros(count), False)
         extrapolated = False
         within = channels.within[channel]
         if within.any():
-            extrapolated |= self._within(price, channel, size, pattern, np.flatnonzero(within))
+            extrapolated |= self._within(costs, channel, size, pattern, np.flatnonzero(within))
         if not within.all():
-            extrapolated |= self._across(price, channel, size, pattern, typical, np.flatnonzero(~within))
-        return Price(price.latency, price.moving, price.alone, extrapolated)
+            extrapolated |= self._across(costs, channel, size, pattern, typical, np.flatnonzero(~within))
+        return TransferCosts(costs.latency, costs.moving, costs.alone, extrapolated)
 
-    def _within(self, price: Price, channel: Ints, size: Floats, pattern: Ints, transfers: Ints) -> bool:
-        """Prices transfers between ranks of one place, which compete for cores; returns whether any is extrapolated."""
+    def _within(self, costs: TransferCosts, channel: Ints, size: Floats, pattern: Ints, transfers: Ints) -> bool:
+        """Fills in transfers between ranks of one endpoint, which share cores; returns whether any is extrapolated."""
         senders = self.channels.sender[channel[transfers]]
         extrapolated = False
         for kind, members in _kinds(self._neighbours[senders] * len(PATTERNS) + pattern[transfers]):
             chosen, ranks = transfers[members], senders[members]
             seconds = self._table.within(PATTERNS[kind % len(PATTERNS)], int(ranks[0]))
-            price.latency[chosen] = seconds.latency
-            price.alone[chosen] = _moving(seconds, size[chosen])
+            costs.latency[chosen] = seconds.latency
+            costs.alone[chosen] = _moving(seconds, size[chosen])
             typical, least = (self.local.moving[ranks], self.local.least[ranks]) if seconds.takes_a_core else (1.0, 1.0)
-            price.moving[LOW, chosen] = price.alone[chosen]
-            price.moving[TYPICAL, chosen] = price.alone[chosen] / typical
-            price.moving[HIGH, chosen] = price.alone[chosen] / least
+            costs.moving[LOW, chosen] = costs.alone[chosen]
+            costs.moving[TYPICAL, chosen] = costs.alone[chosen] / typical
+            costs.moving[HIGH, chosen] = costs.alone[chosen] / least
             extrapolated |= not seconds.covers(float(size[chosen].max()))
         return extrapolated
 
     def _across(
-        self, price: Price, channel: Ints, size: Floats, pattern: Ints, typical: Floats, transfers: Ints
+        self, costs: TransferCosts, channel: Ints, size: Floats, pattern: Ints, typical: Floats, transfers: Ints
     ) -> bool:
-        """Prices transfers between places, which compete for links; returns whether any is extrapolated."""
+        """Fills in transfers between endpoints, which share links; returns whether any is extrapolated."""
         extrapolated = False
         for kind, members in _kinds(pattern[transfers]):
             chosen = transfers[members]
             seconds, channels = self._table.across(PATTERNS[kind]), channel[chosen]
-            price.latency[chosen] = self.channels.paths.latency[channels] if seconds.by_route else seconds.latency
+            costs.latency[chosen] = self.channels.paths.latency[channels] if seconds.by_route else seconds.latency
             rates = np.stack([self.channels.most[channels], typical[chosen], self.channels.least[channels]])
-            price.moving[:, chosen] = np.maximum(_moving(seconds, size[chosen]), size[chosen] / rates)
-            price.alone[chosen] = price.moving[LOW, chosen]
+            costs.moving[:, chosen] = np.maximum(_moving(seconds, size[chosen]), size[chosen] / rates)
+            costs.alone[chosen] = costs.moving[LOW, chosen]
             extrapolated |= not seconds.covers(float(size[chosen].max()))
         return extrapolated
 

@@ -1,4 +1,4 @@
-"""The prediction made from a walk: the same form as the exact simulator's, with bounds."""
+"""The `Prediction` of a bounds walk: timeline of some ranks, times by op and cause, link loads, and the bounds."""
 
 from bisect import bisect_left
 from collections import defaultdict
@@ -12,8 +12,8 @@ from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.timelines.op_times import OpTimes
 from quadrille.algorithms.timelines.spans import ALONE, RepeatedIterations, Span
 from quadrille.algorithms.timelines.timeline import Timeline
-from quadrille.simulator.bounds.bounds import BoundsResult
-from quadrille.simulator.bounds.instances import Instance, places_of
+from quadrille.simulator.bounds.makespan_bounds import BoundsResult
+from quadrille.simulator.bounds.op_instances import Instance, indices_of
 from quadrille.simulator.machine.placement import RankPlacement
 from quadrille.simulator.prediction import Bound, Extent, Prediction, TimeBreakdowns, mean_parts
 from quadrille.simulator.ranks.time_breakdown import OpInstance as Key
@@ -21,12 +21,12 @@ from quadrille.simulator.ranks.time_breakdown import TimeBreakdown
 from quadrille.simulator.uncertainty import uncertainty
 from quadrille.topologies.machines.machine import Machine
 
-SHOWN = 8
-"""Ranks in the timeline beside those on the critical path, if no others are asked for."""
+SHOWN_RANKS = 8
+"""Number of ranks in the timeline besides the ranks on the critical path, by default."""
 MOST_SPANS = 50_000
-"""Fewer ranks are shown if they have more spans than this in all; the critical path may have twice as many."""
-MOST_TURNS = 64
-"""Searches for further ranks on the critical path."""
+"""Largest number of spans of the shown ranks; the ranks on the critical path may have twice as many."""
+MAX_SEARCHES = 64
+"""Largest number of searches for further ranks on the critical path."""
 
 
 def bounds_prediction(
@@ -40,7 +40,7 @@ def bounds_prediction(
     links: int,
     not_folded_reason: str,
 ) -> Prediction:
-    """The prediction.
+    """The prediction of a schedule from the result of its bounds walk.
 
     Parameters
     ----------
@@ -50,8 +50,8 @@ def bounds_prediction(
     """
     tally = result.tally
     times = tally.times()
-    ranks = set(wanted) or set(range(max(1, min(SHOWN, grid.size, MOST_SPANS // _instances(times)))))
-    spans, breakdowns = _on_path(result, grid, ranks, max(2, 2 * MOST_SPANS // _instances(times)))
+    ranks = set(wanted) or set(range(max(1, min(SHOWN_RANKS, grid.size, MOST_SPANS // _instances(times)))))
+    spans, breakdowns = _path_spans(result, grid, ranks, max(2, 2 * MOST_SPANS // _instances(times)))
     timeline = Timeline(tuple(spans), "predicted", grid.size, name, repeated=tuple(tally.repeats))
     parts = mean_parts(times, grid.size, tally.seconds_by_cause())
     return Prediction(
@@ -77,7 +77,7 @@ def bounds_prediction(
     )
 
 
-def _on_path(
+def _path_spans(
     result: BoundsResult, grid: Grid, ranks: set[int], most: int
 ) -> tuple[list[Span], dict[Key, TimeBreakdown]]:
     """Spans of these ranks and of the ranks on the critical path, as far as spans are kept.
@@ -95,7 +95,7 @@ def _on_path(
     spans: list[Span] = []
     breakdowns: dict[Key, TimeBreakdown] = {}
     new_ranks: Iterable[int] = ranks
-    for _ in range(MOST_TURNS):
+    for _ in range(MAX_SEARCHES):
         for span, time_parts in _spans(instances, np.array(sorted(new_ranks)), grid):
             spans.append(span)
             breakdowns[span.rank, span.op, span.index] = time_parts
@@ -145,7 +145,7 @@ def _spans(instances: Sequence[Instance], ranks: Ints, grid: Grid) -> Iterable[t
     indices: dict[int, Ints] = {}
     for instance in instances:
         if id(instance.ranks) not in indices:
-            indices[id(instance.ranks)] = places_of(ranks, instance.ranks)
+            indices[id(instance.ranks)] = indices_of(ranks, instance.ranks)
         stride, length = (
             (grid.stride(instance.axis), grid.length(instance.axis)) if instance.axis is not None else (0, 1)
         )
@@ -158,8 +158,8 @@ def _last(instances: Sequence[Instance], span: Span, grid: Grid) -> int:
     members = span.group + grid.stride(span.axis) * np.arange(grid.length(span.axis))
     latest, last_rank = span.start, span.rank
     for instance in instances:
-        at = places_of(members, instance.ranks)
-        start = instance.start[at] + instance.moved(at)
+        at = indices_of(members, instance.ranks)
+        start = instance.start[at] + instance.delay(at)
         if len(at) and start.max() > latest:
             latest, last_rank = float(start.max()), int(instance.ranks[at[np.argmax(start)]])
     return last_rank

@@ -1,4 +1,4 @@
-"""The inputs of a walk: groups of ranks that follow one program, and the cost of every op, computed once and cached."""
+"""Inputs of the bounds walk: the schedule and machine, the ranks of each program, and the cached cost of every op."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,25 +11,26 @@ from quadrille.algorithms.schedule.ops import Communication, CommunicationOp, Co
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import Schedule, all_ops
 from quadrille.simulator.bounds.concurrency import Concurrency
+from quadrille.simulator.bounds.cost_model import CostModel
 from quadrille.simulator.bounds.group_steps import GroupSteps
-from quadrille.simulator.bounds.instances import TimeParts
+from quadrille.simulator.bounds.group_work import GroupWork, Key, ScheduleWork
 from quadrille.simulator.bounds.loop_period import LoopPeriods
-from quadrille.simulator.bounds.nccl import NcclTimes
-from quadrille.simulator.bounds.prices import MachinePrices
-from quadrille.simulator.bounds.supported import program_axes
-from quadrille.simulator.bounds.work import GroupWork, Key, ScheduleWork
+from quadrille.simulator.bounds.nccl_times import NcclTimes
+from quadrille.simulator.bounds.op_instances import OpTimeParts
+from quadrille.simulator.bounds.support_check import program_axes
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.network import Floats
 
-NUMBERS_KEPT = 1 << 25
-"""Numbers that the cache of op costs may hold: 256 MiB."""
+CACHED_NUMBERS = 1 << 25
+"""Largest count of numbers in the cache of op costs: 256 MiB."""
 
-NUMBERS_A_RANK = 12
+NUMBERS_PER_RANK = 12
+"""Approximate count of numbers that a cached op takes for each rank."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PreparedOp:
-    """A communication op with all that its execution needs.
+    """A communication op with the cost of its messages, ready to be executed from any start times.
 
     Parameters
     ----------
@@ -40,7 +41,7 @@ class PreparedOp:
 
     steps: list[GroupSteps]
     overhead: list[Floats]
-    time_parts: TimeParts
+    time_parts: OpTimeParts
 
 
 class OpCosts:
@@ -51,85 +52,94 @@ class OpCosts:
         schedule: Schedule,
         machine: Machine,
         schedule_work: ScheduleWork,
-        prices: MachinePrices,
+        cost_model: CostModel,
         concurrency: Concurrency,
     ) -> None:
-        self._schedule, self._machine, self._schedule_work, self._prices = schedule, machine, schedule_work, prices
+        self._schedule, self._machine, self._schedule_work, self._cost_model = (
+            schedule,
+            machine,
+            schedule_work,
+            cost_model,
+        )
         self._overlaps = concurrency.overlaps
         self._computing = {op.name for op in all_ops(schedule) if not isinstance(op, Communication)}
-        self._room = NUMBERS_KEPT
+        self._cache_room = CACHED_NUMBERS
         self._ready: dict[Key, PreparedOp] = {}
         self._by_identity: dict[Key, PreparedOp] = {}
         self._local_work: dict[Key, tuple[Floats, bool]] = {}
         self._alone: dict[Key, tuple[Floats, bool]] = {}
 
     def forget_rates(self) -> None:
-        """Drops cached costs that depend on typical rates, which have changed."""
+        """Drops the cached costs that depend on typical rates, after a change of these rates."""
         self._ready.clear()
         self._by_identity.clear()
-        self._room = NUMBERS_KEPT - sum(kept(seconds) for seconds, _ in self._local_work.values())
+        self._cache_room = CACHED_NUMBERS - sum(kept(seconds) for seconds, _ in self._local_work.values())
 
-    def ready(self, op: CommunicationOp, moment: Coordinates, first: Ints) -> PreparedOp:
-        """A communication op between ranks, prepared.
+    def ready(self, op: CommunicationOp, coordinates: Coordinates, first: Ints) -> PreparedOp:
+        """The prepared communication op of these groups at some loop indices.
 
         Parameters
         ----------
         first : the first rank of each group
         """
         whole = len(first) * self._schedule.grid.length(op.axis) == self._schedule.grid.size
-        key = self._schedule_work.key(op, moment), b"" if whole else first.tobytes()
+        key = self._schedule_work.key(op, coordinates), b"" if whole else first.tobytes()
         if key not in self._ready:
-            return self._prepared(key, op, self._schedule_work.of_groups(op, moment, first))
+            return self._prepared(key, op, self._schedule_work.of_groups(op, coordinates, first))
         return self._ready[key]
 
-    def alone(self, op: CommunicationOp, moment: Coordinates, ranks: Ints) -> tuple[Floats, bool]:
-        """Seconds of the copies of ranks that are alone in their group, and whether any is extrapolated."""
-        key = self._schedule_work.key(op, moment), ranks.tobytes()
+    def alone(self, op: CommunicationOp, coordinates: Coordinates, ranks: Ints) -> tuple[Floats, bool]:
+        """Seconds that ranks without peers in their group take to copy [ranks], and whether any is extrapolated."""
+        key = self._schedule_work.key(op, coordinates), ranks.tobytes()
         if key not in self._alone:
-            self._alone[key] = self._prices.memory("copy", self._schedule_work.copied_bytes(op, moment, ranks), ranks)
+            self._alone[key] = self._cost_model.memory(
+                "copy", self._schedule_work.copied_bytes(op, coordinates, ranks), ranks
+            )
         return self._alone[key]
 
-    def message(self, number: int, op: Send, moment: Coordinates, ranks: Ints) -> PreparedOp:
-        """The messages that all ranks of a program send in one instance of a send, prepared.
+    def message(self, number: int, op: Send, coordinates: Coordinates, ranks: Ints) -> PreparedOp:
+        """The prepared messages that all ranks of a program send in one instance of a send.
 
         Parameters
         ----------
         number : number of the program
         ranks : ranks that follow the program
         """
-        key = number, self._schedule_work.key(op, moment)
+        key = number, self._schedule_work.key(op, coordinates)
         if key not in self._ready:
-            return self._prepared(key, op, [self._schedule_work.of_messages(op, moment, ranks)])
+            return self._prepared(key, op, [self._schedule_work.of_messages(op, coordinates, ranks)])
         return self._ready[key]
 
     def _prepared(self, key: Key, op: CommunicationOp, groups: Sequence[GroupWork]) -> PreparedOp:
-        """The op on these groups; ops that send the same on one lane share one result."""
+        """The prepared op of these groups; ops with equal messages on one lane share one result."""
         identity = (lane(op), self.slowdown(op), *(work.identity for work in groups))
         if identity not in self._by_identity:
-            prepared = self._made(op, groups)
-            if self._room <= 0:
+            prepared = self._prepare(op, groups)
+            if self._cache_room <= 0:
                 return prepared
             self._by_identity[identity] = prepared
-            self._room -= sum(steps.numbers + NUMBERS_A_RANK * steps.work.ranks.size for steps in prepared.steps)
+            self._cache_room -= sum(
+                steps.numbers + NUMBERS_PER_RANK * steps.work.ranks.size for steps in prepared.steps
+            )
         self._ready[key] = self._by_identity[identity]
         return self._ready[key]
 
-    def _made(self, op: CommunicationOp, groups: Sequence[GroupWork]) -> PreparedOp:
-        """The op on these groups, computed."""
+    def _prepare(self, op: CommunicationOp, groups: Sequence[GroupWork]) -> PreparedOp:
+        """Computes the prepared op of these groups."""
         slowdown = self.slowdown(op)
-        prepared = [GroupSteps(work, lane(op), self._prices, slowdown=slowdown) for work in groups]
-        overhead, time_parts = [], TimeParts.of(self._schedule.grid.size)
+        prepared = [GroupSteps(work, lane(op), self._cost_model, slowdown=slowdown) for work in groups]
+        overhead, time_parts = [], OpTimeParts.of(self._schedule.grid.size)
         for steps in prepared:
             alone = steps.work.alone
             seconds = np.full(len(steps.ranks), self.overhead(alone=False))
             if alone is not None:
                 seconds[alone] = self.overhead(alone=True)
             overhead.append(seconds)
-            time_parts.put(steps.ranks, steps.totals.time_parts)
+            time_parts.set_ranks(steps.ranks, steps.totals.time_parts)
             time_parts.overhead[steps.ranks] = seconds
         return PreparedOp(prepared, [thin(seconds) for seconds in overhead], time_parts.thin())
 
-    def local_work(self, number: int, op: Compute, moment: Coordinates, ranks: Ints) -> tuple[Floats, bool]:
+    def local_work(self, number: int, op: Compute, coordinates: Coordinates, ranks: Ints) -> tuple[Floats, bool]:
         """Seconds of a local op on each rank with its cores to itself, and whether any is extrapolated.
 
         Parameters
@@ -137,23 +147,23 @@ class OpCosts:
         number : number of the program
         ranks : ranks that follow the program
         """
-        key = number, self._schedule_work.key(op, moment)
+        key = number, self._schedule_work.key(op, coordinates)
         if key in self._local_work:
             return self._local_work[key]
-        sizes, which = self._schedule_work.local_sizes(op, moment, ranks)
-        models = self._prices.models(ranks)
-        kinds, place = distinct(which * (int(models.max()) + 1) + models)
+        sizes, which = self._schedule_work.local_sizes(op, coordinates, ranks)
+        models = self._cost_model.models(ranks)
+        kinds, kind_of_rank = distinct(which * (int(models.max()) + 1) + models)
         pairs = [divmod(kind, int(models.max()) + 1) for kind in kinds.tolist()]
-        estimates = [self._prices.computing(op, sizes[kind], model) for kind, model in pairs]
-        seconds = np.array([estimate.seconds for estimate in estimates])[place]
+        estimates = [self._cost_model.computing(op, sizes[kind], model) for kind, model in pairs]
+        seconds = np.array([estimate.seconds for estimate in estimates])[kind_of_rank]
         result = thin(seconds), any(estimate.extrapolated for estimate in estimates)
-        if self._room > 0:
+        if self._cache_room > 0:
             self._local_work[key] = result
-            self._room -= kept(result[0])
+            self._cache_room -= kept(result[0])
         return result
 
     def slowdown(self, op: CommunicationOp) -> float:
-        """The most by which messages of an op are slowed because a GPU may compute at the same time, as a factor."""
+        """Largest factor by which the messages of an op are slowed because a GPU may compute at the same time."""
         overlapping = self._overlaps.get(op.name, {})
         return self._machine.device.communication_slowdown if overlapping.keys() & self._computing else 1.0
 
@@ -167,12 +177,12 @@ class OpCosts:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WalkInputs:
-    """The schedule, the machine, and all that is computed before the walk."""
+    """The schedule, the machine, and the tables that are computed before the walk."""
 
     schedule: Schedule
     machine: Machine
     schedule_work: ScheduleWork
-    prices: MachinePrices
+    cost_model: CostModel
     concurrency: Concurrency
     loops: LoopPeriods
     op_costs: OpCosts
@@ -186,13 +196,13 @@ class RankGroup:
     Parameters
     ----------
     number : number of the program
-    place : coordinates of the first of the ranks
-    at : where the ranks are in arrays of all ranks
+    coordinates : coordinates of the first of the ranks
+    at : index of the ranks in arrays of all ranks
     """
 
     number: int
     ranks: Ints
-    place: Coordinates
+    coordinates: Coordinates
     at: Ints | slice
 
     @property
@@ -206,10 +216,10 @@ def rank_groups(schedule: Schedule) -> list[RankGroup]:
     grid = schedule.grid
     all_ranks, axes = np.arange(grid.size), sorted(program_axes(schedule))
     groups = []
-    for at, coordinates in enumerate(product(*(range(grid.length(axis)) for axis in axes))):
+    for at, group_coordinates in enumerate(product(*(range(grid.length(axis)) for axis in axes))):
         ranks = all_ranks
-        for axis, coordinate in zip(axes, coordinates, strict=True):
+        for axis, coordinate in zip(axes, group_coordinates, strict=True):
             ranks = ranks[ranks // grid.stride(axis) % grid.length(axis) == coordinate]
-        place = schedule.coordinates(int(ranks[0]))
-        groups.append(RankGroup(at, ranks, place, ranks if axes else slice(None)))
+        coordinates = schedule.coordinates(int(ranks[0]))
+        groups.append(RankGroup(at, ranks, coordinates, ranks if axes else slice(None)))
     return groups

@@ -1,4 +1,4 @@
-"""What the ops of a schedule do on all ranks at once: sizes of local work, and messages between the ranks of groups.
+"""Work of a schedule's ops on all ranks at once: sizes of local work, and the messages of each group of ranks.
 
 An op depends on few coordinates (`coordinate_dependence.py`), so it is analysed
 once for each kind of coordinates, and the result is spread over the ranks.
@@ -41,13 +41,13 @@ class GroupWork:
     ----------
     ranks : ranks of the members [groups, members]
     stages : the steps of one group, or of all groups as one where `flat`
-    edges : where the pieces of each kind of buffer begin, and where the last one ends [kinds, pieces + 1] [bytes]
+    edges : start of each piece of each kind of buffer, and end of the last piece [kinds, pieces + 1] [bytes]
     buffer_kind : kind of buffer of each member
     before, after : bytes copied by each member before and after the steps [groups, members]
     flat : whether `stages` are those of all groups as one
     empty_messages : whether messages of no bytes are sent, too
     pipelined : whether members begin and end one after another, as in a pipeline
-    alone : members that exchange nothing, if they know so beforehand
+    alone : whether each member exchanges nothing; None if members cannot know beforehand
     """
 
     ranks: Ints
@@ -78,30 +78,32 @@ class GroupWork:
 
 
 class ScheduleWork:
-    """The work of a schedule's ops; each op is analysed once for each value of the loops on which it depends."""
+    """Messages and local sizes of a schedule's ops; an op is analysed once for each value of its loops."""
 
     def __init__(self, schedule: Schedule, choices: Choices) -> None:
         self._schedule, self._choices, self._grid = schedule, choices, schedule.grid
-        self._duties = OpPlans(schedule, choices)
+        self._op_plans = OpPlans(schedule, choices)
         self.needs = schedule.cached(OpDependences).of
         self._stages: dict[Key, tuple[GroupStage, ...]] = {}
         ranks = np.arange(self._grid.size)
         self.coordinates = {axis: ranks // self._grid.stride(axis) % self._grid.length(axis) for axis in AXES}
 
-    def key(self, op: Op, moment: Coordinates) -> Key:
+    def key(self, op: Op, coordinates: Coordinates) -> Key:
         """A key that is equal for loop indices at which an op does the same."""
-        return (id(op), *(moment.indices.get(loop) for loop in sorted(self.needs(op).loops)))
+        return (id(op), *(coordinates.indices.get(loop) for loop in sorted(self.needs(op).loops)))
 
-    def local_sizes(self, op: Compute, moment: Coordinates, ranks: Ints) -> tuple[list[Any], Ints]:
+    def local_sizes(self, op: Compute, coordinates: Coordinates, ranks: Ints) -> tuple[list[Any], Ints]:
         """The sizes of local work that occur, and the index of each rank's size among them."""
-        return self._kinds(self.needs(op), moment, ranks, lambda place: self._duties.local(op, place))
+        return self._kinds(self.needs(op), coordinates, ranks, lambda at: self._op_plans.local(op, at))
 
-    def copied_bytes(self, op: CommunicationOp, moment: Coordinates, ranks: Ints) -> Floats:
+    def copied_bytes(self, op: CommunicationOp, coordinates: Coordinates, ranks: Ints) -> Floats:
         """Bytes that ranks copy where nothing is sent."""
-        values, which = self._kinds(self.needs(op), moment, ranks, lambda place: self._copied(op, place, None).before)
+        values, which = self._kinds(
+            self.needs(op), coordinates, ranks, lambda at: self._local_copies(op, at, None).before
+        )
         return np.array(values, dtype=np.float64)[which]
 
-    def of_groups(self, op: CommunicationOp, moment: Coordinates, first: Ints) -> list[GroupWork]:
+    def of_groups(self, op: CommunicationOp, coordinates: Coordinates, first: Ints) -> list[GroupWork]:
         """The groups of an op, those that take the same steps together.
 
         Parameters
@@ -109,33 +111,33 @@ class ScheduleWork:
         first : the first rank of each group
         """
         if isinstance(op, Shift):
-            return self._shifted(op, moment, first)
+            return self._shift_work(op, coordinates, first)
         assert isinstance(op, Collective)
         members, stride = self._grid.length(op.axis), self._grid.stride(op.axis)
         ranks = first[:, None] + stride * np.arange(members)
         if not same_on_all_members(op, self._schedule):
-            return list(self._different_buffers(op, moment, ranks))
+            return list(self._different_buffers(op, coordinates, ranks))
         dependence = _without(self.needs(op), op.axis)
-        traffics, which = self._kinds(dependence, moment, first, lambda place: self._moved(op, place))
-        return list(self._same_buffers(op, moment, ranks, traffics, which))
+        traffics, which = self._kinds(dependence, coordinates, first, lambda at: self._traffic(op, at))
+        return list(self._same_buffers(op, coordinates, ranks, traffics, which))
 
-    def buffer_bytes(self, op: Collective, moment: Coordinates, first: Ints) -> float:
+    def buffer_bytes(self, op: Collective, coordinates: Coordinates, first: Ints) -> float:
         """Bytes of an op's buffer, the mean over its groups."""
         traffics, which = self._kinds(
-            _without(self.needs(op), op.axis), moment, first, lambda place: self._moved(op, place)
+            _without(self.needs(op), op.axis), coordinates, first, lambda at: self._traffic(op, at)
         )
-        return float(np.mean(np.array([_bytes(traffic_of_kind)[-1] for traffic_of_kind in traffics])[which]))
+        return float(np.mean(np.array([_piece_edges(traffic_of_kind)[-1] for traffic_of_kind in traffics])[which]))
 
-    def _moved(self, op: CommunicationOp, place: Coordinates) -> Traffic | None:
+    def _traffic(self, op: CommunicationOp, coordinates: Coordinates) -> Traffic | None:
         """The traffic of an op on one rank; None if it sends nothing."""
-        return traffic(op, self._schedule, place, self._choices)
+        return traffic(op, self._schedule, coordinates, self._choices)
 
-    def _copied(self, op: CommunicationOp, place: Coordinates, sent: Traffic | None) -> LocalCopies:
+    def _local_copies(self, op: CommunicationOp, coordinates: Coordinates, sent: Traffic | None) -> LocalCopies:
         """The local copies of an op on one rank."""
-        return local_copies(op, self._schedule, place, sent)
+        return local_copies(op, self._schedule, coordinates, sent)
 
     def _same_buffers(
-        self, op: Collective, moment: Coordinates, ranks: Ints, traffics: list[Any], which: Ints
+        self, op: Collective, coordinates: Coordinates, ranks: Ints, traffics: list[Any], which: Ints
     ) -> Iterator[GroupWork]:
         """Groups whose members all see the same buffer."""
         keys = [_steps_of(traffic_of_kind) for traffic_of_kind in traffics]
@@ -143,12 +145,14 @@ class ScheduleWork:
             kinds = [kind for kind, key_of_kind in enumerate(keys) if key_of_kind == key]
             groups = np.flatnonzero(np.isin(which, kinds))
             number = np.searchsorted(kinds, which[groups])
-            copied = np.array([self._members_copies(op, moment, traffics[kind]) for kind in kinds], dtype=np.float64)
+            copied = np.array(
+                [self._members_copies(op, coordinates, traffics[kind]) for kind in kinds], dtype=np.float64
+            )
             members = ranks.shape[1]
             yield GroupWork(
                 ranks[groups],
                 self._steps((type(op), *key), traffics[kinds[0]]),
-                np.array([_bytes(traffics[kind]) for kind in kinds]),
+                np.array([_piece_edges(traffics[kind]) for kind in kinds]),
                 np.repeat(number, members),
                 copied[number, :, 0],
                 copied[number, :, 1],
@@ -156,7 +160,7 @@ class ScheduleWork:
                 pipelined=traffics[kinds[0]].lowered.algorithm in PIPELINED,
             )
 
-    def _members_copies(self, op: Collective, moment: Coordinates, sent: Traffic) -> list[tuple[int, int]]:
+    def _members_copies(self, op: Collective, coordinates: Coordinates, sent: Traffic) -> list[tuple[int, int]]:
         """Bytes copied by each member; members with pieces of one size copy the same, except for the root."""
         cache: dict[tuple[int, bool], tuple[int, int]] = {}
         copies_of_members = []
@@ -164,22 +168,24 @@ class ScheduleWork:
             size = sent.edges[member + 1] - sent.edges[member] if member + 1 < len(sent.edges) else 0
             key = size, member == sent.root
             if key not in cache:
-                copied = self._copied(op, moment, replace(sent, member=member))
+                copied = self._local_copies(op, coordinates, replace(sent, member=member))
                 cache[key] = copied.before, copied.after
             copies_of_members.append(cache[key])
         return copies_of_members
 
-    def _different_buffers(self, op: Collective, moment: Coordinates, ranks: Ints) -> Iterator[GroupWork]:
+    def _different_buffers(self, op: Collective, coordinates: Coordinates, ranks: Ints) -> Iterator[GroupWork]:
         """Groups whose members see different buffers."""
         dependence = self.needs(op)
         on_all_members = replace(dependence, distinct_axes=dependence.distinct_axes | {op.axis})
-        traffics, which = self._kinds(on_all_members, moment, ranks.ravel(), lambda place: self._moved(op, place))
+        traffics, which = self._kinds(on_all_members, coordinates, ranks.ravel(), lambda at: self._traffic(op, at))
         keys = [_steps_of(traffic_of_kind) for traffic_of_kind in traffics]
         of_group = np.array([keys.index(key) for key in keys])[which].reshape(ranks.shape)
         copied = np.array(
             [
                 (copied_by_kind.before, copied_by_kind.after)
-                for copied_by_kind in (self._copied(op, moment, traffic_of_kind) for traffic_of_kind in traffics)
+                for copied_by_kind in (
+                    self._local_copies(op, coordinates, traffic_of_kind) for traffic_of_kind in traffics
+                )
             ]
         )
         for steps in np.unique(of_group[:, 0]).tolist():
@@ -188,7 +194,7 @@ class ScheduleWork:
             yield GroupWork(
                 ranks[groups],
                 self._steps((type(op), *keys[steps]), traffics[steps]),
-                np.array([_bytes(traffic_of_kind) for traffic_of_kind in traffics]),
+                np.array([_piece_edges(traffic_of_kind) for traffic_of_kind in traffics]),
                 of_member.ravel(),
                 copied[of_member, 0].astype(np.float64),
                 copied[of_member, 1].astype(np.float64),
@@ -200,17 +206,17 @@ class ScheduleWork:
             self._stages[key] = group_stages(sent.lowered)
         return self._stages[key]
 
-    def _shifted(self, op: Shift, moment: Coordinates, first: Ints) -> list[GroupWork]:
+    def _shift_work(self, op: Shift, coordinates: Coordinates, first: Ints) -> list[GroupWork]:
         """Groups whose members shift a block, each group by its own distance."""
         members, stride = self._grid.length(op.axis), self._grid.stride(op.axis)
         ranks = first[:, None] + stride * np.arange(members)
         dependence = replace(self.needs(op), distinct_axes=self.needs(op).distinct_axes | {op.axis})
         destinations, which = self._kinds(
-            dependence, moment, ranks.ravel(), lambda place: _one_step(self._moved(op, place))
+            dependence, coordinates, ranks.ravel(), lambda at: _one_step(self._traffic(op, at))
         )
         to, size = np.array(destinations, dtype=np.float64)[which].T
         copied, kind = self._kinds(
-            dependence, moment, ranks.ravel(), lambda place: self._copied(op, place, self._moved(op, place)).before
+            dependence, coordinates, ranks.ravel(), lambda at: self._local_copies(op, at, self._traffic(op, at)).before
         )
         flat = np.arange(ranks.size)
         moving = np.flatnonzero((to >= 0) & (size > 0))
@@ -222,10 +228,10 @@ class ScheduleWork:
         edges = np.stack([np.zeros(ranks.size), size], axis=1)
         return [GroupWork(ranks, (GroupStage(1, (move,)),), edges, flat, before, zeros, flat=True, alone=to < 0)]
 
-    def of_messages(self, op: Send, moment: Coordinates, ranks: Ints) -> GroupWork:
+    def of_messages(self, op: Send, coordinates: Coordinates, ranks: Ints) -> GroupWork:
         """The messages of ranks that send to one coordinate of the op's axis, as groups of two members."""
         destinations, which = self._kinds(
-            self.needs(op), moment, ranks, lambda place: _one_step(self._moved(op, place))
+            self.needs(op), coordinates, ranks, lambda at: _one_step(self._traffic(op, at))
         )
         distance = int(destinations[0][0]) - int(self.coordinates[op.axis][ranks[0]])
         pairs = ranks[:, None] + np.array([0, distance * self._grid.stride(op.axis)])
@@ -236,7 +242,7 @@ class ScheduleWork:
         return GroupWork(pairs, (GroupStage(1, (move,)),), edges, np.repeat(which, 2), nothing, nothing)
 
     def _kinds(
-        self, dependence: Dependence, moment: Coordinates, ranks: Ints, analyse: Callable[[Coordinates], Any]
+        self, dependence: Dependence, coordinates: Coordinates, ranks: Ints, analyse: Callable[[Coordinates], Any]
     ) -> tuple[list[Any], Ints]:
         """The result of `analyse` for each combination of kinds of coordinates, and the index of each rank's result."""
         index = np.zeros(len(ranks), dtype=np.int64)
@@ -246,8 +252,8 @@ class ScheduleWork:
         _, first, which = np.unique(index, return_index=True, return_inverse=True)
         values = []
         for rank in ranks[first].tolist():
-            coordinates = {axis: int(of_rank[rank]) for axis, of_rank in self.coordinates.items()}
-            values.append(analyse(replace(moment, along=coordinates)))
+            along = {axis: int(of_rank[rank]) for axis, of_rank in self.coordinates.items()}
+            values.append(analyse(replace(coordinates, along=along)))
         return values, which
 
 
@@ -263,8 +269,8 @@ def _steps_of(sent: Traffic) -> Key:
     return lowered.algorithm, lowered.members, lowered.pieces, lowered.steps, sent.root
 
 
-def _bytes(sent: Traffic) -> list[float]:
-    """Where the pieces of the buffer begin, and where the last one ends [bytes]."""
+def _piece_edges(sent: Traffic) -> list[float]:
+    """Start of each piece of the buffer, and end of the last piece [bytes]."""
     return [float(edge) * sent.item_bytes for edge in sent.edges]
 
 

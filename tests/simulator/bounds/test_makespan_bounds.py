@@ -17,8 +17,8 @@ from quadrille.algorithms.passes.overlap import OVERLAPS, overlap
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.experiments.records.path_segments import path_segments
 from quadrille.simulator.bounds import group_steps, message_times
-from quadrille.simulator.bounds.bounds import bound_schedule
 from quadrille.simulator.bounds.concurrency import concurrency_of
+from quadrille.simulator.bounds.makespan_bounds import bound_schedule
 from quadrille.simulator.bounds.message_times import equivalent_groups
 from quadrille.simulator.machine.placement import place_ranks
 from quadrille.simulator.simulate import Shortcuts, Simulator, simulate
@@ -199,7 +199,7 @@ def test_compiled_steps_and_steps_that_are_not_kept_are_the_plain_ones(monkeypat
     placement, machine = place_ranks(leaf_spine(3, 4), 12), leaf_spine(3, 4, memory=1e10)
     plain = bound_schedule(schedule, machine, parse_choices("own"), placement)
     monkeypatch.setattr(group_steps, "COMPILED", 1)
-    monkeypatch.setattr(group_steps, "KEPT_NUMBERS", kept)
+    monkeypatch.setattr(group_steps, "CACHED_STEP_NUMBERS", kept)
     found = bound_schedule(schedule, machine, parse_choices("own"), placement)
     assert (found.low, found.seconds, found.high) == (plain.low, plain.seconds, plain.high)
     assert (found.walk.ends == plain.walk.ends).all()
@@ -225,7 +225,7 @@ def test_lanes_are_together_where_an_overlap_says_so():
 
 @pytest.mark.parametrize("kept", [0, 1 << 30])
 def test_the_critical_path_adds_up_whether_all_spans_are_kept_or_few(monkeypatch, kept):
-    monkeypatch.setattr("quadrille.simulator.bounds.bounds.KEPT_BYTES", kept)
+    monkeypatch.setattr("quadrille.simulator.bounds.makespan_bounds.MAX_SPAN_BYTES", kept)
     schedule = matmul_schedule(Matmul(130, 600, 64, "float64", "training"), "4d", Grid(z=4, y=2, x=3))
     machine = msgspec.structs.replace(leaf_spine(6, 4, memory=1e10), faults=Faults(slow={"host:5": 0.3}))
     found = simulate(schedule, machine, granularity="collective")

@@ -1,4 +1,9 @@
-"""Instances of ops on many ranks at once: their times, the breakdown of the times, and the spans of single ranks."""
+"""`Instance`: one execution of an op on many ranks at once, with its times, their breakdown by cause, and its totals.
+
+An *instance* of an op is one execution in program order; an op in a loop has an instance for each iteration.  Each
+attribute is an array over the ranks, so `BoundsWalk` treats thousands of ranks in one step.  `Instance.spans` turns
+an instance into the spans of single ranks.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -14,11 +19,12 @@ from quadrille.simulator.ranks.time_breakdown import TimeBreakdown
 from quadrille.topologies.network import Floats
 
 ROWS = 3
+"""Number of rows of times: LOW, TYPICAL and HIGH, see `channels.py`."""
 
 
 @dataclass(slots=True, eq=False)
-class TimeParts:
-    """The typical time of each rank in an op by cause [s].
+class OpTimeParts:
+    """The typical time of each rank in one instance of an op, by cause [s].
 
     Parameters
     ----------
@@ -36,7 +42,7 @@ class TimeParts:
     _sums: tuple[float, ...] = field(default=(), init=False)
 
     @classmethod
-    def of(cls, ranks: int) -> "TimeParts":
+    def of(cls, ranks: int) -> "OpTimeParts":
         """A breakdown of zero seconds for `ranks` ranks."""
         return cls(*(np.zeros(ranks) for _ in range(5)))
 
@@ -47,19 +53,19 @@ class TimeParts:
             self._sums = tuple(float(column.sum()) for column in (self.latency, self.compute, self.contention))
         return self._sums
 
-    def thin(self) -> "TimeParts":
+    def thin(self) -> "OpTimeParts":
         """A read-only copy that stores equal values of all ranks once."""
-        return TimeParts(*(thin(column) for column in self.columns()))
+        return OpTimeParts(*(thin(column) for column in self.columns()))
 
     def columns(self) -> tuple[Floats, ...]:
         """The columns of the five causes: latency, bandwidth, contention, compute, overhead."""
         return self.latency, self.bandwidth, self.contention, self.compute, self.overhead
 
-    def of_ranks(self, ranks: Ints) -> "TimeParts":
+    def of_ranks(self, ranks: Ints) -> "OpTimeParts":
         """The breakdown of some of the ranks."""
-        return TimeParts(*(column[ranks] for column in self.columns()))
+        return OpTimeParts(*(column[ranks] for column in self.columns()))
 
-    def put(self, ranks: Ints, parts: "TimeParts") -> None:
+    def set_ranks(self, ranks: Ints, parts: "OpTimeParts") -> None:
         """Sets the breakdown of some of the ranks."""
         for column, values in zip(self.columns(), parts.columns(), strict=True):
             column[ranks] = values
@@ -90,12 +96,12 @@ class ChannelTotals:
         return ChannelTotals(self.bytes.copy(), self.seconds.copy(), self.links.copy(), self.messages)
 
     def add(self, before: "ChannelTotals", times: int) -> None:
-        """Adds the increase since `before` `times` more times; the number of messages, which were simulated, stays."""
+        """Adds the increase since `before` another `times` times; the number of simulated messages stays."""
         self.bytes += times * (self.bytes - before.bytes)
         self.seconds += times * (self.seconds - before.seconds)
         self.links += times * (self.links - before.links)
 
-    def take(self, instance: "InstanceTotals") -> None:
+    def add_instance(self, instance: "InstanceTotals") -> None:
         """Adds an instance of an op."""
         self.bytes[instance.channel] += instance.bytes
         self.seconds[instance.channel] += instance.seconds
@@ -112,7 +118,7 @@ class InstanceTotals:
     bytes, seconds : bytes over each of these channels, and seconds in use at the typical rate
     """
 
-    time_parts: TimeParts
+    time_parts: OpTimeParts
     channel: Ints
     bytes: Floats
     seconds: Floats
@@ -125,8 +131,13 @@ class Instance:
 
     Parameters
     ----------
-    ranks : the ranks, rising
-    by, iterations : the instance is `iterations` times `by` seconds later than its times, on each of the ranks
+    index : number of the op's instances before this instance
+    ranks : the ranks, rising [ranks]
+    ready, start : times at which dependencies have ended, and at which the op starts [ranks] [s]
+    arrival, end : times at which the last member of the group has started, and at which the op ends [ranks] [s]
+    time_parts : breakdown of the time by cause
+    iteration_seconds, iterations : if set, all times are `iterations * iteration_seconds` later than the arrays say;
+        so instances of repeated iterations share arrays [ranks] [s]
     """
 
     op: Op
@@ -136,8 +147,8 @@ class Instance:
     start: Floats
     arrival: Floats
     end: Floats
-    time_parts: TimeParts
-    by: Floats | None = None
+    time_parts: OpTimeParts
+    iteration_seconds: Floats | None = None
     iterations: int = 0
 
     @property
@@ -145,15 +156,15 @@ class Instance:
         """The axis of a communication op; None for a local op."""
         return self.op.axis if isinstance(self.op, Communication) else None
 
-    def alone(self) -> "Instance":
-        """A copy with times of its own, so that larger arrays of which they are rows can be freed."""
+    def detached(self) -> "Instance":
+        """A copy with arrays of its own, so that the larger arrays behind its rows can be freed."""
         return replace(
             self, ready=self.ready.copy(), start=self.start.copy(), arrival=self.arrival.copy(), end=self.end.copy()
         )
 
     def of(self, ranks: Ints) -> "Instance":
-        """The instance on those of the given ranks that execute it."""
-        return self._at(places_of(ranks, self.ranks))
+        """The instance on the given ranks, as far as they execute it."""
+        return self._at(indices_of(ranks, self.ranks))
 
     def _at(self, at: Ints) -> "Instance":
         return Instance(
@@ -165,12 +176,18 @@ class Instance:
             self.arrival[at],
             self.end[at],
             self.time_parts.of_ranks(at),
-            None if self.by is None else self.by[at],
+            None if self.iteration_seconds is None else self.iteration_seconds[at],
             self.iterations,
         )
 
     def split(self, begin: float, seconds: float, indices: int) -> Iterator["Instance"]:
-        """The ranks that start before a moment, and the other ranks, moved so many seconds and indices on."""
+        """Splits the ranks at a time: ranks that start before it, and later ranks shifted in time and index.
+
+        Parameters
+        ----------
+        begin : time of the split [s]
+        seconds, indices : shift of the later ranks in time [s] and in the index of the instance
+        """
         late = self.start >= begin
         if not late.all():
             yield self._at(np.flatnonzero(~late))
@@ -185,32 +202,37 @@ class Instance:
                 end=shifted.end + seconds,
             )
 
-    def later(self, iterations: int, by: Floats, per_iteration: int) -> "Instance":
-        """The instance so many iterations later; it shares the times of this instance.
+    def repeated(self, iterations: int, seconds: Floats, per_iteration: int) -> "Instance":
+        """The instance of the same op `iterations` iterations later; it shares the arrays of this instance.
 
         Parameters
         ----------
-        by : seconds of an iteration on each rank [s]
+        iterations : number of iterations
+        seconds : time of an iteration on each rank [ranks] [s]
         per_iteration : instances of the op in an iteration
         """
-        return replace(self, index=self.index + iterations * per_iteration, by=by, iterations=iterations)
+        return replace(
+            self, index=self.index + iterations * per_iteration, iteration_seconds=seconds, iterations=iterations
+        )
 
-    def moved(self, at: Ints | int) -> Floats:
-        """Seconds by which the instance is later than its times on some of the ranks."""
-        return np.zeros(1) if self.by is None else np.asarray(self.iterations * self.by[at])
+    def delay(self, at: Ints | int) -> Floats:
+        """Seconds by which the instance is later than its arrays say, at some indices of `ranks` [s]."""
+        return (
+            np.zeros(1) if self.iteration_seconds is None else np.asarray(self.iterations * self.iteration_seconds[at])
+        )
 
-    def spans(self, places: Ints, stride: int = 0, length: int = 1) -> Iterator[tuple[Span, TimeBreakdown]]:
+    def spans(self, indices: Ints, stride: int = 0, length: int = 1) -> Iterator[tuple[Span, TimeBreakdown]]:
         """The spans of the ranks at these indices, each with the breakdown of its time.
 
         Parameters
         ----------
-        places : indices into `ranks`
+        indices : indices into `ranks`
         stride, length : distance in ranks between neighbours along the op's axis, and number of ranks along it
         """
-        for at in places.tolist():
-            rank, later = int(self.ranks[at]), float(self.moved(at).item())
+        for at in indices.tolist():
+            rank, delay = int(self.ranks[at]), float(self.delay(at).item())
             times = (self.ready, self.start, self.arrival, self.end)
-            ready, start, arrival, end = (float(column[at]) + later for column in times)
+            ready, start, arrival, end = (float(column[at]) + delay for column in times)
             alone = self.axis is None or kind(self.op) in UNPAIRED
             group = ALONE if alone else rank - rank // stride % length * stride
             yield (
@@ -231,7 +253,7 @@ class Instance:
             )
 
     def _breakdown(self, at: int, seconds: float) -> TimeBreakdown:
-        """The breakdown of a rank's time, cut at its span; the rest of the span is waiting for others."""
+        """The breakdown of a rank's time, cut off at the length of its span; the rest of the span is waiting."""
         breakdown = TimeBreakdown(
             latency=float(self.time_parts.latency[at]), compute=float(self.time_parts.compute[at])
         )
@@ -250,7 +272,7 @@ class Instance:
         return breakdown
 
 
-def places_of(wanted: Ints, ranks: Ints) -> Ints:
+def indices_of(wanted: Ints, ranks: Ints) -> Ints:
     """Indices of the wanted ranks in a rising list of ranks; ranks that are not in the list are left out.
 
     >>> places_of(np.array([2, 5]), np.array([5, 7])).tolist()
