@@ -1,4 +1,4 @@
-"""The virtual-time interpreter: predicts a schedule on a machine.
+"""`simulate`: predicts the time of a schedule on a machine in virtual time.
 
 Ranks that behave alike are simulated as one (`ranks/simulated_ranks.py`), and loops that become periodic are
 simulated for a few iterations (`loops/`), so memory grows neither with ranks nor with iterations.  The simulation
@@ -51,15 +51,15 @@ if TYPE_CHECKING:
 __all__ = ["Prediction", "Shortcuts", "Simulator", "simulate"]
 
 MAX_RANKS_EXPANDED = 64
-"""Timelines of up to this many ranks name every rank and iteration; larger ones only the simulated ranks."""
+"""Largest number of ranks of a timeline that contains every rank and iteration; else it has the simulated ranks."""
 MAX_SPANS_EXPANDED = 100_000
-"""The same for spans: at 20 us a span, naming more would take longer than the simulation."""
+"""Largest number of spans of such a timeline; at 20 us a span, more would take longer than the simulation."""
 LINKS_LISTED = 20
 """Number of links in a prediction, the most used ones."""
 SAMPLED_RANKS = 4
 """Number of simulated ranks whose steps are counted to estimate the wall time."""
 STEP_WALL_SECONDS = 3e-6
-"""Wall time to simulate one step of an op, about, on two cores of 2026 [s]."""
+"""Approximate wall time to simulate one step of an op, on two cores of 2026 [s]."""
 NCCL_ONLY = "NCCL's model knows collectives, not the steps of ranks"
 COLLECTIVE_REQUESTED = "collective granularity was asked for"
 COMPILED_FROM_SECONDS = 0.3
@@ -111,7 +111,7 @@ def simulate(
     choices : which implementation runs each collective; the library's take the seconds of the machine file, and
         are predicted as named algorithms if none were measured
     threads : BLAS threads of each rank, by default its share of the host's cores
-    placement : rule of the rank placement, see `placed`
+    placement : rule of the rank placement, see `endpoints_by_rule`
     granularity : `collective` if bounds of the makespan suffice because an exact simulation would take too long
 
     Raises
@@ -169,7 +169,7 @@ class Simulator:
 
     @property
     def not_folded_reason(self) -> str:
-        """Why ranks are not simulated as one, in words; empty if they are."""
+        """The reason why equivalent ranks are not simulated as one, in words; empty if they are."""
         if self._choices.carriage == "nccl" and self.granularity == "collective":
             return NCCL_ONLY
         if self._budget_message:
@@ -235,7 +235,7 @@ class Simulator:
         return not unsupported_reason(self._schedule, self._placement, self._choices)
 
     def run(self, wanted: Sequence[int] = ()) -> Prediction:
-        """Simulate.
+        """Simulate the schedule; returns the prediction.
 
         Parameters
         ----------

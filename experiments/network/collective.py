@@ -16,7 +16,7 @@ from quadrille.simulator.collectives.collective import CollectiveResult
 from quadrille.simulator.collectives.nccl.collective import nccl_collective
 from quadrille.simulator.collectives.programs import Ints
 from quadrille.simulator.machine.network import network_of, routes_of
-from quadrille.simulator.machine.placement import placed
+from quadrille.simulator.machine.placement import endpoints_by_rule
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.network import Network
 from quadrille.topologies.routes.routing import Routes
@@ -101,7 +101,7 @@ def predict_collective(
     _check_size(question)
     built = network_of(machine) if net is None else net
     routes = routes_of(machine, built)
-    places = placed(built, question.gpus, 1, question.placement)
+    places = endpoints_by_rule(built, question.gpus, 1, question.placement)
     groups = question.groups()
     if question.group == 1:
         return _nothing_moves(question, machine)

@@ -143,7 +143,7 @@ app.command("collective", text="Predict one collective of many groups on a machi
 
 def machines_known() -> list[str]:
     """Names of the machines that --machine takes."""
-    from quadrille.topologies.machines.named import MACHINES
+    from quadrille.topologies.machines.machine_catalogue import MACHINES
 
     return list(MACHINES)
 
@@ -160,8 +160,8 @@ def machines(
     from quadrille.cli.words.numbers import whole_number
     from quadrille.experiments.output.terminal_lines import print_lines
     from quadrille.topologies.find_machine import describe_machines
+    from quadrille.topologies.machines.machine_catalogue import as_machine_file
     from quadrille.topologies.machines.machine_file import save_machine
-    from quadrille.topologies.machines.named import as_machine_file
 
     if not toml:
         print_lines(describe_machines(name), "--verbose shows whole lines", whole=verbose)

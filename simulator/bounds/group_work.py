@@ -258,7 +258,7 @@ class ScheduleWork:
 
 
 def _without(dependence: Dependence, axis: Axis) -> Dependence:
-    """The same dependence without that on the coordinate along one axis."""
+    """A dependence without the dependence on the coordinate along one axis."""
     thresholds = {name: limits for name, limits in dependence.thresholds.items() if name != axis}
     return replace(dependence, thresholds=thresholds, distinct_axes=dependence.distinct_axes - {axis})
 

@@ -43,7 +43,8 @@ SAME = 1e-12
 WALKED_FIRST = 4
 """Iterations that are walked at least before the first is skipped."""
 SLACKS = ((2, 1e-3), (6, 1e-2), (10, inf))
-"""Relative difference that advances of a large loop may have after so many iterations; bounds widen by no more."""
+"""Number of iterations of a large loop, and relative difference that its advances may have from then on; bounds widen
+by no more than this difference."""
 LARGE = 1 << 20
 """Spans of a loop on all ranks from which on the loop is large."""
 SKIP_MULTIPLE = 2
@@ -195,9 +196,9 @@ class LoopPeriods:
                 yield entry, coordinates
                 continue
             indices = entry.indices(coordinates)
-            kept = WALKED_FIRST + self.tail(entry, coordinates)
+            walked = WALKED_FIRST + self.tail(entry, coordinates)
             for index in (
-                indices if kept >= len(indices) else (*indices[:WALKED_FIRST], *indices[WALKED_FIRST - kept :])
+                indices if walked >= len(indices) else (*indices[:WALKED_FIRST], *indices[WALKED_FIRST - walked :])
             ):
                 yield from self.walk(entry.body, coordinates.during(entry.loop, index))
 

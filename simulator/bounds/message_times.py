@@ -86,7 +86,7 @@ def _execute_stage(steps: GroupSteps, at: int, times: Floats) -> int:
 
 
 def _execute_step(step: StepCosts, times: Floats, count: int, tolerance: float) -> int:
-    """Executes a step so many times: `times` become end times; returns the number of simulated messages."""
+    """Executes a step `count` times: `times` become end times; returns the number of simulated messages."""
     if not step.messages:
         return 0
     kernels = compile_kernels(KERNELS, CALLED) if step.compiled else {"take_steps": take_steps}
@@ -161,7 +161,7 @@ def take_steps(
     count: int,
     tolerance: float,
 ) -> int:
-    """Executes so many equal steps of all groups; returns the number of messages simulated in the typical row.
+    """Executes `count` equal steps of all groups; returns the number of messages simulated in the typical row.
 
     Groups do not interact, so each group takes all steps by itself, and its data stays in the nearest cache.
 

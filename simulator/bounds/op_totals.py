@@ -188,12 +188,12 @@ class OpTotals:
     Parameters
     ----------
     ranks : number of ranks
-    kept : ranks whose instances are kept; None for all
+    recorded_ranks : ranks whose instances are recorded; None for all
     """
 
-    def __init__(self, ranks: int, kept: Ints | None = None) -> None:
+    def __init__(self, ranks: int, recorded_ranks: Ints | None = None) -> None:
         self._ranks = ranks
-        self._kept = kept
+        self._recorded_ranks = recorded_ranks
         self._ops: dict[str, _Sums] = {}
         self._exposed: dict[int, ExposedTime] = {}
         self._number = 0
@@ -218,7 +218,9 @@ class OpTotals:
         sums.compute += compute
         sums.contention += contention
         self._charge(instance, self._exposed.setdefault(program, ExposedTime()))
-        self.instances.append(instance.detached() if self._kept is None else instance.of(self._kept))
+        self.instances.append(
+            instance.detached() if self._recorded_ranks is None else instance.of(self._recorded_ranks)
+        )
 
     def snapshot(self) -> TotalsSnapshot:
         """A snapshot, against which an iteration is measured."""

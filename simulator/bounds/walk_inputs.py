@@ -35,7 +35,7 @@ class PreparedOp:
     Parameters
     ----------
     steps : the steps of each set of groups that take the same steps
-    overhead : seconds that the op costs each member beside its steps, for each entry of `steps` [s]
+    overhead : seconds that the op costs each member in addition to its steps, for each entry of `steps` [s]
     time_parts : breakdown of the time of every rank; zero for ranks in other groups
     """
 
@@ -168,7 +168,7 @@ class OpCosts:
         return self._machine.device.communication_slowdown if overlapping.keys() & self._computing else 1.0
 
     def overhead(self, *, alone: bool) -> float:
-        """Seconds that a communication op costs beside its steps; measured steps within a host include them."""
+        """Seconds that a communication op costs in addition to its steps; measured steps within a host include them."""
         host, device = self._machine.host, self._machine.device
         if host is not None:
             return host.single_rank_op_seconds if alone else 0.0

@@ -1,4 +1,4 @@
-"""Exact simulation of one collective of many groups at once, on a network given as arrays.
+"""`simulate_collective`: exact simulation of one collective, executed by many groups at once on a network.
 
 Theory of operation
 -------------------
@@ -105,7 +105,7 @@ class SimulationOptions:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CollectiveResult:
-    """The result of a collective.
+    """The end times of a collective, the use of links, and how it was simulated.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""How a library lays the rings and trees of a collective over nodes: several channels on different links.
+"""Node layouts: the rings and trees of a collective over nodes and GPUs, with several channels on different links.
 
 A ring in rank order crosses every node by one path and leaves it by one NIC.
 Libraries lay several channels with different paths, so that together they use all links:
@@ -51,10 +51,10 @@ class NodeBlocks:
         return bool(np.any(np.diff(self.group) == 0))
 
 
-def by_node(endpoints: Ints, per_node: int) -> NodeBlocks:
+def node_blocks(endpoints: Ints, per_node: int) -> NodeBlocks:
     """The members of groups node by node, nodes in the order in which a group first visits them.
 
-    >>> by_node(np.array([[0, 2, 1, 3]]), 2).slots.tolist()
+    >>> node_blocks(np.array([[0, 2, 1, 3]]), 2).slots.tolist()
     [[0, 2, 1, 3]]
 
     Parameters
@@ -86,15 +86,17 @@ def ring_orders(routes: Routes, endpoints: Ints, channels: int | None = None) ->
     endpoints : endpoint of each member [groups, members]
     channels : number of channels; None for the fewest that together carry the most
     """
-    nodes = by_node(endpoints, routes.net.per_node)
+    nodes = node_blocks(endpoints, routes.net.per_node)
     paths_of_patterns = [
         node_paths(node_links(routes, row[row >= 0], several=nodes.several), channels) for row in nodes.patterns
     ]
     count = channels or max(map(len, paths_of_patterns))
-    return [_laid(nodes, [paths[channel % len(paths)] for paths in paths_of_patterns]) for channel in range(count)]
+    return [
+        _in_node_order(nodes, [paths[channel % len(paths)] for paths in paths_of_patterns]) for channel in range(count)
+    ]
 
 
-def _laid(nodes: NodeBlocks, orders: Sequence[Sequence[int]]) -> Ints:
+def _in_node_order(nodes: NodeBlocks, orders: Sequence[Sequence[int]]) -> Ints:
     """The slots with every node visited in the order of its pattern."""
     flat = nodes.slots.ravel().copy()
     width = nodes.patterns.shape[1]
@@ -117,7 +119,7 @@ def tree_edges(routes: Routes, endpoints: Ints, orders: Sequence[Ints]) -> list[
     Source: Sanders, Speck, Träff, "Two-tree algorithms for full bandwidth
     broadcast, reduction and scan", Parallel Computing 35(12), 2009.
     """
-    nodes = by_node(endpoints, routes.net.per_node)
+    nodes = node_blocks(endpoints, routes.net.per_node)
     block = np.repeat(np.arange(len(nodes.first)), nodes.length)
     column = np.arange(len(block)) - nodes.first[block]
     first_block = np.searchsorted(nodes.group, np.arange(len(endpoints)))

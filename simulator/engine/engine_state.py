@@ -105,7 +105,8 @@ class EngineState(NamedTuple):
     throttle, is_throttling : [streams] the throttle that the stream engages while it communicates, NONE if none;
         whether it engages the throttle now
     compute_stream, rate_share_left : [streams] the stream whose work slows this stream's messages, NONE if none; the
-        fraction of their rate that messages keep while this stream computes.  Streams beside a compute stream follow it
+        fraction of their rate that messages keep while this stream computes.  The rank's other streams follow its
+        compute stream
     last_sent, last_received : [streams] flows, NONE before the first
     communicates : [programs] whether a stage of the program sends or receives
     full_capacity, reduced_capacity, throttled_by : [resources] capacity of a throttle while nobody engages it and

@@ -1,4 +1,4 @@
-"""Decides, while the simulation runs, which loop iterations are skipped.
+"""`PeriodDetector`: decides, while the exact simulation runs, which loop iterations are skipped.
 
 Every iteration of a range of equal iterations is simulated until the iterations so far are periodic on
 all ranks.  Then the iterations that no rank has begun are skipped, except a few at the end of the range
@@ -22,15 +22,15 @@ from quadrille.simulator.loops.skipped_iterations import Iteration, IterationRan
 from quadrille.simulator.symmetry.signatures import LoopPosition, iteration_prefix, loop_position
 
 PERIODS = (1, 2, 3, 4, 6, 8, 10, 12)
-"""Lengths of periods that are tried [iterations]."""
+"""Candidate lengths of a period [iterations]."""
 WINDOW = 3
-"""Periods that the window of equal iterations must last."""
+"""Number of periods that the window of equal iterations must last."""
 SAME = 1e-12
 """Relative difference up to which periods are equal."""
 ROUNDINGS = 16
 """Rounding errors of a clock within one op, in units in the last coordinates."""
 MAX_COMPARED = 64
-"""Iterations that are compared with each other."""
+"""Largest number of iterations that are compared with each other."""
 PATIENCE = 6
 """A range without a period is given up after this many times the iterations that it needs at least."""
 NO_PERIOD = "iterations of loops that were expected to be periodic are not"
@@ -42,7 +42,7 @@ OpTimes = tuple[int, str, int, float, float, float]
 
 
 class BudgetExceeded(Exception):  # noqa: N818
-    """The simulation would take too long, and a bound will do; the message says why."""
+    """Raised if the exact simulation would take too long and bounds suffice; the message gives the reason."""
 
 
 @dataclass(slots=True)
@@ -56,7 +56,9 @@ class _RangeProgress:
     ranks_done, issued, ended : by iteration: number of ranks to which all ops were issued; number of ops issued on all
         ranks; ops that have ended
     next_iteration : the first iteration that has not ended on all ranks
-    settled : whether it is decided which iterations are skipped, if any
+    times : op times of the iterations that have ended on all ranks, at most MAX_COMPARED
+    skipped : the skipped iterations, None if there are none
+    settled : whether the decision about skipped iterations is final
     """
 
     iterations: IterationRange
@@ -162,11 +164,11 @@ class PeriodDetector:
     # Ops
 
     def op_began(self, iteration: Iteration | None) -> None:
-        """An op of that iteration begins on a rank."""
+        """Note that an op of an iteration begins on a rank."""
         self._running[iteration[0] if iteration is not None else None] += 1
 
     def op_ended(self, iteration: Iteration | None, op_times: OpTimes) -> None:
-        """An op of that iteration has ended.
+        """Note that an op of an iteration has ended on a rank; may decide to skip iterations.
 
         Raises
         ------
@@ -185,7 +187,7 @@ class PeriodDetector:
                 self._check_budget(own)
 
     def _check_budget(self, own: _RangeProgress) -> None:
-        """End a simulation whose range should be periodic by now and is not."""
+        """Abort a simulation whose range should be periodic by now and is not."""
         iterations, done = own.iterations, own.next_iteration - own.iterations.first
         needed = most_skipped(iterations).skip_start - iterations.first
         if self._patient or own.settled or done < PATIENCE * needed:
@@ -220,7 +222,7 @@ def _is_periodic(iterations: Sequence[Times], period: int, since: float, ahead: 
     ----------
     iterations : op times of the last iterations
     period : iterations
-    since : end of everything else [s]
+    since : time at which all other ops have ended [s]
     ahead : further iterations that will be simulated before the last one
     ranks : number of ranks that run the iterations
     """

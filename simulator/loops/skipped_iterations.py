@@ -1,4 +1,4 @@
-"""Ranges of equal loop iterations, of which some need not be simulated.
+"""Ranges of equal loop iterations, and the iterations in them that need not be simulated.
 
 The first iterations of a range are simulated until they are periodic (`period_detector.py`), and
 the last ones are simulated too.  The iterations between are skipped, so an op after them may look
@@ -79,7 +79,8 @@ class IterationRange:
 def iteration_ranges(
     iterations: Mapping[LoopPosition, Sequence[int]], copies: Mapping[str, Sequence[int]] | None = None
 ) -> list[IterationRange]:
-    """Ranges that are worth shortening, of the outermost loops that have any.
+    """The ranges of equal iterations that are long enough to be shortened, of the outermost loops that have such
+    ranges.
 
     >>> iteration_ranges({"i#0": [7] * 50 + [8] * 4, "i#0[0]/j#0": [9] * 99})
     [IterationRange(loop='i#0', first=0, stop=50, tail=2)]
@@ -163,8 +164,8 @@ def walk_skipping(
 ) -> Iterator[tuple[Op, Coordinates, Iteration | None]]:
     """Ops of one rank in program order with their coordinates; skipped iterations are left out.
 
-    Each op comes with its iteration of the loop that has skipped iterations, numbered without them; None if no
-    loop around the op has any.
+    Each op comes with its iteration of the loop that has skipped iterations, numbered without them; None if no loop
+    around the op has any.
     """
     by_loop: dict[LoopPosition, list[SkippedIterations]] = {}
     for skipped in skipped_ranges:

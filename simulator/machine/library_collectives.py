@@ -76,7 +76,7 @@ class LibraryTimes:
         """Whether collectives of this kind and group size were measured."""
         return bool(self._rows_of(op))
 
-    def kinds_of_members(self, op: Collective) -> tuple[int, ...]:
+    def member_kinds(self, op: Collective) -> tuple[int, ...]:
         """A number for each member of the op's groups, equal for members that end together at every size.
 
         Empty if all members end together.
@@ -116,7 +116,7 @@ class LibraryTimes:
         return [row for row in self._rows if (row.kind, row.ranks) == groups]
 
     def _curve(self, op: Collective, calls: Calls | None, member: int, *, first: bool) -> Curve | None:
-        kinds, shape = self.kinds_of_members(op), (*self._groups(op), self._grid.stride(op.axis))
+        kinds, shape = self.member_kinds(op), (*self._groups(op), self._grid.stride(op.axis))
         member = kinds.index(kinds[member]) if kinds else 0  # members that end together share one curve
         key = (*shape, calls, member, first)
         if key not in self._curves:

@@ -126,7 +126,7 @@ def place_ranks(machine: Machine, ranks: int, placement: str = "packed", grid: G
     Parameters
     ----------
     ranks : number of ranks
-    placement : placement rule, see `placed`
+    placement : placement rule, see `endpoints_by_rule`
     grid : grid of the ranks, for rules by axes
 
     Raises
@@ -154,12 +154,12 @@ def endpoint_of_each_rank(
         return spread_evenly(ranks, net.endpoint_count)
     if net.endpoints[0] != "gpu":
         on_each = ranks_each or int(cores_of_endpoints(machine, net)[0])
-        return placed(net, ranks, max(on_each, -(-ranks // net.endpoint_count)), rule, grid)
+        return endpoints_by_rule(net, ranks, max(on_each, -(-ranks // net.endpoint_count)), rule, grid)
     on_each = ranks_each or 1
     if ranks > net.endpoint_count * on_each:
         most = "one rank" if on_each == 1 else f"{on_each} ranks"
         raise InputError(f"{ranks} ranks: {machine.name} has {net.endpoint_count} GPUs; at most {most} a GPU")
-    return placed(net, ranks, on_each, rule, grid)
+    return endpoints_by_rule(net, ranks, on_each, rule, grid)
 
 
 def spread_evenly(ranks: int, endpoints: int) -> Ints:
@@ -173,7 +173,9 @@ def spread_evenly(ranks: int, endpoints: int) -> Ints:
     return np.repeat(np.arange(endpoints), np.where(np.arange(endpoints) < more, each + 1, each))
 
 
-def placed(net: Network, ranks: int, ranks_per_endpoint: int, rule: str = "packed", grid: Grid | None = None) -> Ints:
+def endpoints_by_rule(
+    net: Network, ranks: int, ranks_per_endpoint: int, rule: str = "packed", grid: Grid | None = None
+) -> Ints:
     """Endpoint of each rank, by a placement rule.
 
     Parameters

@@ -40,7 +40,7 @@ CHUNKS_BEFORE_READY = 8
 PIECES_BEFORE_READY = 2
 """Smallest number of pieces that go ahead of a message that is not passed on."""
 MAX_PIECES = 256
-"""Largest number of pieces of such a message."""
+"""Largest number of pieces of a message that is not passed on."""
 NO_STEP = PlanStep(None, None, 0.0, 0, "one_way")
 
 

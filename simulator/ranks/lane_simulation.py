@@ -253,5 +253,5 @@ class LaneSimulation:
         blocked = []
         for (rank, name), task in sorted(self._open.items(), key=lambda entry: entry[0]):
             if isinstance(task.op, Communication):
-                blocked.append(self._programs.blocked(rank, task.op, task.coordinates, self._streams[rank, name]))
+                blocked.append(self._programs.blocked_rank(rank, task.op, task.coordinates, self._streams[rank, name]))
         return [rank for rank in blocked if rank is not None]

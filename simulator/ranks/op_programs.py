@@ -122,7 +122,7 @@ class OpPrograms:
             self._comm_programs[key] = self._comm_program(rank, op, comm_plan, first=first)
         return self._comm_programs[key]
 
-    def blocked(self, rank: int, op: CommunicationOp, coordinates: Coordinates, stream: int) -> BlockedRank | None:
+    def blocked_rank(self, rank: int, op: CommunicationOp, coordinates: Coordinates, stream: int) -> BlockedRank | None:
         """The ranks that a rank waits for within an op; None if it waits for its own work.
 
         Parameters

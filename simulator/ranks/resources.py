@@ -99,7 +99,7 @@ class PerRankResources:
         first, last = paths.offsets[flow or 0 : (flow or 0) + 2].tolist()
         taken = list(zip(paths.links[first:last].tolist(), paths.shares[first:last].tolist(), strict=True))
         return RouteDemand(
-            {self._numbers.entered(link): share for link, share in taken},
+            {self._numbers.engine_resource(link): share for link, share in taken},
             float(paths.latency[flow or 0]),
             min(self._numbers.capacity(link) / share for link, share in taken),
         )
@@ -113,7 +113,7 @@ class PerRankResources:
         return {pair: flow for flow, pair in enumerate(zip(*ends, strict=True))}
 
     def host_resource(self, rank: int, kind: str, channel: Channel | None = None) -> tuple[int, float]:
-        return self._numbers.entered(self._numbers.at(kind, rank)), 1.0
+        return self._numbers.engine_resource(self._numbers.at(kind, rank)), 1.0
 
 
 class PerClassResources:
@@ -143,7 +143,7 @@ class PerClassResources:
         first, last = paths.offsets[flow : flow + 2].tolist()
         taken = zip(paths.links[first:last].tolist(), paths.shares[first:last].tolist(), strict=True)
         return RouteDemand(
-            {self._numbers.entered(link): share for link, share in self._taken(channel).items()},
+            {self._numbers.engine_resource(link): share for link, share in self._taken(channel).items()},
             float(paths.latency[flow]),
             min(self._numbers.capacity(link) / share for link, share in taken),
         )
@@ -161,14 +161,14 @@ class PerClassResources:
         channel_of_rank = self._classes.own
         number = self._numbers.at(kind, rank)
         if self._placement.hosts_share_cores:
-            return self._numbers.entered(number), float(self._members(rank, channel))
+            return self._numbers.engine_resource(number), float(self._members(rank, channel))
         if not channel_of_rank:
-            return self._numbers.entered(number), 1.0
+            return self._numbers.engine_resource(number), 1.0
         flow_class = channel_of_rank[rank] if channel is None else channel
         assert isinstance(flow_class, int)
         folding, quotient = self._classes.folding, self._classes.quotient
         stands = int(quotient.link_of[folding.links[number]])
-        return self._numbers.entered(stands), self._taken(flow_class)[stands]
+        return self._numbers.engine_resource(stands), self._taken(flow_class)[stands]
 
     def _members(self, rank: int, channel: Channel | None) -> int:
         """Number of ranks, or channels, that a rank or channel stands for: a resource that all share serves each."""

@@ -1,4 +1,4 @@
-"""Equivalence classes of the ranks, flows and links of a whole simulation, and the numbers of shared resources.
+"""`SymmetryClasses`: equivalence classes of the ranks, flows and links of a simulation, and their engine resources.
 
 This module gives `fold.py` the ranks and flows of a schedule on a machine, and
 turns its classes into the resources that the engine simulates.
@@ -80,18 +80,18 @@ class EngineResources(ResourceNumbers):
         super().__init__(placement)
         self._engine = engine
         self._bursts = placement.bursts.tolist()
-        self._entered: dict[int, int] = {}
+        self._engine_resources: dict[int, int] = {}
 
-    def entered(self, number: int) -> int:
-        """The engine's resource with this number."""
-        if number not in self._entered:
+    def engine_resource(self, number: int) -> int:
+        """The number of the engine's resource for a shared resource, which is added at its first use."""
+        if number not in self._engine_resources:
             capacity, name = self.capacity(number), partial(self.name, number)
             burst = self._bursts[number] if number < len(self._bursts) else 0.0
             engine = self._engine
-            self._entered[number] = (
+            self._engine_resources[number] = (
                 engine.add_link(capacity, burst, name) if burst else engine.add_resource(capacity, name)
             )
-        return self._entered[number]
+        return self._engine_resources[number]
 
 
 OWN_WORK = -1

@@ -1,4 +1,4 @@
-"""Signatures of what ranks do, op by op and iteration by iteration, and labels of ranks with different signatures.
+"""Signatures of ops and loop iterations (equal if they do the same work), and labels of ranks by their signatures.
 
 A loop is known by its position: `i#0` is the first loop over i of a program, and
 `i#0[3]/j#1` the second loop over j in iteration 3 of that loop. So the loops of two
@@ -59,12 +59,12 @@ class Signatures:
 
     Parameters
     ----------
-    look_at : the signature of an op at some loop indices; equal where the op does the same
+    signature_of : function that gives the signature of an op at some coordinates; equal for equal work
     """
 
-    def __init__(self, schedule: Schedule, look_at: Callable[[Op, Coordinates, Dependence], Key]) -> None:
+    def __init__(self, schedule: Schedule, signature_of: Callable[[Op, Coordinates, Dependence], Key]) -> None:
         self._needs = schedule.cached(OpDependences)
-        self._analyse = look_at
+        self._analyse = signature_of
         self._seen: dict[Key, int] = {}
         self._numbers: dict[Key, int] = {}
 
@@ -149,7 +149,7 @@ class RankLabels:
         self.coordinates = {axis: ranks // grid.stride(axis) % grid.length(axis) for axis in AXES}
         self.of_rank = np.zeros(grid.size, dtype=np.int64)
         self._sorted: dict[Hashable, RanksByKind] = {}
-        self._known: set[Hashable] = set()
+        self._distinguished: set[Hashable] = set()
 
     def split(self, ranks: Ints, kinds: Ints) -> None:
         """Gives ranks of different kinds different labels."""
@@ -161,8 +161,8 @@ class RankLabels:
     def distinguish(self, by: RanksByKind, numbers: Sequence[int]) -> None:
         """Gives ranks with different numbers different labels; `numbers` has one number for each entry of `used`."""
         key = by, tuple(numbers)
-        if len(set(numbers)) > 1 and key not in self._known:
-            self._known.add(key)
+        if len(set(numbers)) > 1 and key not in self._distinguished:
+            self._distinguished.add(key)
             self.split(by.ranks, np.array(numbers)[by.which])
 
     def by_kind(

@@ -39,7 +39,7 @@ from quadrille.experiments.sweep.training_study import (
 )
 from quadrille.runtime.host.console import run_as_program
 from quadrille.topologies.machines.machine import Machine
-from quadrille.topologies.machines.named import as_machine
+from quadrille.topologies.machines.machine_catalogue import as_machine
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -141,7 +141,7 @@ def on_switch(name: str, gpus: int, domain: int | None) -> Machine:
     ------
     InputError : an unknown machine, or one whose GPUs are not joined by a switch
     """
-    from quadrille.topologies.machines.named import machine
+    from quadrille.topologies.machines.machine_catalogue import machine
 
     named = machine(name)
     node = named.node

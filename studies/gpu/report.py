@@ -11,8 +11,8 @@ from quadrille.experiments.output.tables import UNKNOWN, Row, percent, table
 from quadrille.runtime.measuring.device_benchmarks import DeviceProduct, LaunchCost
 from quadrille.studies.gpu.calibration import DTYPES, Calibration, StagedSteps
 from quadrille.topologies.nodes import gpus
-from quadrille.topologies.nodes.achieved import MULTIPROCESSORS, Product, fit
 from quadrille.topologies.nodes.gpus import Gpu
+from quadrille.topologies.nodes.peak_shares import MULTIPROCESSORS, Product, fit_shares
 
 LEAST_SHARE = 0.95
 """Of the speed of a bare product that a whole run of one rank is to reach."""
@@ -94,7 +94,7 @@ def brief(calibration: Calibration) -> Calibration:
 
 
 def achieved_by(calibration: Calibration) -> dict[str, tuple[float, str]]:
-    """Shares of the data sheet that the GPU achieves, as in `topologies/nodes/achieved.py`, each with its source.
+    """Shares of the data sheet that the GPU achieves, as in `topologies/nodes/peak_shares.py`, each with its source.
 
     Empty if the data sheet is unknown, or if products or copies are not measured.
     """
@@ -108,7 +108,7 @@ def achieved_by(calibration: Calibration) -> dict[str, tuple[float, str]]:
     if sheet is None or sheet.generation not in MULTIPROCESSORS or len({row.k for row in rows}) < 2 or not copies:
         return {}
     best = max(rows, key=lambda row: row.flops_per_second)
-    share, ramp = fit(rows, sheet.peak_flops_per_second[dtype], MULTIPROCESSORS[sheet.generation][0])
+    share, ramp = fit_shares(rows, sheet.peak_flops_per_second[dtype], MULTIPROCESSORS[sheet.generation][0])
     source = f"{calibration.name}, {calibration.provenance.date[:10]}"
     return {
         "product_share": (share, f"fit to {len(rows)} products NN in {dtype}, {source}"),
@@ -137,7 +137,7 @@ def calibration_tables(calibration: Calibration) -> list[Group]:
         ),
         ("Handing work over", ["what", "time"], list(_launch_rows(calibration.launch))),
         (
-            "What the GPU reaches of its data sheet, as topologies/nodes/achieved.py has it",
+            "What the GPU reaches of its data sheet, as topologies/nodes/peak_shares.py has it",
             ["quantity", "from", "value"],
             [(name, source, f"{value:.4g}") for name, (value, source) in achieved_by(calibration).items()],
         ),

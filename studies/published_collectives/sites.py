@@ -23,7 +23,7 @@ from math import log2
 
 from quadrille.simulator.collectives.nccl.collective import NcclSettings
 from quadrille.studies.published_collectives.rows import SCALES, TOO_ROUNDED, CollectiveRow
-from quadrille.topologies.machines.named import MACHINES
+from quadrille.topologies.machines.machine_catalogue import MACHINES
 
 NAMES = {
     "ABCI 2.0 Compute Node (A)": "abci-a100",

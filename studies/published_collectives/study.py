@@ -32,7 +32,7 @@ from quadrille.studies.published_collectives.rows import SCALES, TOO_ROUNDED, Co
 from quadrille.studies.published_collectives.sites import LearntCollectives, calibration_rows, learn, machine_of
 from quadrille.topologies.find_machine import find_machine
 from quadrille.topologies.machines.machine import Machine
-from quadrille.topologies.machines.named import MACHINES
+from quadrille.topologies.machines.machine_catalogue import MACHINES
 from quadrille.topologies.network import Network
 
 FOLDER = Path(__file__).parent

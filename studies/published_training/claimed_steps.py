@@ -30,7 +30,7 @@ from quadrille.simulator.simulate import Prediction, Shortcuts, Simulator
 from quadrille.simulator.symmetry.even_shards import with_even_shards
 from quadrille.studies.published_training.step import machine_for
 from quadrille.topologies.machines.machine import Machine
-from quadrille.topologies.machines.named import MACHINES
+from quadrille.topologies.machines.machine_catalogue import MACHINES
 from quadrille.topologies.machines.what_if import apply_settings
 
 OVERLAPS: frozenset[OverlapName] = frozenset({"oar", "ors", "oag"})

@@ -6,7 +6,7 @@ from quadrille.studies.published_training.claimed_steps import Training
 from quadrille.studies.published_training.memory import peak_bytes
 from quadrille.studies.published_training.runs import PublishedRun
 from quadrille.studies.published_training.step import step_seconds, turn_seconds
-from quadrille.topologies.machines.named import MACHINES
+from quadrille.topologies.machines.machine_catalogue import MACHINES
 
 MICROS = (1, 2, 4)
 

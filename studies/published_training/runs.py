@@ -26,7 +26,7 @@ from quadrille.algorithms.training.models import ModelShape
 from quadrille.algorithms.training.recompute import RECOMPUTES, Recompute
 from quadrille.studies.published_training.fused import OF_A100
 from quadrille.studies.published_training.rows import WORDS, TrainingRow
-from quadrille.topologies.machines.named import MACHINES
+from quadrille.topologies.machines.machine_catalogue import MACHINES
 from quadrille.topologies.nodes.gpus import A100_40GB, A100_80GB, H100_SXM, V100_16GB, V100_32GB, Generation, Gpu
 
 NAMES: dict[tuple[str, Generation], str] = {

@@ -22,7 +22,7 @@ from quadrille.studies.published_training.memory import peak_bytes
 from quadrille.studies.published_training.rows import TrainingRow
 from quadrille.studies.published_training.runs import NAMES, PublishedRun
 from quadrille.studies.published_training.step import step_seconds
-from quadrille.topologies.machines.named import MACHINES
+from quadrille.topologies.machines.machine_catalogue import MACHINES
 
 REACHED = 0.5
 LEFT_AT_LEAST = 8

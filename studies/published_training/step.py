@@ -32,7 +32,7 @@ from quadrille.studies.published_training.sharded import Sharded, sharded_layers
 from quadrille.studies.published_training.stage import LayerTimes, Seconds, layer_times
 from quadrille.topologies.find_machine import find_machine
 from quadrille.topologies.machines.machine import Machine
-from quadrille.topologies.machines.named import MACHINES, achieved_of
+from quadrille.topologies.machines.machine_catalogue import MACHINES, achieved_of
 from quadrille.topologies.nodes.gpus import Generation, Gpu
 
 UPDATE_BYTES = 52

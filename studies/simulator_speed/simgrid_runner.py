@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from quadrille.algorithms.errors import RunError
 from quadrille.studies.simulator_speed.report import PATIENCE, Line
 from quadrille.studies.simulator_speed.workloads import GPUS, Sizes, random_pairs
-from quadrille.topologies.machines.named import machine
+from quadrille.topologies.machines.machine_catalogue import machine
 from quadrille.topologies.network import Network
 from quadrille.topologies.routes.paths import Paths
 from quadrille.topologies.routes.routing import Routes

@@ -94,7 +94,7 @@ def which_grid(asked: GridQuestion, asking: Asking) -> Findings:
 
 def nodes_of(asked: GridQuestion) -> dict[str, int]:
     """GPUs of a node of every machine."""
-    from quadrille.topologies.machines.named import machine
+    from quadrille.topologies.machines.machine_catalogue import machine
 
     return {name: machine(name).gpus_per_node for name in asked.machines}
 

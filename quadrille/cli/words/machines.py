@@ -45,7 +45,7 @@ class MachineWords:
         """
         if not self.machine:
             return {}
-        from quadrille.topologies.machines.named import is_file_name
+        from quadrille.topologies.machines.machine_catalogue import is_file_name
 
         is_file = is_file_name(self.machine) or self.machine.endswith(TOPOLOGY_FILES)
         return {"--machine": self.machine} if is_file else {}

@@ -4,9 +4,9 @@ from quadrille.algorithms.errors import InputError
 from quadrille.cli.words.machines import MachineWords, chosen_machine
 from quadrille.cli.words.numbers import whole_number
 from quadrille.simulator.machine.network import network_of, speeds_of
-from quadrille.topologies.machines.bench import BENCH
+from quadrille.topologies.machines.benchmark_clusters import BENCH
 from quadrille.topologies.machines.machine import Machine
-from quadrille.topologies.machines.named import MACHINES
+from quadrille.topologies.machines.machine_catalogue import MACHINES
 from quadrille.topologies.network import Network
 
 ANY_SIZE = [machine.name for machine in BENCH]

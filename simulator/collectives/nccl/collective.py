@@ -1,4 +1,4 @@
-"""NCCL's collectives on the links of a machine: NCCL's own choice of algorithm, executed by flows that share links.
+"""`nccl_collective`: simulates a collective of NCCL, by NCCL's own choice of algorithm, as flows that share links.
 
 NCCL's tuning model (`algorithms/collectives/nccl`) decides algorithm (ring, tree, sums
 in the switch), protocol and number of channels; the time on this network, with all

@@ -17,8 +17,8 @@ from quadrille.simulator.collectives.run import Causes
 from quadrille.simulator.engine.flow_simulation import FlowSet, simulate_flows
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.network import Network
+from quadrille.topologies.nodes.cpu_vendors import Vendor, cpu_vendor
 from quadrille.topologies.nodes.gpu_node import NodeKind
-from quadrille.topologies.nodes.processors import Vendor, vendor
 from quadrille.topologies.routes.paths import Paths
 from quadrille.topologies.routes.routing import Routes
 
@@ -47,7 +47,7 @@ def is_amd(machine: Machine) -> bool:
 def vendor_of(machine: Machine) -> Vendor:
     """The vendor of the processors that host the machine's GPUs."""
     kind = _node_kind(machine)
-    return vendor(kind.name if kind is not None else "")
+    return cpu_vendor(kind.name if kind is not None else "")
 
 
 def _gpu_generation(machine: Machine) -> str:
@@ -58,7 +58,7 @@ def _gpu_generation(machine: Machine) -> str:
 
 def _node_kind(machine: Machine) -> NodeKind | None:
     """The kind of the machine's nodes; None if unknown."""
-    from quadrille.topologies.machines.named import MACHINES
+    from quadrille.topologies.machines.machine_catalogue import MACHINES
     from quadrille.topologies.nodes.node_kinds import NODE_KINDS
 
     family = str(machine.topology.get("family", ""))
@@ -66,7 +66,7 @@ def _node_kind(machine: Machine) -> NodeKind | None:
 
 
 def inside_links(net: Network) -> NDArray[np.bool_]:
-    """Which links join GPUs, or a GPU and the switch between GPUs [links]."""
+    """Whether each link joins two GPUs, or a GPU and the switch between GPUs [links]."""
     inside = np.zeros(net.node_count, dtype=bool)
     for kind in ("gpu", "nvswitch"):
         first, count = net.kinds.get(kind, (0, 0))
@@ -136,7 +136,7 @@ def _leaves(net: Network, link: int) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NcclSettings:
-    """What a site adds to NCCL's model: all neutral unless measured there.
+    """Corrections of NCCL's model for one site; all neutral by default.
 
     Parameters
     ----------
@@ -189,7 +189,7 @@ class PlacedPlan:
         return self.plan.base_latency + self.plan.steps * self.plan.mean_step_latency
 
     def cap(self, path_count: int) -> float:
-        """The highest rate of one of so many different paths, for all channels that it stands for [B/s]."""
+        """The highest rate of one of `path_count` different paths, for all channels that the path stands for [B/s]."""
         return self.plan.channel_rate * self.plan.wire_factor * self.plan.channels / path_count
 
     def without_latency(self, sources: Ints, targets: Ints) -> Paths:

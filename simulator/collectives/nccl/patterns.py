@@ -12,7 +12,7 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.ops import CollectiveKind
 from quadrille.simulator.collectives.collective import CollectiveResult, simulate_collective
 from quadrille.simulator.collectives.nccl.layout import PlacedPlan, simulate_concurrently
-from quadrille.simulator.collectives.node_layouts import NodeBlocks, by_node, tree_edges
+from quadrille.simulator.collectives.node_layouts import NodeBlocks, node_blocks, tree_edges
 from quadrille.simulator.collectives.programs import CollectiveJob, Floats, Ints
 from quadrille.topologies.network import Network
 from quadrille.topologies.routes.paths import Paths
@@ -152,7 +152,7 @@ def nvls(placed: PlacedPlan) -> tuple[CollectiveResult, int]:
     """Sums in the switch, and trees from rail to rail. Also the number of different paths."""
     net, endpoints = placed.routes.net, placed.endpoints[placed.groups]
     flat = endpoints.ravel()
-    nodes = by_node(endpoints, net.per_node)
+    nodes = node_blocks(endpoints, net.per_node)
     per_node = np.repeat(nodes.length, nodes.length)
     share = np.empty(len(flat))
     owner = np.repeat(np.arange(len(endpoints)), endpoints.shape[1])

@@ -10,7 +10,7 @@ from quadrille.algorithms.errors import InputError
 from quadrille.cli.words.machines import MachineWords
 from quadrille.experiments.network.traffic_file import read_traffic
 from quadrille.studies.simulator_speed.workloads import write_traffic
-from quadrille.topologies.machines.named import machine
+from quadrille.topologies.machines.machine_catalogue import machine
 from tests.support.by_words import flows_predicted
 
 BENCH = MachineWords(machine="bench-2to1")

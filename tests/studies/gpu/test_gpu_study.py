@@ -31,7 +31,7 @@ from quadrille.studies.gpu.device_machine import machine_of_device
 from quadrille.studies.gpu.report import Executed, Shared, achieved_by
 from quadrille.studies.gpu.study import GpuSpeed, gpu, show
 from quadrille.topologies.machines.machine_file import load_machine, save_machine
-from quadrille.topologies.nodes.achieved import Product
+from quadrille.topologies.nodes.peak_shares import Product
 from tests.support import fake_device
 from tests.support.fake_device import FAKE
 from tests.support.quadrille import called
@@ -253,7 +253,7 @@ def test_tables_show_shares_of_the_data_sheet_s_peak_and_what_was_measured(capsy
 def test_what_a_gpu_reaches_of_its_data_sheet_is_found_again_from_products_of_known_share_and_ramp(capsys):
     share, ramp, peak, products = 0.8, 200.0, 989.4e12, []
     for m, k, n in ((8192, 8192, 8192), (4096, 4096, 4096), (8192, 1024, 4096), (2048, 13312, 2048)):
-        rate = share * k / (k + ramp) * peak * Product(1, m, k, n, 1.0).waves(132)
+        rate = share * k / (k + ramp) * peak * Product(1, m, k, n, 1.0).tile_efficiency(132)
         products.append(DeviceProduct(m, k, n, "bfloat16", "NN", 2 * m * k * n / rate, 0.0))
     copy = DeviceStream("copy", 1 << 30, 2 * (1 << 30) / 2.68e12, 0.0)
     found = achieved_by(calibrated(products=tuple(products), streams=(copy,)))

@@ -20,9 +20,9 @@ from quadrille.studies.published_collectives.rows import read_rows
 from quadrille.studies.published_collectives.sites import calibration_rows, learn, machine_of, published_seconds
 from quadrille.studies.published_collectives.study import ROWS, published_collectives
 from quadrille.topologies.find_machine import find_machine
-from quadrille.topologies.machines.named import MACHINES
+from quadrille.topologies.machines.machine_catalogue import MACHINES
+from quadrille.topologies.nodes.cpu_vendors import CPU_VENDORS, cpu_vendor
 from quadrille.topologies.nodes.node_kinds import NODE_KINDS
-from quadrille.topologies.nodes.processors import PROCESSORS, vendor
 
 COLUMNS = (
     "id",
@@ -303,9 +303,9 @@ def test_a_root_alone_does_not_wait_for_its_broadcast_where_channels_pass_nodes_
 
 
 def test_the_processors_of_every_kind_of_node_are_known():
-    assert set(PROCESSORS) == set(NODE_KINDS)
-    assert {vendor(name) for name in NODE_KINDS} == {"intel", "amd", "other"}
-    assert all(one.source for one in PROCESSORS.values())
+    assert set(CPU_VENDORS) == set(NODE_KINDS)
+    assert {cpu_vendor(name) for name in NODE_KINDS} == {"intel", "amd", "other"}
+    assert all(one.source for one in CPU_VENDORS.values())
 
 
 @pytest.mark.parametrize(

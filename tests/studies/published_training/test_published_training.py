@@ -34,7 +34,7 @@ from quadrille.studies.published_training.sites import LearntTraining, learn
 from quadrille.studies.published_training.stage import MEGATRON, Seconds, layer_times
 from quadrille.studies.published_training.step import machine_for, stage_parameters, step_seconds, turn_seconds
 from quadrille.studies.published_training.study import ROWS, judge, published_training, runs_of
-from quadrille.topologies.machines.named import MACHINES
+from quadrille.topologies.machines.machine_catalogue import MACHINES
 from quadrille.topologies.nodes.gpus import A100_80GB
 
 SC21 = "Narayanan 2021 Megatron PTD-P (SC21)"

@@ -15,7 +15,7 @@ from quadrille.studies.simulator_speed.simgrid_runner import (
     run_driver,
 )
 from quadrille.studies.simulator_speed.workloads import GPUS, hand_seconds, random_pairs
-from quadrille.topologies.machines.named import machine
+from quadrille.topologies.machines.machine_catalogue import machine
 from quadrille.topologies.routes.routing import Routes
 
 

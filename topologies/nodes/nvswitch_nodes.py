@@ -1,6 +1,6 @@
-"""Nodes whose GPUs are joined by NVSwitches: DGX, HGX and what sites and clouds made of them.
+"""Kinds of nodes whose GPUs are joined by NVSwitches: DGX, HGX, and nodes of sites and clouds.
 
-The NVSwitches of a node are modelled as one that blocks nothing.
+The NVSwitches of a node are modelled as one non-blocking switch.
 """
 
 from quadrille.topologies.nodes.gpu_node import (
@@ -37,7 +37,13 @@ LINKS = {
 
 
 def switched_node(name: str, gpu: Gpu, nics: int, nic_bandwidth: float, *, node: str, nic: str) -> NodeKind:
-    """Eight GPUs, all their NVLinks to the NVSwitch; each NIC serves 8 / nics of them over PCIe.
+    """A kind of node with eight GPUs, all their NVLinks to the NVSwitch; each NIC serves 8 / nics GPUs over PCIe.
+
+    Parameters
+    ----------
+    nics : number of NICs
+    nic_bandwidth : bandwidth of a NIC's cable to the network [B/s]
+    node, nic : sources of the node and of the NIC
 
     >>> switched_node("toy", A100_40GB, 4, 25e9, node="data sheet", nic="HDR").nvlink_bandwidth
     300000000000.0

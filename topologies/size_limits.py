@@ -1,15 +1,17 @@
-"""What no topology may be: counts, cables and sizes that are refused before anything is built."""
+"""Limits of a topology: checks of counts, cables and sizes before a network is built."""
 
 from math import isfinite
 
 from quadrille.algorithms.errors import InputError
 
 MAX_COUNT = 1 << 60
+"""Largest count that an argument may have."""
 MAX_NODES = 1 << 24
+"""Largest number of nodes of a network; it may have four times as many links."""
 
 
 def check_counts(family: str, **counts: int) -> None:
-    """Refuses a count below one, or above all that could be meant.
+    """Check that counts are from 1 to `MAX_COUNT`.
 
     Raises
     ------
@@ -23,7 +25,7 @@ def check_counts(family: str, **counts: int) -> None:
 
 
 def check_cable(family: str, bandwidth: float, latency: float, *, prefix: str = "") -> None:
-    """Refuses a cable that cannot be: bandwidth [B/s] finite and above 0, latency [s] finite and from 0.
+    """Check the rates of a cable: bandwidth [B/s] finite and above 0, latency [s] finite and from 0.
 
     Raises
     ------
@@ -36,7 +38,7 @@ def check_cable(family: str, bandwidth: float, latency: float, *, prefix: str = 
 
 
 def check_size(family: str, nodes: int, links: int) -> None:
-    """Refuses, before anything is built, a network that would not fit in the memory of a laptop.
+    """Check, before anything is built, that a network fits into the memory of a laptop.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Every family of topologies by its name, imported when it is first asked for.
+"""The table of topology families by name; each family's module is imported at its first use.
 
 A family is two functions: `star(hosts, …)` builds a network of hosts, and
 `add_star(builder, endpoints, …)` joins endpoints that exist already, such as the
@@ -12,9 +12,9 @@ from types import ModuleType
 from typing import Any
 
 from quadrille.algorithms.errors import InputError, unknown_name
-from quadrille.topologies.builder import Builder
 from quadrille.topologies.lazy_table import LazyTable
 from quadrille.topologies.network import Ints, Network
+from quadrille.topologies.network_builder import Builder
 from quadrille.topologies.structured_paths import PathSet
 
 Fabric = Callable[[Builder, Ints], PathSet]

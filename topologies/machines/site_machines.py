@@ -1,4 +1,4 @@
-"""Machines of computing centres and clouds whose networks are trees or one switch."""
+"""Named machines of computing centres and clouds whose networks are trees or a single switch."""
 
 from dataclasses import replace
 
@@ -11,10 +11,17 @@ from quadrille.topologies.machines.named_machine import (
     one_switch,
     sprayed_tree,
 )
-from quadrille.topologies.nodes.amd import MI300X_NODE
+from quadrille.topologies.nodes.amd_nodes import MI300X_NODE
 from quadrille.topologies.nodes.gpus import A100_80GB
-from quadrille.topologies.nodes.meshed import ABCI_V, IDRIS_V100, JEAN_ZAY_V100, LONGHORN, OLCF, SUMMIT
-from quadrille.topologies.nodes.switched import ABCI_A, AWS_P4D, AWS_P6_B200, IDRIS_A100, JEAN_ZAY_A100, switched_node
+from quadrille.topologies.nodes.nvlink_mesh_nodes import ABCI_V, IDRIS_V100, JEAN_ZAY_V100, LONGHORN, OLCF, SUMMIT
+from quadrille.topologies.nodes.nvswitch_nodes import (
+    ABCI_A,
+    AWS_P4D,
+    AWS_P6_B200,
+    IDRIS_A100,
+    JEAN_ZAY_A100,
+    switched_node,
+)
 from quadrille.topologies.quantity import Quantity
 
 ABCI = 'AIST, "ABCI 2.0 User Guide", docs.abci.ai, System Overview'

@@ -6,7 +6,7 @@ import pytest
 
 from quadrille.algorithms.errors import InputError
 from quadrille.topologies.build import build
-from quadrille.topologies.machines.named import MACHINES, machine
+from quadrille.topologies.machines.machine_catalogue import MACHINES, machine
 from quadrille.topologies.routes.routing import Routes, Routing
 
 DEVICE = ("peak_flops_per_second", "memory_bytes_per_second", "memory_bytes", "overhead_seconds")

@@ -1,8 +1,8 @@
-"""The two clusters on which simulators are compared; their numbers are pinned, not those of a real machine."""
+"""Two synthetic clusters on which simulators are compared; their numbers are fixed and belong to no real machine."""
 
 from dataclasses import replace
 
-from quadrille.topologies.families.by_name import Fabric
+from quadrille.topologies.families.family_table import Fabric
 from quadrille.topologies.machines.named_machine import FabricPlan, NamedMachine, NodesToConnect
 from quadrille.topologies.nodes.gpu_node import nvswitch_node
 from quadrille.topologies.nodes.gpus import H100_SXM
@@ -49,7 +49,7 @@ def leaves(uplink_bandwidth: float) -> FabricPlan:
 
 
 def cluster(name: str, summary: str, uplink_bandwidth: float) -> NamedMachine:
-    """One of the two: they differ in the links above the leaves."""
+    """A cluster with this bandwidth of the links above its leaves [B/s]."""
     return NamedMachine(
         name=name,
         summary=f"bench cluster, {summary}: 8 GPUs a node, 4 nodes a leaf, one up and one down link above each leaf",

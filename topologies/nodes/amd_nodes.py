@@ -1,4 +1,4 @@
-"""Nodes of AMD's GPUs, joined by Infinity Fabric (xGMI)."""
+"""Kinds of nodes with AMD GPUs, joined by Infinity Fabric (xGMI)."""
 
 from dataclasses import replace
 from itertools import combinations

@@ -5,14 +5,14 @@ import pytest
 from quadrille.simulator.machine.compute_model import ComputeModel
 from quadrille.simulator.machine.rooflines import best_product_seconds, product_seconds
 from quadrille.topologies.find_machine import describe_machines, find_machine
-from quadrille.topologies.machines.named import MACHINES
-from quadrille.topologies.nodes.achieved import A100_ROWS, BEST_ROWS
+from quadrille.topologies.machines.machine_catalogue import MACHINES
+from quadrille.topologies.nodes.peak_shares import A100_PRODUCTS, BEST_PRODUCTS
 
 
 @pytest.mark.parametrize("name", MACHINES)
 def test_a_named_machine_says_what_it_achieves_where_its_gpus_were_measured(name):
     machine = find_machine(name, gpus=MACHINES[name].gpus_per_node)
-    known = MACHINES[name].generation in BEST_ROWS
+    known = MACHINES[name].generation in BEST_PRODUCTS
     assert (machine.device.achieved is not None) == known
     sources = {one.quantity: one.source for one in machine.sources}
     said = describe_machines(name)
@@ -21,7 +21,7 @@ def test_a_named_machine_says_what_it_achieves_where_its_gpus_were_measured(name
 
 
 @pytest.mark.parametrize(
-    "row", [row for row in A100_ROWS if row.count == 1], ids=lambda row: f"{row.m}x{row.k}x{row.n}"
+    "row", [row for row in A100_PRODUCTS if row.count == 1], ids=lambda row: f"{row.m}x{row.k}x{row.n}"
 )
 def test_products_of_an_a100_take_about_what_was_measured(row):
     model = ComputeModel(find_machine("perlmutter", gpus=4), "float16", 1, 1)

@@ -1,4 +1,4 @@
-"""Nodes whose NVIDIA GPUs are joined by NVLinks directly, pair by pair; in IBM AC922 nodes the processors too."""
+"""Kinds of nodes whose GPUs are joined pair by pair by NVLinks; in IBM AC922 nodes the processors too."""
 
 from collections.abc import Mapping
 from itertools import combinations
@@ -34,7 +34,7 @@ Pairs = Mapping[tuple[int, int], int]
 
 
 def all_pairs(gpus: int, links: int) -> dict[tuple[int, int], int]:
-    """The same number of NVLinks between any two GPUs.
+    """An equal number of NVLinks between any two GPUs, by pair.
 
     >>> all_pairs(3, 2)
     {(0, 1): 2, (0, 2): 2, (1, 2): 2}
@@ -57,12 +57,12 @@ def _numbers(nvlink: float | str, source: str, pcie: tuple[float, str], beside: 
 
 
 def own_nics(gpus: int, pcie: float) -> list[Cable]:
-    """A NIC beside each GPU."""
+    """PCIe cables from each GPU to a NIC of its own."""
     return [Cable(f"gpu:{g}", f"nic:{g}", pcie, 0.0) for g in range(gpus)]
 
 
 def shared_nics(gpus: int, pcie: float) -> list[Cable]:
-    """A PCIe switch for each two GPUs and their NIC."""
+    """PCIe cables from every two GPUs to a switch that they share, and from the switch to their NIC."""
     cables = [Cable(f"gpu:{g}", f"pcie:{g // 2}", pcie, 0.0) for g in range(gpus)]
     return cables + [Cable(f"pcie:{n}", f"nic:{n}", pcie, 0.0) for n in range(gpus // 2)]
 
@@ -113,7 +113,7 @@ DGX_1V = named_node(
 
 
 def v100_quad(name: str, gpu: Gpu, *, nics: int, node: str, nic: str) -> NodeKind:
-    """Four V100 with two NVLinks between any two, and NICs of 100 Gb/s, one a GPU or one for two."""
+    """A node of four V100 with two NVLinks between any two GPUs, and NICs of 100 Gb/s, one for each or for two GPUs."""
     attached = own_nics(4, PCIE3[0]) if nics == 4 else shared_nics(4, PCIE3[0])
     numbers = _numbers(
         50e9,
@@ -180,7 +180,7 @@ PCIE4_X8 = 15.75e9
 
 
 def ac922(name: str, gpus: int, links: int, nics: int, *, node: str, nic: str) -> NodeKind:
-    """Half of the GPUs at each of two processors, `links` NVLinks between any two parts of a socket.
+    """An IBM AC922 node: half of the GPUs at each of two processors, `links` NVLinks between any two parts of a socket.
 
     With two NICs each socket has its own; one NIC is reached from both.
     """

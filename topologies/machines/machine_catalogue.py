@@ -1,4 +1,4 @@
-"""Machines known by name: their networks for any number of GPUs, and a source for every number.
+"""Catalogue of named machines: their networks for any number of GPUs, and a source for every number.
 
 The numbers are peaks from data sheets, and the networks are those that the vendors
 describe.  A calibration on the machine itself is always better.  A number whose
@@ -33,13 +33,13 @@ def _nvidia() -> Iterable[NamedMachine]:
 
 
 def _sites() -> Iterable[NamedMachine]:
-    from quadrille.topologies.machines.sites import SITES
+    from quadrille.topologies.machines.site_machines import SITES
 
     return SITES
 
 
 def _bench() -> Iterable[NamedMachine]:
-    from quadrille.topologies.machines.bench import BENCH
+    from quadrille.topologies.machines.benchmark_clusters import BENCH
 
     return BENCH
 
@@ -117,7 +117,7 @@ def as_machine_file(name: str, gpus: int | None = None) -> Machine:
 
 
 def device_of(named: NamedMachine) -> Device:
-    """The device of a named machine: its peaks, its memory, and the shares that work reaches."""
+    """The device of a named machine: its peaks, its memory, and the shares of the peaks that kernels achieve."""
     return Device(
         peak_flops_per_second=dict(named.peak_flops_per_second),  # type: ignore[arg-type]
         memory_bytes_per_second=named.memory_bytes_per_second,
@@ -131,9 +131,11 @@ def device_of(named: NamedMachine) -> Device:
 
 def achieved_of(gpu: Gpu, attention: Variant = "fused") -> Achieved | None:
     """The shares of a GPU's peaks that products and memory passes reach; None if only the peaks are known."""
-    from quadrille.topologies.nodes.achieved import achieved  # it needs NumPy, and `machines` without a name does not
+    from quadrille.topologies.nodes.peak_shares import (
+        peak_shares,  # it needs NumPy, and `machines` without a name does not
+    )
 
-    quantities = achieved(gpu.generation)
+    quantities = peak_shares(gpu.generation)
     if quantities is None:
         return None
     numbers = {quantity.quantity.removeprefix("achieved."): quantity.number for quantity in quantities}
@@ -143,6 +145,6 @@ def achieved_of(gpu: Gpu, attention: Variant = "fused") -> Achieved | None:
 
 def quantities_of(named: NamedMachine) -> tuple[Quantity, ...]:
     """Every number of a named machine, and the shares of the peaks that work reaches on its GPUs."""
-    from quadrille.topologies.nodes.achieved import achieved
+    from quadrille.topologies.nodes.peak_shares import peak_shares
 
-    return (*named.quantities, *(achieved(named.gpu.generation) or ()))
+    return (*named.quantities, *(peak_shares(named.gpu.generation) or ()))

@@ -1,4 +1,4 @@
-"""Lists of numbers written as one word, such as `4x4` or `25e9x100e9`, for files and the command line.
+"""Number lists written as one word, such as `4x4` or `25e9x100e9`, for files and the command line.
 
 A builder takes a sequence, such a word, or one number for a list of one.  The
 network keeps the word as its argument, so that its name describes it fully.

@@ -1,18 +1,18 @@
-"""Vendor of the host processors of each kind of node, on which NCCL's tuning depends.
+"""CPU vendors: the vendor of the host processors of each kind of node, on which NCCL's tuning depends.
 
 A vendor is `intel`, `amd`, or `other` (POWER and Arm).
 """
 
 from typing import Literal
 
-from quadrille.topologies.nodes.meshed import ABCI as ABCI_GUIDE
-from quadrille.topologies.nodes.meshed import CORAL, CSCS, DGX_1, IDRIS_V100, NERSC, TACC
-from quadrille.topologies.nodes.switched import ABCI, AWS_P4, AWS_P6, DGX_A100, DGX_B200, DGX_H100, IDRIS_A100
+from quadrille.topologies.nodes.nvlink_mesh_nodes import ABCI as ABCI_GUIDE
+from quadrille.topologies.nodes.nvlink_mesh_nodes import CORAL, CSCS, DGX_1, IDRIS_V100, NERSC, TACC
+from quadrille.topologies.nodes.nvswitch_nodes import ABCI, AWS_P4, AWS_P6, DGX_A100, DGX_B200, DGX_H100, IDRIS_A100
 from quadrille.topologies.quantity import Quantity
 
 Vendor = Literal["intel", "amd", "other"]
 
-PROCESSORS: dict[str, Quantity] = {
+CPU_VENDORS: dict[str, Quantity] = {
     kind: Quantity("processor_vendor", vendor, source)
     for kind, vendor, source in (
         ("dgx-1v", "intel", f"{DGX_1}: two Xeon E5-2698 v4"),
@@ -39,13 +39,13 @@ PROCESSORS: dict[str, Quantity] = {
 """Vendor of the host processors, with its source, by the name of the kind of node."""
 
 
-def vendor(kind: str) -> Vendor:
+def cpu_vendor(kind: str) -> Vendor:
     """Vendor of the host processors of a kind of node; `intel`, the first entry of NCCL's tables, for an unknown kind.
 
-    >>> vendor("perlmutter"), vendor("summit"), vendor("a kind of one's own")
+    >>> cpu_vendor("perlmutter"), cpu_vendor("summit"), cpu_vendor("a kind of one's own")
     ('amd', 'other', 'intel')
     """
-    match PROCESSORS.get(kind):
+    match CPU_VENDORS.get(kind):
         case Quantity(value="amd"):
             return "amd"
         case Quantity(value="other"):
