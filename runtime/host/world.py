@@ -57,6 +57,15 @@ def world() -> "Intracomm":
     return MPI.COMM_WORLD
 
 
+def announced_rank(environment: Mapping[str, str]) -> int | None:
+    """The number of this rank, from the launcher's environment variables, before MPI starts; None without a launcher.
+
+    >>> announced_rank({"PMIX_RANK": "2"}), announced_rank({})
+    (2, None)
+    """
+    return next((int(environment[name]) for name in RANK_VARIABLES if environment.get(name, "").isdecimal()), None)
+
+
 def announced_size(environment: Mapping[str, str]) -> int:
     """The number of ranks, at least, that the launcher announces in the environment; 1 without a launcher.
 
@@ -71,10 +80,7 @@ def announced_size(environment: Mapping[str, str]) -> int:
     for name in SIZE_VARIABLES:
         if environment.get(name, "").isdecimal():
             return int(environment[name])
-    for name in RANK_VARIABLES:
-        if environment.get(name, "").isdecimal():
-            return int(environment[name]) + 1
-    return 1
+    return (announced_rank(environment) or 0) + 1
 
 
 def check_world(ranks: "Intracomm", environment: Mapping[str, str] | None = None) -> None:

@@ -125,6 +125,7 @@ class LauncherOutput:
         self.hang = ""  # why the ranks were ended, if they made no progress
         self.remarks: list[str] = []
         self.passed: list[str] = []
+        self.stdout_error: OSError | None = None  # the first failure of this process's stdout
         self._framed: list[str] | None = None
         self._after_remark = False
 
@@ -148,7 +149,11 @@ class LauncherOutput:
         return self._close() if self._framed is not None else []
 
     def _close(self) -> list[str]:
-        framed, self._framed = self._framed or [], None
+        read, self._framed = self._framed or [], None
+        framed = [line for line in read if not REMARK.match(line)]
+        for line in read:  # another process of the launcher wrote into the frame
+            if REMARK.match(line):
+                self._keep(line)
         text = "".join(line if line.endswith("\n") else line + "\n" for line in framed if not RULE.match(line))
         if not FRAMED.search(text):
             return self._pass(framed)
