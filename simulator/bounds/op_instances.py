@@ -275,7 +275,7 @@ class Instance:
 def indices_of(wanted: Ints, ranks: Ints) -> Ints:
     """Indices of the wanted ranks in a rising list of ranks; ranks that are not in the list are left out.
 
-    >>> places_of(np.array([2, 5]), np.array([5, 7])).tolist()
+    >>> indices_of(np.array([2, 5]), np.array([5, 7])).tolist()
     [0]
     """
     at = np.minimum(np.searchsorted(ranks, wanted), max(0, len(ranks) - 1))
