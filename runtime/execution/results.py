@@ -15,11 +15,12 @@ class RankResult:
 
     Parameters
     ----------
-    outputs : output blocks by tensor name
-    spans : one list of spans for each repeat
-    bytes_sent : bytes that the rank sent in one repeat
-    allocated_bytes : bytes of all arrays that the rank allocated
-    overlap_fractions : for each op that may run beside local work, the fraction (0 to 1) that did, mean over instances
+    outputs : output blocks of the last repeat, by tensor name
+    spans : start and end times of all ops, one list for each repeat
+    bytes_sent : bytes that the rank sent in one repeat, warm-ups included in the mean [B]
+    allocated_bytes : bytes of all arrays that the rank allocated [B]
+    overlap_fractions : fraction (0 to 1) of each communication op that ran during local work, by the name of the op;
+        only for ops that may overlap, mean over instances
     """
 
     outputs: dict[str, Array]
@@ -39,9 +40,10 @@ class Execution:
     ----------
     outputs : output blocks of the ranks in this process, by rank and tensor name
     timelines : one measured timeline for each repeat
-    bytes_sent : bytes counted, by rank
-    allocated_bytes : bytes counted, by rank
-    overlap_fractions : for each op that may run beside local work, the fraction (0 to 1) that did, mean over ranks
+    bytes_sent : bytes that each rank sent in one repeat, by rank [B]
+    allocated_bytes : bytes of the arrays that each rank allocated, by rank [B]
+    overlap_fractions : fraction (0 to 1) of each communication op that ran during local work, by the name of the op;
+        only for ops that may overlap, mean over ranks
     """
 
     outputs: dict[int, dict[str, Array]]

@@ -6,9 +6,9 @@ angle p · base^(-2 i / head).
 
 Shapes: sequences × groups × heads of a group × tokens × columns of a head.
 
-Source: Vaswani et al., "Attention Is All You Need", 2017; Dao et al.,
-"FlashAttention", 2022; Ainslie et al., "GQA", 2023; Su et al., "RoFormer", 2021
-(with the halves of a head as pairs, as GPT-NeoX and the `transformers` library have them).
+Source: Vaswani et al., "Attention Is All You Need", 2017; Dao et al., "FlashAttention", 2022; Ainslie et al., "GQA",
+2023; Su et al., "RoFormer", 2021 (with the halves of a head as pairs, as GPT-NeoX and the `transformers` library have
+them).
 """
 
 from math import log, sqrt

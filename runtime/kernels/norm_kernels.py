@@ -1,7 +1,6 @@
 """LayerNorm and RMSNorm on arrays, from moments of whole rows; x̂ is a row divided by its deviation or its size.
 
-Source: Ba, Kiros, Hinton, "Layer Normalization", 2016; Zhang, Sennrich, "Root
-Mean Square Layer Normalization", 2019.
+Source: Ba, Kiros, Hinton, "Layer Normalization", 2016; Zhang, Sennrich, "Root Mean Square Layer Normalization", 2019.
 """
 
 from quadrille.runtime.arrays.array_library import Array

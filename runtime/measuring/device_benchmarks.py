@@ -1,9 +1,9 @@
 """Microbenchmarks of one GPU, as plain rows: products, memory-bound work, staging, and what handing work over costs.
 
-Work is handed over several times and waited for once, so that seconds are the device's.
-Products are those of the runtime (`cupy_library.py`) on random values, since zeros heat a GPU less than a run does.
-The clock of a GPU rises from idle: `warm_up` runs products before anything is timed.
-Nothing here knows of an algorithm, but for one: a product by the executor on one rank, beside CuPy's own.
+Work is handed over several times and waited for once, so that seconds are the device's. Products are those of the
+runtime (`cupy_library.py`) on random values, since zeros heat a GPU less than a run does. The clock of a GPU rises from
+idle: `warm_up` runs products before anything is timed. Nothing here knows of an algorithm, but for one: a product by
+the executor on one rank, beside CuPy's own.
 """
 
 import importlib

@@ -6,8 +6,8 @@ The block is computed in tiles, and in panels of the contracted dimension, so me
 
 In a float64 run the reference is float64 too and has an error of its own; the bound of `verify.py` covers it.
 
-Source: Higham, "Accuracy and Stability of Numerical Algorithms", 2nd ed.,
-SIAM 2002, section 3.5 (error of a product relative to |A| |B|).
+Source: Higham, "Accuracy and Stability of Numerical Algorithms", 2nd ed., SIAM 2002, section 3.5 (error of a product
+relative to |A| |B|).
 """
 
 from typing import Any

@@ -17,8 +17,8 @@ The amplification must be measured because Adam divides by the size of a gradien
 rounding (biases of keys), a parameter moves at random, and no comparison can say more. A sum that is missing or counted
 twice is off by parts of `largest`, thousands of times the bound.
 
-Source: Higham, Mary, "A new approach to probabilistic rounding error
-analysis", SIAM J. Sci. Comput. 41, 2019 (√n); Kingma, Ba, 2015 (Adam).
+Source: Higham, Mary, "A new approach to probabilistic rounding error analysis", SIAM J. Sci. Comput. 41, 2019 (√n);
+Kingma, Ba, 2015 (Adam).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -41,15 +41,14 @@ class Verification:
 
     Parameters
     ----------
-    max_error, bound : relative to |L| |R|, for "freivalds" relative to tolerance / bound;
-        a result with NaN or infinity has error inf
+    max_error, bound : relative to |L| |R|, for "freivalds" relative to tolerance / bound; a result with NaN or infinity
+        has error inf
     ok : whether every error is within the bound
     vectors : number of random vectors, 0 for "serial"
     smallest_error_seen : smallest change of a single entry that is certainly detected, in the units of the product;
         None for "serial"
     chance_of_missing : upper limit of the probability of a miss, when several entries of a row are wrong and one of
-        them
-        by more than half of that; None for "serial"
+        them by more than half of that; None for "serial"
     reason : reason of a failure in one line; empty if ok
     """
 
@@ -121,8 +120,7 @@ def verify(
     ranks : number of ranks that computed the product together
     eps : machine epsilon of the accumulating dtype, if it is not the dtype of the operands
     exact : whether the product must be equal, because its operands are whole numbers that sum exactly; by default, if
-        the
-        operands are generated integers
+        the operands are generated integers
     vectors, seed : number and seed of the vectors of Freivalds' check
     """
     bound = error_bound(ranks, EPS[operands.dtype] if eps is None else eps)

@@ -1,4 +1,4 @@
-"""Plans of local work: each op becomes a function on the rank's arrays, made once and called in every repeat."""
+"""Plans of compute ops: each op becomes a function on the rank's arrays, made once and called in every repeat."""
 
 from collections.abc import Callable
 from functools import partial
@@ -10,40 +10,40 @@ from quadrille.algorithms.schedule.ops import Compute, Gemm, HostCopy, Kernel, P
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.runtime.arrays.array_library import Array, ArrayLibrary
-from quadrille.runtime.execution.buffers import Buffers, of_dtype
+from quadrille.runtime.execution.buffers import Buffers, viewed_as
 
 
-class LocalPlanner:
-    """Makes the local plans of one rank."""
+class ComputePlanner:
+    """The maker of one rank's plans of compute ops: GEMMs, pointwise functions, kernels and host copies."""
 
     def __init__(self, schedule: Schedule, library: ArrayLibrary, buffers: Buffers) -> None:
         self._schedule = schedule
         self._library = library
         self._buffers = buffers
 
-    def compute(self, op: Compute, place: Coordinates) -> Callable[[], None]:
-        """The local work of an op, as a function without arguments."""
+    def plan(self, op: Compute, coordinates: Coordinates) -> Callable[[], None]:
+        """The local work of an op at these coordinates, as a function without arguments."""
         flat, library = self._buffers.flat, self._library
         match op:
             case Gemm():
-                return self._gemm(op, place)
+                return self._gemm(op, coordinates)
             case HostCopy():
-                source, into = flat(op.source, place), flat(op.into, place)
+                source, into = flat(op.source, coordinates), flat(op.into, coordinates)
                 to_host = self._schedule.tensors[op.into].on_host
                 return partial(self._fetch, into, source) if to_host else partial(library.put, into, source)
             case Pointwise():
-                return self._pointwise(op, place)
+                return self._pointwise(op, coordinates)
             case Kernel():
-                return self._kernel(op, place)
+                return self._kernel(op, coordinates)
             case _:
                 assert_never(op)
 
     def _fetch(self, into: Array, source: Array) -> None:
         into[...] = self._library.fetch(source)
 
-    def _pointwise(self, op: Pointwise, place: Coordinates) -> Callable[[], None]:
-        into = self._buffers.flat(op.into, written_coordinates(op, self._schedule, place))
-        sources = [self._buffers.flat(source, place) for source in op.sources]
+    def _pointwise(self, op: Pointwise, coordinates: Coordinates) -> Callable[[], None]:
+        into = self._buffers.flat(op.into, written_coordinates(op, self._schedule, coordinates))
+        sources = [self._buffers.flat(source, coordinates) for source in op.sources]
         match op.function:
             case "zero":
                 return partial(self._library.zero, into)
@@ -55,30 +55,34 @@ class LocalPlanner:
             case _:
                 assert_never(op.function)
 
-    def _kernel(self, op: Kernel, place: Coordinates) -> Callable[[], None]:
+    def _kernel(self, op: Kernel, coordinates: Coordinates) -> Callable[[], None]:
         from quadrille.runtime.kernels.layer_kernels import KernelArguments, carry_out
 
-        facts = SIGNATURES[op.function]
+        signature = SIGNATURES[op.function]
         into, updates, sources = (
             tuple(
-                self._buffers.flat(name, place) if shape == "=" else self._buffers.matrix(name, place)
+                self._buffers.flat(name, coordinates) if shape == "=" else self._buffers.matrix(name, coordinates)
                 for name, shape in zip(names, shapes, strict=True)
             )
-            for names, shapes in ((op.into, facts.into), (op.updates, facts.updates), (op.sources, facts.sources))
+            for names, shapes in (
+                (op.into, signature.into),
+                (op.updates, signature.updates),
+                (op.sources, signature.sources),
+            )
         )
-        blocks = tuple(self._buffers.block(name, place) for name in (*op.sources, *op.updates))
-        count = place.indices[op.counter] if op.counter is not None else 0
+        blocks = tuple(self._buffers.block(name, coordinates) for name in (*op.sources, *op.updates))
+        count = coordinates.indices[op.counter] if op.counter is not None else 0
         arguments = KernelArguments(self._library.module, into, updates, sources, blocks, dict(op.scalars), count)
         return partial(self._library.carry_out, partial(carry_out, op.function, arguments))
 
-    def _gemm(self, op: Gemm, place: Coordinates) -> Callable[[], None]:
-        a, b = self._buffers.matrix(op.a, place), self._buffers.matrix(op.b, place)
+    def _gemm(self, op: Gemm, coordinates: Coordinates) -> Callable[[], None]:
+        a, b = self._buffers.matrix(op.a, coordinates), self._buffers.matrix(op.b, coordinates)
         left = a.T if op.layout == "TN" else a
         right = b.T if op.layout == "NT" else b
-        c = self._buffers.matrix(op.c, place)
+        c = self._buffers.matrix(op.c, coordinates)
         if not op.accumulate:
             return partial(self._library.matmul, left, right, c)
-        product = of_dtype(self._buffers.scratch.product, c.dtype)[: c.size].reshape(c.shape)
+        product = viewed_as(self._buffers.scratch.product, c.dtype)[: c.size].reshape(c.shape)
 
         def accumulate() -> None:
             self._library.matmul(left, right, product)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from quadrille.runtime.execution import transfers
+from quadrille.runtime.execution import op_executor
 from tests.support.training_jobs import SMALL, ended, verdict
 
 
@@ -10,17 +10,17 @@ from tests.support.training_jobs import SMALL, ended, verdict
 @pytest.mark.parametrize("gathered", ["again", "keep"])
 def test_a_program_of_more_moments_than_are_kept_gives_the_same(monkeypatch, kept, gathered):
     """In groups of one, what a gather makes is a view: of other weights in every layer, by one name."""
-    monkeypatch.setattr(transfers, "PLANS_KEPT", kept)
+    monkeypatch.setattr(op_executor, "MAX_CACHED_PLANS", kept)
     found = verdict(ended(gpt=SMALL, batch="2", grid="x=1", steps="2", gathered=gathered, dtype="float32", warmups=1))
     assert found.ok, found
 
 
 def test_plans_that_are_kept_are_made_once(monkeypatch):
     made = []
-    true = transfers.TransferPlanner.communicate
+    true = op_executor.CommunicationPlanner.plan
     monkeypatch.setattr(
-        transfers.TransferPlanner,
-        "communicate",
+        op_executor.CommunicationPlanner,
+        "plan",
         lambda planner, op, *rest: made.append(op.name) or true(planner, op, *rest),
     )
     ended(gpt=SMALL, batch="2", grid="x=1", steps="1", dtype="float32")
