@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, get_args
 from quadrille.algorithms.formats.measured_rows import MessagesRow
 from quadrille.runtime.carriers.message_options import CHUNK_BYTES, MessageOptions, Progress, default_message_options
 from quadrille.runtime.host.world import ComputeHost, mpi_allows_threads
-from quadrille.runtime.measuring.sizes import FULL, CalibrationSizes
+from quadrille.runtime.measuring.calibration_sizes import FULL, CalibrationSizes
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm

@@ -24,7 +24,7 @@ from statistics import median
 
 import numpy as np
 
-from quadrille.runtime.measuring.points import FlowPoint
+from quadrille.runtime.measuring.measured_points import FlowPoint
 from quadrille.simulator.engine.max_min import Demands, solve
 from quadrille.topologies.network import Floats, Network
 from quadrille.topologies.routes.paths import Paths

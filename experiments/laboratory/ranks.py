@@ -21,7 +21,7 @@ from quadrille.simulator.machine.placement import spread_evenly
 if TYPE_CHECKING:
     from quadrille.experiments.measure.batch import Launched
 
-ENTER = ("-P", "-m", "quadrille.runtime.laboratory.enter")
+ENTER = ("-P", "-m", "quadrille.runtime.laboratory.remote_shell")
 NETWORK = {"pml": "ob1", "btl": "tcp,self", "btl_tcp_if_include": HOST_INTERFACE, "mpi_yield_when_idle": "1"}
 """Open MPI options: only this network; a waiting rank yields its core, which hosts share."""
 

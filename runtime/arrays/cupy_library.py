@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from quadrille.algorithms.errors import InputError, RunError
 from quadrille.algorithms.schedule.tensors import DType, ElementType
 from quadrille.runtime.arrays.array_library import Array, Backend, matrix_layout
-from quadrille.runtime.arrays.pinned import PinnedPool, fetch_in_chunks, put_in_chunks
+from quadrille.runtime.arrays.pinned_memory import PinnedPool, fetch_in_chunks, put_in_chunks
 from quadrille.runtime.host.devices import INSTALL, GpuDevice, load_cupy, use_device
 
 STORED: dict[ElementType, str] = {

@@ -24,7 +24,7 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.ops import Calls, Combination
 from quadrille.algorithms.schedule.tensors import DType
 from quadrille.runtime.arrays.array_library import Array
-from quadrille.runtime.arrays.pinned import PINNED_CHUNK_BYTES, Bytes
+from quadrille.runtime.arrays.pinned_memory import PINNED_CHUNK_BYTES, Bytes
 from quadrille.runtime.carriers.communicators import DONE, Communicator, Edges, Request, Staging
 
 if TYPE_CHECKING:

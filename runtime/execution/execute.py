@@ -32,13 +32,13 @@ from quadrille.runtime.arrays.array_library import ArrayLibrary
 from quadrille.runtime.carriers.communicators import Carrier, Communicator, RankCoroutine, Wait
 from quadrille.runtime.carriers.message_options import Progress
 from quadrille.runtime.execution.buffers import Buffers
+from quadrille.runtime.execution.execution_results import Execution, RankResult, mean_by_name
 from quadrille.runtime.execution.lanes import LaneScheduler, OpTask
 from quadrille.runtime.execution.op_executor import OpExecutor
 from quadrille.runtime.execution.progress_thread import ProgressThread
-from quadrille.runtime.execution.results import Execution, RankResult, mean_by_name
 from quadrille.runtime.execution.unrolled_program import UnrolledProgram
 from quadrille.runtime.host.progress_reports import CollectiveWork, ProgressReporter, reporting
-from quadrille.runtime.operands.sources import InputSource, WholeMatrices
+from quadrille.runtime.operands.input_sources import InputSource, WholeMatrices
 
 
 def execute(

@@ -17,8 +17,8 @@ from quadrille.algorithms.formats.input_files import open_regular, parse_json
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.schedule.tensors import Block, ElementType
 from quadrille.runtime.host.progress_reports import CollectiveWork, ProgressReporter, reporting
+from quadrille.runtime.operands.input_sources import InputSource
 from quadrille.runtime.operands.rectangles import split_block
-from quadrille.runtime.operands.sources import InputSource
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm

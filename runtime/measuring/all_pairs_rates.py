@@ -23,8 +23,8 @@ from mpi4py import MPI
 
 from quadrille.runtime.carriers.message_options import CHUNK_BYTES, MessageOptions
 from quadrille.runtime.host.progress_reports import report_progress
-from quadrille.runtime.measuring.points import FlowPoint
-from quadrille.runtime.measuring.sizes import FULL, CalibrationSizes
+from quadrille.runtime.measuring.calibration_sizes import FULL, CalibrationSizes
+from quadrille.runtime.measuring.measured_points import FlowPoint
 
 MARGIN_SECONDS = 0.02
 """The time after the window; ranks leave a barrier within less [s]."""

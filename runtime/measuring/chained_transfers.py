@@ -29,7 +29,7 @@ from quadrille.runtime.carriers.mpi import MpiCarrier
 from quadrille.runtime.execution.execute import execute
 from quadrille.runtime.host.core_affinity import on_own_cores
 from quadrille.runtime.host.world import hosts
-from quadrille.runtime.measuring.sizes import FULL
+from quadrille.runtime.measuring.calibration_sizes import FULL
 from quadrille.runtime.operands.operands import Operands
 
 Pattern = Literal["shift", "exchange", "one_way"]

@@ -30,7 +30,7 @@ from quadrille.runtime.carriers.in_process import InProcess
 from quadrille.runtime.execution.execute import execute
 from quadrille.runtime.kernels.kernel_arguments import KernelArguments
 from quadrille.runtime.kernels.layer_kernels import carry_out
-from quadrille.runtime.measuring.measured_kernels import arguments
+from quadrille.runtime.measuring.benchmark_kernels import arguments
 from quadrille.runtime.operands.operands import Operands
 
 Operation = Literal["copy", "add", "zero", "to host", "to device"]

@@ -29,12 +29,12 @@ from quadrille.runtime.arrays.numpy_library import NumpyLibrary
 from quadrille.runtime.carriers.message_options import MessageOptions
 from quadrille.runtime.host.progress_reports import report_progress
 from quadrille.runtime.kernels.layer_kernels import carry_out
-from quadrille.runtime.measuring.chained_library_calls import CollectiveTimes, GroupShape, measure_collective
+from quadrille.runtime.measuring.benchmark_kernels import arguments
+from quadrille.runtime.measuring.calibration_sizes import FULL, CalibrationSizes
 from quadrille.runtime.measuring.chained_transfers import STEPS, ChainMeasurement, Overheads, Pattern, measure_chain
-from quadrille.runtime.measuring.measured_kernels import arguments
-from quadrille.runtime.measuring.points import CollectivePoint, GemmPoint, TransferPoint
+from quadrille.runtime.measuring.library_collectives import CollectiveTimes, GroupShape, measure_collective
+from quadrille.runtime.measuring.measured_points import CollectivePoint, GemmPoint, TransferPoint
 from quadrille.runtime.measuring.reference_kernels import ReferenceBenchmark, Times, seconds
-from quadrille.runtime.measuring.sizes import FULL, CalibrationSizes
 
 Result = TypeVar("Result")
 DISTURBED = 1.08

@@ -24,8 +24,8 @@ from quadrille.runtime.execution.execute import execute
 from quadrille.runtime.host.core_affinity import on_own_cores
 from quadrille.runtime.host.progress_reports import report_progress
 from quadrille.runtime.host.world import mpi_allows_threads
+from quadrille.runtime.measuring.calibration_sizes import FULL, CalibrationSizes
 from quadrille.runtime.measuring.microbenchmarks import Bench, measured_on_first
-from quadrille.runtime.measuring.sizes import FULL, CalibrationSizes
 from quadrille.runtime.operands.operands import Operands
 
 ITEM_BYTES, SMALL_BYTES = 4, 1 << 10

@@ -12,7 +12,7 @@ from statistics import median
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from quadrille.runtime.measuring.sizes import FULL, CalibrationSizes
+from quadrille.runtime.measuring.calibration_sizes import FULL, CalibrationSizes
 
 SAMPLES = 5
 

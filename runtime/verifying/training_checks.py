@@ -37,7 +37,7 @@ from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.training.mlp import Mlp
 from quadrille.algorithms.training.resume import moment_names
 from quadrille.runtime.files.checkpoint import contents
-from quadrille.runtime.operands.sources import InputSource, WholeMatrices
+from quadrille.runtime.operands.input_sources import InputSource, WholeMatrices
 from quadrille.runtime.training.serial_training import LossOf, Matrices, mlp_loss, train
 from quadrille.runtime.training.serial_transformer import gpt_loss
 from quadrille.runtime.training.training_data import TrainingSource

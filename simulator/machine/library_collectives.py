@@ -2,7 +2,7 @@
 
 A member's time counts from when the last member of its group has arrived.  Two times were measured: of the first
 collective of a run, and of a collective that follows another, whose members may be out of step
-(`runtime/measuring/chained_library_calls.py`).  The library's steps are unknown, so its collectives take no links or
+(`runtime/measuring/library_collectives.py`).  The library's steps are unknown, so its collectives take no links or
 cores here.  Groups of equal shape that communicate at the same time, as along an axis, were measured so.
 
 Broadcasts and reductions are measured with rotating roots, as a step's share of a round, and are predicted so: a

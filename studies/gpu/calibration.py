@@ -22,6 +22,7 @@ from quadrille.algorithms.schedule.ops import GemmLayout
 from quadrille.algorithms.schedule.tensors import DType
 from quadrille.runtime.host.devices import GpuDevice
 from quadrille.runtime.launching.launch import launch_or_raise
+from quadrille.runtime.measuring.benchmark_kernels import MEASURED
 from quadrille.runtime.measuring.device_benchmarks import (
     DeviceAttention,
     DeviceBench,
@@ -30,7 +31,6 @@ from quadrille.runtime.measuring.device_benchmarks import (
     LaunchCost,
     Operation,
 )
-from quadrille.runtime.measuring.measured_kernels import MEASURED
 from quadrille.studies.gpu.device_machine import machine_of_device
 from quadrille.studies.gpu.staged_steps import STEPS
 from quadrille.topologies.machines.machine import Machine

@@ -27,12 +27,12 @@ from quadrille.experiments.calibrate.topology_option import parse_routing_option
 from quadrille.experiments.predict.predict import prediction_of
 from quadrille.runtime.carriers.message_options import CHUNK_BYTES
 from quadrille.runtime.host.world import ComputeHost
-from quadrille.runtime.measuring.chained_library_calls import KINDS, GroupShape
+from quadrille.runtime.measuring.calibration_sizes import FULL
 from quadrille.runtime.measuring.chained_transfers import LEAST_STEPS, STEPS, Overheads
-from quadrille.runtime.measuring.links import LinkSpeed
+from quadrille.runtime.measuring.library_collectives import KINDS, GroupShape
+from quadrille.runtime.measuring.link_speed import LinkSpeed
+from quadrille.runtime.measuring.measured_points import CollectivePoint, GemmPoint, TransferPoint
 from quadrille.runtime.measuring.overlap_interference import OverlapCost
-from quadrille.runtime.measuring.points import CollectivePoint, GemmPoint, TransferPoint
-from quadrille.runtime.measuring.sizes import FULL
 from quadrille.simulator.engine.engine import FlowEngine
 from quadrille.simulator.machine.compute_model import LEAST_ROWS_IN_PAGES, in_whole_pages
 from quadrille.simulator.machine.network import network_of
@@ -53,7 +53,7 @@ IMPORTS = """
 import sys
 from quadrille.runtime.carriers.message_options import WHOLE_MESSAGES
 from quadrille.runtime.host import world
-from quadrille.runtime.measuring.links import LinkSpeed
+from quadrille.runtime.measuring.link_speed import LinkSpeed
 from quadrille.experiments.calibrate import measured_machine, measuring
 from tests.support.calibrations import SMALL
 """

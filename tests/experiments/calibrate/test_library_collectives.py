@@ -3,9 +3,9 @@
 import pytest
 
 from quadrille.experiments.calibrate.library_collectives import HALVINGS, LONG_SECONDS, ladder
-from quadrille.runtime.measuring.chained_library_calls import GroupShape
-from quadrille.runtime.measuring.points import CollectivePoint
-from quadrille.runtime.measuring.sizes import FULL
+from quadrille.runtime.measuring.calibration_sizes import FULL
+from quadrille.runtime.measuring.library_collectives import GroupShape
+from quadrille.runtime.measuring.measured_points import CollectivePoint
 from quadrille.simulator.machine.seconds_by_size import SecondsBySize
 
 RATE = 25e6

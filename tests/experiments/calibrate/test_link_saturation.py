@@ -7,7 +7,7 @@ import pytest
 
 from quadrille.experiments.calibrate.link_saturation import link_saturation, rate_between
 from quadrille.runtime.measuring.all_pairs_rates import pairs
-from quadrille.runtime.measuring.points import FlowPoint
+from quadrille.runtime.measuring.measured_points import FlowPoint
 from quadrille.simulator.engine.max_min import Demands, solve
 from quadrille.topologies.build import build
 from quadrille.topologies.routes.routing import Routes, Routing

@@ -11,8 +11,8 @@ from quadrille.algorithms.errors import InputError
 from quadrille.runtime.arrays import blas
 from quadrille.runtime.arrays.blas import BlasLibrary, describe_blas, installed, open_blas
 from quadrille.runtime.arrays.numpy_library import NumpyLibrary
+from quadrille.runtime.measuring.measured_points import GemmPoint
 from quadrille.runtime.measuring.microbenchmarks import Bench
-from quadrille.runtime.measuring.points import GemmPoint
 from tests.support.quadrille import called
 
 OWN = next((one["filepath"] for one in threadpool_info() if one["user_api"] == "blas"), None)

@@ -13,7 +13,7 @@ from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.passes.overlap import overlap, parse_overlap
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.runtime.arrays.cupy_library import CupyLibrary
-from quadrille.runtime.arrays.pinned import PINNED_CHUNK_BYTES, PinnedPool
+from quadrille.runtime.arrays.pinned_memory import PINNED_CHUNK_BYTES, PinnedPool
 from quadrille.runtime.carriers.communicators import DONE
 from quadrille.runtime.carriers.gpu_awareness import GpuAwareness
 from quadrille.runtime.carriers.in_process import InProcess

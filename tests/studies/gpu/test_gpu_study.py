@@ -16,7 +16,8 @@ from quadrille.algorithms.schedule.grid import Grid
 from quadrille.experiments.predict.predict import prediction_of
 from quadrille.experiments.workloads.matmul import MatmulExperiment
 from quadrille.runtime.arrays.cupy_library import CupyLibrary
-from quadrille.runtime.measuring import device_benchmarks, measured_kernels
+from quadrille.runtime.measuring import benchmark_kernels, device_benchmarks
+from quadrille.runtime.measuring.benchmark_kernels import MEASURED
 from quadrille.runtime.measuring.device_benchmarks import (
     DeviceBench,
     DeviceProduct,
@@ -24,7 +25,6 @@ from quadrille.runtime.measuring.device_benchmarks import (
     LaunchCost,
     Tf32Library,
 )
-from quadrille.runtime.measuring.measured_kernels import MEASURED
 from quadrille.studies.gpu import calibration, study
 from quadrille.studies.gpu.calibration import DTYPES, TINY, Calibration, StagedSteps
 from quadrille.studies.gpu.device_machine import machine_of_device
@@ -102,7 +102,7 @@ def test_functions_of_layers_touch_what_calibrate_says_they_touch(bench, functio
     for dtype, item in (("float32", 4), ("bfloat16", 2)):
         found = bench.kernel(function, dtype, 1 << 11)
         assert found.seconds > 0 and (found.function, found.dtype) == (function, dtype)
-        given = measured_kernels.arguments(function, "float32", 1 << 11)
+        given = benchmark_kernels.arguments(function, "float32", 1 << 11)
         most = sum(one.size for one in (*given.into, *given.updates, *given.updates, *given.sources))
         assert most * item <= found.bytes <= most * 4, "sums and moments have 4 bytes"
 

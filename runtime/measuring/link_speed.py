@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from mpi4py import MPI
 
-from quadrille.runtime.measuring.sizes import FULL, CalibrationSizes
+from quadrille.runtime.measuring.calibration_sizes import FULL, CalibrationSizes
 
 SMALLEST_BYTES = 1
 LONG_SECONDS = 0.2

@@ -6,7 +6,7 @@ from quadrille.algorithms.schedule.ops import ROOTED
 from quadrille.algorithms.timelines.spans import Span
 from quadrille.runtime.carriers.in_process import InProcess
 from quadrille.runtime.execution.execute import execute
-from quadrille.runtime.measuring.chained_library_calls import (
+from quadrille.runtime.measuring.library_collectives import (
     IN_A_ROW,
     KINDS,
     WARM,

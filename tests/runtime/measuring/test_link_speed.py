@@ -4,15 +4,15 @@ import json
 
 import pytest
 
-from quadrille.runtime.measuring.links import paced
-from quadrille.runtime.measuring.sizes import FULL
+from quadrille.runtime.measuring.calibration_sizes import FULL
+from quadrille.runtime.measuring.link_speed import paced
 from tests.support.launched import launched
 
 PROGRAM = """
 import json
 from dataclasses import astuple
 from mpi4py import MPI
-from quadrille.runtime.measuring import links
+from quadrille.runtime.measuring import link_speed
 from tests.support.calibrations import SMALL
 world = MPI.COMM_WORLD
 found = world.gather(astuple(links.measure_link_speed(world, SMALL)))

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from quadrille.algorithms.schedule.ops import Calls, CollectiveKind, GemmLayout
 from quadrille.algorithms.schedule.tensors import DType
-from quadrille.runtime.measuring.chained_library_calls import GroupShape
 from quadrille.runtime.measuring.chained_transfers import Pattern
+from quadrille.runtime.measuring.library_collectives import GroupShape
 
 
 @dataclass(frozen=True, slots=True)

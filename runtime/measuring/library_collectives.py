@@ -52,7 +52,7 @@ from quadrille.runtime.execution.execute import execute
 from quadrille.runtime.host.core_affinity import on_own_cores
 from quadrille.runtime.host.progress_reports import report_progress
 from quadrille.runtime.host.world import hosts
-from quadrille.runtime.measuring.sizes import FULL
+from quadrille.runtime.measuring.calibration_sizes import FULL
 from quadrille.runtime.operands.operands import Operands
 
 KINDS: tuple[CollectiveKind, ...] = ("all_gather", "reduce_scatter", "all_reduce")
