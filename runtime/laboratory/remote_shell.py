@@ -1,10 +1,12 @@
-"""A program that runs another program on a host of an emulated network; mpirun uses it in place of ssh.
+"""The replacement of ssh in a laboratory (emulated network of namespaces): it runs a program on an emulated host.
+
+mpirun calls it with the arguments that it would give to ssh.
 
     python -m quadrille.runtime.laboratory.remote_shell HOST WORDS …
     python -m quadrille.runtime.laboratory.remote_shell --agent [OPTIONS] ADDRESS WORDS …
 
-As an agent it takes ssh's arguments: options, an address, and words for a shell. It replaces itself by the other
-program, so signals and exit status are those of that program.
+With --agent it takes ssh's arguments: options, an address, and a command for a shell. It replaces itself by the program
+(exec), so signals and exit status are those of the program.
 """
 
 import os
@@ -20,7 +22,16 @@ from quadrille.runtime.laboratory import namespaces, register
 
 
 def main(words: Sequence[str]) -> NoReturn:
-    """Replace this process by a command on a host of the emulated network."""
+    """Replace this process by a command on a host of the emulated network.
+
+    Parameters
+    ----------
+    words : arguments of the command line, as above
+
+    Raises
+    ------
+    InputError : a missing argument, an unknown host, or a laboratory that is not up
+    """
     as_agent = words[:1] == ["--agent"]
     position = next((number for number, word in enumerate(words) if not word.startswith("-")), len(words))
     if len(words) < position + 2:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from quadrille.algorithms.errors import InputError
 from quadrille.runtime.host.console import INTERRUPTED
 from quadrille.runtime.host.progress_reports import RankProgress
-from quadrille.runtime.launching.hang_detection import describe_position, describe_ranks
+from quadrille.runtime.launching.hang_detection import NetworkDiagnosis, describe_position, describe_ranks
 from quadrille.runtime.launching.launcher_output import Failure, LauncherOutput, signal_name
 from quadrille.runtime.launching.mpirun import Mpi
 from quadrille.runtime.launching.supervise import write_error
@@ -20,12 +20,14 @@ def exit_status(
     launcher: Mpi,
     options: Sequence[str],
     ranks: Sequence[RankProgress] = (),
+    diagnose_network: NetworkDiagnosis = tuple,
 ) -> int:
     """The exit status of the launch. It prints a line if no rank explained the failure, unless the user interrupted it.
 
     Parameters
     ----------
     ranks : last reported progress of each rank
+    diagnose_network : returns visible network faults; called if no rank ran
 
     Raises
     ------
@@ -44,6 +46,9 @@ def exit_status(
         )
         return 1
     failure = output.culprit() or failure_of_status(status, output, ranks)
+    if failure is None and (faults := diagnose_network()):
+        write_error(f"quadrille: {launcher} did not start the ranks; {'; '.join(faults)}; all ranks were ended\n")
+        return 1
     if failure is None:
         raise InputError(f"{launcher} did not start the ranks{options_named(options)}: {reason_in(status, output)}")
     if not explained(failure, output):
@@ -56,7 +61,7 @@ def failure_of_status(status: int, output: LauncherOutput, ranks: Sequence[RankP
 
     Parameters
     ----------
-    ranks : progress reports; if there are any, the launcher did start the ranks
+    ranks : progress reports; if there are any, the launcher started the ranks
     """
     if ranks and output.aborting:
         return Failure()
@@ -66,12 +71,13 @@ def failure_of_status(status: int, output: LauncherOutput, ranks: Sequence[RankP
 
 
 def place_of(failure: Failure, ranks: Sequence[RankProgress]) -> str:
-    """The last position of the failed rank, or of all ranks if it is unknown; empty without reports.
+    """The last position of the failed rank, or of all ranks if it is unknown; empty without reports of their programs.
 
     >>> ranks = [RankProgress(rank, 1, 2, True, "'gather B'") for rank in range(2)]
     >>> place_of(Failure(rank=1), ranks), place_of(Failure(), ranks), place_of(Failure(), [])
     ("in 'gather B'", "(ranks 0, 1 in 'gather B')", '')
     """
+    ranks = [progress for progress in ranks if progress.count]
     if failure.rank is None:
         return f"({'; '.join(describe_ranks(ranks))})" if ranks else ""
     return next((describe_position(progress) for progress in ranks if progress.rank == failure.rank), "")

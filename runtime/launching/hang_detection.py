@@ -2,9 +2,12 @@
 
 Theory of operation
 -------------------
-- A stopped process (SIGSTOP) ends the run after `STOPPED_SECONDS`.
+- A stopped process (SIGSTOP), a rank or the launcher, ends the run after `STOPPED_SECONDS`.
+- If some ranks have not started and for `START_SECONDS` no other rank starts, then the launcher cannot start them.
 - If some rank waits for others, no rank does local work, and for `STANDSTILL_SECONDS` no rank takes a step and almost
   no bytes arrive, then something between the ranks is broken: a link, or a peer that nobody notices.
+- A rank reports its process before its program runs, so a rank that is stopped or killed while MPI starts is visible.
+  A rank that has not reported anything else is loading its program, which counts as local work.
 - The reports are files in the launch's folder (`runtime/host/progress_reports.py`), so only ranks of this machine are
   visible. If some ranks are elsewhere, only stopped processes are detected, as invisible ranks may be working.
 - When a rank is killed, its peers over TCP see a closed connection and abort all ranks before the launcher notices. The
@@ -21,11 +24,13 @@ from contextlib import suppress
 from pathlib import Path
 
 from quadrille.runtime.host.processes import ending_signal, state
-from quadrille.runtime.host.progress_reports import RankProgress, read_reports, watch_first_reports
+from quadrille.runtime.host.progress_reports import ENDING, RankProgress, read_reports, watch_first_reports
 from quadrille.runtime.launching.launcher_output import Failure
 
 STOPPED_SECONDS = 10.0
 STANDSTILL_SECONDS = 60.0
+START_SECONDS = 120.0
+"""The time within which the launcher starts the next rank [s]; all ranks of a full machine start within 40 s."""
 FEW_BYTES = 1 << 16
 """Bytes that may arrive in the meantime: the launcher's own messages."""
 MOST_TOLD = 4
@@ -43,11 +48,18 @@ class HangDetector:
 
     Parameters
     ----------
+    folder : folder of the launch
     ranks : number of ranks, on all hosts
+    diagnose_network : returns visible network faults; called if no rank makes progress
+    all_on_this_host : whether this host runs all ranks, so that a rank without a report has not started
     """
 
-    def __init__(self, folder: str, ranks: int, diagnose_network: NetworkDiagnosis = tuple) -> None:
+    def __init__(
+        self, folder: str, ranks: int, diagnose_network: NetworkDiagnosis = tuple, *, all_on_this_host: bool = False
+    ) -> None:
         self._folder, self._ranks, self._suspects = folder, ranks, diagnose_network
+        self._all_on_this_host, self._launcher = all_on_this_host, 0
+        self._started, self._last_start = -1, 0.0
         self._stopped: dict[int, float] = {}
         self._counts: list[int] = []
         self._arrived, self._since = 0, 0.0
@@ -60,6 +72,7 @@ class HangDetector:
 
         Ranks that ended during an op, or by a signal, are recorded in `gone`; ranks found in the same look are grouped.
         """
+        self._launcher = launcher.pid
         if not self._watch(LAUNCHER, launcher.pid):
             with suppress(subprocess.TimeoutExpired):
                 launcher.wait(seconds)
@@ -82,7 +95,8 @@ class HangDetector:
         failures = [
             Failure(rank=progress.rank, signal=number)
             for progress in ranks
-            if (number := ending_signal(progress.pid, self._handles.get(progress.rank))) is not None or progress.words
+            if (number := ending_signal(progress.pid, self._handles.get(progress.rank))) is not None
+            or progress.words not in ("", ENDING.words)
         ]
         if failures:
             self.gone.append(failures)
@@ -112,22 +126,37 @@ class HangDetector:
     def seen(self) -> str:
         """The reason why the run must be ended, in words; empty while it makes progress."""
         now, ranks = time.monotonic(), list(read_reports(self._folder))
-        return self._one_stopped(ranks, now) or self._none_moves(ranks, now)
+        return self._one_stopped(ranks, now) or self._none_starts(ranks, now) or self._none_moves(ranks, now)
 
     def _one_stopped(self, ranks: Sequence[RankProgress], now: float) -> str:
-        stopped = {progress.rank: progress for progress in ranks if state(progress.pid) in ("T", "t")}
+        processes = {progress.rank: progress.pid for progress in ranks}
+        if self._launcher:
+            processes[LAUNCHER] = self._launcher
+        stopped = [rank for rank, pid in processes.items() if state(pid) in ("T", "t")]
         self._stopped = {rank: self._stopped.get(rank, now) for rank in stopped}
-        for rank, since in self._stopped.items():
-            if now - since > STOPPED_SECONDS:
-                position = describe_position(stopped[rank])
-                return f"rank {rank} has been stopped for {STOPPED_SECONDS:g} s (SIGSTOP) {position}"
+        for rank in stopped:
+            if now - self._stopped[rank] > STOPPED_SECONDS:
+                how = f"has been stopped for {STOPPED_SECONDS:g} s (SIGSTOP)"
+                where = [describe_position(progress) for progress in ranks if progress.rank == rank]
+                return " ".join(["the launcher" if rank == LAUNCHER else f"rank {rank}", how, *where])
         return ""
+
+    def _none_starts(self, ranks: Sequence[RankProgress], now: float) -> str:
+        if len(ranks) != self._started:
+            self._started, self._last_start = len(ranks), now
+        missing = sorted({*range(self._ranks)} - {progress.rank for progress in ranks})
+        if not missing or not self._all_on_this_host or now - self._last_start <= START_SECONDS:
+            return ""
+        first = ", ".join(map(str, missing[:MOST_TOLD])) + (" and more" if len(missing) > MOST_TOLD else "")
+        named = f"rank{'s' if len(missing) > 1 else ''} {first}"
+        verb = "have" if len(missing) > 1 else "has"
+        return "; ".join([f"{named} {verb} not started for {START_SECONDS:g} s", *self._suspects()])
 
     def _none_moves(self, ranks: Sequence[RankProgress], now: float) -> str:
         counts = [progress.count for progress in ranks]
         all_are_seen = len(ranks) == self._ranks
         none_works = any(progress.waiting for progress in ranks) and all(
-            progress.waiting or not progress.words for progress in ranks
+            progress.waiting or (progress.count and not progress.words) for progress in ranks
         )
         waiting = all_are_seen and none_works
         arrived = bytes_arrived(progress.pid for progress in ranks) if waiting else 0
@@ -158,6 +187,8 @@ def describe_ranks(ranks: Iterable[RankProgress]) -> list[str]:
 
 def describe_position(progress: RankProgress) -> str:
     """The position of a rank in words."""
+    if not progress.count:
+        return "before its first report"
     return f"in {progress.words}" if progress.words else "at its end" if progress.count > 1 else "at its start"
 
 

@@ -27,7 +27,7 @@ from quadrille.runtime.launching.environment import (
     usable_cores,
 )
 from quadrille.runtime.launching.exit_status import exit_status
-from quadrille.runtime.launching.hang_detection import NetworkDiagnosis
+from quadrille.runtime.launching.hang_detection import HangDetector, NetworkDiagnosis
 from quadrille.runtime.launching.launch_folder import (
     folder_prefix,
     memory_folder,
@@ -39,8 +39,9 @@ from quadrille.runtime.launching.supervise import PR_SET_PDEATHSIG, supervise
 
 PROGRAM = ("-m", "quadrille")
 END_WITH_MPIRUN = f"import ctypes; ctypes.CDLL(None).prctl({PR_SET_PDEATHSIG}, {int(signal.SIGKILL)}); "
-START_OF_RANK = END_WITH_MPIRUN + "from mpi4py.run import main; main()"
-START_OF_PROGRAM = END_WITH_MPIRUN + "import os, sys; os.execvp(sys.argv[1], sys.argv[1:])"
+REPORT_START = END_WITH_MPIRUN + "from quadrille.runtime.host.progress_reports import report_start; report_start(); "
+START_OF_RANK = REPORT_START + "from mpi4py.run import main; main()"
+START_OF_PROGRAM = REPORT_START + "import os, sys; os.execvp(sys.argv[1], sys.argv[1:])"
 MOST_RANKS_A_CORE = 64
 """Most ranks per core; more are refused, because each takes about 60 MB and its share of the core."""
 
@@ -85,10 +86,12 @@ def launch(
         words = launcher_words(launcher, ranks, launcher_options, variables_here)
         start = [START_OF_PROGRAM] if program is None else [START_OF_RANK, *program]
         rank = [sys.executable, "-P", "-c", *start, *command]
-        status, output = supervise([*starter, *words, *rank], variables, folder, ranks, diagnose_network)
+        here = LABORATORY in variables_here or not several_hosts(launcher_options, variables_here)
+        detector = HangDetector(folder, ranks, diagnose_network, all_on_this_host=here)
+        status, output = supervise([*starter, *words, *rank], variables, folder, detector)
         reports = list(read_reports(folder))
         remove_partial_files(folder)
-    return exit_status(status, output, launcher, launcher_options, reports)
+    return exit_status(status, output, launcher, launcher_options, reports, diagnose_network)
 
 
 def launch_or_raise(name: str, ranks: int, command: Sequence[str], *, program: Sequence[str] = PROGRAM) -> None:

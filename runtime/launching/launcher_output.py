@@ -148,7 +148,11 @@ class LauncherOutput:
         return self._close() if self._framed is not None else []
 
     def _close(self) -> list[str]:
-        framed, self._framed = self._framed or [], None
+        read, self._framed = self._framed or [], None
+        framed = [line for line in read if not REMARK.match(line)]
+        for line in read:  # another process of the launcher wrote into the frame
+            if REMARK.match(line):
+                self._keep(line)
         text = "".join(line if line.endswith("\n") else line + "\n" for line in framed if not RULE.match(line))
         if not FRAMED.search(text):
             return self._pass(framed)

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from types import FrameType
 
-from quadrille.runtime.launching.hang_detection import HangDetector, NetworkDiagnosis
+from quadrille.runtime.launching.hang_detection import HangDetector
 from quadrille.runtime.launching.launch_folder import processes_of_launch
 from quadrille.runtime.launching.launcher_output import LauncherOutput
 
@@ -29,18 +29,16 @@ def supervise(
     words: Sequence[str],
     environment: Mapping[str, str],
     mark: str,
-    ranks: int,
-    diagnose_network: NetworkDiagnosis = tuple,
+    detector: HangDetector,
 ) -> tuple[int | None, LauncherOutput]:
     """The launcher's exit status (None if interrupted) and its output. No process of the launch is left.
 
     Parameters
     ----------
     mark : folder of the launch, whose name all its processes carry
-    ranks : number of ranks
-    diagnose_network : returns visible network faults; called if no rank makes progress
+    detector : detector of ranks that hang; it is closed at the end
     """
-    output, detector = LauncherOutput(), HangDetector(mark, ranks, diagnose_network)
+    output = LauncherOutput()
     with signals_as_interrupts(), open_launcher(words, environment) as process:
         reader = threading.Thread(target=pass_on, args=(process, output), daemon=True)
         reader.start()

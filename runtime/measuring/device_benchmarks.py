@@ -129,7 +129,7 @@ class DeviceBench:
 
     def __init__(self, library: CupyLibrary, repeats: int = REPEATS) -> None:
         self._library, self._repeats = library, repeats
-        self._tf32 = Tf32Library(library.device, of=library)
+        self._tf32 = Tf32Library(library.device, parent=library)
         self._values = np.random.default_rng(0).uniform(-1, 1, VALUES).astype(np.float32)
 
     def product(self, m: int, k: int, n: int, dtype: Dtype, layout: GemmLayout) -> DeviceProduct:

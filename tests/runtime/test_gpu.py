@@ -11,8 +11,8 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.record import load_record
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.tensors import ITEM_BYTES
-from quadrille.cli.words.flags import TrainingWords
-from quadrille.cli.words.training import parse_training
+from quadrille.cli.parsing.flags import TrainingFlags
+from quadrille.cli.parsing.training import parse_training
 from quadrille.experiments.measure.batch import RunCase, measure
 from quadrille.experiments.workloads.run_options import RunOptions
 from quadrille.runtime.carriers.gpu_awareness import GpuAwareness, gpu_awareness
@@ -109,7 +109,7 @@ def test_tf32_rounds_what_float32_keeps_where_the_gpu_has_it(library):
         pytest.skip("TF32 takes compute capability 8.0 or higher")
     fine = np.full((512, 512), 1 + 2.0**-12, np.float32)
     out = library.empty(512 * 512, "float32").reshape(512, 512)
-    tf32 = Tf32Library(library.device, of=library)
+    tf32 = Tf32Library(library.device, parent=library)
     tf32.matmul(on_device(library, fine, "float32"), on_device(library, np.ones_like(fine), "float32"), out)
     tf32.synchronise()
     np.testing.assert_array_equal(library.fetch(out), np.full((512, 512), 512, np.float32))
@@ -313,13 +313,13 @@ def test_four_ranks_train_on_one_gpu_on_many_grids_and_go_on_from_a_checkpoint(l
     run_flags = partial(RunOptions, backend="cupy", carrier="mpi", verify=True, repeats=1, warmups=0)
     cases = [
         RunCase(
-            parse_training(TrainingWords(**chosen)),
+            parse_training(TrainingFlags(**chosen)),
             str(tmp_path / f"{number}.json"),
             run_flags(save="" if number else saved),
         )
         for number, chosen in enumerate(ON_ONE_GPU)
     ]
-    on = TrainingWords(**TINY | {"grid": "data=2,y=2", "zero": "1", "steps": "1"})
+    on = TrainingFlags(**TINY | {"grid": "data=2,y=2", "zero": "1", "steps": "1"})
     cases.append(RunCase(parse_training(on), str(tmp_path / "on.json"), run_flags(load=saved)))
     measure(4, cases)
     records = [load_record(case.record) for case in cases]

@@ -12,8 +12,8 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.measured_rows import MemoryRow
 from quadrille.algorithms.formats.record import load_record
 from quadrille.algorithms.schedule.ops import VECTOR_CALL_KINDS
-from quadrille.cli.words.flags import MatmulWords
-from quadrille.cli.words.matmul import parse_matmul
+from quadrille.cli.parsing.flags import MatmulFlags
+from quadrille.cli.parsing.matmul import parse_matmul
 from quadrille.experiments.calibrate.between_hosts import NetworkMeasurements, confirmed, ladder
 from quadrille.experiments.calibrate.measured_machine import LARGE_RESIDUAL, make_machine
 from quadrille.experiments.calibrate.measuring import (
@@ -97,7 +97,7 @@ if world.world().rank == 0:
     print(json.dumps({said: sorted({flow.round for flow in flows}) for said, flows in found.items()}))
 """
 )
-TRAINING = MatmulWords(matmul="61,47,53", dtype="float64", passes="training")
+TRAINING = MatmulFlags(matmul="61,47,53", dtype="float64", passes="training")
 
 
 def calibrated(folder, ranks):

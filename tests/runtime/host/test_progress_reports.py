@@ -2,6 +2,8 @@
 
 import os
 import select
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -22,6 +24,7 @@ from quadrille.runtime.host.progress_reports import (
     reporting,
     watch_first_reports,
 )
+from quadrille.runtime.host.world import LAUNCH
 from quadrille.runtime.operands.input_sources import WholeMatrices
 
 MULTIPLY = Gemm(name="multiply C", a="A", b="B", c="C")
@@ -36,6 +39,14 @@ def test_a_first_word_can_be_waited_for_and_those_that_follow_wake_nobody(tmp_pa
     told.began(MULTIPLY)
     assert select.select([handle], [], [], 0) == ([], [], [])
     os.close(handle)
+
+
+def test_a_rank_reports_at_its_end_that_it_waits_for_the_others_in_mpi(tmp_path):
+    source = "from quadrille.runtime.host.progress_reports import own_reporter; own_reporter()"
+    tmp_path.chmod(0o700)
+    variables = os.environ | {LAUNCH: str(tmp_path), "PMIX_RANK": "3"}
+    subprocess.run([sys.executable, "-P", "-c", source], env=variables, check=True)
+    assert [(one.rank, one.waiting, one.words) for one in read_reports(tmp_path)] == [(3, True, "ending MPI")]
 
 
 def test_no_word_can_be_waited_for_in_a_folder_that_is_not_there(tmp_path):

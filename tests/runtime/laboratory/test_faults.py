@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from quadrille.algorithms.formats.written_files import process_status
 from quadrille.runtime.host.processes import state
 from quadrille.runtime.host.progress_reports import read_reports
 from quadrille.runtime.laboratory import namespaces, register
@@ -22,7 +23,7 @@ HASTY = """
 import sys
 from quadrille.cli.main import main
 from quadrille.runtime.launching import hang_detection
-hang_detection.STOPPED_SECONDS, hang_detection.STANDSTILL_SECONDS = 1.0, 5.0
+hang_detection.STOPPED_SECONDS, hang_detection.STANDSTILL_SECONDS, hang_detection.START_SECONDS = 1.0, 5.0, 8.0
 sys.exit(main(sys.argv[1:]))
 """
 NAME = f"f{os.getpid()}"
@@ -44,15 +45,18 @@ def kill(ranks):
 
 
 def ranks_under_way(running, within):
-    """Where the ranks are, once all of them are in this."""
+    """The progress of the ranks, once all of them are in this work; none once the launcher starts, for None."""
     deadline = time.monotonic() + 60
     while True:
         assert running.poll() is None, running.communicate()[1]
         assert time.monotonic() < deadline
-        found = [one for folder in SHARED_MEMORY.glob(f"quadrille-{running.pid}-*") for one in read_reports(folder)]
+        folders = list(SHARED_MEMORY.glob(f"quadrille-{running.pid}-*"))
+        if folders and within is None:
+            return []
+        found = [one for folder in folders for one in read_reports(folder)]
         if len(found) == 3 and all(within in one.words for one in found):
             return found
-        time.sleep(0.05)
+        time.sleep(0.01)
 
 
 @pytest.mark.parametrize(
@@ -95,8 +99,42 @@ def test_a_calibration_that_breaks_ends_with_one_line_and_writes_nothing(tmp_pat
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("breaks", "said"),
+    [
+        (take_link_down, "no rank has come further for 5 s: eth0 of host:1 is down; ranks 0, 1, 2 in starting MPI"),
+        (stop, "rank 1 has been stopped for 1 s (SIGSTOP) "),
+        (kill, "rank 1 was killed by signal 9 (SIGKILL)"),
+    ],
+)
+def test_ranks_that_break_while_they_load_or_start_mpi_end_with_one_line(breaks, said):
+    line = line_of_broken(RUN, "", breaks)
+    assert line.startswith(f"quadrille: {said}") and line.endswith("; all ranks were ended"), line
+
+
+def stop_launcher(ranks):
+    """Stop mpirun, the parent of the ranks of the first host."""
+    os.kill(int(process_status(ranks[0].pid)[1]), signal.SIGSTOP)
+
+
+def test_a_launcher_that_is_stopped_ends_the_run_with_one_line():
+    line = line_of_broken(RUN, "'gather B'", stop_launcher)
+    assert line == "quadrille: the launcher has been stopped for 1 s (SIGSTOP); all ranks were ended"
+
+
+def test_ranks_that_a_dead_link_keeps_from_starting_end_with_one_line():
+    line = line_of_broken(RUN, None, take_link_down)
+    assert " not start the ranks; " in line or " not started for 8 s; " in line, line
+    assert line.endswith("; eth0 of host:1 is down; all ranks were ended"), line
+
+
 def line_of_broken(command, within, breaks):
-    """What a laboratory says last whose command is broken once all ranks are in this; nothing of it is left."""
+    """The last line of a laboratory whose command is broken once all ranks are in this; nothing of it is left.
+
+    Parameters
+    ----------
+    within : words of the ranks' progress; None to break before any rank starts
+    """
     words = [sys.executable, "-P", "-c", HASTY, *LABORATORY, *command]
     running = subprocess.Popen(words, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
@@ -106,7 +144,7 @@ def line_of_broken(command, within, breaks):
     finally:
         running.terminate()
         running.communicate()
-    assert (running.returncode, out) == (1, ""), err
+    assert running.returncode == 1 and (not out or within is None), (out, err)  # mpirun tells of its daemons on stdout
     assert not any(namespaces.exists(f"quadrille-{NAME}-host{number}") for number in range(3))
     assert not register.path_of(NAME).exists()
     assert {state(one.pid) for one in ranks} <= {"", "Z"}

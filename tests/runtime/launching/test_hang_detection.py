@@ -19,8 +19,10 @@ from quadrille.runtime.host.progress_reports import (
     FileReporter,
     RankProgress,
     read_reports,
+    report_start,
     reporting,
 )
+from quadrille.runtime.host.world import LAUNCH
 from quadrille.runtime.launching import hang_detection as standstill
 from quadrille.runtime.launching.exit_status import exit_status
 from quadrille.runtime.launching.hang_detection import HangDetector, describe_position
@@ -53,6 +55,7 @@ def sleeping():
 def hasty(monkeypatch):
     monkeypatch.setattr(standstill, "STOPPED_SECONDS", 0.05)
     monkeypatch.setattr(standstill, "STANDSTILL_SECONDS", 0.05)
+    monkeypatch.setattr(standstill, "START_SECONDS", 0.05)
 
 
 def rank_at(folder, rank, op):
@@ -137,6 +140,36 @@ def test_ranks_that_wait_for_others_that_nobody_sees_are_left_alone(tmp_path, ha
     rank_at(tmp_path, 0, Barrier(name="barrier between runs", axis="z"))
     assert seen_soon(HangDetector(str(tmp_path), 2)) == ""
     assert "rank 0 in 'barrier between runs'" in seen_soon(HangDetector(str(tmp_path), 1))
+
+
+def test_a_rank_that_has_not_started_is_named_where_all_ranks_are_on_this_host(tmp_path, hasty):
+    for rank in (0, 2):
+        FileReporter(tmp_path, rank)
+    assert seen_soon(HangDetector(str(tmp_path), 3)) == ""
+    watch = HangDetector(str(tmp_path), 3, lambda: ["eth0 of host:1 is down"], all_on_this_host=True)
+    assert seen_soon(watch) == "rank 1 has not started for 0.05 s; eth0 of host:1 is down"
+    FileReporter(tmp_path, 1)
+    assert watch.seen() == ""
+    many = HangDetector(str(tmp_path), 9, all_on_this_host=True)
+    assert seen_soon(many) == "ranks 3, 4, 5, 6 and more have not started for 0.05 s"
+
+
+def test_ranks_that_load_their_programs_while_others_start_mpi_are_left_alone(tmp_path, monkeypatch, hasty):
+    monkeypatch.setenv(LAUNCH, str(tmp_path))
+    tmp_path.chmod(0o700)
+    for rank in range(2):
+        monkeypatch.setenv("PMIX_RANK", str(rank))
+        report_start()
+    assert [(one.rank, one.pid, one.count) for one in read_reports(tmp_path)] == [
+        (0, os.getpid(), 0),
+        (1, os.getpid(), 0),
+    ]
+    watch = HangDetector(str(tmp_path), 2, all_on_this_host=True)
+    starting = CollectiveWork("starting MPI")
+    rank_at(tmp_path, 0, starting)
+    assert seen_soon(watch) == ""
+    rank_at(tmp_path, 1, starting)
+    assert seen_soon(watch).endswith(": ranks 0, 1 in starting MPI")
 
 
 def test_ranks_that_wait_for_each_other_in_no_op_are_reported_too(tmp_path, hasty):
@@ -275,6 +308,34 @@ def test_ranks_that_left_word_did_start_whatever_the_launcher_says(capsys, statu
     assert capsys.readouterr().err == f"quadrille: {said} {where_all_are}; all ranks were ended\n"
     with pytest.raises(InputError, match="did not start the ranks"):
         exit_status(status, output, PRTERUN, [])
+    assert exit_status(status, output, PRTERUN, [], diagnose_network=lambda: ["eth0 of host:1 is down"]) == 1
+    assert capsys.readouterr().err == (
+        "quadrille: Open MPI 5.0.11 did not start the ranks; eth0 of host:1 is down; all ranks were ended\n"
+    )
+
+
+def test_a_program_that_failed_did_start_although_the_launcher_only_warned(capsys):
+    """mpirun says nothing of a rank's exit status when it ends amid a warning of its own."""
+    output = LauncherOutput()
+    output.feed(
+        "[lab-host0:05945] plm:ssh: Warning: setpgid(5949,5949) failed in parent with errno=Permission denied(13)\n"
+    )
+    started = [RankProgress(rank, 1, 0, False, "") for rank in range(2)]
+    assert exit_status(3, output, PRTERUN, [], started) == 1
+    assert capsys.readouterr().err == "quadrille: a rank ended with exit status 3; all ranks were ended\n"
+
+
+def test_a_warning_within_the_launchers_frame_hides_no_exit_status():
+    output, rule = LauncherOutput(), "-" * 76 + "\n"
+    warning = "[lab-host0:05945] plm:ssh: Warning: setpgid(5949,5949) failed in parent\n"
+    frame = [
+        "mpirun detected that a process exited:\n",
+        "  Process name: [prterun-1@1,1]\n",
+        warning,
+        "  Exit code:    3\n",
+    ]
+    assert [output.feed(line) for line in (rule, *frame, rule)] == [[]] * 6
+    assert output.culprit() == Failure(rank=1, status=3)
 
 
 KILLED_AT_ONCE = """

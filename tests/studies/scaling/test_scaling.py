@@ -11,7 +11,7 @@ from quadrille.algorithms.formats import files
 from quadrille.algorithms.matmuls.catalogue import matmul_schedule
 from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.schedule.grid import Grid
-from quadrille.cli.words.machines import MachineWords, chosen_machine
+from quadrille.cli.parsing.machines import MachineFlags, chosen_machine
 from quadrille.simulator.simulate import simulate
 from quadrille.studies.scaling import study
 from quadrille.studies.scaling.answer import answer as answer_for
@@ -22,12 +22,12 @@ from quadrille.studies.scaling.study import scaling as scaling_for
 from quadrille.topologies.find_machine import find_machine
 from tests.support.toy_machines import FREE, one_host, star
 
-PERLMUTTER = MachineWords(machine="perlmutter")
+PERLMUTTER = MachineFlags(machine="perlmutter")
 
 
 def sized(machine):
     """Gives the machine with so many GPUs, if it is known by name."""
-    return (lambda gpus: chosen_machine(machine, gpus)) if isinstance(machine, MachineWords) else lambda _: machine
+    return (lambda gpus: chosen_machine(machine, gpus)) if isinstance(machine, MachineFlags) else lambda _: machine
 
 
 def answer(question, machine):
@@ -177,7 +177,7 @@ def test_words_that_cannot_be_are_refused(change, message):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"machine": MachineWords(machine="tianhe")}, "machine 'tianhe' is unknown"),
+        ({"machine": MachineFlags(machine="tianhe")}, "machine 'tianhe' is unknown"),
         ({"plot": "figure.doc"}, "figure.doc"),
         ({"json": "-", "csv": "-"}, "--json and --csv both name -: give each its own file"),
         ({"json": "no/such/folder.json"}, "cannot be written"),
@@ -240,7 +240,7 @@ def test_the_plot_is_the_same_bytes_for_the_same_answer(tmp_path):
 
 
 def test_routing_and_faults_are_those_of_the_study_and_recorded():
-    slow = MachineWords(machine="perlmutter", routing="ecmp", slow=("gpu:3=0.5",))
+    slow = MachineFlags(machine="perlmutter", routing="ecmp", slow=("gpu:3=0.5",))
     healthy, degraded = (answer(question(gpus=(1, 4)), machine) for machine in (PERLMUTTER, slow))
     assert degraded.machine.routing == "ecmp:0" and degraded.machine.faults.slow == {"gpu:3": 0.5}
     assert {run.gpus for run in degraded.runs} == {4}  # of one GPU there is no gpu:3
@@ -250,7 +250,7 @@ def test_routing_and_faults_are_those_of_the_study_and_recorded():
 
 def test_settings_change_the_machine():
     slow, fast = (
-        answer(question(gpus=(1,)), MachineWords(machine="perlmutter", settings=settings))
+        answer(question(gpus=(1,)), MachineFlags(machine="perlmutter", settings=settings))
         for settings in ((), ("device.peak_flops_per_second=x2", "device.overhead_seconds=0"))
     )
     assert fast.best[0].seconds < slow.best[0].seconds
