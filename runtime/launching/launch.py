@@ -14,6 +14,8 @@ import signal
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 
 from quadrille.algorithms.errors import InputError, RunError
 from quadrille.runtime.host.console import INTERRUPTED
@@ -75,7 +77,7 @@ def launch(
     """
     if ranks < 1:
         raise InputError(f"-n {ranks}: the number of ranks is a whole number from 1")
-    variables_here = dict(os.environ if environment is None else environment)
+    variables_here = {"HOME": home_folder()} | dict(os.environ if environment is None else environment)
     _check_rank_count(ranks, launcher_options, variables_here)
     launcher = find_launcher(loaded_mpi(variables_here), variables_here)
     remove_abandoned()
@@ -92,6 +94,14 @@ def launch(
         reports = list(read_reports(folder))
         remove_partial_files(folder)
     return exit_status(status, output, launcher, launcher_options, reports, diagnose_network)
+
+
+def home_folder() -> str:
+    """The user's home folder where HOME is not set, because Open MPI does not start without HOME."""
+    with suppress(RuntimeError):  # the user has no entry among the users of the host
+        if (folder := Path.home()).is_dir():
+            return str(folder)
+    return tempfile.gettempdir()
 
 
 def launch_or_raise(name: str, ranks: int, command: Sequence[str], *, program: Sequence[str] = PROGRAM) -> None:

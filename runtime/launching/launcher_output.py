@@ -125,6 +125,7 @@ class LauncherOutput:
         self.hang = ""  # why the ranks were ended, if they made no progress
         self.remarks: list[str] = []
         self.passed: list[str] = []
+        self.stdout_error: OSError | None = None  # the first failure of this process's stdout
         self._framed: list[str] | None = None
         self._after_remark = False
 

@@ -1,4 +1,4 @@
-"""Supervision of the launcher: pass on its stderr, wait for its end, and end all its processes.
+"""Supervision of the launcher: pass on its stdout and stderr, wait for its end, and end all its processes.
 
 mpirun runs in its own session. The kernel tells it to end when this process dies. It is killed if it does not end soon
 after a failure. At the end, every process that still carries the mark of the launch (`launch_folder.py`) is killed.
@@ -6,6 +6,7 @@ after a failure. At the end, every process that still carries the mark of the la
 
 import contextlib
 import ctypes
+import errno
 import os
 import signal
 import subprocess
@@ -15,11 +16,15 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from types import FrameType
 
+from quadrille.algorithms.errors import RunError
 from quadrille.runtime.launching.hang_detection import HangDetector
 from quadrille.runtime.launching.launch_folder import processes_of_launch
 from quadrille.runtime.launching.launcher_output import LauncherOutput
 
 LOOK_SECONDS = 0.25
+BLOCK_BYTES = 1 << 16
+STDOUT = 1
+"""The file descriptor of stdout."""
 GRACE_SECONDS = 5.0
 """The time for mpirun to end by itself after a failure, or after SIGTERM [s]."""
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -37,11 +42,19 @@ def supervise(
     ----------
     mark : folder of the launch, whose name all its processes carry
     detector : detector of ranks that hang; it is closed at the end
+
+    Raises
+    ------
+    BrokenPipeError : the reader of stdout has gone
+    RunError : the ranks ended well, but stdout could not be written, as on a full disk
     """
     output = LauncherOutput()
     with signals_as_interrupts(), open_launcher(words, environment) as process:
-        reader = threading.Thread(target=pass_on, args=(process, output), daemon=True)
-        reader.start()
+        readers = [
+            threading.Thread(target=relay, args=(process, output), daemon=True) for relay in (pass_on, pass_stdout)
+        ]
+        for reader in readers:
+            reader.start()
         status: int | None = None
         try:
             status = wait_for(process, output, detector)
@@ -49,9 +62,14 @@ def supervise(
             pass
         finally:
             end_all(process, mark)
-        reader.join(GRACE_SECONDS)
+        for reader in readers:
+            reader.join(GRACE_SECONDS)
     output.gone = detector.gone
     detector.close()
+    if isinstance(output.stdout_error, BrokenPipeError):
+        raise output.stdout_error
+    if status == 0 and output.stdout_error is not None:
+        raise RunError(f"stdout cannot be written: {output.stdout_error.strerror}")
     return status, output
 
 
@@ -67,6 +85,7 @@ def open_launcher(words: Sequence[str], environment: Mapping[str, str]) -> subpr
         list(words),
         env=dict(environment),
         stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         errors="replace",
@@ -76,11 +95,35 @@ def open_launcher(words: Sequence[str], environment: Mapping[str, str]) -> subpr
 
 
 def pass_on(process: subprocess.Popen[str], output: LauncherOutput) -> None:
-    """Write the ranks' own lines to stderr as they arrive; their stdout is this process's."""
+    """Write the ranks' own lines to stderr as they arrive."""
     assert process.stderr is not None
     for line in process.stderr:
         write_error("".join(output.feed(line)))
     write_error("".join(output.finish()))
+
+
+def pass_stdout(process: subprocess.Popen[str], output: LauncherOutput) -> None:
+    """Write the ranks' stdout as it arrives; after the first error the rest is read and dropped, so no rank waits."""
+    assert process.stdout is not None
+    while block := os.read(process.stdout.fileno(), BLOCK_BYTES):
+        try:
+            if output.stdout_error is None:
+                write_whole(block)
+        except OSError as error:
+            output.stdout_error = error
+
+
+def write_whole(block: bytes) -> None:
+    """Write a block to the process's stdout.
+
+    Raises
+    ------
+    OSError : stdout is closed, its disk is full or its reader has gone
+    """
+    if sys.__stdout__ is None:  # file descriptor 1 may belong to another file
+        raise OSError(errno.EBADF, "it is closed")
+    while block:
+        block = block[os.write(STDOUT, block) :]
 
 
 def write_error(text: str) -> None:
@@ -97,6 +140,8 @@ def wait_for(process: subprocess.Popen[str], output: LauncherOutput, detector: H
         if (status := process.poll()) is not None:
             detector.rest(0.0, process)  # ranks that ended since
             return status
+        if isinstance(output.stdout_error, BrokenPipeError):
+            return 1
         if output.failure is None:
             output.hang = detector.seen()
             if output.hang:

@@ -95,6 +95,45 @@ def test_the_status_of_one_rank_ends_the_ranks_that_wait_for_it(capfd, status, o
     assert not left_behind()
 
 
+LAUNCH_COMMAND = [sys.executable, "-P", "-m", "quadrille", "launch", "-n", "2", "run", "--matmul", "64,64,64"]
+LAUNCH_COMMAND += ["--grid", "z=2", "--repeats", "1"]
+
+
+@mpi
+@pytest.mark.parametrize(("stdout", "reason"), [("/dev/full", "No space left on device"), (None, "it is closed")])
+def test_output_of_the_ranks_that_cannot_be_written_is_an_error_and_the_record_is_kept(tmp_path, stdout, reason):
+    record = tmp_path / "measured.json"
+    target = f"> {stdout}" if stdout else ">&-"
+    words = ["sh", "-c", f'"$@" {target}', "sh", *LAUNCH_COMMAND, "--json", str(record)]
+    ran = subprocess.run(words, cwd=ROOT, stderr=subprocess.PIPE, text=True, check=False)
+    assert (ran.returncode, ran.stderr) == (1, f"quadrille: stdout cannot be written: {reason}\n")
+    assert record.exists()
+
+
+ENDLESS = "from mpi4py import MPI\nwhile True: print('y' * 1000, flush=True)"
+
+
+@mpi
+def test_a_reader_that_has_gone_ends_the_ranks():
+    source = f"from quadrille.runtime.launching.launch import launch; launch(2, [], program=('-c', {ENDLESS!r}))"
+    running = subprocess.Popen(
+        [sys.executable, "-P", "-c", source], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert running.stdout.readline() == "y" * 1000 + "\n"
+    running.stdout.close()
+    assert running.wait(60) == 1
+    with running.stderr:
+        assert running.stderr.read().endswith("BrokenPipeError: [Errno 32] Broken pipe\n")
+    assert not left_behind()
+
+
+@mpi
+def test_ranks_start_without_a_home_folder_in_the_environment():
+    variables = {name: value for name, value in os.environ.items() if name != "HOME"}
+    ran = subprocess.run(LAUNCH_COMMAND, cwd=ROOT, env=variables, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "") and ran.stdout.startswith("measured: ")
+
+
 @mpi
 def test_a_rank_that_is_killed_is_named_with_its_signal_and_nothing_is_left(capfd, monkeypatch, tmp_path):
     monkeypatch.setattr(launch_folder, "SHARED_MEMORY", tmp_path)
