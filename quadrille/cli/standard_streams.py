@@ -140,7 +140,7 @@ def end() -> None:
 
 
 def _plain(stream: io.TextIOWrapper) -> PlainStream:
-    """The same stream as a `PlainStream`."""
+    """The stream, wrapped as a `PlainStream`."""
     encoding, line_buffering, write_through = stream.encoding, stream.line_buffering, stream.write_through
     return PlainStream(
         stream.detach(), encoding, "quadrille.ascii", line_buffering=line_buffering, write_through=write_through

@@ -107,7 +107,7 @@ class CupyLibrary:
         )
 
     def lane(self) -> "CupyLibrary":
-        """The same arrays on another stream; work on this stream does not delay it."""
+        """A library on another stream of the GPU; work on this stream does not delay it."""
         return CupyLibrary(self.device, parent=self)
 
     def empty(self, elements: int, dtype: ElementType) -> Array:

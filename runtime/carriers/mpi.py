@@ -100,7 +100,7 @@ class MpiCarrier:
         return {rank: value for part in gathered for rank, value in part.items()}
 
     def begin_together(self) -> None:
-        """Where ranks share cores, sleep until a common start time, so that all ranks wake at that time.
+        """Sleep until a common start time, if ranks share cores, so that all ranks wake at that time.
 
         Otherwise ranks would leave the barrier milliseconds apart, each when it gets a core.
         """

@@ -1,6 +1,6 @@
-"""The layer functions that are measured separately: functions of a matrix, its rows or its columns.
+"""The layer functions that a calibration measures, and their arguments: functions of a matrix, its rows or its columns.
 
-Attention and the vocabulary functions are products or depend on the data, so they are left out.
+Attention and the vocabulary functions are products or depend on the data, so they are not measured here.
 """
 
 from collections.abc import Sequence
@@ -46,7 +46,7 @@ def arguments(function: Function, dtype: DType, elements: int) -> KernelArgument
     [(16, 1024)]
     """
     columns = min(COLUMNS, elements)
-    rows, facts = max(1, elements // columns), SIGNATURES[function]
+    rows, signature = max(1, elements // columns), SIGNATURES[function]
     lengths = {"m": rows, "n": columns, "2n": 2 * columns, "1": 1, "2": 2}
 
     def arrays(words: Sequence[str]) -> tuple[Any, ...]:
@@ -54,4 +54,6 @@ def arguments(function: Function, dtype: DType, elements: int) -> KernelArgument
         return tuple(np.full(shape, 0.5, dtype) for shape in shapes)
 
     scalars = SCALARS | {"columns": float(columns)}
-    return KernelArguments(np, arrays(facts.into), arrays(facts.updates), arrays(facts.sources), (), scalars, 0)
+    return KernelArguments(
+        np, arrays(signature.into), arrays(signature.updates), arrays(signature.sources), (), scalars, 0
+    )

@@ -1,4 +1,4 @@
-"""The sizes of a calibration: how much is measured, and how large each benchmark is."""
+"""The sizes of a calibration: numbers of points, problem sizes and durations of its benchmarks."""
 
 from dataclasses import dataclass
 

@@ -1,12 +1,12 @@
-"""The MPI library's collectives, measured as in a run: after products, on fresh data, in all groups at once.
+"""Benchmarks of the MPI library's collectives as a run uses them: after matrix products, on fresh data, in all groups.
 
 A library chooses its algorithm by kind, group size and buffer size, and its algorithms share links differently. So each
 collective is measured as runs use it, by ranks that are on their hosts as in a run and that begin together.
 
-The first collective of a run starts with all members together. A following collective may not, and its members stay out
-of step: when two members gather 4 MB over 200 Mbit/s, both finish after 89 ms, or one after 86 ms and the other after
-171 ms, again and again (Open MPI 5, four hosts on a switch). So two values are measured: the first collective of every
-run, and the one that follows it.
+The members of a group (its ranks) start the first collective of a run together. They may start a following collective
+at different times, and stay out of step: when two members gather 4 MB over 200 Mbit/s, both finish after 89 ms, or one
+after 86 ms and the other after 171 ms, again and again (Open MPI 5, four hosts on a switch). So two values are
+measured: the first collective of every run, and the one that follows it.
 
 Members that start together may also end apart every time. Where one member combines all summands and returns the sums,
 it ends a third earlier than the others (a reduce-scatter of two: 178 and 263 ms). The next operation of the last member
@@ -57,10 +57,10 @@ from quadrille.runtime.operands.operands import Operands
 
 KINDS: tuple[CollectiveKind, ...] = ("all_gather", "reduce_scatter", "all_reduce")
 LEAST_SEEN = 6
-"""The fewest observations of a lead, over all groups and runs, that count: by chance one in 32 has that many.
+"""The fewest observations, over all groups and runs, from which a member's lead is recorded.
 
-Groups of all ranks occur once per run, and runs are few: they count as if all members ended together. The next
-operation of such a group waits for the last member anyway.
+A lead in six observations happens by chance in one of 32 cases. A group of all ranks occurs once per run, and runs are
+few: it counts as if all members ended together. The next operation of such a group waits for the last member anyway.
 """
 LEAST_LEAD = 0.1
 """A member is ahead if it ends earlier than the last one by more than this fraction of the last one's seconds."""
@@ -95,7 +95,13 @@ class CollectiveTimes:
 
 @dataclass(frozen=True, slots=True)
 class GroupShape:
-    """A division of all ranks into groups: members per group, distance between members, and number of ranks.
+    """A division of all ranks into equal groups.
+
+    Parameters
+    ----------
+    members : number of ranks of each group
+    apart : difference of the rank numbers of neighbours in a group
+    ranks : number of all ranks
 
     >>> GroupShape(2, 2, 8).grid().group(3, "y")
     (1, 3)
@@ -111,9 +117,10 @@ class GroupShape:
 
 
 def group_shapes(ranks: int) -> Iterator[GroupShape]:
-    """The group shapes along an axis of a grid with this many ranks: all shapes, or a few if there are many ranks.
+    """The group shapes along an axis of a grid with `ranks` ranks.
 
-    The few are the shapes of the two-axis grid nearest to a square, and the group of all ranks.
+    With more than `FEW_RANKS` ranks, only the shapes of the two-axis grid nearest to a square, and the group of all
+    ranks.
 
     >>> [(shape.members, shape.apart) for shape in group_shapes(6)]
     [(2, 1), (2, 3), (3, 1), (3, 2), (6, 1)]
@@ -134,9 +141,17 @@ def group_shapes(ranks: int) -> Iterator[GroupShape]:
 def collective_chain(
     kind: CollectiveKind, shape: GroupShape, size: int, rounds: int, product_size: int = FULL.chain_product
 ) -> Schedule:
-    """A schedule that writes, multiplies and calls a collective on about `size` bytes in equal shards, twice.
+    """A schedule that writes, multiplies and calls a collective on equal shards, twice.
 
-    With roots, it has `rounds` rounds after one warm-up round; in each round every member is the root once.
+    For a kind with a root it has `rounds` rounds after one warm-up round; in each round every member is the root once.
+
+    Parameters
+    ----------
+    kind : kind of collective
+    shape : groups in which it runs
+    size : approximate size of the buffer [B]
+    rounds : number of rounds, for a kind with a root
+    product_size : rows and columns of the products
     """
     m, single = Part("m"), Part("one")
     tensors = declare(
@@ -198,7 +213,12 @@ def measure_collective(
 
     Parameters
     ----------
-    calls : MPI's calls, for a kind that has two
+    communicator : communicator of all ranks
+    kind : kind of collective
+    shape : groups in which it runs
+    size : approximate size of the buffer [B]
+    runs : number of runs or rounds
+    calls : MPI calls ("regular" or "vector"), for a kind that has both
     product_size : rows and columns of the products
     """
     schedule = collective_chain(kind, shape, size, runs, product_size)

@@ -1,4 +1,4 @@
-"""The rows that microbenchmarks return: median seconds with spreads."""
+"""The results of the microbenchmarks, one class of points for each benchmark: median seconds with their spread."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,15 @@ from quadrille.runtime.measuring.library_collectives import GroupShape
 
 @dataclass(frozen=True, slots=True)
 class GemmPoint:
-    """A product m x k by k x n and its median seconds (0: not yet measured)."""
+    """A GEMM m x k by k x n and its measured time.
+
+    Parameters
+    ----------
+    threads : BLAS threads of each rank
+    busy_ranks : number of ranks that multiply at once
+    seconds, spread : median time [s] and its relative spread; 0 before the measurement
+    calm : whether no other process disturbed the measurement
+    """
 
     m: int
     k: int
@@ -26,7 +34,7 @@ class GemmPoint:
 
 @dataclass(frozen=True, slots=True)
 class TransferPoint:
-    """One step of a pattern of `ranks` ranks, each of which sends `bytes`.
+    """The measured time of one transfer step in which each of `ranks` ranks sends `bytes`.
 
     Parameters
     ----------
@@ -44,7 +52,7 @@ class TransferPoint:
 
 @dataclass(frozen=True, slots=True)
 class CollectivePoint:
-    """A collective of the MPI library on a buffer of `bytes`, in all groups of a shape at once.
+    """The measured time of an MPI library collective on a buffer of `bytes`, in all groups of a shape at once.
 
     Parameters
     ----------
@@ -65,7 +73,7 @@ class CollectivePoint:
 
 @dataclass(frozen=True, slots=True)
 class FlowPoint:
-    """The rate from one host to another in a round in which several hosts send to one host each, all at once."""
+    """The measured rate from one host to another while other pairs of hosts send (`all_pairs_rates.py`)."""
 
     round: int
     sender: int

@@ -1,4 +1,4 @@
-"""Where the input tensors of a schedule come from: the protocol, and its simplest case, whole host matrices."""
+"""Sources of the input tensors of a schedule: the interface `InputSource`, and whole host matrices as a source."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -14,7 +14,7 @@ class InputSource(Protocol):
 
 
 class WholeMatrices:
-    """Inputs given as whole host matrices, from which each rank takes its own blocks."""
+    """An input source of whole host matrices by name, from which each rank takes its own blocks."""
 
     def __init__(self, matrices: Mapping[str, Any]) -> None:
         self._matrices = matrices

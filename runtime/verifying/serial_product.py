@@ -33,7 +33,15 @@ from quadrille.runtime.verifying.products import (
 def against_serial_product(
     product: Product, rectangle: Rectangle, values: NDArray[Any], operands: Operands
 ) -> ErrorFinding:
-    """The largest error of a rectangle against its serial product."""
+    """The largest error of a rectangle of a product, compared with a serial product in float64.
+
+    Parameters
+    ----------
+    product : product (C, dA or dB)
+    rectangle : part of the whole matrix
+    values : elements of the rectangle to check
+    operands : operands of the multiplication
+    """
     worst = ErrorFinding()
     for rows, columns in tiles(rectangle.shape):
         tile = rectangle.part(rows, columns)

@@ -23,7 +23,7 @@ def collective_machine(on: MachineFlags, gpus: str = "") -> tuple[Machine, Netwo
 
     Raises
     ------
-    InputError : a machine that cannot be, or has fewer GPUs; a slow GPU that is not there
+    InputError : an unknown machine, a machine with fewer GPUs, or a slow GPU that it lacks
     """
     count = whole_number(gpus, "--gpus") if gpus else None
     chosen = chosen_machine(on, count if on.machine in MACHINES else None, topology_suffices=True)
@@ -45,7 +45,7 @@ def flows_machine(on: MachineFlags, gpus: int | None, needed: int) -> Machine:
 
     Raises
     ------
-    InputError : a machine that cannot be, or says itself how many GPUs there are; a slow GPU
+    InputError : an unknown machine, --gpus for a machine with a fixed number of GPUs, or a slow GPU
     """
     if on.slow:
         raise InputError("--slow: flows compute nothing, so no GPU can be slow; --degrade makes its links slower")
