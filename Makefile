@@ -110,10 +110,10 @@ bench-gpu: $(INSTALLED) ## the speed of a CUDA device, and ranks that share it, 
 	@$(WITH_CUPY) "$(QUADRILLE)" study gpu $(ARGS)
 
 gpu-wheels: ## fill build/gpu-wheels with what a machine with a GPU and no network may lack (GPU_PYTHON=3.12)
-	@"$(PYTHON)" -P studies/gpu/borrowed_python.py wheels "$(GPU_WHEELS)" --python "$(GPU_PYTHON)"
+	@"$(PYTHON)" -P studies/gpu/offline_python.py wheels "$(GPU_WHEELS)" --python "$(GPU_PYTHON)"
 
 gpu-all: ## there: all that takes a GPU, in 8 minutes and without a network, into the folder OUT; goes on where it was killed
-	@"$(PYTHON)" -P studies/gpu/borrowed_python.py run "$(GPU_WHEELS)" "$(OUT)" --commit "$(COMMIT)" $(ARGS)
+	@"$(PYTHON)" -P studies/gpu/offline_python.py run "$(GPU_WHEELS)" "$(OUT)" --commit "$(COMMIT)" $(ARGS)
 
 studies: $(INSTALLED) ## run every study again and rewrite its results (more than an hour)
 	@for study in studies/*/study.py; do \

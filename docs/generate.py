@@ -187,7 +187,7 @@ def default(field: msgspec.structs.FieldInfo) -> str:
 
 def families(_: str) -> Iterator[str]:
     """A table of the topology families and the arguments of each."""
-    from quadrille.topologies.families.by_name import HOST_NETWORKS
+    from quadrille.topologies.families.family_table import HOST_NETWORKS
 
     yield from ("| family | arguments | hosts and links |", "|---|---|---|")
     for name, builder in HOST_NETWORKS.items():
@@ -216,7 +216,7 @@ def nodes(_: str) -> Iterator[str]:
 
 def machines(_: str) -> Iterator[str]:
     """A table of the named machines."""
-    from quadrille.topologies.machines.named import MACHINES
+    from quadrille.topologies.machines.machine_catalogue import MACHINES
 
     yield from ("| machine | description |", "|---|---|")
     for name, machine in MACHINES.items():

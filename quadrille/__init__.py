@@ -100,7 +100,7 @@ __all__ = [
     "sweep",
 ]
 
-WHERE = {
+IMPORT_PATHS = {
     "Matmul": "quadrille.algorithms.matmuls.matmul:Matmul",
     "Mlp": "quadrille.algorithms.training.mlp:Mlp",
     "Gpt": "quadrille.algorithms.training.gpt:Gpt",
@@ -130,14 +130,14 @@ WHERE = {
     "RunError": "quadrille.algorithms.errors:RunError",
     "Deadlock": "quadrille.algorithms.errors:Deadlock",
 }
-"""The module of each name, and the name there, as imported above; it is imported when the name is first asked for."""
+"""The import path `module:name` of each public name, as above; a name is imported when it is first used."""
 
 
 def __getattr__(name: str) -> Any:
     """A public name, imported when it is first asked for."""
-    if name not in WHERE:
+    if name not in IMPORT_PATHS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = resolve_name(WHERE[name])
+    value = resolve_name(IMPORT_PATHS[name])
     globals()[name] = value
     return value
 

@@ -19,12 +19,12 @@ Parts = dict[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How much was simulated, and why it was not less.
+    """The extent of a simulation: numbers of classes, of rate updates and of skipped iterations.
 
     Parameters
     ----------
     folded : whether equal ranks were simulated as one
-    not_folded_reason : why they were not, in words
+    not_folded_reason : reason why ranks were not folded, in words
     rank_classes, flow_classes, link_classes : numbers of classes; of flows and links only if ranks were folded
     events : updates of rates
     iterations_skipped : loop iterations that were not simulated
@@ -126,7 +126,7 @@ class Prediction(Tabular):
 
     @property
     def heading(self) -> str:
-        """The time on the ranks."""
+        """The number of ranks and the predicted time, in one line."""
         return f"predicted on {self.timeline.ranks} ranks: {format_seconds(self.seconds)}"
 
     def parts_of(self, span: Span) -> Mapping[PathPart, float]:

@@ -1,8 +1,8 @@
-"""The virtual-time interpreter: predicts a schedule on a machine.
+"""`simulate`: predicts the time of a schedule on a machine in virtual time.
 
 Ranks that behave alike are simulated as one (`ranks/simulated_ranks.py`), and loops that become periodic are
 simulated for a few iterations (`loops/`), so memory grows neither with ranks nor with iterations.  The simulation
-itself is in `ranks/lanes.py`.
+itself is in `ranks/lane_simulation.py`.
 
 If too much is left to simulate even so, because ranks differ, all ranks are walked at the granularity of collectives
 (`bounds/`): every transfer has one rate, and two further rates, an upper and a lower limit, bound the makespan of the
@@ -24,7 +24,7 @@ from quadrille.algorithms.schedule.ops import Communication
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.timelines.spans import Span
 from quadrille.algorithms.timelines.timeline import Timeline
-from quadrille.simulator.bounds.supported import unsupported_reason
+from quadrille.simulator.bounds.support_check import unsupported_reason
 from quadrille.simulator.gc_paused import gc_paused
 from quadrille.simulator.loops.period_detector import BudgetExceeded, PeriodDetector, iteration_count
 from quadrille.simulator.loops.skipped_iterations import (
@@ -38,7 +38,7 @@ from quadrille.simulator.loops.skipped_iterations import (
 )
 from quadrille.simulator.machine.placement import RankPlacement, place_ranks
 from quadrille.simulator.prediction import Extent, Prediction, TimeBreakdowns, mean_parts, sums_by_op
-from quadrille.simulator.ranks.lanes import OP_WALL_SECONDS, LaneSimulation, SimulationInputs
+from quadrille.simulator.ranks.lane_simulation import OP_WALL_SECONDS, LaneSimulation, SimulationInputs
 from quadrille.simulator.ranks.simulated_ranks import SimulatedRanks, choose_ranks
 from quadrille.simulator.ranks.time_breakdown import OpInstance
 from quadrille.simulator.symmetry.signatures import LoopPosition
@@ -51,15 +51,15 @@ if TYPE_CHECKING:
 __all__ = ["Prediction", "Shortcuts", "Simulator", "simulate"]
 
 MAX_RANKS_EXPANDED = 64
-"""Timelines of up to this many ranks name every rank and iteration; larger ones only the simulated ranks."""
+"""Largest number of ranks of a timeline that contains every rank and iteration; else it has the simulated ranks."""
 MAX_SPANS_EXPANDED = 100_000
-"""The same for spans: at 20 us a span, naming more would take longer than the simulation."""
+"""Largest number of spans of such a timeline; at 20 us a span, more would take longer than the simulation."""
 LINKS_LISTED = 20
 """Number of links in a prediction, the most used ones."""
 SAMPLED_RANKS = 4
 """Number of simulated ranks whose steps are counted to estimate the wall time."""
 STEP_WALL_SECONDS = 3e-6
-"""Wall time to simulate one step of an op, about, on two cores of 2026 [s]."""
+"""Approximate wall time to simulate one step of an op, on two cores of 2026 [s]."""
 NCCL_ONLY = "NCCL's model knows collectives, not the steps of ranks"
 COLLECTIVE_REQUESTED = "collective granularity was asked for"
 COMPILED_FROM_SECONDS = 0.3
@@ -111,7 +111,7 @@ def simulate(
     choices : which implementation runs each collective; the library's take the seconds of the machine file, and
         are predicted as named algorithms if none were measured
     threads : BLAS threads of each rank, by default its share of the host's cores
-    placement : rule of the rank placement, see `placed`
+    placement : rule of the rank placement, see `endpoints_by_rule`
     granularity : `collective` if bounds of the makespan suffice because an exact simulation would take too long
 
     Raises
@@ -169,7 +169,7 @@ class Simulator:
 
     @property
     def not_folded_reason(self) -> str:
-        """Why ranks are not simulated as one, in words; empty if they are."""
+        """The reason why equivalent ranks are not simulated as one, in words; empty if they are."""
         if self._choices.implementation == "nccl" and self.granularity == "collective":
             return NCCL_ONLY
         if self._budget_message:
@@ -200,13 +200,13 @@ class Simulator:
     ) -> float:
         """Wall seconds for the ops and steps of a rank; `steps` caches the steps of an op by kind."""
         schedule, seconds = self._schedule, 0.0
-        place = schedule.coordinates(rank)
-        for op, moment, _ in walk_skipping(schedule.program(place), place, skipped):
+        start = schedule.coordinates(rank)
+        for op, coordinates, _ in walk_skipping(schedule.program(start), start, skipped):
             seconds += OP_WALL_SECONDS
             if isinstance(op, Communication):
-                kind = id(op), plans.kind(op, moment)
+                kind = id(op), plans.kind(op, coordinates)
                 if kind not in steps:
-                    moved = traffic(op, schedule, moment, self._choices)
+                    moved = traffic(op, schedule, coordinates, self._choices)
                     steps[kind] = 0 if moved is None else moved.lowered.steps
                 seconds += steps[kind] * STEP_WALL_SECONDS
         return seconds
@@ -235,7 +235,7 @@ class Simulator:
         return not unsupported_reason(self._schedule, self._placement, self._choices)
 
     def run(self, wanted: Sequence[int] = ()) -> Prediction:
-        """Simulate.
+        """Simulate the schedule; returns the prediction.
 
         Parameters
         ----------
@@ -250,8 +250,8 @@ class Simulator:
         return self._run_bounds(wanted)
 
     def _run_bounds(self, wanted: Sequence[int]) -> Prediction:
-        from quadrille.simulator.bounds.bounds import bound_schedule
-        from quadrille.simulator.bounds.predicted import bounds_prediction
+        from quadrille.simulator.bounds.bounds_prediction import bounds_prediction
+        from quadrille.simulator.bounds.makespan_bounds import bound_schedule
 
         schedule, machine = self._schedule, self._machine
         result = bound_schedule(
@@ -320,8 +320,10 @@ class Simulator:
         schedule, ranks = self._schedule, self._ranks.simulated
 
         def ranks_with(loop: LoopPosition) -> int:
-            places = [schedule.coordinates(rank) for rank in ranks]
-            return sum(iteration_count(schedule.program(place), place, loop) > 0 for place in places)
+            all_coordinates = [schedule.coordinates(rank) for rank in ranks]
+            return sum(
+                iteration_count(schedule.program(coordinates), coordinates, loop) > 0 for coordinates in all_coordinates
+            )
 
         shortened = [
             iterations for iterations in self._iteration_ranges if (iterations.loop, iterations.first) not in whole

@@ -23,7 +23,7 @@ class Uncertainty:
 
 @dataclass(frozen=True, slots=True)
 class MessageMargins:
-    """What messages between hosts of an emulated network add to the interval.
+    """Widening of the interval by messages between hosts of an emulated network (network namespaces on one machine).
 
     Parameters
     ----------

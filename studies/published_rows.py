@@ -1,6 +1,6 @@
-"""Files of published measurements, as both studies that judge predictions read them.
+"""The reader of CSV files of published measurements, for the studies `published_collectives` and `published_training`.
 
-The columns are those of the project's own file; a study names the ones it needs and the kinds of rows it is about.
+A file has the columns of the project's own `published_collectives/published_results.csv`.
 """
 
 import csv
@@ -11,27 +11,38 @@ from pathlib import Path
 from quadrille.algorithms.errors import InputError
 
 
-def published_rows(
+def checked_rows(
     path: str | Path, needed: Iterable[str], kinds: Collection[str]
 ) -> Iterator[tuple[dict[str, str], str]]:
-    """The rows of these kinds, by column, each with the words that say where it stands.
+    """The rows of some kinds, after a check of the whole file.
+
+    Parameters
+    ----------
+    path : CSV file
+    needed : names of the columns that the header must have
+    kinds : values of the column `kind` whose rows are returned
+
+    Returns
+    -------
+    Each row as text by column, and its position (`FILE: line N`) for messages about faults.
 
     Raises
     ------
-    InputError : a file that cannot be read, or has a fault: with its line and column
+    InputError : a file that cannot be read or is faulty; the message names the line and the column
     """
     try:
         with Path(path).open(encoding="utf-8", newline="") as file:
-            yield from _parsed(file, str(path), needed, kinds)
+            yield from _parse(file, str(path), needed, kinds)
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path} cannot be read: {error}") from None
     except csv.Error as error:
         raise InputError(f"{path} is no CSV: {error}") from None
 
 
-def _parsed(
+def _parse(
     file: Iterable[str], path: str, needed: Iterable[str], kinds: Collection[str]
 ) -> Iterator[tuple[dict[str, str], str]]:
+    """The rows of some kinds and their positions, from an open file."""
     lines = csv.reader(file, strict=True)
     header = next(lines, None)
     if not header:
@@ -45,16 +56,23 @@ def _parsed(
         line = lines.line_num
         if len(fields) != len(header):
             raise InputError(f"{path}: line {line}: {len(fields)} columns, where the first line names {len(header)}")
-        words = dict(zip(header, fields, strict=True))
-        if words["id"] in seen:
-            raise InputError(f"{path}: line {line}: column id: {words['id']!r} is that of line {seen[words['id']]} too")
-        seen[words["id"]] = line
-        if words["kind"] in kinds:
-            yield words, f"{path}: line {line}"
+        columns = dict(zip(header, fields, strict=True))
+        name = columns["id"]
+        if name in seen:
+            raise InputError(f"{path}: line {line}: column id: {name!r} is that of line {seen[name]} too")
+        seen[name] = line
+        if columns["kind"] in kinds:
+            yield columns, f"{path}: line {line}"
 
 
-def printed_value(words: Mapping[str, str], where: str, *, zero: bool) -> float:
-    """The number in the column `value`; `zero` allows 0.
+def printed_value(columns: Mapping[str, str], where: str, *, zero: bool) -> float:
+    """The number in the column `value` of a row.
+
+    Parameters
+    ----------
+    columns : row as text by column
+    where : position of the row, for the message
+    zero : whether 0 is accepted
 
     >>> printed_value({"value": " 12.5 "}, "rows.csv: line 2", zero=False)
     12.5
@@ -63,7 +81,7 @@ def printed_value(words: Mapping[str, str], where: str, *, zero: bool) -> float:
     ------
     InputError : the text is not a number in the accepted range
     """
-    text = words["value"].strip()
+    text = columns["value"].strip()
     try:
         value = float(text)
     except ValueError:

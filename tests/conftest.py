@@ -30,7 +30,7 @@ LONGEST = (
     "tests/runtime/training/test_drawn_training.py",
     "tests/runtime/test_large_messages.py",
     "tests/runtime/execution/test_execute.py",
-    "tests/quadrille/cli/test_training_studies.py",
+    "tests/quadrille/cli/test_training_study_commands.py",
     "tests/quadrille/cli/test_training_commands.py",
     "tests/simulator/symmetry/test_training_steps.py",
     "tests/studies/published_training/test_published_training.py",

@@ -213,9 +213,9 @@ def test_no_test_module_imports_another_test_module():
         ("algorithms", "from algorithms.units import GIB", ["algorithms.units", "algorithms.units.GIB"]),
         ("topologies", "from quadrille.algorithms.errors import InputError", []),
         ("experiments", "import rich.table", []),
-        ("experiments", "from quadrille.cli import options", ["quadrille.cli", "quadrille.cli.options"]),
-        ("studies", "import quadrille.cli.options", ["quadrille.cli.options"]),
-        ("quadrille/cli", "import quadrille.studies.fidelity.study, quadrille.cli.options", []),
+        ("experiments", "from quadrille.cli import shared_flags", ["quadrille.cli", "quadrille.cli.shared_flags"]),
+        ("studies", "import quadrille.cli.shared_flags", ["quadrille.cli.shared_flags"]),
+        ("quadrille/cli", "import quadrille.studies.fidelity.study, quadrille.cli.shared_flags", []),
     ],
 )
 def test_a_stranger_is_found_wherever_it_is_imported(package, source, named):

@@ -1,4 +1,4 @@
-"""`build` makes a topology from the name of its family and its arguments, as in machine files and command lines."""
+"""`build` makes a network from the name of its topology family and its arguments, as in machine files and commands."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -10,27 +10,27 @@ from pathlib import Path
 from quadrille.algorithms.errors import InputError, nearest_hint, unknown_name
 from quadrille.algorithms.units import parse_measure
 from quadrille.topologies.cluster import with_signature
-from quadrille.topologies.families.by_name import HOST_NETWORKS
-from quadrille.topologies.families.lists import as_word
+from quadrille.topologies.families.family_table import HOST_NETWORKS
+from quadrille.topologies.families.number_lists import as_word
 from quadrille.topologies.lazy_table import LazyTable
-from quadrille.topologies.machines.named import MACHINES
+from quadrille.topologies.machines.machine_catalogue import MACHINES
 from quadrille.topologies.network import Argument, Network
 from quadrille.topologies.quantity import bare_name
 
 
-def _of_hosts(name: str) -> Callable[..., Network]:
+def _host_builder(name: str) -> Callable[..., Network]:
     return HOST_NETWORKS[name]
 
 
-def _of_machine(name: str) -> Callable[..., Network]:
+def _machine_builder(name: str) -> Callable[..., Network]:
     return MACHINES[name].builder()
 
 
 FAMILIES: LazyTable[Callable[..., Network]] = LazyTable(
     {
-        **{name: partial(_of_hosts, name) for name in HOST_NETWORKS},
+        **{name: partial(_host_builder, name) for name in HOST_NETWORKS},
         "gpu-cluster": with_signature,
-        **{name: partial(_of_machine, name) for name in MACHINES},
+        **{name: partial(_machine_builder, name) for name in MACHINES},
     }
 )
 """The function that builds the network of each family, and of each named machine."""
@@ -51,7 +51,7 @@ def build(family: str, arguments: Mapping[str, ArgumentValue]) -> Network:
     """The topology of this family with these arguments.
 
     Names may end in their unit: `bandwidth_bytes_per_second` is `bandwidth`,
-    `latency_seconds` is `latency`.  A list may be a word such as `4x4` (`lists.py`).
+    `latency_seconds` is `latency`.  A list may be a word such as `4x4` (`families/number_lists.py`).
 
     >>> build("star", {"hosts": 3, "bandwidth_bytes_per_second": 25e6, "latency_seconds": 1e-5}).link_count
     6
@@ -66,16 +66,18 @@ def build(family: str, arguments: Mapping[str, ArgumentValue]) -> Network:
         raise unknown_name("topology family", family, FAMILIES)
     builder = FAMILIES[family]
     accepted = signature(builder).parameters
-    bare = _bare(family, arguments)
+    bare = _without_units(family, arguments)
     if unknown := [name for name in bare if name not in accepted]:
         hint = nearest_hint(unknown[0], accepted)
-        raise InputError(f"topology {family}: {', '.join(unknown)} is unknown; it takes {_takes(builder)}{hint}")
+        raise InputError(
+            f"topology {family}: {', '.join(unknown)} is unknown; it takes {_accepted_names(builder)}{hint}"
+        )
     if missing := [p.name for p in accepted.values() if p.default is Parameter.empty and p.name not in bare]:
         example = (
             f", as in {','.join(SPEEDS[name] for name in missing)} (B/s, s)" if set(missing) <= set(SPEEDS) else ""
         )
-        raise InputError(f"topology {family} lacks {', '.join(missing)}; it takes {_takes(builder)}{example}")
-    return builder(**{name: _checked(family, accepted[name], value) for name, value in bare.items()})
+        raise InputError(f"topology {family} lacks {', '.join(missing)}; it takes {_accepted_names(builder)}{example}")
+    return builder(**{name: _typed_argument(family, accepted[name], value) for name, value in bare.items()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +149,8 @@ def parse_topology(text: str) -> tuple[str, dict[str, Argument]]:
         key, equals, value = (part.strip() for part in word.partition("="))
         if not (key and equals and value):
             raise InputError(
-                f"topology {text!r:.80}: {word!r:.40} is not key=value; {family} takes {_takes(FAMILIES[family])}"
+                f"topology {text!r:.80}: {word!r:.40} is not key=value; "
+                f"{family} takes {_accepted_names(FAMILIES[family])}"
             )
         if key in arguments:
             raise InputError(f"topology {text!r:.80}: {key} is given twice")
@@ -179,7 +182,7 @@ def _rate(key: str, text: str) -> float:
     return float(text) if REAL.fullmatch(text) else parse_measure(text, bare_name(key))
 
 
-def _bare(family: str, arguments: Mapping[str, ArgumentValue]) -> dict[str, ArgumentValue]:
+def _without_units(family: str, arguments: Mapping[str, ArgumentValue]) -> dict[str, ArgumentValue]:
     """The arguments, by their names without units."""
     bare: dict[str, ArgumentValue] = {}
     for name, value in arguments.items():
@@ -190,13 +193,13 @@ def _bare(family: str, arguments: Mapping[str, ArgumentValue]) -> dict[str, Argu
     return bare
 
 
-def _takes(builder: Callable[..., Network]) -> str:
+def _accepted_names(builder: Callable[..., Network]) -> str:
     """Names of the arguments of a builder, joined by commas; arguments with a default are in brackets."""
     parameters = signature(builder).parameters.values()
     return ", ".join(p.name if p.default is Parameter.empty else f"[{p.name}]" for p in parameters)
 
 
-def _checked(family: str, parameter: Parameter, value: ArgumentValue) -> Argument:
+def _typed_argument(family: str, parameter: Parameter, value: ArgumentValue) -> Argument:
     """The value in the type that the builder's signature names; a list becomes a word.
 
     Raises

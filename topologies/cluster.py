@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 
 from quadrille.algorithms.errors import InputError, unknown_name
-from quadrille.topologies.builder import Builder
 from quadrille.topologies.cluster_paths import cluster_paths
-from quadrille.topologies.families.by_name import FABRICS, Fabric, fabric_builder, parameters_of
-from quadrille.topologies.families.lists import as_word
-from quadrille.topologies.limits import check_counts, check_size
+from quadrille.topologies.families.family_table import FABRICS, Fabric, fabric_builder, parameters_of
+from quadrille.topologies.families.number_lists import as_word
 from quadrille.topologies.network import Argument, Ints, Network
+from quadrille.topologies.network_builder import Builder
 from quadrille.topologies.nodes.gpu_node import NodeKind, nvswitch_node
+from quadrille.topologies.size_limits import check_counts, check_size
 
 OWN_NUMBERS = ("gpus_per_node", "nics_per_node", "gpu_bandwidth", "gpu_latency", "nic_bandwidth", "nic_latency")
 
@@ -81,7 +81,7 @@ def gpu_cluster(
     arguments |= {name: as_word(value) for name, value in fabric.items()}
     chosen, own = _network(network, nodes_per_leaf, kind, fabric)
     joins = fabric_builder(chosen, own, bandwidth=kind.nic_bandwidth, latency=kind.nic_latency)
-    return cluster_of(kind, nodes, joins, arguments=arguments, gpus=gpus, nodes_per_rail=nodes_per_rail)
+    return build_cluster(kind, nodes, joins, arguments=arguments, gpus=gpus, nodes_per_rail=nodes_per_rail)
 
 
 def _network(
@@ -129,7 +129,7 @@ def with_signature() -> Callable[..., Network]:
     return gpu_cluster
 
 
-def cluster_of(
+def build_cluster(
     kind: NodeKind,
     nodes: int,
     fabric: Fabric,

@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from quadrille.topologies.builder import reverse
 from quadrille.topologies.network import Floats, Ints
+from quadrille.topologies.network_builder import reverse
 from quadrille.topologies.nodes.gpu_node import NodeKind, paths_inside_node
 from quadrille.topologies.structured_paths import ClosedFormSplit, PathSet
 
@@ -116,7 +116,7 @@ def cluster_paths(kind: NodeKind, inside: Mapping[tuple[str, str], int], fabric:
 
 
 def _in_node(links: Ints, nodes: Ints) -> Ints:
-    """The same links in these nodes, given links of node 0."""
+    """The links in these nodes that correspond to links of node 0."""
     return np.where(links < 0, -1, links + 2 * nodes[:, None])
 
 

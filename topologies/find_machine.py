@@ -1,4 +1,4 @@
-"""Machines by name or file, with what-if settings; and the named machines as text."""
+"""`find_machine`: the machine with this name or in this file, after what-if settings; and named machines as text."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -8,7 +8,7 @@ import msgspec
 from quadrille.algorithms.errors import InputError
 from quadrille.topologies.build import FAMILIES, parse_topology
 from quadrille.topologies.machines.machine import Argument, Device, Machine
-from quadrille.topologies.machines.named import MACHINES, as_machine, is_file_name, machine, quantities_of
+from quadrille.topologies.machines.machine_catalogue import MACHINES, as_machine, is_file_name, machine, quantities_of
 from quadrille.topologies.machines.named_machine import NamedMachine
 from quadrille.topologies.quantity import Quantity, name_with_unit
 
@@ -47,7 +47,7 @@ def find_machine(text: str, settings: Sequence[str] = (), gpus: int | None = Non
             f"machine {text!r:.80}: is a topology alone, enough for collective, flows and topology show; "
             "speeds of GPUs are needed too: give a machine file (.toml) or a name"
         )
-    return _changed(_from_file(text) if is_file_name(text) else as_machine(machine(text), gpus), settings)
+    return _with_settings(_from_file(text) if is_file_name(text) else as_machine(machine(text), gpus), settings)
 
 
 def find_machine_or_topology(text: str, settings: Sequence[str] = (), gpus: int | None = None) -> Machine:
@@ -66,7 +66,7 @@ def find_machine_or_topology(text: str, settings: Sequence[str] = (), gpus: int 
     InputError : no such machine, family or file; a setting that does not fit
     """
     if text.endswith(TOPOLOGY_FILES):
-        return _changed(Machine(name=text, topology={"file": text}, device=UNKNOWN_DEVICE), settings)
+        return _with_settings(Machine(name=text, topology={"file": text}, device=UNKNOWN_DEVICE), settings)
     if text in MACHINES or is_file_name(text) or text.partition(":")[0] not in FAMILIES:
         return find_machine(text, settings, gpus)
     family, arguments = parse_topology(text)
@@ -75,12 +75,12 @@ def find_machine_or_topology(text: str, settings: Sequence[str] = (), gpus: int 
         **{name_with_unit(name): value for name, value in arguments.items()},
     }
     try:
-        return _changed(Machine(name=text, topology=topology, device=UNKNOWN_DEVICE), settings)
+        return _with_settings(Machine(name=text, topology=topology, device=UNKNOWN_DEVICE), settings)
     except ValueError as error:
         raise InputError(f"machine {text!r:.80}: {error}") from None
 
 
-def _changed(original: Machine, settings: Sequence[str]) -> Machine:
+def _with_settings(original: Machine, settings: Sequence[str]) -> Machine:
     """The machine after the what-if settings."""
     if not settings:
         return original
@@ -106,12 +106,12 @@ def _from_file(path: str) -> Machine:
 def describe_machines(name: str = "") -> str:
     """The named machines, one per line; or one machine, with the path of every number for `--set` and its source."""
     if name:
-        return "\n".join(_described(machine(name)))
+        return "\n".join(_description_lines(machine(name)))
     width = max(map(len, MACHINES))
     return "\n".join(f"{word:{width}}  {named.summary}" for word, named in MACHINES.items())
 
 
-def _described(named: NamedMachine) -> Iterator[str]:
+def _description_lines(named: NamedMachine) -> Iterator[str]:
     yield f"{named.name}: {named.summary}"
     quantities = quantities_of(named)
     paths = [path_of(named, quantity) or f"({quantity.quantity})" for quantity in quantities]

@@ -1,4 +1,4 @@
-"""A table by name whose values are imported when they are first asked for."""
+"""`LazyTable`: a mapping from names to values, each imported at its first use."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
@@ -8,7 +8,7 @@ Value = TypeVar("Value")
 
 
 class LazyTable(Mapping[str, Value]):
-    """Values by name, in any case; the names are known at once, each value when it is first asked for.
+    """Values by name, in any case; the names are listed at once, each value is loaded at its first use.
 
     >>> table = LazyTable({"pi": lambda: 3.14})
     >>> "Pi" in table, list(table), table["PI"]

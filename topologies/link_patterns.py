@@ -60,7 +60,7 @@ def _between(net: Network, source: str, target: str) -> list[int]:
 
 
 def _matching(net: Network, pattern: str) -> NDArray[np.bool_]:
-    """Which nodes match a pattern [nodes]."""
+    """Whether each node matches a pattern [nodes]."""
     matches = (fnmatchcase(net.node_name(node), pattern) for node in range(net.node_count))
     return np.fromiter(matches, dtype=bool, count=net.node_count)
 

@@ -1,4 +1,4 @@
-"""A topology as arrays: nodes `kind:index`, and links, each one direction of a cable.
+"""`Network`: a topology as arrays of nodes `kind:index` and of links, each one direction of a cable.
 
 A cluster of 131,072 GPUs has half a million links, so nodes and links are
 numbers, their attributes are arrays, and names are composed on demand.  Nodes of
@@ -196,7 +196,7 @@ class Network:
     # Other forms
 
     def with_bandwidths(self, bandwidths: Floats) -> "Network":
-        """The same network with these bandwidths [B/s]; 0 marks a link that has failed.
+        """A copy of the network with these bandwidths [B/s]; 0 marks a link that has failed.
 
         Raises
         ------
@@ -211,7 +211,7 @@ class Network:
 
     @property
     def failed(self) -> NDArray[np.bool_]:
-        """Which links have failed [links]."""
+        """Whether each link has failed [links]."""
         failed: NDArray[np.bool_] = self.bandwidths == 0
         return failed
 

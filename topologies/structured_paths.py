@@ -73,7 +73,7 @@ class NonMinimalPaths(Protocol):
 
 
 def non_minimal_paths(paths: PathSet) -> NonMinimalPaths | None:
-    """These paths, or the paths of their `fabric`, if they include non-minimal paths; else None."""
+    """The paths themselves, or the paths of their `fabric`, if they include non-minimal paths; else None."""
     while not isinstance(paths, NonMinimalPaths):
         if not hasattr(paths, "fabric"):
             return None
@@ -91,10 +91,10 @@ class SinglePath:
         return np.zeros(len(sources), dtype=np.int64)
 
 
-def side_by_side(*columns: Ints | None, absent: Sequence[Flags | None] = ()) -> Ints:
+def link_table(*columns: Ints | None, absent: Sequence[Flags | None] = ()) -> Ints:
     """Table of links [pairs, hops] from one column for each hop; column j is -1 where `absent[j]`.
 
-    >>> side_by_side(np.array([4, 6]), np.array([9, 9]), absent=[None, np.array([True, False])])
+    >>> link_table(np.array([4, 6]), np.array([9, 9]), absent=[None, np.array([True, False])])
     array([[ 4, -1],
            [ 6,  9]])
     """

@@ -26,7 +26,7 @@ from quadrille.runtime.arrays.numpy_library import NumpyLibrary
 from quadrille.runtime.carriers.message_options import default_message_options
 from quadrille.runtime.host import world
 from quadrille.runtime.host.progress_reports import CollectiveWork, own_reporter, reporting
-from quadrille.runtime.measuring.sizes import FULL, CalibrationSizes
+from quadrille.runtime.measuring.calibration_sizes import FULL, CalibrationSizes
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.machines.machine_file import save_machine
 

@@ -19,12 +19,12 @@ from quadrille.experiments.calibrate.network_benchmarks import (
 from quadrille.runtime.arrays.blas import NUMPY_BLAS, open_blas
 from quadrille.runtime.carriers.message_options import MessageOptions
 from quadrille.runtime.host import world
+from quadrille.runtime.measuring.benchmark_kernels import MEASURED
+from quadrille.runtime.measuring.calibration_sizes import FULL, CalibrationSizes
 from quadrille.runtime.measuring.chained_transfers import Overheads, measure_chain
-from quadrille.runtime.measuring.measured_kernels import MEASURED
+from quadrille.runtime.measuring.measured_points import CollectivePoint, GemmPoint, TransferPoint
 from quadrille.runtime.measuring.microbenchmarks import Bench, measured_on_first, product_shapes
-from quadrille.runtime.measuring.points import CollectivePoint, GemmPoint, TransferPoint
 from quadrille.runtime.measuring.reference_kernels import Times
-from quadrille.runtime.measuring.sizes import FULL, CalibrationSizes
 from quadrille.simulator.machine.compute_model import LEAST_ROWS_IN_PAGES, PAGE_BYTES
 
 if TYPE_CHECKING:

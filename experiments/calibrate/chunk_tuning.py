@@ -1,9 +1,10 @@
 """Chunk tuning: the chunk size, with or without a progress thread, that is fastest for communication beside products.
 
-A candidate is a chunk size and a way of message progress.  The benchmark is an all-gather that is in progress while
-each rank multiplies.  The executor runs the benchmark with every candidate, round after round: a gather of all ranks
-and, between hosts with one rank each, several gathers of pairs.  The gathers of pairs show the effect of chunks: later
-gathers may lock into a slow phase without them (`studies/laboratory_trials/exchanges.py`).
+A gather is in progress while each rank multiplies; the executor runs it with every candidate of message options, round
+after round: a gather of all ranks and, between hosts with one rank each, several gathers of pairs. The exchanges of
+pairs show what chunks are for: the gathers after the first may lock into a slow phase
+(`studies/laboratory_trials/open_mpi_tcp_settings.py`). These are microbenchmarks of two kinds of ops and contain no
+algorithm.
 
 Candidates are compared within rounds, because a shared machine may be half as fast for twenty seconds.  The simplest
 candidate wins unless another candidate is faster by more than `NOISE`.  The default chunk size wins unless another
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, get_args
 from quadrille.algorithms.formats.measured_rows import MessagesRow
 from quadrille.runtime.carriers.message_options import CHUNK_BYTES, MessageOptions, Progress, default_message_options
 from quadrille.runtime.host.world import ComputeHost, mpi_allows_threads
-from quadrille.runtime.measuring.sizes import FULL, CalibrationSizes
+from quadrille.runtime.measuring.calibration_sizes import FULL, CalibrationSizes
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm

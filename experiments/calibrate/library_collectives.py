@@ -14,9 +14,9 @@ from msgspec import UNSET
 
 from quadrille.algorithms.formats.measured_rows import LibraryRow
 from quadrille.algorithms.schedule.ops import ROOTED, VECTOR_CALL_KINDS, Calls, CollectiveKind
-from quadrille.runtime.measuring.chained_library_calls import IN_A_ROW, KINDS, ROUNDS, GroupShape, group_shapes
+from quadrille.runtime.measuring.library_collectives import IN_A_ROW, KINDS, ROUNDS, GroupShape, group_shapes
+from quadrille.runtime.measuring.measured_points import CollectivePoint
 from quadrille.runtime.measuring.microbenchmarks import Bench
-from quadrille.runtime.measuring.points import CollectivePoint
 
 LONG_SECONDS = 0.3
 """Duration of a collective after which larger sizes are not measured [s]."""

@@ -24,8 +24,8 @@ from statistics import median
 
 import numpy as np
 
-from quadrille.runtime.measuring.points import FlowPoint
-from quadrille.simulator.engine.max_min import Demands, solve
+from quadrille.runtime.measuring.measured_points import FlowPoint
+from quadrille.simulator.engine.max_min import Demands, max_min_rates
 from quadrille.topologies.network import Floats, Network
 from quadrille.topologies.routes.paths import Paths
 from quadrille.topologies.routes.routing import Routes, Routing
@@ -143,7 +143,7 @@ def _declared_rates(net: Network, paths: Paths) -> list[float]:
     """The rate of each flow with the declared rates of the links [B/s]."""
     demands = Demands(paths.offsets.tolist(), paths.links.tolist(), paths.shares.tolist())
     count = len(paths.latency)
-    return solve(net.bandwidths.tolist(), demands, [1.0] * count, [inf] * count)
+    return max_min_rates(net.bandwidths.tolist(), demands, [1.0] * count, [inf] * count)
 
 
 def _link_rates(paths: Paths, rates: Sequence[float], net: Network) -> Floats:

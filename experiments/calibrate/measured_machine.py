@@ -21,7 +21,7 @@ from quadrille.experiments.calibrate.network_sections import (
 )
 from quadrille.experiments.calibrate.topology_option import TopologyOption, default_star
 from quadrille.runtime.host import memory_available, world
-from quadrille.runtime.measuring.points import GemmPoint
+from quadrille.runtime.measuring.measured_points import GemmPoint
 from quadrille.runtime.measuring.reference_kernels import Times
 from quadrille.simulator.machine.compute_model import LEAST_ROWS, fit_gemm, touched
 from quadrille.topologies.machines.machine import Device, Fit, Host, Machine, ReferenceKernels

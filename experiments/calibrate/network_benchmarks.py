@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, cast
 from quadrille.runtime.carriers.message_options import MessageOptions
 from quadrille.runtime.host.world import ComputeHost
 from quadrille.runtime.measuring.all_pairs_rates import measure_all_pairs
+from quadrille.runtime.measuring.calibration_sizes import FULL, CalibrationSizes
 from quadrille.runtime.measuring.chained_transfers import LEAST_STEPS, STEPS, Overheads, Pattern
-from quadrille.runtime.measuring.links import LinkSpeed, measure_link_speed
+from quadrille.runtime.measuring.link_speed import LinkSpeed, measure_link_speed
+from quadrille.runtime.measuring.measured_points import FlowPoint, TransferPoint
 from quadrille.runtime.measuring.microbenchmarks import Bench, measured_on_first
 from quadrille.runtime.measuring.overlap_interference import OverlapCost, measure_idle_cores, measure_overlap_cost
-from quadrille.runtime.measuring.points import FlowPoint, TransferPoint
-from quadrille.runtime.measuring.sizes import FULL, CalibrationSizes
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm

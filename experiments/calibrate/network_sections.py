@@ -15,8 +15,8 @@ from quadrille.experiments.calibrate.link_saturation import LinkSaturation, link
 from quadrille.experiments.calibrate.network_benchmarks import NetworkMeasurements
 from quadrille.experiments.calibrate.topology_option import FILE, TopologyOption, network_without_speeds
 from quadrille.runtime.laboratory.token_buckets import burst_bytes
-from quadrille.runtime.measuring.links import LinkSpeed
-from quadrille.runtime.measuring.points import FlowPoint, TransferPoint
+from quadrille.runtime.measuring.link_speed import LinkSpeed
+from quadrille.runtime.measuring.measured_points import FlowPoint, TransferPoint
 from quadrille.topologies.machines.machine import Emulation, Source
 from quadrille.topologies.machines.machine import NetworkCosts as NetworkSection
 from quadrille.topologies.network import Network

@@ -32,7 +32,7 @@ from quadrille.runtime.laboratory.register import LaboratoryRecord
 from quadrille.runtime.launching.supervise import signals_as_interrupts
 from quadrille.simulator.machine.network import network_of
 from quadrille.topologies.build import FAMILIES, build, parse_topology, with_stand_ins
-from quadrille.topologies.families.lists import as_word
+from quadrille.topologies.families.number_lists import as_word
 from quadrille.topologies.files.topology_file import is_topology_file
 from quadrille.topologies.find_machine import find_machine
 from quadrille.topologies.machines.machine import Machine

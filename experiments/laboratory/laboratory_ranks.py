@@ -24,8 +24,8 @@ from quadrille.simulator.machine.placement import spread_evenly
 if TYPE_CHECKING:
     from quadrille.experiments.measure.batch import StartRanks
 
-ENTER_NAMESPACE = ("-P", "-m", "quadrille.runtime.laboratory.enter")
-NETWORK_OPTIONS = {"pml": "ob1", "btl": "tcp,self", "btl_tcp_if_include": HOST_INTERFACE, "mpi_yield_when_idle": "1"}
+ENTER = ("-P", "-m", "quadrille.runtime.laboratory.remote_shell")
+NETWORK = {"pml": "ob1", "btl": "tcp,self", "btl_tcp_if_include": HOST_INTERFACE, "mpi_yield_when_idle": "1"}
 """Open MPI options: only this network; a waiting rank yields its core, which hosts share."""
 
 
@@ -65,7 +65,7 @@ def launch_in_laboratory(
         environment=environment,
         program=program,
         diagnose_network=lambda: laboratory.links_down(entry),
-        starter=[sys.executable, *ENTER_NAMESPACE, first],
+        starter=[sys.executable, *ENTER, first],
     )
 
 
@@ -132,13 +132,13 @@ def _check_links(entry: LaboratoryRecord, topology: str) -> None:
 
 def _mpirun_options(entry: LaboratoryRecord, ranks: int, library: Mpi) -> list[str]:
     """The mpirun options."""
-    agent = register.write_agent(entry.name, [sys.executable, *ENTER_NAMESPACE, "--agent"])
+    agent = register.write_agent(entry.name, [sys.executable, *ENTER, "--agent"])
     ranks_by_host = _ranks_by_host(ranks, len(entry.addresses))
     hosts_and_slots = ",".join(
         f"{address}:{count}" for address, count in zip(entry.addresses.values(), ranks_by_host, strict=True) if count
     )
     environment_options = [word for name in (LABORATORY, *THREAD_VARIABLES) for word in ("-x", name)]
-    network_options = [word for name, value in NETWORK_OPTIONS.items() for word in ("--mca", name, value)]
+    network_options = [word for name, value in NETWORK.items() for word in ("--mca", name, value)]
     return ["--host", hosts_and_slots, *_agent_option(library), f"sh {agent}", *environment_options, *network_options]
 
 

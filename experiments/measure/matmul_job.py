@@ -8,8 +8,8 @@ from quadrille.algorithms.matmuls.matmul import Form, Matmul, Product
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.experiments.workloads.matmul import MatmulExperiment
 from quadrille.experiments.workloads.run_options import RunOptions, VerifyMethod
+from quadrille.runtime.execution.execution_results import Execution
 from quadrille.runtime.execution.rank_environment import RankEnvironment, barrier_for_files, shared_token
-from quadrille.runtime.execution.results import Execution
 from quadrille.runtime.files.matrix_files import (
     MatrixWriter,
     check_writable,

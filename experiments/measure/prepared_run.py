@@ -15,6 +15,7 @@ from quadrille.experiments.output.destinations import Destinations, check_paths_
 from quadrille.experiments.workloads.matmul import MatmulExperiment
 from quadrille.experiments.workloads.run_options import RunOptions
 from quadrille.runtime.carriers.message_options import MessageOptions
+from quadrille.runtime.execution.execution_results import Execution
 from quadrille.runtime.execution.rank_environment import (
     RankEnvironment,
     check_memory,
@@ -22,10 +23,9 @@ from quadrille.runtime.execution.rank_environment import (
     hosts_of_ranks,
     start_world,
 )
-from quadrille.runtime.execution.results import Execution
 from quadrille.runtime.host.console import remark, remark_all, remark_if_long
 from quadrille.runtime.host.progress_reports import collective_work, local_work
-from quadrille.runtime.operands.sources import InputSource
+from quadrille.runtime.operands.input_sources import InputSource
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm

@@ -17,8 +17,8 @@ from quadrille.experiments.measure.prepared_run import PreparedRun, prepare_run
 from quadrille.experiments.output.destinations import Destinations
 from quadrille.experiments.workloads.run_options import RunOptions
 from quadrille.runtime.execution.execute import execute
+from quadrille.runtime.execution.execution_results import Execution
 from quadrille.runtime.execution.rank_environment import open_carrier
-from quadrille.runtime.execution.results import Execution
 from quadrille.runtime.host.console import remark_if_long
 from quadrille.runtime.host.progress_reports import collective_work, local_work, own_reporter
 

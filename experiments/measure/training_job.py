@@ -8,14 +8,14 @@ from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.training.resume import resume_schedule, training_state, with_state_outputs
 from quadrille.experiments.workloads.run_options import RunOptions
 from quadrille.experiments.workloads.training import TrainingExperiment
+from quadrille.runtime.execution.execution_results import Execution
 from quadrille.runtime.execution.rank_environment import RankEnvironment, barrier_for_files, shared_token
-from quadrille.runtime.execution.results import Execution
 from quadrille.runtime.files.checkpoint import CheckpointWriter
 from quadrille.runtime.files.checkpoint_reader import CheckpointSource, open_checkpoint
 from quadrille.runtime.host.progress_reports import collective_work, own_reporter
 from quadrille.runtime.host.world import LAUNCH
 from quadrille.runtime.launching.launch_folder import note_partial_files
-from quadrille.runtime.operands.sources import InputSource
+from quadrille.runtime.operands.input_sources import InputSource
 from quadrille.runtime.training.training_data import TrainingSource, check_text
 from quadrille.runtime.verifying.training_checks import (
     SerialReference,

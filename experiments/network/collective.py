@@ -16,7 +16,7 @@ from quadrille.simulator.collectives.collective import CollectiveResult
 from quadrille.simulator.collectives.nccl.collective import nccl_collective
 from quadrille.simulator.collectives.programs import Ints
 from quadrille.simulator.machine.network import network_of, routes_of
-from quadrille.simulator.machine.placement import placed
+from quadrille.simulator.machine.placement import endpoints_by_rule
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.network import Network
 from quadrille.topologies.routes.routing import Routes
@@ -106,22 +106,22 @@ def predict_collective(
     InputError : more ranks than the machine has GPUs, a network without a path, or a collective too large to simulate
     """
     _check_size(question)
-    network = network_of(machine) if net is None else net
-    routes = routes_of(machine, network)
-    endpoints = placed(network, question.gpus, 1, question.placement)
+    built = network_of(machine) if net is None else net
+    routes = routes_of(machine, built)
+    places = endpoints_by_rule(built, question.gpus, 1, question.placement)
     groups = question.groups()
     if question.group == 1:
         return _prediction_without_messages(question, machine)
     if question.choices.auto:
-        return _fastest_own_algorithm(question, members_sharing(endpoints[groups], network.per_node), machine, network)
-    simulated = _simulated_collective(question, groups, endpoints, machine, routes)
+        return _fastest_own_algorithm(question, members_sharing(places[groups], built.per_node), machine, built)
+    simulated = _simulated_collective(question, groups, places, machine, routes)
     result = simulated.result
     return CollectivePrediction(
         question=question,
         machine=machine.name,
         routing=machine.routing,
         seconds=result.seconds,
-        bottlenecks=bottlenecks(network, result.link_bytes, result.busy_seconds, result.seconds),
+        bottlenecks=bottlenecks(built, result.link_bytes, result.busy_seconds, result.seconds),
         algorithm=simulated.algorithm,
         why=simulated.why,
         protocol=simulated.protocol,

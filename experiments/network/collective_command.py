@@ -21,7 +21,7 @@ from quadrille.runtime.host.console import remark, remark_all
 from quadrille.simulator.collectives.programs import Shards
 from quadrille.simulator.machine.network import network_of
 from quadrille.topologies.machines.machine import Machine
-from quadrille.topologies.machines.named import MACHINES
+from quadrille.topologies.machines.machine_catalogue import MACHINES
 from quadrille.topologies.network import Network
 
 SCHEMA = "quadrille/collective/1"
@@ -104,7 +104,7 @@ def collective(
     ------
     InputError : an invalid machine, or a file that cannot be written
     """
-    from quadrille.simulator.engine.compiled import loading_seconds
+    from quadrille.simulator.engine.kernel_compiler import loading_seconds
 
     begin, loaded = time.perf_counter(), loading_seconds()
     to = destinations or Destinations()

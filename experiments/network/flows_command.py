@@ -30,7 +30,7 @@ from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.network import Network
 
 if TYPE_CHECKING:
-    from quadrille.simulator.engine.flows import FlowSet, FlowTimes
+    from quadrille.simulator.engine.flow_simulation import FlowSet, FlowTimes
     from quadrille.topologies.routes.paths import Paths
 
 SCHEMA = "quadrille/flows/1"
@@ -152,7 +152,7 @@ class _FlowEnds:
 def _simulate_ends(rows: TrafficRows, machine: Machine, net: Network, weights: Weights, *, local: bool) -> _FlowEnds:
     """Simulates the flows of all rows."""
     begin = time.perf_counter()
-    from quadrille.simulator.engine.flows import load_kernels, simulate_flows  # with SimPy and more: 0.1 s
+    from quadrille.simulator.engine.flow_simulation import load_kernels, simulate_flows  # with SimPy and more: 0.1 s
 
     loading = time.perf_counter() - begin + load_kernels(len(rows.sizes))
     paths = routes_of(machine, net).between(rows.sources, rows.destinations)
@@ -192,7 +192,7 @@ def _answer(
 
 def _weighted_flows(rows: TrafficRows, paths: "Paths", weights: Weights, first: float) -> "FlowSet":
     """The rows as weighted flows; times are counted from the first start."""
-    from quadrille.simulator.engine.flows import FlowSet
+    from quadrille.simulator.engine.flow_simulation import FlowSet
 
     share = np.ones(len(rows.sizes))
     if weights == "latency":

@@ -64,7 +64,7 @@ def simulate_own_collective(
         jobs,
         routes.net.bandwidths,
         routes.between,
-        places=places,
+        endpoints=places,
         shards=question.sharding,
         options=question.options,
         link_name=lambda number: routes.net.link(number).name,

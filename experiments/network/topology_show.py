@@ -17,7 +17,7 @@ from quadrille.topologies.build import FAMILIES, build, parse_topology
 from quadrille.topologies.files import node_link
 from quadrille.topologies.files.topology_file import check_written, is_topology_file, load_topology
 from quadrille.topologies.find_machine import find_machine
-from quadrille.topologies.machines.named import MACHINES, is_file_name
+from quadrille.topologies.machines.machine_catalogue import MACHINES, is_file_name
 from quadrille.topologies.measures.figure import Figure
 from quadrille.topologies.measures.measures import links_by_kind, measures
 from quadrille.topologies.network import Ints, Network

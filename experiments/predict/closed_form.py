@@ -63,7 +63,7 @@ from quadrille.experiments.predict.hop_costs import AxisHopCosts
 from quadrille.simulator.engine.engine import FlowEngine
 from quadrille.simulator.machine.compute_model import ComputeModel
 from quadrille.simulator.machine.placement import place_ranks
-from quadrille.simulator.ranks.local_work import estimated
+from quadrille.simulator.ranks.local_work import estimate_op
 from quadrille.simulator.ranks.resource_demands import ResourceDemands
 from quadrille.topologies.machines.machine import Machine
 
@@ -103,13 +103,13 @@ class ClosedFormModel:
         self._choices = choices
         self._rings = rings or {}
         engine, placement = FlowEngine(simpy.Environment()), place_ranks(machine, ranks)
-        resource_demands = ResourceDemands(machine, ranks, engine, placement=placement)
-        self.hops = AxisHopCosts(machine, ranks, placement, resource_demands, engine)
-        cores = resource_demands.cores_of(resource_demands.place(0))
-        neighbours = resource_demands.neighbours(0)
-        thread_count = threads or resource_demands.threads(0)
-        self._compute = ComputeModel(machine, dtype, thread_count, min(neighbours, cores))
-        self._crowd = max(1.0, neighbours * min(thread_count, cores) / cores)
+        wiring = ResourceDemands(machine, ranks, engine, placement=placement)
+        self.hops = AxisHopCosts(machine, ranks, placement, wiring, engine)
+        cores = wiring.cores_of(wiring.endpoint(0))
+        neighbours = wiring.neighbours(0)
+        wanted = threads or wiring.threads(0)
+        self._compute = ComputeModel(machine, dtype, wanted, min(neighbours, cores))
+        self._crowd = max(1.0, neighbours * min(wanted, cores) / cores)
         self._memory_crowd = max(1.0, neighbours / cores)
 
     def closed_form(self, schedule: Schedule) -> ClosedForm:
@@ -131,7 +131,7 @@ class ClosedFormModel:
             if isinstance(op, Communication):
                 yield op, coordinates, self._communication(op, schedule, coordinates, roots)
             else:
-                seconds, _, _ = estimated(self._compute, op, op_plans.local(op, coordinates), overhead)
+                seconds, _, _ = estimate_op(self._compute, op, op_plans.local(op, coordinates), overhead)
                 yield op, coordinates, self._crowd * seconds
 
     def ring_link(self, grid: Grid, axis: Axis, size: int = 1) -> AlphaBetaLink:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from quadrille.algorithms.formats.record import Shards
 from quadrille.algorithms.schedule.schedule import Schedule
-from quadrille.experiments.workloads.fullest_device import FullestDevice, fullest_device_of, nodes_of_ranks
+from quadrille.experiments.workloads.fullest_device import FullestDevice, fullest_of, nodes_of_ranks
 from quadrille.simulator.machine.placement import RankPlacement, place_ranks
 from quadrille.topologies.machines.machine import Machine
 
@@ -36,7 +36,7 @@ class PreparedExperiment:
     @cached_property
     def device(self) -> FullestDevice:
         """The device that the largest number of ranks share."""
-        return fullest_device_of(self.placement)
+        return fullest_of(self.placement)
 
     @property
     def threads(self) -> int:

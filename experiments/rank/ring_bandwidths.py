@@ -7,7 +7,7 @@ from quadrille.algorithms.analysis.axonn import FRONTIER, PERLMUTTER, NodeBandwi
 from quadrille.algorithms.formats.measured_rows import Faults
 from quadrille.topologies.find_machine import find_machine
 from quadrille.topologies.machines.machine import Machine
-from quadrille.topologies.machines.named import MACHINES
+from quadrille.topologies.machines.machine_catalogue import MACHINES
 
 TABLES: dict[str, NodeBandwidths] = {"perlmutter": PERLMUTTER, "frontier": FRONTIER}
 LARGE_BYTES = 2_700_000_000

@@ -65,13 +65,13 @@ def fullest_device(machine: Machine, ranks: int, rule: str = "packed", grid: Gri
     """
     from quadrille.simulator.machine.placement import place_ranks
 
-    return fullest_device_of(place_ranks(machine, ranks, rule, grid))
+    return fullest_of(place_ranks(machine, ranks, rule, grid))
 
 
-def fullest_device_of(placement: "RankPlacement") -> FullestDevice:
-    """The device with the largest number of ranks in a placement."""
-    rank = placement.rank_on_fullest_place
-    return FullestDevice(placement.sharing(rank), placement.cores(placement.place(rank)), placement.threads(rank))
+def fullest_of(placement: "RankPlacement") -> FullestDevice:
+    """The fullest device, given the placement of ranks."""
+    rank = placement.rank_on_fullest_endpoint
+    return FullestDevice(placement.sharing(rank), placement.cores(placement.endpoint(rank)), placement.threads(rank))
 
 
 def nodes_of_ranks(placement: "RankPlacement") -> list[int]:

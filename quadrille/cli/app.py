@@ -1,8 +1,8 @@
-"""The program `quadrille`, its groups of commands, and which of several ranks speaks for all."""
+"""The command line `quadrille` and its groups of commands, to which the other modules add their commands."""
 
 from collections.abc import Mapping
 
-from quadrille.cli.commands import Group
+from quadrille.cli.command_declarations import Group
 
 app = Group(
     "quadrille",

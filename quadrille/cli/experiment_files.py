@@ -1,4 +1,4 @@
-"""Experiments that come from a file: a TOML file with the names of flags as keys, or the command in a record."""
+"""Experiment files: a TOML file whose keys are names of flags, or a record whose command is repeated."""
 
 import re
 import shlex
@@ -9,36 +9,36 @@ import click
 
 from quadrille.algorithms.errors import InputError, nearest_hint
 from quadrille.algorithms.formats.input_files import parse_toml, read_text
-from quadrille.cli.commands import typed
+from quadrille.cli.command_declarations import typed
 
 SCHEMA = "quadrille/experiment/1"
 REWORDED = ("attention", "recompute")
-"""Parameters whose words meant something else in commands of older records; their values come from the options."""
+"""Parameters whose words had another meaning in older records; their values come from the record's options."""
 DESTINATIONS = ("json", "csv", "trace", "timeline", "ranks", "plot", "figure", "save", "c", "da", "db", "from_record")
-"""Parameters that say where results go: a record's command keeps these to itself."""
+"""Parameters that name output files; they are not taken from a record's command."""
 REPEATED = ("simulate", "run", "schedule")
-"""Commands whose words a record's command gives."""
+"""Commands that a record can repeat."""
 
 
 def take_file(context: click.Context, _parameter: click.Parameter, path: str) -> str:
-    """Makes the values of an experiment file the defaults of the command; flags on the command line come first."""
+    """Make the values of an experiment file the command's defaults; typed flags override them; returns the path."""
     if path and not context.resilient_parsing:
         context.default_map = {**(context.default_map or {}), **values_of_file(path, options_of(context.command))}
     return path
 
 
 def take_record(context: click.Context, _parameter: click.Parameter, path: str) -> str:
-    """Makes the values of a record's command the defaults of this command."""
+    """Make the values of a record's command the defaults of this command; returns the path."""
     if path and not context.resilient_parsing:
         context.default_map = {**values_of_record(path, context), **(context.default_map or {})}
     return path
 
 
 def options_of(command: click.Command) -> dict[str, click.Option]:
-    """The options of a command by the words that name them, without dashes in front.
+    """The options of a command by their names without leading dashes.
 
     >>> from quadrille.cli.app import app
-    >>> import quadrille.cli.experiments
+    >>> import quadrille.cli.experiment_commands
     >>> command = app.commands["simulate"]
     >>> options_of(command)["set"].name, options_of(command)["micro-batch"].name
     ('settings', 'micro_batch')
@@ -50,12 +50,12 @@ def options_of(command: click.Command) -> dict[str, click.Option]:
 def values_of_file(path: str, options: Mapping[str, click.Option]) -> dict[str, Any]:
     """The values of an experiment file, by parameter.
 
-    Keys are the names of flags; `_` may stand for `-`.  A list is what a flag takes with commas, a table is what a
-    flag takes as `key=value,…`.
+    Keys are the names of flags; `_` may stand for `-`. A list stands for values with commas, and a table for
+    `key=value,…`.
 
     Raises
     ------
-    InputError : no such file, no TOML, a key that is no flag, a value that is no word
+    InputError : no such file, no TOML, a key that is no flag, or a value of a wrong type
     """
     values = {}
     for key, value in _table(path).items():
@@ -68,7 +68,7 @@ def values_of_file(path: str, options: Mapping[str, click.Option]) -> dict[str, 
 
 
 def _table(path: str) -> dict[str, Any]:
-    """The content of a TOML file, less its schema."""
+    """The content of a TOML file without its schema key."""
     try:
         table = parse_toml(read_text(path))
     except OSError as error:
@@ -81,7 +81,7 @@ def _table(path: str) -> dict[str, Any]:
 
 
 def _value(path: str, key: str, value: object, option: click.Option) -> Any:
-    """A value as the command line has it."""
+    """A value of the file as the command line would give it to the command."""
     if option.is_flag:
         if not isinstance(value, bool):
             raise InputError(f"{path}: {key} = {value!r:.60}: true or false is accepted")
@@ -92,14 +92,14 @@ def _value(path: str, key: str, value: object, option: click.Option) -> Any:
 
 
 def _pairs(path: str, key: str, value: object) -> list[str]:
-    """The words of a flag that may be given several times."""
+    """The values of a flag that may be given several times."""
     if isinstance(value, dict):
         return [f"{name}={_word(path, key, item)}" for name, item in value.items()]
     return [_word(path, key, value)]
 
 
 def _word(path: str, key: str, value: object) -> str:
-    """One value as the word that stands on the command line.
+    """One value of the file as the text that a user would type.
 
     >>> _word("job.toml", "grid", {"z": 2, "x": 2}), _word("job.toml", "matmul", [4, 5, 6])
     ('z=2,x=2', '4,5,6')
@@ -114,11 +114,11 @@ def _word(path: str, key: str, value: object) -> str:
 
 
 def values_of_record(path: str, context: click.Context) -> dict[str, Any]:
-    """The values that a record's experiment was asked for with, by parameter, without its destinations.
+    """The flag values of a record's experiment, by parameter, without output files.
 
     Raises
     ------
-    InputError : a file that is no record, or a record that no command line made
+    InputError : a file that is no record, or a record that was not made on the command line
     """
     from quadrille.algorithms.formats.record import load_record
 
@@ -137,7 +137,7 @@ def values_of_record(path: str, context: click.Context) -> dict[str, Any]:
 
 
 def _words_of_experiment(command: str) -> list[str] | None:
-    """The words behind `simulate` or `run` in a command line; None where there are none.
+    """The words after `simulate`, `run` or `schedule` in a command line; None if it has no such command.
 
     >>> _words_of_experiment("quadrille launch -n 2 run --matmul 4,4,4 --grid z=2")
     ['--matmul', '4,4,4', '--grid', 'z=2']

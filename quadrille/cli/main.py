@@ -1,9 +1,11 @@
-"""`quadrille`: the commands, and how they end.
+"""The entry point of the program `quadrille`: it runs a command and turns every failure into one line and a status.
 
-Every mistake of a user is one line on stderr and exit status 2, every failed run
-one line and 1, an interruption one line and 130; a traceback is shown with --debug only.  On
-ranks the line and the end of all others come from `quadrille.runtime.host.world`.  What a
-command needs is imported when it runs, so that `quadrille --help` answers at once.
+    wrong input        one line on stderr, exit status 2
+    failed run         one line on stderr, exit status 1
+    interruption       one line on stderr, exit status 130
+
+A traceback is shown only with --debug. On ranks, `quadrille.runtime.host.world` prints the line and ends all ranks. The
+modules that a command needs are imported when it runs, so `quadrille --help` is fast.
 """
 
 import os
@@ -16,7 +18,7 @@ import click
 from quadrille.algorithms.errors import InputError, ParameterError, QuadrilleError
 from quadrille.algorithms.optional_packages import missing_extra
 from quadrille.cli.app import app, is_first, laboratory_group, study, topology_group
-from quadrille.cli.commands import Area
+from quadrille.cli.command_declarations import CommandModule
 from quadrille.runtime.host.console import INTERRUPTED, remark
 
 if TYPE_CHECKING:
@@ -24,11 +26,11 @@ if TYPE_CHECKING:
 
 DEBUG = "QUADRILLE_DEBUG"
 TAKES_A_COMMAND = "lab run"
-"""What takes another command behind `--`, and cannot know its flags."""
+"""The command that takes another command behind `--`, whose flags it does not know."""
 
 
 def print_version(context: click.Context, _parameter: click.Parameter, asked: bool) -> None:
-    """Prints the version of Quadrille and ends."""
+    """Print the version of Quadrille and end the program."""
     if asked and not context.resilient_parsing:
         from quadrille.algorithms.provenance import own_version
 
@@ -37,64 +39,64 @@ def print_version(context: click.Context, _parameter: click.Parameter, asked: bo
 
 
 def load_experiments() -> object:
-    """Commands about experiments."""
-    from quadrille.cli import experiments
+    """The module with the commands about experiments."""
+    from quadrille.cli import experiment_commands
 
-    return experiments
+    return experiment_commands
 
 
 def load_ranking() -> object:
-    """The command that ranks grids."""
-    from quadrille.cli import ranking
+    """The module with the command that ranks grids."""
+    from quadrille.cli import rank_command
 
-    return ranking
+    return rank_command
 
 
 def load_networks() -> object:
-    """Commands about networks and machines."""
-    from quadrille.cli import networks
+    """The module with the commands about networks and machines."""
+    from quadrille.cli import network_commands
 
-    return networks
+    return network_commands
 
 
 def load_hosts() -> object:
-    """Commands that start ranks or measure this host."""
-    from quadrille.cli import hosts
+    """The module with the commands that start ranks or measure this host."""
+    from quadrille.cli import host_commands
 
-    return hosts
+    return host_commands
 
 
 def load_laboratories() -> object:
-    """Commands about laboratories."""
-    from quadrille.cli import laboratories
+    """The module with the commands about laboratories (emulated networks)."""
+    from quadrille.cli import laboratory_commands
 
-    return laboratories
+    return laboratory_commands
 
 
 def load_lookups() -> object:
-    """Commands that tell what is known."""
-    from quadrille.cli import lookups
+    """The module with the commands that list models, topologies and schemas."""
+    from quadrille.cli import lookup_commands
 
-    return lookups
+    return lookup_commands
 
 
 def load_studies() -> object:
-    """The studies."""
-    from quadrille.cli import studies
+    """The module with the commands of the studies."""
+    from quadrille.cli import study_commands
 
-    return studies
+    return study_commands
 
 
-app.areas += [
-    Area(("simulate", "run", "schedule", "compare", "explain", "sweep", "operands"), load_experiments),
-    Area(("rank",), load_ranking),
-    Area(("launch", "calibrate", "bench"), load_hosts),
-    Area(("models", "topologies", "schema", "completion"), load_lookups),
-    Area(("collective", "flows", "machines", "topology"), load_networks),
+app.modules += [
+    CommandModule(("simulate", "run", "schedule", "compare", "explain", "sweep", "operands"), load_experiments),
+    CommandModule(("rank",), load_ranking),
+    CommandModule(("launch", "calibrate", "bench"), load_hosts),
+    CommandModule(("models", "topologies", "schema", "completion"), load_lookups),
+    CommandModule(("collective", "flows", "machines", "topology"), load_networks),
 ]
-topology_group.areas.append(Area(("show",), load_networks))
-laboratory_group.areas.append(Area(("up", "run", "down", "status"), load_laboratories))
-study.areas.append(Area((), load_studies))
+topology_group.modules.append(CommandModule(("show",), load_networks))
+laboratory_group.modules.append(CommandModule(("up", "run", "down", "status"), load_laboratories))
+study.modules.append(CommandModule((), load_studies))
 app.params += [
     click.Option(
         ["--version"],
@@ -109,23 +111,28 @@ app.params += [
 
 
 def program() -> int:
-    """Exit status of the program: of its command line, on its own streams."""
-    from quadrille.cli import streams
+    """Run the program with this process's command line and streams; returns the exit status."""
+    from quadrille.cli import standard_streams
 
-    streams.prepare()
+    standard_streams.prepare()
     status = main()
     try:
         sys.stdout.flush()
     except QuadrilleError as error:
         status = status or fail(error)
     except BrokenPipeError:  # nobody reads any more
-        streams.discard(sys.stdout)
-    streams.end()
+        standard_streams.discard(sys.stdout)
+    standard_streams.end()
     return status
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit status of the command line, this process's if not given."""
+    """Run a command line; returns its exit status.
+
+    Parameters
+    ----------
+    arguments : words after `quadrille`; the words of this process by default
+    """
     words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     own = words[: words.index("--")] if "--" in words else words
     if "--debug" in own:  # behind -- words are another program's
@@ -143,11 +150,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def invoke(words: Sequence[str]) -> int:
-    """Exit status of a command that did not fail.
+    """Run the command that the words name; returns its exit status.
 
     Raises
     ------
-    InputError : a word that is no command or flag, a value that is missing
+    InputError : an unknown command or flag, or a missing value
     """
     try:
         status = app.main(list(words), prog_name="quadrille", standalone_mode=False, obj=["quadrille", *words])
@@ -169,7 +176,7 @@ def usage_line(error: click.UsageError) -> str:
 
 
 def with_flag(error: Exception) -> Exception:
-    """The error, whose message names a flag where the error names a parameter of the library.
+    """The error, with the name of the flag in its message instead of the library's parameter.
 
     >>> print(with_flag(ParameterError("micro_batch", "3: accepted are divisors of 8")))
     --micro-batch 3: accepted are divisors of 8
@@ -182,7 +189,7 @@ def with_flag(error: Exception) -> Exception:
 
 
 def fail(error: Exception) -> int:
-    """Says what went wrong, in one line, and gives the exit status; of several ranks, ends all."""
+    """Print an error in one line and return its exit status; with several ranks, end all ranks."""
     from quadrille.runtime.host import world
 
     debug = bool(os.environ.get(DEBUG))
@@ -200,7 +207,7 @@ def fail(error: Exception) -> int:
 
 
 def world_of_several() -> "Intracomm | None":
-    """All ranks, if MPI shows that there are several."""
+    """The communicator of all ranks, if MPI shows several ranks; None otherwise."""
     from quadrille.runtime.host import world
 
     try:

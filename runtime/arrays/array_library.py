@@ -1,10 +1,10 @@
-"""The array protocol of the executor: a small set of verbs that every array library provides.
+"""The interface of array libraries: the functions on arrays that the executor needs, for NumPy and for CuPy.
 
     library       arrays                            module
     NumPy         host arrays                       numpy_library
     CuPy          arrays on one GPU                 cupy_library
 
-Every verb works on existing arrays. While a schedule runs, only kernels allocate memory, for temporaries.
+Every function works on existing arrays. While a schedule runs, only kernels allocate memory, for temporaries.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ Backend = Literal["numpy", "cupy"]
 
 
 class Lane(Protocol):
-    """Array work that runs in the order in which it is submitted."""
+    """An ordered queue of array work, as a CUDA stream: work runs in the order in which it is submitted."""
 
     def copy(self, into: Array, source: Array) -> None: ...
 
@@ -37,23 +37,26 @@ class Marker(Protocol):
     """A point in the work submitted to a device."""
 
     def done(self) -> bool:
-        """Whether the device has reached it."""
+        """Whether the device has reached the point."""
 
     def wait(self) -> None:
-        """Block until the device has reached it."""
+        """Block until the device has reached the point."""
 
 
 class ArrayLibrary(Protocol):
-    """The verbs that the executor calls on arrays."""
+    """The functions on arrays that the executor calls; on a device, they are submitted to one stream.
+
+    Functions with `out` or `into` write their result into that array.
+    """
 
     name: Backend
 
     @property
     def module(self) -> Any:
-        """The NumPy module, or the module with NumPy's interface."""
+        """The NumPy module, or CuPy's module with NumPy's interface."""
 
     def carry_out(self, work: Callable[[], None]) -> None:
-        """Run work that is written for the module, in order with the other verbs."""
+        """Run a function that calls the module, in order with the other functions."""
 
     def empty(self, elements: int, dtype: ElementType) -> Array:
         """An uninitialised flat array."""
@@ -67,24 +70,29 @@ class ArrayLibrary(Protocol):
     def fetch(self, array: Array) -> np.ndarray[Any, Any]:
         """The values of an array as a host array."""
 
-    def matmul(self, a: Array, b: Array, out: Array) -> None: ...
+    def matmul(self, a: Array, b: Array, out: Array) -> None:
+        """Write the matrix product C_mn = A_mk B_kn."""
 
-    def add(self, left: Array, right: Array, out: Array) -> None: ...
+    def add(self, left: Array, right: Array, out: Array) -> None:
+        """Write the elementwise sum."""
 
-    def maximum(self, left: Array, right: Array, out: Array) -> None: ...
+    def maximum(self, left: Array, right: Array, out: Array) -> None:
+        """Write the elementwise maximum."""
 
-    def copy(self, into: Array, source: Array) -> None: ...
+    def copy(self, into: Array, source: Array) -> None:
+        """Copy an array of the same shape."""
 
-    def zero(self, array: Array) -> None: ...
+    def zero(self, array: Array) -> None:
+        """Set every element to 0."""
 
     def mark(self) -> Marker | None:
-        """A marker after all submitted work; None where verbs end before they return."""
+        """A marker after all submitted work; None if functions end before they return."""
 
     def synchronise(self) -> None:
         """Wait until all submitted work has ended."""
 
     def lane(self) -> "ArrayLibrary":
-        """The same verbs on the same arrays, for the communication of one lane. Other work does not delay them."""
+        """The library on a stream of its own, for the communication of one lane; other work does not delay it."""
 
 
 def matrix_layout(matrix: Array) -> tuple[bool, int]:

@@ -1,4 +1,4 @@
-"""Host products by a BLAS other than NumPy's: any shared library with the C interface (CBLAS).
+"""Matrix products on the host by another BLAS than NumPy's: any shared library with the C interface (CBLAS).
 
 NumPy's wheel brings OpenBLAS, which is not the fastest BLAS on every processor. A library is found by its name in
 wheels, environments and system folders, or by its path. Only products use it; everything else stays with NumPy.
@@ -93,11 +93,11 @@ class BlasLibrary(NumpyLibrary):
 
     def __init__(self, path: str) -> None:
         try:
-            self._loaded = ctypes.CDLL(path)
+            self._library_handle = ctypes.CDLL(path)
         except OSError as error:
             raise InputError(f"blas {path!r}: cannot be loaded ({error})") from None
         self.path = path
-        self._products = {dtype: _product(self._loaded, path, letter) for dtype, (letter, _) in LETTERS.items()}
+        self._products = {dtype: _product(self._library_handle, path, letter) for dtype, (letter, _) in LETTERS.items()}
         self._check()
 
     def matmul(self, a: Array, b: Array, out: Array) -> None:
@@ -108,21 +108,26 @@ class BlasLibrary(NumpyLibrary):
         if inner == 0:
             out.fill(0)
             return
-        (turn_a, step_a), (turn_b, step_b), (turn_c, step_c) = matrix_layout(a), matrix_layout(b), matrix_layout(out)
-        assert not turn_c, (out.shape, out.strides)
-        product, most = self._products[str(out.dtype)]
-        if max(rows, columns, inner, step_a, step_b, step_c) > most:
+        (transposed_a, leading_a), (transposed_b, leading_b), (transposed_c, leading_c) = (
+            matrix_layout(a),
+            matrix_layout(b),
+            matrix_layout(out),
+        )
+        assert not transposed_c, (out.shape, out.strides)
+        product, largest_integer = self._products[str(out.dtype)]
+        if max(rows, columns, inner, leading_a, leading_b, leading_c) > largest_integer:
             raise InputError(f"blas {self.path!r}: {rows} x {inner} by {inner} x {columns} needs 64-bit integers")
         product(
-            ROW_MAJOR, TRANSPOSED if turn_a else NOT_TRANSPOSED, TRANSPOSED if turn_b else NOT_TRANSPOSED,
-            rows, columns, inner, 1.0, a.ctypes.data, step_a, b.ctypes.data, step_b, 0.0, out.ctypes.data, step_c,
+            ROW_MAJOR, TRANSPOSED if transposed_a else NOT_TRANSPOSED, TRANSPOSED if transposed_b else NOT_TRANSPOSED,
+            rows, columns, inner, 1.0, a.ctypes.data, leading_a, b.ctypes.data, leading_b,
+            0.0, out.ctypes.data, leading_c,
         )  # fmt: skip
 
     def use_threads(self, threads: int) -> None:
         """Set the number of threads of a product, if the library has threads."""
         for name, integer in THREADS:
-            if hasattr(self._loaded, name):
-                function = getattr(self._loaded, name)
+            if hasattr(self._library_handle, name):
+                function = getattr(self._library_handle, name)
                 function.argtypes, function.restype = [integer], None
                 function(threads)
                 return
@@ -130,7 +135,7 @@ class BlasLibrary(NumpyLibrary):
     @property
     def version(self) -> str:
         """The version that the library reports, and its file name."""
-        return " ".join([*_version(self._loaded), f"({Path(self.path).name})"])
+        return " ".join([*_version(self._library_handle), f"({Path(self.path).name})"])
 
     def _check(self) -> None:
         for dtype in LETTERS:
@@ -141,31 +146,39 @@ class BlasLibrary(NumpyLibrary):
                 raise InputError(f"blas {self.path!r}: its {dtype} product of 2 x 3 by 3 x 4 is wrong")
 
 
-def _product(loaded: ctypes.CDLL, path: str, letter: str) -> tuple[Callable[..., None], int]:
+def _product(library_handle: ctypes.CDLL, path: str, letter: str) -> tuple[Callable[..., None], int]:
     """The library's product for the type letter (s or d), and its largest integer."""
-    factor = next(factor for candidate, factor in LETTERS.values() if candidate == letter)
+    scalar_type = next(scalar_type for candidate, scalar_type in LETTERS.values() if candidate == letter)
     for pattern, integer in SYMBOLS:
         name = pattern.format(letter)
-        if hasattr(loaded, name):
-            function: Any = getattr(loaded, name)
-            choice, where = [ctypes.c_int] * 3, [ctypes.c_void_p, integer]
-            function.argtypes = [*choice, *[integer] * 3, factor, *where, *where, factor, *where]
+        if hasattr(library_handle, name):
+            function: Any = getattr(library_handle, name)
+            layout_arguments, matrix_arguments = [ctypes.c_int] * 3, [ctypes.c_void_p, integer]
+            function.argtypes = [
+                *layout_arguments,
+                *[integer] * 3,
+                scalar_type,
+                *matrix_arguments,
+                *matrix_arguments,
+                scalar_type,
+                *matrix_arguments,
+            ]
             function.restype = None
             return function, (1 << 8 * ctypes.sizeof(integer) - 1) - 1
     raise InputError(f"blas {path!r}: has no product of the C interface, cblas_{letter}gemm or one ending in 64_")
 
 
-def _version(loaded: ctypes.CDLL) -> Iterator[str]:
+def _version(library_handle: ctypes.CDLL) -> Iterator[str]:
     for name in CONFIGURATIONS:
-        if hasattr(loaded, name):
-            function = getattr(loaded, name)
+        if hasattr(library_handle, name):
+            function = getattr(library_handle, name)
             function.restype = ctypes.c_char_p
             yield " ".join(function().decode(errors="replace").split())
             return
-    if hasattr(loaded, MKL_VERSION):
-        room = ctypes.create_string_buffer(MKL_VERSION_BYTES)
-        getattr(loaded, MKL_VERSION)(room, MKL_VERSION_BYTES)
-        yield " ".join(room.value.decode(errors="replace").split())
+    if hasattr(library_handle, MKL_VERSION):
+        buffer = ctypes.create_string_buffer(MKL_VERSION_BYTES)
+        getattr(library_handle, MKL_VERSION)(buffer, MKL_VERSION_BYTES)
+        yield " ".join(buffer.value.decode(errors="replace").split())
 
 
 def describe_blas(library: ArrayLibrary) -> str:
@@ -180,15 +193,15 @@ def describe_blas(library: ArrayLibrary) -> str:
         return library.version
     from threadpoolctl import threadpool_info
 
-    loaded = sorted(
+    pools = sorted(
         (pool for pool in threadpool_info() if pool["user_api"] == "blas"),
         key=lambda pool: "numpy" not in pool["filepath"],
     )
-    words = [str(loaded[0].get(key) or "") for key in ("internal_api", "version", "architecture")] if loaded else []
+    words = [str(pools[0].get(key) or "") for key in ("internal_api", "version", "architecture")] if pools else []
     return " ".join(filter(None, words))
 
 
-# Where libraries are
+# Search for installed libraries
 
 
 def open_blas(name: str, threads: int) -> ArrayLibrary:
@@ -206,7 +219,7 @@ def open_blas(name: str, threads: int) -> ArrayLibrary:
     path = name if "/" in name else _path(BY_NAME[name])
     if path is None:
         missing = f"there is no {BY_NAME[name].patterns[0]} in this environment or on this system"
-        raise InputError(f"blas {name!r}: {missing}; found here: {_found_here()}")
+        raise InputError(f"blas {name!r}: {missing}; found here: {_installed_names()}")
     library = BlasLibrary(path)
     library.use_threads(threads)
     return library
@@ -221,14 +234,14 @@ def check_blas(name: str) -> None:
     """
     if "/" not in name and name not in (NUMPY_BLAS, *BY_NAME):
         accepted = f"{NUMPY_BLAS}, {', '.join(BY_NAME)} and the path of a shared library, with a /"
-        raise InputError(f"blas {name!r}: accepted are {accepted}; found here: {_found_here()}")
+        raise InputError(f"blas {name!r}: accepted are {accepted}; found here: {_installed_names()}")
 
 
-def _found_here() -> str:
-    return ", ".join([NUMPY_BLAS, *(f"{name} ({path})" for name, path in installed().items())])
+def _installed_names() -> str:
+    return ", ".join([NUMPY_BLAS, *(f"{name} ({path})" for name, path in installed_libraries().items())])
 
 
-def installed() -> dict[str, str]:
+def installed_libraries() -> dict[str, str]:
     """The installed libraries that are known by name, each with the path or name by which it is loaded."""
     paths = {name: _path(family) for name, family in BY_NAME.items()}
     return {name: path for name, path in paths.items() if path is not None}

@@ -1,4 +1,4 @@
-"""The array library of CuPy on one GPU: verbs are submitted to a stream and end later.
+"""The array library of CuPy on one GPU: functions are submitted to a CUDA stream and end later.
 
 Products use cuBLAS's GemmEx on the arrays as they are, transposed arrays and windows included, without copies or
 buffers of CuPy. They accumulate in float32 for the 16-bit dtypes (compute type 32F, without reductions in the output
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from quadrille.algorithms.errors import InputError, RunError
 from quadrille.algorithms.schedule.tensors import DType, ElementType
 from quadrille.runtime.arrays.array_library import Array, Backend, matrix_layout
-from quadrille.runtime.arrays.pinned import PinnedPool, fetch_in_chunks, put_in_chunks
+from quadrille.runtime.arrays.pinned_memory import PinnedPool, fetch_in_chunks, put_in_chunks
 from quadrille.runtime.host.devices import INSTALL, GpuDevice, load_cupy, use_device
 
 STORED: dict[ElementType, str] = {
@@ -79,7 +79,7 @@ class EventMarker:
         return status == CUDA_SUCCESS
 
     def wait(self) -> None:
-        """Block until the device has come that far."""
+        """Block until the device has passed the event."""
         self._event.synchronize()
 
 
@@ -89,26 +89,26 @@ class CupyLibrary:
     Parameters
     ----------
     device : GPU that is current in this process (`use_device`)
-    of : library on another stream, whose pinned buffers and compiled kernels are shared
+    parent : library on another stream, whose pinned buffers and compiled kernels are shared
     """
 
     name: Backend = "cupy"
     gemm_types = GEMM
 
-    def __init__(self, device: GpuDevice, of: "CupyLibrary | None" = None) -> None:
+    def __init__(self, device: GpuDevice, parent: "CupyLibrary | None" = None) -> None:
         self.cupy = load_cupy()
         self.device = device
         self.stream = self.cupy.cuda.Stream(non_blocking=True)
-        self.pinned: PinnedPool = PinnedPool() if of is None else of.pinned
+        self.pinned: PinnedPool = PinnedPool() if parent is None else parent.pinned
         self._add_bfloat16: Any = (
             self.cupy.ElementwiseKernel("uint16 one, uint16 other", "uint16 result", ADD_BFLOAT16, "add_bfloat16")
-            if of is None
-            else of._add_bfloat16
+            if parent is None
+            else parent._add_bfloat16
         )
 
     def lane(self) -> "CupyLibrary":
-        """The same arrays on another stream; work on this stream does not delay it."""
-        return CupyLibrary(self.device, of=self)
+        """A library on another stream of the GPU; work on this stream does not delay it."""
+        return CupyLibrary(self.device, parent=self)
 
     def empty(self, elements: int, dtype: ElementType) -> Array:
         """An uninitialised flat array."""
@@ -168,14 +168,16 @@ class CupyLibrary:
         compute = getattr(cublas, compute_name)
         unit, zero = np.ones(1, factor_type), np.zeros(1, factor_type)
         operations = (cublas.CUBLAS_OP_N, cublas.CUBLAS_OP_T)
-        (turn_a, step_a), (turn_b, step_b), (turn_c, step_c) = (matrix_layout(matrix) for matrix in (a, b, out))
-        assert not turn_c, (out.shape, out.strides)
+        (transposed_a, leading_a), (transposed_b, leading_b), (transposed_c, leading_c) = (
+            matrix_layout(matrix) for matrix in (a, b, out)
+        )
+        assert not transposed_c, (out.shape, out.strides)
         handle = self.cupy.cuda.device.get_cublas_handle()
         cublas.setMathMode(handle, DISALLOW_REDUCED_PRECISION_REDUCTION)
         cublas.gemmEx(
-            handle, operations[turn_b], operations[turn_a], out.shape[1], out.shape[0], a.shape[1],
-            unit.ctypes.data, b.data.ptr, element, step_b, a.data.ptr, element, step_a,
-            zero.ctypes.data, out.data.ptr, element, step_c, compute, cublas.CUBLAS_GEMM_DEFAULT,
+            handle, operations[transposed_b], operations[transposed_a], out.shape[1], out.shape[0], a.shape[1],
+            unit.ctypes.data, b.data.ptr, element, leading_b, a.data.ptr, element, leading_a,
+            zero.ctypes.data, out.data.ptr, element, leading_c, compute, cublas.CUBLAS_GEMM_DEFAULT,
         )  # fmt: skip
 
     def add(self, left: Array, right: Array, out: Array) -> None:

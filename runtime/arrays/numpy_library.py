@@ -1,4 +1,4 @@
-"""The array library of NumPy."""
+"""The array library of NumPy: host arrays, on which every function has ended when it returns."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +10,7 @@ from quadrille.runtime.arrays.array_library import Array, ArrayLibrary, Backend,
 
 
 class NumpyLibrary:
-    """NumPy on the host: every verb has ended when it returns."""
+    """NumPy on the host: every function has ended when it returns."""
 
     name: Backend = "numpy"
 

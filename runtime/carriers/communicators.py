@@ -1,9 +1,14 @@
-"""The protocol of all message carriers.
+"""The interfaces of message transports: `Carrier`, `Communicator` and `Request`.
 
-    carrier        ranks                                   module
-    in-process     all ranks in one Python process         in_process
-    MPI            one process per rank, NumPy or staged   mpi
-    NCCL           one process and one GPU per rank        nccl
+A carrier is the message transport of a run, together with the ranks that it connects. There are three:
+
+    carrier        ranks                                               module
+    in-process     all ranks in one Python process                     in_process
+    MPI            one process per rank; NumPy or staged GPU arrays    mpi
+    NCCL           one process and one GPU per rank                    nccl
+
+A communicator connects a group of ranks, as in MPI: the ranks along one axis of the grid. Each lane has communicators
+of its own. A lane is a queue of communication ops of a rank, like a CUDA stream.
 
 The executor of a rank is a coroutine. It starts sends, receives and library collectives, and yields the requests that
 it waits for; the carrier decides how to wait. Buffers are flat, contiguous arrays. A buffer belongs to the carrier
@@ -24,32 +29,38 @@ Edges = tuple[int, ...]
 
 
 class Request(Protocol):
-    """A communication in progress."""
+    """A communication in progress, as `MPI_Request`."""
 
     def done(self) -> bool:
         """Whether the communication has completed. The call also makes it advance."""
 
 
 class Communicator(Protocol):
-    """One group of ranks on one lane. Members are numbered by their coordinate along the axis."""
+    """A group of ranks on one lane. The members of the group are numbered by their coordinate along the axis.
+
+    All peers, senders, receivers and roots below are member numbers.
+    """
 
     member: int
+    """The number of this rank in the group, from 0 (as `MPI_Comm_rank`)."""
     size: int
+    """The number of ranks in the group."""
     chunk_bytes: int
-    """Chunk size of our own steps; 0 sends each step whole [B]."""
+    """The chunk size of our own algorithms; 0 sends the message of each step whole [B]."""
     max_outstanding: tuple[int, int]
-    """Most receives and sends of one op in progress at once, where messages are chunked."""
+    """The maximum number of receives and of sends of one op in progress at once, where messages are chunked."""
     begins_in_order: bool
-    """Whether every rank must begin the ops of all such communicators in program order."""
+    """Whether every rank must begin the ops of all its communicators of this kind in program order."""
 
     @property
     def lane(self) -> Lane | None:
-        """The array lane that is in order with messages of device arrays; None for host arrays."""
+        """The device stream of the communicator's messages, copies and sums; None for host arrays."""
 
     def send(self, buffer: Array, to: int, *, synchronous: bool = False) -> Request:
         """A send. It completes when the buffer may be reused, or, if synchronous, when the receiver has matched it."""
 
-    def receive(self, buffer: Array, sender: int) -> Request: ...
+    def receive(self, buffer: Array, sender: int) -> Request:
+        """A receive of exactly the buffer's bytes."""
 
     def signal_ready(self, peer: int) -> Request:
         """Tell a member that this rank is ready to receive: an empty message, separate from all data."""
@@ -58,25 +69,36 @@ class Communicator(Protocol):
         """A request that completes when the member's next ready signal has arrived."""
 
     def all_gather(self, whole: Array, edges: Edges, *, blocking: bool, calls: Calls = "vector") -> Request:
-        """In place: at the start, the buffer holds the member's own shard. Regular MPI calls need equal shards."""
+        """An all-gather in place: at the start, `whole` holds this member's shard at its position.
+
+        Parameters
+        ----------
+        edges : boundaries of the shards in `whole` [elements]
+        blocking : whether the call may return only after completion
+        calls : MPI call: "regular" (`MPI_Allgather`, for equal shards) or "vector" (`MPI_Allgatherv`)
+        """
 
     def reduce_scatter(
         self, whole: Array, edges: Edges, piece: Array, *, blocking: bool, calls: Calls = "vector"
     ) -> Request:
-        """The member's shard of the sum goes into `piece`. The contents of `whole` are overwritten."""
+        """A reduce-scatter: this member's shard of the sum goes into `piece`, and `whole` is overwritten."""
 
-    def all_reduce(self, buffer: Array, combination: Combination = "sum", *, blocking: bool) -> Request: ...
+    def all_reduce(self, buffer: Array, combination: Combination = "sum", *, blocking: bool) -> Request:
+        """An all-reduce in place."""
 
-    def broadcast(self, buffer: Array, root: int, *, blocking: bool) -> Request: ...
+    def broadcast(self, buffer: Array, root: int, *, blocking: bool) -> Request:
+        """A broadcast of the root's buffer into the buffers of all other members."""
 
     def reduce(self, buffer: Array, root: int, *, blocking: bool) -> Request:
-        """In place at the root. The buffers of the other members are overwritten."""
+        """A sum in place at the root. The buffers of the other members are overwritten."""
 
     def all_to_all(
         self, sent: Array, sent_edges: Edges, received: Array, received_edges: Edges, *, blocking: bool
-    ) -> Request: ...
+    ) -> Request:
+        """An all-to-all: the i-th shard of `sent` goes to member i; `received` gets its i-th shard from member i."""
 
-    def barrier(self, *, blocking: bool) -> Request: ...
+    def barrier(self, *, blocking: bool) -> Request:
+        """A barrier of the group."""
 
 
 Staging = Callable[[Communicator], Communicator]
@@ -85,20 +107,22 @@ Staging = Callable[[Communicator], Communicator]
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """The requests that a rank waits for, and the names of the open ops for error messages.
+    """The requests that a rank waits for.
 
     Parameters
     ----------
-    every : whether to wait for all requests, not for any
+    requests : requests in progress
+    ops : names of the open ops, for error messages
+    every : whether the rank waits until all requests have completed; otherwise until one has
     idle : whether the rank waits between runs, where a late wake-up costs nothing
-    carried : messages completed so far, over all ops
+    completed : number of messages that have completed, over all ops
     """
 
     requests: Sequence[Request]
     ops: tuple[str, ...]
     every: bool = False
     idle: bool = False
-    carried: int = 0
+    completed: int = 0
 
 
 Result = TypeVar("Result")
@@ -107,40 +131,44 @@ RankCoroutine = Generator[Wait, None, Result]
 
 
 class Carrier(Protocol):
-    """All ranks of a run: the ranks in this process and the ranks elsewhere."""
+    """A message transport and the ranks that it connects, in this process and in others."""
 
     size: int
+    """The number of all ranks."""
     ranks: tuple[int, ...]
     """The ranks in this process."""
 
     def communicator(self, grid: Grid, rank: int, axis: Axis, lane: int) -> Communicator:
-        """The communicator of `rank` along `axis`. Every rank asks for the same communicators in the same order."""
+        """The communicator of `rank` along `axis` for the lane with this number; a collective call.
+
+        Every rank asks for the same communicators in the same order.
+        """
 
     def run(self, coroutine: Callable[[int], RankCoroutine[Result]]) -> dict[int, Result]:
-        """Run the coroutines of all ranks in this process to their ends. All ranks start together."""
+        """Run the coroutine of every rank in this process to its end; returns their results by rank."""
 
     def gather(self, values: dict[int, Any]) -> dict[int, Any] | None:
         """The values of all ranks, at the process of rank 0; None elsewhere."""
 
     def begin_together(self) -> None:
-        """Return on all ranks at nearly the same time. The ranks have passed a barrier before."""
+        """Return at nearly the same time on all ranks, which have passed a barrier before."""
 
     def now(self) -> float:
         """The time on a clock shared by all ranks, as well as the carrier can align their clocks [s]."""
 
 
-class Done:
-    """A completed request."""
+class CompletedRequest:
+    """A request that has completed."""
 
     def done(self) -> bool:
         return True
 
 
-DONE = Done()
+DONE = CompletedRequest()
 
 
 class SingleMember:
-    """The communicator of a group of one: it never sends."""
+    """The communicator of a group of one rank: it never sends."""
 
     member, size, chunk_bytes, max_outstanding = 0, 1, 0, (0, 0)
     begins_in_order, lane = False, None

@@ -1,10 +1,12 @@
-"""Whether MPI accepts device arrays. The answer is yes only on positive evidence, because a wrong yes crashes the run.
+"""GPU awareness: whether MPI accepts device arrays. The answer is yes only on evidence: a wrong yes crashes the run.
+
+Two pieces of evidence are needed:
 
     claim      MPIX_Query_cuda_support() = 1 in the library that mpi4py loaded, or
                "cuda" among the world's mpi_memory_alloc_kinds (MPI 4.1)
     test       a child process sends one element from device to device, and it arrives
 
-Both are needed. The child is a separate Python without the launcher's variables, so it may crash. It is a world of one
+The child is a separate Python without the launcher's variables, so it may crash. It is a world of one
 rank, so it tests device memory but no network. Any doubt on any rank means staging through the host.
 
 Source: Open MPI documentation, "MPIX_Query_cuda_support"; MPI 4.1, section 12.4.3
@@ -59,36 +61,44 @@ class GpuAwareness:
 
 
 def gpu_awareness(communicator: "Intracomm", device: "GpuDevice") -> GpuAwareness:
-    """The answer for this world; a collective call with the same result on every rank."""
+    """The GPU awareness of MPI in this run; a collective call with the same result on every rank.
+
+    Parameters
+    ----------
+    communicator : communicator of all ranks
+    device : GPU of this rank
+    """
     from quadrille.runtime.host.devices import number_on_host
 
     query, kinds = query_cuda_support(), memory_kinds(communicator)
     is_first = number_on_host(communicator) == 0
-    mine = judge(query, kinds, (lambda: one_element_test(device.number)) if is_first else (lambda: None))
+    own_answer = answer_from_evidence(
+        query, kinds, (lambda: one_element_test(device.number)) if is_first else (lambda: None)
+    )
     with collective_work("comparing what MPI takes"):
-        return agreed(communicator.allgather(mine))
+        return common_answer(communicator.allgather(own_answer))
 
 
-def judge(query: int | None, kinds: str | None, try_it: Callable[[], str | None]) -> GpuAwareness:
-    """The answer from the evidence of one rank.
+def answer_from_evidence(query: int | None, kinds: str | None, run_test: Callable[[], str | None]) -> GpuAwareness:
+    """The GPU awareness of MPI, from the evidence of one rank.
 
-    >>> judge(0, None, lambda: None).aware, judge(1, None, lambda: None).aware
+    >>> answer_from_evidence(0, None, lambda: None).aware, answer_from_evidence(1, None, lambda: None).aware
     (False, True)
-    >>> judge(1, None, lambda: "the child ended by signal 11").reason
+    >>> answer_from_evidence(1, None, lambda: "the child ended by signal 11").reason
     'MPIX_Query_cuda_support() is 1, but the child ended by signal 11'
 
     Parameters
     ----------
     query : result of MPIX_Query_cuda_support; None if the library lacks it
     kinds : mpi_memory_alloc_kinds; None if MPI does not report it
-    try_it : one-element test, called only if MPI claims support; returns the reason of a failure, or None
+    run_test : one-element test, called only if MPI claims support; returns the reason of a failure, or None
     """
     claim = "there is no MPIX_Query_cuda_support" if query is None else f"MPIX_Query_cuda_support() is {query}"
     if kinds is not None:
         claim += f", mpi_memory_alloc_kinds are {kinds}"
     if query != 1 and not names_cuda(kinds):
         return GpuAwareness(False, claim)
-    failure = try_it()
+    failure = run_test()
     if failure is not None:
         return GpuAwareness(False, f"{claim}, but {failure}")
     return GpuAwareness(True, f"{claim}, and one element went from device to device")
@@ -104,8 +114,8 @@ def names_cuda(kinds: str | None) -> bool:
     return any(kind[0] == "cuda" and (len(kind) == 1 or "device" in kind[1:]) for kind in named)
 
 
-def agreed(answers: list[GpuAwareness]) -> GpuAwareness:
-    """Yes if every rank says yes; otherwise the first rank's reason against it."""
+def common_answer(answers: list[GpuAwareness]) -> GpuAwareness:
+    """The answer of all ranks: yes if every rank says yes; otherwise the first rank's reason against it."""
     for rank, answer in enumerate(answers):
         if not answer.aware:
             others_say_yes = any(answer_of_rank.aware for answer_of_rank in answers)

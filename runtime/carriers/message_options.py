@@ -1,4 +1,4 @@
-"""Message options: chunk size of our own steps, the polling back-off of a waiting rank, and the progress thread."""
+"""Message options: chunk size of our own collectives, polling back-off of a waiting rank, and the progress thread."""
 
 import time
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Literal
 from quadrille.runtime.host.world import ComputeHost
 
 Progress = Literal["none", "thread"]
-"""What advances communication during local work: nothing, or a thread."""
+"""The means that advances communication during local work: none, or a thread."""
 
 CHUNK_BYTES = 45 * 1448 - 24
 """The default chunk size. With its header, a chunk stays below 64 KiB and ends at a TCP segment boundary.
@@ -33,13 +33,13 @@ IDLE_SLEEP_SECONDS, IDLE_SLEEP_GROWTH = 2e-3, 2.0
 
 @dataclass(frozen=True, slots=True)
 class MessageOptions:
-    """How the messages of a rank are sent.
+    """The options with which a rank sends messages and waits for messages.
 
     Parameters
     ----------
-    chunk_bytes : chunk size of our own steps; 0 sends each step whole [B]
-    poll_sleep_seconds : longest sleep of a waiting rank between two polls; 0 polls all the time [s]
-    progress : what advances communication during local work
+    chunk_bytes : chunk size of our own collectives; 0 sends the message of each step whole [B]
+    poll_sleep_seconds : longest sleep of a waiting rank between two polls; 0 polls without a pause [s]
+    progress : "thread" if a thread advances communication during local work
     """
 
     chunk_bytes: int = 0
@@ -48,11 +48,14 @@ class MessageOptions:
 
 
 WHOLE_MESSAGES = MessageOptions()
-"""Steps are sent whole, and a waiting rank polls all the time."""
+"""Options without chunks and without sleeps: a waiting rank polls without a pause."""
 
 
 def default_message_options(host: ComputeHost) -> MessageOptions:
-    """The default: whole steps and constant polling; chunks and sleeps in an emulated network, whose hosts share cores.
+    """The default options on a host.
+
+    Whole messages and constant polling are the default. In an emulated network, whose hosts share the cores of one
+    machine, messages are chunked and a waiting rank sleeps between polls.
 
     >>> default_message_options(ComputeHost("node", ranks=(0, 1), cores=2))
     MessageOptions(chunk_bytes=0, poll_sleep_seconds=0.0, progress='none')
@@ -63,7 +66,7 @@ def default_message_options(host: ComputeHost) -> MessageOptions:
 
 
 def default_progress(host: ComputeHost, *, hosts: int, threads: int) -> Progress:
-    """The default of `progress`: a thread between hosts, and on one host a thread if some cores are free.
+    """The default of `progress`: a thread with several hosts, and with one host a thread if some cores are free.
 
     Between hosts, messages proceed by themselves and need a core only for moments. Within a host, the computing cores
     copy the messages.
@@ -76,7 +79,8 @@ def default_progress(host: ComputeHost, *, hosts: int, threads: int) -> Progress
 
     Parameters
     ----------
-    hosts : hosts with ranks
+    host : host of this rank
+    hosts : number of hosts with ranks
     threads : BLAS threads of each rank
     """
     oversubscribed = len(host.ranks) * threads >= host.cores
@@ -84,9 +88,10 @@ def default_progress(host: ComputeHost, *, hosts: int, threads: int) -> Progress
 
 
 class PollingBackoff:
-    """Sleeps between two polls. The first sleep is a share of the last message's duration; the following ones grow.
+    """The exponential back-off of a waiting rank: it sleeps between two polls, longer each time.
 
-    So short messages are polled often and long messages rarely: a poll takes core time.
+    The first sleep is a share of the last message's duration. So short messages are polled often and long messages
+    rarely: a poll takes core time.
 
     Parameters
     ----------
@@ -99,15 +104,17 @@ class PollingBackoff:
         self._state: tuple[tuple[str, ...], int] = (), 0
         self._since = 0.0
 
-    def take(self, ops: tuple[str, ...] = (), carried: int = 0, *, idle: bool = False) -> None:
-        """Sleep once, while these ops are open or between runs.
+    def sleep(self, ops: tuple[str, ...] = (), completed: int = 0, *, idle: bool = False) -> None:
+        """Sleep once.
 
         Parameters
         ----------
-        carried : messages completed so far
+        ops : names of the open ops; a change ends the growth of the sleeps
+        completed : number of messages that have completed; a change ends the growth, too
+        idle : whether the rank waits between runs
         """
         longest, growth = (IDLE_SLEEP_SECONDS, IDLE_SLEEP_GROWTH) if idle else (self._longest, SLEEP_GROWTH)
-        before, self._state = self._state, (ops, carried)
+        before, self._state = self._state, (ops, completed)
         if self._state != before:
             now = time.perf_counter()
             first = (now - self._since) * FIRST_SLEEP_SHARE if ops == before[0] else 0.0

@@ -1,8 +1,12 @@
-"""The carrier over MPI: one process per rank, and one MPI communicator for every group on every lane."""
+"""The MPI carrier: a message transport with one process per rank.
+
+It creates one MPI communicator for each group of ranks and each lane. A lane is a queue of communication ops, like a
+CUDA stream.
+"""
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any, cast
 
@@ -27,12 +31,14 @@ START_MARGIN_SECONDS = 10e-3
 
 
 class MpiCarrier:
-    """The ranks of an MPI communicator, one of them in this process.
+    """The MPI carrier: a message transport between the ranks of an MPI communicator, one rank in this process.
 
     Parameters
     ----------
+    communicator : communicator of all ranks; `MPI.COMM_WORLD` by default
     staging : wraps each communicator for device arrays; host arrays need none
-    message_options : how messages of host arrays are sent
+    max_message_bytes : most bytes of one MPI message; longer messages are sent in parts [B]
+    message_options : chunk size and polling of messages of host arrays
     """
 
     def __init__(
@@ -45,44 +51,45 @@ class MpiCarrier:
     ) -> None:
         self._world = communicator or MPI.COMM_WORLD
         self._staging = staging
-        self._most_bytes = max_message_bytes
-        self._delivery = message_options
+        self._max_message_bytes = max_message_bytes
+        self._message_options = message_options
         self._groups: dict[tuple[Grid, Axis, int], Any] = {}
-        self._split: list[MPI.Intracomm] = []
+        self._group_communicators: list[MPI.Intracomm] = []
         self.size: int = self._world.Get_size()
         self.rank: int = self._world.Get_rank()
         self.ranks: tuple[int, ...] = (self.rank,)
         self._offset = clock_offset(self._world)
-        self._take_turns = any(self._world.allgather(message_options.poll_sleep_seconds > 0))
+        self._ranks_share_cores = any(self._world.allgather(message_options.poll_sleep_seconds > 0))
 
     def communicator(self, grid: Grid, rank: int, axis: Axis, lane: int) -> Any:
         key = (grid, axis, lane)
         if key not in self._groups:
-            self._groups[key] = self._make(grid, rank, axis)
+            self._groups[key] = self._new_communicator(grid, rank, axis)
         return self._groups[key]
 
-    def _make(self, grid: Grid, rank: int, axis: Axis) -> Any:
+    def _new_communicator(self, grid: Grid, rank: int, axis: Axis) -> Any:
         if grid.length(axis) == 1:
             return SingleMember()
         members = grid.group(rank, axis)
         group = cast(MPI.Intracomm, self._world.Split(color=members[0], key=members.index(rank)))
-        self._split.append(group)
-        communicator = MpiCommunicator(group, self._most_bytes, self._delivery.chunk_bytes)
+        self._group_communicators.append(group)
+        communicator = MpiCommunicator(group, self._max_message_bytes, self._message_options.chunk_bytes)
         return communicator if self._staging is None else self._staging(communicator)
 
     def run(self, coroutine: Callable[[int], RankCoroutine[Result]]) -> dict[int, Result]:
-        with pinned_to_core(self.rank, self.size) if self._take_turns else nullcontext():
-            return {self.rank: self._followed(coroutine(self.rank))}
+        with pinned_to_core(self.rank, self.size) if self._ranks_share_cores else nullcontext():
+            return {self.rank: self._run_to_end(coroutine(self.rank))}
 
-    def _followed(self, coroutine: RankCoroutine[Result]) -> Result:
-        backoff = PollingBackoff(self._delivery.poll_sleep_seconds)
+    def _run_to_end(self, coroutine: RankCoroutine[Result]) -> Result:
+        """Resume the coroutine until it ends, and wait for the requests that it yields; returns its result."""
+        backoff = PollingBackoff(self._message_options.poll_sleep_seconds)
         while True:
             try:
                 wait = next(coroutine)
             except StopIteration as end:
                 return cast(Result, end.value)
-            if self._delivery.poll_sleep_seconds:
-                backoff.take(wait.ops, wait.carried, idle=wait.idle)
+            if self._message_options.poll_sleep_seconds:
+                backoff.sleep(wait.ops, wait.completed, idle=wait.idle)
             else:
                 _await(wait)
 
@@ -93,21 +100,23 @@ class MpiCarrier:
         return {rank: value for part in gathered for rank, value in part.items()}
 
     def begin_together(self) -> None:
-        """Where ranks share cores, sleep until a common start time, so that all ranks wake at that time.
+        """Sleep until a common start time, if ranks share cores, so that all ranks wake at that time.
 
         Otherwise ranks would leave the barrier milliseconds apart, each when it gets a core.
         """
-        if self._take_turns:
+        if self._ranks_share_cores:
             begin = self._latest_arrival() + START_MARGIN_SECONDS
             time.sleep(max(0.0, begin - self.now()))
 
     def _latest_arrival(self) -> float:
-        """The time at which the last rank arrived here; the wait sleeps between polls, as late ranks need the core."""
+        """The time at which the last rank called this method [s]. Ranks sleep between polls, as late ranks need the
+        cores.
+        """
         latest = np.array([self.now()])
         request = self._world.Iallreduce(MPI.IN_PLACE, latest, MPI.MAX)
         backoff = PollingBackoff(MAX_POLL_SLEEP_SECONDS)
         while not request.Test():
-            backoff.take()
+            backoff.sleep()
         return float(latest[0])
 
     def now(self) -> float:
@@ -115,22 +124,23 @@ class MpiCarrier:
 
     def close(self) -> None:
         """Free the communicators of all groups."""
-        for group in self._split:
+        for group in self._group_communicators:
             group.Free()
-        self._split.clear()
+        self._group_communicators.clear()
         self._groups.clear()
 
 
 def _await(wait: Wait) -> None:
-    streams = [request for request in wait.requests if isinstance(request, PipelinedTransfer)]
-    heads = [head for stream in streams for head in stream.heads]
+    """Block until a request of the wait, or every request, may have completed."""
+    transfers = [request for request in wait.requests if isinstance(request, PipelinedTransfer)]
+    next_requests = [next_request for transfer in transfers for next_request in transfer.next_requests]
     others = [request for request in wait.requests if not isinstance(request, PipelinedTransfer)]
-    flights: Sequence[MpiRequests] = [request for request in (*heads, *others) if isinstance(request, MpiRequests)]
-    pending = [request for flight in flights for request in flight.requests]
-    if len(flights) < len(heads) + len(others) or not pending:
+    mpi_requests = [request for request in (*next_requests, *others) if isinstance(request, MpiRequests)]
+    pending = [part for request in mpi_requests for part in request.requests]
+    if len(mpi_requests) < len(next_requests) + len(others) or not pending:
         os.sched_yield()  # a request without MPI calls never yields the core by itself
         return
-    if wait.every and not streams:
+    if wait.every and not transfers:
         MPI.Request.Waitall(pending)
     else:
         MPI.Request.Waitany(pending)

@@ -1,4 +1,4 @@
-"""One group of ranks over MPI, for host arrays. Device arrays come through `staging`.
+"""The MPI communicator of a group of ranks, for host arrays. Device arrays go through `staging.py`.
 
 One MPI call moves at most `max_message_bytes`, since MPI libraries with 32-bit counts (the Open MPI wheel among them)
 refuse more. A longer message is sent in parts. A longer library collective becomes broadcasts or reductions of slices.
@@ -18,11 +18,11 @@ from quadrille.runtime.carriers.pipelined_steps import MAX_OUTSTANDING
 MAX_MESSAGE_BYTES = 1 << 30
 DATA, READY = 0, 1
 """Message tags."""
-NOTHING = np.empty(0, "u1")
+NO_CONTENT = np.empty(0, "u1")
 
 
 class MpiRequests:
-    """MPI requests in progress."""
+    """A request that consists of several MPI requests, which all must complete."""
 
     __slots__ = ("requests",)
 
@@ -36,14 +36,21 @@ class MpiRequests:
         return True
 
     def _ended(self) -> bool:
-        """Whether all have completed. A single request uses Test, since Open MPI then checks again after progress."""
+        """Whether all MPI requests have completed. For a single request, Open MPI's Test polls more than Testall."""
         if len(self.requests) == 1:
             return bool(self.requests[0].Test())
         return not self.requests or bool(MPI.Request.Testall(self.requests))
 
 
 class MpiCommunicator:
-    """One group of ranks on one lane."""
+    """The communicator of a group of ranks on one lane (queue of communication ops), over MPI.
+
+    Parameters
+    ----------
+    communicator : MPI communicator of the group
+    max_message_bytes : most bytes of one MPI call [B]
+    chunk_bytes : chunk size of our own collectives; 0 sends the message of each step whole [B]
+    """
 
     max_outstanding = MAX_OUTSTANDING
     begins_in_order, lane = False, None
@@ -52,7 +59,7 @@ class MpiCommunicator:
         self, communicator: MPI.Intracomm, max_message_bytes: int = MAX_MESSAGE_BYTES, chunk_bytes: int = 0
     ) -> None:
         self._communicator = communicator
-        self._most_bytes = max_message_bytes
+        self._max_message_bytes = max_message_bytes
         self.chunk_bytes = chunk_bytes
         self.member: int = communicator.Get_rank()
         self.size: int = communicator.Get_size()
@@ -67,26 +74,26 @@ class MpiCommunicator:
         )
 
     def signal_ready(self, peer: int) -> Request:
-        return MpiRequests([self._communicator.Isend([NOTHING, MPI.BYTE], peer, READY)])
+        return MpiRequests([self._communicator.Isend([NO_CONTENT, MPI.BYTE], peer, READY)])
 
     def await_ready(self, peer: int) -> Request:
-        return MpiRequests([self._communicator.Irecv([NOTHING, MPI.BYTE], peer, READY)])
+        return MpiRequests([self._communicator.Irecv([NO_CONTENT, MPI.BYTE], peer, READY)])
 
     def _messages(self, buffer: Array) -> list[Array]:
-        """The buffer as bytes, in parts that MPI can count; an empty buffer is one empty message."""
+        """The buffer as bytes, in parts of at most `max_message_bytes`; an empty buffer is one empty message."""
         raw = buffer.view("u1")
-        return [raw[i : i + self._most_bytes] for i in range(0, max(1, raw.size), self._most_bytes)]
+        return [raw[i : i + self._max_message_bytes] for i in range(0, max(1, raw.size), self._max_message_bytes)]
 
     def _slices(self, buffer: Array) -> Iterator[Array]:
-        """The buffer in slices whose elements MPI can count."""
-        step = max(1, self._most_bytes // buffer.itemsize)
+        """The buffer in slices of at most `max_message_bytes`, as elements."""
+        step = max(1, self._max_message_bytes // buffer.itemsize)
         return (buffer[i : i + step] for i in range(0, buffer.size, step))
 
-    def _is_long(self, buffer: Array) -> bool:
-        return bool(buffer.nbytes > self._most_bytes)
+    def _exceeds_message_limit(self, buffer: Array) -> bool:
+        return bool(buffer.nbytes > self._max_message_bytes)
 
     def all_gather(self, whole: Array, edges: Edges, *, blocking: bool, calls: Calls = "vector") -> Request:
-        if self._is_long(whole):
+        if self._exceeds_message_limit(whole):
             roots = [(whole[edges[i] : edges[i + 1]], i) for i in range(self.size)]
             return MpiRequests(
                 [self._communicator.Ibcast(part, i) for piece, i in roots for part in self._slices(piece)]
@@ -100,7 +107,7 @@ class MpiCommunicator:
     def reduce_scatter(
         self, whole: Array, edges: Edges, piece: Array, *, blocking: bool, calls: Calls = "vector"
     ) -> Request:
-        if self._is_long(whole):
+        if self._exceeds_message_limit(whole):
             return self._reduce_scatter_in_slices(whole, edges, piece)
         group = self._communicator
         if calls == "regular":
@@ -111,62 +118,63 @@ class MpiCommunicator:
         requests: list[MPI.Request] = []
         for root in range(self.size):
             parts = self._slices(source[edges[root] : edges[root + 1]])
-            rooms = self._slices(into) if root == self.member else iter(())
-            requests += [self._communicator.Ireduce(part, next(rooms, None), root=root) for part in parts]
+            targets = self._slices(into) if root == self.member else iter(())
+            requests += [self._communicator.Ireduce(part, next(targets, None), root=root) for part in parts]
         return MpiRequests(requests)
 
     def all_reduce(self, buffer: Array, combination: Combination = "sum", *, blocking: bool) -> Request:
         operation = MPI.MAX if combination == "max" else MPI.SUM
-        if self._is_long(buffer):
+        if self._exceeds_message_limit(buffer):
             parts = self._slices(buffer)
             return MpiRequests([self._communicator.Iallreduce(MPI.IN_PLACE, part, operation) for part in parts])
         arguments = (MPI.IN_PLACE, buffer, operation)
         return self._begin(blocking, self._communicator.Allreduce, self._communicator.Iallreduce, arguments)
 
     def broadcast(self, buffer: Array, root: int, *, blocking: bool) -> Request:
-        if self._is_long(buffer):
+        if self._exceeds_message_limit(buffer):
             return MpiRequests([self._communicator.Ibcast(part, root) for part in self._slices(buffer)])
         return self._begin(blocking, self._communicator.Bcast, self._communicator.Ibcast, (buffer, root))
 
     def reduce(self, buffer: Array, root: int, *, blocking: bool) -> Request:
-        parts = list(self._slices(buffer)) if self._is_long(buffer) else [buffer]
+        parts = list(self._slices(buffer)) if self._exceeds_message_limit(buffer) else [buffer]
         if len(parts) > 1 or not blocking:
             return MpiRequests([self._communicator.Ireduce(*self._at_root(part, root), root=root) for part in parts])
         self._communicator.Reduce(*self._at_root(buffer, root), root=root)
         return MpiRequests([])
 
     def _at_root(self, part: Array, root: int) -> tuple[Any, Any]:
+        """The send and receive buffers of an in-place reduction, at the root and at all other members."""
         return (MPI.IN_PLACE, part) if self.member == root else (part, None)
 
     def all_to_all(
         self, sent: Array, sent_edges: Edges, received: Array, received_edges: Edges, *, blocking: bool
     ) -> Request:
-        sending, receiving = self._short(sent, sent_edges), self._short(received, received_edges)
-        messages = self._long_pieces(sent, sent_edges, received, received_edges)
+        sending, receiving = self._short_counts(sent, sent_edges), self._short_counts(received, received_edges)
+        messages = self._send_long_shards(sent, sent_edges, received, received_edges)
         arguments = ([sent, (sending, sent_edges[:-1])], [received, (receiving, received_edges[:-1])])
         if not blocking:
             return MpiRequests([self._communicator.Ialltoallv(*arguments), *messages])
         self._communicator.Alltoallv(*arguments)
         return MpiRequests(messages)
 
-    def _short(self, buffer: Array, edges: Edges) -> tuple[int, ...]:
-        """The elements of each shard that goes by the collective; 0 for a long shard.
+    def _short_counts(self, buffer: Array, edges: Edges) -> tuple[int, ...]:
+        """The number of elements that the collective moves for each shard; 0 for a long shard, sent separately.
 
-        Only the two ends of a shard know that it is long, so every member calls the collective.
+        Only the sender and the receiver of a shard know that it is long, so every member calls the collective.
         """
-        longest = self._most_bytes // self.size
+        longest = self._max_message_bytes // self.size
         return tuple(count if count * buffer.itemsize <= longest else 0 for count in _counts(edges))
 
-    def _long_pieces(self, source: Array, sent: Edges, into: Array, received: Edges) -> list[MPI.Request]:
+    def _send_long_shards(self, source: Array, sent: Edges, into: Array, received: Edges) -> list[MPI.Request]:
         """The receives and sends of the shards that the collective leaves out."""
         requests: list[MPI.Request] = []
-        for peer, short in enumerate(self._short(into, received)):
-            room = into[received[peer] : received[peer + 1]]
-            if short < room.size:
-                requests += [self._communicator.Irecv([part, MPI.BYTE], peer, DATA) for part in self._messages(room)]
-        for peer, short in enumerate(self._short(source, sent)):
+        for peer, count in enumerate(self._short_counts(into, received)):
+            target = into[received[peer] : received[peer + 1]]
+            if count < target.size:
+                requests += [self._communicator.Irecv([part, MPI.BYTE], peer, DATA) for part in self._messages(target)]
+        for peer, count in enumerate(self._short_counts(source, sent)):
             piece = source[sent[peer] : sent[peer + 1]]
-            if short < piece.size:
+            if count < piece.size:
                 requests += [self._communicator.Isend([part, MPI.BYTE], peer, DATA) for part in self._messages(piece)]
         return requests
 
@@ -176,16 +184,17 @@ class MpiCommunicator:
     def _begin(
         self,
         blocking: bool,
-        now: Callable[..., None],
-        soon: Callable[..., MPI.Request],
+        blocking_call: Callable[..., None],
+        nonblocking_call: Callable[..., MPI.Request],
         arguments: tuple[Any, ...],
     ) -> Request:
         """The collective as a blocking or a non-blocking call: MPI libraries tune the two separately."""
         if not blocking:
-            return MpiRequests([soon(*arguments)])
-        now(*arguments)
+            return MpiRequests([nonblocking_call(*arguments)])
+        blocking_call(*arguments)
         return MpiRequests([])
 
 
 def _counts(edges: Edges) -> tuple[int, ...]:
+    """The number of elements of each shard."""
     return tuple(edges[i + 1] - edges[i] for i in range(len(edges) - 1))

@@ -1,6 +1,7 @@
-"""The carrier over NCCL: one process and one GPU per rank. MPI only distributes the NCCL ids.
+"""The NCCL carrier: a message transport with one process and one GPU per rank. MPI only distributes the NCCL ids.
 
-Every group on every lane has its own NCCL communicator and stream (`nccl_communicator.py`).
+Each group of ranks has one NCCL communicator and one CUDA stream per lane (`nccl_communicator.py`). A lane is a queue
+of communication ops.
 
 The ops of all lanes begin in program order, which is the same on every rank except between pipeline stages
 (`lanes.py`). Later steps of our own collectives on two lanes may still start in different orders on different ranks.
@@ -42,7 +43,7 @@ def load_nccl() -> Any:
 
 
 class NcclCarrier:
-    """The ranks of an MPI communicator, each with its own GPU.
+    """The NCCL carrier: a message transport between the ranks of an MPI communicator, each with its own GPU.
 
     Parameters
     ----------
@@ -68,10 +69,10 @@ class NcclCarrier:
     def communicator(self, grid: Grid, rank: int, axis: Axis, lane: int) -> Any:
         key = (grid, axis, lane)
         if key not in self._groups:
-            self._groups[key] = self._make(grid, rank, axis)
+            self._groups[key] = self._new_communicator(grid, rank, axis)
         return self._groups[key]
 
-    def _make(self, grid: Grid, rank: int, axis: Axis) -> Any:
+    def _new_communicator(self, grid: Grid, rank: int, axis: Axis) -> Any:
         """An NCCL communicator with an id from the group's first member, because CuPy cannot split a communicator."""
         if grid.length(axis) == 1:
             return SingleMember()
@@ -87,10 +88,10 @@ class NcclCarrier:
         return NcclCommunicator(self._nccl, communicator, self._library, member, len(members))
 
     def run(self, coroutine: Callable[[int], RankCoroutine[Result]]) -> dict[int, Result]:
-        running = coroutine(self.rank)
+        rank_coroutine = coroutine(self.rank)
         while True:
             try:
-                wait = next(running)
+                wait = next(rank_coroutine)
             except StopIteration as end:
                 return {self.rank: end.value}
             _await(wait)

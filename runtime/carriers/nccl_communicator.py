@@ -1,4 +1,4 @@
-"""One group of ranks over NCCL, on its own stream.
+"""The NCCL communicator of a group of ranks, on a CUDA stream of its own.
 
 - A request completes when the device has passed the event after it. Arrays are ready on the device when the executor
   hands them over, so no stream waits for another. The sums of our own collectives run on the group's stream.
@@ -26,32 +26,39 @@ from quadrille.runtime.carriers.communicators import Edges, Request
 if TYPE_CHECKING:
     from quadrille.runtime.arrays.cupy_library import CupyLibrary, EventMarker
 
-MOST_ELEMENTS = 1 << 30
+MAX_CALL_ELEMENTS = 1 << 30
 """Most elements of one call: CuPy before version 13 counts the elements of a broadcast in 32 bits."""
 
-NAMES = {"float64": "NCCL_FLOAT64", "float32": "NCCL_FLOAT32", "float16": "NCCL_FLOAT16", "uint16": "NCCL_BFLOAT16"}
+NCCL_TYPES = {
+    "float64": "NCCL_FLOAT64",
+    "float32": "NCCL_FLOAT32",
+    "float16": "NCCL_FLOAT16",
+    "uint16": "NCCL_BFLOAT16",
+}
 """NCCL's element types by array dtype; bfloat16 is stored as uint16 (`cupy_library.py`)."""
 
 
 class NcclRequest:
-    """A part of a group call: complete when the device has passed the event after the call."""
+    """The request of one message of a group call: complete when the device has passed the event after the call."""
 
-    __slots__ = ("_batch",)
+    __slots__ = ("_group_call",)
 
-    def __init__(self, batch: "GroupCall") -> None:
-        self._batch = batch
+    def __init__(self, group_call: "GroupCall") -> None:
+        self._group_call = group_call
 
     def done(self) -> bool:
-        """Whether it has completed. The first poll of any part starts the whole group call."""
-        return self._batch.done()
+        """Whether the group call has completed. The first poll of any of its messages starts the whole call."""
+        return self._group_call.done()
 
 
 class GroupCall:
-    """NCCL calls that start together.
+    """NCCL calls that start together, between ncclGroupStart and ncclGroupEnd.
 
     Parameters
     ----------
-    check : raises the errors that NCCL has met since the last check: a kernel that waits for a lost member never ends
+    start : function that submits the calls to the device and returns a marker after them
+    check : function that raises the errors that NCCL has met since the last check: a kernel that waits for a lost rank
+        never ends
     """
 
     def __init__(self, start: Callable[["GroupCall"], "EventMarker"], check: Callable[[], None]) -> None:
@@ -70,13 +77,14 @@ class GroupCall:
 
 
 class NcclCommunicator:
-    """One group of ranks on one lane.
+    """The communicator of a group of ranks on one lane (queue of communication ops), over NCCL.
 
     Parameters
     ----------
     nccl : CuPy's NCCL module
-    communicator : CuPy's NcclCommunicator, whose ranks are the members
-    library : array library; its lane gives the stream
+    communicator : CuPy's NcclCommunicator, whose ranks are the members of the group
+    library : array library of the GPU, which creates the communicator's stream
+    member, size : number of this rank in the group, and number of members
     """
 
     chunk_bytes, max_outstanding = 0, (0, 0)
@@ -89,7 +97,7 @@ class NcclCommunicator:
         self._token = self.lane.empty(2, "float32")
         self.lane.zero(self._token)
         self.lane.synchronise()
-        self._batch: GroupCall | None = None
+        self._open_group_call: GroupCall | None = None
         self.member = member
         self.size = size
 
@@ -118,18 +126,18 @@ class NcclCommunicator:
         """The buffer in parts that one call can carry; a token for an empty buffer."""
         if buffer.size == 0:
             yield self._token[:1] if token is None else token
-        for start in range(0, buffer.size, MOST_ELEMENTS):
-            yield buffer[start : start + MOST_ELEMENTS]
+        for start in range(0, buffer.size, MAX_CALL_ELEMENTS):
+            yield buffer[start : start + MAX_CALL_ELEMENTS]
 
     def _type(self, array: Array) -> int:
-        return int(getattr(self._nccl, NAMES[str(array.dtype)]))
+        return int(getattr(self._nccl, NCCL_TYPES[str(array.dtype)]))
 
     def all_gather(self, whole: Array, edges: Edges, *, blocking: bool, calls: Calls = "vector") -> Request:
         if not are_equal(edges):
-            return self._at_once(lambda: self._broadcast_pieces(whole, edges))
+            return self._start_call(lambda: self._broadcast_pieces(whole, edges))
         own = whole[edges[self.member] : edges[self.member + 1]]
         call = self._communicator.allGather
-        return self._at_once(
+        return self._start_call(
             lambda: call(own.data.ptr, whole.data.ptr, own.size, self._type(whole), self.lane.stream.ptr)
         )
 
@@ -146,9 +154,9 @@ class NcclCommunicator:
         self, whole: Array, edges: Edges, piece: Array, *, blocking: bool, calls: Calls = "vector"
     ) -> Request:
         if not are_equal(edges):
-            return self._at_once(lambda: self._reduce_pieces(whole, edges, piece))
+            return self._start_call(lambda: self._reduce_pieces(whole, edges, piece))
         call, kind, total = self._communicator.reduceScatter, self._type(whole), self._nccl.NCCL_SUM
-        return self._at_once(
+        return self._start_call(
             lambda: call(whole.data.ptr, piece.data.ptr, piece.size, kind, total, self.lane.stream.ptr)
         )
 
@@ -165,7 +173,7 @@ class NcclCommunicator:
             )  # fmt: skip
 
     def all_reduce(self, buffer: Array, combination: Combination = "sum", *, blocking: bool) -> Request:
-        return self._at_once(lambda: self._all_reduce(buffer, combination))
+        return self._start_call(lambda: self._all_reduce(buffer, combination))
 
     def _all_reduce(self, buffer: Array, combination: Combination = "sum") -> None:
         operation = self._nccl.NCCL_MAX if combination == "max" else self._nccl.NCCL_SUM
@@ -173,15 +181,15 @@ class NcclCommunicator:
         self._communicator.allReduce(address, address, buffer.size, kind, operation, self.lane.stream.ptr)
 
     def broadcast(self, buffer: Array, root: int, *, blocking: bool) -> Request:
-        return self._at_once(lambda: self._broadcast(buffer, root))
+        return self._start_call(lambda: self._broadcast(buffer, root))
 
     def reduce(self, buffer: Array, root: int, *, blocking: bool) -> Request:
-        return self._at_once(lambda: self._reduce(buffer, buffer, root))
+        return self._start_call(lambda: self._reduce(buffer, buffer, root))
 
     def all_to_all(
         self, sent: Array, sent_edges: Edges, received: Array, received_edges: Edges, *, blocking: bool
     ) -> Request:
-        def act() -> None:
+        def exchange() -> None:
             for peer in range(self.size):
                 piece = sent[sent_edges[peer] : sent_edges[peer + 1]]
                 room = received[received_edges[peer] : received_edges[peer + 1]]
@@ -191,17 +199,17 @@ class NcclCommunicator:
                     self._receive(room, peer)
                     self._send(piece, peer)
 
-        return self._at_once(act)
+        return self._start_call(exchange)
 
     def barrier(self, *, blocking: bool) -> Request:
-        return self._at_once(lambda: self._all_reduce(self._token[:1]))
+        return self._start_call(lambda: self._all_reduce(self._token[:1]))
 
     def _collect(self, call: Callable[[], None]) -> Request:
-        """A part of the group call that has not started yet."""
-        if self._batch is None:
-            self._batch = GroupCall(self._start, self._check)
-        self._batch.calls.append(call)
-        return NcclRequest(self._batch)
+        """Add a call to the group call that has not started yet; returns the request of the call."""
+        if self._open_group_call is None:
+            self._open_group_call = GroupCall(self._start, self._check)
+        self._open_group_call.calls.append(call)
+        return NcclRequest(self._open_group_call)
 
     def _check(self) -> None:
         """Raise an asynchronous NCCL error. CuPy has no names for newer errors."""
@@ -210,25 +218,25 @@ class NcclCommunicator:
         except (RuntimeError, KeyError) as error:
             raise RunError(f"NCCL among {self.size} ranks on {self.lane.device} has failed: {error}") from None
 
-    def _at_once(self, call: Callable[[], None]) -> Request:
-        """A separate group call, after the collected one."""
-        if self._batch is not None:
-            self._batch.done()
+    def _start_call(self, call: Callable[[], None]) -> Request:
+        """Start a separate group call after the collected group call; returns the request of the call."""
+        if self._open_group_call is not None:
+            self._open_group_call.done()
         request = self._collect(call)
         request.done()
         return request
 
-    def _start(self, batch: GroupCall) -> "EventMarker":
-        """Hand the group call to the device."""
-        if batch is self._batch:
-            self._batch = None
+    def _start(self, group_call: GroupCall) -> "EventMarker":
+        """Submit a group call to the device; returns a marker after it."""
+        if group_call is self._open_group_call:
+            self._open_group_call = None
         self._nccl.groupStart()
         try:
-            for call in batch.calls:
+            for call in group_call.calls:
                 call()
         finally:
             self._nccl.groupEnd()
-        batch.calls.clear()
+        group_call.calls.clear()
         return self.lane.mark()
 
     def close(self) -> None:

@@ -16,35 +16,50 @@ WIDER: dict[DType, DType] = {"float16": "float32", "bfloat16": "float32", "float
 """For each dtype, the dtype whose elements are twice as long (float64 stays float64): scratch arrays use it."""
 
 
-def of_dtype(room: Array, dtype: Any) -> Array:
-    """A scratch array viewed as elements of another dtype."""
-    return room if room.dtype == dtype else room.view(dtype)
+def viewed_as(scratch: Array, dtype: Any) -> Array:
+    """A scratch array reinterpreted as elements of another dtype."""
+    return scratch if scratch.dtype == dtype else scratch.view(dtype)
 
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """Scratch arrays used within one op: for products, and per lane for reductions and for packed pieces."""
+    """Arrays for temporary values within one op.
+
+    Parameters
+    ----------
+    product : product of a GEMM that accumulates
+    empty : array without elements, for messages without content
+    reductions : received summands of a collective, by lane
+    packed, unpacked : sent and received parts of an all-to-all, or the bucket of a fused all-reduce, by lane
+    """
 
     product: Array
-    nothing: Array
+    empty: Array
     reductions: dict[str, Array]
     packed: dict[str, Array]
     unpacked: dict[str, Array]
 
 
 class Buffers:
-    """The blocks of all tensors on one rank.
+    """The blocks of all tensors on one rank, and its scratch arrays.
 
-    In a group of one, the result of a collective is a view of its source. The operand of an all-gather may live inside
-    the gathered tensor.
+    Some blocks are views of other blocks: in a group of one, the result of a collective is a view of its source, and
+    the source of an all-gather may be a part of the gathered tensor.
+
+    Parameters
+    ----------
+    schedule : schedule with the tensors
+    coordinates : grid coordinates of the rank
+    choices : algorithms of the collectives, which decide the scratch arrays
+    library : array library that allocates the arrays
     """
 
-    def __init__(self, schedule: Schedule, place: Coordinates, choices: Choices, library: ArrayLibrary) -> None:
+    def __init__(self, schedule: Schedule, coordinates: Coordinates, choices: Choices, library: ArrayLibrary) -> None:
         self._schedule = schedule
         self._library = library
         self._blocks: dict[str, Block] = {}
         self._views: dict[tuple[str, int], Array] = {}
-        plan = storage(schedule, place, choices)
+        plan = storage(schedule, coordinates, choices)
         self.allocated_bytes = 0
         self._copies = {
             name: [
@@ -54,7 +69,7 @@ class Buffers:
             for name, size in plan.tensors.items()
         }
         for gather in schedule.cached(gathered_in_place).values():
-            self._let_live_in_place(gather, place, choices)
+            self._bind_gather_source(gather, coordinates, choices)
         widest = schedule.dtype if plan.scratch_item_bytes == ITEM_BYTES[schedule.dtype] else WIDER[schedule.dtype]
         self.scratch = Scratch(
             self._allocate(plan.products, widest),
@@ -70,69 +85,70 @@ class Buffers:
         self.allocated_bytes += int(array.nbytes)
         return array
 
-    def _let_live_in_place(self, op: AllGather, place: Coordinates, choices: Choices) -> None:
-        """Place the source of an all-gather inside its result."""
-        moved = traffic(op, self._schedule, place, choices)
-        assert moved is not None, op
+    def _bind_gather_source(self, op: AllGather, coordinates: Coordinates, choices: Choices) -> None:
+        """Bind the source of an all-gather to this rank's shard of the gathered tensor."""
+        op_traffic = traffic(op, self._schedule, coordinates, choices)
+        assert op_traffic is not None, op
         (whole,) = self._copies[op.into]
-        own = whole[moved.edges[moved.member] : moved.edges[moved.member + 1]]
-        self.bind(op.source, place, own.reshape(self.block(op.source, place).shape))
+        shard = whole[op_traffic.edges[op_traffic.member] : op_traffic.edges[op_traffic.member + 1]]
+        self.bind(op.source, coordinates, shard.reshape(self.block(op.source, coordinates).shape))
 
-    def load(self, name: str, place: Coordinates, host_values: Any) -> None:
+    def load(self, name: str, coordinates: Coordinates, host_values: Any) -> None:
         """Copy host values into the buffer of an input or state tensor."""
-        self._library.put(self.flat(name, place), host_values.reshape(-1))
+        self._library.put(self.flat(name, coordinates), host_values.reshape(-1))
 
     def is_view(self, name: str) -> bool:
+        """Whether the tensor has no array of its own, only a view of another tensor."""
         return name not in self._copies
 
-    def bind(self, name: str, place: Coordinates, view: Array) -> None:
-        """Let this copy of `name` be a view of another tensor."""
-        self._views[name, self._schedule.tensors[name].copy_index(place)] = view
+    def bind(self, name: str, coordinates: Coordinates, view: Array) -> None:
+        """Make this copy of the tensor `name` a view of another tensor."""
+        self._views[name, self._schedule.tensors[name].copy_index(coordinates)] = view
 
-    def flat(self, name: str, place: Coordinates, ahead: int = 0) -> Array:
+    def flat(self, name: str, coordinates: Coordinates) -> Array:
         """The block as a flat array."""
         tensor = self._schedule.tensors[name]
         if tensor.band_of is not None:
-            return self.window(tensor.band_of, place, self.block(name, place)).reshape(-1)
-        instance = tensor.copy_index(place, ahead)
+            return self.window(tensor.band_of, coordinates, self.block(name, coordinates)).reshape(-1)
+        instance = tensor.copy_index(coordinates)
         if (name, instance) in self._views:
             return self._views[name, instance].reshape(-1)
-        return self._copies[name][instance][: self.block(name, place).elements]
+        return self._copies[name][instance][: self.block(name, coordinates).elements]
 
-    def stored(self, name: str, place: Coordinates) -> Array:
+    def stored(self, name: str, coordinates: Coordinates) -> Array:
         """The block in the shape in which it is stored."""
-        view = self._views.get((name, self._schedule.tensors[name].copy_index(place)))
+        view = self._views.get((name, self._schedule.tensors[name].copy_index(coordinates)))
         if view is not None:
             return view
-        return self.flat(name, place).reshape(self.block(name, place).shape)
+        return self.flat(name, coordinates).reshape(self.block(name, coordinates).shape)
 
-    def result(self, name: str, place: Coordinates) -> Array | list[Array]:
-        """The block, or the blocks of all copies."""
-        moments = list(self._schedule.tensors[name].copy_coordinates(place))
-        blocks = [self.stored(name, moment) for moment in moments]
+    def result(self, name: str, coordinates: Coordinates) -> Array | list[Array]:
+        """The block of an output, or the list of the blocks of all its copies."""
+        blocks = [self.stored(name, copy) for copy in self._schedule.tensors[name].copy_coordinates(coordinates)]
         return blocks if self._schedule.tensors[name].copies else blocks[0]
 
-    def matrix(self, name: str, place: Coordinates) -> Array:
-        """The block as a matrix."""
-        return self.stored(name, place).reshape(self.block(name, place).rectangle_shape)
+    def matrix(self, name: str, coordinates: Coordinates) -> Array:
+        """The block as a matrix: rows and columns of the rectangle that it covers."""
+        return self.stored(name, coordinates).reshape(self.block(name, coordinates).rectangle_shape)
 
-    def window(self, name: str, place: Coordinates, block: Block) -> Array:
-        """The part of a block that another block covers, as a view."""
-        own = self.block(name, place)
-        rows, columns = _within(own.rows, block.rows), _within(own.columns, block.columns)
-        return self.matrix(name, place)[rows, columns]
+    def window(self, name: str, coordinates: Coordinates, block: Block) -> Array:
+        """The part of a rank's block that `block` covers, as a view."""
+        shard = self.block(name, coordinates)
+        rows, columns = _within(shard.rows, block.rows), _within(shard.columns, block.columns)
+        return self.matrix(name, coordinates)[rows, columns]
 
-    def block(self, name: str, place: Coordinates) -> Block:
+    def block(self, name: str, coordinates: Coordinates) -> Block:
         """The rank's block at these coordinates. A block that no loop moves is computed once."""
         block = self._blocks.get(name)
         if block is None:
             tensor = self._schedule.tensors[name]
-            block = tensor.block(place)
+            block = tensor.block(coordinates)
             if all(part.panel is None and not part.rotated_by for part in (tensor.rows, tensor.columns)):
                 self._blocks[name] = block
         return block
 
 
 def _within(outer: tuple[int, int], inner: tuple[int, int]) -> slice:
+    """The index range of an inner range, counted from the start of the outer range."""
     assert outer[0] <= inner[0] and inner[1] <= outer[1], f"{inner} is not inside {outer}"
     return slice(inner[0] - outer[0], inner[1] - outer[0])

@@ -1,12 +1,20 @@
-"""The wall-clock interpreter: it executes one schedule on real arrays, on every rank of a carrier.
+"""The MPI runtime's main function `execute`: it runs a schedule on real arrays and measures every op by the wall clock.
 
-Every rank follows its own program:
+Two terms of this package:
+
+carrier
+    The message transport of a run and the ranks that it connects: MPI, NCCL, or queues within one process
+    (`runtime/carriers/`).
+lane
+    A queue of communication ops on one rank, like a CUDA stream. Ops on one lane run one after the other; ops on
+    different lanes overlap each other and the computation. Every axis of the grid has at least one lane.
+
+Each rank runs its own program:
 
 - A compute op runs at once, in program order.
-- A communication op joins the queue of its lane. It starts when all ops that it depends on have ended.
-- While a rank waits, the communication on its lanes advances.
-
-An op starts when its lane takes it, and ends when its result is in place.
+- A communication op joins the queue of its lane. It starts when it is first in the queue and all ops that it depends on
+  have ended. It ends when its result is in the destination array.
+- While the rank waits for a communication op, the communication on all its lanes advances.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,13 +32,13 @@ from quadrille.runtime.arrays.array_library import ArrayLibrary
 from quadrille.runtime.carriers.communicators import Carrier, Communicator, RankCoroutine, Wait
 from quadrille.runtime.carriers.message_options import Progress
 from quadrille.runtime.execution.buffers import Buffers
+from quadrille.runtime.execution.execution_results import Execution, RankResult, mean_by_name
 from quadrille.runtime.execution.lanes import LaneScheduler, OpTask
+from quadrille.runtime.execution.op_executor import OpExecutor
 from quadrille.runtime.execution.progress_thread import ProgressThread
-from quadrille.runtime.execution.results import Execution, RankResult, mean_by_name
-from quadrille.runtime.execution.transfers import Transfers
-from quadrille.runtime.execution.unrolled import UnrolledProgram
+from quadrille.runtime.execution.unrolled_program import UnrolledProgram
 from quadrille.runtime.host.progress_reports import CollectiveWork, ProgressReporter, reporting
-from quadrille.runtime.operands.sources import InputSource, WholeMatrices
+from quadrille.runtime.operands.input_sources import InputSource, WholeMatrices
 
 
 def execute(
@@ -46,16 +54,25 @@ def execute(
     progress: Progress = "none",
     reporter: ProgressReporter | None = None,
 ) -> Execution:
-    """Execute the schedule on every rank of a carrier: `warmups` unrecorded runs, then `repeats` recorded runs.
+    """Execute the schedule on every rank of a carrier and return the outputs, timelines and counted bytes.
+
+    The schedule runs `warmups` times without a record, then `repeats` times with a timeline each. On several processes
+    the call is collective; processes without rank 0 get their outputs only.
 
     Parameters
     ----------
+    schedule : programs of all ranks, with the tensors and the grid
     tensors : whole matrices by name, or a source that gives each rank its blocks
-    communicators : carrier that holds the ranks and their communicators
-    choices : which collectives the library carries out, and which algorithms the others use; by default own rings
+    communicators : carrier (message transport) that holds the ranks and their communicators
+    repeats, warmups : number of recorded and of unrecorded runs
+    choices : collectives that the communication library runs (such as `MPI_Allgather`), and algorithms of all others;
+        by default our own ring algorithms
+    library : array library, NumPy by default
     between : function called with the rank before every run, outside the measured time
-    reporter : listener that records what the rank does (`progress_reports.py`); only for a carrier of one rank
-    progress : whether a thread advances communication during local work; only for a carrier of one rank and host arrays
+    progress : "thread" if a thread advances communication during local work; only for a carrier with one rank per
+        process, and host arrays
+    reporter : listener that records the rank's current op (`progress_reports.py`); only for a carrier with one rank per
+        process
 
     Raises
     ------
@@ -92,7 +109,7 @@ def execute(
 
 
 class RankExecutor:
-    """The execution of the program on one rank."""
+    """The executor of one rank: its buffers, its communicators and lanes, and the loop over the ops of its program."""
 
     def __init__(
         self,
@@ -105,16 +122,16 @@ class RankExecutor:
     ) -> None:
         self._schedule = schedule
         self._rank = rank
-        self._place = schedule.coordinates(rank)
+        self._coordinates = schedule.coordinates(rank)
         self._carrier = carrier
         self._reporter = reporter
         self._library = library
         with reporting(reporter, CollectiveWork("set-up of its groups")):
             self._groups = self._communicators()
-        self._buffers = Buffers(schedule, self._place, choices, library)
-        self._transfers = Transfers(schedule, choices, library, self._buffers)
-        self._lanes = LaneScheduler(self._groups, self._transfers, carrier.now, reporter)
-        self._unrolled = UnrolledProgram(schedule, self._place)
+        self._buffers = Buffers(schedule, self._coordinates, choices, library)
+        self._op_executor = OpExecutor(schedule, choices, library, self._buffers)
+        self._lanes = LaneScheduler(self._groups, self._op_executor, carrier.now, reporter)
+        self._program = UnrolledProgram(schedule, self._coordinates)
         self._thread: ProgressThread | None = None
 
     def _communicators(self) -> dict[str, Communicator]:
@@ -136,7 +153,7 @@ class RankExecutor:
         warmups: int,
         between: Callable[[int], None] | None,
     ) -> RankCoroutine[RankResult]:
-        """Run all repeats, with the progress thread if one is asked for."""
+        """Run all repeats, with a progress thread if `progress` is "thread"."""
         if progress == "none":
             return (yield from self.run(source, repeats, warmups, between))
         self._thread = ProgressThread(self._lanes.advance)
@@ -148,7 +165,7 @@ class RankExecutor:
     def run(
         self, source: InputSource, repeats: int, warmups: int, between: Callable[[int], None] | None
     ) -> RankCoroutine[RankResult]:
-        """Load the inputs, execute all repeats, and return the outputs of the last repeat."""
+        """Load the inputs, execute all repeats, and return the rank's results with the outputs of the last repeat."""
         self._load(source, self._schedule.inputs)
         spans: list[list[Span]] = []
         overlap_fractions: list[dict[str, float]] = []
@@ -157,19 +174,19 @@ class RankExecutor:
             if between is not None:
                 with reporting(self._reporter, "work before the run"):
                     between(self._rank)
-            yield from self._meet("barrier between runs")
+            yield from self._barrier("barrier between runs")
             with reporting(self._reporter, CollectiveWork("the start of a run")):
                 self._carrier.begin_together()
-            tasks = yield from self._once()
-            yield from self._meet("barrier after the run")
+            tasks = yield from self._run_once()
+            yield from self._barrier("barrier after the run")
             if repeat >= 0:
                 spans.append([self._span(task) for task in tasks])
                 overlap_fractions += [
                     {task.op.name: task.overlap_fraction} for task in tasks if may_overlap(self._schedule, task.op)
                 ]
-        outputs = {name: self._buffers.result(name, self._place) for name in self._schedule.outputs}
+        outputs = {name: self._buffers.result(name, self._coordinates) for name in self._schedule.outputs}
         runs = repeats + warmups
-        sent = self._transfers.bytes_sent // max(1, runs)
+        sent = self._op_executor.bytes_sent // max(1, runs)
         return RankResult(outputs, spans, sent, self._buffers.allocated_bytes, mean_by_name(overlap_fractions))
 
     def _load(self, source: InputSource, names: tuple[str, ...]) -> None:
@@ -177,44 +194,45 @@ class RankExecutor:
         for name in names:
             tensor = self._schedule.tensors[name]
             with reporting(self._reporter, f"loading '{name}'"):
-                for moment in tensor.copy_coordinates(self._place):
-                    values = source.stored(tensor.copy_name(moment), tensor.block(moment))
-                    self._buffers.load(name, moment, values)
+                for coordinates in tensor.copy_coordinates(self._coordinates):
+                    values = source.stored(tensor.copy_name(coordinates), tensor.block(coordinates))
+                    self._buffers.load(name, coordinates, values)
 
-    def _meet(self, name: str) -> RankCoroutine[None]:
-        """A barrier of all ranks, one axis after the other.
+    def _barrier(self, name: str) -> RankCoroutine[None]:
+        """Wait for all ranks: a non-blocking barrier along each axis in turn.
 
-        The barriers do not block. A blocking barrier would poll all the time, on a core that slower ranks may need.
+        A blocking barrier would poll without a pause, on a core that slower ranks may need.
         """
         for axis in self._schedule.grid.order:
-            meeting = Barrier(name=name, axis=axis)
+            barrier = Barrier(name=name, axis=axis)
             if self._reporter is not None:
-                self._reporter.began(meeting)
+                self._reporter.began(barrier)
             request = self._groups[axis].barrier(blocking=False)
             while not request.done():
-                yield Wait((request,), (meeting.name,), idle=True)
+                yield Wait((request,), (barrier.name,), idle=True)
             if self._reporter is not None:
-                self._reporter.ended(meeting)
+                self._reporter.ended(barrier)
 
-    def _once(self) -> RankCoroutine[list[OpTask]]:
-        """Execute the program once."""
+    def _run_once(self) -> RankCoroutine[list[OpTask]]:
+        """Execute the program once and return the tasks of all op instances, in program order."""
         tasks: list[OpTask] = []
         begin = self._carrier.now()
-        for entry in self._unrolled.entries():
+        for entry in self._program.entries():
             needs = [tasks[position] for position in entry.needs]
-            task = OpTask(entry.op, entry.place, entry.index, needs, ready=begin)
+            task = OpTask(entry.op, entry.coordinates, entry.index, needs, ready=begin)
             tasks.append(task)
             if isinstance(task.op, Communication):
                 self._lanes.add(entry.lane, task)
             else:
-                yield from self._until(needs)
+                yield from self._wait_for(needs)
                 self._compute(task.op, task)
-        yield from self._until(tasks)
+        yield from self._wait_for(tasks)
         return tasks
 
     def _compute(self, op: Compute, task: OpTask) -> None:
+        """Run a compute op to its end; the progress thread, if there is one, advances the lanes meanwhile."""
         self._lanes.begin(task)
-        work = self._transfers.compute(op, task.place)
+        work = self._op_executor.local_work(op, task.coordinates)
         with self._lanes.recording_overlap():
             with self._thread.running() if self._thread is not None and self._lanes.unfinished else nullcontext():
                 work()
@@ -223,7 +241,7 @@ class RankExecutor:
                 self._lanes.advance()
         self._lanes.finish(task)
 
-    def _until(self, tasks: Sequence[OpTask]) -> RankCoroutine[None]:
+    def _wait_for(self, tasks: Sequence[OpTask]) -> RankCoroutine[None]:
         """Advance the lanes until these tasks have ended."""
         open_tasks = [task for task in tasks if not task.ended]
         while open_tasks:

@@ -1,4 +1,8 @@
-"""The communication lanes of one rank: each lane is a queue of ops, and its first op is in progress."""
+"""The communication lanes of one rank and the scheduler that advances them.
+
+A lane is a queue of communication ops, like a CUDA stream: the first op of the queue is in progress, and the lanes are
+independent of each other. The grid's axis z has the lane "z", and "z:1" if the schedule uses a second lane along z.
+"""
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -9,47 +13,60 @@ from quadrille.algorithms.schedule.ops import CommunicationOp, Op
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.runtime.carriers.communicators import Communicator, Request, Wait
 from quadrille.runtime.carriers.pipelined_steps import PipelinedTransfer
-from quadrille.runtime.execution.transfers import Transfers
+from quadrille.runtime.execution.op_executor import OpExecutor
 from quadrille.runtime.host.progress_reports import ProgressReporter
 
 
 @dataclass(eq=False, slots=True)
 class OpTask:
-    """One op instance on one rank.
+    """One op instance on one rank, with its state and its times.
+
+    Messages are counted: chunks where the communicator splits messages, and otherwise the steps of the collective.
 
     Parameters
     ----------
-    carried : messages that have completed; or steps, where messages are not chunked
-    starting : messages (or steps) that complete with the pending requests
-    overlapped : messages (or steps) that completed during local work, as far as the rank noticed
+    op : op of the schedule
+    coordinates : grid coordinates of the rank and loop indices of the instance
+    index : number of earlier instances of the op
+    needs : tasks that must end before this one starts
+    ready, start, end : times at which the last needed task ended, the op started and the op ended [s]
+    ended : whether the op has ended
+    completed : messages that have completed
+    pending_messages : messages that complete with the pending requests
+    completed_during_compute : messages that completed during local work, as far as the rank noticed
+    steps : remaining steps of a communication op, once it has started
+    pending : requests of the current step
     """
 
     op: Op
-    place: Coordinates
+    coordinates: Coordinates
     index: int
     needs: list["OpTask"] = field(default_factory=list)
     ready: float = 0.0
     start: float = 0.0
     end: float = 0.0
     ended: bool = False
-    carried: int = 0
-    starting: int = 0
-    overlapped: int = 0
-    work: Generator[list[Request], None, None] | None = None
+    completed: int = 0
+    pending_messages: int = 0
+    completed_during_compute: int = 0
+    steps: Generator[list[Request], None, None] | None = None
     pending: list[Request] = field(default_factory=list)
 
     def is_ready(self) -> bool:
+        """Whether all needed tasks have ended."""
         return all(task.ended for task in self.needs)
 
     @property
-    def carried_now(self) -> int:
-        """Messages, or steps, that have completed by now."""
-        return self.carried + sum(request.ended for request in self.pending if isinstance(request, PipelinedTransfer))
+    def completed_now(self) -> int:
+        """The messages that have completed by now, including those of pending pipelined transfers."""
+        return self.completed + sum(
+            request.completed_messages for request in self.pending if isinstance(request, PipelinedTransfer)
+        )
 
     @property
     def overlap_fraction(self) -> float:
         """The fraction (0 to 1) of a finished communication that happened during local work."""
-        return self.overlapped / self.carried if self.carried else 0.0
+        return self.completed_during_compute / self.completed if self.completed else 0.0
 
 
 class LaneScheduler:
@@ -60,24 +77,26 @@ class LaneScheduler:
 
     Parameters
     ----------
-    groups : the rank's communicator on each lane
+    groups : the rank's communicator on each lane, by the name of the lane
+    op_executor : maker of the steps of a communication op
     now : clock of the carrier [s]
+    reporter : listener that records the rank's current op, if any
     """
 
     def __init__(
         self,
         groups: Mapping[str, Communicator],
-        transfers: Transfers,
+        op_executor: OpExecutor,
         now: Callable[[], float],
         reporter: ProgressReporter | None,
     ) -> None:
         self._groups = groups
-        self._transfers = transfers
+        self._op_executor = op_executor
         self._now = now
         self._reporter = reporter
         self._queues: dict[str, deque[OpTask]] = {name: deque() for name in groups}
-        self._to_begin: deque[OpTask] = deque()
-        self._carried = 0
+        self._begin_order: deque[OpTask] = deque()
+        self._completed = 0
 
     @property
     def unfinished(self) -> bool:
@@ -87,87 +106,93 @@ class LaneScheduler:
     @contextmanager
     def recording_overlap(self) -> Iterator[None]:
         """A context in which local work runs. At its end, every open task records what completed during the work."""
-        open_tasks = [(task, task.carried_now) for queue in self._queues.values() for task in queue]
+        open_tasks = [(task, task.completed_now) for queue in self._queues.values() for task in queue]
         yield
         for task, before in open_tasks:
-            task.overlapped += task.carried_now - before
+            task.completed_during_compute += task.completed_now - before
 
     def add(self, name: str, task: OpTask) -> None:
         """Append a communication op to its lane and advance all lanes."""
         self._queues[name].append(task)
         if self._groups[name].begins_in_order:
-            self._to_begin.append(task)
+            self._begin_order.append(task)
         self.advance()
 
     def advance(self) -> bool:
         """Advance every lane as far as possible; returns whether any lane moved."""
-        moved = False
+        has_advanced = False
         for name, queue in self._queues.items():
             while queue and self._step(queue[0], self._groups[name]):
-                moved = True
+                has_advanced = True
                 if queue[0].ended:
                     queue.popleft()
-        return moved
+        return has_advanced
 
     def wait(self) -> Wait:
-        """The requests that the open tasks wait for."""
+        """The requests that the started tasks wait for."""
         started = [queue[0] for queue in self._queues.values() if queue and queue[0].pending]
         requests = [request for task in started for request in task.pending]
-        carried = self._carried + sum(task.carried_now for task in started)
-        return Wait(requests, tuple(task.op.name for task in started), every=len(started) == 1, carried=carried)
+        completed = self._completed + sum(task.completed_now for task in started)
+        return Wait(requests, tuple(task.op.name for task in started), every=len(started) == 1, completed=completed)
 
     def _step(self, task: OpTask, communicator: Communicator) -> bool:
-        """Take one step of a communication op if it is possible now; returns whether it was."""
+        """Advance a communication op by one step, if the requests of the previous step have completed; returns whether
+        it advanced.
+        """
         assert isinstance(task.op, CommunicationOp)
-        if task.work is None:
-            if not task.is_ready() or not self._has_its_turn(task, communicator):
+        if task.steps is None:
+            if not task.is_ready() or not self._may_begin(task, communicator):
                 return False
             self.begin(task)
-            task.work = self._transfers.communicate(task.op, task.place, communicator)
-        before = _moves(task.pending)
+            task.steps = self._op_executor.communication_steps(task.op, task.coordinates, communicator)
+        before = _progress_count(task.pending)
         task.pending = [request for request in task.pending if not request.done()]
-        if self._reporter is not None and (not task.pending or _moves(task.pending) != before):
+        if self._reporter is not None and (not task.pending or _progress_count(task.pending) != before):
             self._reporter.stepped()
         if task.pending:
             return False
-        task.carried += task.starting
+        task.completed += task.pending_messages
         try:
-            task.pending = next(task.work)
-            task.starting = _messages(task.pending)
+            task.pending = next(task.steps)
+            task.pending_messages = _message_count(task.pending)
         except StopIteration:
             self.finish(task)
         return True
 
-    def _has_its_turn(self, task: OpTask, communicator: Communicator) -> bool:
-        """Whether the task may begin now: where ops begin in program order, whether it is the next one."""
+    def _may_begin(self, task: OpTask, communicator: Communicator) -> bool:
+        """Whether the task may begin now. Where ops begin in program order, only the next one may, and it is removed
+        from the order.
+        """
         if communicator.begins_in_order:
-            if self._to_begin[0] is not task:
+            if self._begin_order[0] is not task:
                 return False
-            self._to_begin.popleft()
+            self._begin_order.popleft()
         return True
 
     def begin(self, task: OpTask) -> None:
+        """Record the start of a task."""
         if self._reporter is not None:
             self._reporter.began(task.op)
         task.ready = max([task.ready, *(needed.end for needed in task.needs)])
         task.start = self._now()
 
     def finish(self, task: OpTask) -> None:
-        self._carried += task.carried
+        """Record the end of a task."""
+        self._completed += task.completed
         task.end = self._now()
         task.ended = True
         if self._reporter is not None:
             self._reporter.ended(task.op)
         task.needs = []
-        task.work = None
+        task.steps = None
 
 
-def _messages(requests: Sequence[Request]) -> int:
-    """The messages that complete with these requests; a step without chunks counts as one."""
-    streams = [request for request in requests if isinstance(request, PipelinedTransfer)]
-    return sum(stream.messages for stream in streams) if streams else min(1, len(requests))
+def _message_count(requests: Sequence[Request]) -> int:
+    """The number of messages that complete with these requests; a step without chunks counts as one."""
+    transfers = [request for request in requests if isinstance(request, PipelinedTransfer)]
+    return sum(transfer.message_count for transfer in transfers) if transfers else min(1, len(requests))
 
 
-def _moves(requests: Sequence[Request]) -> int:
-    """The progress count of all pipelined transfers among the requests."""
-    return sum(request.moves for request in requests if isinstance(request, PipelinedTransfer))
+def _progress_count(requests: Sequence[Request]) -> int:
+    """The sum of the progress counts of all pipelined transfers among the requests."""
+    return sum(request.progress_count for request in requests if isinstance(request, PipelinedTransfer))

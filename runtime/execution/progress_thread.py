@@ -1,4 +1,4 @@
-"""A thread that advances communication while its rank computes.
+"""A progress thread: it advances communication (polls MPI) while its rank computes.
 
 A BLAS product releases the interpreter lock, so a second thread can poll messages during the product. One lock decides
 which thread may touch the lanes and MPI. The rank holds it and releases it only during local work. So two threads never
@@ -15,20 +15,20 @@ from quadrille.runtime.host.core_affinity import request_short_slices
 
 
 class ProgressThread:
-    """Calls `advance` repeatedly while the rank is inside `running`.
+    """A thread that calls `advance` repeatedly while the rank is inside `running`.
 
     Parameters
     ----------
     advance : advances all communication that can advance, without waiting
-    poll_sleep_seconds : sleep between two calls
+    poll_sleep_seconds : sleep between two calls [s]
     """
 
     def __init__(self, advance: Callable[[], object], poll_sleep_seconds: float = MAX_POLL_SLEEP_SECONDS) -> None:
         self._advance = advance
-        self._nap_seconds = poll_sleep_seconds
+        self._sleep_seconds = poll_sleep_seconds
         self._lock = threading.Lock()
         self._lock.acquire()
-        self._over = False
+        self._closed = False
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._poll, name="progress", daemon=True)
         self._thread.start()
@@ -55,19 +55,20 @@ class ProgressThread:
 
     def close(self) -> None:
         """Stop the thread."""
-        self._over = True
+        self._closed = True
         self._lock.release()
         self._thread.join()
 
     def _poll(self) -> None:
+        """Call `advance` until the thread is closed or `advance` raises an exception."""
         request_short_slices()
         while True:
             with self._lock:
-                if self._over:
+                if self._closed:
                     return
                 try:
                     self._advance()
                 except BaseException as error:  # noqa: BLE001 - the rank raises it
                     self._failure = error
                     return
-            time.sleep(self._nap_seconds)
+            time.sleep(self._sleep_seconds)

@@ -1,4 +1,7 @@
-"""The environment of a rank: its world, host, arrays, BLAS threads, available memory and message carrier."""
+"""The environment of a rank: communicator, host, array library, BLAS threads, available memory and message carrier.
+
+A carrier is the message transport of a run: MPI or NCCL (`runtime/carriers/`).
+"""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -35,7 +38,16 @@ OPEN_MPI_LINKS = "OMPI_MCA_btl"
 
 @dataclass(frozen=True, slots=True)
 class RankEnvironment:
-    """The environment of a rank: communicator, host, array library, BLAS threads, and number of hosts."""
+    """The environment of a rank.
+
+    Parameters
+    ----------
+    communicator : communicator of all ranks
+    host : host of this rank
+    library : array library of this rank
+    threads : BLAS threads of this rank
+    hosts : number of hosts of all ranks
+    """
 
     communicator: "Intracomm"
     host: world.ComputeHost
@@ -51,7 +63,13 @@ class RankEnvironment:
 
 @dataclass(frozen=True, slots=True)
 class MemoryDemand:
-    """The memory that a rank needs and the memory available at the same place [B]."""
+    """The memory that a rank needs on a host or GPU, and the memory available there.
+
+    Parameters
+    ----------
+    where : name of the host or GPU
+    needed, available : memory [B]
+    """
 
     where: str
     needed: int
@@ -59,7 +77,7 @@ class MemoryDemand:
 
 
 def start_world() -> "Intracomm":
-    """The communicator of all ranks; a world of one in a process that no launcher started.
+    """The communicator of all ranks; it has one rank in a process that no launcher started.
 
     Raises
     ------
@@ -90,16 +108,19 @@ def find_rank_environment(
 
     Parameters
     ----------
+    communicator : communicator of all ranks
+    backend : name of the array library, numpy or cupy
+    dtype : dtype of the matrices
     threads : BLAS threads of each rank; None for an even share of the host's cores
     blas : name of the BLAS library that multiplies host arrays
     """
     hosts = _hosts(communicator)
     host = world.host_of(communicator.rank, hosts)
-    number = host.ranks.index(communicator.rank)
-    each = threads or host.cores_per_rank
-    library = find_array_library(backend, dtype, rank_on_host=number)
+    local_rank = host.ranks.index(communicator.rank)
+    rank_threads = threads or host.cores_per_rank
+    library = find_array_library(backend, dtype, rank_on_host=local_rank)
     return RankEnvironment(
-        communicator, host, library if blas == NUMPY_BLAS else open_blas(blas, each), each, len(hosts)
+        communicator, host, library if blas == NUMPY_BLAS else open_blas(blas, rank_threads), rank_threads, len(hosts)
     )
 
 
@@ -108,6 +129,8 @@ def find_array_library(backend: str, dtype: DType, *, rank_on_host: int = 0) -> 
 
     Parameters
     ----------
+    backend : name of the array library, numpy or cupy
+    dtype : dtype of the matrices
     rank_on_host : index of the rank on its host, which selects the GPU (`devices.device_number`)
 
     Raises
@@ -127,8 +150,8 @@ def find_array_library(backend: str, dtype: DType, *, rank_on_host: int = 0) -> 
 
 def hosts_of_ranks(communicator: "Intracomm") -> list[int]:
     """The index of each rank's host, in rank order; a collective call."""
-    number = {rank: index for index, host in enumerate(_hosts(communicator)) for rank in host.ranks}
-    return [number[rank] for rank in range(communicator.size)]
+    host_index = {rank: index for index, host in enumerate(_hosts(communicator)) for rank in host.ranks}
+    return [host_index[rank] for rank in range(communicator.size)]
 
 
 def _hosts(communicator: "Intracomm") -> tuple[world.ComputeHost, ...]:
@@ -151,51 +174,55 @@ def barrier_for_files(communicator: "Intracomm") -> None:
         communicator.Barrier()
 
 
-def check_memory(schedule: Schedule, choices: Choices, site: RankEnvironment, *, verify_bytes: int = 0) -> None:
-    """Refuse a schedule that does not fit into memory; every rank reaches the same conclusion.
+def check_memory(schedule: Schedule, choices: Choices, environment: RankEnvironment, *, verify_bytes: int = 0) -> None:
+    """Refuse a schedule that does not fit into memory; a collective call with the same result on every rank.
 
     Parameters
     ----------
+    schedule : schedule whose tensors need the memory
+    choices : algorithms of the collectives, which decide the scratch arrays
+    environment : environment of this rank
     verify_bytes : host memory that this rank needs to check the result, in addition to everything else [B]
 
     Raises
     ------
     InputError : the ranks of a host, or of a GPU, need more memory than is available there
     """
-    place = schedule.coordinates(site.communicator.rank)
-    kept = storage(schedule, place, choices).bytes
-    if site.library.name == "cupy":
-        rooms = [_device_room(site, kept)]
-        on_host = verify_bytes
+    coordinates = schedule.coordinates(environment.communicator.rank)
+    storage_bytes = storage(schedule, coordinates, choices).bytes
+    if environment.library.name == "cupy":
+        demands = [_device_demand(environment, storage_bytes)]
+        host_bytes = verify_bytes
     else:
-        loading = max(
-            schedule.tensors[name].block(place).elements * schedule.item_bytes(name)
+        loading_bytes = max(
+            schedule.tensors[name].block(coordinates).elements * schedule.item_bytes(name)
             for name in (*schedule.inputs, *schedule.state)
         )
-        rooms = []
-        on_host = kept + max(loading, verify_bytes)
-    where = "this machine" if site.host.sharing else f"host {site.host.name}"
-    rooms.append(MemoryDemand(where, on_host, bytes_available()))
+        demands = []
+        host_bytes = storage_bytes + max(loading_bytes, verify_bytes)
+    where = "this machine" if environment.host.sharing else f"host {environment.host.name}"
+    demands.append(MemoryDemand(where, host_bytes, bytes_available()))
     with collective_work("comparing memory"):
-        every = site.communicator.allgather(rooms)
-    check_demands([room for of_rank in every for room in of_rank])
+        demands_by_rank = environment.communicator.allgather(demands)
+    check_demands([demand for rank_demands in demands_by_rank for demand in rank_demands])
 
 
-def _device_room(site: RankEnvironment, needed: int) -> MemoryDemand:
+def _device_demand(environment: RankEnvironment, needed: int) -> MemoryDemand:
+    """The memory that this rank needs on its GPU, beside the GPU's free memory."""
     from quadrille.runtime.host.devices import free_bytes
 
-    device = cast("CupyLibrary", site.library).device
+    device = cast("CupyLibrary", environment.library).device
     return MemoryDemand(f"GPU {device}", needed, free_bytes(device))
 
 
 def check_demands(demands: Sequence[MemoryDemand]) -> None:
-    """Refuse demands that together exceed the memory available at their place.
+    """Refuse demands that together exceed the memory available on their host or GPU.
 
     >>> check_demands([MemoryDemand("host a", 4, 9), MemoryDemand("host a", 4, 8), MemoryDemand("host b", 9, 9)])
 
     Raises
     ------
-    InputError : needed and available bytes of the first such place
+    InputError : needed and available bytes of the first such host or GPU
     """
     for where in dict.fromkeys(demand.where for demand in demands):
         here = [demand for demand in demands if demand.where == where]
@@ -211,49 +238,55 @@ def check_demands(demands: Sequence[MemoryDemand]) -> None:
 
 @contextmanager
 def open_carrier(
-    name: CarrierName, site: RankEnvironment, choices: Choices, dtype: DType, message_options: MessageOptions
+    name: CarrierName, environment: RankEnvironment, choices: Choices, dtype: DType, message_options: MessageOptions
 ) -> Iterator["Carrier"]:
-    """The carrier of messages. `auto` chooses NCCL where each of several ranks has its own GPU, and MPI otherwise.
+    """A context with the carrier (message transport) of a run; a collective call. It closes the carrier at its end.
+
+    "auto" chooses NCCL if there are several ranks, each with its own GPU, and MPI otherwise.
 
     Parameters
     ----------
+    name : name of the carrier: auto, mpi or nccl
+    environment : environment of this rank
+    choices : algorithms of the collectives
+    dtype : dtype of the matrices
     message_options : how messages of host arrays are sent
 
     Raises
     ------
     InputError : NCCL on a GPU that several ranks share
     """
-    carrier = _carrier(name, site, choices, dtype, message_options)
+    carrier = _carrier(name, environment, choices, dtype, message_options)
     yield cast("Carrier", carrier)
     with collective_work("closing its messages"):
         carrier.close()  # all ranks together: not where one has failed, which would wait for the others
 
 
 def _carrier(
-    name: CarrierName, site: RankEnvironment, choices: Choices, dtype: DType, message_options: MessageOptions
+    name: CarrierName, environment: RankEnvironment, choices: Choices, dtype: DType, message_options: MessageOptions
 ) -> "MpiCarrier | NcclCarrier":
     from quadrille.runtime.carriers.mpi import MpiCarrier
 
-    if site.library.name != "cupy":
+    if environment.library.name != "cupy":
         assert name != "nccl", name  # refused where flags are parsed
         with collective_work("set-up of its messages"):
-            return MpiCarrier(site.communicator, message_options=message_options)
+            return MpiCarrier(environment.communicator, message_options=message_options)
     from quadrille.runtime.carriers.gpu_awareness import gpu_awareness
     from quadrille.runtime.carriers.nccl import NcclCarrier
     from quadrille.runtime.carriers.staging import check_sums, choose_staging
 
-    library = cast("CupyLibrary", site.library)
-    if name == "nccl" or (name == "auto" and _nccl_fits(library, site)):
+    library = cast("CupyLibrary", environment.library)
+    if name == "nccl" or (name == "auto" and _nccl_fits(library, environment)):
         check_calls(choices)
         with collective_work("set-up of its messages"):
-            return NcclCarrier(library, site.communicator)
+            return NcclCarrier(library, environment.communicator)
     check_sums(dtype, choices.implementation)
     with local_work("finding out what MPI takes"):
-        awareness = gpu_awareness(site.communicator, library.device)
-    if site.is_root:
+        awareness = gpu_awareness(environment.communicator, library.device)
+    if environment.is_root:
         remark(str(awareness))
     with collective_work("set-up of its messages"):
-        return MpiCarrier(site.communicator, staging=choose_staging(library, awareness, choices.implementation))
+        return MpiCarrier(environment.communicator, staging=choose_staging(library, awareness, choices.implementation))
 
 
 def check_calls(choices: Choices) -> None:
@@ -269,7 +302,7 @@ def check_calls(choices: Choices) -> None:
         )
 
 
-def _nccl_fits(library: "CupyLibrary", site: RankEnvironment) -> bool:
+def _nccl_fits(library: "CupyLibrary", environment: RankEnvironment) -> bool:
     """Whether there are several ranks, each with its own GPU, and NCCL is installed for all of them."""
     from quadrille.runtime.carriers.nccl import load_nccl
     from quadrille.runtime.host.devices import sharing_ranks
@@ -278,10 +311,10 @@ def _nccl_fits(library: "CupyLibrary", site: RankEnvironment) -> bool:
         try:
             load_nccl()
         except InputError:
-            is_there = False
+            has_nccl = False
         else:
-            is_there = True
+            has_nccl = True
     with collective_work("comparing GPUs"):
-        every = site.communicator.allgather((library.device, is_there))
-    devices, there = zip(*every, strict=True)
-    return site.communicator.size > 1 and all(there) and not sharing_ranks(devices)
+        answers = environment.communicator.allgather((library.device, has_nccl))
+    devices, installed = zip(*answers, strict=True)
+    return environment.communicator.size > 1 and all(installed) and not sharing_ranks(devices)

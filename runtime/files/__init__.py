@@ -1,1 +1,1 @@
-"""Matrices and checkpoints in files that all ranks read and write at once."""
+"""Files that all ranks read and write together: matrices (.npy) and checkpoints (safetensors)."""

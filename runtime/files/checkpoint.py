@@ -1,4 +1,4 @@
-"""Checkpoints of training runs: one file that any grid, scheme or program can read.
+"""Writing of training checkpoints: one safetensors file, which any grid, scheme or program can read.
 
     8 bytes     length of the header, little-endian
     header      JSON: dtype, shape and position of each tensor, and metadata; padded with spaces
@@ -37,17 +37,23 @@ SCHEMA = "quadrille/checkpoint/1"
 CODES: dict[ElementType, str] = {"float64": "F64", "float32": "F32"}
 DTYPES = {code: np.dtype(dtype) for dtype, code in CODES.items()}
 LENGTH_BYTES = 8
-MOST_HEADER_BYTES = 100_000_000
+MAX_HEADER_BYTES = 100_000_000
 SUM_LENGTH = 64
-NO_SUM = "0" * SUM_LENGTH
-ALIGNED = 8
+ZERO_CHECKSUM = "0" * SUM_LENGTH
+ALIGNMENT_BYTES = 8
 READ_BYTES = 2**24
 HEADER_BEGIN = b'{"__metadata__"'
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
-    """The position of a tensor's bytes after the header."""
+class StoredTensor:
+    """The position of a whole tensor in the file.
+
+    Parameters
+    ----------
+    dtype, shape : dtype, and rows and columns
+    begin : first byte, counted from the end of the header [B]
+    """
 
     dtype: ElementType
     shape: tuple[int, int]
@@ -59,36 +65,46 @@ class Stored:
 
 
 def copies_of(schedule: Schedule, names: Sequence[str]) -> dict[str, Tensor]:
-    """The tensor of each copy of the named tensors, by the copy's name, for all pipeline stages."""
+    """The tensor of each copy (such as that of a layer) of the named tensors, by the copy's name, over all stages."""
     copies: dict[str, Tensor] = {}
     for stage in range(schedule.grid.pipeline):
-        place = schedule.coordinates(schedule.grid.rank_at({"pipeline": stage}))
+        coordinates = schedule.coordinates(schedule.grid.rank_at({"pipeline": stage}))
         for name in names:
             tensor = schedule.tensors[name]
             if tensor.stages is None or stage in tensor.stages:
-                copies |= {tensor.copy_name(moment): tensor for moment in tensor.copy_coordinates(place)}
+                copies |= {tensor.copy_name(copy): tensor for copy in tensor.copy_coordinates(coordinates)}
     return copies
 
 
-def contents(schedule: Schedule, names: Sequence[str]) -> dict[str, Stored]:
-    """The layout of a checkpoint of these tensors, in the order of the copies' names."""
+def contents(schedule: Schedule, names: Sequence[str]) -> dict[str, StoredTensor]:
+    """The positions of all copies of these tensors in a checkpoint, by the copy's name, in the order of the names."""
     layout, begin = {}, 0
     for name, tensor in sorted(copies_of(schedule, names).items()):
         shape = (
             schedule.sizes[tensor.rows.dimension] * tensor.rows.unit,
             schedule.sizes[tensor.columns.dimension] * tensor.columns.unit,
         )
-        layout[name] = Stored(tensor.dtype or schedule.dtype, shape, begin)
+        layout[name] = StoredTensor(tensor.dtype or schedule.dtype, shape, begin)
         begin += layout[name].bytes
     return layout
 
 
-def header_of(stored: Mapping[str, Stored], steps: int, model: str, sums: Mapping[str, str] | None = None) -> bytes:
-    """The header with its length. Its size is the same with and without checksums."""
+def header_of(
+    stored: Mapping[str, StoredTensor], steps: int, model: str, sums: Mapping[str, str] | None = None
+) -> bytes:
+    """The header with its length field. The size of the header is the same with and without checksums.
+
+    Parameters
+    ----------
+    stored : position of each tensor
+    steps : completed steps
+    model : description of the model
+    sums : SHA-256 of each tensor; zeros if not given
+    """
     checksums = sums or {}
-    metadata = {"schema": SCHEMA, "model": model, "steps": str(steps), "sha256": NO_SUM}
-    metadata |= {f"sha256 of {name}": checksums.get(name, NO_SUM) for name in stored}
-    described = {
+    metadata = {"schema": SCHEMA, "model": model, "steps": str(steps), "sha256": ZERO_CHECKSUM}
+    metadata |= {f"sha256 of {name}": checksums.get(name, ZERO_CHECKSUM) for name in stored}
+    tensor_entries = {
         name: {
             "dtype": CODES[entry.dtype],
             "shape": list(entry.shape),
@@ -96,24 +112,27 @@ def header_of(stored: Mapping[str, Stored], steps: int, model: str, sums: Mappin
         }
         for name, entry in stored.items()
     }
-    text = _padded(json.dumps({"__metadata__": metadata, **described}, ensure_ascii=False).encode())
+    text = _padded(json.dumps({"__metadata__": metadata, **tensor_entries}, ensure_ascii=False).encode())
     if sums is not None:
-        text = text.replace(NO_SUM.encode(), sha256(text).hexdigest().encode(), 1)
+        text = text.replace(ZERO_CHECKSUM.encode(), sha256(text).hexdigest().encode(), 1)
     return len(text).to_bytes(LENGTH_BYTES, "little") + text
 
 
 def _padded(text: bytes) -> bytes:
-    return text + b" " * (-(len(text) + LENGTH_BYTES) % ALIGNED)
+    return text + b" " * (-(len(text) + LENGTH_BYTES) % ALIGNMENT_BYTES)
 
 
 class CheckpointWriter(SharedFile):
-    """One checkpoint that many ranks write; every rank creates the object with the same arguments.
+    """The writer of one checkpoint; every rank creates the object with the same arguments.
 
     Parameters
     ----------
+    path : path of the file
+    schedule : schedule of the run, for names and shapes of the tensors
     names : names of the schedule's tensors that it holds
     steps : completed steps
     model : description of the model
+    token : text that is equal on all ranks and different in every run
     """
 
     def __init__(
@@ -125,16 +144,23 @@ class CheckpointWriter(SharedFile):
         header = header_of(self._stored, steps, model)
         super().__init__(path, header, content, flag="--save", kind="a file", token=token)
 
-    def write(self, place: Coordinates, outputs: Mapping[str, Any], fetch: Callable[[Any], NDArray[Any]]) -> None:
-        """Write the blocks of one rank. Of repeated blocks, only the first rank writes its own."""
+    def write(self, coordinates: Coordinates, outputs: Mapping[str, Any], fetch: Callable[[Any], NDArray[Any]]) -> None:
+        """Write the blocks of one rank. If several ranks hold the same block, only the first of them writes it.
+
+        Parameters
+        ----------
+        coordinates : grid coordinates of the rank
+        outputs : blocks of the rank by tensor name
+        fetch : function that returns the host values of a block
+        """
         for name in self._names:
             tensor = self._schedule.tensors[name]
-            if not _writes(tensor, place):
+            if not _writes(tensor, coordinates):
                 continue
             output = outputs[name]
             blocks = output if isinstance(output, list) else [output]
-            for moment, block in zip(tensor.copy_coordinates(place), blocks, strict=True):
-                self._write_block(tensor.copy_name(moment), tensor.block(moment), fetch(block))
+            for copy, block in zip(tensor.copy_coordinates(coordinates), blocks, strict=True):
+                self._write_block(tensor.copy_name(copy), tensor.block(copy), fetch(block))
         self.close()
 
     def _write_block(self, name: str, block: Block, values: NDArray[Any]) -> None:
@@ -157,19 +183,19 @@ class CheckpointWriter(SharedFile):
         self.close()
 
 
-def _writes(tensor: Tensor, place: Coordinates) -> bool:
-    """Whether the rank at `place` is the first of the ranks that hold its block."""
-    if tensor.stages is not None and place.along["pipeline"] != tensor.stages[0]:
+def _writes(tensor: Tensor, coordinates: Coordinates) -> bool:
+    """Whether the rank at these coordinates is the first of the ranks that hold its block."""
+    if tensor.stages is not None and coordinates.along["pipeline"] != tensor.stages[0]:
         return False
-    return all(place.along[axis] == 0 for axis in tensor.repeated_over)
+    return all(coordinates.along[axis] == 0 for axis in tensor.repeated_over)
 
 
 def share_of(names: Sequence[str], communicator: "Intracomm") -> list[str]:
-    """The tensors that this rank checks."""
+    """The share of the tensors whose checksums this rank computes."""
     return list(names[communicator.rank :: communicator.size])
 
 
-def sum_of(path: Path, header_bytes: int, stored: Stored) -> str:
+def sum_of(path: Path, header_bytes: int, stored: StoredTensor) -> str:
     """The SHA-256 of a tensor's bytes in a file."""
     digest, left = sha256(), stored.bytes
     with path.open("rb") as file:

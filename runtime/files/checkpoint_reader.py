@@ -1,4 +1,4 @@
-"""Reading checkpoints: open a file, compare it with the model, check its checksums, and return any rank's blocks."""
+"""The reader of checkpoints: it checks the header, the model and the checksums, and returns any rank's blocks."""
 
 import os
 import re
@@ -17,8 +17,8 @@ from quadrille.algorithms.formats.input_files import open_regular, parse_json
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.schedule.tensors import Block, ElementType
 from quadrille.runtime.host.progress_reports import CollectiveWork, ProgressReporter, reporting
+from quadrille.runtime.operands.input_sources import InputSource
 from quadrille.runtime.operands.rectangles import split_block
-from quadrille.runtime.operands.sources import InputSource
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
@@ -28,10 +28,10 @@ from quadrille.runtime.files.checkpoint import (
     DTYPES,
     HEADER_BEGIN,
     LENGTH_BYTES,
-    MOST_HEADER_BYTES,
-    NO_SUM,
+    MAX_HEADER_BYTES,
     SCHEMA,
-    Stored,
+    ZERO_CHECKSUM,
+    StoredTensor,
     contents,
     share_of,
     sum_of,
@@ -47,9 +47,11 @@ class Checkpoint:
 
     Parameters
     ----------
-    path : path, as the user typed it
+    path : path as typed by the user
     steps : completed steps
     model : description of the model
+    header_bytes : size of the header with its length field [B]
+    stored : position of each tensor
     sums : SHA-256 of each tensor's bytes
     """
 
@@ -57,7 +59,7 @@ class Checkpoint:
     steps: int
     model: str
     header_bytes: int
-    stored: Mapping[str, Stored]
+    stored: Mapping[str, StoredTensor]
     sums: Mapping[str, str]
 
     def check_fits(self, schedule: Schedule, names: Sequence[str], model: str) -> None:
@@ -129,7 +131,7 @@ class CheckpointSource:
 
 
 class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the header says of a tensor; a vector is a matrix of one row."""
+    """The header's entry of a tensor; a vector is a matrix of one row."""
 
     dtype: str
     shape: Annotated[list[Length], msgspec.Meta(min_length=1, max_length=2)]
@@ -160,7 +162,7 @@ def _header_text(path: str) -> tuple[bytes, int]:
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         length = int.from_bytes(file.read(LENGTH_BYTES), "little")
-        text = file.read(min(length, MOST_HEADER_BYTES))
+        text = file.read(min(length, MAX_HEADER_BYTES))
     if len(text) < length and text.startswith(HEADER_BEGIN):
         raise ValueError(f"is truncated: its header alone has {length} bytes, of which {len(text)} are there")
     if len(text) < length or not text:
@@ -169,7 +171,7 @@ def _header_text(path: str) -> tuple[bytes, int]:
 
 
 def _tables(text: bytes) -> tuple[dict[str, _Entry], dict[str, str]]:
-    """What the header says of each tensor, and its metadata, after a check of its schema and checksum."""
+    """The header's entry of each tensor, and the metadata, after a check of the schema and the header's checksum."""
     try:
         described = parse_json(text)
         metadata = msgspec.convert(described.pop("__metadata__"), dict[str, str])
@@ -180,7 +182,7 @@ def _tables(text: bytes) -> tuple[dict[str, _Entry], dict[str, str]]:
             raise ValueError(f"is a safetensors file of another program, without a model and checksums; {ACCEPTED}")
         raise ValueError(f"has schema {schema!r:.60}: {SCHEMA} is accepted")
     written = metadata.get("sha256", "").encode()
-    if sha256(text.replace(written, NO_SUM.encode(), 1)).hexdigest().encode() != written:
+    if sha256(text.replace(written, ZERO_CHECKSUM.encode(), 1)).hexdigest().encode() != written:
         raise ValueError("has a header whose checksum is wrong: the file is damaged")
     entries = {}
     for name, entry in described.items():
@@ -194,7 +196,7 @@ def _tables(text: bytes) -> tuple[dict[str, _Entry], dict[str, str]]:
 def _checked(
     path: str, described: Mapping[str, _Entry], metadata: Mapping[str, str], header_bytes: int, size: int
 ) -> Checkpoint:
-    """The checkpoint of a header with a correct checksum, after a check of what it says and of the file's size [B]."""
+    """The checkpoint of a header with a correct checksum, after a check of its entries and of the file's size [B]."""
     stored = {name: _stored(name, entry) for name, entry in described.items()}
     expected = header_bytes + _check_places(described, stored)
     if size != expected:
@@ -210,20 +212,20 @@ def _checked(
     return Checkpoint(path, int(steps), metadata.get("model", ""), header_bytes, stored, sums)
 
 
-def _stored(name: str, entry: _Entry) -> Stored:
+def _stored(name: str, entry: _Entry) -> StoredTensor:
     names: dict[str, ElementType] = {code: dtype for dtype, code in CODES.items()}
     if entry.dtype not in names:
         raise ValueError(f"says that {name!r:.60} holds {entry.dtype!r:.20}: accepted are {', '.join(names)}")
     *rows, columns = entry.shape
-    return Stored(names[entry.dtype], (rows[0] if rows else 1, columns), entry.data_offsets[0])
+    return StoredTensor(names[entry.dtype], (rows[0] if rows else 1, columns), entry.data_offsets[0])
 
 
-def _check_places(described: Mapping[str, _Entry], stored: Mapping[str, Stored]) -> int:
-    """The bytes of all tensors, which lie one behind the other without gaps.
+def _check_places(described: Mapping[str, _Entry], stored: Mapping[str, StoredTensor]) -> int:
+    """The total size of all tensors, after a check that they follow each other without gaps [B].
 
     Raises
     ------
-    ValueError : a gap, an overlap, or a place of another size than the tensor
+    ValueError : a gap, an overlap, or a byte range of another size than the tensor
     """
     end = 0
     for name, entry in sorted(described.items(), key=lambda item: item[1].data_offsets):

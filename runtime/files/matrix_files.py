@@ -37,6 +37,7 @@ def open_matrix(path: str | Path, shape: tuple[int, int], dtype: DTypeLike, flag
 
     Parameters
     ----------
+    path : path of the file
     shape, dtype : required content; the byte order may differ
     flag : command line flag of the file, for messages
 
@@ -113,7 +114,7 @@ def open_operands(
 
 
 class MatrixWriter(SharedFile):
-    """One .npy file that many ranks write; every rank creates the object with the same arguments.
+    """The writer of one .npy file that many ranks write; every rank creates the object with the same arguments.
 
     Parameters
     ----------

@@ -27,7 +27,7 @@ WRITE_BYTES = 2**26
 
 
 class SharedFile:
-    """One file that many ranks write; every rank creates the object with the same arguments.
+    """A file that many ranks write together; every rank creates the object with the same arguments.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ class SharedFile:
             raise InputError(f"{self.flag} {self.given} {objection}; {self.kind} in a writable folder is accepted")
 
     def _objection(self) -> str:
-        """Why the target cannot be written, as far as it can be told."""
+        """The reason why the target cannot be written; empty if none is found."""
         folder = self.target.parent
         if not str(self.given) or str(self.given).endswith(os.sep) or self.target.is_dir():
             return "is not the name of a file"

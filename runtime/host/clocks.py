@@ -1,8 +1,8 @@
-"""A common clock for all ranks.
+"""Clock synchronization: the offset of each rank's clock from that of rank 0, by Cristian's algorithm.
 
 Ranks of one host read the same monotonic clock (CLOCK_MONOTONIC, by `time.perf_counter`), so their offset is zero. The
 first rank of every other host exchanges short messages with rank 0. The shortest of many round trips is used, and rank
-0 is assumed to have read its clock in the middle of it:
+0 is assumed to have read its clock in the middle of the round trip:
 
     offset = t0 - (t1 + t2) / 2,   uncertain by half the round trip (t2 - t1)
 
@@ -37,9 +37,9 @@ def clock_offset(communicator: "Intracomm") -> float:
             continue
         offset = None
         if rank == 0:
-            _answer(communicator, leader)
+            _serve_clock(communicator, leader)
         elif rank == leader:
-            offset = _ask(communicator)
+            offset = _measure_offset(communicator)
         offsets[name] = communicator.bcast(offset, root=leader)
     own_offset: float = offsets[names[rank]]
     return own_offset
@@ -52,18 +52,18 @@ def host_name() -> str:
     return MPI.Get_processor_name()
 
 
-def _answer(communicator: "Intracomm", leader: int) -> None:
+def _serve_clock(communicator: "Intracomm", leader: int) -> None:
     for _ in range(ROUND_TRIPS):
         communicator.recv(source=leader, tag=TAG)
         communicator.send(time.perf_counter(), dest=leader, tag=TAG)
 
 
-def _ask(communicator: "Intracomm") -> float:
-    trips: list[tuple[float, float]] = []
+def _measure_offset(communicator: "Intracomm") -> float:
+    round_trips: list[tuple[float, float]] = []
     for _ in range(ROUND_TRIPS):
-        asked = time.perf_counter()
+        send_time = time.perf_counter()
         communicator.send(None, dest=0, tag=TAG)
         remote_time = communicator.recv(source=0, tag=TAG)
-        answered = time.perf_counter()
-        trips.append((answered - asked, remote_time - (asked + answered) / 2))
-    return min(trips)[1]
+        receive_time = time.perf_counter()
+        round_trips.append((receive_time - send_time, remote_time - (send_time + receive_time) / 2))
+    return min(round_trips)[1]

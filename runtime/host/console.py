@@ -1,4 +1,4 @@
-"""One-line remarks for the user on stderr, and how a module's main program ends."""
+"""One-line remarks on stderr for the user, and a wrapper of main functions that turns errors into an exit status."""
 
 import os
 import sys
@@ -11,27 +11,25 @@ from quadrille.algorithms.errors import QuadrilleError
 
 PATIENCE_SECONDS = 5.0
 """The time after which a long operation is announced [s]."""
-
-
 ERASE = "\r\x1b[K"
-"""Takes away the line on which the cursor of a terminal is."""
+"""The control characters that erase the current line of a terminal."""
 
 
 def overwrites(stream: TextIO) -> bool:
-    """Whether a line that was written to the stream can be written over: the stream is a terminal that knows how."""
+    """Whether the stream is a terminal that can overwrite a line."""
     return stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 
 def erase_line(stream: TextIO) -> None:
-    """Take away the line on which the cursor of a terminal is.
+    """Erase the current line of a terminal.
 
-    A stream that shows control characters as text has `write_control` for those that the program itself sends.
+    A stream that shows control characters as text has the method `write_control` for the program's own ones.
     """
     getattr(stream, "write_control", stream.write)(ERASE)
 
 
 def remark(line: str) -> None:
-    """Print one line on stderr, in the place of a line of progress."""
+    """Print one line on stderr; it replaces a progress line."""
     if overwrites(sys.stderr):
         erase_line(sys.stderr)
     print(f"quadrille: {line}", file=sys.stderr)
@@ -45,10 +43,11 @@ def remark_all(lines: Iterable[str]) -> None:
 
 @contextmanager
 def remark_if_long(words: str, *, is_root: bool = True) -> Iterator[None]:
-    """A context that announces its operation if it takes long.
+    """A context that prints a remark if its operation takes longer than `PATIENCE_SECONDS`.
 
     Parameters
     ----------
+    words : text of the remark
     is_root : whether this rank prints
     """
     timer = threading.Timer(PATIENCE_SECONDS, remark, (words,))
@@ -71,4 +70,4 @@ def run_as_program(main: Callable[[], object]) -> None:
 
 
 INTERRUPTED = 130
-"""Exit status after Ctrl-C, as shells give it; a launch gives it too."""
+"""The exit status after Ctrl-C, as in shells."""

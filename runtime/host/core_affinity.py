@@ -1,8 +1,8 @@
-"""The cores of a rank: affinity, BLAS threads, and short time slices for threads that must run as soon as they wake.
+"""Core affinity of a rank, its BLAS threads, and short scheduler time slices for threads that must run when they wake.
 
 The ranks of an emulated network share the cores of one machine. By default the kernel wakes three of four ranks on one
-core of two and leaves them there for the length of a product: a product of 50 ms takes 54 ms on evenly assigned cores
-and 55 to 75 ms otherwise (Linux 6.18).
+core of two and leaves them there for the duration of a matrix product: a product of 50 ms takes 54 ms on evenly
+assigned cores and 55 to 75 ms otherwise (Linux 6.18).
 
 A thread that wakes beside a product waits until the product's time slice ends, 3 ms or more. A thread with shorter
 slices of its own runs first.
@@ -61,10 +61,10 @@ def request_short_slices(nanoseconds: int = SLICE_NANOSECONDS) -> bool:
 
 
 def own_cores(communicator: "Intracomm") -> int:
-    """The cores of this rank if only the ranks of the communicator compute; a collective call."""
+    """The number of cores of this rank if only the ranks of the communicator compute; a collective call."""
     return world.host_of(communicator.Get_rank(), world.hosts(communicator)).cores_per_rank
 
 
 def on_own_cores(communicator: "Intracomm") -> threadpool_limits:
-    """A context in which products use this many threads; a collective call."""
+    """A context in which BLAS products use one thread for each of the rank's own cores; a collective call."""
     return threadpool_limits(own_cores(communicator), user_api="blas")

@@ -1,7 +1,7 @@
-"""The GPU of a rank: which one, its properties, and whether other ranks share it.
+"""The GPU of a rank: its assignment, its properties, and the check whether other ranks share it.
 
-The ranks of a host take its GPUs in turn: rank on host modulo number of GPUs. Where the batch system shows each rank
-one GPU of its own, the rank takes that one.
+The ranks of a host take its GPUs round-robin: the rank's number on the host modulo the number of GPUs. If the batch
+system shows each rank only one GPU, the rank uses that GPU.
 
 Two ranks share a GPU if the UUIDs are equal, or if host and PCI address are. Both are compared, because CuPy cuts a
 UUID at its first zero byte (it is read as a C string), and because containers may give one GPU two host names.
@@ -28,6 +28,7 @@ class GpuDevice:
     Parameters
     ----------
     number : index among the GPUs that CUDA shows to this process
+    name : product name
     uuid : hexadecimal digits, cut at the first zero byte
     pci_address : domain, bus and device on its host
     memory_bytes : total memory [B]
@@ -76,7 +77,7 @@ def load_cupy() -> Any:
 
 
 def device_number(rank_on_host: int, devices: int) -> int:
-    """The index of a rank's GPU: the ranks take the GPUs in turn.
+    """The index of a rank's GPU: the ranks of a host take the GPUs round-robin.
 
     >>> [device_number(rank, 4) for rank in range(6)]
     [0, 1, 2, 3, 0, 1]
@@ -127,7 +128,7 @@ def free_bytes(device: GpuDevice) -> int:
 
 
 def sharing_ranks(devices: Sequence[GpuDevice]) -> dict[tuple[int, ...], GpuDevice]:
-    """The GPUs that several ranks share, by these ranks.
+    """The GPUs that several ranks share, by the tuple of these ranks.
 
     >>> first, second = (GpuDevice(i, "H200", f"{i}" * 32, f"0000:{i}8:00.0", "node1", 1, (9, 0)) for i in (1, 2))
     >>> [ranks for ranks in sharing_ranks([first, second, first])]

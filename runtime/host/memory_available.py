@@ -1,4 +1,4 @@
-"""The memory that this process may still allocate on this host.
+"""The available memory: the bytes that this process may still allocate on this host, within its control groups.
 
     available = min(MemAvailable of the host,
                     limit - use + reclaimable cache of every control group above the process)
@@ -7,9 +7,8 @@ Containers and batch systems limit memory by control groups (version 1 or 2). A 
 killed without a message when it exceeds the limit. Other ranks on the host ask at the same time; the caller divides the
 result among them.
 
-Source: psutil documentation, `virtual_memory`; Linux kernel documentation,
-"Control Group v2" (memory.max, memory.current, memory.stat: inactive_file),
-"Memory Resource Controller" (version 1: memory.limit_in_bytes …).
+Source: psutil documentation, `virtual_memory`; Linux kernel documentation, "Control Group v2" (memory.max,
+memory.current, memory.stat: inactive_file), "Memory Resource Controller" (version 1: memory.limit_in_bytes …).
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Processes of this host: their states, and how they ended.
+"""The state of a process of this host, and the signal that ended it, read from /proc.
 
 `psutil` does not tell how a process ended, and its start times move with the clock's adjustments; so this module reads
 /proc itself.
@@ -18,15 +18,16 @@ PIDFD_INFO_EXIT = 1 << 3
 
 
 def state(pid: int) -> str:
-    """The state of a process as a letter of proc(5); empty if it is gone."""
+    """The state of a process as a letter of proc(5), such as R, S, T or Z; empty if the process is gone."""
     return next(iter(process_status(pid)), "")
 
 
 def ending_signal(pid: int, handle: int | None = None) -> int | None:
-    """The signal that ended a process; None if there was none, or it is unknown.
+    """The number of the signal that ended a process; None if there was none, or it is unknown.
 
     Parameters
     ----------
+    pid : process id
     handle : pidfd of the process; newer kernels report the exit code by it even after the parent has waited
     """
     words = process_status(pid)
@@ -35,7 +36,7 @@ def ending_signal(pid: int, handle: int | None = None) -> int | None:
 
 
 def _exit_code(handle: int | None) -> int:
-    """The exit code of the process of a pidfd, as by wait(2); 0 if the kernel does not tell."""
+    """The exit code (as of wait(2)) of a process by its pidfd; 0 if the kernel does not report it."""
     if handle is None:
         return 0
     asked = PIDFD_INFO.pack(PIDFD_INFO_EXIT, *[0] * 13)

@@ -1,4 +1,4 @@
-"""The world of a rank: the number of ranks, their hosts, and how all ranks end together after a failure."""
+"""The MPI world of a run: its ranks, their hosts, and the end of all ranks after a failure."""
 
 import contextlib
 import os
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 SIZE_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
 RANK_VARIABLES = ("PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
 LABORATORY = "QUADRILLE_LABORATORY"
-"""Environment variable: the name of the emulated network in which the ranks run. All its hosts are this machine."""
+"""Environment variable: the name of the laboratory (emulated network of namespaces) in which the ranks run."""
 LAUNCH = "QUADRILLE_LAUNCH"
 """Environment variable of all processes of a launch: the launch's folder on the launcher's host."""
 REPORT_DELAY_SECONDS = 0.5  # how long other ranks wait for rank 0 to report a wrong input
@@ -31,6 +31,9 @@ class ComputeHost:
 
     Parameters
     ----------
+    name : host name
+    ranks : ranks on the host
+    cores : number of cores that the ranks may use
     sharing : ranks on these cores, including the ranks of other emulated hosts; 0 if only the host's own ranks use them
 
     >>> ComputeHost("node1", ranks=(0, 1, 2), cores=8).cores_per_rank
@@ -119,7 +122,7 @@ def loaded_library() -> str:
 
 
 def run_rank(main: Callable[..., None]) -> None:
-    """Runs a rank's program with the words of its command line; an error ends all ranks."""
+    """Run a rank's main function with the arguments of its command line; an error ends all ranks."""
     try:
         main(*sys.argv[1:])
     except Exception as error:  # noqa: BLE001 - the last place of a rank that can end all ranks

@@ -1,1 +1,1 @@
-"""Local functions of a training step, forward and backward: what a `Kernel` op carries out."""
+"""Kernels: the local functions of a training step, forward and backward, that `Kernel` ops run."""

@@ -1,4 +1,4 @@
-"""Causal attention on arrays, forward and backward, for whole sequences and one group of heads after the other.
+"""Kernels of causal attention, forward and backward, with grouped-query heads and rotary positions.
 
 The columns of a group are those of its query heads, then of the key and the value that they share. With rotary
 positions, queries and keys are rotated before they are multiplied: columns i and i + head / 2 of position p by the
@@ -6,9 +6,9 @@ angle p · base^(-2 i / head).
 
 Shapes: sequences × groups × heads of a group × tokens × columns of a head.
 
-Source: Vaswani et al., "Attention Is All You Need", 2017; Dao et al.,
-"FlashAttention", 2022; Ainslie et al., "GQA", 2023; Su et al., "RoFormer", 2021
-(with the halves of a head as pairs, as GPT-NeoX and the `transformers` library have them).
+Source: Vaswani et al., "Attention Is All You Need", 2017; Dao et al., "FlashAttention", 2022; Ainslie et al., "GQA",
+2023; Su et al., "RoFormer", 2021 (with the halves of a head as pairs, as GPT-NeoX and the `transformers` library have
+them).
 """
 
 from math import log, sqrt
@@ -20,7 +20,7 @@ KEY_AND_VALUE = 2
 
 
 def _lengths(args: KernelArguments) -> tuple[int, int, int]:
-    """Tokens of a sequence, columns of a head, query heads of a group."""
+    """The tokens of a sequence, the columns of a head and the query heads of a group."""
     scalars = args.scalars
     return int(scalars["sequence"]), int(scalars["head"]), int(scalars.get("group", 1))
 
@@ -37,20 +37,20 @@ def _rows(x: Array) -> Array:
 
 
 def _rotated(args: KernelArguments, x: Array, direction: int) -> Array:
-    """Queries or keys rotated by the angles of their positions (or back); unchanged without rotary positions."""
+    """The queries or keys rotated by the angles of their positions (or back); unchanged without rotary positions."""
     base = args.scalars.get("rotary_base")
     if base is None:
         return x
     xp, half = args.xp, x.shape[4] // 2
-    waves = xp.exp(xp.arange(half) * (-log(base) / half))
-    angles = xp.arange(x.shape[3])[:, None] * waves * direction
+    frequencies = xp.exp(xp.arange(half) * (-log(base) / half))
+    angles = xp.arange(x.shape[3])[:, None] * frequencies * direction
     cosine, sine = xp.cos(angles).astype(x.dtype), xp.sin(angles).astype(x.dtype)
     first, second = x[..., :half], x[..., half:]
     return xp.concatenate([first * cosine - second * sine, second * cosine + first * sine], axis=4)
 
 
 def _queries_keys_values(args: KernelArguments) -> tuple[Array, Array, Array]:
-    """Rotated queries and keys, and values."""
+    """The rotated queries and keys, and the values."""
     sequence, head, group = _lengths(args)
     x = _heads(args.sources[0], sequence, head, group + KEY_AND_VALUE)
     q, k, v = x[:, :, :group], x[:, :, group : group + 1], x[:, :, group + 1 :]
@@ -87,40 +87,45 @@ def attention(args: KernelArguments) -> None:
 
 
 def attention_keeping(args: KernelArguments) -> None:
-    """The same; the weights are kept."""
+    """Attention that also stores its weights (the softmax), for `attention_keeping_gradient`."""
     q, k, v = _queries_keys_values(args)
     args.into[1][...] = _rows(_softmax(args, v, _scores(args, q, k))[0])
 
 
 def attention_gradient(args: KernelArguments) -> None:
-    """Gradients of q, k and v; the weights are recomputed from the stored logarithms."""
+    """The gradients of q, k and v; the weights are recomputed from the stored logarithms."""
     sequence, head, group = _lengths(args)
     q, k, v = _queries_keys_values(args)
     y, g = (_heads(array, sequence, head, group) for array in (args.sources[1], args.sources[3]))
-    kept = _heads(args.sources[2], sequence, 1, group)
-    weights = args.xp.exp(_scores(args, q, k) - kept)
-    _through_softmax(args, (q, k, v), weights, g, (g * y).sum(axis=4, keepdims=True))
+    log_sums = _heads(args.sources[2], sequence, 1, group)
+    weights = args.xp.exp(_scores(args, q, k) - log_sums)
+    _write_gradients(args, (q, k, v), weights, g, (g * y).sum(axis=4, keepdims=True))
 
 
 def attention_keeping_gradient(args: KernelArguments) -> None:
-    """Gradients of q, k and v from the kept weights."""
+    """The gradients of q, k and v, from the stored weights."""
     sequence, head, group = _lengths(args)
     weights, g = _heads(args.sources[1], sequence, sequence, group), _heads(args.sources[2], sequence, head, group)
-    _through_softmax(args, _queries_keys_values(args), weights, g, None)
+    _write_gradients(args, _queries_keys_values(args), weights, g, None)
 
 
-def _through_softmax(
-    args: KernelArguments, qkv: tuple[Array, Array, Array], weights: Array, g: Array, along: Array | None
+def _write_gradients(
+    args: KernelArguments, qkv: tuple[Array, Array, Array], weights: Array, g: Array, row_sums: Array | None
 ) -> None:
-    """Gradients from the weights. `along`: the row sums of weights times their gradients, if they are known."""
+    """Write the gradients of q, k and v, from the weights and the gradient of the output.
+
+    Parameters
+    ----------
+    row_sums : row sums of the weights times their gradients; computed if not given
+    """
     xp, (q, k, v) = args.xp, qkv
-    towards_weights = xp.matmul(g, _transposed(v))
-    if along is None:
-        along = (weights * towards_weights).sum(axis=4, keepdims=True)
-    towards_scores = weights * (towards_weights - along) / sqrt(q.shape[4])
+    gradient_weights = xp.matmul(g, _transposed(v))
+    if row_sums is None:
+        row_sums = (weights * gradient_weights).sum(axis=4, keepdims=True)
+    gradient_scores = weights * (gradient_weights - row_sums) / sqrt(q.shape[4])
     gradients = [
-        _rotated(args, xp.matmul(towards_scores, k), -1),
-        _rotated(args, _summed_over_group(xp.matmul(_transposed(towards_scores), q)), -1),
+        _rotated(args, xp.matmul(gradient_scores, k), -1),
+        _rotated(args, _summed_over_group(xp.matmul(_transposed(gradient_scores), q)), -1),
         _summed_over_group(xp.matmul(_transposed(weights), g)),
     ]
     args.into[0][...] = _rows(xp.concatenate(gradients, axis=2))

@@ -15,9 +15,9 @@ class KernelArguments:
     Parameters
     ----------
     xp : array module, numpy or cupy
-    into, updates, sources : arrays, in the order of the op
-    blocks : blocks of the sources in their tensors
-    scalars : numbers by name
+    into, updates, sources : written, updated and read arrays, in the order of the op
+    blocks : row and column ranges of the sources and updates in their whole matrices
+    scalars : parameters of the function by name, such as "epsilon"
     count : index of the loop that the op counts, from 0
     """
 

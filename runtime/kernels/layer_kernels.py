@@ -1,8 +1,8 @@
-"""Layer functions on arrays, as `algorithms/schedule/kernel_signatures.py` lists them, for NumPy or CuPy.
+"""The table `KERNELS` of all layer functions on NumPy or CuPy arrays, and the elementwise functions themselves.
 
-Each function takes the blocks that the rank holds: as matrices, or in the stored shape where it works element by
-element. `x` is an input, `y` an output, `g` a gradient. This module has the list of functions and the elementwise ones;
-norms, attention and the ends of a model have their own modules.
+`algorithms/schedule/kernel_signatures.py` lists the functions with the shapes of their arguments. Each function takes
+the blocks that the rank holds: as matrices, or in the stored shape where it works element by element. `x` is an input,
+`y` an output, `g` a gradient. Norms, attention and the ends of a model have their own modules.
 
 The functions use only what both modules have, and nothing that makes the host wait for the device: no boolean index
 (the result's length depends on the data), no number read from an array. All functions are bitwise reproducible, except
@@ -53,7 +53,7 @@ def _carry_out_in_float32(function: Function, args: KernelArguments) -> None:
 
 
 def _by_piece(args: KernelArguments) -> Iterator[KernelArguments]:
-    """The same work on a piece of every array at a time."""
+    """The arguments of an elementwise function, divided into pieces of all arrays."""
     size = (*args.into, *args.updates)[0].size
     for start in range(0, size, PIECE):
         part = slice(start, start + PIECE)
@@ -98,7 +98,7 @@ def _add_region(args: KernelArguments) -> None:
 
 
 def _cast(args: KernelArguments) -> None:
-    """The same numbers in the output's dtype."""
+    """Copies the numbers into an array of another dtype."""
     args.into[0][...] = args.sources[0]
 
 

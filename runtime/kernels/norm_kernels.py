@@ -1,7 +1,8 @@
-"""LayerNorm and RMSNorm on arrays, from moments of whole rows; x̂ is a row divided by its deviation or its size.
+"""Kernels of LayerNorm and RMSNorm, forward and backward, from the moments of whole rows.
 
-Source: Ba, Kiros, Hinton, "Layer Normalization", 2016; Zhang, Sennrich, "Root
-Mean Square Layer Normalization", 2019.
+x̂ is a normalised row: divided by its standard deviation (LayerNorm) or by its root mean square, its size (RMSNorm).
+
+Source: Ba, Kiros, Hinton, "Layer Normalization", 2016; Zhang, Sennrich, "Root Mean Square Layer Normalization", 2019.
 """
 
 from quadrille.runtime.arrays.array_library import Array

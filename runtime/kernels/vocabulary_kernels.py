@@ -1,4 +1,4 @@
-"""The two ends of a language model on arrays: embeddings of tokens and positions, and the cross entropy.
+"""Kernels of the two ends of a language model: embeddings of tokens and positions, and the cross entropy.
 
 On a GPU, atomic additions sum the rows of an embedding's gradient in an order of the device's own, so the last bits may
 differ from run to run.
@@ -12,7 +12,7 @@ from quadrille.runtime.kernels.kernel_arguments import KernelArguments
 
 
 def _within(args: KernelArguments, tokens: Array, span: tuple[int, int]) -> tuple[Array, Array]:
-    """Which tokens lie in a range of the vocabulary, and their index in it; index 0 for the others."""
+    """A mask of the tokens in a range of the vocabulary, and their indices in it; index 0 for all other tokens."""
     first, stop = span
     here = (tokens >= first) & (tokens < stop)
     return here, args.xp.where(here, tokens - first, 0)

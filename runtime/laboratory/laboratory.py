@@ -1,4 +1,7 @@
-"""Laboratories, the emulated networks of one machine: bring up, list, and take down, also after killed processes."""
+"""Laboratories: functions that bring up and take down emulated networks of Linux namespaces on one machine.
+
+What a killed process left behind is taken down, too.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -23,10 +26,11 @@ class Laboratory:
 
     Parameters
     ----------
+    name : name of the laboratory
     topology : topology as the user typed it
     plan : namespace plan of the topology
     rates : rate of each link by its name [B/s]
-    in_full : topology with all its rates, as `calibrate` takes it; empty if it cannot be written so
+    in_full : topology with all its rates, in the notation of `calibrate`; empty if the notation cannot express it
     routing : routing rule of the plan
     """
 
@@ -57,10 +61,11 @@ class Laboratory:
 
 
 def up(laboratory: Laboratory, *, owned: bool = False) -> LaboratoryRecord:
-    """Bring a laboratory up, after taking down what a killed one of the same name left behind.
+    """Bring a laboratory up, after removing what a killed laboratory of the same name left behind.
 
     Parameters
     ----------
+    laboratory : description of the laboratory
     owned : whether the laboratory ends with this process
 
     Raises
@@ -89,7 +94,7 @@ def up(laboratory: Laboratory, *, owned: bool = False) -> LaboratoryRecord:
 
 
 def _make_room(laboratory: Laboratory) -> None:
-    """Take down what killed processes left behind, first of all under this name.
+    """Take down what killed processes left behind, first under this name.
 
     Raises
     ------
@@ -110,7 +115,7 @@ def _make_room(laboratory: Laboratory) -> None:
 
 
 def down(name: str) -> bool:
-    """Take a laboratory down, and those that killed processes left; returns whether it existed."""
+    """Take a laboratory down, and all laboratories of killed processes; returns whether it existed."""
     namespaces.check_allowed()
     register.check_name(name)
     with register.locked_register():
@@ -122,7 +127,7 @@ def down(name: str) -> bool:
 
 
 def links_down(entry: LaboratoryRecord) -> list[str]:
-    """The interfaces of a laboratory that somebody has taken down.
+    """The network interfaces of a laboratory that are down, in words.
 
     >>> links_down(LaboratoryRecord(name="none", topology="", addresses={}, namespaces={}, rates={}))
     []

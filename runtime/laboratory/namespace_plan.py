@@ -38,7 +38,7 @@ class VethPair:
 
 @dataclass(frozen=True, slots=True)
 class ForwardingRoute:
-    """The next hop of a node for packets to a host.
+    """One route of a node's forwarding table: the next hop for packets to a host.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Network namespaces, cables, token buckets and routes, created through the Linux kernel.
+"""Creation and removal of a laboratory's network namespaces, cables, token buckets and routes in the Linux kernel.
 
 No interface outside the given namespaces is touched: both ends of a cable are created inside. pyroute2 speaks the
 kernel's netlink protocol, so no system program is needed.
@@ -45,12 +45,12 @@ With BBR, the default of some machines, overlapped steps are 2 to 4 % longer and
 Source: RFC 5681.
 """
 SETTINGS = Path("/proc/sys/net/ipv4")
-ANY_PATH = {"conf/all/rp_filter": "0", "conf/default/rp_filter": "0"}
+NO_PATH_FILTER = {"conf/all/rp_filter": "0", "conf/default/rp_filter": "0"}
 """Settings of every node: forward and return paths may differ."""
-CABLES = "cables are made by its module veth"
-BUCKETS = "token buckets are made by its module sch_tbf"
-TURNS = "pairs of hosts take turns by its modules sch_htb and cls_u32"
-RULES = "routes by source are found by its policy routing, CONFIG_IP_MULTIPLE_TABLES"
+CABLES_NEED = "cables are made by its module veth"
+BUCKETS_NEED = "token buckets are made by its module sch_tbf"
+QUEUES_NEED = "pairs of hosts take turns by its modules sch_htb and cls_u32"
+RULES_NEED = "routes by source are found by its policy routing, CONFIG_IP_MULTIPLE_TABLES"
 """Parts of the kernel that a laboratory needs and that some kernels lack, for messages."""
 END_SECONDS = 5.0
 TRY_NAMESPACE = f"import ctypes; raise SystemExit(ctypes.CDLL(None).unshare({CLONE_NEWNET}) != 0)"
@@ -92,20 +92,20 @@ def build(plan: NamespacePlan, names: Mapping[str, str]) -> None:
     ------
     RunError : the kernel refused something
     """
-    with _asked(f"a part of laboratory {plan.name!r}"):
+    with _kernel_request(f"a part of laboratory {plan.name!r}"):
         for place, name in names.items():
-            with _asked(f"the namespace of {place}"):
+            with _kernel_request(f"the namespace of {place}"):
                 netns.create(name)
         _connect(plan, names)
 
 
 @contextmanager
-def _asked(request: str, made_by: str = "") -> Iterator[None]:
+def _kernel_request(request: str, needed_module: str = "") -> Iterator[None]:
     """A context for a request to the kernel; a refusal becomes an error that names the request.
 
     Parameters
     ----------
-    made_by : part of the kernel that the request needs, in words
+    needed_module : part of the kernel that the request needs, in words
 
     Raises
     ------
@@ -115,7 +115,9 @@ def _asked(request: str, made_by: str = "") -> Iterator[None]:
         yield
     except (NetlinkError, OSError) as error:
         reason = error.args[1] if len(error.args) > 1 else error
-        raise RunError(f"the kernel refused {request}: {reason}" + (f" ({made_by})" if made_by else "")) from error
+        raise RunError(
+            f"the kernel refused {request}: {reason}" + (f" ({needed_module})" if needed_module else "")
+        ) from error
 
 
 def _connect(plan: NamespacePlan, names: Mapping[str, str]) -> None:
@@ -125,14 +127,14 @@ def _connect(plan: NamespacePlan, names: Mapping[str, str]) -> None:
     hosts = {address: host for host, address in plan.addresses.items()}
     try:
         for cable in plan.cables:
-            _lay(cable, sockets[cable.near.place], names[cable.far.place])
+            _create_cable(cable, sockets[cable.near.place], names[cable.far.place])
         for place, socket in sockets.items():
             socket.link("set", index=1, state="up")  # lo
             address = plan.addresses.get(place)
             own = [(port, far) for port, far in ends if port.place == place]
-            next_hops = {port.interface: _start(socket, port, far, address) for port, far in own}
+            next_hops = {port.interface: _bring_up(socket, port, far, address) for port, far in own}
             for port, far in own:
-                _keep_rate(socket, next_hops[port.interface], port, far, plan.passing.get(port, ()))
+                _limit_rate(socket, next_hops[port.interface], port, far, plan.passing.get(port, ()))
             for route in (planned for planned in plan.routes if planned.place == place):
                 _add_route(socket, route, next_hops[route.interface], hosts)
     finally:
@@ -145,15 +147,15 @@ def _set_up(plan: NamespacePlan, names: Mapping[str, str]) -> None:
     for place, name in names.items():
         own = {"ip_forward": "1"} if place in plan.switches else {"tcp_congestion_control": CONGESTION_CONTROL}
         with inside(name):
-            for setting, value in (ANY_PATH | own).items():
-                with _asked(f"net.ipv4.{setting.replace('/', '.')} = {value} at {place}"):
+            for setting, value in (NO_PATH_FILTER | own).items():
+                with _kernel_request(f"net.ipv4.{setting.replace('/', '.')} = {value} at {place}"):
                     (SETTINGS / setting).write_text(value)
 
 
-def _lay(cable: VethPair, socket: Any, other_namespace: str) -> None:
+def _create_cable(cable: VethPair, socket: Any, other_namespace: str) -> None:
     near, far = cable.near, cable.far
     end = {"ifname": far.interface, "address": far.hardware, "net_ns_fd": other_namespace}
-    with _asked(f"the cable from {near.place} to {far.place}", CABLES):
+    with _kernel_request(f"the cable from {near.place} to {far.place}", CABLES_NEED):
         socket.link("add", ifname=near.interface, kind="veth", address=near.hardware, peer=end)
 
 
@@ -163,23 +165,25 @@ def socket_of(name: str) -> Any:
         return IPRoute()
 
 
-def _start(socket: Any, port: Port, far: Port, address: str | None) -> int:
+def _bring_up(socket: Any, port: Port, far: Port, address: str | None) -> int:
     """The index of an interface after it is brought up."""
     (index,) = socket.link_lookup(ifname=port.interface)
-    with _asked(f"the port of {port.place} to {far.place}"):
+    with _kernel_request(f"the port of {port.place} to {far.place}"):
         socket.link("set", index=index, state="up")
         if address is not None:
             socket.addr("add", index=index, address=address, prefixlen=32)
     return int(index)
 
 
-def _keep_rate(socket: Any, index: int, port: Port, far: Port, passing: Sequence[Pair]) -> None:
+def _limit_rate(socket: Any, index: int, port: Port, far: Port, passing: Sequence[Pair]) -> None:
     """Limit the rate of a port, if it has a limit, and add fair queues for the pairs of hosts."""
     if not port.rate:
         return
-    with _asked(f"the token bucket of {format_bytes_per_second(port.rate)} from {port.place} to {far.place}", BUCKETS):
+    with _kernel_request(
+        f"the token bucket of {format_bytes_per_second(port.rate)} from {port.place} to {far.place}", BUCKETS_NEED
+    ):
         queues.limit(socket, index, port.rate, burst_bytes(port.rate))
-    with _asked(f"the queues from {port.place} to {far.place}", TURNS):
+    with _kernel_request(f"the queues from {port.place} to {far.place}", QUEUES_NEED):
         queues.add_fair_queues(socket, index, passing)
 
 
@@ -197,19 +201,19 @@ def _add_route(socket: Any, route: ForwardingRoute, index: int, hosts: Mapping[s
     ----------
     hosts : host by address
     """
-    table, whose = MAIN_TABLE, ""
+    table, suffix = MAIN_TABLE, ""
     if route.source:
-        table, whose = FIRST_TABLE + int(route.source.rpartition(".")[2]), f" for packets of {hosts[route.source]}"
-        with _asked(f"the rule at {route.place}{whose}", RULES), _known_already():
+        table, suffix = FIRST_TABLE + int(route.source.rpartition(".")[2]), f" for packets of {hosts[route.source]}"
+        with _kernel_request(f"the rule at {route.place}{suffix}", RULES_NEED), _ignore_existing():
             socket.rule("add", src=route.source, src_len=32, table=table, priority=table)
-    with _asked(f"the route from {route.place} to {hosts[route.target]}{whose}"):
+    with _kernel_request(f"the route from {route.place} to {hosts[route.target]}{suffix}"):
         socket.route("add", dst=f"{route.target}/32", oif=index, scope=LINK_SCOPE, table=table)
-        with _known_already():
+        with _ignore_existing():
             socket.neigh("add", dst=route.target, lladdr=route.next_hardware, ifindex=index, state="permanent")
 
 
 @contextmanager
-def _known_already() -> Iterator[None]:
+def _ignore_existing() -> Iterator[None]:
     """A context that ignores "exists already": several routes need the same rule, and the first creates it."""
     try:
         yield

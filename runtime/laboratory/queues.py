@@ -1,4 +1,4 @@
-"""The queueing of an emulated cable: fair queues of host pairs, then a token bucket that limits the rate.
+"""The queueing discipline of an emulated cable: one fair queue for each pair of hosts, then a token bucket.
 
     ┌ pair ┐
     │ pair ├── round robin ── token bucket ── cable
@@ -22,7 +22,7 @@ from quadrille.runtime.laboratory.token_buckets import WHOLE_PACKET
 BUCKET, TURNS = 0x10000, 0x20000
 """Handles of the token bucket and of the queues before it."""
 FASTER_THAN_ANY, AT_ONCE = "32gbit", 4 << 20
-"""The rate of a queue, above the rate of every cable, and its burst [B]."""
+"""The rate of a queue, which never limits, and its burst [B]."""
 ETHERNET_IPV4 = 0x0800
 SOURCE_AT, TARGET_AT = 12, 16
 """Offsets of the addresses in an IPv4 header [B].  Source: RFC 791."""

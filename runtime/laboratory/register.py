@@ -1,4 +1,4 @@
-"""The register of the laboratories on this machine: one file each, written before anything is created.
+"""The register of the laboratories (emulated networks) on this machine: one file for each, written before its creation.
 
 A file lists all namespaces that its laboratory may have created. So the remains of a killed process can be found and
 taken down.
@@ -33,16 +33,17 @@ class LaboratoryRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
     Parameters
     ----------
-    name : name
+    name : name of the laboratory
     topology : topology as the user typed it
     addresses : address of each host
     namespaces : namespace of each node, hosts and switches
     rates : rate of each link by its name [B/s]
-    in_full : topology with the rates of its links, as `calibrate` takes it; empty if it cannot be written so
+    in_full : topology with the rates of its links, in the notation of `calibrate`; empty if the notation cannot
+        express it
     routing : routing rule
-    owner : process whose end is the laboratory's end, as the building process always is; 0 once a laboratory is up that
-        stays until it is taken down
-    owner_started : start time of that process in the kernel's clock ticks, which tells it from a later process
+    owner : id of the process whose end is the laboratory's end: the building process until the laboratory is up; then 0
+        for a laboratory that stays until it is taken down
+    owner_started : start time of that process in the kernel's clock ticks, which distinguishes it from a later process
     """
 
     name: str
@@ -74,6 +75,7 @@ def check_name(name: str) -> str:
 
 
 def path_of(name: str) -> Path:
+    """The path of a laboratory's register file."""
     return FOLDER / f"{name}.json"
 
 
@@ -112,7 +114,7 @@ def write(entry: LaboratoryRecord) -> None:
 
 
 def _make_folder() -> None:
-    """Make the register's folder, of this user alone.
+    """Create the register's folder, accessible to this user only.
 
     Raises
     ------

@@ -5,7 +5,7 @@ packet with the headers of all its frames (45 frames of 1,448 bytes and headers 
 it does not fit. Then every switch on the path handles 45 packets instead of 1. The rate stays the same, but the cores,
 which the hosts share, are busy five to ten times as long. On faster links, the bucket holds what they carry in 1 ms.
 
-    python -m quadrille.studies.laboratory_trials.buckets > studies/laboratory_trials/results/buckets.csv
+    python -m quadrille.studies.laboratory_trials.token_bucket_sizes
 
 measured this: four hosts on one switch, each sending to the next over a plain TCP connection, for several rates and
 bucket sizes; it needs root.

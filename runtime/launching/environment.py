@@ -1,9 +1,8 @@
-"""What the launcher and its ranks get: words on the launcher's command line, and environment variables.
+"""The launcher's command line, and the environment variables of the launcher and its ranks.
 
-Ranks are not bound to cores. Two ranks on two cores, eight 1200^3 float64 products each, on a shared machine: bound to
-a core each 0.43 and 0.41 s; unbound 0.54, 0.43, 0.41 and 0.42 s; the runs are too few to show a difference. The reason
-is another one: bound ranks with several BLAS threads, or bound ranks of two jobs on one host, would share the same
-cores.
+Ranks are not bound to cores, because bound ranks with several BLAS threads, or bound ranks of two jobs on one host,
+would share the same cores. A speed difference was not found: two ranks on two cores of a shared machine, with eight
+1200^3 float64 products each, take 0.43 and 0.41 s bound, and 0.54, 0.43, 0.41 and 0.42 s unbound.
 """
 
 import os
@@ -23,7 +22,7 @@ ALLOCATIONS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "COBALT_
 
 
 def launcher_words(launcher: Mpi, ranks: int, options: Sequence[str], environment: Mapping[str, str]) -> list[str]:
-    """The launcher's program and options. Open MPI needs the names of the variables that it forwards to other hosts."""
+    """The launcher's program and options; Open MPI also gets the names of the variables that it must forward."""
     forwarded: list[str] = []
     if launcher.vendor == "Open MPI" and several_hosts(options, environment):
         names = [LAUNCH, "PYTHONPATH", "QUADRILLE_DEBUG"]
@@ -52,7 +51,10 @@ def rank_variables(
 
     Parameters
     ----------
-    command : words of a Quadrille command, which may ask for threads; empty if the ranks run another program
+    ranks : number of ranks
+    command : words of a Quadrille command, which may set --threads; empty if the ranks run another program
+    options : options of the launcher
+    environment : environment of this process
     """
     root = str(import_folder())
     variables = without_rank(environment)
@@ -99,7 +101,7 @@ def import_folder() -> Path:
 
 
 def threads_asked(command: Sequence[str]) -> str | None:
-    """The number of threads that a command asks for; None if it does not.
+    """The value of --threads in a command; None without the flag.
 
     >>> threads_asked(["run", "--threads", "2"]), threads_asked(["run", "--threads=3"]), threads_asked(["run"])
     ('2', '3', None)

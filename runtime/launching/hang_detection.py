@@ -31,24 +31,24 @@ STOPPED_SECONDS = 10.0
 STANDSTILL_SECONDS = 60.0
 START_SECONDS = 120.0
 """The time within which the launcher starts the next rank [s]; all ranks of a full machine start within 40 s."""
-FEW_BYTES = 1 << 16
-"""Bytes that may arrive in the meantime: the launcher's own messages."""
-MOST_TOLD = 4
-"""Most groups of ranks in one message."""
-LAUNCHER, WORDS = -1, -2
+MAX_IDLE_BYTES = 1 << 16
+"""The bytes that may arrive without progress: the launcher's own messages."""
+MAX_GROUPS_IN_MESSAGE = 4
+"""The most groups of ranks in one message."""
+LAUNCHER, REPORTS = -1, -2
 """Keys of the watched launcher and of the folder with the reports; the other keys are ranks."""
-MOST_READ = 1 << 16
-"""Bytes read at once from inotify."""
+MAX_READ_BYTES = 1 << 16
+"""The most bytes that are read at once from inotify."""
 NetworkDiagnosis = Callable[[], Sequence[str]]
 """A function that returns visible faults of the network, in words."""
 
 
 class HangDetector:
-    """Watches the ranks of a launch.
+    """The hang detector of a launch: it watches the ranks' processes and progress reports.
 
     Parameters
     ----------
-    folder : folder of the launch
+    folder : folder of the launch, with the progress reports
     ranks : number of ranks, on all hosts
     diagnose_network : returns visible network faults; called if no rank makes progress
     all_on_this_host : whether this host runs all ranks, so that a rank without a report has not started
@@ -62,7 +62,7 @@ class HangDetector:
         self._started, self._last_start = -1, 0.0
         self._stopped: dict[int, float] = {}
         self._counts: list[int] = []
-        self._arrived, self._since = 0, 0.0
+        self._bytes_arrived, self._since = 0, 0.0
         self._handles: dict[int, int] = {}
         self._seen: set[int] = set()
         self.gone: list[list[Failure]] = []
@@ -70,24 +70,24 @@ class HangDetector:
     def rest(self, seconds: float, launcher: "subprocess.Popen[str]") -> None:
         """Wait for some seconds, or until the launcher or a rank has ended, or a rank has written its first report.
 
-        Ranks that ended during an op, or by a signal, are recorded in `gone`; ranks found in the same look are grouped.
+        Ranks that ended during an op, or by a signal, are recorded in `gone`; ranks found at the same time are grouped.
         """
         self._launcher = launcher.pid
         if not self._watch(LAUNCHER, launcher.pid):
             with suppress(subprocess.TimeoutExpired):
                 launcher.wait(seconds)
             return
-        self._watch_words()
+        self._watch_first_reports()
         new = [progress for progress in read_reports(self._folder) if progress.rank not in self._seen]
-        missed = {
+        ended_unwatched = {
             progress.rank
             for progress in new
             if not self._watch(progress.rank, progress.pid) and not state(progress.pid)
         }
-        ready, _, _ = select.select(list(self._handles.values()), [], [], 0.0 if missed else seconds)
-        if self._handles.get(WORDS) in ready:
-            os.read(self._handles[WORDS], MOST_READ)
-        ended = missed | {rank for rank, handle in self._handles.items() if handle in ready}
+        ready, _, _ = select.select(list(self._handles.values()), [], [], 0.0 if ended_unwatched else seconds)
+        if self._handles.get(REPORTS) in ready:
+            os.read(self._handles[REPORTS], MAX_READ_BYTES)
+        ended = ended_unwatched | {rank for rank, handle in self._handles.items() if handle in ready}
         self._note([progress for progress in read_reports(self._folder) if progress.rank in ended] if ended else [])
 
     def _note(self, ranks: Sequence[RankProgress]) -> None:
@@ -111,11 +111,11 @@ class HangDetector:
         self._seen.add(rank)
         return rank in self._handles
 
-    def _watch_words(self) -> None:
+    def _watch_first_reports(self) -> None:
         """Watch for first reports, where that is possible."""
-        if WORDS not in self._seen and (handle := watch_first_reports(self._folder)) is not None:
-            self._handles[WORDS] = handle
-        self._seen.add(WORDS)
+        if REPORTS not in self._seen and (handle := watch_first_reports(self._folder)) is not None:
+            self._handles[REPORTS] = handle
+        self._seen.add(REPORTS)
 
     def close(self) -> None:
         """Stop watching."""
@@ -126,9 +126,13 @@ class HangDetector:
     def seen(self) -> str:
         """The reason why the run must be ended, in words; empty while it makes progress."""
         now, ranks = time.monotonic(), list(read_reports(self._folder))
-        return self._one_stopped(ranks, now) or self._none_starts(ranks, now) or self._none_moves(ranks, now)
+        return (
+            self._stopped_rank_message(ranks, now)
+            or self._none_starts(ranks, now)
+            or self._standstill_message(ranks, now)
+        )
 
-    def _one_stopped(self, ranks: Sequence[RankProgress], now: float) -> str:
+    def _stopped_rank_message(self, ranks: Sequence[RankProgress], now: float) -> str:
         processes = {progress.rank: progress.pid for progress in ranks}
         if self._launcher:
             processes[LAUNCHER] = self._launcher
@@ -147,21 +151,23 @@ class HangDetector:
         missing = sorted({*range(self._ranks)} - {progress.rank for progress in ranks})
         if not missing or not self._all_on_this_host or now - self._last_start <= START_SECONDS:
             return ""
-        first = ", ".join(map(str, missing[:MOST_TOLD])) + (" and more" if len(missing) > MOST_TOLD else "")
+        first = ", ".join(map(str, missing[:MAX_GROUPS_IN_MESSAGE])) + (
+            " and more" if len(missing) > MAX_GROUPS_IN_MESSAGE else ""
+        )
         named = f"rank{'s' if len(missing) > 1 else ''} {first}"
         verb = "have" if len(missing) > 1 else "has"
         return "; ".join([f"{named} {verb} not started for {START_SECONDS:g} s", *self._suspects()])
 
-    def _none_moves(self, ranks: Sequence[RankProgress], now: float) -> str:
+    def _standstill_message(self, ranks: Sequence[RankProgress], now: float) -> str:
         counts = [progress.count for progress in ranks]
         all_are_seen = len(ranks) == self._ranks
-        none_works = any(progress.waiting for progress in ranks) and all(
+        nobody_works = any(progress.waiting for progress in ranks) and all(
             progress.waiting or (progress.count and not progress.words) for progress in ranks
         )
-        waiting = all_are_seen and none_works
-        arrived = bytes_arrived(progress.pid for progress in ranks) if waiting else 0
-        if not waiting or counts != self._counts or arrived > self._arrived + FEW_BYTES:
-            self._counts, self._arrived, self._since = counts, arrived, now
+        waiting = all_are_seen and nobody_works
+        bytes_now = bytes_arrived(progress.pid for progress in ranks) if waiting else 0
+        if not waiting or counts != self._counts or bytes_now > self._bytes_arrived + MAX_IDLE_BYTES:
+            self._counts, self._bytes_arrived, self._since = counts, bytes_now, now
         if now - self._since <= STANDSTILL_SECONDS or not waiting:
             return ""
         return f"no rank has come further for {STANDSTILL_SECONDS:g} s: " + "; ".join(
@@ -181,7 +187,7 @@ def describe_ranks(ranks: Iterable[RankProgress]) -> list[str]:
         groups.setdefault(describe_position(progress), []).append(progress.rank)
     return [
         f"rank{'s' if len(group) > 1 else ''} {', '.join(map(str, group))} {words}"
-        for words, group in list(groups.items())[:MOST_TOLD]
+        for words, group in list(groups.items())[:MAX_GROUPS_IN_MESSAGE]
     ]
 
 

@@ -1,4 +1,4 @@
-"""The folder of a launch: it records everything that killed ranks may leave behind, and is removed at the end.
+"""The temporary folder of a launch: it records all files that killed ranks may leave behind, and is removed at the end.
 
 All processes of a launch have the folder's name in their environment (`QUADRILLE_LAUNCH`). Shared memory lives in the
 folder, and a list of the files being written. The folder's name holds the launching process and its start time.

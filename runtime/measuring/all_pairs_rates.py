@@ -23,13 +23,15 @@ from mpi4py import MPI
 
 from quadrille.runtime.carriers.message_options import CHUNK_BYTES, MessageOptions
 from quadrille.runtime.host.progress_reports import report_progress
-from quadrille.runtime.measuring.points import FlowPoint
-from quadrille.runtime.measuring.sizes import FULL, CalibrationSizes
+from quadrille.runtime.measuring.calibration_sizes import FULL, CalibrationSizes
+from quadrille.runtime.measuring.measured_points import FlowPoint
 
 MARGIN_SECONDS = 0.02
 """The time after the window; ranks leave a barrier within less [s]."""
-UNDER_WAY = 3
-"""Chunks in flight: they keep a link busy while acknowledgements arrive, and queue at a link that several hosts share.
+CHUNKS_IN_FLIGHT = 3
+"""The number of chunks in flight.
+
+They keep a link busy while acknowledgements arrive, and queue at a link that several hosts share.
 
 With more chunks than buffer space, packets are lost, and the retransmitted data look like a higher rate: up to 1.15
 times the link's rate with 16 chunks (eight hosts, two leaves at 2:1, 200 Mbit/s), up to 1.08 with 4, and up to 1.03
@@ -45,7 +47,13 @@ Arrival = tuple[float, int]
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """One rank's part in a round: its target and its source, if any, and the chunk size."""
+    """One rank's part in a round.
+
+    Parameters
+    ----------
+    target, source : rank to which it sends, and rank from which it receives; None for none
+    chunk_bytes : chunk size [B]
+    """
 
     target: int | None
     source: int | None
@@ -76,8 +84,10 @@ def measure_all_pairs(
 
     Parameters
     ----------
-    bytes_per_second : approximate rate of a link
-    message_options : how messages are sent
+    communicator : communicator with one rank on each host
+    bytes_per_second : approximate rate of a link [B/s]
+    message_options : chunk size and polling of the messages
+    sizes : durations of a round
     """
     rank, hosts = communicator.Get_rank(), communicator.Get_size()
     chunk = chunk_bytes(bytes_per_second, message_options)
@@ -103,27 +113,31 @@ def chunk_bytes(bytes_per_second: float, message_options: MessageOptions) -> int
     >>> chunk_bytes(25e6, MessageOptions()), chunk_bytes(125e3, MessageOptions())
     (65136, 1250)
     """
-    usual = message_options.chunk_bytes or CHUNK_BYTES
-    return max(LEAST_BYTES, min(usual, int(CHUNK_SECONDS * bytes_per_second)))
+    run_chunk_bytes = message_options.chunk_bytes or CHUNK_BYTES
+    return max(LEAST_BYTES, min(run_chunk_bytes, int(CHUNK_SECONDS * bytes_per_second)))
 
 
 def arrivals(
     communicator: MPI.Intracomm, flow: Flow, poll_sleep_seconds: float, sizes: CalibrationSizes
 ) -> list[Arrival]:
     """The chunks that arrive at this rank in a round, while it sends."""
-    room, sent, empty = (np.zeros((count, flow.chunk_bytes), np.uint8) for count in (UNDER_WAY, 1, 0))
-    start, arrived = time.perf_counter(), list[Arrival]()
+    receive_buffers, sent, empty = (np.zeros((count, flow.chunk_bytes), np.uint8) for count in (CHUNKS_IN_FLIGHT, 1, 0))
+    start, chunk_arrivals = time.perf_counter(), list[Arrival]()
     source, target = (MPI.PROC_NULL if peer is None else peer for peer in (flow.source, flow.target))
-    requests = [MPI.REQUEST_NULL if flow.source is None else communicator.Irecv(peer, source) for peer in room]
-    requests += [MPI.REQUEST_NULL if flow.target is None else communicator.Issend(sent, target) for _ in room]
-    statuses, open_slots = [MPI.Status() for _ in requests], set(range(UNDER_WAY, 2 * UNDER_WAY))
+    requests = [
+        MPI.REQUEST_NULL if flow.source is None else communicator.Irecv(peer, source) for peer in receive_buffers
+    ]
+    requests += [
+        MPI.REQUEST_NULL if flow.target is None else communicator.Issend(sent, target) for _ in receive_buffers
+    ]
+    statuses, open_slots = [MPI.Status() for _ in requests], set(range(CHUNKS_IN_FLIGHT, 2 * CHUNKS_IN_FLIGHT))
     while (done := MPI.Request.Testsome(requests, statuses)) is not None:
         now = time.perf_counter() - start
         for status, slot in zip(statuses, done, strict=False):
-            if slot < UNDER_WAY:
+            if slot < CHUNKS_IN_FLIGHT:
                 if size := status.Get_count(MPI.BYTE):
-                    arrived.append((now, size))
-                    requests[slot] = communicator.Irecv(room[slot], source)
+                    chunk_arrivals.append((now, size))
+                    requests[slot] = communicator.Irecv(receive_buffers[slot], source)
             elif now < sizes.settling_seconds + sizes.window_seconds + MARGIN_SECONDS:
                 requests[slot] = communicator.Issend(sent, target)
             elif slot in open_slots:
@@ -131,11 +145,11 @@ def arrivals(
                 requests[slot] = communicator.Issend(empty, target)
         if not done and poll_sleep_seconds:
             time.sleep(poll_sleep_seconds)
-    return arrived
+    return chunk_arrivals
 
 
 def rate_of(chunks: Sequence[Arrival], sizes: CalibrationSizes = FULL) -> float:
-    """The bytes per second in the window, as if each chunk had arrived evenly since the previous one.
+    """The rate in the window, as if each chunk had arrived evenly since the previous one [B/s].
 
     So a flow that pauses, as TCP flows do, counts with its pause, and the chunks at the ends count in part.
 

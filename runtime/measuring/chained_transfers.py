@@ -1,9 +1,9 @@
-"""Transfers measured in chains: steps of communication between products, on fresh data, executed by the executor.
+"""Benchmarks of point-to-point transfers in chains: each transfer follows a matrix product, as in a run.
 
-A step timed alone after a barrier differs from a step of a run: in a run, the caches hold the operands of the product
-before it, and the interpreter has been idle. The schedules here are the smallest with this context: write, multiply,
-send. With eager sends, the receiver of one-way messages skips the product; otherwise it would find the message already
-there. They are microbenchmarks of single steps and contain no algorithm.
+The executor runs the chain. A step timed alone after a barrier differs from a step of a run: in a run, the caches hold
+the operands of the product before it, and the interpreter has been idle. The schedules here are the smallest with this
+context: write, multiply, send. With eager sends, the receiver of one-way messages skips the product; otherwise it would
+find the message already there. They are microbenchmarks of single steps and contain no algorithm.
 """
 
 from collections.abc import Iterator, Mapping
@@ -29,7 +29,7 @@ from quadrille.runtime.carriers.mpi import MpiCarrier
 from quadrille.runtime.execution.execute import execute
 from quadrille.runtime.host.core_affinity import on_own_cores
 from quadrille.runtime.host.world import hosts
-from quadrille.runtime.measuring.sizes import FULL
+from quadrille.runtime.measuring.calibration_sizes import FULL
 from quadrille.runtime.operands.operands import Operands
 
 Pattern = Literal["shift", "exchange", "one_way"]
@@ -40,7 +40,7 @@ ITEM_BYTES = 8
 
 @dataclass(frozen=True, slots=True)
 class Overheads:
-    """The costs of an op beyond its work.
+    """The overheads of an op: the time beyond its work.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def chain(
     waits: bool = False,
     product_size: int = FULL.chain_product,
 ) -> Schedule:
-    """A schedule that writes, multiplies and sends `size` bytes, `steps` times after some warm-up steps.
+    """A schedule that writes, multiplies and sends `size` bytes, `steps` times after `WARM` warm-up steps.
 
     - `shift` sends around the ring of all ranks.
     - `exchange` sends within pairs; it needs an even number of ranks.
@@ -116,11 +116,11 @@ def _roles(pattern: Pattern, ranks: int, iterations: int, *, waits: bool) -> Ite
             Send(name="step", axis="x", to=receiver, source="sent"),
             Receive(name="step", axis="x", sender=sender, into="room"),
         )
-        answer, heard = (
+        answer, answer_receive = (
             Send(name="answer", axis="x", to=sender, source="tiny"),
             Receive(name="answer", axis="x", sender=receiver, into="tiny"),
         )
-        yield _role((send, heard), iterations, sender, receiver)
+        yield _role((send, answer_receive), iterations, sender, receiver)
         yield _role((receive, answer), iterations, receiver, receiver + 1, multiplies=not waits)
     if ranks % 2:
         yield _role((Pointwise(name="rest", function="zero", into="tiny"),), iterations, ranks - 1)
@@ -162,7 +162,11 @@ def measure_chain(
 
     Parameters
     ----------
-    message_options : how messages are sent; by default as runs on such hosts send them
+    communicator : communicator of all ranks
+    pattern : pattern of the transfers (`chain`)
+    size : bytes of each message [B]
+    steps : number of steps after the warm-up
+    message_options : chunk size and polling of the messages; by default those of a run on such hosts
     library, staging : array library of a device, and the staging of its messages
     product_size : rows and columns of the products
     """
@@ -178,13 +182,13 @@ def measure_chain(
     carrier.close()
     measurement = None
     if timelines:
-        taken = (
+        ack_delay = (
             sender_ack_delay_seconds(timelines[0])
             if pattern == "one_way" and 0 < message_options.chunk_bytes < size
             else None
         )
         measurement = ChainMeasurement(
-            step_seconds(timelines[0], pattern, buffered=buffered), _overheads(timelines[0]), taken
+            step_seconds(timelines[0], pattern, buffered=buffered), _overheads(timelines[0]), ack_delay
         )
     return communicator.bcast(measurement, root=0)  # type: ignore[no-any-return]
 
@@ -197,10 +201,12 @@ def step_seconds(timeline: Timeline, pattern: Pattern, *, buffered: bool) -> lis
     buffered : whether messages arrive before a receive starts; then steps in which all receivers came late are ignored,
         unless there are no others
     """
-    every = _steps(timeline)
-    if buffered and (waiting := [mean(times) for spans in every if (times := _of_waiting(spans, pattern))]):
+    steps_spans = _steps(timeline)
+    if buffered and (
+        waiting := [mean(times) for spans in steps_spans if (times := _waiting_receiver_seconds(spans, pattern))]
+    ):
         return waiting
-    return [_between_all(spans, pattern) for spans in every]
+    return [_mean_step_seconds(spans, pattern) for spans in steps_spans]
 
 
 def _steps(timeline: Timeline) -> list[dict[int, Span]]:
@@ -212,7 +218,8 @@ def _steps(timeline: Timeline) -> list[dict[int, Span]]:
     return list(by_index.values())
 
 
-def _between_all(spans: Mapping[int, Span], pattern: Pattern) -> float:
+def _mean_step_seconds(spans: Mapping[int, Span], pattern: Pattern) -> float:
+    """The mean time from the arrival of the last partner to the end, over the receiving ranks [s]."""
     return mean(
         span.end - max(spans[partner].start for partner in (rank, *partners(pattern, rank, len(spans))))
         for rank, span in spans.items()
@@ -220,7 +227,7 @@ def _between_all(spans: Mapping[int, Span], pattern: Pattern) -> float:
     )
 
 
-def _of_waiting(spans: Mapping[int, Span], pattern: Pattern) -> list[float]:
+def _waiting_receiver_seconds(spans: Mapping[int, Span], pattern: Pattern) -> list[float]:
     """The times from a sender's arrival to its receiver's end, for receivers that arrived first."""
     seconds = []
     for rank, span in spans.items():

@@ -1,9 +1,9 @@
-"""Microbenchmarks of one GPU, as plain rows: products, memory-bound work, staging, and what handing work over costs.
+"""Microbenchmarks of one GPU: GEMMs, memory-bound kernels, attention, staging copies and the launch overhead.
 
-Work is handed over several times and waited for once, so that seconds are the device's.
-Products are those of the runtime (`cupy_library.py`) on random values, since zeros heat a GPU less than a run does.
-The clock of a GPU rises from idle: `warm_up` runs products before anything is timed.
-Nothing here knows of an algorithm, but for one: a product by the executor on one rank, beside CuPy's own.
+Work is submitted several times and awaited once, so the measured seconds are the device's. GEMMs are those of the
+runtime (`cupy_library.py`) on random values, because a GPU that multiplies zeros stays cooler than in a run. The clock
+frequency of a GPU rises from idle: `warm_up` runs GEMMs before anything is timed. No benchmark contains an algorithm,
+except one: a GEMM by the executor on one rank, compared with CuPy's own GEMM.
 """
 
 import importlib
@@ -30,25 +30,25 @@ from quadrille.runtime.carriers.in_process import InProcess
 from quadrille.runtime.execution.execute import execute
 from quadrille.runtime.kernels.kernel_arguments import KernelArguments
 from quadrille.runtime.kernels.layer_kernels import carry_out
-from quadrille.runtime.measuring.measured_kernels import arguments
+from quadrille.runtime.measuring.benchmark_kernels import arguments
 from quadrille.runtime.operands.operands import Operands
 
 Operation = Literal["copy", "add", "zero", "to host", "to device"]
 LONG_ENOUGH_SECONDS, MOST_AT_ONCE = 5e-3, 200
-"""So long is what is waited for at once, in at most so many pieces of work."""
+"""The duration of the work that is submitted before one wait [s], and the most calls in it."""
 REPEATS = 7
 EXECUTOR_REPEATS = 15
-"""Repeats of the executor beside CuPy's own product, since their ratio is judged to a percent."""
+"""Repeats of the comparison with CuPy's own product, whose ratio must be accurate to a percent."""
 WARM_UP_SECONDS, WARM_UP_SIZE = 1.0, 4096
 SUMS = ("m 1", "m 2", "1 1")
 """Shapes of sums and moments, which are float32 where matrices have 16 bits."""
 VALUES = 1 << 20
-"""Random values that operands are made of, again and again."""
+"""The number of different random values; larger operands repeat them."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceProduct:
-    """A product m x k by k x n on the device; `tf32` is of float32 arrays, multiplied in TF32."""
+    """The median seconds of a GEMM m x k by k x n, and their relative spread; dtype `tf32` is float32 in TF32 mode."""
 
     m: int
     k: int
@@ -65,7 +65,7 @@ class DeviceProduct:
 
 @dataclass(frozen=True, slots=True)
 class DeviceStream:
-    """Work that writes `bytes`: on the device, or between it and pinned memory of the host."""
+    """The median seconds and spread of work that writes `bytes`: on the device, or to or from pinned host memory."""
 
     operation: Operation
     bytes: int
@@ -75,7 +75,13 @@ class DeviceStream:
 
 @dataclass(frozen=True, slots=True)
 class LaunchCost:
-    """What a piece of work without content takes: one after the other, and alone until the host knows of its end."""
+    """The launch overhead of a kernel without work.
+
+    Parameters
+    ----------
+    seconds : time of each kernel when many are submitted back to back [s]
+    alone_seconds : time of a single kernel until the host notices its end [s]
+    """
 
     seconds: float
     alone_seconds: float
@@ -83,7 +89,14 @@ class LaunchCost:
 
 @dataclass(frozen=True, slots=True)
 class DeviceAttention:
-    """Causal attention of so many sequences of `tokens`, with `heads` of `head` columns each; `bytes` in and out."""
+    """The median seconds and spread of causal attention.
+
+    Parameters
+    ----------
+    sequences, tokens : number of sequences, and tokens of each
+    heads, head : number of heads, and columns of each
+    bytes : size of all inputs and outputs [B]
+    """
 
     function: Function
     dtype: DType
@@ -103,13 +116,13 @@ class DeviceAttention:
 
 @dataclass(frozen=True, slots=True)
 class ExecutorRatio:
-    """A product by CuPy alone and as a whole run of one rank, in turns.
+    """The time of a GEMM by CuPy alone compared with a run of the executor on one rank, measured alternately.
 
     Parameters
     ----------
-    bare : the call that makes the product by CuPy alone
-    bare_seconds, seconds : medians of the bare product and of the run
-    share : median of the bare product's seconds over those of the run next to it
+    bare : name of the CuPy call
+    bare_seconds, seconds : median times of the CuPy call and of the run [s]
+    share : median ratio of the CuPy call's time to that of the run after it
     """
 
     bare: str
@@ -119,65 +132,74 @@ class ExecutorRatio:
 
 
 class Tf32Library(CupyLibrary):
-    """The same with products of float32 in TF32: 10 bits of mantissa."""
+    """CuPy with float32 products in TF32 mode: 10 bits of mantissa."""
 
     gemm_types = GEMM | {"float32": (CUDA_R_32F, "CUBLAS_COMPUTE_32F_FAST_TF32", np.float32)}
 
 
 class DeviceBench:
-    """The microbenchmarks of the GPU of a library."""
+    """The microbenchmarks of one GPU.
+
+    Parameters
+    ----------
+    library : array library of the GPU
+    repeats : repeats of each measurement
+    """
 
     def __init__(self, library: CupyLibrary, repeats: int = REPEATS) -> None:
         self._library, self._repeats = library, repeats
-        self._tf32 = Tf32Library(library.device, of=library)
+        self._tf32 = Tf32Library(library.device, parent=library)
         self._values = np.random.default_rng(0).uniform(-1, 1, VALUES).astype(np.float32)
 
     def product(self, m: int, k: int, n: int, dtype: Dtype, layout: GemmLayout) -> DeviceProduct:
-        """A product, in the layout in which its operands lie."""
+        """The time of a GEMM m x k by k x n. Layout TN stores the first operand transposed, NT the second."""
         library = self._tf32 if dtype == "tf32" else self._library
         stored: DType = "float32" if dtype == "tf32" else dtype
         a = self._random((k, m), stored).T if layout == "TN" else self._random((m, k), stored)
         b = self._random((n, k), stored).T if layout == "NT" else self._random((k, n), stored)
-        seconds, off = self._timed(partial(library.matmul, a, b, self._random((m, n), stored)), library)
-        return DeviceProduct(m, k, n, dtype, layout, seconds, off)
+        seconds, relative_spread = self._timed(partial(library.matmul, a, b, self._random((m, n), stored)), library)
+        return DeviceProduct(m, k, n, dtype, layout, seconds, relative_spread)
 
     def stream(self, operation: Operation, size: int) -> DeviceStream:
-        """Memory-bound work, or a copy between the device and pinned memory."""
+        """The time of memory-bound work, or of a copy between the device and pinned memory, on `size` bytes."""
         library, elements = self._library, max(1, size // 4)
         left, right = self._random((elements,), "float32"), self._random((elements,), "float32")
         pinned = library.pinned.take(size)
-        acts: dict[Operation, Callable[[], None]] = {
+        calls_by_operation: dict[Operation, Callable[[], None]] = {
             "copy": partial(library.copy, left, right),
             "add": partial(library.add, left, right, left),
             "zero": partial(library.zero, left),
             "to host": partial(library.copy_to_host, pinned[: left.nbytes], left),
             "to device": partial(library.copy_to_device, left, pinned[: left.nbytes]),
         }
-        seconds, off = self._timed(acts[operation], library)
+        seconds, relative_spread = self._timed(calls_by_operation[operation], library)
         library.pinned.give_back(pinned)
-        return DeviceStream(operation, elements * 4, seconds, off)
+        return DeviceStream(operation, elements * 4, seconds, relative_spread)
 
     def launch(self) -> LaunchCost:
-        """The launch cost, measured with a sum of a single element, which CuPy launches."""
+        """The launch overhead, measured with CuPy's sum of a single element."""
         library = self._library
         left, right = library.empty(1, "float32"), library.empty(1, "float32")
-        act = partial(library.add, left, right, left)
-        together = self._timed(act, library)[0]
-        alone = [_seconds(act, library) for _ in range(self._repeats)]
-        return LaunchCost(together, median(alone))
+        call = partial(library.add, left, right, left)
+        together = self._timed(call, library)[0]
+        seconds_alone = [_seconds(call, library) for _ in range(self._repeats)]
+        return LaunchCost(together, median(seconds_alone))
 
     def warm_up(self) -> None:
-        """Multiply for `WARM_UP_SECONDS`: the device's clock is then that of a device at work."""
+        """Multiply for `WARM_UP_SECONDS`, until the clock frequency is that of a busy device."""
         library, (a, b, c) = self._library, (self._random((WARM_UP_SIZE, WARM_UP_SIZE), "float16") for _ in range(3))
-        act, stop = partial(library.matmul, a, b, c), time.perf_counter() + WARM_UP_SECONDS
+        call, stop = partial(library.matmul, a, b, c), time.perf_counter() + WARM_UP_SECONDS
         while time.perf_counter() < stop:
-            _seconds(act, library, count=10)
+            _seconds(call, library, count=10)
 
     def kernel(self, function: Function, dtype: DType, elements: int) -> KernelRow:
-        """A layer's function on a matrix of about so many elements, with sums and moments in float32."""
+        """The time of a layer function on a matrix of about `elements` elements; sums are float32."""
         signature, tensors = SIGNATURES[function], arguments(function, "float32", elements)
         into, updates, sources = (
-            tuple(self._random(tensor.shape, _kept(dtype, word)) for tensor, word in zip(arrays, words, strict=True))
+            tuple(
+                self._random(tensor.shape, _tensor_dtype(dtype, word))
+                for tensor, word in zip(arrays, words, strict=True)
+            )
             for arrays, words in (
                 (tensors.into, signature.into),
                 (tensors.updates, signature.updates),
@@ -188,9 +210,9 @@ class DeviceBench:
         return self._kernel(function, dtype, copies)
 
     def softmax(self, dtype: DType, rows: int, columns: int) -> tuple[KernelRow, ...]:
-        """The functions of a softmax over a vocabulary: maxima of rows, sums of exponentials, and the gradient."""
+        """The times of a vocabulary softmax: row maxima, sums of exponentials, cross-entropy gradient."""
         library = self._library
-        x, towards_x = (self._random((rows, columns), dtype) for _ in range(2))
+        x, gradient_x = (self._random((rows, columns), dtype) for _ in range(2))
         maxima, sums, loss = (self._random(shape, "float32") for shape in ((rows, 1), (rows, 2), (1, 1)))
         targets = library.empty(rows, "int32")
         library.put(targets, np.arange(rows) % columns)
@@ -199,7 +221,7 @@ class DeviceBench:
         calls: tuple[tuple[Function, tuple[Array, ...], tuple[Array, ...]], ...] = (
             ("row_maxima", (maxima,), (x,)),
             ("exponential_sums", (sums,), (x, maxima, targets)),
-            ("cross_entropy", (towards_x, loss), (x, maxima, sums, targets)),
+            ("cross_entropy", (gradient_x, loss), (x, maxima, sums, targets)),
         )
         return tuple(
             self._kernel(function, dtype, KernelArguments(library.module, into, (), sources, whole, weight, 0))
@@ -209,7 +231,14 @@ class DeviceBench:
     def attention(
         self, function: Function, dtype: DType, sequences: int, tokens: int, heads: int, head: int
     ) -> DeviceAttention:
-        """Causal attention, or its gradient; `attention` or `attention_gradient`."""
+        """The time of causal attention, or of its gradient.
+
+        Parameters
+        ----------
+        function : `attention` or `attention_gradient`
+        sequences, tokens : number of sequences, and tokens of each
+        heads, head : number of heads, and columns of each
+        """
         rows, columns = sequences * tokens, heads * head
         whole, part, sums = (rows, 3 * columns), (rows, columns), (rows, heads)
         shapes = {
@@ -220,21 +249,31 @@ class DeviceBench:
             tuple(self._random(shape, "float32" if shape == sums else dtype) for shape in side) for side in shapes
         )
         scalars = {"sequence": float(tokens), "head": float(head)}
-        timed = self._kernel(function, dtype, KernelArguments(self._library.module, into, (), sources, (), scalars, 0))
+        timed_kernel = self._kernel(
+            function, dtype, KernelArguments(self._library.module, into, (), sources, (), scalars, 0)
+        )
         return DeviceAttention(
-            function, dtype, sequences, tokens, heads, head, timed.bytes, timed.seconds, timed.spread
+            function,
+            dtype,
+            sequences,
+            tokens,
+            heads,
+            head,
+            timed_kernel.bytes,
+            timed_kernel.seconds,
+            timed_kernel.spread,
         )
 
     def _kernel(self, function: Function, dtype: DType, tensors: KernelArguments) -> KernelRow:
         library = self._library
         touched = sum(tensor.nbytes for tensor in (*tensors.into, *tensors.updates, *tensors.updates, *tensors.sources))
-        act = partial(library.carry_out, partial(carry_out, function, tensors))
-        seconds, off = self._timed(act, library)
-        return KernelRow(function=function, dtype=dtype, bytes=touched, seconds=seconds, spread=off)
+        call = partial(library.carry_out, partial(carry_out, function, tensors))
+        seconds, relative_spread = self._timed(call, library)
+        return KernelRow(function=function, dtype=dtype, bytes=touched, seconds=seconds, spread=relative_spread)
 
     def executor_ratio(self, size: int, dtype: DType, repeats: int = EXECUTOR_REPEATS) -> ExecutorRatio:
-        """A product size^3 by CuPy alone and as a whole run of one rank, each beside the other."""
-        library, bare = self._library, list[float]()
+        """The time of a size³ GEMM by CuPy alone, compared with a run of the executor on one rank."""
+        library, bare_times = self._library, list[float]()
         name, multiply = self.bare_product(*(self._random((size, size), dtype) for _ in range(3)), dtype=dtype)
         _seconds(multiply, library)
         execution = execute(
@@ -244,16 +283,16 @@ class DeviceBench:
             repeats=repeats,
             warmups=1,
             library=library,
-            between=lambda _rank: bare.append(_seconds(multiply, library)),
+            between=lambda _rank: bare_times.append(_seconds(multiply, library)),
         )
-        ours = [timeline.makespan for timeline in execution.timelines]
-        shares = [alone / run for alone, run in zip(bare[1:], ours, strict=True)]
-        return ExecutorRatio(name, median(bare[1:]), median(ours), median(shares))
+        run_times = [timeline.makespan for timeline in execution.timelines]
+        shares = [seconds_alone / run for seconds_alone, run in zip(bare_times[1:], run_times, strict=True)]
+        return ExecutorRatio(name, median(bare_times[1:]), median(run_times), median(shares))
 
     def bare_product(self, a: Array, b: Array, c: Array, *, dtype: DType) -> tuple[str, Callable[[], None]]:
-        """CuPy's `matmul` with its own settings of cuBLAS, and its name.
+        """The name and the call of the reference GEMM: CuPy's `matmul` with its own cuBLAS settings.
 
-        Of bfloat16 it takes CuPy 14 and ml_dtypes: without them the product is cuBLAS's call as the runtime makes it.
+        bfloat16 needs CuPy 14 and ml_dtypes; without them the reference is the runtime's own cuBLAS call.
         """
         library = self._library
         operands: Sequence[Array] = (a, b, c)
@@ -268,7 +307,7 @@ class DeviceBench:
         return "cupy.matmul", partial(library.carry_out, partial(_cupy_product, library.module, operands))
 
     def _random(self, shape: tuple[int, ...], dtype: DType) -> Array:
-        """Random values: those of the host once, and copies of them on the device behind."""
+        """A device array of random values: copied from the host once, and then repeated on the device."""
         library, array = self._library, self._library.empty(int(np.prod(shape)), dtype)
         filled = min(array.size, self._values.size)
         library.put(array[:filled], self._values[:filled])
@@ -279,16 +318,16 @@ class DeviceBench:
         library.synchronise()
         return array.reshape(shape)
 
-    def _timed(self, act: Callable[[], None], library: CupyLibrary) -> tuple[float, float]:
-        """Median seconds of a piece of work, and their spread."""
-        _seconds(act, library)
-        count = max(1, min(MOST_AT_ONCE, int(LONG_ENOUGH_SECONDS / _seconds(act, library))))
-        times = [_seconds(act, library, count) / count for _ in range(self._repeats)]
+    def _timed(self, call: Callable[[], None], library: CupyLibrary) -> tuple[float, float]:
+        """The median seconds of a call, and their relative spread."""
+        _seconds(call, library)
+        count = max(1, min(MOST_AT_ONCE, int(LONG_ENOUGH_SECONDS / _seconds(call, library))))
+        times = [_seconds(call, library, count) / count for _ in range(self._repeats)]
         return median(times), spread(times)
 
 
-def _kept(dtype: DType, word: str) -> DType:
-    """The dtype of a tensor of a function whose matrix has `dtype`."""
+def _tensor_dtype(dtype: DType, word: str) -> DType:
+    """The dtype of a tensor with the shape `word`, in a function whose matrix has `dtype`: sums stay float32."""
     return "float32" if word in SUMS and dtype in ("float16", "bfloat16") else dtype
 
 
@@ -299,11 +338,11 @@ def _cupy_product(cupy: Any, operands: Sequence[Array]) -> None:
     cupy.matmul(a, b, out=c)
 
 
-def _seconds(act: Callable[[], None], library: CupyLibrary, count: int = 1) -> float:
-    """Seconds of `count` pieces of work, launched one after the other, with a single wait at the end."""
+def _seconds(call: Callable[[], None], library: CupyLibrary, count: int = 1) -> float:
+    """The seconds of `count` calls, submitted one after the other, with a single wait at the end."""
     library.synchronise()
     start = time.perf_counter()
     for _ in range(count):
-        act()
+        call()
     library.synchronise()
     return time.perf_counter() - start

@@ -1,4 +1,4 @@
-"""Microbenchmarks of the parts of algorithms: products, memory-bound work, transfers and overheads.
+"""Microbenchmarks of one host: GEMMs, memory-bound kernels, transfers between ranks and the overheads of ops.
 
 All ranks of a communicator measure at the same time, as the ranks of a run compute. `measured_on_first` lets some ranks
 measure while the others sleep. Operands rotate through a pool larger than the cache, because a run finds its operands
@@ -29,12 +29,12 @@ from quadrille.runtime.arrays.numpy_library import NumpyLibrary
 from quadrille.runtime.carriers.message_options import MessageOptions
 from quadrille.runtime.host.progress_reports import report_progress
 from quadrille.runtime.kernels.layer_kernels import carry_out
-from quadrille.runtime.measuring.chained_library_calls import CollectiveTimes, GroupShape, measure_collective
+from quadrille.runtime.measuring.benchmark_kernels import arguments
+from quadrille.runtime.measuring.calibration_sizes import FULL, CalibrationSizes
 from quadrille.runtime.measuring.chained_transfers import STEPS, ChainMeasurement, Overheads, Pattern, measure_chain
-from quadrille.runtime.measuring.measured_kernels import arguments
-from quadrille.runtime.measuring.points import CollectivePoint, GemmPoint, TransferPoint
+from quadrille.runtime.measuring.library_collectives import CollectiveTimes, GroupShape, measure_collective
+from quadrille.runtime.measuring.measured_points import CollectivePoint, GemmPoint, TransferPoint
 from quadrille.runtime.measuring.reference_kernels import ReferenceBenchmark, Times, seconds
-from quadrille.runtime.measuring.sizes import FULL, CalibrationSizes
 
 Result = TypeVar("Result")
 DISTURBED = 1.08
@@ -54,7 +54,13 @@ class Bench:
 
     Parameters
     ----------
-    message_options : how messages of steps are sent; by default as runs on such hosts send them
+    communicator : communicator of the ranks that measure
+    kernels : reference kernels that detect disturbances
+    library : array library of the products
+    message_options : chunk size and polling of messages; by default those of a run on such hosts
+    sizes : sizes of the benchmarks
+    disturbed : number of disturbed measurements
+    started : start time of the calibration [s]
     """
 
     communicator: MPI.Intracomm
@@ -71,7 +77,7 @@ class Bench:
     def of_sizes(
         cls, communicator: MPI.Intracomm, sizes: CalibrationSizes, message_options: MessageOptions | None = None
     ) -> "Bench":
-        """The microbenchmarks of a communicator, in these sizes."""
+        """The microbenchmarks of a communicator with these sizes."""
         return cls(communicator, ReferenceBenchmark(sizes), message_options=message_options, sizes=sizes)
 
     @property
@@ -94,7 +100,7 @@ class Bench:
         return self.communicator.Get_size()
 
     def reference(self, rounds: int = 5) -> list[Times]:
-        """The reference kernels on all ranks at once, mean over ranks, several times."""
+        """The times of the reference kernels on all ranks at once, mean over ranks, once for each round."""
         rounds_seconds = []
         for _ in range(rounds):
             self.communicator.Barrier()
@@ -109,7 +115,7 @@ class Bench:
         return rounds_seconds
 
     def gemm(self, point: GemmPoint, repeats: int = 3) -> GemmPoint:
-        """The point, measured on all ranks at once with `point.threads` BLAS threads each."""
+        """The point with its measured time, on all ranks at once with `point.threads` BLAS threads each."""
         kernel = self._product(point)
 
         def measure() -> list[float]:
@@ -174,7 +180,7 @@ class Bench:
         return kernel
 
     def stream(self, operation: StreamOperation, size: int, repeats: int = 7) -> MemoryRow:
-        """Memory-bound work on all ranks at once."""
+        """The rate of memory-bound work on all ranks at once."""
         self.results.fill(1.0)
         rooms, ends = _Rotation(self.operands), _Rotation(self.results)
         shape = (max(1, size // 8),)
@@ -201,7 +207,7 @@ class Bench:
         )
 
     def kernel(self, function: Function, dtype: DType, elements: int, repeats: int = 5) -> KernelRow:
-        """A layer function on a matrix of about this many elements, on all ranks at once."""
+        """The time of a layer function on a matrix of about `elements` elements, on all ranks at once."""
         function_arguments = arguments(function, dtype, elements)
         updates = sum(array.nbytes for array in function_arguments.updates)
         touched = (
@@ -228,7 +234,7 @@ class Bench:
         )
 
     def transfer(self, pattern: Pattern, size: int, steps: int = STEPS) -> tuple[TransferPoint, Overheads]:
-        """One step of the pattern, in a chain of `steps` steps, and the overheads beside it."""
+        """The time of one step of the pattern in a chain of `steps` steps, and the overheads of the chain's ops."""
 
         def measure() -> tuple[list[float], ChainMeasurement]:
             chain = measure_chain(
@@ -249,7 +255,7 @@ class Bench:
     def collective(
         self, kind: CollectiveKind, shape: GroupShape, size: int, runs: int, calls: Calls | None
     ) -> CollectivePoint:
-        """A collective of the MPI library, in `runs` runs, and one that follows it."""
+        """The time of an MPI library collective over `runs` runs, and of the collective that follows it."""
 
         def measure() -> tuple[list[float], CollectiveTimes]:
             measured = measure_collective(self.communicator, kind, shape, size, runs, calls, self.sizes.chain_product)

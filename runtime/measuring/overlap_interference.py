@@ -1,7 +1,7 @@
-"""Overlap interference: what messages cost beside products on shared cores, and how late a rank notices them.
+"""Overlap interference: the core time that messages take from concurrent products, and the delay of their notice.
 
-The executor runs a gather beside products, and each alone. So the progress thread and its Python work are included.
-These are microbenchmarks of two ops and contain no algorithm.
+The executor runs an all-gather and matrix products at once, and each of them alone. So the progress thread and its
+Python work are included. These are microbenchmarks of two ops and contain no algorithm.
 """
 
 from collections.abc import Callable
@@ -24,16 +24,16 @@ from quadrille.runtime.execution.execute import execute
 from quadrille.runtime.host.core_affinity import on_own_cores
 from quadrille.runtime.host.progress_reports import report_progress
 from quadrille.runtime.host.world import mpi_allows_threads
+from quadrille.runtime.measuring.calibration_sizes import FULL, CalibrationSizes
 from quadrille.runtime.measuring.microbenchmarks import Bench, measured_on_first
-from quadrille.runtime.measuring.sizes import FULL, CalibrationSizes
 from quadrille.runtime.operands.operands import Operands
 
 ITEM_BYTES, SMALL_BYTES = 4, 1 << 10
-ROW = 12
+GATHERS_IN_ROW = 12
 """Gathers in a row of tiny buffers."""
-MOST_CARRIED_BYTES = 64e6
+MAX_SENT_BYTES = 64e6
 """Most bytes that a rank sends: the gathered data of all hosts of an emulated network share one machine's memory."""
-LONGER = 1.5
+PRODUCT_TIME_FACTOR = 1.5
 """Products last this many times as long as the communication beside them."""
 LATE_STEP_SECONDS = 0.01
 """The products last longer than a step of one chunk could be delayed [s]."""
@@ -41,7 +41,7 @@ LATE_STEP_SECONDS = 0.01
 
 @dataclass(frozen=True, slots=True)
 class OverlapCost:
-    """The cost of messages beside products.
+    """The cost of messages that overlap matrix products.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ def gathers_in_a_row(ranks: int, gathered_bytes: int) -> Schedule:
     write = Pointwise(name="write", function="zero", into="part")
     gather = AllGather(name="gather", axis="x", source="part", into="whole")
     sizes = {"e": max(1, gathered_bytes // ITEM_BYTES), "one": 1}
-    program = in_sequence((write, Repeat("i", ROW, (gather,))))
+    program = in_sequence((write, Repeat("i", GATHERS_IN_ROW, (gather,))))
     return Schedule("row", sizes, Grid(x=ranks), "float32", tensors, (), ("whole",), (Role(program),))
 
 
@@ -169,21 +169,28 @@ def measure_overlap_cost(
     bytes_per_second : rate of the links, both directions at once
     message_options : how messages are sent; a progress thread polls them
     """
-    beside = OverlapBenchmark(communicator, replace(message_options, progress="thread"), sizes)
+    benchmark = OverlapBenchmark(communicator, replace(message_options, progress="thread"), sizes)
     if not mpi_allows_threads():
-        return OverlapCost(back_to_back_latency_seconds=beside.back_to_back_latency_seconds())
-    ranks, product = communicator.Get_size(), beside.products_seconds(sizes.overlap_products) / sizes.overlap_products
-    sent = min(MOST_CARRIED_BYTES, bytes_per_second * sizes.overlap_seconds)
-    products = ceil(LONGER * sizes.overlap_seconds / product)
+        return OverlapCost(back_to_back_latency_seconds=benchmark.back_to_back_latency_seconds())
+    ranks, product = (
+        communicator.Get_size(),
+        benchmark.products_seconds(sizes.overlap_products) / sizes.overlap_products,
+    )
+    sent = min(MAX_SENT_BYTES, bytes_per_second * sizes.overlap_seconds)
+    products = ceil(PRODUCT_TIME_FACTOR * sizes.overlap_seconds / product)
     gathered = round(sent * ranks / (ranks - 1))
-    spent = beside.seconds(gathered, products) - beside.products_seconds(products)
+    spent = benchmark.seconds(gathered, products) - benchmark.products_seconds(products)
     cost = max(0.0, spent) * min(cores, ranks) / (ranks * sent)
-    enough = cores / (ranks * bytes_per_second)  # cores suffice to keep all links busy, as steps between hosts show
-    return OverlapCost(min(cost, enough), beside.wakeup_delay_seconds(product), beside.back_to_back_latency_seconds())
+    largest_cost = cores / (
+        ranks * bytes_per_second
+    )  # cores suffice to keep all links busy, as steps between hosts show
+    return OverlapCost(
+        min(cost, largest_cost), benchmark.wakeup_delay_seconds(product), benchmark.back_to_back_latency_seconds()
+    )
 
 
 def row_seconds(timeline: Timeline) -> float:
-    """The time of a gather in a row after the first, mean over ranks."""
+    """The time of one gather in a row of gathers, without the first, mean over ranks [s]."""
     ends: dict[int, list[float]] = {}
     for span in timeline.spans:
         if span.op == "gather":
@@ -224,8 +231,8 @@ class OverlapBenchmark:
         """The extra time of a step of one chunk beside products."""
         ranks, chunk_bytes = self.communicator.Get_size(), self.message_options.chunk_bytes or CHUNK_BYTES
         products = ceil(LATE_STEP_SECONDS * ranks / product_seconds) + 1
-        alone, beside = (self.seconds(ranks * chunk_bytes, count, _of_gather) for count in (0, products))
-        return max(0.0, beside - alone) / (ranks - 1)
+        alone, benchmark = (self.seconds(ranks * chunk_bytes, count, _of_gather) for count in (0, products))
+        return max(0.0, benchmark - alone) / (ranks - 1)
 
     def back_to_back_latency_seconds(self) -> float:
         """The time of a step in a row of gathers of almost nothing.
@@ -253,7 +260,9 @@ PRODUCTS = 1, 2, 3, 1, 2, 3
 def measure_idle_cores(
     communicator: MPI.Intracomm, cores: int, message_options: MessageOptions, sizes: CalibrationSizes = FULL
 ) -> float:
-    """The idle time [s]; 0 if there are no more ranks than cores, or one core. A collective call.
+    """The idle time of cores when more ranks than cores run products [s]; a collective call.
+
+    It is 0 if there are no more ranks than cores, or one core.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Reference kernels that show the state of the machine: one product that fits into the cache, one copy and one sum.
+"""Reference kernels that show the speed of the machine at a moment: a GEMM that fits into the cache, a copy, a sum.
 
 The clock of a shared machine drifts by a quarter within a minute. These kernels are measured in the same way, on one
 thread, during calibration and beside every repeat of a run, so a comparison can remove the drift. They are warmed up
@@ -12,7 +12,7 @@ from statistics import median
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from quadrille.runtime.measuring.sizes import FULL, CalibrationSizes
+from quadrille.runtime.measuring.calibration_sizes import FULL, CalibrationSizes
 
 SAMPLES = 5
 
@@ -21,7 +21,7 @@ Times = tuple[float, float, float]
 
 
 class ReferenceBenchmark:
-    """The kernels with their operands, allocated once."""
+    """The reference kernels with their operands, allocated once."""
 
     def __init__(self, sizes: CalibrationSizes = FULL) -> None:
         side, length = sizes.reference_product, sizes.reference_bytes // 8

@@ -10,8 +10,8 @@ depends on another. There is no sequential state: a block costs only its own ele
 "uniform" elements lie in [-1, 1) and use every bit of the dtype there: multiples of 2^-53 in float64, of 2^-24 in
 float32.  "integers" are whole numbers from -4 to 4, whose products sum exactly in any order.
 
-Source: Steele, Lea, Flood, "Fast splittable pseudorandom number generators",
-OOPSLA 2014, figure 17 (constants of the finaliser: Stafford's variant 13).
+Source: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014, figure 17 (constants of the
+finaliser: Stafford's variant 13).
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Parts of a whole matrix: rectangles, and the rectangles that a contiguous shard of a flattened block covers.
+"""Rectangles of a whole matrix, and the rectangles that a contiguous shard of a flattened block covers.
 
 A shard covers at most three rectangles: the end of a row, whole rows, the beginning of a row.
 

@@ -1,4 +1,4 @@
-"""A serial transformer in float64, written plainly: loss and gradients as the reference for sharded ones.
+"""The serial reference of sharded transformer training, in float64: the loss and gradients of a GPT.
 
 Only the description of the architecture is shared with the schedules and kernels. Loops visit sequences, groups of
 heads and heads one by one; rotary positions are multiplications by complex numbers. The tests check the formulas by
@@ -19,22 +19,22 @@ EPSILON = 1e-5
 
 def layer_norm(x: Array, gamma: Array, beta: Array) -> Array:
     """γ (x - mean) / √(variance + 1e-5) + β, row by row."""
-    normalised: Array = _standard(x)[0] * gamma + beta
+    normalised: Array = _standardised(x)[0] * gamma + beta
     return normalised
 
 
-def _standard(x: Array) -> tuple[Array, Array]:
-    """Rows scaled to mean 0 and variance 1, and the divisors."""
+def _standardised(x: Array) -> tuple[Array, Array]:
+    """The rows scaled to mean 0 and variance 1, and their standard deviations."""
     deviation = np.sqrt(x.var(axis=1, keepdims=True) + EPSILON)
     return (x - x.mean(axis=1, keepdims=True)) / deviation, deviation
 
 
 def layer_norm_gradients(x: Array, gamma: Array, g: Array) -> tuple[Array, Array, Array]:
-    """Gradients of x, γ and β."""
-    hat, deviation = _standard(x)
+    """The gradients of x, γ and β of LayerNorm."""
+    hat, deviation = _standardised(x)
     scaled = g * gamma
-    mean, along = scaled.mean(axis=1, keepdims=True), (scaled * hat).mean(axis=1, keepdims=True)
-    return (scaled - mean - hat * along) / deviation, (g * hat).sum(0, keepdims=True), g.sum(0, keepdims=True)
+    mean, projection = scaled.mean(axis=1, keepdims=True), (scaled * hat).mean(axis=1, keepdims=True)
+    return (scaled - mean - hat * projection) / deviation, (g * hat).sum(0, keepdims=True), g.sum(0, keepdims=True)
 
 
 def rms_norm(x: Array, gamma: Array) -> Array:
@@ -44,11 +44,11 @@ def rms_norm(x: Array, gamma: Array) -> Array:
 
 
 def rms_norm_gradients(x: Array, gamma: Array, g: Array) -> tuple[Array, Array]:
-    """Gradients of x and γ."""
+    """The gradients of x and γ of RMSNorm."""
     size = np.sqrt((x**2).mean(axis=1, keepdims=True) + EPSILON)
     scaled = g * gamma
-    along = (scaled * x).sum(axis=1, keepdims=True) / (x.shape[1] * size**2)
-    return (scaled - x * along) / size, (g * x / size).sum(axis=0, keepdims=True)
+    projection = (scaled * x).sum(axis=1, keepdims=True) / (x.shape[1] * size**2)
+    return (scaled - x * projection) / size, (g * x / size).sum(axis=0, keepdims=True)
 
 
 def swiglu(x: Array) -> Array:
@@ -77,7 +77,7 @@ def rotated(x: Array, base: float, direction: int = 1) -> Array:
 
 
 def _weights(q: Array, k: Array) -> Array:
-    """Softmax of q kᵀ / √head over the tokens up to each."""
+    """The causal attention weights: the softmax of q kᵀ / √head over each token and its predecessors."""
     scores = q @ k.T / np.sqrt(q.shape[1])
     scores = np.where(np.tril(np.ones_like(scores)) > 0, scores, -np.inf)
     weights = np.exp(scores - scores.max(axis=1, keepdims=True))
@@ -85,9 +85,11 @@ def _weights(q: Array, k: Array) -> Array:
     return softmax
 
 
-def _queries(qkv: Array, sequence: int, heads: int, how: Architecture) -> Iterator[tuple[slice, list[slice], slice]]:
+def _queries(
+    qkv: Array, sequence: int, heads: int, architecture: Architecture
+) -> Iterator[tuple[slice, list[slice], slice]]:
     """For each query head of each sequence: its rows, the columns of its q, k and v, and the columns of its output."""
-    group = heads // (how.key_heads or heads)
+    group = heads // (architecture.key_heads or heads)
     head = qkv.shape[1] // (heads // group * (group + 2))
     for start in range(0, qkv.shape[0], sequence):
         for j in range(heads):
@@ -97,89 +99,105 @@ def _queries(qkv: Array, sequence: int, heads: int, how: Architecture) -> Iterat
             yield slice(start, start + sequence), of_head, slice(j * head, (j + 1) * head)
 
 
-def _operands(qkv: Array, of_head: Sequence[slice], how: Architecture) -> tuple[Array, Array, Array]:
+def _operands(qkv: Array, of_head: Sequence[slice], architecture: Architecture) -> tuple[Array, Array, Array]:
     """The q, k and v of a head; q and k are rotated by their positions if the model has rotary positions."""
     q, k, v = (qkv[:, columns_of_part] for columns_of_part in of_head)
-    return (rotated(q, how.rotary_base), rotated(k, how.rotary_base), v) if how.positions == "rotary" else (q, k, v)
+    if architecture.positions != "rotary":
+        return q, k, v
+    return rotated(q, architecture.rotary_base), rotated(k, architecture.rotary_base), v
 
 
-def attention(qkv: Array, sequence: int, heads: int, how: Architecture = PLAIN) -> Array:
-    """Causal attention. The columns of a group are its queries, then their key and their value."""
-    groups = how.key_heads or heads
+def attention(qkv: Array, sequence: int, heads: int, architecture: Architecture = PLAIN) -> Array:
+    """The output of causal attention. The columns of `qkv` for a group are its queries, then their key and value."""
+    groups = architecture.key_heads or heads
     output = np.empty((qkv.shape[0], qkv.shape[1] // (heads + 2 * groups) * heads))
-    for rows, of_head, columns in _queries(qkv, sequence, heads, how):
-        q, k, v = _operands(qkv[rows], of_head, how)
+    for rows, of_head, columns in _queries(qkv, sequence, heads, architecture):
+        q, k, v = _operands(qkv[rows], of_head, architecture)
         output[rows, columns] = _weights(q, k) @ v
     return output
 
 
-def attention_gradient(qkv: Array, sequence: int, heads: int, g: Array, how: Architecture = PLAIN) -> Array:
+def attention_gradient(qkv: Array, sequence: int, heads: int, g: Array, architecture: Architecture = PLAIN) -> Array:
     """The gradient of the columns of q, k and v."""
     gradient = np.zeros_like(qkv)
-    for rows, of_head, columns in _queries(qkv, sequence, heads, how):
-        q, k, v = _operands(qkv[rows], of_head, how)
+    for rows, of_head, columns in _queries(qkv, sequence, heads, architecture):
+        q, k, v = _operands(qkv[rows], of_head, architecture)
         weights, out = _weights(q, k), g[rows, columns]
         towards = out @ v.T
         scores = weights * (towards - (weights * towards).sum(axis=1, keepdims=True)) / np.sqrt(q.shape[1])
         parts = [scores @ k, scores.T @ q, weights.T @ out]
-        if how.positions == "rotary":
-            parts[:2] = [rotated(columns_of_part, how.rotary_base, -1) for columns_of_part in parts[:2]]
+        if architecture.positions == "rotary":
+            parts[:2] = [rotated(columns_of_part, architecture.rotary_base, -1) for columns_of_part in parts[:2]]
         for columns_of_part, part in zip(of_head, parts, strict=True):
             gradient[rows, columns_of_part] += part
     return gradient
 
 
 class _Model:
-    """The parts of a layer for an architecture, on parameters by name; the `towards_…` methods add gradients."""
+    """The parts of a transformer layer and their gradients, for an architecture, on parameters by name.
 
-    def __init__(self, p: Mapping[str, Array], gradients: Matrices, sequence: int, heads: int, how: Architecture):
-        self.p, self.gradients, self.sequence, self.heads, self.how = p, gradients, sequence, heads, how
+    The `backward_…` methods add to the gradients of the parameters and return the gradient of the input. `suffix` is
+    the end of the layer's parameter names, such as " layer 3".
+    """
 
-    def product(self, x: Array, name: str, of: str) -> Array:
-        """X W, and + b where products have biases."""
-        result: Array = x @ self.p[f"{name} W{of}"]
-        return result + self.p[f"{name} b{of}"] if self.how.biases else result
+    def __init__(
+        self, p: Mapping[str, Array], gradients: Matrices, sequence: int, heads: int, architecture: Architecture
+    ):
+        self.p, self.gradients, self.sequence, self.heads, self.architecture = (
+            p,
+            gradients,
+            sequence,
+            heads,
+            architecture,
+        )
 
-    def towards_product(self, x: Array, name: str, of: str, g: Array) -> Array:
-        """Gradient of X."""
-        self.gradients[f"{name} W{of}"] += x.T @ g
-        if self.how.biases:
-            self.gradients[f"{name} b{of}"] += g.sum(0, keepdims=True)
-        return g @ self.p[f"{name} W{of}"].T
+    def product(self, x: Array, name: str, suffix: str) -> Array:
+        """The product X W, plus b if the architecture has biases."""
+        result: Array = x @ self.p[f"{name} W{suffix}"]
+        return result + self.p[f"{name} b{suffix}"] if self.architecture.biases else result
 
-    def norm(self, x: Array, name: str, of: str = "") -> Array:
-        """LayerNorm or RMSNorm."""
-        gamma = self.p[f"{name} γ{of}"]
-        return rms_norm(x, gamma) if self.how.norm == "rms" else layer_norm(x, gamma, self.p[f"{name} β{of}"])
+    def backward_product(self, x: Array, name: str, suffix: str, g: Array) -> Array:
+        """The gradient of X of a product."""
+        self.gradients[f"{name} W{suffix}"] += x.T @ g
+        if self.architecture.biases:
+            self.gradients[f"{name} b{suffix}"] += g.sum(0, keepdims=True)
+        return g @ self.p[f"{name} W{suffix}"].T
 
-    def towards_norm(self, x: Array, name: str, g: Array, of: str = "") -> Array:
-        """Gradient of X."""
-        gradients_of = rms_norm_gradients if self.how.norm == "rms" else layer_norm_gradients
-        result, *parameters = gradients_of(x, self.p[f"{name} γ{of}"], g)
+    def norm(self, x: Array, name: str, suffix: str = "") -> Array:
+        """The output of LayerNorm or RMSNorm."""
+        gamma = self.p[f"{name} γ{suffix}"]
+        return (
+            rms_norm(x, gamma) if self.architecture.norm == "rms" else layer_norm(x, gamma, self.p[f"{name} β{suffix}"])
+        )
+
+    def backward_norm(self, x: Array, name: str, g: Array, suffix: str = "") -> Array:
+        """The gradient of X of a norm."""
+        gradients_of = rms_norm_gradients if self.architecture.norm == "rms" else layer_norm_gradients
+        result, *parameters = gradients_of(x, self.p[f"{name} γ{suffix}"], g)
         for letter, value in zip("γβ", parameters, strict=False):
-            self.gradients[f"{name} {letter}{of}"] += value
+            self.gradients[f"{name} {letter}{suffix}"] += value
         return result
 
-    def layer(self, x: Array, of: str) -> tuple[Array, tuple[Array, ...]]:
+    def layer(self, x: Array, suffix: str) -> tuple[Array, tuple[Array, ...]]:
         """The layer's output and the values that its gradient needs."""
-        n1 = self.norm(x, "norm1", of)
-        qkv = self.product(n1, "QKV", of)
-        a = attention(qkv, self.sequence, self.heads, self.how)
-        x2 = x + self.product(a, "project", of)
-        n2 = self.norm(x2, "norm2", of)
-        u = self.product(n2, "up", of)
-        active = swiglu(u) if self.how.gated else gelu(u)
-        return x2 + self.product(active, "down", of), (x, n1, qkv, a, x2, n2, u, active)
+        n1 = self.norm(x, "norm1", suffix)
+        qkv = self.product(n1, "QKV", suffix)
+        a = attention(qkv, self.sequence, self.heads, self.architecture)
+        x2 = x + self.product(a, "project", suffix)
+        n2 = self.norm(x2, "norm2", suffix)
+        u = self.product(n2, "up", suffix)
+        active = swiglu(u) if self.architecture.gated else gelu(u)
+        return x2 + self.product(active, "down", suffix), (x, n1, qkv, a, x2, n2, u, active)
 
-    def towards_layer(self, saved: tuple[Array, ...], g: Array, of: str) -> Array:
+    def backward_layer(self, saved: tuple[Array, ...], g: Array, suffix: str) -> Array:
         """The gradient of a layer's input, from the gradient of its output."""
         x, n1, qkv, a, x2, n2, u, active = saved
-        towards_active = self.towards_product(active, "down", of, g)
-        towards_u = swiglu_gradient(u, towards_active) if self.how.gated else towards_active * gelu_slope(u)
-        g = g + self.towards_norm(x2, "norm2", self.towards_product(n2, "up", of, towards_u), of)
-        towards_a = self.towards_product(a, "project", of, g)
-        towards_qkv = attention_gradient(qkv, self.sequence, self.heads, towards_a, self.how)
-        return g + self.towards_norm(x, "norm1", self.towards_product(n1, "QKV", of, towards_qkv), of)
+        towards_active = self.backward_product(active, "down", suffix, g)
+        towards_u = swiglu_gradient(u, towards_active) if self.architecture.gated else towards_active * gelu_slope(u)
+        g = g + self.backward_norm(x2, "norm2", self.backward_product(n2, "up", suffix, towards_u), suffix)
+        towards_a = self.backward_product(a, "project", suffix, g)
+        towards_qkv = attention_gradient(qkv, self.sequence, self.heads, towards_a, self.architecture)
+        return g + self.backward_norm(x, "norm1", self.backward_product(n1, "QKV", suffix, towards_qkv), suffix)
 
 
 def gpt_loss(
@@ -188,29 +206,37 @@ def gpt_loss(
     targets: NDArray[Any],
     layers: int,
     heads: int,
-    how: Architecture = PLAIN,
+    architecture: Architecture = PLAIN,
 ) -> tuple[float, Matrices]:
-    """The loss and gradients of a transformer; `tokens` and `targets` are sequences × positions."""
+    """The mean cross entropy of a GPT and its gradients.
+
+    Parameters
+    ----------
+    parameters : parameters by name, such as "QKV W layer 0"
+    tokens, targets : token numbers, sequences × positions
+    layers, heads : number of layers, and of query heads
+    architecture : norm, positions, activation and biases
+    """
     batch, sequence = tokens.shape
     p = parameters
     gradients: Matrices = {name: np.zeros_like(value) for name, value in p.items()}
-    model = _Model(p, gradients, sequence, heads, how)
+    model = _Model(p, gradients, sequence, heads, architecture)
     x = p["table"][tokens.ravel()]
-    if how.positions == "learned":
+    if architecture.positions == "learned":
         x = x + np.tile(p["positions"], (batch, 1))
     saved = []
     for layer in range(layers):
-        x, kept = model.layer(x, f" layer {layer}")
-        saved.append(kept)
+        x, saved_layer = model.layer(x, f" layer {layer}")
+        saved.append(saved_layer)
     last = model.norm(x, "last")
-    table = "table" if how.shared_table else "output table"
+    table = "table" if architecture.shared_table else "output table"
     loss, towards_logits = cross_entropy(last @ p[table].T, targets)
     gradients[table] += towards_logits.T @ last
-    g = model.towards_norm(x, "last", towards_logits @ p[table])
+    g = model.backward_norm(x, "last", towards_logits @ p[table])
     for layer in reversed(range(layers)):
-        g = model.towards_layer(saved[layer], g, f" layer {layer}")
+        g = model.backward_layer(saved[layer], g, f" layer {layer}")
     np.add.at(gradients["table"], tokens.ravel(), g)
-    if how.positions == "learned":
+    if architecture.positions == "learned":
         gradients["positions"] += g.reshape(batch, sequence, -1).sum(axis=0)
     return loss, gradients
 

@@ -16,9 +16,8 @@ A single wrong entry in a row is certainly detected from 2 · tolerance_i on, as
 are wrong and one of them by more than tolerance_i, each vector misses the row with probability at most 1/2: flipping
 the sign of r_j moves the sum by more than the tolerated width. So all v vectors miss it with probability at most 2^-v.
 
-Source: Freivalds, "Probabilistic machines can use less running time", IFIP
-Congress 1977; Hoeffding, "Probability inequalities for sums of bounded random
-variables", JASA 58, 1963, theorem 2.
+Source: Freivalds, "Probabilistic machines can use less running time", IFIP Congress 1977; Hoeffding, "Probability
+inequalities for sums of bounded random variables", JASA 58, 1963, theorem 2.
 """
 
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Entries that are impossible: NaN and infinity with finite operands, and fractions with whole-number operands."""
+"""Impossible entries of a product: NaN or infinity with finite operands, and fractions with integer operands."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -29,7 +29,10 @@ def first_fault(outputs: Sequence[Output], operands: Operands) -> str:
 
 
 def first_fraction(outputs: Sequence[Output]) -> str:
-    """A message about an entry that is no whole number although all should be, as a large sum could hide it."""
+    """A message about the first entry that is no whole number, for integer operands; empty if there is none.
+
+    The error relative to a large sum would not show such an entry.
+    """
     for output in outputs:
         for rectangle, values in output.parts:
             for rows, columns in tiles(rectangle.shape):

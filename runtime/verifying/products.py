@@ -1,4 +1,4 @@
-"""The three products of a multiplication: their factors, a rank's output of each, and the tiles in which it is checked.
+"""The three products of a matmul with gradients: factors, a rank's output of each, and the tiles of its verification.
 
     C = A B        dA = dC B^T        dB = A^T dC
 
@@ -23,7 +23,7 @@ Range = tuple[int, int]
 Array = NDArray[np.float64]
 
 TILE = 1024
-"""Side of a tile of a block, and of a panel."""
+"""The rows and columns of a tile of a block, and the width of a panel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ def right_panel(product: Product, inner: Range, columns: Range, operands: Operan
 
 
 def spans(length: int, tiles: int = 1) -> Iterator[Range]:
-    """The range 0 .. length in pieces of `tiles` tiles."""
+    """The ranges that divide 0 .. length into pieces of `tiles` tiles."""
     for start in range(0, length, tiles * TILE):
         yield start, min(start + tiles * TILE, length)
 

@@ -6,8 +6,8 @@ The block is computed in tiles, and in panels of the contracted dimension, so me
 
 In a float64 run the reference is float64 too and has an error of its own; the bound of `verify.py` covers it.
 
-Source: Higham, "Accuracy and Stability of Numerical Algorithms", 2nd ed.,
-SIAM 2002, section 3.5 (error of a product relative to |A| |B|).
+Source: Higham, "Accuracy and Stability of Numerical Algorithms", 2nd ed., SIAM 2002, section 3.5 (error of a product
+relative to |A| |B|).
 """
 
 from typing import Any
@@ -33,7 +33,15 @@ from quadrille.runtime.verifying.products import (
 def against_serial_product(
     product: Product, rectangle: Rectangle, values: NDArray[Any], operands: Operands
 ) -> ErrorFinding:
-    """The largest error of a rectangle against its serial product."""
+    """The largest error of a rectangle of a product, compared with a serial product in float64.
+
+    Parameters
+    ----------
+    product : product (C, dA or dB)
+    rectangle : part of the whole matrix
+    values : elements of the rectangle to check
+    operands : operands of the multiplication
+    """
     worst = ErrorFinding()
     for rows, columns in tiles(rectangle.shape):
         tile = rectangle.part(rows, columns)

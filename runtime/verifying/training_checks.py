@@ -17,8 +17,8 @@ The amplification must be measured because Adam divides by the size of a gradien
 rounding (biases of keys), a parameter moves at random, and no comparison can say more. A sum that is missing or counted
 twice is off by parts of `largest`, thousands of times the bound.
 
-Source: Higham, Mary, "A new approach to probabilistic rounding error
-analysis", SIAM J. Sci. Comput. 41, 2019 (√n); Kingma, Ba, 2015 (Adam).
+Source: Higham, Mary, "A new approach to probabilistic rounding error analysis", SIAM J. Sci. Comput. 41, 2019 (√n);
+Kingma, Ba, 2015 (Adam).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,18 +37,18 @@ from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.training.mlp import Mlp
 from quadrille.algorithms.training.resume import moment_names
 from quadrille.runtime.files.checkpoint import contents
-from quadrille.runtime.operands.sources import InputSource, WholeMatrices
+from quadrille.runtime.operands.input_sources import InputSource, WholeMatrices
 from quadrille.runtime.training.serial_training import LossOf, Matrices, mlp_loss, train
 from quadrille.runtime.training.serial_transformer import gpt_loss
 from quadrille.runtime.training.training_data import TrainingSource
 from quadrille.runtime.verifying.verify import EPS, Verification
 
 Array = NDArray[np.float64]
-FIXED, PER_DOUBLING = 4.0, 1.0
+BOUND_CONSTANT, BOUND_PER_DOUBLING = 4.0, 1.0
 FLOATS = 8
-"""Bytes of a number of the serial run."""
-TWINS = 5
-"""Perturbed runs of a small problem, each with its own seed."""
+"""The bytes of a float64 number of the serial run."""
+PERTURBED_RUNS = 5
+"""The number of perturbed runs of a small problem, each with its own seed."""
 SMALL = 10**9
 """The largest product of parameters, rows and steps of a small problem; several runs of a larger one take too long."""
 
@@ -73,6 +73,8 @@ class SerialReference:
 
     Parameters
     ----------
+    run : serial run
+    moved : largest distance of a perturbed run from the serial run, by result
     terms : terms of the longest sum
     """
 
@@ -82,7 +84,7 @@ class SerialReference:
 
 
 def serial_bytes(problem: Gpt | Mlp, rank: int) -> int:
-    """Memory that checking takes on a rank, roughly: rank 0 trains alone [B]."""
+    """The approximate memory that the check takes on a rank: rank 0 computes the serial run [B]."""
     match problem:
         case Gpt() as gpt:
             shape = gpt.shape
@@ -102,6 +104,9 @@ def serial_reference(
 
     Parameters
     ----------
+    problem : training problem
+    schedule : schedule of the run to check, for names and shapes of its tensors
+    first_step : number of steps completed before the run
     source : source of the run's parameters, and of its moments if it is resumed
     data : source of its batches
     """
@@ -111,69 +116,77 @@ def serial_reference(
         for name, layout in stored.items()
     }
     moments = {layout for name in whole for layout in moment_names(name)}
-    began = {name: value for name, value in whole.items() if name not in moments}
+    initial_parameters = {name: value for name, value in whole.items() if name not in moments}
     steps = range(first_step, first_step + problem.steps)
     loss_of, terms = _loss_of(problem, data)
-    exact = _train(began, whole, loss_of, steps, problem.adam, _unmoved)
+    exact_run = _train(initial_parameters, whole, loss_of, steps, problem.adam, _unperturbed)
     rows = problem.tokens if isinstance(problem, Gpt) else problem.rows
-    small = rows * problem.steps * sum(value.size for value in began.values()) <= SMALL
+    small = rows * problem.steps * sum(value.size for value in initial_parameters.values()) <= SMALL
     distances: dict[str, float] = {}
-    for seed in range(TWINS if small else 1):
-        near = _train(began, whole, loss_of, steps, problem.adam, _moved_by(EPS[problem.dtype], seed))
-        for name, distance in _distances(exact, near):
+    for seed in range(PERTURBED_RUNS if small else 1):
+        perturbed_run = _train(
+            initial_parameters, whole, loss_of, steps, problem.adam, _perturbation(EPS[problem.dtype], seed)
+        )
+        for name, distance in _distances(exact_run, perturbed_run):
             distances[name] = max(distance, distances.get(name, 0.0))
-    return SerialReference(exact, distances, terms)
+    return SerialReference(exact_run, distances, terms)
 
 
-def _distances(exact: SerialRun, near: SerialRun) -> Iterator[tuple[str, float]]:
+def _distances(exact_run: SerialRun, perturbed_run: SerialRun) -> Iterator[tuple[str, float]]:
     """The difference between two runs in each result."""
-    for name, value in exact.values.items():
-        yield name, _largest(near.values[name] - value)
-    for step, (loss, perturbed_loss) in enumerate(zip(exact.losses, near.losses, strict=True)):
+    for name, value in exact_run.values.items():
+        yield name, _largest(perturbed_run.values[name] - value)
+    for step, (loss, perturbed_loss) in enumerate(zip(exact_run.losses, perturbed_run.losses, strict=True)):
         yield f"loss {step}", abs(loss - perturbed_loss)
 
 
 def _loss_of(problem: Gpt | Mlp, data: TrainingSource) -> tuple[LossOf, int]:
-    """The loss of a problem, and the terms of its longest sum."""
+    """The loss function of a problem, and the number of terms of its longest sum."""
     match problem:
         case Gpt() as gpt:
             terms = max(gpt.tokens, gpt.sizes["inner"], gpt.vocabulary)
 
-            def loss(held: Mapping[str, Array], step: int) -> tuple[float, Matrices]:
-                return gpt_loss(held, *data.tokens(step, gpt.batch), gpt.layers, gpt.heads, gpt.architecture)
+            def loss(parameters: Mapping[str, Array], step: int) -> tuple[float, Matrices]:
+                return gpt_loss(parameters, *data.tokens(step, gpt.batch), gpt.layers, gpt.heads, gpt.architecture)
 
             return loss, terms
         case Mlp() as mlp:
             x, target = data.rows(mlp.rows)
-            return lambda held, _: mlp_loss(held, x, target), max(mlp.rows, *mlp.widths)
+            return lambda parameters, _: mlp_loss(parameters, x, target), max(mlp.rows, *mlp.widths)
 
 
-Moved = Callable[[Array, Any], Array]
-"""Perturbs a value by a share of a size."""
+Perturbation = Callable[[Array, Any], Array]
+"""A function of a value and a size that returns the value moved by a random share of the size."""
 
 
-def _moved_by(eps: float, seed: int) -> Moved:
+def _perturbation(eps: float, seed: int) -> Perturbation:
+    """A perturbation by up to `eps` of the size."""
     random = np.random.default_rng(seed)
     return lambda value, of: value + eps * of * random.uniform(-1, 1, value.shape)
 
 
-def _unmoved(value: Array, _of: Any) -> Array:
+def _unperturbed(value: Array, _of: Any) -> Array:
     return value
 
 
 def _train(
-    began: Mapping[str, Array], whole: Mapping[str, Array], loss_of: LossOf, steps: range, adam: Adam, moved: Moved
+    initial_parameters: Mapping[str, Array],
+    whole: Mapping[str, Array],
+    loss_of: LossOf,
+    steps: range,
+    adam: Adam,
+    perturb: Perturbation,
 ) -> SerialRun:
-    """Steps of Adam with decoupled weight decay; parameters are perturbed at the start, gradients in every step."""
+    """A serial run of Adam steps; parameters are perturbed at the start, and gradients in every step."""
 
-    def moved_loss(held: Mapping[str, Array], step: int) -> tuple[float, Matrices]:
-        loss, gradients = loss_of(held, step)
-        return loss, {name: moved(g, _largest(g)) for name, g in gradients.items()}
+    def perturbed_loss_of(parameters: Mapping[str, Array], step: int) -> tuple[float, Matrices]:
+        loss, gradients = loss_of(parameters, step)
+        return loss, {name: perturb(g, _largest(g)) for name, g in gradients.items()}
 
-    names = {name: moment_names(name) for name in began}
+    names = {name: moment_names(name) for name in initial_parameters}
     moments = {name: (whole[mean], whole[square]) for name, (mean, square) in names.items() if mean in whole}
-    parameters = {name: moved(value, value) for name, value in began.items()}
-    return SerialRun(*train(parameters, moved_loss, steps, adam, moments))
+    parameters = {name: perturb(value, value) for name, value in initial_parameters.items()}
+    return SerialRun(*train(parameters, perturbed_loss_of, steps, adam, moments))
 
 
 def _largest(values: Array) -> float:
@@ -182,7 +195,7 @@ def _largest(values: Array) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Deviation:
-    """The largest error of a result and the allowed error, both relative to its largest element."""
+    """The largest error of a result and the allowed error, both relative to the result's largest element."""
 
     quantity: str
     error: float
@@ -195,22 +208,31 @@ class Deviation:
 
 def verify_blocks(
     schedule: Schedule,
-    place: Coordinates,
+    coordinates: Coordinates,
     blocks: Mapping[str, Sequence[NDArray[Any]]],
     reference: SerialReference,
     dtype: DType,
 ) -> Verification:
-    """The verification of one rank's losses, gradients and parameters."""
-    factor = (FIXED + PER_DOUBLING * log2(schedule.grid.size)) * sqrt(reference.terms)
+    """The verdict on one rank's losses, gradients and parameters.
+
+    Parameters
+    ----------
+    schedule : schedule of the run
+    coordinates : grid coordinates of the rank
+    blocks : blocks of all copies of each output, by tensor name
+    reference : serial run
+    dtype : dtype of the run
+    """
+    factor = (BOUND_CONSTANT + BOUND_PER_DOUBLING * log2(schedule.grid.size)) * sqrt(reference.terms)
     values = WholeMatrices(reference.run.values)
     deviations = list(_losses(blocks["loss"], reference, factor, EPS[dtype]))
     for name, blocks_of_tensor in blocks.items():
         tensor = schedule.tensors[name]
-        for moment, block in zip(tensor.copy_coordinates(place), blocks_of_tensor, strict=True):
-            copy = tensor.copy_name(moment)
+        for copy_coordinates, block in zip(tensor.copy_coordinates(coordinates), blocks_of_tensor, strict=True):
+            copy = tensor.copy_name(copy_coordinates)
             if name == "loss" or copy not in reference.run.values or not block.size:
                 continue
-            expected = values.stored(copy, tensor.block(moment))
+            expected = values.stored(copy, tensor.block(copy_coordinates))
             scale = _largest(reference.run.values[copy])
             deviations.append(
                 _deviation(copy, block - expected, scale, reference.moved[copy], factor * EPS[dtype], factor)
@@ -235,9 +257,9 @@ def _losses(blocks: Sequence[NDArray[Any]], reference: SerialReference, factor: 
     ]
 
 
-def _deviation(quantity: str, off: Any, scale: float, moved: float, least: float, factor: float) -> Deviation:
+def _deviation(quantity: str, errors: Any, scale: float, moved: float, least: float, factor: float) -> Deviation:
     """An error and its bound, relative to the largest element; a value that is not finite is infinitely off."""
-    error = _largest(np.asarray(off, np.float64)) if np.isfinite(off).all() else inf
+    error = _largest(np.asarray(errors, np.float64)) if np.isfinite(errors).all() else inf
     size = scale or 1.0
     return Deviation(quantity, error / size, max(factor * moved / size, least))
 

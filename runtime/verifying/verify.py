@@ -1,14 +1,18 @@
-"""Verification of products: each rank checks its own block against its own operands.
+"""Verification of matrix products: each rank checks its own block against operands that it generates or reads itself.
 
     C = A B        dA = dC B^T        dB = A^T dC
 
 or another form, with A or B stored transposed. No communicated data are trusted: a rank generates or reads the rows and
-columns on which its block depends, and only the verdicts are exchanged (`combine`). There are two methods, both with
+columns on which its block depends, and only the verdicts are exchanged (`combine`). There are two methods:
+
+    serial       the block is computed once more in float64 (`serial_product.py`)
+    freivalds    the block is multiplied by random vectors, for larger products (`freivalds.py`)
+
+Both allow an error of
 
     bound = (8 + 2 log2 P) eps               (P ranks, eps of the dtype of the operands)
 
-of |L| |R|, where L and R are the factors of the product: "serial" computes the block once more (`serial_product.py`),
-and "freivalds" is for products too large for that (`freivalds.py`). If the operands sum exactly, the bound is 0.
+relative to |L| |R|, where L and R are the factors of the product. If the operands sum exactly, the bound is 0.
 """
 
 from collections.abc import Sequence
@@ -28,7 +32,7 @@ Method = Literal["serial", "freivalds"]
 
 EPS: dict[DType, float] = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 TILES_AT_ONCE = 8
-"""Float64 tiles that exist at once, including the sum of all smaller arrays."""
+"""The number of float64 tiles that exist at once, including the sum of all smaller arrays."""
 VERIFY_BYTES = TILES_AT_ONCE * TILE * TILE * 8
 """The most memory that verification takes beside the products and files, which exist already [B]."""
 SERIAL_PRODUCTS = 2**36
@@ -41,15 +45,14 @@ class Verification:
 
     Parameters
     ----------
-    max_error, bound : relative to |L| |R|, for "freivalds" relative to tolerance / bound;
-        a result with NaN or infinity has error inf
+    max_error, bound : relative to |L| |R|, for "freivalds" relative to tolerance / bound; a result with NaN or infinity
+        has error inf
     ok : whether every error is within the bound
     vectors : number of random vectors, 0 for "serial"
     smallest_error_seen : smallest change of a single entry that is certainly detected, in the units of the product;
         None for "serial"
     chance_of_missing : upper limit of the probability of a miss, when several entries of a row are wrong and one of
-        them
-        by more than half of that; None for "serial"
+        them by more than half of that; None for "serial"
     reason : reason of a failure in one line; empty if ok
     """
 
@@ -118,11 +121,13 @@ def verify(
 
     Parameters
     ----------
+    outputs : this rank's parts of the products
+    operands : operands of the multiplication
     ranks : number of ranks that computed the product together
+    method : serial check or Freivalds' check
     eps : machine epsilon of the accumulating dtype, if it is not the dtype of the operands
     exact : whether the product must be equal, because its operands are whole numbers that sum exactly; by default, if
-        the
-        operands are generated integers
+        the operands are generated integers
     vectors, seed : number and seed of the vectors of Freivalds' check
     """
     bound = error_bound(ranks, EPS[operands.dtype] if eps is None else eps)
@@ -146,7 +151,7 @@ def verify(
 
 
 def _judge(verdict: Verification, factors: Factors, finding: ErrorFinding) -> Verification:
-    """The verdict after one more finding."""
+    """The verdict that also covers another finding."""
     if verdict.smallest_error_seen is not None:
         seen = max(verdict.smallest_error_seen, 2 * verdict.bound * finding.tolerance)
         verdict = replace(verdict, smallest_error_seen=seen)

@@ -1,13 +1,14 @@
-"""Every channel of a schedule, and bounds of the rate of its transfers, whatever else is in progress.
+"""Channels of a schedule, each with a lower bound, a typical value and an upper bound of the rate of its transfers.
 
-A *channel* goes from one rank to another on one lane. Rates are max-min fair with
+A *channel* goes from one rank to another on one lane; a lane is a sequence of ops that run in order (computation, or
+communication along one axis). Rates are max-min fair with
 equal weights: an activity that takes d_f of each unit of a resource is held
 either by a cap of its own or by a *bottleneck*, a resource l that is full and on
 which no activity has a higher rate. There
 
     C_l = sum of d_j r_j <= r_f sum of d_j
 
-over all j that use l at that moment, so
+over all j that use l at that coordinates, so
 
     r_f >= min over its resources of C_l / D_l,   D_l >= sum of d_j at any time.
 
@@ -37,15 +38,15 @@ from quadrille.algorithms.schedule.ops import Communication, Receive, Send, lane
 from quadrille.algorithms.schedule.program import walk
 from quadrille.algorithms.schedule.schedule import Schedule, all_ops
 from quadrille.simulator.bounds.concurrency import Concurrency, ProgramWalk
-from quadrille.simulator.bounds.work import GroupWork, ScheduleWork
-from quadrille.simulator.engine.max_min import Demands, solve
+from quadrille.simulator.bounds.group_work import GroupWork, ScheduleWork
+from quadrille.simulator.engine.max_min import Demands, max_min_rates
 from quadrille.simulator.machine.placement import RankPlacement
 from quadrille.topologies.network import Floats
 from quadrille.topologies.routes.paths import Paths
 from quadrille.topologies.routes.routing import Routes
 
 MOST_CHANNELS = 1 << 23
-"""More channels take more memory than a laptop has."""
+"""Largest number of channels; more take more memory than a laptop has."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,9 +88,9 @@ def list_channels(
     pairs: dict[int, tuple[tuple[GroupStage, ...], Ints]] = {}
     listed: set[tuple[str, int, bytes]] = set()
     for ranks, first_rank in programs:
-        place = schedule.coordinates(first_rank)
-        for op, moment in walked(schedule.program(place), place):
-            key = first_rank, schedule_work.key(op, moment)
+        start = schedule.coordinates(first_rank)
+        for op, coordinates in walked(schedule.program(start), start):
+            key = first_rank, schedule_work.key(op, coordinates)
             if not isinstance(op, Communication) or grid.length(op.axis) == 1 or key in seen:
                 continue
             seen.add(key)
@@ -98,9 +99,9 @@ def list_channels(
             stride = grid.stride(op.axis)
             first = sorted_distinct(ranks - ranks // stride % grid.length(op.axis) * stride)
             parts = (
-                [schedule_work.of_messages(op, moment, ranks)]
+                [schedule_work.of_messages(op, coordinates, ranks)]
                 if isinstance(op, Send)
-                else schedule_work.of_groups(op, moment, first)
+                else schedule_work.of_groups(op, coordinates, first)
             )
             for work in parts:
                 name, (stages, between) = lane(op), _pairs(work, pairs)
@@ -143,7 +144,7 @@ LOW, TYPICAL, HIGH = 0, 1, 2
 
 @dataclass(eq=False)
 class RatedChannels:
-    """Every channel of a schedule with its rates [B/s]; a channel within a place has infinite rates and latency 0.
+    """Every channel of a schedule with its rates [B/s]; a channel within an endpoint has infinite rates and latency 0.
 
     Parameters
     ----------
@@ -192,7 +193,7 @@ class RatedChannels:
             rows = _rows(self.paths.offsets, used[across])
             demands = Demands(rows.offsets.tolist(), self.paths.links[rows.entries], self.paths.shares[rows.entries])  # type: ignore[arg-type]
             weights = [1.0] * len(across)
-            rates[across] = solve(self.capacities, demands, weights, [inf] * len(across))  # type: ignore[arg-type]
+            rates[across] = max_min_rates(self.capacities, demands, weights, [inf] * len(across))  # type: ignore[arg-type]
         return rates
 
     def link_bytes(self, moved: Floats) -> Floats:
@@ -268,7 +269,7 @@ def rate_channels(
 
 
 def _paths(source: Ints, target: Ints, within: NDArray[np.bool_], routes: Routes) -> Paths:
-    """The path of every channel; a channel within a place has no links."""
+    """The path of every channel; a channel within an endpoint has no links."""
     width = int(max(source.max(initial=0), target.max(initial=0))) + 1
     pairs, pair = np.unique(source[~within] * width + target[~within], return_inverse=True)
     pair_paths = routes.between(*np.divmod(pairs, width))

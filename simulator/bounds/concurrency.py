@@ -1,6 +1,7 @@
-"""Which lanes of a rank may be busy at the same time, and which ops may overlap which.
+"""Possible overlap on a rank: the lanes that may be busy at the same time, and the ops that may overlap each op.
 
-An op waits for the ops that it depends on, and these wait for others. So each
+A *lane* is a sequence of ops that run in order: computation, or communication along
+one axis. An op waits for the ops that it depends on, and these wait for others. So each
 instance of an op has, on every lane, a latest instance that has ended before it
 begins (a vector clock). Later instances on that lane that come before it in the
 program may overlap it; no other instance of the rank may.
@@ -26,7 +27,7 @@ from quadrille.algorithms.schedule.schedule import Schedule, all_ops
 
 @dataclass(frozen=True, slots=True)
 class Concurrency:
-    """What may be in progress at the same time on one rank.
+    """The lanes and ops that may be in progress at the same time on one rank.
 
     Parameters
     ----------
@@ -51,7 +52,7 @@ class _Entry:
 
 @dataclass(slots=True)
 class _Overlaps:
-    """What the programs seen so far allow: pairs of lanes that may be busy together, and ops that may overlap."""
+    """Pairs of lanes that may be busy together, and ops that may overlap, in the programs visited so far."""
 
     pairs: set[frozenset[str]] = field(default_factory=set)
     overlaps: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
@@ -61,10 +62,12 @@ ProgramWalk = Callable[[Program, Coordinates], Iterable[tuple[Op, Coordinates]]]
 """The ops of a program in order, with their coordinates."""
 
 
-def concurrency_of(schedule: Schedule, places: Iterable[Coordinates], walked: ProgramWalk = walk) -> Concurrency:
-    """What may be in progress at the same time on ranks with these coordinates, one for each program.
+def concurrency_of(
+    schedule: Schedule, coordinates_of_programs: Iterable[Coordinates], walked: ProgramWalk = walk
+) -> Concurrency:
+    """The possible overlap of the programs at these coordinates, one rank for each program.
 
-    A schedule without overlap does one thing at a time:
+    In a schedule without overlap, no two lanes are busy together:
 
     >>> from quadrille.algorithms.matmuls.catalogue import matmul_schedule
     >>> from quadrille.algorithms.schedule.grid import Grid
@@ -75,24 +78,24 @@ def concurrency_of(schedule: Schedule, places: Iterable[Coordinates], walked: Pr
     """
     lanes = tuple(dict.fromkeys(["compute", *(lane(op) for op in all_ops(schedule))]))
     seen = _Overlaps()
-    for place in places:
-        _visit(schedule, place, seen, walked)
+    for start in coordinates_of_programs:
+        _visit(schedule, start, seen, walked)
     graph = nx.Graph(tuple(pair) for pair in seen.pairs)
     graph.add_nodes_from(lanes)
     sets = tuple(frozenset(clique) for clique in nx.find_cliques(graph))
     return Concurrency(lanes, sets, {name: dict(counts) for name, counts in seen.overlaps.items()})
 
 
-def _visit(schedule: Schedule, place: Coordinates, seen: _Overlaps, walked: ProgramWalk) -> None:
-    """Adds what the program of one rank shows."""
+def _visit(schedule: Schedule, start: Coordinates, seen: _Overlaps, walked: ProgramWalk) -> None:
+    """Adds the overlaps that the program of one rank allows."""
     dependencies: Dependencies[_Entry] = Dependencies(schedule)
     on_lane: dict[str, list[str]] = defaultdict(list)  # names of the ops
     last: dict[str, _Entry] = {}
     earlier: dict[tuple[str, int], Counter[str]] = {}
-    for op, moment in walked(schedule.program(place), place):
+    for op, coordinates in walked(schedule.program(start), start):
         own = lane(op)
         entry = _Entry(own, len(on_lane[own]), {})
-        needs = dependencies.enter(op, moment, entry)
+        needs = dependencies.enter(op, coordinates, entry)
         for need in (*needs, *([last[own]] if own in last else [])):
             entry.clock[need.lane] = max(need.index, entry.clock.get(need.lane, -1))
             for name, index in need.clock.items():

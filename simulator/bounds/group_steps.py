@@ -1,7 +1,7 @@
-"""The steps of one communication op on many groups at once, with the price of every message.
+"""`GroupSteps`: the steps of one communication op on many groups at once, with the seconds of every message.
 
-An instance of the op executes these steps (`message_times.py`). Prices do not
-depend on when members begin, so they are computed once; so is what an instance
+An instance of the op executes these steps (`message_times.py`). The seconds do not
+depend on when members begin, so they are computed once, as are the sums that an instance
 adds to the totals (`InstanceTotals`). Steps are cached if they are not too many.
 """
 
@@ -17,35 +17,38 @@ from numpy.typing import NDArray
 from quadrille.algorithms.analysis.equality_labels import Ints, compact, first_equal_rows, sorted_distinct
 from quadrille.algorithms.collectives.group_stages import GroupMove, GroupStage
 from quadrille.simulator.bounds.channels import HIGH, LOW, TYPICAL
-from quadrille.simulator.bounds.instances import ROWS, InstanceTotals, TimeParts
-from quadrille.simulator.bounds.pipelined import PipelinedMessages, hop_costs, message_table
-from quadrille.simulator.bounds.prices import MachinePrices, Price, message_patterns
-from quadrille.simulator.bounds.work import GroupWork
-from quadrille.simulator.engine.compiled import as_column_table
+from quadrille.simulator.bounds.cost_model import CostModel, TransferCosts, message_patterns
+from quadrille.simulator.bounds.group_work import GroupWork
+from quadrille.simulator.bounds.op_instances import ROWS, InstanceTotals, OpTimeParts
+from quadrille.simulator.bounds.pipelined_collectives import PipelinedMessages, hop_costs, message_table
+from quadrille.simulator.engine.kernel_compiler import as_column_table
 from quadrille.topologies.network import Floats
 
 
 @dataclass(slots=True, eq=False)
-class PricedMove:
-    """The messages of one move that are sent, with their prices.
+class MoveCosts:
+    """The messages of one move that are sent, with their costs.
 
     Parameters
     ----------
     moving : which of the hop's messages are sent
-    added : seconds that receivers need to add what they get [s]
+    size : bytes of each message
+    costs : seconds of each message
+    added : seconds that receivers need to add the messages to their buffers [s]
+    extrapolated : whether an addition is larger than what was measured
     """
 
     moving: NDArray[np.bool_] | slice
     size: Floats
-    price: Price
+    costs: TransferCosts
     added: Floats
     extrapolated: bool
 
 
-class PricedHop:
+class GroupHop:
     """One move of all groups: the messages that one member of each group sends to another."""
 
-    def __init__(self, move: GroupMove, work: GroupWork, lane: str, prices: MachinePrices, slowdown: float) -> None:
+    def __init__(self, move: GroupMove, work: GroupWork, lane: str, cost_model: CostModel, slowdown: float) -> None:
         groups, members = work.ranks.shape
         offset = np.zeros((1, 1), dtype=np.int64) if work.flat else np.arange(groups)[:, None] * members
         copies = 1 if work.flat else groups
@@ -53,40 +56,40 @@ class PricedHop:
         self.sender = (offset + move.sender).ravel()
         self.receiver = (offset + move.receiver).ravel()
         self.typical: Floats = np.zeros(0)
-        self._move, self._work, self._prices, self._copies = move, work, prices, copies
+        self._move, self._work, self._cost_model, self._copies = move, work, cost_model, copies
         self._slowdown = slowdown
         self._count = np.tile(move.count, copies)
         self._adds = np.tile(move.adds, copies)
         self._to = ranks[self.receiver]
-        self.channel: Ints = prices.channels.numbers(lane, ranks[self.sender], self._to)
-        self._kept: PricedMove | None = None
+        self.channel: Ints = cost_model.channels.numbers(lane, ranks[self.sender], self._to)
+        self._cached: MoveCosts | None = None
 
-    def step(self, k: int) -> PricedMove:
+    def step(self, k: int) -> MoveCosts:
         """The messages of the k-th step."""
-        if self._kept is not None:
-            return self._kept
+        if self._cached is not None:
+            return self._cached
         size = self._size(k)
-        there = np.ones(len(size), dtype=bool) if self._work.empty_messages else size > 0
-        moving: NDArray[np.bool_] | slice = slice(None) if there.all() else there
+        is_sent = np.ones(len(size), dtype=bool) if self._work.empty_messages else size > 0
+        moving: NDArray[np.bool_] | slice = slice(None) if is_sent.all() else is_sent
         pattern = message_patterns(self.sender[moving], self.receiver[moving], self._work.ranks.size)
-        price = self._prices.transfer(self.channel[moving], size[moving], pattern, self.typical[moving])
-        price.moving[HIGH] *= self._slowdown
-        added, extrapolated = self._prices.memory("add", np.where(self._adds, size, 0.0)[moving], self._to[moving])
-        priced = PricedMove(moving, size[moving], price, added, extrapolated)
+        costs = self._cost_model.transfer(self.channel[moving], size[moving], pattern, self.typical[moving])
+        costs.moving[HIGH] *= self._slowdown
+        added, extrapolated = self._cost_model.memory("add", np.where(self._adds, size, 0.0)[moving], self._to[moving])
+        move_costs = MoveCosts(moving, size[moving], costs, added, extrapolated)
         if self._work.even or not self._move.stride:
-            self._kept = priced
-        return priced
+            self._cached = move_costs
+        return move_costs
 
-    def account(self, moved: PricedMove, times: int, time_parts: TimeParts) -> None:
-        """Adds the time of so many moves to the breakdown of the members."""
-        sender, receiver, price = self.sender[moved.moving], self.receiver[moved.moving], moved.price
+    def account(self, moved: MoveCosts, times: int, time_parts: OpTimeParts) -> None:
+        """Adds the time of `times` equal moves to the breakdown of the members."""
+        sender, receiver, costs = self.sender[moved.moving], self.receiver[moved.moving], moved.costs
         unseen = np.ones(len(time_parts.latency), dtype=bool)
         unseen[sender] = False
         gets = unseen[receiver]
         for totals, seconds in (
-            (time_parts.latency, price.latency),
-            (time_parts.bandwidth, price.alone),
-            (time_parts.contention, price.moving[TYPICAL] - price.alone),
+            (time_parts.latency, costs.latency),
+            (time_parts.bandwidth, costs.alone),
+            (time_parts.contention, costs.moving[TYPICAL] - costs.alone),
         ):
             totals[sender] += times * seconds
             totals[receiver[gets]] += times * seconds[gets]
@@ -111,19 +114,19 @@ class PricedHop:
 
 
 MOST_STATES = 64
-"""Stages of a collective up to which typical rates are computed for each stage alone."""
+"""Largest number of stages for which typical rates are computed stage by stage."""
 
-KEPT_NUMBERS = 1 << 21
-"""Numbers up to which the steps of one collective are cached for its next instance: 16 MiB."""
+CACHED_STEP_NUMBERS = 1 << 21
+"""Largest count of numbers of a collective's steps that are cached for its next instance: 16 MiB."""
 
-NUMBERS_A_MESSAGE = 9
+NUMBERS_PER_MESSAGE = 9
 
 COMPILED = 1 << 6
-"""Messages of a step from which on a compiled kernel is used."""
+"""Number of messages of a step from which a compiled kernel is used."""
 
 
 class StepArrays(NamedTuple):
-    """The messages of one step in the form that kernels take, hop after hop.
+    """The messages of one step as arrays for kernels, hop after hop.
 
     Parameters
     ----------
@@ -131,7 +134,7 @@ class StepArrays(NamedTuple):
     sender, receiver : index of each message's ends among all members [messages]
     latency : time before bytes move [messages] [s]
     moving : time in which bytes move, three rows one after the other [3 messages] [s]
-    added : time in which the receiver adds what it got, in the same way [3 messages] [s]
+    added : time in which the receiver adds the message, in the same way [3 messages] [s]
     """
 
     first: Ints
@@ -143,7 +146,7 @@ class StepArrays(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PricedStep:
+class StepCosts:
     """One step of all groups.
 
     Parameters
@@ -171,29 +174,31 @@ class GroupSteps:
     slowdown : factor by which messages are slowed at most while their ends compute
     """
 
-    def __init__(self, work: GroupWork, lane: str, prices: MachinePrices, *, slowdown: float = 1.0) -> None:
-        self.work, self._prices, self._lane, self._slowdown = work, prices, lane, slowdown
+    def __init__(self, work: GroupWork, lane: str, cost_model: CostModel, *, slowdown: float = 1.0) -> None:
+        self.work, self._cost_model, self._lane, self._slowdown = work, cost_model, lane, slowdown
         self.ranks = ranks = work.ranks.ravel()
-        self.slow = np.stack([np.ones(len(ranks)), 1 / prices.local.moving[ranks], 1 / prices.local.least[ranks]])
-        before, extrapolated_before = prices.memory("copy", work.before.ravel(), ranks)
-        after, extrapolated_after = prices.memory("copy", work.after.ravel(), ranks)
+        self.slow = np.stack(
+            [np.ones(len(ranks)), 1 / cost_model.local.moving[ranks], 1 / cost_model.local.least[ranks]]
+        )
+        before, extrapolated_before = cost_model.memory("copy", work.before.ravel(), ranks)
+        after, extrapolated_after = cost_model.memory("copy", work.after.ravel(), ranks)
         self.before, self.after = compact(before * self.slow), compact(after * self.slow)
         self._extrapolated = extrapolated_before or extrapolated_after
         self.pipeline: PipelinedMessages | None = None
         in_lockstep = not work.pipelined or work.flat or work.empty_messages
         table = None if in_lockstep else message_table(work.stages, work.ranks.shape[1])
         if table is not None:
-            self.pipeline = PipelinedMessages(table, hop_costs(table, work, lane, prices, slowdown), len(ranks))
-        self._keeps = self.pipeline is None and NUMBERS_A_MESSAGE * self._messages() <= KEPT_NUMBERS
-        self._steps: dict[tuple[int, int], PricedStep] = {}
-        self._hops: dict[int, list[PricedHop]] = {}
+            self.pipeline = PipelinedMessages(table, hop_costs(table, work, lane, cost_model, slowdown), len(ranks))
+        self._caches_steps = self.pipeline is None and NUMBERS_PER_MESSAGE * self._messages() <= CACHED_STEP_NUMBERS
+        self._steps: dict[tuple[int, int], StepCosts] = {}
+        self._hops: dict[int, list[GroupHop]] = {}
 
     @property
     def numbers(self) -> int:
-        """Approximate count of numbers that it caches."""
+        """Approximate count of cached numbers."""
         if self.pipeline is not None:
             return 3 * self.pipeline.hops.moving.size + 8 * len(self.ranks)
-        return 8 * len(self.ranks) + (NUMBERS_A_MESSAGE * self._messages() if self._keeps else 0)
+        return 8 * len(self.ranks) + (NUMBERS_PER_MESSAGE * self._messages() if self._caches_steps else 0)
 
     def steps_equal(self, stage: GroupStage) -> bool:
         """Whether all steps of a stage are the same."""
@@ -208,14 +213,14 @@ class GroupSteps:
         )
         return groups * sum(counts)
 
-    def step(self, at: int, k: int) -> PricedStep:
+    def step(self, at: int, k: int) -> StepCosts:
         """The k-th step of a stage."""
         key = at, 0 if self.steps_equal(self.work.stages[at]) else k
         if key in self._steps:
             return self._steps[key]
         return self._step_of([(hop, hop.step(k)) for hop in self._hops_of(at)])
 
-    def _step_of(self, moves: list[tuple[PricedHop, PricedMove]]) -> PricedStep:
+    def _step_of(self, moves: list[tuple[GroupHop, MoveCosts]]) -> StepCosts:
         """The moves of a step as kernels take them."""
         ends = [(hop.sender[move.moving], hop.receiver[move.moving]) for hop, move in moves]
         receiver = np.concatenate([receivers for _, receivers in ends])
@@ -224,73 +229,76 @@ class GroupSteps:
             np.concatenate([[0], np.cumsum([len(move.size) for _, move in moves])]),
             np.concatenate([sender for sender, _ in ends]),
             receiver,
-            np.concatenate([move.price.latency for _, move in moves]),
-            np.concatenate([move.price.moving for _, move in moves], axis=1).ravel(),
+            np.concatenate([move.costs.latency for _, move in moves]),
+            np.concatenate([move.costs.moving for _, move in moves], axis=1).ravel(),
             added.ravel(),
         )
         many, separated = len(receiver) >= COMPILED, all(isinstance(move.moving, slice) for _, move in moves)
         groups = self.work.ranks.shape[0] if separated and not self.work.flat else 1
-        return PricedStep(
+        return StepCosts(
             as_column_table(arrays) if many else arrays, many, len(receiver), groups, _equivalents(arrays, groups)
         )
 
     @cached_property
     def totals(self) -> InstanceTotals:
-        """What one instance adds to the totals; computed before the steps are used, because it visits all steps."""
-        channels = len(self._prices.channels.keys)
-        bytes_moved, busy, time_parts = np.zeros(channels), np.zeros(channels), TimeParts.of(len(self.ranks))
+        """The sums that one instance adds to the totals; computed first, because the computation visits all steps."""
+        channels = len(self._cost_model.channels.keys)
+        bytes_moved, busy, time_parts = np.zeros(channels), np.zeros(channels), OpTimeParts.of(len(self.ranks))
         extrapolated = self._extrapolated
         if self.pipeline is not None:
             latency, bandwidth, contention, compute = self.pipeline.breakdown.copy()
-            time_parts = TimeParts(latency, bandwidth, contention, compute, time_parts.overhead)
+            time_parts = OpTimeParts(latency, bandwidth, contention, compute, time_parts.overhead)
             extrapolated |= self.pipeline.hops.extrapolated
             np.add.at(bytes_moved, self.pipeline.hops.channel.ravel(), self.pipeline.carried[0])
             np.add.at(busy, self.pipeline.hops.channel.ravel(), self.pipeline.carried[1])
-        for hop, priced, times in self._each() if self.pipeline is None else ():
-            channel = hop.channel[priced.moving]
-            bytes_moved[channel] += times * priced.size
-            busy[channel] += times * priced.price.moving[TYPICAL]
-            hop.account(priced, times, time_parts)
-            extrapolated |= priced.price.extrapolated or priced.extrapolated
+        for hop, move_costs, times in self._moves() if self.pipeline is None else ():
+            channel = hop.channel[move_costs.moving]
+            bytes_moved[channel] += times * move_costs.size
+            busy[channel] += times * move_costs.costs.moving[TYPICAL]
+            hop.account(move_costs, times, time_parts)
+            extrapolated |= move_costs.costs.extrapolated or move_costs.extrapolated
         time_parts.compute += self.before[LOW] + self.after[LOW]
-        if self._keeps:
+        if self._caches_steps:
             self._hops.clear()
             self.__dict__.pop("_typical_of_all", None)
         used = np.flatnonzero((bytes_moved > 0) | (busy > 0))
         return InstanceTotals(time_parts, used, bytes_moved[used], busy[used], extrapolated)
 
-    def _each(self) -> Iterator[tuple[PricedHop, PricedMove, int]]:
+    def _moves(self) -> Iterator[tuple[GroupHop, MoveCosts, int]]:
         """The moves of all steps, each with its number of repetitions; the steps that are cached are made here."""
         for at, stage in enumerate(self.work.stages):
             times = stage.times if self.steps_equal(stage) else 1
             for k in range(stage.times // times):
                 moves = [(hop, hop.step(k)) for hop in self._hops_of(at)]
-                if self._keeps:
+                if self._caches_steps:
                     self._steps[at, k] = self._step_of(moves)
-                yield from ((hop, priced, times) for hop, priced in moves)
+                yield from ((hop, move_costs, times) for hop, move_costs in moves)
 
-    def _hops_of(self, at: int) -> list[PricedHop]:
+    def _hops_of(self, at: int) -> list[GroupHop]:
         """The hops of a stage, with their typical rates."""
         if at in self._hops:
             return self._hops[at]
-        hops = self._unpriced(at)
+        hops = self._new_hops(at)
         shares_rates = len(self.work.stages) > MOST_STATES or self.work.pipelined
         for hop in hops:
-            rates = self._typical_of_all[hop.channel] if shares_rates else self._prices.channels.typical(hop.channel)
+            rates = (
+                self._typical_of_all[hop.channel] if shares_rates else self._cost_model.channels.typical(hop.channel)
+            )
             hop.typical = rates
         self._hops = {at: hops}
         return hops
 
-    def _unpriced(self, at: int) -> list[PricedHop]:
+    def _new_hops(self, at: int) -> list[GroupHop]:
         return [
-            PricedHop(move, self.work, self._lane, self._prices, self._slowdown) for move in self.work.stages[at].moves
+            GroupHop(move, self.work, self._lane, self._cost_model, self._slowdown)
+            for move in self.work.stages[at].moves
         ]
 
     @cached_property
     def _typical_of_all(self) -> Floats:
         """Typical rates of the transfers of all steps together."""
-        channels = self._prices.channels
-        hops = [hop for at in range(len(self.work.stages)) for hop in self._unpriced(at)]
+        channels = self._cost_model.channels
+        hops = [hop for at in range(len(self.work.stages)) for hop in self._new_hops(at)]
         used = sorted_distinct(np.concatenate([hop.channel for hop in hops]))
         rates = np.zeros(len(channels.keys))
         rates[used] = channels.one_at_a_time(used)

@@ -1,4 +1,4 @@
-"""Loop iterations that only repeat are skipped: all times advance by the same amount as in the iterations before.
+"""Loop periods of the bounds walk: detects iterations that repeat, so that the walk can skip them.
 
 Theory of operation
 -------------------
@@ -34,7 +34,7 @@ from quadrille.algorithms.schedule.parts import Coordinates, Panel
 from quadrille.algorithms.schedule.program import Program, Repeat, ops
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.simulator.bounds.channels import HIGH, LOW, TYPICAL
-from quadrille.simulator.bounds.work import ScheduleWork
+from quadrille.simulator.bounds.group_work import ScheduleWork
 from quadrille.simulator.loops.skipped_iterations import MIN_TAIL, copy_counts
 from quadrille.topologies.network import Floats
 
@@ -43,7 +43,8 @@ SAME = 1e-12
 WALKED_FIRST = 4
 """Iterations that are walked at least before the first is skipped."""
 SLACKS = ((2, 1e-3), (6, 1e-2), (10, inf))
-"""Relative difference that advances of a large loop may have after so many iterations; bounds widen by no more."""
+"""Number of iterations of a large loop, and relative difference that its advances may have from then on; bounds widen
+by no more than this difference."""
 LARGE = 1 << 20
 """Spans of a loop on all ranks from which on the loop is large."""
 SKIP_MULTIPLE = 2
@@ -80,7 +81,7 @@ class RankComponents:
 
 
 class LoopPeriod:
-    """Watches the iterations of one loop, and tells when they repeat.
+    """Period detector for one loop: compares the end times of successive iterations.
 
     Parameters
     ----------
@@ -115,14 +116,14 @@ class LoopPeriod:
 
     def seconds(self) -> Floats | None:
         """Seconds of an iteration on each rank, in each row, if the last two iterations advanced by it; else None."""
-        before, self._seconds = self._seconds, self._moved()
+        before, self._seconds = self._seconds, self._advance()
         now = self._seconds
         if before is None or now is None:
             return None
         slack = self._slack() * now + 32 * np.finfo(float).eps * self._latest()
         return self._parts.on_ranks(now) if (np.abs(now - before) <= slack).all() and (now > 0).all() else None
 
-    def _moved(self) -> Floats | None:
+    def _advance(self) -> Floats | None:
         """Seconds by which the ops of an iteration advanced in each component, in each row; None if they differ."""
         if len(self._own) != len(self._last) or not self._own:
             return None
@@ -158,7 +159,7 @@ class LoopPeriods:
         self._tails: dict[int, int] = {}
         self._grid = schedule.grid
 
-    def period(self, entry: Repeat, place: Coordinates) -> LoopPeriod:
+    def period(self, entry: Repeat, coordinates: Coordinates) -> LoopPeriod:
         """A period detector for a loop."""
         body = list(ops(entry.body))
         meeting = {op.axis for op in body if isinstance(op, Communication)}
@@ -166,19 +167,19 @@ class LoopPeriods:
         for axis in AXES:
             if axis not in meeting:
                 of_rank = of_rank * self._grid.length(axis) + self._schedule_work.coordinates[axis]
-        spans = self._grid.size * len(body) * len(entry.indices(place))
+        spans = self._grid.size * len(body) * len(entry.indices(coordinates))
         return LoopPeriod(RankComponents(of_rank), large=spans > LARGE)
 
-    def tail(self, entry: Repeat, place: Coordinates) -> int:
+    def tail(self, entry: Repeat, coordinates: Coordinates) -> int:
         """Iterations at the end of a loop that are walked in any case; all, if iterations differ or are few."""
-        count = len(entry.indices(place))
+        count = len(entry.indices(coordinates))
         if id(entry) not in self._tails:
-            self._tails[id(entry)] = self._needed(entry, place, count)
+            self._tails[id(entry)] = self._tail_length(entry, coordinates, count)
         return min(count, self._tails[id(entry)])
 
-    def _needed(self, entry: Repeat, place: Coordinates, count: int) -> int:
+    def _tail_length(self, entry: Repeat, coordinates: Coordinates, count: int) -> int:
         """Iterations at the end of a loop that its double buffers need."""
-        if not self._allowed or not self._repeats(entry) or _longest_inside(entry, place) > count:
+        if not self._allowed or not self._repeats(entry) or _longest_inside(entry, coordinates) > count:
             return 1 << 62
         buffer_counts = (copies for copies in self._slots.get(entry.loop, ()) if copies < count // 2)
         return max([MIN_TAIL, *buffer_counts])
@@ -188,27 +189,27 @@ class LoopPeriods:
         deciding_loops = {name for op in ops(entry.body) for name in self._schedule_work.needs(op).loops}
         return entry.loop not in deciding_loops | _deciding_loops(entry.body, deciding_loops)
 
-    def walk(self, program: Program, place: Coordinates) -> Iterator[tuple[Op, Coordinates]]:
+    def walk(self, program: Program, coordinates: Coordinates) -> Iterator[tuple[Op, Coordinates]]:
         """The ops of a rank in program order; of loops that repeat, only the first and the last iterations."""
         for entry in program:
             if not isinstance(entry, Repeat):
-                yield entry, place
+                yield entry, coordinates
                 continue
-            indices = entry.indices(place)
-            kept = WALKED_FIRST + self.tail(entry, place)
+            indices = entry.indices(coordinates)
+            walked = WALKED_FIRST + self.tail(entry, coordinates)
             for index in (
-                indices if kept >= len(indices) else (*indices[:WALKED_FIRST], *indices[WALKED_FIRST - kept :])
+                indices if walked >= len(indices) else (*indices[:WALKED_FIRST], *indices[WALKED_FIRST - walked :])
             ):
-                yield from self.walk(entry.body, place.during(entry.loop, index))
+                yield from self.walk(entry.body, coordinates.during(entry.loop, index))
 
 
-def _longest_inside(entry: Repeat, place: Coordinates) -> int:
+def _longest_inside(entry: Repeat, coordinates: Coordinates) -> int:
     """Iterations of the longest loop in a loop's body."""
     longest = 0
     for inner in entry.body:
         if isinstance(inner, Repeat):
-            indices = entry.indices(place)
-            within = place.during(entry.loop, indices[0]) if indices else place
+            indices = entry.indices(coordinates)
+            within = coordinates.during(entry.loop, indices[0]) if indices else coordinates
             longest = max(longest, len(inner.indices(within)), _longest_inside(inner, within))
     return longest
 

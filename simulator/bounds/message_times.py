@@ -1,4 +1,4 @@
-"""When the members of an instance end: the steps of many groups at once, each message at a fixed rate.
+"""End times of the members of a communication op: the steps of many groups at once, each message at a fixed rate.
 
 A step of all groups is one pass over arrays, in the rows LOW, TYPICAL and HIGH:
 
@@ -22,8 +22,8 @@ import numpy as np
 
 from quadrille.algorithms.analysis.equality_labels import Ints, first_equal_rows
 from quadrille.simulator.bounds.channels import HIGH, LOW, TYPICAL
-from quadrille.simulator.bounds.group_steps import GroupSteps, PricedStep, StepArrays
-from quadrille.simulator.engine.compiled import compiled
+from quadrille.simulator.bounds.group_steps import GroupSteps, StepArrays, StepCosts
+from quadrille.simulator.engine.kernel_compiler import compile_kernels
 from quadrille.topologies.network import Floats
 
 SAME = 2.0**-43
@@ -59,11 +59,11 @@ NEVER = -1.0
 
 
 def end_times(steps: GroupSteps, times: Floats) -> tuple[Floats, int]:
-    """When the members of an instance end, and the number of simulated messages.
+    """The end time of each member of an instance [3, members of all groups], and the number of simulated messages.
 
     Parameters
     ----------
-    times : when each member begins [3, members of all groups]
+    times : start time of each member [s] [3, members of all groups]
     """
     times = np.ascontiguousarray(times + steps.before)
     messages = 0
@@ -85,11 +85,11 @@ def _execute_stage(steps: GroupSteps, at: int, times: Floats) -> int:
     return sum(_execute_step(steps.step(at, k), times, 1, NEVER) for k in range(stage.times))
 
 
-def _execute_step(step: PricedStep, times: Floats, count: int, tolerance: float) -> int:
-    """Executes a step so many times: `times` become end times; returns the number of simulated messages."""
+def _execute_step(step: StepCosts, times: Floats, count: int, tolerance: float) -> int:
+    """Executes a step `count` times: `times` become end times; returns the number of simulated messages."""
     if not step.messages:
         return 0
-    kernels = compiled(KERNELS, CALLED) if step.compiled else {"take_steps": take_steps}
+    kernels = compile_kernels(KERNELS, CALLED) if step.compiled else {"take_steps": take_steps}
     members = times.shape[1] // step.groups
     first = (
         equivalent_groups(times, step.equivalents)
@@ -161,7 +161,7 @@ def take_steps(
     count: int,
     tolerance: float,
 ) -> int:
-    """Executes so many equal steps of all groups; returns the number of messages simulated in the typical row.
+    """Executes `count` equal steps of all groups; returns the number of messages simulated in the typical row.
 
     Groups do not interact, so each group takes all steps by itself, and its data stays in the nearest cache.
 

@@ -1,8 +1,8 @@
-"""The totals of a walk: sums of every op over all ranks, the spans of some ranks, and exposed communication.
+"""Totals of the bounds walk: sums of every op over all ranks, the instances of some ranks, and exposed communication.
 
-Communication is *exposed* while its rank computes nothing. Each exposed instant
-is charged to one op, the first in the program. Never are all spans of all ranks
-and all sums kept at the same time.
+Communication is *exposed* while its rank computes nothing. Each exposed second
+is charged to one op, the first in the program. The spans of all ranks are never
+stored at the same time.
 """
 
 from collections import Counter
@@ -16,12 +16,12 @@ from quadrille.algorithms.schedule.grid import Axis
 from quadrille.algorithms.schedule.ops import kind, lane
 from quadrille.algorithms.timelines.op_times import OpTimes
 from quadrille.algorithms.timelines.spans import COMPUTE, RepeatedIterations
-from quadrille.simulator.bounds.instances import Instance
+from quadrille.simulator.bounds.op_instances import Instance
 from quadrille.simulator.loops.restore import quietest_time
 from quadrille.topologies.network import Floats
 
-REMEMBERED = 256
-"""Latest compute ops that are kept, because they may overlap communication that is noted later."""
+MAX_COMPUTE_OPS = 256
+"""Number of latest compute ops that are stored, because later communication ops may overlap them."""
 
 
 @dataclass(slots=True, eq=False)
@@ -56,70 +56,77 @@ class ExposedTime:
     ----------
     open_ops : communication ops that may still be overlapped
     compute_ops : number, begin and end of the latest compute ops
-    covered : latest end of communication so far, on each rank
-    covered_by : the instance that ends then
+    last_end : latest end of communication so far [ranks] [s]
+    last_number : number of the instance that ends then
     """
 
     open_ops: list[ExposedOp] = field(default_factory=list)
     compute_ops: list[tuple[int, Floats, Floats]] = field(default_factory=list)
-    covered: Floats | None = None
-    covered_by: int = 0
+    last_end: Floats | None = None
+    last_number: int = 0
 
     def overlap_repeats(self, times: int, seconds: Floats, last: int, first: int) -> None:
-        """Overlaps communication from before instance `first` with further iterations like the last one.
+        """Subtracts repeated iterations like the last one from the exposed time of ops before instance `first`.
 
         Parameters
         ----------
+        times : number of repeated iterations
+        seconds : time of an iteration [ranks] [s]
         last : number of instances before the last iteration
         """
-        for open_ops in self.open_ops:
-            if open_ops.number > first:
+        for exposed_op in self.open_ops:
+            if exposed_op.number > first:
                 continue
             for number, start, end in self.compute_ops:
-                repeats = min(times, int(float((open_ops.end - start).max()) / float(seconds.min())))
+                repeats = min(times, int(float((exposed_op.end - start).max()) / float(seconds.min())))
                 for shift in (seconds * iteration for iteration in range(1, repeats + 1) if number > last):
-                    open_ops.exposed -= _common(open_ops.begin, open_ops.end, start + shift, end + shift)
+                    exposed_op.exposed -= _overlap_seconds(exposed_op.begin, exposed_op.end, start + shift, end + shift)
 
     def shift(self, seconds: Floats, first: int) -> None:
-        """Shifts everything after instance `first` by so many seconds."""
-        for open_ops in self.open_ops:
-            if open_ops.number > first:
-                open_ops.begin, open_ops.end = open_ops.begin + seconds, open_ops.end + seconds
+        """Shifts all ops after instance `first` by these seconds [ranks] [s]."""
+        for exposed_op in self.open_ops:
+            if exposed_op.number > first:
+                exposed_op.begin, exposed_op.end = exposed_op.begin + seconds, exposed_op.end + seconds
         self.compute_ops = [
             (number, start + seconds, end + seconds) if number > first else (number, start, end)
             for number, start, end in self.compute_ops
         ]
-        if self.covered is not None and self.covered_by > first:
-            self.covered = self.covered + seconds
+        if self.last_end is not None and self.last_number > first:
+            self.last_end = self.last_end + seconds
 
     def add_compute(self, number: int, instance: Instance) -> list[ExposedOp]:
-        """Overlaps the communication in progress with a compute op; returns the ops that no later op can overlap."""
-        for open_ops in self.open_ops:
-            open_ops.exposed -= _common(open_ops.begin, open_ops.end, instance.start, instance.end)
-        self.compute_ops = [*self.compute_ops[1 - REMEMBERED :], (number, instance.start.copy(), instance.end.copy())]
-        return [open_ops for open_ops in self.open_ops if (open_ops.end <= instance.end).all()]
+        """Subtracts a compute op from exposed communication; returns the ops that no later op can overlap."""
+        for exposed_op in self.open_ops:
+            exposed_op.exposed -= _overlap_seconds(exposed_op.begin, exposed_op.end, instance.start, instance.end)
+        self.compute_ops = [
+            *self.compute_ops[1 - MAX_COMPUTE_OPS :],
+            (number, instance.start.copy(), instance.end.copy()),
+        ]
+        return [exposed_op for exposed_op in self.open_ops if (exposed_op.end <= instance.end).all()]
 
     def add_communication(self, number: int, instance: Instance) -> None:
         """Adds a communication op; the part that earlier communication ops cover is charged to those."""
         begin = np.maximum(instance.arrival, instance.start)
-        if self.covered is not None:
-            begin = np.minimum(instance.end, np.maximum(begin, self.covered))
-        self.covered = instance.end if self.covered is None else np.maximum(self.covered, instance.end)
-        self.covered_by = number
-        open_ops = ExposedOp(number, instance.op.name, begin, instance.end, instance.end - begin)
+        if self.last_end is not None:
+            begin = np.minimum(instance.end, np.maximum(begin, self.last_end))
+        self.last_end = instance.end if self.last_end is None else np.maximum(self.last_end, instance.end)
+        self.last_number = number
+        exposed_op = ExposedOp(number, instance.op.name, begin, instance.end, instance.end - begin)
         earliest = float(begin.min())
         for _, start, end in reversed(self.compute_ops):
             if float(end.max()) <= earliest:  # and so are those before it on the lane
                 break
-            open_ops.exposed -= _common(open_ops.begin, open_ops.end, start, end)
-        self.open_ops.append(open_ops)
+            exposed_op.exposed -= _overlap_seconds(exposed_op.begin, exposed_op.end, start, end)
+        self.open_ops.append(exposed_op)
 
     def remove(self, done: Sequence[ExposedOp]) -> None:
         """Removes ops that are settled."""
-        self.open_ops = [open_ops for open_ops in self.open_ops if all(open_ops is not settled for settled in done)]
+        self.open_ops = [
+            exposed_op for exposed_op in self.open_ops if all(exposed_op is not settled for settled in done)
+        ]
 
 
-def _common(begin: Floats, end: Floats, start: Floats, stop: Floats) -> Floats:
+def _overlap_seconds(begin: Floats, end: Floats, start: Floats, stop: Floats) -> Floats:
     """Length of the intersection of two intervals of time [s]."""
     seconds: Floats = np.maximum(0.0, np.minimum(end, stop) - np.maximum(begin, start))
     return seconds
@@ -158,7 +165,7 @@ class _Sums:
         return replace(self, counts=self.counts.copy())
 
     def add(self, before: "_Sums | None", times: int) -> None:
-        """Adds so many times what came since `before`."""
+        """Adds the increase since `before` another `times` times."""
         for program, count in self.counts.items():
             self.counts[program] = count + times * (count - (0 if before is None else before.counts[program]))
         for name in SECONDS:
@@ -176,17 +183,17 @@ class TotalsSnapshot:
 
 
 class OpTotals:
-    """Sums over all ranks, and the instances from which spans are made.
+    """Sums of every op over all ranks, and the instances from which spans are made.
 
     Parameters
     ----------
     ranks : number of ranks
-    kept : ranks whose instances are kept; None for all
+    recorded_ranks : ranks whose instances are recorded; None for all
     """
 
-    def __init__(self, ranks: int, kept: Ints | None = None) -> None:
+    def __init__(self, ranks: int, recorded_ranks: Ints | None = None) -> None:
         self._ranks = ranks
-        self._kept = kept
+        self._recorded_ranks = recorded_ranks
         self._ops: dict[str, _Sums] = {}
         self._exposed: dict[int, ExposedTime] = {}
         self._number = 0
@@ -211,7 +218,9 @@ class OpTotals:
         sums.compute += compute
         sums.contention += contention
         self._charge(instance, self._exposed.setdefault(program, ExposedTime()))
-        self.instances.append(instance.alone() if self._kept is None else instance.of(self._kept))
+        self.instances.append(
+            instance.detached() if self._recorded_ranks is None else instance.of(self._recorded_ranks)
+        )
 
     def snapshot(self) -> TotalsSnapshot:
         """A snapshot, against which an iteration is measured."""
@@ -228,22 +237,24 @@ class OpTotals:
         per_iteration: Mapping[str, int],
         first: tuple[int, int],
     ) -> None:
-        """Adds so many iterations like the one since the snapshot, each of so many seconds on each rank.
+        """Adds `times` iterations like the iteration since the snapshot.
 
         Parameters
         ----------
+        times : number of iterations
+        seconds : time of an iteration on each rank [ranks] [s]
         per_iteration : instances of each op in an iteration
         first : number of instances before the loop, and how many of them are kept
         """
         for name in per_iteration:
             self._ops[name].add(snapshot.ops.get(name), times)
-        for open_ops in self._settled:
-            if open_ops.number > snapshot.number:
-                self._ops[open_ops.name].exposed += times * open_ops.seconds
+        for exposed_op in self._settled:
+            if exposed_op.number > snapshot.number:
+                self._ops[exposed_op.name].exposed += times * exposed_op.seconds
         for exposed_time in self._exposed.values():
             exposed_time.overlap_repeats(times, seconds, snapshot.number, first[0])
-            for open_ops in exposed_time.open_ops:
-                open_ops.stands_for += times * (open_ops.number > snapshot.number)
+            for exposed_op in exposed_time.open_ops:
+                exposed_op.stands_for += times * (exposed_op.number > snapshot.number)
             exposed_time.shift(times * seconds, first[0])
         last_iteration = [instance for instance in self.instances[snapshot.instances :] if len(instance.ranks)]
         if not last_iteration:
@@ -251,11 +262,11 @@ class OpTotals:
         if float(np.ptp(seconds)) <= SAME * float(seconds.max()):
             self._encode_repeats(times, float(seconds[0]), last_iteration, per_iteration, first[1])
         else:
-            seconds_of_ranks = [(instance, _of(seconds, instance.ranks)) for instance in last_iteration]
+            seconds_of_ranks = [(instance, _values_of(seconds, instance.ranks)) for instance in last_iteration]
             self.instances += [
-                instance.later(iteration, by, per_iteration[instance.op.name])
+                instance.repeated(iteration, rank_seconds, per_iteration[instance.op.name])
                 for iteration in range(1, times + 1)
-                for instance, by in seconds_of_ranks
+                for instance, rank_seconds in seconds_of_ranks
             ]
 
     def _encode_repeats(
@@ -263,7 +274,7 @@ class OpTotals:
     ) -> None:
         """Stores iterations that take the same time on all ranks run-length encoded.
 
-        What came since the snapshot moves to the end of the loop and stands for the iterations before it.
+        The iteration since the snapshot moves to the end of the loop and stands for the iterations before it.
 
         Parameters
         ----------
@@ -289,8 +300,8 @@ class OpTotals:
 
     def _settle(self, exposed_time: ExposedTime, done: Sequence[ExposedOp]) -> None:
         """Adds the exposed time of ops that nothing can overlap any more."""
-        for open_ops in done:
-            self._ops[open_ops.name].exposed += open_ops.stands_for * open_ops.seconds
+        for exposed_op in done:
+            self._ops[exposed_op.name].exposed += exposed_op.stands_for * exposed_op.seconds
         self._settled += done
         exposed_time.remove(done)
 
@@ -322,10 +333,10 @@ class OpTotals:
 
 
 class NoTotals(OpTotals):
-    """Keeps nothing: for a walk of which only the ends are needed."""
+    """Totals that record nothing, for a walk of which only the ends are needed."""
 
     def note(self, instance: Instance, program: int) -> None:
-        """Keeps nothing."""
+        """Records nothing."""
 
     def skip_iterations(
         self,
@@ -335,9 +346,9 @@ class NoTotals(OpTotals):
         per_iteration: Mapping[str, int],
         first: tuple[int, int],
     ) -> None:
-        """Keeps nothing."""
+        """Records nothing."""
 
 
-def _of(seconds: Floats, ranks: Ints) -> Floats:
+def _values_of(seconds: Floats, ranks: Ints) -> Floats:
     """The values of some of the ranks, which may be all."""
     return seconds if len(ranks) == len(seconds) else seconds[ranks]

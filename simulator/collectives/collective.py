@@ -1,4 +1,4 @@
-"""Exact simulation of one collective of many groups at once, on a network given as arrays.
+"""`simulate_collective`: exact simulation of one collective, executed by many groups at once on a network.
 
 Theory of operation
 -------------------
@@ -105,7 +105,7 @@ class SimulationOptions:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CollectiveResult:
-    """The result of a collective.
+    """The end times of a collective, the use of links, and how it was simulated.
 
     Parameters
     ----------
@@ -146,7 +146,7 @@ def simulate_collective(
     capacities: Floats,
     route: Callable[[Ints, Ints], Paths],
     *,
-    places: Ints | None = None,
+    endpoints: Ints | None = None,
     rank_columns: Mapping[str, NDArray[np.generic]] | None = None,
     shards: Shards = "even",
     options: SimulationOptions = SimulationOptions(),
@@ -158,8 +158,8 @@ def simulate_collective(
     ----------
     jobs : the collective and its groups; several jobs if a library runs several rings at once
     capacities : capacity of each link [B/s]
-    route : routes from places to places, as `Routes.between`
-    places : place of each rank; by default rank i is on place i [ranks]
+    route : routes from endpoints to endpoints, as `Routes.between`
+    endpoints : endpoint of each rank; by default rank i is on endpoint i [ranks]
     rank_columns : attributes that distinguish ranks beside their programs, each [ranks]
     shards : `even` or `exact` sizes of pieces
     link_name : name of a link, for `not_folded_reason`
@@ -169,7 +169,7 @@ def simulate_collective(
     Deadlock : the programs do not fit each other
     """
     programs = programs_of(jobs, shards)
-    routed = _routed_flows(programs, jobs, capacities, route, places)
+    routed = _routed_flows(programs, jobs, capacities, route, endpoints)
     columns: dict[str, NDArray[np.generic]] = {_program_name(programs): shapes(programs)}
     columns |= {name: values[programs.rank] for name, values in (rank_columns or {}).items()}
     folding = _folding(columns, routed.flows, capacities, options, programs, link_name)
@@ -222,12 +222,12 @@ def _routed_flows(
     jobs: Sequence[CollectiveJob],
     capacities: Floats,
     route: Callable[[Ints, Ints], Paths],
-    places: Ints | None,
+    endpoints: Ints | None,
 ) -> RoutedFlows:
     """The flows of the programs on their routes."""
     sender, receiver = programs.rank[programs.sender], programs.rank[programs.receiver]
-    if places is not None:
-        sender, receiver = places[sender], places[receiver]
+    if endpoints is not None:
+        sender, receiver = endpoints[sender], endpoints[receiver]
     paths = route(sender, receiver)
     latency = paths.latency + np.array([job.latency for job in jobs])[programs.job]
     caps = np.array([job.cap for job in jobs], dtype=np.float64)[programs.job]

@@ -1,4 +1,4 @@
-"""Members walk their programs from event to event (kernels, see `walk_state.py`).
+"""Event loop of a collective's simulation: members step through their programs (kernels, see `walk_state.py`).
 
 An event is the end of a transfer's latency, or of its bytes.
 """
@@ -31,14 +31,17 @@ from quadrille.simulator.collectives.walk_state import (
     rebase,
 )
 from quadrille.simulator.engine.event_queue import HEAP, pop, push
-from quadrille.simulator.engine.rates import begin, end, settle
+from quadrille.simulator.engine.rates import begin_flow, end_flow, update_rates
 
-# What `walk` gives back
+# Return values of `walk`
 DONE, MORE, STUCK, PAUSE = range(4)
 
 
 def walk(w: WalkState, s: Any, last: int) -> int:
-    """Goes on up to so many events; returns whether all is done, more is to do, all wait, or `pause` is due."""
+    """Processes events up to event number `last`.
+
+    Returns DONE if all members have ended, MORE if the limit was reached, STUCK in a deadlock, PAUSE if `pause` is due.
+    """
     if w.numbers[BEGUN] == 0:
         w.numbers[BEGUN] = 1
         for i in range(len(w.run)):
@@ -55,7 +58,7 @@ def walk(w: WalkState, s: Any, last: int) -> int:
 
 
 def pause(w: WalkState) -> None:
-    """What is done now and then; a kernel of its own, so that it is compiled only if needed."""
+    """Checks for a period and restarts the clock; a separate kernel, so that it is compiled only if needed."""
     if w.numbers[STEPPED] != 0:
         w.numbers[STEPPED] = 0
         check_period(w)
@@ -86,12 +89,12 @@ def _happen(w: WalkState, s: Any) -> None:
         _arrive(w, w.sender[f])
         _arrive(w, w.receiver[f])
     if unsettled > 0:
-        for i in range(settle(s, w.changed)):
+        for i in range(update_rates(s, w.changed)):
             _set_speed(w, w.changed[i], s.rate[w.changed[i]])
 
 
 def _move(w: WalkState, s: Any, f: int) -> int:
-    """Flow f begins to take bandwidth; returns whether rates must be settled."""
+    """Lets flow f take bandwidth; returns 1 if rates must be updated."""
     w.status[f] = MOVING
     w.since[f] = w.reals[CLOCK]
     w.speed[f] = 0.0
@@ -101,27 +104,27 @@ def _move(w: WalkState, s: Any, f: int) -> int:
             w.opened[link] = w.reals[CLOCK]
         w.using[link] += 1
     if w.numbers[SHARED] != 0:
-        begin(s, f)
+        begin_flow(s, f)
         return 1
     _set_speed(w, f, w.alone[f])
     return 0
 
 
 def _stop(w: WalkState, s: Any, f: int) -> int:
-    """Flow f has moved its bytes; returns whether rates must be settled."""
+    """Ends flow f, whose bytes are transferred; returns 1 if rates must be updated."""
     for e in range(w.entry_offsets[f], w.entry_offsets[f + 1]):
         link = w.entry_links[e]
         w.using[link] -= 1
         if w.using[link] == 0:
             w.busy[link] += w.reals[CLOCK] - w.opened[link]
     if w.numbers[SHARED] != 0:
-        end(s, f)
+        end_flow(s, f)
         return 1
     return 0
 
 
 def _set_speed(w: WalkState, f: int, speed: float) -> None:
-    """Sets the rate of flow f, and when it will end."""
+    """Sets the rate of flow f, and the time of its end."""
     now = w.reals[CLOCK]
     w.left[f] -= w.speed[f] * (now - w.since[f])
     w.since[f] = now
@@ -130,7 +133,7 @@ def _set_speed(w: WalkState, f: int, speed: float) -> None:
 
 
 def _enter(w: WalkState, i: int) -> None:
-    """Member i begins the step at which it stands, or the next step in which something moves."""
+    """Begins the present step of member i, or the next step in which it sends or receives."""
     while w.run[i] < w.offsets[i + 1]:
         run = w.run[i] + w.phase[i]
         send, receive = w.send[run], w.receive[run]
@@ -150,7 +153,7 @@ def _enter(w: WalkState, i: int) -> None:
 
 
 def _post(w: WalkState, i: int, send: int, receive: int, size: float) -> None:
-    """Member i is ready for the transfers of its step; each starts if its other end is ready, too."""
+    """Posts the transfers of a step of member i; each starts if its other end is ready."""
     w.pending[i] = 0
     if i == w.numbers[WATCHED] and w.numbers[FOLDS] != 0:
         w.numbers[STEPPED] = 1
@@ -180,7 +183,7 @@ def _elements(w: WalkState, run: int, k: int, first: int, count: int) -> int:
 
 
 def _arrive(w: WalkState, i: int) -> None:
-    """A transfer of member i has ended."""
+    """Ends a transfer of member i."""
     w.pending[i] -= 1
     if w.pending[i] == 0:
         _advance(w, i)
@@ -188,7 +191,7 @@ def _arrive(w: WalkState, i: int) -> None:
 
 
 def _advance(w: WalkState, i: int) -> None:
-    """Member i advances to its next step."""
+    """Advances member i to its next step."""
     run = w.run[i]
     if w.cycle[run] == 2 and w.phase[i] == 0:
         w.phase[i] = 1

@@ -1,10 +1,9 @@
-"""Exact simulation of members that walk their programs through contention, from event to event.
+"""Event-driven simulation of a collective: members run their step programs while flows share links.
 
-A member posts the send and the receive of its step; when a flow has both ends,
-its latency begins, then it shares bandwidth (weighted max-min, `engine/rates.py`)
-until its bytes are moved; when both its transfers have ended, the member advances
-to its next step. Ends within 1e-12 of the shortest transfer are one batch, after
-which rates are settled once.
+A *member* is one rank in one group of a collective. It posts the send and the receive of its step; when a flow has both
+ends, its latency begins, then it shares bandwidth (weighted max-min, `engine/rates.py`) until its bytes are moved; when
+both its transfers have ended, the member advances to its next step. Ends within 1e-12 of the shortest transfer are one
+batch, after which rates are settled once.
 
 A walk begins in plain Python on lists; one that is large or long is continued by
 the same functions, compiled, on arrays.
@@ -27,8 +26,8 @@ from quadrille.simulator.collectives.programs import Floats, Ints, MemberProgram
 from quadrille.simulator.collectives.walk_state import IDLE, SENDER_WAITS, Array, WalkState
 from quadrille.simulator.engine import event_queue as heap
 from quadrille.simulator.engine import rates
-from quadrille.simulator.engine.compiled import Kernel, compiled
-from quadrille.simulator.engine.rates import FlowState, as_lists, new_state
+from quadrille.simulator.engine.kernel_compiler import Kernel, compile_kernels
+from quadrille.simulator.engine.rates import FlowState, as_lists, new_flow_state
 from quadrille.simulator.symmetry.partition import Flows
 
 Columns = TypeVar("Columns", WalkState, FlowState)
@@ -49,11 +48,11 @@ NAMED = 4
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WalkResult:
-    """The result of a walk.
+    """The end times of all members, and the use of links.
 
     Parameters
     ----------
-    ends : when each member ends [s]
+    ends : end of each member [s] [members]
     busy : time in which each link is in use [s] [links]
     events : number of simulated ends of latencies and transfers
     error_seconds : difference of states that were taken as equal, times the number of skipped periods [s]
@@ -77,7 +76,7 @@ def walk_from_events(
     fold_time: bool = True,
     local: bool = True,
 ) -> WalkResult:
-    """Simulates all members from the begin to the end of the last member.
+    """Simulates the programs of all members until the last member has ended.
 
     Parameters
     ----------
@@ -94,29 +93,29 @@ def walk_from_events(
     """
     start = _walk(programs, flows, len(capacities), latency, alone, contended=contended, fold_time=fold_time)
     if contended:
-        caps_of_rates = np.where(np.isinf(alone), 1.0, caps)  # what crosses nothing never shares anything
-        state = new_state(
+        caps_of_rates = np.where(np.isinf(alone), 1.0, caps)  # flows over no link share nothing
+        state = new_flow_state(
             capacities, flows.offsets, flows.links, flows.shares, np.ones(flows.count), caps_of_rates, local=local
         )
     else:
         unit = np.ones(1)
-        state = new_state(unit, np.array([0, 1]), np.zeros(1, np.int64), unit, unit, unit)
+        state = new_flow_state(unit, np.array([0, 1]), np.zeros(1, np.int64), unit, unit, unit)
     outcome = event_kernels.MORE
     if flows.count < PLAIN_EVENTS:
         lists, shared = _as_lists(start), as_lists(state)
-        outcome = _go_on(event_kernels.walk, event_kernels.pause, lists, shared, PLAIN_EVENTS)
+        outcome = _continue_walk(event_kernels.walk, event_kernels.pause, lists, shared, PLAIN_EVENTS)
         start, state = _as_arrays(lists, start), _as_arrays(shared, state)
     if outcome == event_kernels.MORE:
-        compiled_kernels = compiled(KERNELS, ["walk", "pause"])
-        outcome = _go_on(compiled_kernels["walk"], compiled_kernels["pause"], start, state, 1 << 62)
+        compiled_kernels = compile_kernels(KERNELS, ["walk", "pause"])
+        outcome = _continue_walk(compiled_kernels["walk"], compiled_kernels["pause"], start, state, 1 << 62)
     if outcome != event_kernels.DONE:
-        raise Deadlock(_stuck(start, programs))
+        raise Deadlock(_deadlock_text(start, programs))
     return WalkResult(
         start.ends, start.busy, int(start.numbers[walk_state.EVENTS]), float(start.reals[walk_state.ERROR])
     )
 
 
-def _go_on(walk_on: Kernel, pause: Kernel, start: WalkState, state: FlowState, last: int) -> int:
+def _continue_walk(walk_on: Kernel, pause: Kernel, start: WalkState, state: FlowState, last: int) -> int:
     """Continues the walk until all members have ended or there are more than `last` events."""
     while (outcome := int(walk_on(start, state, last))) == event_kernels.PAUSE:
         pause(start)
@@ -133,11 +132,11 @@ def _walk(
     contended: bool,
     fold_time: bool,
 ) -> WalkState:
-    """The state at the begin, as arrays."""
+    """The state at the start, as arrays."""
     members, count = programs.members, programs.flows
     columns = {name: getattr(programs, name) for name in PROGRAM_COLUMNS}
     sizes = _piece_columns(programs.pieces)
-    saved = {f"saved_{name}": _whole(members) for name in ("run", "phase", "k", "pending")}
+    saved = {f"saved_{name}": _integers(members) for name in ("run", "phase", "k", "pending")}
     return WalkState(
         **columns,
         **sizes,
@@ -146,24 +145,24 @@ def _walk(
         entry_offsets=flows.offsets,
         entry_links=flows.links,
         run=programs.offsets[:-1].copy(),
-        phase=_whole(members),
-        k=_whole(members),
-        pending=_whole(members),
+        phase=_integers(members),
+        k=_integers(members),
+        pending=_integers(members),
         ends=np.zeros(members),
-        status=_whole(count),
+        status=_integers(count),
         left=np.zeros(count),
         since=np.zeros(count),
         speed=np.zeros(count),
         due=np.zeros(count),
-        heap=_whole(count),
-        slot=_whole(count, -1),
-        using=_whole(links),
+        heap=_integers(count),
+        slot=_integers(count, -1),
+        using=_integers(links),
         opened=np.zeros(links),
         busy=np.zeros(links),
-        changed=_whole(count),
-        batch=_whole(count),
+        changed=_integers(count),
+        batch=_integers(count),
         **saved,
-        saved_status=_whole(count),
+        saved_status=_integers(count),
         saved_ahead=np.zeros(count),
         saved_busy=np.zeros(links),
         numbers=_numbers(programs, contended=contended, fold_time=fold_time),
@@ -171,15 +170,15 @@ def _walk(
     )
 
 
-def _whole(size: int, value: int = 0) -> Ints:
+def _integers(size: int, value: int = 0) -> Ints:
     """An array of integers."""
     return np.full(size, value, np.int64)
 
 
 def _numbers(programs: MemberPrograms, *, contended: bool, fold_time: bool) -> Ints:
-    """Options and counters at the begin."""
+    """Options and counters at the start."""
     steps = np.bincount(programs.run_members(), programs.count, minlength=programs.members)
-    numbers = _whole(walk_state.NUMBERS)
+    numbers = _integers(walk_state.NUMBERS)
     numbers[walk_state.ALIVE] = programs.members
     numbers[walk_state.SHARED] = contended
     numbers[walk_state.EVEN] = programs.pieces is None
@@ -190,7 +189,7 @@ def _numbers(programs: MemberPrograms, *, contended: bool, fold_time: bool) -> I
 
 
 def _reals(programs: MemberPrograms, latency: Floats, alone: Floats) -> Floats:
-    """Times at the begin: what counts as one moment, and when the clock is restarted [s]."""
+    """Times at the start: the tolerance within which events are simultaneous, and the restart time of the clock [s]."""
     used = programs.send >= 0
     longest = _longest(programs)
     transfers = latency[programs.send[used]] + longest[used] / alone[programs.send[used]]
@@ -225,8 +224,8 @@ def _as_arrays(lists: Columns, arrays: Columns) -> Columns:
     return type(lists)(*(np.asarray(column, array.dtype) for column, array in zip(lists, arrays, strict=True)))
 
 
-def _stuck(w: WalkState, programs: MemberPrograms) -> str:
-    """The message of a deadlock: which members wait, and for which peers."""
+def _deadlock_text(w: WalkState, programs: MemberPrograms) -> str:
+    """The message of a deadlock: the waiting members, and the peers that they wait for."""
     waiting = [i for i in range(programs.members) if w.run[i] < programs.offsets[i + 1]]
     waits = []
     for i in waiting[:NAMED]:

@@ -1,4 +1,4 @@
-"""How a library lays the rings and trees of a collective over nodes: several channels on different links.
+"""Node layouts: the rings and trees of a collective over nodes and GPUs, with several channels on different links.
 
 A ring in rank order crosses every node by one path and leaves it by one NIC.
 Libraries lay several channels with different paths, so that together they use all links:
@@ -51,18 +51,18 @@ class NodeBlocks:
         return bool(np.any(np.diff(self.group) == 0))
 
 
-def by_node(places: Ints, per_node: int) -> NodeBlocks:
+def node_blocks(endpoints: Ints, per_node: int) -> NodeBlocks:
     """The members of groups node by node, nodes in the order in which a group first visits them.
 
-    >>> by_node(np.array([[0, 2, 1, 3]]), 2).slots.tolist()
+    >>> node_blocks(np.array([[0, 2, 1, 3]]), 2).slots.tolist()
     [[0, 2, 1, 3]]
 
     Parameters
     ----------
-    places : place of each member [groups, members]
+    endpoints : endpoint of each member [groups, members]
     """
-    groups, members = places.shape
-    node, local = np.divmod(places, per_node)
+    groups, members = endpoints.shape
+    node, local = np.divmod(endpoints, per_node)
     owner = np.repeat(np.arange(groups), members)
     key = owner * (int(node.max(initial=0)) + 1) + node.ravel()
     _, seen, block = np.unique(key, return_index=True, return_inverse=True)
@@ -78,23 +78,25 @@ def by_node(places: Ints, per_node: int) -> NodeBlocks:
     )
 
 
-def ring_orders(routes: Routes, places: Ints, channels: int | None = None) -> list[Ints]:
+def ring_orders(routes: Routes, endpoints: Ints, channels: int | None = None) -> list[Ints]:
     """For each channel, the members of every group in the order of its ring [groups, members].
 
     Parameters
     ----------
-    places : place of each member [groups, members]
+    endpoints : endpoint of each member [groups, members]
     channels : number of channels; None for the fewest that together carry the most
     """
-    nodes = by_node(places, routes.net.per_node)
+    nodes = node_blocks(endpoints, routes.net.per_node)
     paths_of_patterns = [
         node_paths(node_links(routes, row[row >= 0], several=nodes.several), channels) for row in nodes.patterns
     ]
     count = channels or max(map(len, paths_of_patterns))
-    return [_laid(nodes, [paths[channel % len(paths)] for paths in paths_of_patterns]) for channel in range(count)]
+    return [
+        _in_node_order(nodes, [paths[channel % len(paths)] for paths in paths_of_patterns]) for channel in range(count)
+    ]
 
 
-def _laid(nodes: NodeBlocks, orders: Sequence[Sequence[int]]) -> Ints:
+def _in_node_order(nodes: NodeBlocks, orders: Sequence[Sequence[int]]) -> Ints:
     """The slots with every node visited in the order of its pattern."""
     flat = nodes.slots.ravel().copy()
     width = nodes.patterns.shape[1]
@@ -107,7 +109,7 @@ def _laid(nodes: NodeBlocks, orders: Sequence[Sequence[int]]) -> Ints:
     return laid
 
 
-def tree_edges(routes: Routes, places: Ints, orders: Sequence[Ints]) -> list[tuple[Ints, Ints, Ints, Ints]]:
+def tree_edges(routes: Routes, endpoints: Ints, orders: Sequence[Ints]) -> list[tuple[Ints, Ints, Ints, Ints]]:
     """The edges of two complementary trees over the nodes for each channel, with chains inside the nodes.
 
     Returns for each channel and tree (group, child slot, parent slot, depth of the
@@ -117,11 +119,11 @@ def tree_edges(routes: Routes, places: Ints, orders: Sequence[Ints]) -> list[tup
     Source: Sanders, Speck, Träff, "Two-tree algorithms for full bandwidth
     broadcast, reduction and scan", Parallel Computing 35(12), 2009.
     """
-    nodes = by_node(places, routes.net.per_node)
+    nodes = node_blocks(endpoints, routes.net.per_node)
     block = np.repeat(np.arange(len(nodes.first)), nodes.length)
     column = np.arange(len(block)) - nodes.first[block]
-    first_block = np.searchsorted(nodes.group, np.arange(len(places)))
-    per_group = np.bincount(nodes.group, minlength=len(places))
+    first_block = np.searchsorted(nodes.group, np.arange(len(endpoints)))
+    per_group = np.bincount(nodes.group, minlength=len(endpoints))
     rank_of_block = np.arange(len(nodes.first)) - first_block[nodes.group]
     edges = []
     for order in orders:

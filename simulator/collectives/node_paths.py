@@ -1,4 +1,4 @@
-"""Paths through a node for several channels of a collective: each takes what capacity the channels before it left.
+"""Paths through a node for several channels of a collective, each on the links with most remaining capacity.
 
 A path enters at its first member, visits all, and leaves at its last. The next
 channel is the path whose narrowest hop has most capacity left, the hop out of the node
@@ -18,13 +18,13 @@ from quadrille.algorithms.collectives.nccl.tuning_constants import MOST_CHANNELS
 from quadrille.simulator.collectives.programs import Ints
 from quadrille.topologies.routes.routing import Routes
 
-MOST_LAID = MOST_CHANNELS // 2
-"""As many as NCCL's search may find; it runs twice as many."""
+MAX_FOUND_CHANNELS = MOST_CHANNELS // 2
+"""Largest number of channels that NCCL's search may find; NCCL runs twice as many."""
 MOST_SEARCHED = 16
 """Members of a node up to which paths are searched; more are visited in order, rotated from channel to channel."""
 PATIENCE = 8
 """Channels without any gain after which no more are tried."""
-WORTH_HAVING = 0.05
+RATE_GIVEN_UP = 0.05
 """Part of the best rate of any number of channels that may be given up to have fewer."""
 
 
@@ -82,14 +82,14 @@ def node_paths(node: NodeLinks, wanted: int | None) -> tuple[tuple[int, ...], ..
     search = _Search(node)
     paths: list[tuple[int, ...]] = []
     rates: list[float] = []
-    while len(paths) < (wanted or MOST_LAID):
+    while len(paths) < (wanted or MAX_FOUND_CHANNELS):
         paths.append(tuple(search.next(len(paths))))
         rates.append(len(paths) * search.taken(paths[-1]))
         if wanted is None and len(rates) > PATIENCE and max(rates[-PATIENCE:]) <= max(rates[:-PATIENCE]):
             break
     if wanted is not None:
         return tuple(paths)
-    enough = max(rates) * (1 - WORTH_HAVING)
+    enough = max(rates) * (1 - RATE_GIVEN_UP)
     return tuple(paths[: 1 + next(i for i, rate in enumerate(rates) if rate >= enough)])
 
 

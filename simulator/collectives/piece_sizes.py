@@ -1,4 +1,4 @@
-"""Exact sizes of transfers: pieces of a buffer of which the first few have one element more."""
+"""`PieceSizes`: exact sizes of the pieces of a buffer that is not divisible; the first pieces have one element more."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
@@ -19,7 +19,7 @@ class PieceSizes:
     ----------
     sent, received, first_sent, first_received, stride, spacing, origin, around, pieces : as in `Runs`
     elements : elements of the smaller pieces; the first `longer` pieces have one more
-    element_bytes : size of an element on the wire
+    element_bytes : size of an element on the links, protocol overhead included
     """
 
     sent: Ints
@@ -101,6 +101,6 @@ def _elements(p: PieceSizes, first: Ints, count: Ints) -> Ints:
 
 
 def _longer_before(p: PieceSizes, piece: Ints) -> Ints:
-    """How many of the pieces 0, 1, … before `piece`, counted on around the end, have an element more."""
+    """The number of longer pieces among the pieces 0, 1, … before `piece`, counted on around the end."""
     before: Ints = piece // p.pieces * p.longer + np.minimum(piece % p.pieces, p.longer)
     return before

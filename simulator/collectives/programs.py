@@ -1,9 +1,9 @@
-"""The programs of all members of a collective as arrays, and the flows that they use.
+"""`MemberPrograms`: the step programs of all members of a collective as arrays, and the flows that they use.
 
 A *member* is one rank in one group; where several collectives run at once (the
 rings of a library, say), a rank is a member of each. A member executes its *runs* in
-order: a run is a number of steps with the same peers and sizes. A *flow* is all that
-one member sends to another; it carries one transfer at a time.
+order: a run is a number of steps with the same peers and sizes. A *flow* is all traffic
+from one member to another; it carries one transfer at a time.
 
     3 members in a ring     member   runs             flow   sender  receiver
     all-gather              0        2 x (0, 2)       0      0       1
@@ -36,7 +36,7 @@ class CollectiveJob:
     groups : rank of each member; no rank twice [groups, members]
     bytes : size of the whole buffer that is cut into pieces
     item_bytes : size of an element, for exact sizes
-    wire_factor : bytes on the wire for one byte of the buffer
+    wire_factor : bytes on the link for one byte of the buffer (more than 1 for protocols with flags)
     cap : highest rate of a transfer; infinite if only links limit it [B/s]
     latency : latency of each step beside that of its route [s]
     empty_messages : whether transfers of no bytes are executed, as in a barrier
@@ -65,7 +65,7 @@ class MemberPrograms:
     count : steps of each run [runs]
     cycle : 1 for a run by itself; 2 if its steps alternate with those of the next run, which then has 0 [runs]
     send, receive : flow of each step of a run; NOBODY if nothing is sent or received [runs]
-    sent_bytes : bytes of each step on the wire, if pieces are even [runs]
+    sent_bytes : bytes of each step on the links, if pieces are even [runs]
     empty : whether transfers of no bytes are executed [runs]
     sender, receiver : member at each end of a flow [flows]
     send_slot, receive_slot : first run in which the sender (receiver) uses the flow, counted from the member's first;
@@ -109,7 +109,7 @@ class MemberPrograms:
         return np.repeat(np.arange(self.members), np.diff(self.offsets))
 
     def flow_bytes(self) -> Floats:
-        """Bytes that each flow carries in all, on the wire [flows]."""
+        """Bytes that each flow carries over its links in all [flows]."""
         used = self.send >= 0
         sizes = self.count * self.sent_bytes if self.pieces is None else total_bytes(self.pieces, self.count)
         sent: Floats = np.bincount(self.send[used], sizes[used], minlength=self.flows).astype(np.float64)
@@ -121,11 +121,11 @@ def programs_of(jobs: Sequence[CollectiveJob], shards: Shards = "even") -> Membe
 
     Parameters
     ----------
-    shards : `even` gives all pieces the mean size; `exact` gives whole elements, and the first pieces one more each
-        if the size is not divisible
+    shards : `even` gives all pieces the mean size; `exact` gives whole elements, and the first pieces one more each if
+        the size is not divisible
     """
     uneven = shards == "exact" and any((job.bytes / job.item_bytes) % job.runs.pieces for job in jobs)
-    parts = [_of_job(number, job, uneven=uneven) for number, job in enumerate(jobs)]
+    parts = [_job_programs(number, job, uneven=uneven) for number, job in enumerate(jobs)]
     if len(parts) == 1:
         return parts[0]
     runs = np.cumsum([0, *(len(part.count) for part in parts)])
@@ -152,18 +152,18 @@ def programs_of(jobs: Sequence[CollectiveJob], shards: Shards = "even") -> Membe
     return MemberPrograms(**columns, pieces=together(exact) if exact else None)
 
 
-def _of_job(number: int, job: CollectiveJob, *, uneven: bool) -> MemberPrograms:
+def _job_programs(number: int, job: CollectiveJob, *, uneven: bool) -> MemberPrograms:
     """The programs of one group, repeated with the ranks of each group."""
     runs, (groups, members) = job.runs, job.groups.shape
     if job.bytes == 0 and not job.empty_messages:
-        runs = _idle(runs)
+        runs = _empty_programs(runs)
     owner = np.repeat(np.arange(members), np.diff(runs.offsets))
     send, receive, sender, receiver = _numbered(runs, owner, members)
     flows = len(sender)
     local = np.arange(len(owner)) - runs.offsets[owner]
     slots = [_first_use(side, local, flows) for side in (send, receive)]
 
-    def again(values: NDArray[np.generic]) -> NDArray:  # type: ignore[type-arg]
+    def for_all_groups(values: NDArray[np.generic]) -> NDArray:  # type: ignore[type-arg]
         return np.tile(values, groups)
 
     def shifted(values: Ints, step: int) -> Ints:
@@ -175,16 +175,16 @@ def _of_job(number: int, job: CollectiveJob, *, uneven: bool) -> MemberPrograms:
     return MemberPrograms(
         rank=job.groups.ravel(),
         offsets=np.append(shifted(runs.offsets[:-1], len(owner)), groups * len(owner)),
-        count=again(runs.count),
-        cycle=again(runs.cycle),
+        count=for_all_groups(runs.count),
+        cycle=for_all_groups(runs.cycle),
         send=shifted(send, flows),
         receive=shifted(receive, flows),
-        sent_bytes=again(runs.pieces_sent * piece_bytes),
+        sent_bytes=for_all_groups(runs.pieces_sent * piece_bytes),
         empty=np.full(groups * len(owner), int(job.empty_messages)),
         sender=shifted(sender, members),
         receiver=shifted(receiver, members),
-        send_slot=again(slots[0]),
-        receive_slot=again(slots[1]),
+        send_slot=for_all_groups(slots[0]),
+        receive_slot=for_all_groups(slots[1]),
         job=np.full(groups * flows, number),
         pieces=_piece_sizes(job, runs, groups) if uneven else None,
     )
@@ -229,7 +229,7 @@ def _first_use(side: Ints, local: Ints, flows: int) -> Ints:
     return slot
 
 
-def _idle(runs: Runs) -> Runs:
+def _empty_programs(runs: Runs) -> Runs:
     """Programs in which no member does anything."""
     nothing = {column.name: getattr(runs, column.name)[:0] for column in fields(Runs) if column.name != "pieces"}
     return replace(runs, **nothing | {"offsets": np.zeros_like(runs.offsets)})

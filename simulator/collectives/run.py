@@ -1,4 +1,4 @@
-"""Runs the programs of a collective, by a sweep or from event to event, and finds the causes of its time.
+"""`run` simulates the programs of a collective, by a sweep or event by event; `causes_of` splits its time by cause.
 
 Where no flow can slow another, step times are a recurrence that is swept over all
 members at once; else members go from event to event, and so they do where their steps
@@ -66,10 +66,11 @@ def run(
     fold_time: bool = True,
     local: bool = True,
 ) -> CollectiveRun:
-    """Runs the programs of all members, or of one representative of each class.
+    """Simulates the programs of all members, or of one representative of each class.
 
     Parameters
     ----------
+    capacities : capacity of each link [B/s]
     contended : whether flows slow each other; None to find out, False for every flow at its best rate
     fold_time, local : shortcuts that do not change the result
     """

@@ -1,4 +1,4 @@
-"""Steps of all members at once, where transfers never contend.
+"""Sweep of a collective without contention: the step times of all members at once, as a max-plus recurrence.
 
 If every flow has its own best rate whatever the others do, a step of a member
 takes a time d that is known beforehand, and when each member reaches step s + 1
@@ -58,7 +58,7 @@ class LockstepSection:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SweepResult:
-    """When each member ends [s], number of steps swept, and bound of the error of skipped steps [s]."""
+    """The end of each member [s], the number of computed steps, and the error bound of skipped steps [s]."""
 
     ends: Floats
     steps: int
@@ -127,7 +127,7 @@ def sweep(
 
 
 class _Times:
-    """When each member reached its present step: `base` + `time`, so that `time` stays small."""
+    """The time at which each member reached its present step: `base` + `time`, so that `time` stays small."""
 
     def __init__(self, time: Floats) -> None:
         self.time = time

@@ -1,7 +1,7 @@
-"""The state of a walk through the programs of all members, and the skipping of whole periods (kernels).
+"""`WalkState`: the state of a collective's event-driven simulation, and the skipping of repeated periods (kernels).
 
 Kernels are plain functions over arrays or lists that Numba can compile (see
-`engine/compiled.py`); `event_kernels.py` has the others.
+`engine/kernel_compiler.py`); `event_kernels.py` has the others.
 
 Skipping of periods
 -------------------

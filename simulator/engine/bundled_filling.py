@@ -1,81 +1,81 @@
-"""Filling by bundles: computes the same rates as `filling.py` for all active flows, much faster (kernels).
+"""Progressive filling by bundles: the rates of `progressive_filling.py` for all active flows, faster (kernels).
 
-Levels rise and links become full as in `filling.py`, with three savings.  A trunk visits bundles, not flows.  A
-branch is not updated when a bundle is held: its key stays a lower bound, and is computed again when it reaches the
-top of the heap.  Once all bundles are held, only the branches of *loose* flows (flows without a trunk) stay in the
-heap.
+Levels rise and links become full as in `progressive_filling.py`, with three savings.  A trunk visits bundles, not
+flows.  A branch is not updated when a bundle is frozen: its key stays a lower bound, and is computed again when it
+reaches the top of the heap.  Once all bundles are frozen, only the branches of *loose* flows (flows without a trunk)
+stay in the heap.
 
-Most branches are not in the heap at all: *hot* are branches that hold a flow so far, and branches of flows that just
-began.  Rates that are max-min without the other branches are max-min if none of those carries too much.  If a branch
-does, it becomes hot and everything is filled again, which is rare.
+Most branches are not in the heap at all.  A branch is *hot* if it is the bottleneck of a flow, or if a flow on it has
+just begun.  Rates that are max-min on the trunks and hot branches are max-min if no other branch carries too much.  If
+a branch carries too much, it becomes hot and all flows are filled again, which is rare.
 """
 
 from quadrille.simulator.engine import bundles
 from quadrille.simulator.engine.bundles import BUNDLED, HEAT, LEFT, NARROW, ROUND, STEP, USED, Bundles
-from quadrille.simulator.engine.filling import sift
 from quadrille.simulator.engine.flow_state import ACTIVE, FILLED, FILLS, TIE, Array, FlowState
-from quadrille.simulator.engine.rates import forget_loosened, settled_locally, take_begun, take_over
+from quadrille.simulator.engine.progressive_filling import sift_down
+from quadrille.simulator.engine.rates import apply_new_rates, choose_begun_flows, clear_loosened_links, fill_locally
 
 
-def settle_bundled(s: FlowState, b: Bundles, changed: Array) -> int:
-    """The same as `rates.settle`, with bundles."""
-    began = take_begun(s)
-    count = settled_locally(s, began)
-    forget_loosened(s)
+def update_bundled_rates(s: FlowState, b: Bundles, changed: Array) -> int:
+    """Update all rates, as `rates.update_rates` does, with bundles; returns the number of changed rates."""
+    began = choose_begun_flows(s)
+    count = fill_locally(s, began)
+    clear_loosened_links(s)
     if count >= 0:
-        return take_over(s, count, changed)
+        return apply_new_rates(s, count, changed)
     _fill_bundles(s, b)
-    return take_over(s, _choose_all(s), changed)
+    return apply_new_rates(s, _choose_all(s), changed)
 
 
 def _fill_bundles(s: FlowState, b: Bundles) -> None:
     """Compute new rates and holders of all active flows."""
-    _heat(s, b)
+    _mark_hot_branches(s, b)
     overfull = 1
     while overfull > 0:
         s.counts[FILLS] += 1
         s.counts[FILLED] += s.counts[ACTIVE]
-        size, level = _rise_all(s, b), 0.0
+        size, level = _start_filling_all(s, b), 0.0
         while b.counts[LEFT] > 0:
             if b.counts[BUNDLED] == 0 and b.counts[NARROW] == 0:
-                size = _narrowed(s, b, size)
-            tight, size, level = _tightest_links(s, b, size, level)
+                size = _drop_links_without_loose_flows(s, b, size)
+            tight, size, level = _find_tightest_links_bundled(s, b, size, level)
             b.counts[STEP] += 1
             for i in range(tight):
                 if _is_trunk(b, s.tight[i]):
-                    _hold_bundles(b, s.tight[i], level)
+                    _freeze_bundles(b, s.tight[i], level)
                 else:
-                    _hold_flows(s, b, s.tight[i], level)
-        _spread(s, b)
-        overfull = _overfull(s, b)
+                    _freeze_branch_flows(s, b, s.tight[i], level)
+        _assign_member_rates(s, b)
+        overfull = _mark_overloaded_branches(s, b)
 
 
 def _is_trunk(b: Bundles, link: int) -> bool:
     return bool(b.starts[link + 1] > b.starts[link])
 
 
-def _heat(s: FlowState, b: Bundles) -> None:
-    """Make the branches hot that hold flows, and the branches of flows that nothing holds yet."""
+def _mark_hot_branches(s: FlowState, b: Bundles) -> None:
+    """Make the branches hot that are bottlenecks, and the branches of flows without a bottleneck."""
     b.counts[HEAT] += 1
     for i in range(s.counts[ACTIVE]):
         f = s.active[i]
-        if s.holder[f] >= 0:
-            b.hot[s.holder[f]] = b.counts[HEAT]
+        if s.bottleneck[f] >= 0:
+            b.hot[s.bottleneck[f]] = b.counts[HEAT]
         else:
             for e in range(s.offsets[f], b.split[f]):
                 b.hot[s.links[e]] = b.counts[HEAT]
 
 
-def _spread(s: FlowState, b: Bundles) -> None:
+def _assign_member_rates(s: FlowState, b: Bundles) -> None:
     """Give the members of bundles the rates of their bundles."""
     for i in range(s.counts[ACTIVE]):
         f = s.active[i]
         if b.mark[f] != b.counts[ROUND]:
             s.current[f] = s.weights[f] * b.level[b.bundle[f]]
-            s.fresh_holder[f] = b.holder[b.bundle[f]]
+            s.new_bottleneck[f] = b.bottleneck[b.bundle[f]]
 
 
-def _overfull(s: FlowState, b: Bundles) -> int:
+def _mark_overloaded_branches(s: FlowState, b: Bundles) -> int:
     """Make overloaded branches hot that were not; returns their number."""
     overloaded = 0
     for i in range(b.counts[USED]):
@@ -91,8 +91,8 @@ def _overfull(s: FlowState, b: Bundles) -> int:
     return overloaded
 
 
-def _rise_all(s: FlowState, b: Bundles) -> int:
-    """Let every bundle rise; returns the size of the heap of all used links."""
+def _start_filling_all(s: FlowState, b: Bundles) -> int:
+    """Start a filling in which every bundle rises; returns the size of the heap of all used links."""
     b.counts[ROUND] += 1
     b.counts[STEP] += 1
     b.counts[LEFT], b.counts[BUNDLED], b.counts[NARROW] = s.counts[ACTIVE], 0, 0
@@ -111,7 +111,7 @@ def _rise_all(s: FlowState, b: Bundles) -> int:
             b.seen[j] = b.counts[STEP]
             size += 1
     for i in range(size // 2 - 1, -1, -1):
-        sift(s.heap, s.heap_key, size, i)
+        sift_down(s.heap, s.heap_key, size, i)
     return size
 
 
@@ -130,7 +130,7 @@ def _load(s: FlowState, b: Bundles, link: int) -> float:
     return total
 
 
-def _narrowed(s: FlowState, b: Bundles, size: int) -> int:
+def _drop_links_without_loose_flows(s: FlowState, b: Bundles, size: int) -> int:
     """Remove links without loose flows from the heap; returns its size."""
     b.counts[NARROW] = 1
     count = 0
@@ -140,11 +140,11 @@ def _narrowed(s: FlowState, b: Bundles, size: int) -> int:
             s.heap_key[count] = s.heap_key[i]
             count += 1
     for i in range(count // 2 - 1, -1, -1):
-        sift(s.heap, s.heap_key, count, i)
+        sift_down(s.heap, s.heap_key, count, i)
     return count
 
 
-def _tightest_links(s: FlowState, b: Bundles, size: int, level: float) -> tuple[int, int, float]:
+def _find_tightest_links_bundled(s: FlowState, b: Bundles, size: int, level: float) -> tuple[int, int, float]:
     """Find the links that become full next, in `tight`; returns their number, the heap's size and their level."""
     heap, key = s.heap, s.heap_key
     tight = 0
@@ -164,7 +164,7 @@ def _tightest_links(s: FlowState, b: Bundles, size: int, level: float) -> tuple[
         if exact or key[0] < 0:
             size -= 1
             heap[0], key[0] = heap[size], key[size]
-        sift(heap, key, size, 0)
+        sift_down(heap, key, size, 0)
     return tight, size, level
 
 
@@ -189,21 +189,21 @@ def _key(s: FlowState, b: Bundles, link: int, level: float) -> float:
     return max(level, room / load) if load > 0 else -1.0
 
 
-def _hold_bundles(b: Bundles, link: int, level: float) -> None:
-    """A full trunk holds its bundles."""
+def _freeze_bundles(b: Bundles, link: int, level: float) -> None:
+    """Freeze the rising bundles of a full trunk."""
     for k in range(b.starts[link], b.starts[link + 1]):
         x = b.slot_bundle[k]
         if b.level[x] < 0 and b.rising[x] > 0:
             b.level[x] = level
-            b.holder[x] = link
+            b.bottleneck[x] = link
             b.current[x] += b.pull[x] * level
             b.pull[x] = 0.0
             b.counts[LEFT] -= b.rising[x]
             b.counts[BUNDLED] -= b.rising[x]
 
 
-def _hold_flows(s: FlowState, b: Bundles, link: int, level: float) -> None:
-    """A full branch holds its flows."""
+def _freeze_branch_flows(s: FlowState, b: Bundles, link: int, level: float) -> None:
+    """Freeze the rising flows of a full branch."""
     for k in range(s.starts[link], s.starts[link] + s.users[link]):
         f = s.slot_flow[k]
         x = b.bundle[f]
@@ -211,7 +211,7 @@ def _hold_flows(s: FlowState, b: Bundles, link: int, level: float) -> None:
             continue
         b.mark[f] = b.counts[ROUND]
         s.current[f] = s.weights[f] * level
-        s.fresh_holder[f] = link
+        s.new_bottleneck[f] = link
         b.counts[LEFT] -= 1
         if x >= 0:
             b.rising[x] -= 1
@@ -232,16 +232,16 @@ KERNELS = (
     *bundles.KERNELS,
     _choose_all,
     _is_trunk,
-    _heat,
-    _spread,
-    _overfull,
-    _hold_flows,
-    _hold_bundles,
+    _mark_hot_branches,
+    _assign_member_rates,
+    _mark_overloaded_branches,
+    _freeze_branch_flows,
+    _freeze_bundles,
     _key,
-    _tightest_links,
-    _narrowed,
+    _find_tightest_links_bundled,
+    _drop_links_without_loose_flows,
     _load,
-    _rise_all,
+    _start_filling_all,
     _fill_bundles,
-    settle_bundled,
+    update_bundled_rates,
 )

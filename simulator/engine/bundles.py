@@ -1,7 +1,7 @@
-"""Bundles of equal flows, which make rates much faster to compute if thousands of flows share a few trunks.
+"""Bundles of flows with equal demands, which speed up max-min rates if thousands of flows share a few trunk links.
 
 A *trunk* is a link of many flows, a *branch* any other link.  Flows with equal trunks, shares and weight form a
-*bundle*: a trunk that holds them holds all of them that no branch holds already.
+*bundle*: a full trunk freezes all flows of the bundle that no branch has frozen before.
 
     10,000 flows of 1,024 GPUs        2,048 branches of 10 flows
     under 32 leaves                      64 trunks of 31 bundles, 992 bundles of 10 flows
@@ -42,14 +42,14 @@ class Bundles(NamedTuple):
     offsets, links, shares, weights : entries and weight of each bundle
     starts, slot_bundle, slot_share : bundles of trunk j are starts[j] .. starts[j + 1] - 1
     members : [bundles] number of active flows
-    used, place : links that active flows use; index of each link among them, -1 if unused
+    used, used_index : links that active flows use; index of each link among them, -1 if unused
     loose : [links] number of entries of active loose flows
     total : [links] load of a branch's active flows, negative if it must be computed again
-    rising, pull, current, level, holder : [bundles] in a filling: members that no branch holds; their load; rate of the
-        members that are held; level of the members held by a trunk, negative before that; the trunk
-    mark : [flows] the filling in which a branch last held the flow
+    rising, pull, current, level, bottleneck : [bundles] in a filling: flows that no branch has frozen; their load; rate
+        of the frozen flows; level of the flows that a trunk froze, negative before that; the trunk
+    mark : [flows] the filling in which a branch last froze the flow
     seen : [links] the step of the filling in which the link's key was computed
-    hot : [links] the update of rates in which the link was last hot
+    hot : [links] the rate update in which the link was last hot, see `bundled_filling.py`
     counts : counters
     """
 
@@ -64,14 +64,14 @@ class Bundles(NamedTuple):
     slot_share: Array
     members: Array
     used: Array
-    place: Array
+    used_index: Array
     loose: Array
     total: Array
     rising: Array
     pull: Array
     current: Array
     level: Array
-    holder: Array
+    bottleneck: Array
     mark: Array
     seen: Array
     hot: Array
@@ -79,9 +79,9 @@ class Bundles(NamedTuple):
 
 
 def new_bundles(state: FlowState) -> Bundles:
-    """Bundles of the flows of a state in which no flow is active; bundles of no flows if bundles do not help.
+    """The bundles of the flows of a state in which no flow is active; `NONE` if bundles do not save time.
 
-    The entries of the state are reordered.
+    The function reorders the entries of the state.
     """
     flows = len(state.weights)
     if flows < LEAST_FLOWS:
@@ -90,7 +90,7 @@ def new_bundles(state: FlowState) -> Bundles:
     users = np.bincount(state.links, minlength=len(state.capacities))
     best, least = None, max(LEAST_USERS, int(users.max()) // 2)
     while True:
-        tried = _bundled(state, owner, users >= least)
+        tried = _bundle_of_flows(state, owner, users >= least)
         if tried is None:
             break
         best, least = (tried, users >= least), least // 2
@@ -99,8 +99,8 @@ def new_bundles(state: FlowState) -> Bundles:
     return NONE if best is None else _new_bundles(state, owner, *best)
 
 
-def _bundled(state: FlowState, owner: Integers, trunk: NDArray[np.bool_]) -> Integers | None:
-    """Bundle of each flow for these trunks; None if there are too many bundles to help."""
+def _bundle_of_flows(state: FlowState, owner: Integers, trunk: NDArray[np.bool_]) -> Integers | None:
+    """The bundle of each flow for these trunks; None if there are too many bundles to save time."""
     at = trunk[state.links]
     entries, weights = owner[at], state.weights
     counts = np.bincount(entries, minlength=len(weights))
@@ -112,7 +112,7 @@ def _bundled(state: FlowState, owner: Integers, trunk: NDArray[np.bool_]) -> Int
     held = np.flatnonzero(counts)
     if not len(held):
         return None
-    _, first, which = np.unique(_mixed(rows[held]), return_index=True, return_inverse=True)
+    _, first, which = np.unique(_row_hashes(rows[held]), return_index=True, return_inverse=True)
     same = np.array_equal(rows[held][first][which], rows[held])
     if not same or len(first) * LEAST_MEMBERS > len(held):
         return None
@@ -121,7 +121,7 @@ def _bundled(state: FlowState, owner: Integers, trunk: NDArray[np.bool_]) -> Int
     return bundle
 
 
-def _mixed(rows: Floats) -> Integers:
+def _row_hashes(rows: Floats) -> Integers:
     """A hash of each row."""
     mixed = np.zeros(len(rows), np.uint64)
     for column in np.ascontiguousarray(rows.T).view(np.uint64):
@@ -155,14 +155,14 @@ def _new_bundles(state: FlowState, owner: Integers, bundle: Integers, trunk: NDA
         slot_share=shares[by_link],
         members=np.zeros(count, np.int64),
         used=np.zeros(size, np.int64),
-        place=np.full(size, -1, np.int64),
+        used_index=np.full(size, -1, np.int64),
         loose=np.zeros(size, np.int64),
         total=np.zeros(size),
         rising=np.zeros(count, np.int64),
         pull=np.zeros(count),
         current=np.zeros(count),
         level=np.zeros(count),
-        holder=np.zeros(count, np.int64),
+        bottleneck=np.zeros(count, np.int64),
         mark=np.zeros(len(bundle), np.int64),
         seen=np.zeros(size, np.int64),
         hot=np.zeros(size, np.int64),
@@ -177,13 +177,13 @@ NONE = Bundles(*(np.zeros(0, np.float64 if name in REALS else np.int64) for name
 # Kernels
 
 
-def helps(b: Bundles) -> bool:
-    """Whether there are bundles."""
+def has_bundles(b: Bundles) -> bool:
+    """Whether flows are bundled."""
     return len(b.bundle) > 0
 
 
-def enter(s: FlowState, b: Bundles, flow: int) -> None:
-    """Call after `flow` began."""
+def add_flow(s: FlowState, b: Bundles, flow: int) -> None:
+    """Count a flow that has begun in its bundle and on its links."""
     if b.bundle[flow] >= 0:
         b.members[b.bundle[flow]] += 1
     for e in range(s.offsets[flow], s.offsets[flow + 1]):
@@ -191,14 +191,14 @@ def enter(s: FlowState, b: Bundles, flow: int) -> None:
         b.total[j] = -1.0
         if b.bundle[flow] < 0:
             b.loose[j] += 1
-        if b.place[j] < 0:
-            b.place[j] = b.counts[USED]
-            b.used[b.place[j]] = j
+        if b.used_index[j] < 0:
+            b.used_index[j] = b.counts[USED]
+            b.used[b.used_index[j]] = j
             b.counts[USED] += 1
 
 
-def leave(s: FlowState, b: Bundles, flow: int) -> None:
-    """Call after `flow` ended."""
+def remove_flow(s: FlowState, b: Bundles, flow: int) -> None:
+    """Remove a flow that has ended from the counts of its bundle and its links."""
     if b.bundle[flow] >= 0:
         b.members[b.bundle[flow]] -= 1
     for e in range(s.offsets[flow], s.offsets[flow + 1]):
@@ -206,12 +206,12 @@ def leave(s: FlowState, b: Bundles, flow: int) -> None:
         b.total[j] = -1.0
         if b.bundle[flow] < 0:
             b.loose[j] -= 1
-        if s.users[j] == 0 and b.place[j] >= 0:
+        if s.users[j] == 0 and b.used_index[j] >= 0:
             b.counts[USED] -= 1
             last = b.used[b.counts[USED]]
-            b.used[b.place[j]] = last
-            b.place[last] = b.place[j]
-            b.place[j] = -1
+            b.used[b.used_index[j]] = last
+            b.used_index[last] = b.used_index[j]
+            b.used_index[j] = -1
 
 
-KERNELS = (*rates.KERNELS, helps, enter, leave)
+KERNELS = (*rates.KERNELS, has_bundles, add_flow, remove_flow)

@@ -2,14 +2,14 @@
 
 Theory of operation
 -------------------
-*Throttle.*  Computing is slower while its rank communicates.  Local work takes units of a
-throttle, a resource whose capacity is smaller while members that engage it communicate.
+*Throttle.*  A rank computes more slowly while it communicates.  Local work takes units of a
+throttle, a resource whose capacity is smaller while streams that engage it communicate.
 
 *Message speed.*  A message is slower while one of its ends computes: it runs at a fraction of
 its rate.  Rates stay as they are, so the bandwidth that the message leaves stays unused.
 
 *Token bucket.*  A bucket of a link holds at most b bytes and fills at the link's rate r; bytes
-that cross the link empty it.  While the bucket holds bytes, the link limits nobody:
+that cross the link empty it.  While the bucket holds bytes, the link limits no flow:
 
     dL/dt = r - load,  0 <= L <= b;  the link's capacity is LINE_RATE while L > 0, else r
 
@@ -26,7 +26,7 @@ from typing import Any
 from quadrille.simulator.engine.engine_state import CLOCK, MOVING, UNSETTLED, EngineState
 from quadrille.simulator.engine.event_queue import push
 from quadrille.simulator.engine.flow_state import NONE
-from quadrille.simulator.engine.rates import begin, end
+from quadrille.simulator.engine.rates import begin_flow, end_flow
 
 LINE_RATE = 1e15
 """Capacity of a link whose bucket holds bytes [B/s]: senders are slower."""
@@ -35,7 +35,7 @@ EMPTY = 1e-6
 
 
 def set_speed(u: EngineState, f: int, speed: float) -> None:
-    """A flow runs at another speed from now on [units of work/s]."""
+    """Change the speed of a flow from now on [units of work/s]."""
     now = u.reals[CLOCK]
     u.left[f] -= u.speed[f] * (now - u.since[f])
     u.since[f] = now
@@ -44,14 +44,14 @@ def set_speed(u: EngineState, f: int, speed: float) -> None:
 
 
 def set_capacity(u: EngineState, s: Any, resource: int, capacity: float) -> None:
-    """A resource has another capacity from now on; its flows get new rates."""
+    """Change the capacity of a resource from now on; its flows get new rates."""
     s.capacities[resource] = capacity
     count = s.users[resource]
     for i in range(count):
         u.changed[i] = s.slot_flow[s.starts[resource] + i]
     for i in range(count):
-        end(s, u.changed[i])
-        begin(s, u.changed[i])
+        end_flow(s, u.changed[i])
+        begin_flow(s, u.changed[i])
         u.numbers[UNSETTLED] = 1
 
 
@@ -59,7 +59,7 @@ def set_capacity(u: EngineState, s: Any, resource: int, capacity: float) -> None
 
 
 def change_throttle(u: EngineState, s: Any, throttle: int, more: int) -> None:
-    """One member more (1) or less (-1) engages a throttle."""
+    """Count one stream more (1) or less (-1) that engages a throttle, and set the capacity of the throttle."""
     before = u.throttled_by[throttle]
     u.throttled_by[throttle] += more
     if before > 0 and before + more > 0:
@@ -74,7 +74,7 @@ def message_rate_share(u: EngineState, f: int) -> float:
     """
     if u.receiver[f] < 0:
         return 1.0
-    sender, receiver = u.compute_member[u.sender[f]], u.compute_member[u.receiver[f]]
+    sender, receiver = u.compute_stream[u.sender[f]], u.compute_stream[u.receiver[f]]
     share: float = 1.0
     if sender != NONE and u.stage[sender] != NONE:
         share = u.rate_share_left[sender]
@@ -83,21 +83,21 @@ def message_rate_share(u: EngineState, f: int) -> float:
     return share
 
 
-def overlaps_compute(u: EngineState, m: int) -> bool:
-    """Whether the compute member beside a member is in a program."""
-    beside = u.compute_member[m]
-    return bool(beside != NONE and u.stage[beside] != NONE)
+def overlaps_compute(u: EngineState, q: int) -> bool:
+    """Whether the compute stream of a stream's rank runs a program."""
+    compute_stream = u.compute_stream[q]
+    return bool(compute_stream != NONE and u.stage[compute_stream] != NONE)
 
 
-def update_message_speeds(u: EngineState, s: Any, compute_member: int) -> None:
-    """Computing has begun or ended: messages of the members beside it change speed, at unchanged rates."""
-    m = compute_member + 1
-    while m < len(u.stage) and u.compute_member[m] == compute_member:
+def update_message_speeds(u: EngineState, s: Any, compute_stream: int) -> None:
+    """Set the speed of the messages of a rank whose computation has begun or ended; rates stay unchanged."""
+    q = compute_stream + 1
+    while q < len(u.stage) and u.compute_stream[q] == compute_stream:
         for i in range(2):
-            f = u.last_received[m] if i == 1 else u.last_sent[m]
-            if f != NONE and u.status[f] == MOVING and s.rate[f] > 0.0:  # else the next update of rates sets it
+            f = u.last_received[q] if i == 1 else u.last_sent[q]
+            if f != NONE and u.status[f] == MOVING and s.rate[f] > 0.0:  # else the next rate update sets it
                 set_speed(u, f, s.rate[f] * message_rate_share(u, f))
-        m += 1
+        q += 1
 
 
 # Token buckets

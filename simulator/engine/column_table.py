@@ -1,8 +1,8 @@
-"""Passes named tuples of arrays to compiled kernels as one address.
+"""`ColumnTable`: passes a named tuple of arrays to Numba kernels as one address, for fast calls and compilation.
 
-Numba passes a named tuple as all parts of its arrays: seven values for each array, 600 for the two states of
-`events.py`, in every call of a kernel.  LLVM then has to carry them all.  A named tuple in a `ColumnTable` is one
-value, and `w.run` in a kernel is one look-up; kernels compile in about a third of the time.
+Numba passes a named tuple as seven values for each array: 600 values for the two states of `event_loop.py`, in every
+call of a kernel.  A named tuple in a `ColumnTable` is one value, and `w.run` in a kernel is one load; kernels compile
+in about a third of the time.
 
 Only compiled code sees a difference.  This module imports Numba.
 """
@@ -26,7 +26,7 @@ from numba.extending import (
 )
 from numba.np import numpy_support
 
-WORD = cgutils.intp_t
+INTEGER = cgutils.intp_t
 
 
 class ColumnTable:
@@ -40,8 +40,8 @@ class ColumnTable:
     def __init__(self, columns: NamedTuple) -> None:
         assert all(array.ndim == 1 and array.flags.c_contiguous for array in columns)
         self.columns = columns
-        self.words = np.array([(array.ctypes.data, len(array)) for array in columns], np.int64)
-        self.address = self.words.ctypes.data
+        self.addresses = np.array([(array.ctypes.data, len(array)) for array in columns], np.int64)
+        self.address = self.addresses.ctypes.data
         kinds = tuple(array.dtype.str for array in columns)
         self.type = _table_type(type(columns).__name__, columns._fields, kinds)
 
@@ -50,7 +50,7 @@ class TableType(types.Type):
     """Numba's type of a table: names and types of its columns."""
 
     def __init__(self, name: str, fields: tuple[str, ...], kinds: tuple[str, ...]) -> None:
-        self.place = {field: place for place, field in enumerate(fields)}
+        self.index = {field: index for index, field in enumerate(fields)}
         self.array = {
             field: types.Array(numpy_support.from_dtype(np.dtype(kind)), 1, "C")
             for field, kind in zip(fields, kinds, strict=True)
@@ -87,20 +87,20 @@ class _Columns(AttributeTemplate):
 @lower_getattr_generic(TableType)  # type: ignore[untyped-decorator, no-untyped-call]
 def _column(context: Any, builder: Any, table: TableType, pointer: Any, name: str) -> Any:
     """The array of a column, from the table's addresses."""
-    kind, place = table.array[name], table.place[name]
-    words = builder.bitcast(pointer, WORD.as_pointer())
+    kind, index = table.array[name], table.index[name]
+    addresses = builder.bitcast(pointer, INTEGER.as_pointer())
 
-    def word(at: int) -> Any:
-        value = builder.load(builder.gep(words, [WORD(at)]))
+    def load(at: int) -> Any:
+        value = builder.load(builder.gep(addresses, [INTEGER(at)]))
         value.set_metadata("invariant.load", builder.module.add_metadata([]))  # arrays stay where they are
         return value
 
     element = context.get_data_type(kind.dtype)
-    length, size = word(2 * place + 1), WORD(context.get_abi_sizeof(element))
+    length, size = load(2 * index + 1), INTEGER(context.get_abi_sizeof(element))
     values = {
         "nitems": length,
         "itemsize": size,
-        "data": builder.inttoptr(word(2 * place), element.as_pointer()),
+        "data": builder.inttoptr(load(2 * index), element.as_pointer()),
         "shape": length,
         "strides": size,
     }

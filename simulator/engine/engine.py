@@ -6,18 +6,18 @@ A *flow* (a message, a GEMM, a reduction) is an amount of work that runs at a ra
 of its work takes `demands[j]` units of resource j.  Rates are weighted max-min and change only
 when a flow starts or ends (`rates.py`), so the engine goes from change to change and is exact.
 
-*Members and programs.*  A sequence of steps without decisions (the steps of a collective, each
-with transfers and local work) is a *program*, which a *member* runs inside the engine
-(`events.py`).  SimPy keeps the clock and hears of the end of a program only; above the engine
-everything happens at the granularity of ops.
+*Streams and programs.*  A sequence of steps without decisions (the steps of a collective, each
+with transfers and local work) is a *program*, which a *stream* runs inside the engine
+(`event_loop.py`); `engine_builder.py` defines these words.  SimPy keeps the clock and sees only the
+end of a program; above the engine everything happens at the granularity of ops.
 
-*One event.*  SimPy holds one event of the engine: the next end of a program or, if SimPy has
+*One event.*  SimPy holds one event for the engine: the next end of a program or, if SimPy has
 another event before, the next change.  An earlier change makes the pending event stale, which
-a version number tells.  When programs have ended, the processes that wait for them run first;
+a version number shows.  When programs have ended, the processes that wait for them run first;
 an event of the lowest priority lets the engine go on after everything else at that instant.
 
 *Kernels.*  The engine starts in plain Python on lists.  A long simulation switches to compiled
-copies of the same functions on arrays (`compiled.py`).
+copies of the same functions on arrays (`kernel_compiler.py`).
 
 A message starts when both ends are ready (rendezvous), an eager message when its sender is.
 A latency is paid once, before the work, and holds no resource.
@@ -34,9 +34,8 @@ import numpy as np
 import simpy
 from simpy.events import NORMAL, EventPriority
 
-from quadrille.simulator.engine import capacity_changes, event_queue, events, period_detector, rates
-from quadrille.simulator.engine.builder import EngineBuilder
-from quadrille.simulator.engine.compiled import Kernel, as_column_table, compiled
+from quadrille.simulator.engine import capacity_changes, event_loop, event_queue, period_detector, rates
+from quadrille.simulator.engine.engine_builder import EngineBuilder
 from quadrille.simulator.engine.engine_state import (
     CHANGES,
     CLOCK,
@@ -49,25 +48,26 @@ from quadrille.simulator.engine.engine_state import (
     UNSETTLED,
     EngineState,
     empty_state,
+    extended_flow_state,
     extended_state,
     is_outdated,
-    new_flow_state,
 )
+from quadrille.simulator.engine.event_loop import MORE, SOME_ENDED
 from quadrille.simulator.engine.event_queue import HEAP
-from quadrille.simulator.engine.events import MORE, SOME_ENDED
 from quadrille.simulator.engine.flow_state import NONE, Floats, FlowState
+from quadrille.simulator.engine.kernel_compiler import Kernel, as_column_table, compile_kernels
 
 KERNELS = (
     *rates.KERNELS,
     *event_queue.KERNELS,
     *period_detector.KERNELS,
     *capacity_changes.KERNELS,
-    *events.KERNELS,
+    *event_loop.KERNELS,
 )
 PLAIN_EVENTS = 20_000
-"""Number of events from which importing Numba pays."""
+"""Number of events from which importing Numba saves time."""
 LOADED_EVENTS = 1_000
-"""The same, if Numba is imported already or will be imported in any case."""
+"""Number of events from which compiled kernels save time if Numba is imported in any case."""
 LATE = EventPriority(2)  # after everything else that happens at an instant
 
 
@@ -85,7 +85,7 @@ class Alarm(simpy.Event):
 
 @dataclass(frozen=True, slots=True)
 class EngineCounts:
-    """Counts of what the engine did.
+    """Numbers of rate updates and of skips over repeated periods.
 
     Parameters
     ----------
@@ -98,8 +98,8 @@ class EngineCounts:
 
 
 @dataclass(frozen=True, slots=True)
-class MemberSeconds:
-    """Time breakdown of a member's last program [s]; the last five fields add up to the whole time.
+class StreamSeconds:
+    """Time breakdown of a stream's last program [s]; the last five fields add up to the whole time.
 
     Parameters
     ----------
@@ -123,16 +123,16 @@ class MemberSeconds:
 
 
 class FlowEngine(EngineBuilder):
-    """Resources and the flows that share them, on the clock of `env`.
+    """A simulation of flows that share resources, on the clock of `env`.
 
-    >>> from quadrille.simulator.engine.builder import ProgramStage
+    >>> from quadrille.simulator.engine.engine_builder import ProgramStage
     >>> env = simpy.Environment()
     >>> engine = FlowEngine(env)
     >>> link = engine.add_resource(10.0, "leaf:0>spine:0")
     >>> ends = []
     >>> for size in (10.0, 30.0):
-    ...     program = engine.program([ProgramStage(local=engine.flow(size, {link: 1.0}, latency=1.0))])
-    ...     engine.begin(engine.member(), program, lambda: ends.append(env.now))
+    ...     program = engine.add_program([ProgramStage(local=engine.add_flow(size, {link: 1.0}, latency=1.0))])
+    ...     engine.begin(engine.add_stream(), program, lambda: ends.append(env.now))
     >>> env.run()
     >>> ends
     [3.0, 5.0]
@@ -142,7 +142,7 @@ class FlowEngine(EngineBuilder):
     Parameters
     ----------
     local : whether rates are recomputed only where something changed
-    memory : whether repeated steps are detected and skipped
+    memory : whether repeated periods are detected and skipped
     long : whether the simulation is known to be long enough for compiled kernels
     """
 
@@ -155,7 +155,7 @@ class FlowEngine(EngineBuilder):
         self._flow_state: FlowState | None = None
         self._compiled: Kernel | None = None  # `advance`, once the simulation is long
         self._tables: tuple[object, object] | None = None
-        self._callbacks: dict[int, Callable[[], object]] = {}  # by member in a program
+        self._callbacks: dict[int, Callable[[], object]] = {}  # by stream in a program
         self._version = 0
         self._step_requested = False
         self._begun: list[tuple[int, int]] = []
@@ -163,7 +163,7 @@ class FlowEngine(EngineBuilder):
 
     @property
     def counts(self) -> EngineCounts:
-        """Counts of what the engine did so far."""
+        """Numbers of rate updates and of skips so far."""
         numbers = self._state.numbers
         return EngineCounts(int(numbers[CHANGES]), int(numbers[JUMPS]))
 
@@ -175,7 +175,7 @@ class FlowEngine(EngineBuilder):
     # Results
 
     def loads(self) -> list[tuple[float, float]]:
-        """Units served so far, and seconds of use, of every resource."""
+        """The units served so far and the seconds of use of every resource, by number."""
         return list(zip(self._served().tolist(), self._used().tolist(), strict=True))
 
     def _served(self) -> Floats:
@@ -195,42 +195,52 @@ class FlowEngine(EngineBuilder):
         seconds[: len(since)] = np.asarray(u.busy) + since
         return seconds
 
-    def member_seconds(self, member: int) -> MemberSeconds:
-        """Time breakdown of a member's last program."""
+    def stream_seconds(self, stream: int) -> StreamSeconds:
+        """Time breakdown of a stream's last program."""
         u = self._state
-        return MemberSeconds(
-            float(u.latency_paid[member]),
-            float(u.computed[member]),
-            bool(u.was_extrapolated[member]),
-            float(u.waiting[member]),
-            float(u.path_latency[member]),
-            float(u.path_bandwidth[member]),
-            float(u.path_contention[member]),
-            float(u.path_compute[member]),
+        return StreamSeconds(
+            float(u.latency_paid[stream]),
+            float(u.computed[stream]),
+            bool(u.was_extrapolated[stream]),
+            float(u.waiting[stream]),
+            float(u.path_latency[stream]),
+            float(u.path_bandwidth[stream]),
+            float(u.path_contention[stream]),
+            float(u.path_compute[stream]),
         )
 
-    def member_progress(self, member: int) -> tuple[int, int, bool, bool]:
-        """Stages that a member has finished, repetitions of its stage, whether it waits to send, and to receive."""
+    def stream_progress(self, stream: int) -> tuple[int, int, bool, bool]:
+        """The progress of a stream in its program.
+
+        Returns the number of finished stages, the number of finished repetitions of the present stage, whether the
+        stream waits to send, and whether it waits to receive.
+        """
         u = self._state
-        at = int(u.stage[member])
+        at = int(u.stage[stream])
         if at == NONE:
             return 0, 0, False, False
         waits = [
-            wire != NONE and int(u.waiting_side[wire]) == side and int(u.waiting_member[wire]) == member
-            for side, wire in enumerate((int(u.send_wire[at]), int(u.receive_wire[at])), start=1)
+            channel != NONE and int(u.waiting_side[channel]) == side and int(u.waiting_stream[channel]) == stream
+            for side, channel in enumerate((int(u.send_channel[at]), int(u.receive_channel[at])), start=1)
         ]
-        return at - int(u.first_stage[u.program[member]]), int(u.repetition[member]), waits[0], waits[1]
+        return at - int(u.first_stage[u.program[stream]]), int(u.repetition[stream]), waits[0], waits[1]
 
     # Control
 
-    def begin(self, member: int, program: int, then: Callable[[], object]) -> None:
-        """Begin a member's program now; `then` is called at its end, and may begin other programs at that instant."""
-        self._callbacks[member] = then
-        self._begun.append((member, program))
+    def begin(self, stream: int, program: int, then: Callable[[], object]) -> None:
+        """Begin a program on a stream now.
+
+        Parameters
+        ----------
+        stream, program : numbers from `add_stream` and `add_program`
+        then : called at the end of the program; it may begin other programs at that instant
+        """
+        self._callbacks[stream] = then
+        self._begun.append((stream, program))
         self._request_step()
 
     def set_throttle(self, throttle: int, capacity: float) -> None:
-        """Give a throttle that no member engages another capacity from now on."""
+        """Give a throttle that no stream engages another capacity from now on."""
         if self.capacities[throttle] != capacity:
             self.capacities[throttle] = self.full_capacities[throttle] = self._new_capacities[throttle] = capacity
             self._request_step()
@@ -256,9 +266,9 @@ class FlowEngine(EngineBuilder):
             capacity_changes.set_capacity(u, self._flow_state, throttle, capacity)
             u.numbers[LEADER] = NONE  # another capacity ends any period
         self._new_capacities.clear()
-        for place, (member, program) in enumerate(self._begun):
-            u.program[member] = program
-            u.starting[place] = member
+        for position, (stream, program) in enumerate(self._begun):
+            u.program[stream] = program
+            u.starting[position] = stream
         u.numbers[STARTING] = len(self._begun)
         self._begun.clear()
         outcome = self._advance()
@@ -273,10 +283,10 @@ class FlowEngine(EngineBuilder):
         if self._compiled is None:
             assert self._flow_state is not None
             plain = LOADED_EVENTS if self._long or "numba" in sys.modules else PLAIN_EVENTS
-            outcome = events.advance(self._state, self._flow_state, now, until, plain)
+            outcome = event_loop.advance(self._state, self._flow_state, now, until, plain)
             if outcome != MORE:
                 return outcome
-            self._compiled = compiled(KERNELS, ["advance"])["advance"]
+            self._compiled = compile_kernels(KERNELS, ["advance"])["advance"]
             self._extend()
         assert self._flow_state is not None
         if self._tables is None:
@@ -288,7 +298,7 @@ class FlowEngine(EngineBuilder):
         """Add new entries to the state."""
         arrays = self._compiled is not None
         self._state = extended_state(self._state, self, arrays=arrays)
-        self._flow_state = new_flow_state(self._state, self, self._flow_state, local=self._local, arrays=arrays)
+        self._flow_state = extended_flow_state(self._state, self, self._flow_state, local=self._local, arrays=arrays)
         self._state.numbers[UNSETTLED] = 1
         self._tables = None
 
@@ -301,8 +311,8 @@ class FlowEngine(EngineBuilder):
     def _call_back(self) -> None:
         """Programs have ended: the processes that wait for them go on."""
         u = self._state
-        ended = sorted(int(member) for member in u.ended[: u.numbers[ENDED]])
+        ended = sorted(int(stream) for stream in u.ended[: u.numbers[ENDED]])
         u.numbers[ENDED] = 0
-        for member in ended:
-            self._callbacks.pop(member)()
+        for stream in ended:
+            self._callbacks.pop(stream)()
         self._request_step()

@@ -1,4 +1,4 @@
-"""The event queue: a binary heap of flows by the time of their next event (kernels, see `compiled.py`)."""
+"""The event queue: a binary heap of flows by the time of their next event (kernels, see `kernel_compiler.py`)."""
 
 from typing import Any, Protocol
 
@@ -29,16 +29,16 @@ class EventQueue(Protocol):
 
 def push(w: EventQueue, f: int, due: float) -> None:
     """Set the time of flow f's next event."""
-    place = w.slot[f]
-    if place < 0:
-        place = w.numbers[HEAP]
+    position = w.slot[f]
+    if position < 0:
+        position = w.numbers[HEAP]
         w.numbers[HEAP] += 1
     w.due[f] = due
-    while place > 0 and due < w.due[w.heap[(place - 1) // 2]]:
-        w.heap[place] = w.heap[(place - 1) // 2]
-        w.slot[w.heap[place]] = place
-        place = (place - 1) // 2
-    _sift_down(w, f, place)
+    while position > 0 and due < w.due[w.heap[(position - 1) // 2]]:
+        w.heap[position] = w.heap[(position - 1) // 2]
+        w.slot[w.heap[position]] = position
+        position = (position - 1) // 2
+    _sift_down(w, f, position)
 
 
 def pop(w: EventQueue) -> None:
@@ -49,22 +49,22 @@ def pop(w: EventQueue) -> None:
         _sift_down(w, w.heap[w.numbers[HEAP]], 0)
 
 
-def _sift_down(w: EventQueue, f: int, place: int) -> None:
-    """Put flow f at `place` of the heap, or as far below as its time requires."""
+def _sift_down(w: EventQueue, f: int, position: int) -> None:
+    """Put flow f at a position of the heap, or as far below as its time requires."""
     size = w.numbers[HEAP]
     while True:
-        child = 2 * place + 1
+        child = 2 * position + 1
         if child >= size:
             break
         if child + 1 < size and w.due[w.heap[child + 1]] < w.due[w.heap[child]]:
             child += 1
         if w.due[w.heap[child]] >= w.due[f]:
             break
-        w.heap[place] = w.heap[child]
-        w.slot[w.heap[place]] = place
-        place = child
-    w.heap[place] = f
-    w.slot[f] = place
+        w.heap[position] = w.heap[child]
+        w.slot[w.heap[position]] = position
+        position = child
+    w.heap[position] = f
+    w.slot[f] = position
 
 
 KERNELS = (_sift_down, pop, push)

@@ -1,4 +1,4 @@
-"""Flows on links as arrays: which flow uses which link, which flows are active, and working space of the kernels.
+"""State of max-min rate computations as arrays: links, the flows on them, the active flows, and working space.
 
 Rate caps are links of their own.  Links that cannot become full, even if all their flows ran at the rates that
 their other links allow, limit no flow and are left out, as are links of infinite capacity.
@@ -18,7 +18,7 @@ Integers = NDArray[np.int64]
 Array = Any  # an array, or a list if the kernels run uncompiled
 
 NONE = -1
-"""Stands for no flow, link, wire, stage or member."""
+"""Stands for no flow, link, channel, stage or stream."""
 TIE = 1e-12
 """Rates, levels and times that agree to this fraction are equal, so that symmetric flows get equal rates."""
 
@@ -34,16 +34,16 @@ class FlowState(NamedTuple):
     capacities : [links] [B/s]
     offsets, links, shares : entries of the flows, without links that limit no flow
     weights, rate : [flows] weight; present rate [B/s]
-    holder : [flows] the full link that limits the flow, -1 if none
-    place, active : index of a flow in the list of active flows, -1 if it is not active; the list
+    bottleneck : [flows] the full link that limits the flow (see `rates.py`), -1 if none
+    active_index, active : index of a flow in the list of active flows, -1 if it is not active; the list
     starts, users : [links] first slot of the link's active flows, and their number
     slot_flow, slot_share, slot_entry : flow, share and entry of each slot
     slot : [entries] slot of the entry
     begun, loosened, loose : flows that began, and links that lost a flow, since the last update of rates
     counts : counters, at the indices ACTIVE …
     lowest : one number, the lowest level of a flow that ended since the last update of rates
-    chosen, phase, current, pull, fresh_holder, stamp, touched, room, load, measured, rising, known, key, heap,
-        heap_key, tight : working space of a filling, see `filling.py`
+    chosen, phase, current, pull, new_bottleneck, stamp, touched, room, load, measured, rising, key_accuracy, key, heap,
+        heap_key, tight : working space of a filling, see `progressive_filling.py`
     """
 
     capacities: Array
@@ -52,8 +52,8 @@ class FlowState(NamedTuple):
     shares: Array
     weights: Array
     rate: Array
-    holder: Array
-    place: Array
+    bottleneck: Array
+    active_index: Array
     active: Array
     starts: Array
     users: Array
@@ -70,21 +70,21 @@ class FlowState(NamedTuple):
     phase: Array
     current: Array
     pull: Array
-    fresh_holder: Array
+    new_bottleneck: Array
     stamp: Array
     touched: Array
     room: Array
     load: Array
     measured: Array
     rising: Array
-    known: Array
+    key_accuracy: Array
     key: Array
     heap: Array
     heap_key: Array
     tight: Array
 
 
-def new_state(
+def new_flow_state(
     capacities: Floats,
     offsets: Integers,
     links: Integers,
@@ -95,9 +95,9 @@ def new_state(
     local: bool = True,
     changing: Sequence[int] = (),
 ) -> FlowState:
-    """The state in which no flow is active.
+    """A state in which no flow is active, without the links that cannot limit a flow.
 
-    >>> state = new_state(np.array([10.0]), np.array([0, 1, 2]), np.array([0, 0]), np.ones(2), np.ones(2),
+    >>> state = new_flow_state(np.array([10.0]), np.array([0, 1, 2]), np.array([0, 0]), np.ones(2), np.ones(2),
     ...     np.array([2.0, np.inf]))
     >>> state.rate
     array([0., 0.])
@@ -110,7 +110,7 @@ def new_state(
     weights : [flows] above 0
     caps : [flows] largest rate, above 0, infinite if unlimited [B/s]
     local : whether flows may keep their rates when others begin or end
-    changing : links whose capacity may change later, so that no other link can be left out because of them
+    changing : links whose capacity may change later; they are always included
 
     Raises
     ------
@@ -118,16 +118,18 @@ def new_state(
     """
     flows = len(offsets) - 1
     owner = np.repeat(np.arange(flows), np.diff(offsets))
-    owner, links, shares, capacities = _with_caps(owner, np.asarray(links, np.int64), shares, capacities, caps)
-    needed = _needed(owner, links, shares, capacities, flows, np.asarray(changing, np.int64))
+    owner, links, shares, capacities = _add_cap_links(owner, np.asarray(links, np.int64), shares, capacities, caps)
+    needed = _limiting_entries(owner, links, shares, capacities, flows, np.asarray(changing, np.int64))
     owner, links, shares = owner[needed], links[needed], shares[needed]
     entries = np.bincount(owner, minlength=flows)
     if len(free := np.flatnonzero(entries == 0)):
         raise InputError(f"flow {free[0]} has neither a finite cap nor a link of finite bandwidth to hold it back")
-    return _state(capacities, np.concatenate([[0], np.cumsum(entries)]), links, shares, weights, local=local)
+    return _indexed_flow_state(
+        capacities, np.concatenate([[0], np.cumsum(entries)]), links, shares, weights, local=local
+    )
 
 
-def _with_caps(
+def _add_cap_links(
     owner: Integers, links: Integers, shares: Floats, capacities: Floats, caps: Floats
 ) -> tuple[Integers, Integers, Floats, Floats]:
     """Entries and capacities with one more link for each flow that has a finite cap."""
@@ -141,10 +143,10 @@ def _with_caps(
     return owner[order], links[order], shares[order], np.concatenate([capacities, caps[capped]])
 
 
-def _needed(
+def _limiting_entries(
     owner: Integers, links: Integers, shares: Floats, capacities: Floats, flows: int, changing: Integers
 ) -> NDArray[np.bool_]:
-    """Which entries are on links that can become full.
+    """Whether each entry is on a link that can become full.
 
     The bound of a flow is the rate that its tightest link allows it alone.  A link that is no flow's tightest and
     has room for the bounds of all its flows cannot become full before its flows are limited elsewhere.  Links whose
@@ -165,11 +167,11 @@ def _needed(
     return needed[links] & (shares > 0)
 
 
-def _state(
+def _indexed_flow_state(
     capacities: Floats, offsets: Integers, links: Integers, shares: Floats, weights: Floats, *, local: bool
 ) -> FlowState:
     on_link = np.bincount(links, minlength=len(capacities))
-    state = blank_state(len(capacities), len(weights), len(links))
+    state = blank_flow_state(len(capacities), len(weights), len(links))
     state.capacities[:] = capacities
     state.offsets[:] = offsets
     state.links[:], state.shares[:] = links, shares
@@ -179,52 +181,52 @@ def _state(
     return state
 
 
-def blank_state(links: int, flows: int, entries: int) -> FlowState:
-    """A state with room for so many links, flows and entries, with nothing in it."""
+def blank_flow_state(links: int, flows: int, entries: int) -> FlowState:
+    """An empty state with room for these numbers of links, flows and entries."""
 
-    def whole(size: int, value: int = 0) -> Integers:
+    def integers(size: int, value: int = 0) -> Integers:
         return np.full(size, value, np.int64)
 
     return FlowState(
         capacities=np.zeros(links),
-        offsets=whole(flows + 1),
-        links=whole(entries),
+        offsets=integers(flows + 1),
+        links=integers(entries),
         shares=np.zeros(entries),
         weights=np.zeros(flows),
         rate=np.zeros(flows),
-        holder=whole(flows, -1),
-        place=whole(flows, -1),
-        active=whole(flows),
-        starts=whole(links),
-        users=whole(links),
-        slot_flow=whole(entries),
+        bottleneck=integers(flows, -1),
+        active_index=integers(flows, -1),
+        active=integers(flows),
+        starts=integers(links),
+        users=integers(links),
+        slot_flow=integers(entries),
         slot_share=np.zeros(entries),
-        slot_entry=whole(entries),
-        slot=whole(entries),
-        begun=whole(flows),
-        loosened=whole(links),
+        slot_entry=integers(entries),
+        slot=integers(entries),
+        begun=integers(flows),
+        loosened=integers(links),
         loose=np.zeros(links, np.int8),
-        counts=whole(COUNTS),
+        counts=integers(COUNTS),
         lowest=np.full(1, inf),
-        chosen=whole(flows),
+        chosen=integers(flows),
         phase=np.zeros(flows, np.int8),
         current=np.zeros(flows),
         pull=np.zeros(flows),
-        fresh_holder=whole(flows),
-        stamp=whole(links),
-        touched=whole(links),
+        new_bottleneck=integers(flows),
+        stamp=integers(links),
+        touched=integers(links),
         room=np.zeros(links),
         load=np.zeros(links),
         measured=np.zeros(links),
-        rising=whole(links),
-        known=np.zeros(links, np.int8),
+        rising=integers(links),
+        key_accuracy=np.zeros(links, np.int8),
         key=np.zeros(links),
-        heap=whole(links),
+        heap=integers(links),
         heap_key=np.zeros(links),
-        tight=whole(links),
+        tight=integers(links),
     )
 
 
 def as_lists(state: FlowState) -> FlowState:
-    """The same state with lists, on which uncompiled kernels are about three times as fast."""
+    """A copy of the state with lists, on which uncompiled kernels are about three times as fast."""
     return FlowState(*(array.tolist() for array in state))

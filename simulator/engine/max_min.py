@@ -1,22 +1,21 @@
-"""Weighted max-min shares of capacities, with demand coefficients and rate caps.
+"""Weighted max-min fair rates, computed once by progressive filling, with demand coefficients and rate caps.
 
-Activity i runs at rate r_i and takes d_ij r_i of resource j, whose capacity is c_j.  All rates rise together,
-r_i = w_i t, until a cap binds or a resource saturates; the activities that it holds keep their rates, and the
-others go on:
+Activity i runs at rate r_i and takes d_ij r_i of resource j, whose capacity is c_j.  All rates rise together, r_i = w_i
+t, until a cap binds or a resource saturates; its activities keep their rates, and the others rise further:
 
     c = 10     |#####.....|  i=0, w=1, cap 2       r = 2
                |##########|  i=1, w=1              r = 8
 
 There are two implementations.  Small problems are filled level by level in plain Python, which is faster than
-NumPy's cost per call.  In large problems, each round freezes every resource that is the tightest of all its
+NumPy with its cost per call.  In large problems, each round freezes every resource that is the tightest of all its
 activities: such a resource saturates at its present level whatever happens elsewhere, because the level of a
 resource never falls while others freeze below it.  That takes a few dozen rounds instead of thousands of levels.
 
 Levels within `TIE` of each other are equal, so symmetric activities get equal rates despite rounding.
 
-Source: Bertsekas, Gallager, "Data Networks", 2nd ed., 1992, section 6.5.2 (max-min fair flow control); coefficients
-and weights as in Legrand, Marchal, Casanova, "Scheduling Distributed Applications: the SimGrid Simulation
-Framework", CCGrid 2003.
+Source: Bertsekas, Gallager, "Data Networks", 2nd ed., 1992, section 6.5.2 (max-min fair flow control); coefficients and
+weights as in Legrand, Marchal, Casanova, "Scheduling Distributed Applications: the SimGrid Simulation Framework",
+CCGrid 2003.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,7 +34,7 @@ SMALL = 150  # entries of a problem below which plain Python is faster than NumP
 
 @dataclass(frozen=True, slots=True)
 class Demands:
-    """Units of each resource that each activity takes, row after row.
+    """Demand matrix d_ij in compressed rows: units of each resource for each unit of each activity.
 
     Row i has the entries offsets[i] .. offsets[i + 1] - 1 of `resources` and `coefficients` (units of the resource for
     each unit of the activity).
@@ -58,14 +57,14 @@ class Demands:
         return cls(offsets, resources, [coefficient for row in rows for coefficient in row.values()])
 
 
-def solve(
+def max_min_rates(
     capacities: Sequence[float], demands: Demands, weights: Sequence[float], caps: Sequence[float]
 ) -> list[float]:
-    """Rate of each activity, in its own units per second.
+    """The weighted max-min fair rate of each activity, in its own units per second.
 
-    >>> solve([10.0], Demands.of([{0: 1.0}, {0: 1.0}]), [1.0, 1.0], [2.0, float("inf")])
+    >>> max_min_rates([10.0], Demands.of([{0: 1.0}, {0: 1.0}]), [1.0, 1.0], [2.0, float("inf")])
     [2.0, 8.0]
-    >>> solve([12.0], Demands.of([{0: 1.0}, {0: 1.0}]), [1.0, 3.0], [9.0, 9.0])
+    >>> max_min_rates([12.0], Demands.of([{0: 1.0}, {0: 1.0}]), [1.0, 3.0], [9.0, 9.0])
     [3.0, 9.0]
 
     Parameters
@@ -93,7 +92,7 @@ def _unbounded(activity: int) -> InputError:
 def _filled_by_level(
     capacities: Sequence[float], demands: Demands, weights: Sequence[float], caps: Sequence[float]
 ) -> list[float]:
-    """Rates, computed one level after the other."""
+    """The rates, computed one level after the other."""
     rows = _rows(demands)
     users = _users(rows)
     cap_levels = {i: cap / weight for i, (cap, weight) in enumerate(zip(caps, weights, strict=True))}
@@ -104,10 +103,10 @@ def _filled_by_level(
         if level == inf:
             raise _unbounded(next(iter(cap_levels)))
         limit = level * (1 + TIE)
-        held = [i for i, cap_level in cap_levels.items() if cap_level <= limit]
-        held += [i for j, own in levels.items() if own <= limit for i in users[j] if i in cap_levels]
+        frozen = [i for i, cap_level in cap_levels.items() if cap_level <= limit]
+        frozen += [i for j, own in levels.items() if own <= limit for i in users[j] if i in cap_levels]
         touched: dict[int, None] = {}
-        for i in held:
+        for i in frozen:
             rates[i] = min(weights[i] * level, caps[i])
             cap_levels.pop(i, None)
             touched.update(dict.fromkeys(rows[i]))
@@ -159,7 +158,7 @@ def _users(rows: Sequence[Mapping[int, float]]) -> dict[int, dict[int, float]]:
 def _filled_by_bottleneck(
     all_capacities: Sequence[float], demands: Demands, weights: Floats, caps: Floats
 ) -> list[float]:
-    """Rates, computed in rounds with every local bottleneck of a round at once."""
+    """The rates, computed in rounds with every local bottleneck of a round at once."""
     entry_rows, entry_resources, entry_demands = _entries(demands)
     in_use, entry_resources = np.unique(entry_resources, return_inverse=True)
     capacities = np.array([all_capacities[j] for j in in_use.tolist()], dtype=np.float64)
@@ -169,15 +168,15 @@ def _filled_by_bottleneck(
     floors = np.zeros(len(capacities))
     rising = np.ones(len(weights), dtype=bool)
     while rising.any():
-        own, held = _held(
+        own, frozen = _frozen_activities(
             capacities - used, floors, entry_rows, entry_resources, entry_demands * weights[entry_rows], cap_levels
         )
-        held &= rising
-        if not np.isfinite(own[held]).all() or not held.any():
+        frozen &= rising
+        if not np.isfinite(own[frozen]).all() or not frozen.any():
             raise _unbounded(int(np.flatnonzero(rising & ~np.isfinite(own))[0]))
-        rates[held] = np.minimum(weights[held] * own[held], caps[held])
-        rising &= ~held
-        gone = held[entry_rows]
+        rates[frozen] = np.minimum(weights[frozen] * own[frozen], caps[frozen])
+        rising &= ~frozen
+        gone = frozen[entry_rows]
         used += np.bincount(
             entry_resources[gone], entry_demands[gone] * rates[entry_rows[gone]], minlength=len(capacities)
         )
@@ -196,13 +195,13 @@ def _entries(demands: Demands) -> tuple[Integers, Integers, Floats]:
     return rows[used], resources[used], coefficients[used]
 
 
-def _held(
+def _frozen_activities(
     residuals: Floats, floors: Floats, rows: Integers, resources: Integers, loads: Floats, cap_levels: Floats
 ) -> tuple[Floats, NDArray[np.bool_]]:
-    """The level at which each activity is held at present, and whether that level is final.
+    """The level at which each activity freezes at present, and whether that level is final.
 
-    It is final if the activity's own cap holds it, or a resource that is the tightest of all its activities.  `floors`
-    keeps the levels of resources from falling by rounding.
+    The level is final if the activity's own cap gives it, or a resource that is the tightest of all its activities.
+    `floors` keeps the levels of resources from falling by rounding.
     """
     load = np.bincount(resources, loads, minlength=len(residuals))
     levels = np.full(len(residuals), inf)
@@ -214,6 +213,6 @@ def _held(
     lowest = np.full(len(residuals), inf)
     np.minimum.at(lowest, resources, own[rows])
     settled = levels <= lowest * (1 + TIE)
-    held = cap_levels <= own * (1 + TIE)
-    held[rows[settled[resources]]] = True
-    return own, held
+    frozen = cap_levels <= own * (1 + TIE)
+    frozen[rows[settled[resources]]] = True
+    return own, frozen

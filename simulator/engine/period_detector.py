@@ -1,15 +1,15 @@
-"""Detects that steps of collectives repeat, and skips whole periods (kernels, see `engine_state.py`).
+"""Period detector of the flow engine: finds repeated steps of collectives and skips whole periods (kernels).
 
 Theory of operation
 -------------------
-A ring of p members takes the same step p - 1 times.  If the state after a step equals the
+A ring of p ranks takes the same step p - 1 times.  If the state after a step equals the
 state some steps earlier, the future is the same too: the same flows with as much work left,
 except for flows that *persist* over the period (a GEMM beside the ring), which have less
-work left.  So the period repeats until a member ends its stage or a persistent flow is about
+work left.  So the period repeats until a stream ends its stage or a persistent flow is about
 to end.  All whole periods before that are skipped: clock, loads and time breakdowns become
 what they would have been.
 
-One state is saved at a time: the state after the 1st, 2nd, 4th, 8th … step of one member.
+One state is saved at a time: the state after the 1st, 2nd, 4th, 8th … step of one stream.
 A period is therefore found within about twice the time until it starts plus one period.
 
 Source: Brent, "An improved Monte Carlo factorization algorithm", BIT 20, 1980, section 2.
@@ -44,9 +44,9 @@ ROUNDING = 1e-15
 """Relative rounding of the clock."""
 
 
-def count_steps_of(u: EngineState, m: int) -> None:
-    """Make member m the member whose steps are counted."""
-    u.numbers[LEADER] = m
+def count_steps_of(u: EngineState, q: int) -> None:
+    """Make q the *leader*, the stream whose steps are counted."""
+    u.numbers[LEADER] = q
     u.numbers[STEPS], u.numbers[SAVE_AT], u.numbers[SAVED] = 0, 1, 0
 
 
@@ -88,19 +88,19 @@ def _busy_seconds(u: EngineState, j: int) -> float:
     return so_far + (u.reals[CLOCK] - u.busy_since[j] if u.users[j] > 0 else 0.0)
 
 
-def _waiting_for(u: EngineState, m: int) -> int:
-    """A code for what a member waits for: number of transfers, plus 4 for an unmatched send, 8 for a receive."""
-    at = u.stage[m]
+def _waiting_for(u: EngineState, q: int) -> int:
+    """A code for the transfers that a stream waits for: their number, plus 4 for an unmatched send, 8 for a receive."""
+    at = u.stage[q]
     if at == NONE:
         return 0
-    doing: int = u.pending[m]
-    wire = u.send_wire[at]
-    if wire != NONE and u.waiting_side[wire] == SENDER and u.waiting_member[wire] == m:
-        doing += 4
-    wire = u.receive_wire[at]
-    if wire != NONE and u.waiting_side[wire] == RECEIVER and u.waiting_member[wire] == m:
-        doing += 8
-    return doing
+    code: int = u.pending[q]
+    channel = u.send_channel[at]
+    if channel != NONE and u.waiting_side[channel] == SENDER and u.waiting_stream[channel] == q:
+        code += 4
+    channel = u.receive_channel[at]
+    if channel != NONE and u.waiting_side[channel] == RECEIVER and u.waiting_stream[channel] == q:
+        code += 8
+    return code
 
 
 def _save(u: EngineState) -> None:
@@ -119,23 +119,23 @@ def _save(u: EngineState) -> None:
         u.saved_left[f] = _work_left(u, f)
     for j in range(len(u.busy)):
         u.saved_busy[j] = _busy_seconds(u, j)
-    for m in range(len(u.stage)):
-        u.saved_stage[m] = u.stage[m]
-        if u.stage[m] == NONE:
+    for q in range(len(u.stage)):
+        u.saved_stage[q] = u.stage[q]
+        if u.stage[q] == NONE:
             continue
-        u.saved_repetition[m], u.saved_waiting_for[m], u.saved_entered_at[m] = (
-            u.repetition[m],
-            _waiting_for(u, m),
-            u.entered_at[m],
+        u.saved_repetition[q], u.saved_waiting_for[q], u.saved_entered_at[q] = (
+            u.repetition[q],
+            _waiting_for(u, q),
+            u.entered_at[q],
         )
-        at = TIME_COLUMNS * m
+        at = TIME_COLUMNS * q
         u.saved_seconds[at], u.saved_seconds[at + 1], u.saved_seconds[at + 2] = (
-            u.latency_paid[m],
-            u.computed[m],
-            u.waiting[m],
+            u.latency_paid[q],
+            u.computed[q],
+            u.waiting[q],
         )
-        u.saved_seconds[at + 3], u.saved_seconds[at + 4] = u.path_latency[m], u.path_bandwidth[m]
-        u.saved_seconds[at + 5], u.saved_seconds[at + 6] = u.path_contention[m], u.path_compute[m]
+        u.saved_seconds[at + 3], u.saved_seconds[at + 4] = u.path_latency[q], u.path_bandwidth[q]
+        u.saved_seconds[at + 5], u.saved_seconds[at + 6] = u.path_contention[q], u.path_compute[q]
 
 
 def _is_repetition(u: EngineState) -> bool:
@@ -156,25 +156,25 @@ def _is_repetition(u: EngineState) -> bool:
             or abs(u.due[f] - now - u.saved_due[f]) > slack
         ):
             return False
-    for m in range(len(u.stage)):
-        if u.stage[m] != u.saved_stage[m]:
+    for q in range(len(u.stage)):
+        if u.stage[q] != u.saved_stage[q]:
             return False
-        if u.stage[m] == NONE:
+        if u.stage[q] == NONE:
             continue
-        since = seconds if u.repetition[m] != u.saved_repetition[m] else 0.0
-        if _waiting_for(u, m) != u.saved_waiting_for[m] or abs(u.entered_at[m] - u.saved_entered_at[m] - since) > slack:
+        since = seconds if u.repetition[q] != u.saved_repetition[q] else 0.0
+        if _waiting_for(u, q) != u.saved_waiting_for[q] or abs(u.entered_at[q] - u.saved_entered_at[q] - since) > slack:
             return False
     return bool(now > u.reals[SAVED_CLOCK])
 
 
 def _whole_periods(u: EngineState, until: float) -> int:
-    """Number of periods that can be skipped before a member ends its stage or a persistent flow ends."""
+    """Number of periods that can be skipped before a stream ends its stage or a persistent flow ends."""
     now = u.reals[CLOCK]
     seconds = now - u.reals[SAVED_CLOCK]
     most = (until - now) / seconds - 1 if until < inf else inf
-    for m in range(len(u.stage)):
-        if u.stage[m] != NONE and u.repetition[m] > u.saved_repetition[m]:
-            most = min(most, (u.count[u.stage[m]] - 1 - u.repetition[m]) // (u.repetition[m] - u.saved_repetition[m]))
+    for q in range(len(u.stage)):
+        if u.stage[q] != NONE and u.repetition[q] > u.saved_repetition[q]:
+            most = min(most, (u.count[u.stage[q]] - 1 - u.repetition[q]) // (u.repetition[q] - u.saved_repetition[q]))
     for place in range(u.numbers[HEAP]):
         f = u.heap[place]
         if u.started_at[f] != u.saved_started_at[f]:
@@ -201,12 +201,12 @@ def _skip_periods(u: EngineState, until: float) -> None:
     for i in range(u.numbers[COMPLETED]):
         u.served[u.completed[i]] += times * u.work[u.completed[i]]
     _shift_flows(u, times, shift)
-    for m in range(len(u.stage)):
-        if u.stage[m] != NONE:
-            if u.repetition[m] > u.saved_repetition[m]:
-                u.repetition[m] += times * (u.repetition[m] - u.saved_repetition[m])
-                u.entered_at[m] += shift
-            _extend_seconds(u, m, times)
+    for q in range(len(u.stage)):
+        if u.stage[q] != NONE:
+            if u.repetition[q] > u.saved_repetition[q]:
+                u.repetition[q] += times * (u.repetition[q] - u.saved_repetition[q])
+                u.entered_at[q] += shift
+            _extend_seconds(u, q, times)
     u.numbers[JUMPS] += 1
     u.numbers[STEPS], u.numbers[SAVE_AT], u.numbers[SAVED] = 0, 1, 0
 
@@ -236,16 +236,16 @@ def _shift_flows(u: EngineState, times: int, shift: float) -> None:
             push(u, f, u.due[f] - shift)
 
 
-def _extend_seconds(u: EngineState, m: int, times: int) -> None:
-    """Add the skipped periods to a member's time breakdown."""
-    at = TIME_COLUMNS * m
-    u.latency_paid[m] += times * (u.latency_paid[m] - u.saved_seconds[at])
-    u.computed[m] += times * (u.computed[m] - u.saved_seconds[at + 1])
-    u.waiting[m] += times * (u.waiting[m] - u.saved_seconds[at + 2])
-    u.path_latency[m] += times * (u.path_latency[m] - u.saved_seconds[at + 3])
-    u.path_bandwidth[m] += times * (u.path_bandwidth[m] - u.saved_seconds[at + 4])
-    u.path_contention[m] += times * (u.path_contention[m] - u.saved_seconds[at + 5])
-    u.path_compute[m] += times * (u.path_compute[m] - u.saved_seconds[at + 6])
+def _extend_seconds(u: EngineState, q: int, times: int) -> None:
+    """Add the skipped periods to a stream's time breakdown."""
+    at = TIME_COLUMNS * q
+    u.latency_paid[q] += times * (u.latency_paid[q] - u.saved_seconds[at])
+    u.computed[q] += times * (u.computed[q] - u.saved_seconds[at + 1])
+    u.waiting[q] += times * (u.waiting[q] - u.saved_seconds[at + 2])
+    u.path_latency[q] += times * (u.path_latency[q] - u.saved_seconds[at + 3])
+    u.path_bandwidth[q] += times * (u.path_bandwidth[q] - u.saved_seconds[at + 4])
+    u.path_contention[q] += times * (u.path_contention[q] - u.saved_seconds[at + 5])
+    u.path_compute[q] += times * (u.path_compute[q] - u.saved_seconds[at + 6])
 
 
 KERNELS = (

@@ -1,13 +1,12 @@
-"""Weighted max-min rates of flows that begin and end (kernels over arrays).
+"""Weighted max-min fair rates, updated as flows begin and end (kernels over arrays).
 
-    state = new_state(capacities, offsets, links, shares, weights, caps)
-    begin(state, flow)                  # marks only; a flow may begin again after it ended
-    end(state, flow)
-    count = settle(state, changed)      # new rates; the rate of flows changed[:count] has changed
-    state.rate[flow]                    # bytes/s; 0 for a flow that is not active
+    state = new_flow_state(capacities, offsets, links, shares, weights, caps) begin_flow(state, flow)                  #
+    marks only; a flow may begin again after it ended end_flow(state, flow) count = update_rates(state, changed)      #
+    new rates; the rate of flows changed[:count] has changed state.rate[flow]                    # bytes/s; 0 for a flow
+    that is not active
 
-`state` is a named tuple of arrays.  `begin`, `end` and `settle` are kernels: call them directly, best
-on `as_lists(state)`, or their compiled copies `compiled(KERNELS)` on `state` (`compiled.py`).  Kernels
+`state` is a named tuple of arrays.  `begin_flow`, `end_flow` and `update_rates` are kernels: call them directly, best
+on `as_lists(state)`, or their compiled copies `compile_kernels(KERNELS)` on `state` (`kernel_compiler.py`).  Kernels
 of other modules may call them: put KERNELS before their own.  `changed` has room for all flows; it
 never contains a flow that ended.
 
@@ -15,16 +14,16 @@ Theory of operation
 -------------------
 Flow f takes shares[e] of link links[e] for each unit of its rate, for its entries
 e = offsets[f] .. offsets[f + 1] - 1.  The *level* of a flow is rate / weight.  Rates are max-min if no
-link carries more than its capacity and every flow is *held*: one of its links is full, and no flow on
-that link has a higher level.
+link carries more than its capacity and every flow has a *bottleneck*: one of its links that is full,
+with no flow of a higher level on it.
 
-*Filling* (`filling.py`) raises the levels of some flows together until links are full.
+*Progressive filling* (`progressive_filling.py`) raises the levels of some flows together until links are full.
 
-*Which flows are filled again.*  Some flows may keep their rates.  Two ways are tried in this order:
-1. *Local*: flows that began, and flows held by a link that lost a flow, are filled while all others are
-   fixed.  If another flow on their links is then no longer held, or is above a flow held there, it
-   joins, and the flows are filled again.  When none joins, all flows are held, so the rates are
-   max-min.  If too many join, this way is given up.
+*Incremental updates.*  Most flows keep their rates.  Two methods are tried in this order:
+1. *Local*: flows that began, and flows whose bottleneck lost a flow, are filled while all others are
+   fixed.  If another flow on their links then has no bottleneck, or is above a flow whose bottleneck is
+   that link, it joins, and the flows are filled again.  When no flow joins, all flows have bottlenecks,
+   so the rates are max-min.  If too many flows join, the method stops.
 2. *Above*: filling up to a level does not depend on flows that end above it.  So flows below the lowest
    level of the flows that began or ended keep their rates.
 
@@ -33,8 +32,7 @@ Source: Bertsekas, Gallager, "Data Networks", 2nd ed., 1992, section 6.5.2.
 
 from math import inf
 
-from quadrille.simulator.engine import filling
-from quadrille.simulator.engine.filling import FIXED, HELD, MARGIN, NEW, RISING, fill
+from quadrille.simulator.engine import progressive_filling
 from quadrille.simulator.engine.flow_state import (
     ACTIVE,
     BEGUN,
@@ -51,8 +49,9 @@ from quadrille.simulator.engine.flow_state import (
     Array,
     FlowState,
     as_lists,
-    new_state,
+    new_flow_state,
 )
+from quadrille.simulator.engine.progressive_filling import FIXED, FROZEN, MARGIN, NEW, RISING, fill
 
 __all__ = [
     "ACTIVE",
@@ -63,19 +62,19 @@ __all__ = [
     "TIE",
     "FlowState",
     "as_lists",
-    "begin",
-    "end",
-    "new_state",
-    "settle",
+    "begin_flow",
+    "end_flow",
+    "new_flow_state",
+    "update_rates",
 ]
 
 SAME = 1e-14
 """Relative difference up to which rates are equal."""
 
 
-def begin(s: FlowState, flow: int) -> None:
-    """Flow `flow` is active from now on."""
-    s.place[flow] = s.counts[ACTIVE]
+def begin_flow(s: FlowState, flow: int) -> None:
+    """Make a flow active; it gets a rate at the next update."""
+    s.active_index[flow] = s.counts[ACTIVE]
     s.active[s.counts[ACTIVE]] = flow
     s.counts[ACTIVE] += 1
     if s.phase[flow] != NEW:
@@ -92,25 +91,25 @@ def begin(s: FlowState, flow: int) -> None:
         s.slot[e] = k
 
 
-def end(s: FlowState, flow: int) -> None:
-    """Flow `flow` is no longer active."""
+def end_flow(s: FlowState, flow: int) -> None:
+    """Make a flow inactive; other flows get new rates at the next update."""
     s.counts[ACTIVE] -= 1
     last = s.active[s.counts[ACTIVE]]
-    s.active[s.place[flow]] = last
-    s.place[last] = s.place[flow]
-    s.place[flow] = -1
+    s.active[s.active_index[flow]] = last
+    s.active_index[last] = s.active_index[flow]
+    s.active_index[flow] = -1
     if s.phase[flow] != NEW:
         s.lowest[0] = min(s.lowest[0], s.rate[flow] / s.weights[flow])
     s.rate[flow] = 0.0
     s.current[flow] = 0.0
-    s.holder[flow] = -1
+    s.bottleneck[flow] = -1
     for e in range(s.offsets[flow], s.offsets[flow + 1]):
         j = s.links[e]
         s.users[j] -= 1
-        k, moved = s.slot[e], s.starts[j] + s.users[j]
-        s.slot_flow[k] = s.slot_flow[moved]
-        s.slot_share[k] = s.slot_share[moved]
-        s.slot_entry[k] = s.slot_entry[moved]
+        k, last_slot = s.slot[e], s.starts[j] + s.users[j]
+        s.slot_flow[k] = s.slot_flow[last_slot]
+        s.slot_share[k] = s.slot_share[last_slot]
+        s.slot_entry[k] = s.slot_entry[last_slot]
         s.slot[s.slot_entry[k]] = k
         if s.loose[j] == 0:
             s.loose[j] = 1
@@ -118,69 +117,79 @@ def end(s: FlowState, flow: int) -> None:
             s.counts[LOOSENED] += 1
 
 
-def settle(s: FlowState, changed: Array) -> int:
-    """Update all rates; returns the number of flows whose rate changed, which are in `changed`."""
-    began = take_begun(s)
-    count = settled_locally(s, began)
+def update_rates(s: FlowState, changed: Array) -> int:
+    """Update all rates; returns the number of flows whose rate changed, which are in `changed`.
+
+    Parameters
+    ----------
+    changed : array with room for all flows
+    """
+    began = choose_begun_flows(s)
+    count = fill_locally(s, began)
     if count < 0:
-        count = _chosen_above(s, began)
+        count = _choose_flows_above(s, began)
         fill(s, count)
-    forget_loosened(s)
-    return take_over(s, count, changed)
+    clear_loosened_links(s)
+    return apply_new_rates(s, count, changed)
 
 
-def settled_locally(s: FlowState, began: int) -> int:
-    """Number of flows that were filled again, if filling few flows sufficed; else -1."""
+def fill_locally(s: FlowState, began: int) -> int:
+    """Fill few flows again, if that suffices; returns their number, else -1.
+
+    Parameters
+    ----------
+    began : number of flows that began, which are in `chosen`
+    """
     if s.counts[LOCAL] == 0:
         return -1
     if s.counts[WAIT] > 0:
         s.counts[WAIT] -= 1
         return -1
-    return _filled_locally(s, began)
+    return _fill_affected_flows(s, began)
 
 
-def forget_loosened(s: FlowState) -> None:
-    """All ended flows are accounted for."""
+def clear_loosened_links(s: FlowState) -> None:
+    """Forget the links that lost flows, once all rates are computed."""
     for i in range(s.counts[LOOSENED]):
         s.loose[s.loosened[i]] = 0
     s.counts[LOOSENED] = 0
     s.lowest[0] = inf
 
 
-def take_begun(s: FlowState) -> int:
-    """Move the flows that began to `chosen`; returns their number."""
+def choose_begun_flows(s: FlowState) -> int:
+    """Choose the flows that began since the last update, now in `chosen`; returns their number."""
     count = 0
     for i in range(s.counts[BEGUN]):
         flow = s.begun[i]
         s.phase[flow] = FIXED
-        if s.place[flow] >= 0:
+        if s.active_index[flow] >= 0:
             s.chosen[count] = flow
             count += 1
     s.counts[BEGUN] = 0
     return count
 
 
-def take_over(s: FlowState, count: int, changed: Array) -> int:
-    """Take the new rates of the chosen flows; returns the number that changed, which are in `changed`."""
-    different = 0
+def apply_new_rates(s: FlowState, count: int, changed: Array) -> int:
+    """Apply the new rates of the chosen flows; returns the number of changed rates, whose flows are in `changed`."""
+    count_changed = 0
     for i in range(count):
         f = s.chosen[i]
         s.phase[f] = FIXED
-        s.holder[f] = s.fresh_holder[f]
+        s.bottleneck[f] = s.new_bottleneck[f]
         if abs(s.current[f] - s.rate[f]) > SAME * s.rate[f]:
             s.rate[f] = s.current[f]
-            changed[different] = f
-            different += 1
+            changed[count_changed] = f
+            count_changed += 1
         else:
             s.current[f] = s.rate[f]
-    return different
+    return count_changed
 
 
-# Which flows are filled again
+# Choice of the flows to fill again
 
 
-def _filled_locally(s: FlowState, began: int) -> int:
-    """Number of flows that were filled again until all are held; -1 if there are too many."""
+def _fill_affected_flows(s: FlowState, began: int) -> int:
+    """Fill flows again until all flows have bottlenecks; returns their number, -1 if there are too many."""
     limit = max(16, s.counts[ACTIVE] // 64)
     if began > limit:
         return -1
@@ -188,12 +197,12 @@ def _filled_locally(s: FlowState, began: int) -> int:
     for i in range(count):
         s.phase[s.chosen[i]] = RISING
     for i in range(s.counts[LOOSENED]):
-        count = _choose_held_by(s, s.loosened[i], count, limit)
+        count = _choose_flows_of_bottleneck(s, s.loosened[i], count, limit)
     while count <= limit:
         fill(s, count)
         filled = count
         for i in range(s.counts[TOUCHED]):
-            count = _joined(s, s.touched[i], count, limit)
+            count = _add_affected_flows(s, s.touched[i], count, limit)
         if count == filled:
             s.counts[PENALTY] = 0
             s.counts[STAYED_LOCAL] += 1
@@ -208,44 +217,44 @@ def _filled_locally(s: FlowState, began: int) -> int:
     return -1
 
 
-def _choose_held_by(s: FlowState, link: int, count: int, limit: int) -> int:
-    """Add the flows that `link` holds to the chosen flows, until there are more than `limit`; returns their number."""
+def _choose_flows_of_bottleneck(s: FlowState, link: int, count: int, limit: int) -> int:
+    """Choose the flows whose bottleneck is `link`, until more than `limit` flows are chosen; returns their number."""
     for k in range(s.starts[link], s.starts[link] + s.users[link]):
         f = s.slot_flow[k]
-        if s.holder[f] == link and s.phase[f] == FIXED and count <= limit:
+        if s.bottleneck[f] == link and s.phase[f] == FIXED and count <= limit:
             s.phase[f] = RISING
             s.chosen[count] = f
             count += 1
     return count
 
 
-def _joined(s: FlowState, link: int, count: int, limit: int) -> int:
-    """Add the flows that cannot keep their rates because of `link` to the chosen flows; returns their number."""
+def _add_affected_flows(s: FlowState, link: int, count: int, limit: int) -> int:
+    """Choose the flows that cannot keep their rates because of `link`; returns the number of chosen flows."""
     if count > limit:
         return count
     first, last = s.starts[link], s.starts[link] + s.users[link]
-    used, top, held_at = 0.0, 0.0, inf
+    used, top, frozen_level = 0.0, 0.0, inf
     for k in range(first, last):
         f = s.slot_flow[k]
         used += s.slot_share[k] * s.current[f]
         level = s.current[f] / s.weights[f]
         top = max(top, level)
-        if s.phase[f] == HELD and s.fresh_holder[f] == link:
-            held_at = min(held_at, level)
+        if s.phase[f] == FROZEN and s.new_bottleneck[f] == link:
+            frozen_level = min(frozen_level, level)
     full = used >= s.capacities[link] * (1 - TIE)
     for k in range(first, last):
         f = s.slot_flow[k]
         if s.phase[f] != FIXED or count > limit:
             continue
         level = s.rate[f] / s.weights[f]
-        if level > held_at * (1 + TIE) or (s.holder[f] == link and (not full or level < top * (1 - TIE))):
+        if level > frozen_level * (1 + TIE) or (s.bottleneck[f] == link and (not full or level < top * (1 - TIE))):
             s.phase[f] = RISING
             s.chosen[count] = f
             count += 1
     return count
 
 
-def _chosen_above(s: FlowState, began: int) -> int:
+def _choose_flows_above(s: FlowState, began: int) -> int:
     """Choose the flows at or above the lowest level that changed; returns their number."""
     low = 0.0
     if s.counts[LOCAL] != 0 and 2 * began < s.counts[ACTIVE]:
@@ -262,14 +271,14 @@ def _chosen_above(s: FlowState, began: int) -> int:
     count = 0
     for i in range(s.counts[ACTIVE]):
         f = s.active[i]
-        if s.rate[f] >= low * s.weights[f] or s.holder[f] < 0:
+        if s.rate[f] >= low * s.weights[f] or s.bottleneck[f] < 0:
             s.chosen[count] = f
             count += 1
     return count
 
 
 def _least_level(s: FlowState, link: int) -> float:
-    """Level at which a link would become full if nothing else held its flows."""
+    """Level at which a link becomes full if its flows have no other bottleneck."""
     load = 0.0
     for k in range(s.starts[link], s.starts[link] + s.users[link]):
         load += s.slot_share[k] * s.weights[s.slot_flow[k]]
@@ -278,17 +287,17 @@ def _least_level(s: FlowState, link: int) -> float:
 
 
 KERNELS = (
-    *filling.KERNELS,
+    *progressive_filling.KERNELS,
     _least_level,
-    _chosen_above,
-    _joined,
-    _choose_held_by,
-    _filled_locally,
-    settled_locally,
-    forget_loosened,
-    take_over,
-    take_begun,
-    settle,
-    end,
-    begin,
+    _choose_flows_above,
+    _add_affected_flows,
+    _choose_flows_of_bottleneck,
+    _fill_affected_flows,
+    fill_locally,
+    clear_loosened_links,
+    apply_new_rates,
+    choose_begun_flows,
+    update_rates,
+    end_flow,
+    begin_flow,
 )

@@ -1,4 +1,4 @@
-"""Decides, while the simulation runs, which loop iterations are skipped.
+"""`PeriodDetector`: decides, while the exact simulation runs, which loop iterations are skipped.
 
 Every iteration of a range of equal iterations is simulated until the iterations so far are periodic on
 all ranks.  Then the iterations that no rank has begun are skipped, except a few at the end of the range
@@ -22,15 +22,15 @@ from quadrille.simulator.loops.skipped_iterations import Iteration, IterationRan
 from quadrille.simulator.symmetry.signatures import LoopPosition, iteration_prefix, loop_position
 
 PERIODS = (1, 2, 3, 4, 6, 8, 10, 12)
-"""Lengths of periods that are tried [iterations]."""
+"""Candidate lengths of a period [iterations]."""
 WINDOW = 3
-"""Periods that the window of equal iterations must last."""
+"""Number of periods that the window of equal iterations must last."""
 SAME = 1e-12
 """Relative difference up to which periods are equal."""
 ROUNDINGS = 16
-"""Rounding errors of a clock within one op, in units in the last place."""
+"""Rounding errors of a clock within one op, in units in the last coordinates."""
 MAX_COMPARED = 64
-"""Iterations that are compared with each other."""
+"""Largest number of iterations that are compared with each other."""
 PATIENCE = 6
 """A range without a period is given up after this many times the iterations that it needs at least."""
 NO_PERIOD = "iterations of loops that were expected to be periodic are not"
@@ -42,7 +42,7 @@ OpTimes = tuple[int, str, int, float, float, float]
 
 
 class BudgetExceeded(Exception):  # noqa: N818
-    """The simulation would take too long, and a bound will do; the message says why."""
+    """Raised if the exact simulation would take too long and bounds suffice; the message gives the reason."""
 
 
 @dataclass(slots=True)
@@ -56,7 +56,9 @@ class _RangeProgress:
     ranks_done, issued, ended : by iteration: number of ranks to which all ops were issued; number of ops issued on all
         ranks; ops that have ended
     next_iteration : the first iteration that has not ended on all ranks
-    settled : whether it is decided which iterations are skipped, if any
+    times : op times of the iterations that have ended on all ranks, at most MAX_COMPARED
+    skipped : the skipped iterations, None if there are none
+    settled : whether the decision about skipped iterations is final
     """
 
     iterations: IterationRange
@@ -116,18 +118,18 @@ class PeriodDetector:
 
     # Programs
 
-    def walk(self, program: Program, place: Coordinates) -> Iterator[tuple[Op, Coordinates, Iteration | None]]:
+    def walk(self, program: Program, coordinates: Coordinates) -> Iterator[tuple[Op, Coordinates, Iteration | None]]:
         """Ops of one rank in program order with their coordinates; skipped iterations are left out.
 
         Each op comes with its iteration of the loop that has a range, numbered without skipped iterations; None if
         no loop around the op has a range.
         """
-        return self._walk(program, place, "", None, None)
+        return self._walk(program, coordinates, "", None, None)
 
     def _walk(
         self,
         program: Program,
-        place: Coordinates,
+        coordinates: Coordinates,
         within: str,
         iteration: Iteration | None,
         outer: _RangeProgress | None,
@@ -136,10 +138,10 @@ class PeriodDetector:
             if not isinstance(entry, Repeat):
                 if outer is not None and iteration is not None:
                     outer.issued[iteration[1]] += 1
-                yield entry, place, iteration
+                yield entry, coordinates, iteration
                 continue
             loop = loop_position(program, at, within) if self._ranges else ""
-            for position, index in enumerate(entry.indices(place)):
+            for position, index in enumerate(entry.indices(coordinates)):
                 inner, own, number = iteration_prefix(loop, position), self._range_of(loop, position), position
                 if own is not None and own.skipped is not None:
                     if own.skipped.skip_start <= position < own.skipped.skip_stop:
@@ -148,7 +150,7 @@ class PeriodDetector:
                 if own is not None:
                     own.begun = max(own.begun, position)
                 around = (loop, number) if loop in self._ranges else iteration
-                yield from self._walk(entry.body, place.during(entry.loop, index), inner, around, own or outer)
+                yield from self._walk(entry.body, coordinates.during(entry.loop, index), inner, around, own or outer)
                 if own is not None:
                     own.ranks_done[number] += 1
 
@@ -162,11 +164,11 @@ class PeriodDetector:
     # Ops
 
     def op_began(self, iteration: Iteration | None) -> None:
-        """An op of that iteration begins on a rank."""
+        """Note that an op of an iteration begins on a rank."""
         self._running[iteration[0] if iteration is not None else None] += 1
 
     def op_ended(self, iteration: Iteration | None, op_times: OpTimes) -> None:
-        """An op of that iteration has ended.
+        """Note that an op of an iteration has ended on a rank; may decide to skip iterations.
 
         Raises
         ------
@@ -185,7 +187,7 @@ class PeriodDetector:
                 self._check_budget(own)
 
     def _check_budget(self, own: _RangeProgress) -> None:
-        """End a simulation whose range should be periodic by now and is not."""
+        """Abort a simulation whose range should be periodic by now and is not."""
         iterations, done = own.iterations, own.next_iteration - own.iterations.first
         needed = most_skipped(iterations).skip_start - iterations.first
         if self._patient or own.settled or done < PATIENCE * needed:
@@ -220,7 +222,7 @@ def _is_periodic(iterations: Sequence[Times], period: int, since: float, ahead: 
     ----------
     iterations : op times of the last iterations
     period : iterations
-    since : end of everything else [s]
+    since : time at which all other ops have ended [s]
     ahead : further iterations that will be simulated before the last one
     ranks : number of ranks that run the iterations
     """
@@ -240,8 +242,8 @@ def _is_periodic(iterations: Sequence[Times], period: int, since: float, ahead: 
 def repeats_after(times: Times, period: int, seconds: float, before: int, ranks: int) -> NDArray[np.bool_]:
     """Whether each iteration equals the iteration `period` iterations before, `seconds` later.
 
-    Each end of an op may round the rank's clock by a unit in the last place.  The ops of many layers may all round
-    it in the same direction, which adds up to more than `SAME` in long iterations.
+    Each end of an op may round the rank's clock by a unit in the last coordinates.  The ops of many layers may all
+    round it in the same direction, which adds up to more than `SAME` in long iterations.
 
     Parameters
     ----------
@@ -255,7 +257,7 @@ def repeats_after(times: Times, period: int, seconds: float, before: int, ranks:
     return np.asarray(off.max(axis=(1, 2)) <= slack)
 
 
-def iteration_count(program: Program, place: Coordinates, loop: LoopPosition) -> int:
+def iteration_count(program: Program, coordinates: Coordinates, loop: LoopPosition) -> int:
     """Number of iterations of a loop on a rank that runs the program; 0 if it has no such loop.
 
     >>> from quadrille.algorithms.schedule.grid import Grid
@@ -267,10 +269,10 @@ def iteration_count(program: Program, place: Coordinates, loop: LoopPosition) ->
     name, _, outer_number = outer.partition("[")
     for at, entry in enumerate(program):
         if isinstance(entry, Repeat) and loop_position(program, at) == name:
-            indices = list(entry.indices(place))
+            indices = list(entry.indices(coordinates))
             if not rest:
                 return len(indices)
             number = int(outer_number.rstrip("]"))
             if number < len(indices):
-                return iteration_count(entry.body, place.during(entry.loop, indices[number]), rest)
+                return iteration_count(entry.body, coordinates.during(entry.loop, indices[number]), rest)
     return 0

@@ -1,4 +1,4 @@
-"""Restores skipped loop iterations: spans, timeline and loads as if every iteration had been simulated.
+"""Restores skipped loop iterations: computes spans, timeline and loads as if every iteration had been simulated.
 
 Theory of operation
 -------------------
@@ -179,7 +179,7 @@ class RestoredSpans:
 def restore(
     windows: Sequence[PeriodWindow], spans: Sequence[Span], iteration_of: Sequence[Iteration | None]
 ) -> RestoredSpans:
-    """The spans as they are with all iterations; the skipped periods are run-length encoded.
+    """The spans of a simulation of all iterations; the skipped periods are run-length encoded.
 
     Parameters
     ----------
@@ -200,7 +200,7 @@ def restore(
         times[later & (own | (ready >= cut)), 0] += shift  # what was ready before the loop stays so
         per_period = {}
         for op in np.unique(ops[block]).tolist():
-            ranks = [spans[place].rank for place in np.flatnonzero(block & (ops == op)).tolist()]
+            ranks = [spans[position].rank for position in np.flatnonzero(block & (ops == op)).tolist()]
             per_period[op] = len(ranks) // len(set(ranks))
             indices[later & (ops == op)] += periods * per_period[op]
         weights[block] += periods
@@ -226,7 +226,7 @@ def restored_loads(
     Parameters
     ----------
     loads : at the end of the simulation
-    snapshots : time [s] and loads at one moment of each simulated iteration
+    snapshots : time [s] and loads at one time in each simulated iteration
     """
     restored = list(loads)
     for window in windows:
@@ -241,7 +241,7 @@ def restored_loads(
 
 
 def _loads_of_a_period(window: PeriodWindow, snapshots: Mapping[Iteration, tuple[float, Loads]]) -> tuple[Loads, Loads]:
-    """Loads at two moments within the window, one period apart."""
+    """Loads at two times within the window, one period apart."""
     skipped = window.skipped
     for number in range(skipped.first, skipped.first + skipped.simulated - window.iterations):
         begin, before = snapshots[skipped.loop, number]

@@ -1,4 +1,4 @@
-"""Ranges of equal loop iterations, of which some need not be simulated.
+"""Ranges of equal loop iterations, and the iterations in them that need not be simulated.
 
 The first iterations of a range are simulated until they are periodic (`period_detector.py`), and
 the last ones are simulated too.  The iterations between are skipped, so an op after them may look
@@ -79,7 +79,8 @@ class IterationRange:
 def iteration_ranges(
     iterations: Mapping[LoopPosition, Sequence[int]], copies: Mapping[str, Sequence[int]] | None = None
 ) -> list[IterationRange]:
-    """Ranges that are worth shortening, of the outermost loops that have any.
+    """The ranges of equal iterations that are long enough to be shortened, of the outermost loops that have such
+    ranges.
 
     >>> iteration_ranges({"i#0": [7] * 50 + [8] * 4, "i#0[0]/j#0": [9] * 99})
     [IterationRange(loop='i#0', first=0, stop=50, tail=2)]
@@ -159,39 +160,39 @@ def _counts(count: IntExpression, grid: Grid) -> Iterator[int]:
 
 
 def walk_skipping(
-    program: Program, place: Coordinates, skipped_ranges: Sequence[SkippedIterations]
+    program: Program, coordinates: Coordinates, skipped_ranges: Sequence[SkippedIterations]
 ) -> Iterator[tuple[Op, Coordinates, Iteration | None]]:
     """Ops of one rank in program order with their coordinates; skipped iterations are left out.
 
-    Each op comes with its iteration of the loop that has skipped iterations, numbered without them; None if no
-    loop around the op has any.
+    Each op comes with its iteration of the loop that has skipped iterations, numbered without them; None if no loop
+    around the op has any.
     """
     by_loop: dict[LoopPosition, list[SkippedIterations]] = {}
     for skipped in skipped_ranges:
         by_loop.setdefault(skipped.loop, []).append(skipped)
-    return _walk(program, place, by_loop, "", None)
+    return _walk(program, coordinates, by_loop, "", None)
 
 
 def _walk(
     program: Program,
-    place: Coordinates,
+    coordinates: Coordinates,
     skipped_ranges: Mapping[LoopPosition, Sequence[SkippedIterations]],
     within: str,
     iteration: Iteration | None,
 ) -> Iterator[tuple[Op, Coordinates, Iteration | None]]:
     for at, entry in enumerate(program):
         if not isinstance(entry, Repeat):
-            yield entry, place, iteration
+            yield entry, coordinates, iteration
             continue
         loop = loop_position(program, at, within) if skipped_ranges else ""
         of_loop = skipped_ranges.get(loop, ())
-        for position, index in enumerate(entry.indices(place)):
+        for position, index in enumerate(entry.indices(coordinates)):
             if any(skipped.skip_start <= position < skipped.skip_stop for skipped in of_loop):
                 continue
             before = sum(skipped.count for skipped in of_loop if skipped.skip_stop <= position < skipped.stop)
             yield from _walk(
                 entry.body,
-                place.during(entry.loop, index),
+                coordinates.during(entry.loop, index),
                 skipped_ranges,
                 iteration_prefix(loop, position) if skipped_ranges else "",
                 (loop, position - before) if of_loop else iteration,

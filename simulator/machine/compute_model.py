@@ -1,4 +1,4 @@
-"""Seconds of local work on a device: fitted to measured rows, or computed from its data sheet.
+"""`ComputeModel`: seconds of local work on a device, fitted to measured rows or computed from its data sheet.
 
 A product of m x k by k x n is fitted with
 
@@ -30,7 +30,7 @@ from quadrille.topologies.machines.machine import Machine
 LEAST_ROWS = 6
 """Smallest number of measured rows for a fit."""
 USUAL_TERMS = 5
-"""Number of terms without w."""
+"""Number of terms of the fit without w."""
 REWEIGHTINGS = 40
 """Iterations of the reweighted fit."""
 TOUCHES = {"copy": 2, "add": 3, "zero": 1}
@@ -107,7 +107,7 @@ def _terms(m: int, k: int, n: int, dtype: DType) -> tuple[float, ...]:
 
 
 def in_whole_pages(columns: int, dtype: DType) -> bool:
-    """Whether rows of so many columns are a whole number of pages long.
+    """Whether rows of this number of columns are a whole number of pages long.
 
     >>> in_whole_pages(1024, "float32"), in_whole_pages(1536, "float32"), in_whole_pages(1536, "float64")
     (True, False, True)
@@ -147,9 +147,9 @@ class ComputeModel:
 
     def _slowed_gemm(self, m: int, k: int, n: int, layout: GemmLayout) -> Estimate:
         """Seconds of a product; an empty product takes the overhead of an op."""
-        return self._slowed(self._gemm(m, k, n, layout))
+        return self._at_speed(self._gemm(m, k, n, layout))
 
-    def _slowed(self, estimate: Estimate) -> Estimate:
+    def _at_speed(self, estimate: Estimate) -> Estimate:
         return estimate if self._speed == 1.0 else Estimate(estimate.seconds / self._speed, estimate.extrapolated)
 
     def _gemm(self, m: int, k: int, n: int, layout: GemmLayout) -> Estimate:
@@ -194,7 +194,7 @@ class ComputeModel:
 
     def _slowed_memory(self, operation: str, size: int) -> Estimate:
         """Seconds of `copy`, `add` or `zero` that writes `size` bytes."""
-        return self._slowed(self._memory(operation, size)) if size else Estimate(0.0, False)
+        return self._at_speed(self._memory(operation, size)) if size else Estimate(0.0, False)
 
     def _memory(self, operation: str, size: int) -> Estimate:
         if operation not in self._curves:
@@ -215,7 +215,7 @@ class ComputeModel:
         measured = self._kernels[function]
         if measured is not None:
             seconds = measured.seconds(work.touched) + device.overhead_seconds
-            return self._slowed(Estimate(seconds, not measured.covers(work.touched)))
+            return self._at_speed(Estimate(seconds, not measured.covers(work.touched)))
         rate, achieved = device.memory_bytes_per_second, device.achieved
         if achieved is None:
             seconds = max(work.product_flops / self._peak, work.touched / rate)
@@ -223,7 +223,7 @@ class ComputeModel:
             seconds = attention_seconds(work.squares, work.touched, self._peak, rate, achieved)
         else:
             seconds = pass_seconds(function, work.touched, rate, achieved)
-        return self._slowed(Estimate(seconds + (device.overhead_seconds if seconds else 0.0), True))
+        return self._at_speed(Estimate(seconds + (device.overhead_seconds if seconds else 0.0), True))
 
     @property
     def _peak(self) -> float:

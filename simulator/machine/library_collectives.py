@@ -1,8 +1,8 @@
-"""Seconds of the MPI library's collectives, if the machine file has them measured.
+"""Seconds of the MPI library's own collectives, from the measured rows of the machine file.
 
 A member's time counts from when the last member of its group has arrived.  Two times were measured: of the first
 collective of a run, and of a collective that follows another, whose members may be out of step
-(`runtime/measuring/chained_library_calls.py`).  The library's steps are unknown, so its collectives take no links or
+(`runtime/measuring/library_collectives.py`).  The library's steps are unknown, so its collectives take no links or
 cores here.  Groups of equal shape that communicate at the same time, as along an axis, were measured so.
 
 Broadcasts and reductions are measured with rotating roots, as a step's share of a round, and are predicted so: a
@@ -23,7 +23,7 @@ from quadrille.simulator.machine.seconds_by_size import SecondsBySize
 from quadrille.topologies.machines.machine import Machine
 
 MEASURED, IDENTIFIED = "(measured)", "(one message)"
-"""What a prediction's label says after the library's name."""
+"""Words after the library's name in the label of a prediction."""
 ONE_MESSAGE = tuple((kind, 2) for kind in ROOTED)
 """Kinds and group sizes that leave a library no choice, so its use of links is known."""
 
@@ -45,7 +45,7 @@ class LibraryTime:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Seconds by size of groups of a kind.
+    """Measured seconds of a collective by its size, for one kind and size of group.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ class LibraryTimes:
     """Seconds of the library's collectives on one grid and machine."""
 
     def __init__(self, machine: Machine, grid: Grid, placement: RankPlacement) -> None:
-        part = machine.host if placement.used_places == 1 else machine.network
+        part = machine.host if placement.used_endpoints == 1 else machine.network
         self._rows = part.library if part is not None else ()
         self._grid = grid
         self._kinds: dict[tuple[CollectiveKind, int], tuple[int, ...]] = {}
@@ -73,13 +73,13 @@ class LibraryTimes:
         return bool(self._rows) and self._groups(op) in ONE_MESSAGE
 
     def are_known(self, op: Collective) -> bool:
-        """Whether groups of its kind and size were measured."""
+        """Whether collectives of this kind and group size were measured."""
         return bool(self._rows_of(op))
 
-    def kinds_of_members(self, op: Collective) -> tuple[int, ...]:
-        """A number for each member of its groups, the same for those that end together, whatever its size.
+    def member_kinds(self, op: Collective) -> tuple[int, ...]:
+        """A number for each member of the op's groups, equal for members that end together at every size.
 
-        Empty where all do.
+        Empty if all members end together.
         """
         groups = self._groups(op)
         if groups not in self._kinds:
@@ -107,16 +107,16 @@ class LibraryTimes:
         return LibraryTime(curve.by_size.seconds(size), not (curve.exact and curve.by_size.covers(size)), curve.label)
 
     def _groups(self, op: Collective) -> tuple[CollectiveKind, int]:
-        """Its kind, and the size of its groups."""
+        """The kind of a collective, and the size of its groups."""
         return collective_kind(op), self._grid.length(op.axis)
 
     def _rows_of(self, op: Collective) -> list[LibraryRow]:
-        """Measured rows of groups of its kind and size."""
+        """Measured rows of the kind and group size of a collective."""
         groups = self._groups(op)
         return [row for row in self._rows if (row.kind, row.ranks) == groups]
 
     def _curve(self, op: Collective, calls: Calls | None, member: int, *, first: bool) -> Curve | None:
-        kinds, shape = self.kinds_of_members(op), (*self._groups(op), self._grid.stride(op.axis))
+        kinds, shape = self.member_kinds(op), (*self._groups(op), self._grid.stride(op.axis))
         member = kinds.index(kinds[member]) if kinds else 0  # members that end together share one curve
         key = (*shape, calls, member, first)
         if key not in self._curves:
@@ -137,10 +137,13 @@ def curve_of(
     member: int,
     first: bool = True,
 ) -> Curve | None:
-    """Seconds by size in the measured groups of this size that are most similar; None if no group has this size.
+    """The curve of the measured groups that are most similar; None if no measured group has this size.
 
     Parameters
     ----------
+    members : size of the group
+    apart : stride of the group's ranks
+    of : number of ranks in the run
     calls : MPI calls of a kind that has two; if only the other calls were measured, they are used
     member : coordinate of the member
     first : whether the collective is the first of a run; else it follows another, if that was measured

@@ -14,8 +14,8 @@ from quadrille.topologies.network import Floats, Ints, Network
 from quadrille.topologies.routes.routing import Routes, parse_routing
 
 MAX_CACHED = 4
-PLACE_NUMBER = re.compile("0|[1-9][0-9]{0,11}")
-"""Networks that are cached, because successive questions about one machine share its network."""
+"""Largest number of cached networks; successive predictions for one machine share its network."""
+ENDPOINT_NUMBER = re.compile("0|[1-9][0-9]{0,11}")
 
 
 def network_of(machine: Machine) -> Network:
@@ -36,7 +36,12 @@ def network_of(machine: Machine) -> Network:
 
 @lru_cache(MAX_CACHED)
 def _built(description: str) -> Network:
-    """The network of a topology family; arguments, failed links and degraded links come as JSON."""
+    """The network of a topology family, with its faults.
+
+    Parameters
+    ----------
+    description : topology, failed links, degraded links and payload share as JSON, a hashable key of the cache
+    """
     topology, fail, degrade, share = json.loads(description)
     arguments = {name: value for name, value in topology.items() if name != "family"}
     return _with_faults(build(topology["family"], arguments), Faults(fail=tuple(fail), degrade=degrade), share)
@@ -63,15 +68,15 @@ def routes_of(machine: Machine, net: Network) -> Routes:
 
 
 def speeds_of(machine: Machine, net: Network) -> Floats:
-    """Fraction of its full speed at which each compute place works [places].
+    """Fraction of its full speed at which each endpoint works [endpoints].
 
     Raises
     ------
-    InputError : a slow node that is not a compute place
+    InputError : a slow node that is not a endpoint
     """
     speeds = np.ones(net.endpoint_count)
     for name, share in (machine.faults.slow if machine.faults is not None else {}).items():
-        speeds[place_number(net, name, "--slow")] = share
+        speeds[endpoint_number(net, name, "--slow")] = share
     return speeds
 
 
@@ -103,22 +108,22 @@ def _by_link(net: Network, value: float | dict[str, float], *, default: float) -
     return values
 
 
-def place_number(net: Network, name: str, who: str) -> int:
-    """Number of the compute place with this name.
+def endpoint_number(net: Network, name: str, who: str) -> int:
+    """Number of the endpoint with this name.
 
     Raises
     ------
-    InputError : no such place
+    InputError : no such endpoint
     """
     kind, count = net.endpoints
     word, _, text = name.partition(":")
-    if word == kind and PLACE_NUMBER.fullmatch(text) and int(text) < count:
+    if word == kind and ENDPOINT_NUMBER.fullmatch(text) and int(text) < count:
         return int(text)
     raise InputError(f"{who} {name}: {net.name} computes on {kind}:0 to {kind}:{count - 1}")
 
 
-def cores_of_places(machine: Machine, net: Network) -> Ints:
-    """Cores of every place; a GPU counts as one."""
+def cores_of_endpoints(machine: Machine, net: Network) -> Ints:
+    """Cores of every endpoint; a GPU counts as one."""
     if net.endpoints[0] == "gpu":
         cores = np.array([1])
     else:

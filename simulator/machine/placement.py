@@ -9,19 +9,19 @@ import numpy as np
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.input_files import read_text
 from quadrille.algorithms.schedule.grid import AXES, Grid
-from quadrille.simulator.machine.network import bursts_of, cores_of_places, network_of, place_number, speeds_of
+from quadrille.simulator.machine.network import bursts_of, cores_of_endpoints, endpoint_number, network_of, speeds_of
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.network import Floats, Ints, Network
 
 
 @dataclass(frozen=True, eq=False)
 class RankPlacement:
-    """The compute place of each rank.
+    """The endpoint (host or GPU) of each rank, and the cores and speed that follow from it.
 
     Parameters
     ----------
     net : network of the machine, with its faults
-    of_rank : place of each rank
+    of_rank : endpoint of each rank [ranks]
     """
 
     machine: Machine
@@ -30,23 +30,24 @@ class RankPlacement:
 
     @cached_property
     def _ranks_at(self) -> Ints:
-        """Number of ranks at each place."""
+        """Number of ranks at each endpoint."""
         return np.bincount(self.of_rank, minlength=self.net.endpoint_count)
 
     @cached_property
     def _speeds(self) -> Floats:
         return speeds_of(self.machine, self.net)
 
-    def place(self, rank: int) -> int:
+    def endpoint(self, rank: int) -> int:
+        """Number of a rank's endpoint."""
         return int(self.of_rank[rank])
 
-    def cores(self, place: int) -> int:
-        """Cores of a host; a GPU counts as one."""
-        return int(self._cores[place])
+    def cores(self, endpoint: int) -> int:
+        """Number of cores of a host; a GPU counts as one core."""
+        return int(self._cores[endpoint])
 
     @cached_property
     def _cores(self) -> Ints:
-        return cores_of_places(self.machine, self.net)
+        return cores_of_endpoints(self.machine, self.net)
 
     @property
     def hosts_share_cores(self) -> bool:
@@ -74,7 +75,7 @@ class RankPlacement:
         return np.arange(len(self.of_rank)) if self.oversubscribed else self.core_of_rank
 
     def neighbours(self, rank: int) -> int:
-        """Number of ranks at this rank's place, itself included."""
+        """Number of ranks at this rank's endpoint, itself included."""
         return int(self._ranks_at[self.of_rank[rank]])
 
     def sharing(self, rank: int) -> int:
@@ -83,7 +84,7 @@ class RankPlacement:
 
     def threads(self, rank: int) -> int:
         """BLAS threads of a rank by default: its share of the cores."""
-        return max(1, self.cores(self.place(rank)) // self.sharing(rank))
+        return max(1, self.cores(self.endpoint(rank)) // self.sharing(rank))
 
     def speed(self, rank: int) -> float:
         """Fraction of the device's speed at which a rank computes."""
@@ -95,22 +96,22 @@ class RankPlacement:
         return bursts_of(self.machine, self.net)
 
     @cached_property
-    def used_places(self) -> int:
-        """Number of places with ranks."""
+    def used_endpoints(self) -> int:
+        """Number of endpoints with ranks."""
         return int(np.count_nonzero(self._ranks_at))
 
     @cached_property
-    def rank_on_fullest_place(self) -> int:
-        """A rank at a place with the most ranks."""
+    def rank_on_fullest_endpoint(self) -> int:
+        """A rank at an endpoint with the most ranks."""
         return int(np.argmax(self._ranks_at[self.of_rank]))
 
     @property
     def shared(self) -> bool:
-        """Whether two ranks share a place."""
-        return self.used_places < len(self.of_rank)
+        """Whether two ranks share an endpoint."""
+        return self.used_endpoints < len(self.of_rank)
 
     def columns(self) -> dict[str, Floats]:
-        """Attributes of each rank's place that distinguish ranks."""
+        """Attributes of each rank's endpoint that distinguish ranks."""
         return {
             "core": self._core_key.astype(np.float64),
             "speed": self._speeds[self.of_rank],
@@ -120,20 +121,26 @@ class RankPlacement:
 
 
 def place_ranks(machine: Machine, ranks: int, placement: str = "packed", grid: Grid | None = None) -> RankPlacement:
-    """Place the ranks of a run on a machine.
+    """The placement of the ranks of a run on a machine.
+
+    Parameters
+    ----------
+    ranks : number of ranks
+    placement : placement rule, see `endpoints_by_rule`
+    grid : grid of the ranks, for rules by axes
 
     Raises
     ------
     InputError : more ranks than GPUs; a placement rule or a fault that does not fit
     """
     net = network_of(machine)
-    return RankPlacement(machine, net, place_of_each_rank(machine, net, ranks, placement, grid))
+    return RankPlacement(machine, net, endpoint_of_each_rank(machine, net, ranks, placement, grid))
 
 
-def place_of_each_rank(
+def endpoint_of_each_rank(
     machine: Machine, net: Network, ranks: int, rule: str = "packed", grid: Grid | None = None
 ) -> Ints:
-    """Compute place of each rank of a run on a machine.
+    """Endpoint of each rank of a run on a machine.
 
     The machine file says how many ranks each GPU or host has; the default is one for each GPU and one for each core.
     Hosts take more ranks if there are more ranks than that.
@@ -146,53 +153,56 @@ def place_of_each_rank(
     if machine.emulated.shared_cores and rule == "packed":
         return spread_evenly(ranks, net.endpoint_count)
     if net.endpoints[0] != "gpu":
-        on_each = ranks_each or int(cores_of_places(machine, net)[0])
-        return placed(net, ranks, max(on_each, -(-ranks // net.endpoint_count)), rule, grid)
+        on_each = ranks_each or int(cores_of_endpoints(machine, net)[0])
+        return endpoints_by_rule(net, ranks, max(on_each, -(-ranks // net.endpoint_count)), rule, grid)
     on_each = ranks_each or 1
     if ranks > net.endpoint_count * on_each:
         most = "one rank" if on_each == 1 else f"{on_each} ranks"
         raise InputError(f"{ranks} ranks: {machine.name} has {net.endpoint_count} GPUs; at most {most} a GPU")
-    return placed(net, ranks, on_each, rule, grid)
+    return endpoints_by_rule(net, ranks, on_each, rule, grid)
 
 
-def spread_evenly(ranks: int, places: int) -> Ints:
-    """Place of each rank in order, with one rank more at the first places, as a laboratory starts its ranks.
+def spread_evenly(ranks: int, endpoints: int) -> Ints:
+    """Endpoint of each rank in order, with one rank more at the first endpoints, as an emulated network starts its
+    ranks.
 
     >>> spread_evenly(6, 4).tolist()
     [0, 0, 1, 1, 2, 3]
     """
-    each, more = divmod(ranks, places)
-    return np.repeat(np.arange(places), np.where(np.arange(places) < more, each + 1, each))
+    each, more = divmod(ranks, endpoints)
+    return np.repeat(np.arange(endpoints), np.where(np.arange(endpoints) < more, each + 1, each))
 
 
-def placed(net: Network, ranks: int, per_place: int, rule: str = "packed", grid: Grid | None = None) -> Ints:
-    """Compute place of each rank, by a placement rule.
+def endpoints_by_rule(
+    net: Network, ranks: int, ranks_per_endpoint: int, rule: str = "packed", grid: Grid | None = None
+) -> Ints:
+    """Endpoint of each rank, by a placement rule.
 
     Parameters
     ----------
-    per_place : number of ranks at each place before the next place is used
+    ranks_per_endpoint : number of ranks at each endpoint before the next endpoint is used
     rule : `packed`, in order; `scattered`, round robin over the nodes that packing would use; `axes:z,x`, packed in
-        the order of these axes, the first fastest; else a file with one place on each line
+        the order of these axes, the first fastest; else a file with one endpoint on each line
     grid : grid of the ranks, for `axes:`
 
     Raises
     ------
-    InputError : more ranks than places, a rule or file that does not fit
+    InputError : more ranks than endpoints, a rule or file that does not fit
     """
-    if ranks > net.endpoint_count * per_place:
-        each = "one rank" if per_place == 1 else f"{per_place} ranks"
+    if ranks > net.endpoint_count * ranks_per_endpoint:
+        each = "one rank" if ranks_per_endpoint == 1 else f"{ranks_per_endpoint} ranks"
         kind = {"gpu": "GPUs", "host": "hosts"}.get(net.endpoints[0], net.endpoints[0])
         raise InputError(f"{ranks} ranks: {net.name} has {net.endpoint_count} {kind}; at most {each} on each")
     slots = np.arange(ranks)
     if rule == "packed":
-        return slots // per_place
+        return slots // ranks_per_endpoint
     if rule == "scattered":
-        per_node = net.per_node * per_place
-        used = np.arange(min(-(-ranks // per_node) * per_node, net.endpoint_count * per_place))
-        return used[np.argsort(used % per_node, kind="stable")][:ranks] // per_place
+        per_node = net.per_node * ranks_per_endpoint
+        used = np.arange(min(-(-ranks // per_node) * per_node, net.endpoint_count * ranks_per_endpoint))
+        return used[np.argsort(used % per_node, kind="stable")][:ranks] // ranks_per_endpoint
     if rule.startswith("axes:"):
-        return _by_axes(rule, ranks, grid) // per_place
-    return _from_file(rule, net, ranks, per_place)
+        return _by_axes(rule, ranks, grid) // ranks_per_endpoint
+    return _from_file(rule, net, ranks, ranks_per_endpoint)
 
 
 def _by_axes(rule: str, ranks: int, grid: Grid | None) -> Ints:
@@ -213,13 +223,13 @@ def _by_axes(rule: str, ranks: int, grid: Grid | None) -> Ints:
 def _coordinates(grid: Grid) -> dict[str, Ints]:
     """Coordinate of every rank along each axis."""
     rest = np.arange(grid.size)
-    places: dict[str, Ints] = {}
+    coordinates: dict[str, Ints] = {}
     for axis in grid.order:
-        rest, places[axis] = np.divmod(rest, grid.length(axis))
-    return places
+        rest, coordinates[axis] = np.divmod(rest, grid.length(axis))
+    return coordinates
 
 
-def _from_file(path: str, net: Network, ranks: int, per_place: int) -> Ints:
+def _from_file(path: str, net: Network, ranks: int, ranks_per_endpoint: int) -> Ints:
     if "/" not in path and not Path(path).suffix:
         raise InputError(
             f"placement {path!r}: accepted are packed, scattered, axes:AXIS,… and a file with one place a line"
@@ -231,12 +241,12 @@ def _from_file(path: str, net: Network, ranks: int, per_place: int) -> Ints:
     names = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
     if len(names) != ranks:
         raise InputError(f"placement {path}: has {len(names)} places; {ranks} ranks need one a line each")
-    places = np.array([place_number(net, name, f"placement {path}:") for name in names], dtype=np.int64)
-    counts = np.bincount(places)
-    if counts.max() > per_place:
+    endpoints = np.array([endpoint_number(net, name, f"placement {path}:") for name in names], dtype=np.int64)
+    counts = np.bincount(endpoints)
+    if counts.max() > ranks_per_endpoint:
         fullest = int(counts.argmax())
         raise InputError(
             f"placement {path}: {net.endpoints[0]}:{fullest} is given to {counts[fullest]} ranks; "
-            f"at most {per_place} each"
+            f"at most {ranks_per_endpoint} each"
         )
-    return places
+    return endpoints

@@ -1,17 +1,20 @@
-"""Seconds of work on a device known by its data sheet: the longer of arithmetic and memory traffic.
+"""Roofline model of a device known by its data sheet: the longer of arithmetic and memory traffic, with tile
+quantization.
 
-A product is cut into tiles.  As many tiles as there are multiprocessors run at once, so the time is that of whole
-waves of whole tiles.  A tile with inner dimension k costs as much as k + `ramp`, for its start and end:
+A GEMM is cut into tiles, and one tile runs on each multiprocessor at a time.  So the time is a whole number of rounds
+of whole tiles: *tile quantization* rounds the matrix up to whole tiles, *wave quantization* rounds the tiles up to
+whole rounds (waves) over all multiprocessors.  A tile with inner dimension k costs as much as k + `ramp`, because of
+its start and end:
 
-    t = waves · multiprocessors · tile · 2 (k + ramp) / (share · peak)
+    t = rounds · multiprocessors · tile · 2 (k + ramp) / (share · peak)
 
 Fused attention keeps its scores in registers and multiplies the causal half only.  Unfused attention is two batches
 of square products, with the scores written and read between them: the softmax, the dropout with its mask, and, for
 rotary positions, a pass over queries and keys.  Backward takes twice as long.
 
-Source: NVIDIA, "Matrix Multiplication Background", DU-09799-001, 2023; Dao et al., "FlashAttention", 2022;
-Korthikanti et al., arXiv 2205.05198, section 4 (what unfused attention keeps); Narayanan et al., SC21, section 4.2
-(the fused softmax).
+Source: Williams, Waterman, Patterson, "Roofline", CACM 52(4), 2009; NVIDIA, "Matrix Multiplication Background",
+DU-09799-001, 2023; Dao et al., "FlashAttention", 2022; Korthikanti et al., arXiv 2205.05198, section 4 (what unfused
+attention keeps); Narayanan et al., SC21, section 4.2 (the fused softmax).
 """
 
 from math import ceil
@@ -37,7 +40,13 @@ IN_EPILOGUE: frozenset[Function] = frozenset(
 def product_seconds(
     count: int, m: int, k: int, n: int, peak: float, achieved: Achieved, tile: tuple[int, int] | None = None
 ) -> float:
-    """Seconds of the arithmetic of `count` simultaneous products m x k by k x n, with this tile or the device's.
+    """Seconds of the arithmetic of `count` simultaneous products m x k by k x n, on whole tiles.
+
+    Parameters
+    ----------
+    peak : peak rate of the dtype [flop/s]
+    achieved : shares of the peaks that the device reaches
+    tile : rows and columns of a tile, by default the device's
 
     >>> device = Achieved(
     ...     product_share=0.5, ramp=0, tile_rows=256, tile_columns=128, multiprocessors=2, memory_share=1
@@ -46,13 +55,13 @@ def product_seconds(
     (2.0, 4.0)
     """
     rows, columns = tile or (achieved.tile_rows, achieved.tile_columns)
-    waves = ceil(count * ceil(m / rows) * ceil(n / columns) / achieved.multiprocessors)
-    size = waves * achieved.multiprocessors * rows * columns
+    rounds = ceil(count * ceil(m / rows) * ceil(n / columns) / achieved.multiprocessors)
+    size = rounds * achieved.multiprocessors * rows * columns
     return 2.0 * size * (k + achieved.ramp) / (achieved.product_share * peak)
 
 
 def best_product_seconds(count: int, m: int, k: int, n: int, peak: float, achieved: Achieved) -> float:
-    """The same with the best tile: either orientation, and smaller tiles for products of less than a wave.
+    """Seconds of the arithmetic with the best tile: either orientation, and smaller tiles for small products.
 
     A tile of a x b uses each value that it reads a b / (a + b) times, and is assumed slower in proportion.
     """
@@ -73,10 +82,12 @@ def best_product_seconds(count: int, m: int, k: int, n: int, peak: float, achiev
 
 
 def attention_seconds(work: AttentionProducts, touched: int, peak: float, rate: float, achieved: Achieved) -> float:
-    """Seconds of attention whose queries, keys, values and output have so many bytes.
+    """Seconds of an attention function.
 
     Parameters
     ----------
+    work : sizes of the products
+    touched : bytes of queries, keys, values and output [B]
     peak, rate : arithmetic [flop/s] and memory bandwidth [B/s]
     """
     rate *= achieved.memory_share
@@ -88,12 +99,18 @@ def attention_seconds(work: AttentionProducts, touched: int, peak: float, rate: 
     second = best_product_seconds(work.count, s, s, h, peak, achieved)
     both = max(first, scores / rate) + max(second, scores / rate)
     between = work.count * s * s * (SCORE_PASSES * work.item_bytes + MASK_BYTES) / rate
-    loop_count_axes = ROTARY_PASSES * work.rotated_bytes / rate
-    return (2 if work.backward else 1) * (both + between + loop_count_axes)
+    rotary = ROTARY_PASSES * work.rotated_bytes / rate
+    return (2 if work.backward else 1) * (both + between + rotary)
 
 
 def pass_seconds(function: Function, touched: int, rate: float, achieved: Achieved) -> float:
-    """Seconds of one pass over memory that touches so many bytes; `rate` is the memory bandwidth [B/s]."""
+    """Seconds of one pass over memory; 0 if the function is fused into a neighbouring pass.
+
+    Parameters
+    ----------
+    touched : bytes read and written [B]
+    rate : memory bandwidth [B/s]
+    """
     if achieved.pointwise == "fused" and function in IN_EPILOGUE:
         return 0.0
     return touched / (rate * achieved.memory_share)

@@ -1,4 +1,4 @@
-"""Measured seconds by size: interpolated curves, and the transfers of a machine file that they price."""
+"""Measured seconds by message size: interpolated curves, and the seconds of transfers from a machine file."""
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
@@ -10,7 +10,7 @@ from quadrille.algorithms.formats.measured_rows import TransferRow
 from quadrille.simulator.machine.placement import RankPlacement
 from quadrille.topologies.machines.machine import Machine
 
-SAME_PLACE_TOUCHES = 2
+SAME_ENDPOINT_TOUCHES = 2
 """Bytes of memory read and written for each byte between ranks of one host."""
 
 
@@ -57,7 +57,7 @@ class SecondsBySize:
 
     @property
     def least(self) -> float:
-        """Seconds of the smallest size, the cost of a step before its bytes count."""
+        """Seconds of the smallest size, which is the latency of a step."""
         return self.times[0]
 
     def seconds(self, size: float) -> float:
@@ -89,7 +89,8 @@ class TransferSeconds:
     measured : latency and movement together, None if nothing was measured
     bandwidth : bandwidth if nothing was measured [B/s]
     by_route : whether only the route is known, whose latency counts then
-    takes_a_core : whether computing beside the transfer slows it; false if it was measured among more ranks than cores
+    takes_a_core : whether the transfer needs a core, so that computation slows it; false if it was measured with more
+        ranks than cores
     """
 
     latency: float
@@ -99,7 +100,7 @@ class TransferSeconds:
     takes_a_core: bool = True
 
     def moving(self, size: float) -> float:
-        """Seconds after the latency, with nothing else under way."""
+        """Seconds after the latency, without contention."""
         if self.measured is None:
             return size / self.bandwidth
         return max(0.0, self.measured.seconds(size) - self.measured.least)
@@ -107,9 +108,9 @@ class TransferSeconds:
     def touching(self, size: float) -> float:
         """Memory traffic of the host while bytes move [B/s]."""
         if self.measured is None:
-            return SAME_PLACE_TOUCHES * self.bandwidth
+            return SAME_ENDPOINT_TOUCHES * self.bandwidth
         moving = self.moving(size)
-        return SAME_PLACE_TOUCHES * size / moving if moving else 0.0
+        return SAME_ENDPOINT_TOUCHES * size / moving if moving else 0.0
 
     def covers(self, size: float) -> bool:
         """Whether the size is not much larger than the measured sizes."""
@@ -119,7 +120,7 @@ class TransferSeconds:
 class TransferTable:
     """Seconds of the transfers of a run, from the rows of a machine file.
 
-    The rows are chosen by the number of participants: ranks on a host, or places with ranks on the network.
+    The rows are chosen by the number of participants: ranks on a host, or endpoints with ranks on the network.
     """
 
     def __init__(self, machine: Machine, placement: RankPlacement) -> None:
@@ -128,7 +129,7 @@ class TransferTable:
 
     def within(self, pattern: str, rank: int) -> TransferSeconds:
         """Transfer from this rank to another rank of its host."""
-        cores, neighbours = self._placement.cores(self._placement.place(rank)), self._placement.neighbours(rank)
+        cores, neighbours = self._placement.cores(self._placement.endpoint(rank)), self._placement.neighbours(rank)
         key = ("host", pattern, neighbours, cores)
         if key not in self._cache:
             self._cache[key] = self._within(pattern, neighbours, cores)
@@ -139,18 +140,18 @@ class TransferTable:
         rows = rows_for(host.transfer if host is not None else (), pattern, neighbours, cores)
         if rows is None:
             return TransferSeconds(
-                device.overhead_seconds, bandwidth=device.memory_bytes_per_second / SAME_PLACE_TOUCHES
+                device.overhead_seconds, bandwidth=device.memory_bytes_per_second / SAME_ENDPOINT_TOUCHES
             )
         measured, ranks = rows
         return TransferSeconds(measured.least, measured, takes_a_core=ranks <= cores)
 
     def across(self, pattern: str) -> TransferSeconds:
-        """Transfer between places; limited by its route only if nothing was measured."""
-        places = self._placement.used_places, self._placement.net.endpoint_count
-        key = ("network", pattern, *places)
+        """Transfer between endpoints; limited by its route only if nothing was measured."""
+        endpoints = self._placement.used_endpoints, self._placement.net.endpoint_count
+        key = ("network", pattern, *endpoints)
         if key not in self._cache:
             network = self._machine.network
-            rows = rows_for(network.transfer if network is not None else (), pattern, *places)
+            rows = rows_for(network.transfer if network is not None else (), pattern, *endpoints)
             self._cache[key] = (
                 TransferSeconds(0.0, by_route=True) if rows is None else TransferSeconds(rows[0].least, rows[0])
             )

@@ -36,14 +36,14 @@ def _first_few(texts: Sequence[str]) -> str:
 
 
 def _blocked_text(blocked: BlockedRank, doing: Mapping[tuple[int, str], str], stands_for: Callable[[int], int]) -> str:
-    """What one rank waits for."""
+    """The text for one rank: its op, its step, and the ranks that it waits for."""
     peers = [_peer_text(peer, lane(blocked.op), doing, stands_for(peer)) for peer in blocked.awaited]
     step = f" step {blocked.step}" if isinstance(blocked.op, Collective) else ""
     return f"rank {blocked.rank} in {blocked.op.name!r}{step} waits for {' and '.join(peers)}"
 
 
 def _peer_text(peer: int, name: str, doing: Mapping[tuple[int, str], str], simulated: int) -> str:
-    """An awaited rank, and what it does: on the lane of the waiting op, or on another lane."""
+    """The text for an awaited rank: its present op, on the lane of the waiting op or on another lane."""
     op_here = doing.get((simulated, name))
     others = [op for (rank, _), op in doing.items() if rank == simulated]
     if op_here is None and not others:

@@ -1,15 +1,15 @@
-"""The eager protocol: messages that leave before their receiver is ready, in chunks.
+"""The eager protocol of emulated networks: messages that leave before their receiver is ready, in chunks.
 
 Theory of operation
 -------------------
-Between hosts of an emulated network the runtime cuts messages into chunks and passes a chunk on as soon
-as it has arrived (`pipelined_steps.py`).  A late rank finds chunks that arrived before; a waiting rank
-keeps its link busy while others are late.  Here the message of a step is cut into a few equal chunks,
-which is enough to show that: chunk c of a step may go when chunk c of the step before has arrived and
-has been added.
+Between hosts of an emulated network (network namespaces on one machine) the runtime cuts messages into chunks and
+passes a chunk on as soon as it has arrived (`pipelined_steps.py`).  A late rank finds chunks that arrived before; a
+waiting rank keeps its link busy while others are late.  Here the message of a step is cut into a few equal chunks,
+which is enough to show both effects: chunk c of a step may go when chunk c of the step before has arrived and has been
+added.
 
 A rank has several chunks in flight and need not wait for one to be delivered before it posts the next;
-in a step it waits only for what it receives.  A *send queue*, a member of the engine beside the rank's
+in a step it waits only for what it receives.  A *send queue*, a stream of the engine beside the rank's
 lane, sends the chunks in order as soon as the rank releases them.  Before a receiver is ready, a few
 chunks of an op go to it; the others go once it has signalled that it is ready to receive.  An op ends
 on a rank when the rank has everything that it receives, and everything that it sent has been
@@ -26,8 +26,8 @@ from math import ceil
 from typing import NamedTuple
 
 from quadrille.algorithms.analysis.op_plans import CommPlan, PlanStep, StepRun, step_runs
-from quadrille.simulator.engine.builder import ProgramStage
 from quadrille.simulator.engine.engine import FlowEngine
+from quadrille.simulator.engine.engine_builder import ProgramStage
 from quadrille.simulator.ranks.messages import RankMessages, TaggedStage
 
 MAX_CHUNKS = 64
@@ -40,12 +40,12 @@ CHUNKS_BEFORE_READY = 8
 PIECES_BEFORE_READY = 2
 """Smallest number of pieces that go ahead of a message that is not passed on."""
 MAX_PIECES = 256
-"""Largest number of pieces of such a message."""
+"""Largest number of pieces of a message that is not passed on."""
 NO_STEP = PlanStep(None, None, 0.0, 0, "one_way")
 
 
 class ChunkAction(NamedTuple):
-    """What a rank does at once.
+    """One action of a rank: it releases a chunk to its send queue, or waits for a chunk, or both.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ def chunk_counts(comm_plan: CommPlan, chunk_bytes: int) -> ChunkCounts:
 
 
 def chunk_actions(steps: Iterable[StepRun], counts: ChunkCounts) -> Iterator[ChunkAction]:
-    """What a rank does, in order, in steps that are cut into chunks.
+    """The actions of a rank, in order, in steps that are cut into chunks.
 
     >>> ring = PlanStep(1, 3, 8.0, 0, "shift")
     >>> [(action.releases, action.number) for action in chunk_actions([StepRun(ring, 2, 1)], ChunkCounts(2, 2))]
@@ -100,6 +100,7 @@ def chunk_actions(steps: Iterable[StepRun], counts: ChunkCounts) -> Iterator[Chu
     Parameters
     ----------
     steps : steps in which the rank sends or receives
+    counts : numbers of chunks of each message
     """
     single = [(row.step, row.number + repetition) for row in steps for repetition in range(row.times)]
     ready_chunks = counts.sent if single and single[0][0].send_to is not None else 0
@@ -121,7 +122,7 @@ class EagerOp:
     ----------
     lane : lane of the op
     group : ranks of its group
-    delay, add : functions that give a flow of so many seconds, and of the addition of so many bytes
+    delay, add : functions from seconds to the flow of a delay, and from bytes to the flow of an addition
     chunk_bytes : size into which messages are cut [B]
     waits_for_delivery : whether the op ends when everything sent has been delivered; else it ends when it is posted
     core_wait : flow that delays a rank that computes before it notices a message, None if nothing does
@@ -140,13 +141,13 @@ class EagerOp:
 
     def rank_stages(self) -> Iterator[TaggedStage]:
         """Stages that the rank runs."""
-        counts, wires, released = (
+        counts, message_lane, released = (
             self._counts(),
             self.comm_plan.channel_name,
             self.messages.chunk_released(self.rank, self.lane),
         )
         for sender in self._peers(receiving=True):
-            yield TaggedStage(ProgramStage(send=self.messages.ready_to_receive(wires, sender, self.rank)))
+            yield TaggedStage(ProgramStage(send=self.messages.ready_to_receive(message_lane, sender, self.rank)))
         for action in chunk_actions(step_runs(self.comm_plan), counts):
             step, signal = action.receives, released if action.releases else None
             if step is None or step.receive_from is None:
@@ -154,8 +155,8 @@ class EagerOp:
                 continue
             sender = self.group[step.receive_from]
             added = self.add(max(1, step.added // counts.received)) if step.added else None
-            wire = self.messages.wire(wires, sender, self.rank, eager=True)
-            yield TaggedStage(ProgramStage(send=signal, receive=wire, local=added), step, action.number)
+            channel = self.messages.engine_channel(message_lane, sender, self.rank, eager=True)
+            yield TaggedStage(ProgramStage(send=signal, receive=channel, local=added), step, action.number)
             if action.is_last or step.is_one_way:  # a member that passes chunks on notices each
                 yield from self._wakeup(self._latency(sender, self.rank, step, action.number))
         if self.waits_for_delivery:
@@ -179,7 +180,7 @@ class EagerOp:
                 yield from self._wakeup(self._latency(self.rank, receiver, step, number))
 
     def _wakeup(self, seconds: float) -> Iterator[TaggedStage]:
-        """A rank that waited notices a message so much later, and still later while it computes."""
+        """Stages by which a rank that waited notices a message `seconds` later, and still later while it computes."""
         if self.core_wait is not None:
             yield TaggedStage(ProgramStage(local=self.core_wait, only_if_waited=True, only_if_overlapped=True))
         yield TaggedStage(ProgramStage(local=self.delay(seconds), only_if_waited=True))
@@ -240,15 +241,15 @@ class EagerOp:
 
 @dataclass(slots=True)
 class SendQueue:
-    """The programs of messages that a lane of a rank has posted.
+    """The queued programs of eager sends of one lane of a rank.
 
     Parameters
     ----------
-    member : member of the engine that runs them
+    stream : stream of the engine that runs them
     waiting : programs, the next one first
     """
 
-    member: int
+    stream: int
     waiting: deque[int] = field(default_factory=deque)
     busy: bool = False
 
@@ -263,7 +264,7 @@ class SendQueues:
     def post(self, rank: int, lane: str, program: int) -> None:
         """Queue a program of messages behind earlier ones."""
         if (rank, lane) not in self._queues:
-            self._queues[rank, lane] = SendQueue(self._engine.member())
+            self._queues[rank, lane] = SendQueue(self._engine.add_stream())
         queue = self._queues[rank, lane]
         queue.waiting.append(program)
         if not queue.busy:
@@ -272,4 +273,4 @@ class SendQueues:
     def _begin_next(self, queue: SendQueue) -> None:
         queue.busy = bool(queue.waiting)
         if queue.busy:
-            self._engine.begin(queue.member, queue.waiting.popleft(), lambda: self._begin_next(queue))
+            self._engine.begin(queue.stream, queue.waiting.popleft(), lambda: self._begin_next(queue))

@@ -1,4 +1,4 @@
-"""Local work of ranks: seconds, threads and memory bandwidth of compute ops, copies and additions."""
+"""`LocalWork`: seconds, threads and memory bandwidth of compute ops, copies and additions on each rank."""
 
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ MAX_CACHED = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class HostWork:
-    """Local work of a rank with nothing else under way.
+    """The cost of local work of a rank on an otherwise idle host.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ class LocalWork:
         """Compute model of a rank, shared by ranks with as many neighbours and threads and the same speed."""
         if rank not in self._rank_models:
             demands = self._demands
-            busy = min(demands.sharing(rank), demands.cores_of(demands.place(rank)))
+            busy = min(demands.sharing(rank), demands.cores_of(demands.endpoint(rank)))
             key = (self._threads or demands.threads(rank), busy, demands.speed(rank))
             if key not in self._models:
                 threads, busy, speed = key
@@ -66,18 +66,18 @@ class LocalWork:
             self._rank_models[rank] = self._models[key]
         return self._rank_models[rank]
 
-    def of_op(self, rank: int, op: Compute, place: Coordinates) -> HostWork:
+    def of_op(self, rank: int, op: Compute, coordinates: Coordinates) -> HostWork:
         """Work of an op of the compute lane."""
         model = self.model(rank)
-        key = (id(model), id(op), self._op_plans.kind(op, place))
+        key = (id(model), id(op), self._op_plans.kind(op, coordinates))
         cost = self._ops.get(key)
         if cost is None:
             if len(self._ops) >= MAX_CACHED:
                 self._ops.clear()
-            sizes = self._op_plans.local(op, place)
-            cost = self._ops[key] = estimated(model, op, sizes, self._machine.device.overhead_seconds)
+            sizes = self._op_plans.local(op, coordinates)
+            cost = self._ops[key] = estimate_op(model, op, sizes, self._machine.device.overhead_seconds)
         seconds, extrapolated, rate = cost
-        cores = self._demands.cores_of(self._demands.place(rank))
+        cores = self._demands.cores_of(self._demands.endpoint(rank))
         threads = min(self._threads or self._demands.threads(rank), cores)
         return HostWork(seconds, extrapolated, float(threads), rate)
 
@@ -90,7 +90,7 @@ class LocalWork:
         return HostWork(cost.seconds, extrapolated, 1.0, rate)
 
 
-def estimated(
+def estimate_op(
     model: ComputeModel, op: Compute, sizes: LocalSizes, overhead_seconds: float
 ) -> tuple[float, bool, float]:
     """Seconds of an op of the compute lane, whether they are extrapolated, and memory traffic [B/s].

@@ -1,21 +1,21 @@
-"""Messages between ranks as flows of the engine, and the wires that match sends with receives."""
+"""Messages between ranks: each is a flow of the flow engine, on a channel that matches its send with its receive."""
 
 from collections.abc import Hashable
 from typing import NamedTuple
 
 from quadrille.algorithms.analysis.op_plans import PlanStep
-from quadrille.simulator.engine.builder import ProgramStage
 from quadrille.simulator.engine.engine import FlowEngine
+from quadrille.simulator.engine.engine_builder import ProgramStage
 from quadrille.simulator.ranks.resource_demands import ResourceDemands
 from quadrille.simulator.ranks.resources import Channel
 from quadrille.topologies.machines.machine import Machine
 
 Message = tuple[int, int]
-"""A wire, and a flow of the engine that is a message on it."""
+"""A channel of the engine, and the flow that is a message on the channel."""
 
 
 class TaggedStage(NamedTuple):
-    """A stage of a program, with the step of the op and its number; None for local work."""
+    """A stage of a program, with the step of the op's plan and the number of the step; None for local work."""
 
     stage: ProgramStage
     step: PlanStep | None = None
@@ -23,10 +23,10 @@ class TaggedStage(NamedTuple):
 
 
 class RankMessages:
-    """The messages of all ranks, each made when it is first needed.
+    """The flows and channels of all messages between ranks, each added to the engine at its first use.
 
-    If the machine's messages are eager, they leave before their receives are posted, and a rank that waits for one
-    pays its latency.
+    If the machine's messages are eager, they leave before their receives are posted, and a rank that waits for an
+    eager message pays the latency of the message.
     """
 
     def __init__(self, machine: Machine, demands: ResourceDemands, engine: FlowEngine) -> None:
@@ -34,7 +34,7 @@ class RankMessages:
         emulated = machine.emulated
         self.eager, self.chunk_bytes = emulated.eager, emulated.chunk_bytes
         self._ack_delay = emulated.sender_ack_delay_seconds
-        self._wires: dict[tuple[Channel, bool], int] = {}
+        self._engine_channels: dict[tuple[Channel, bool], int] = {}
         self._flows: dict[tuple[int, float, str, int], int] = {}
         self._rendezvous: dict[Channel, Message] = {}
         self._self_messages: dict[tuple[int, str, float], Message] = {}
@@ -44,7 +44,7 @@ class RankMessages:
     def message(
         self, lane: str, sender: int, receiver: int, step: PlanStep, chunks: int = 1, *, eager: bool = False
     ) -> Message:
-        """One chunk of the message that a rank sends to another in a step.
+        """The channel and the flow of one chunk of the message that a rank sends to another rank in a step.
 
         A chunk down a chain moves at the rate of a message of the chunk's size: it was limited where the chain begins,
         and token buckets have filled meanwhile.  Rings were measured with whole steps on all links at once.
@@ -54,12 +54,12 @@ class RankMessages:
         chunks : number of equal chunks of the message
         eager : whether the message is sent before its receive is posted
         """
-        wire, channel = self._wire(lane, sender, receiver, eager=eager)
-        key = wire, step.sent, step.pattern, chunks
+        engine_channel, channel = self._channel_pair(lane, sender, receiver, eager=eager)
+        key = engine_channel, step.sent, step.pattern, chunks
         if key not in self._flows:
             demand = self._demands.transfer_on(channel, step.sent, step.pattern)
             cap_bytes = step.sent / chunks if eager and step.is_one_way else step.sent
-            self._flows[key] = self._engine.flow(
+            self._flows[key] = self._engine.add_flow(
                 demand.work / chunks,
                 demand.demands,
                 weight=demand.weight,
@@ -68,11 +68,11 @@ class RankMessages:
                 alone=demand.alone / chunks,
                 extrapolated=demand.extrapolated,
             )
-        return wire, self._flows[key]
+        return engine_channel, self._flows[key]
 
-    def wire(self, lane: str, sender: int, receiver: int, *, eager: bool = False) -> int:
-        """The wire for the messages of a lane from a rank to another."""
-        return self._wire(lane, sender, receiver, eager=eager)[0]
+    def engine_channel(self, lane: str, sender: int, receiver: int, *, eager: bool = False) -> int:
+        """The number of the engine's channel for the messages of a lane from a rank to another."""
+        return self._channel_pair(lane, sender, receiver, eager=eager)[0]
 
     def latency(self, lane: str, sender: int, receiver: int, step: PlanStep, *, is_first: bool) -> float:
         """Seconds until an eager message is received, beyond the time on its links.
@@ -91,54 +91,54 @@ class RankMessages:
         ).extrapolated
 
     def ack_delay(self, sender: int, receiver: int) -> float:
-        """Seconds until the sender of a chain learns that its receiver has everything; measured between hosts.
+        """Seconds until the sender of a chain learns that its receiver has the whole message; measured between hosts.
 
         In a ring every member sends and receives at once, and its measured seconds contain both.
         """
-        return self._ack_delay if self._demands.place(sender) != self._demands.place(receiver) else 0.0
+        return self._ack_delay if self._demands.endpoint(sender) != self._demands.endpoint(receiver) else 0.0
 
     def chunk_released(self, rank: int, lane: str) -> Message:
-        """The signal by which a rank tells its lane's send queue that one more chunk may go."""
+        """The signal by which a rank releases one more chunk to its lane's send queue."""
         return self._signal("released", (rank, lane))
 
     def all_delivered(self, rank: int, lane: str) -> Message:
-        """The signal by which a lane's send queue tells its rank that everything was delivered."""
+        """The signal by which a lane's send queue reports to its rank that all chunks were delivered."""
         return self._signal("delivered", (rank, lane))
 
     def ack_wait(self, rank: int, lane: str, seconds: float) -> int:
         """The flow that delays a send queue until the receiver of its last message knows that it is complete."""
         key = rank, lane, seconds
         if key not in self._ack_waits:
-            self._ack_waits[key] = self._engine.flow(0.0, {}, cap=1.0, latency=seconds)
+            self._ack_waits[key] = self._engine.add_flow(0.0, {}, cap=1.0, latency=seconds)
         return self._ack_waits[key]
 
     def ready_to_receive(self, lane: str, sender: int, receiver: int) -> Message:
-        """The signal by which a receiver tells a sender that it is ready to receive."""
+        """The signal by which a receiver reports to a sender that it is ready to receive."""
         return self._signal("ready", self._demands.channel(lane, sender, receiver))
 
     def _signal(self, kind: str, key: Hashable) -> Message:
-        """A wire and a flow for signals that take no time and that their sender does not wait for."""
+        """A channel and a flow for signals that take no time and for which their sender does not wait."""
         if (kind, key) not in self._signals:
-            self._signals[kind, key] = self._engine.wire(eager=True), self._engine.flow(0.0, {}, cap=1.0)
+            self._signals[kind, key] = self._engine.add_channel(eager=True), self._engine.add_flow(0.0, {}, cap=1.0)
         return self._signals[kind, key]
 
     def rendezvous(self, lane: str, sender: int, receiver: int) -> Message:
         """A message that takes no time, for which both ends wait."""
         channel = self._demands.channel(lane, sender, receiver)
         if channel not in self._rendezvous:
-            self._rendezvous[channel] = self._engine.wire(), self._engine.flow(0.0, {}, cap=1.0)
+            self._rendezvous[channel] = self._engine.add_channel(), self._engine.add_flow(0.0, {}, cap=1.0)
         return self._rendezvous[channel]
 
     def self_message(self, rank: int, lane: str, seconds: float, *, extrapolated: bool) -> Message:
-        """A message of a rank to itself, which takes so many seconds and counts as transfer."""
+        """A message of a rank to itself, which takes `seconds` and counts as transfer."""
         key = rank, lane, seconds
         if key not in self._self_messages:
-            flow = self._engine.flow(seconds, {}, cap=1.0, alone=seconds, extrapolated=extrapolated)
-            self._self_messages[key] = self._engine.wire(), flow
+            flow = self._engine.add_flow(seconds, {}, cap=1.0, alone=seconds, extrapolated=extrapolated)
+            self._self_messages[key] = self._engine.add_channel(), flow
         return self._self_messages[key]
 
-    def _wire(self, lane: str, sender: int, receiver: int, *, eager: bool) -> tuple[int, Channel]:
+    def _channel_pair(self, lane: str, sender: int, receiver: int, *, eager: bool) -> tuple[int, Channel]:
         channel = self._demands.channel(lane, sender, receiver)
-        if (channel, eager) not in self._wires:
-            self._wires[channel, eager] = self._engine.wire(eager=eager)
-        return self._wires[channel, eager], channel
+        if (channel, eager) not in self._engine_channels:
+            self._engine_channels[channel, eager] = self._engine.add_channel(eager=eager)
+        return self._engine_channels[channel, eager], channel

@@ -1,4 +1,8 @@
-"""Programs of ops: what an op does on a rank, as stages that a member of the engine runs."""
+"""Programs of ops for the flow engine: the sends, receives and local work of an op on a rank, stage by stage.
+
+A *stage* is a send and a receive at the same time, then local work; a *program* is a list of stages; a *stream* of
+the flow engine runs programs (`engine/engine_builder.py`).
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,8 +17,8 @@ from quadrille.algorithms.schedule.ops import CommunicationOp, Compute, lane
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import all_ops
 from quadrille.algorithms.timelines.spans import COMPUTE
-from quadrille.simulator.engine.builder import ProgramStage
 from quadrille.simulator.engine.engine import FlowEngine
+from quadrille.simulator.engine.engine_builder import ProgramStage
 from quadrille.simulator.machine.library_collectives import IDENTIFIED, LibraryTime, LibraryTimes
 from quadrille.simulator.ranks.local_work import HostWork, LocalWork
 from quadrille.simulator.ranks.messages import RankMessages, TaggedStage
@@ -29,7 +33,7 @@ WAKEUP_CORE_SHARE = 1e-6
 """Share of a core that a rank takes while it polls for messages; the cost of polling is in the cost per byte."""
 
 LIBRARY_CHUNK_BYTES = 60 << 10
-"""Chunk size of a library's single message, which goes as a stream without waiting for its receiver [B]."""
+"""Chunk size of a library's single message, which is sent as one stream without waiting for its receiver [B]."""
 
 
 class CommProgram(NamedTuple):
@@ -66,7 +70,7 @@ class BlockedRank:
 
 
 class OpPrograms:
-    """The programs of the simulated ranks, each made when it is first needed.
+    """Builds the engine's programs of the ops of simulated ranks, each at its first use.
 
     Steps of a collective in which a rank neither sends nor receives are left out.
 
@@ -101,29 +105,34 @@ class OpPrograms:
         self._delays: dict[tuple[int, str, float], int] = {}
         self._throttles: dict[int, int] = {}
 
-    def compute(self, rank: int, op: Compute, place: Coordinates) -> int:
+    def compute(self, rank: int, op: Compute, coordinates: Coordinates) -> int:
         """Program of an op of the compute lane."""
-        key = rank, id(op), self._op_plans.kind(op, place)
+        key = rank, id(op), self._op_plans.kind(op, coordinates)
         if key not in self._compute_programs:
-            work = self._local.of_op(rank, op, place)
+            work = self._local.of_op(rank, op, coordinates)
             self._compute_programs[key] = self._program([ProgramStage(local=self._work(rank, COMPUTE, work))])
         return self._compute_programs[key]
 
-    def communication(self, rank: int, op: CommunicationOp, place: Coordinates) -> CommProgram:
+    def communication(self, rank: int, op: CommunicationOp, coordinates: Coordinates) -> CommProgram:
         """Programs of a communication op."""
-        first = op.name == self._first_by_library and not any(place.indices.values())
-        key = rank, id(op), self._op_plans.kind(op, place), first
+        first = op.name == self._first_by_library and not any(coordinates.indices.values())
+        key = rank, id(op), self._op_plans.kind(op, coordinates), first
         if key not in self._comm_programs:
-            comm_plan = self._op_plans.communication(op, place)
+            comm_plan = self._op_plans.communication(op, coordinates)
             self._comm_programs[key] = self._comm_program(rank, op, comm_plan, first=first)
         return self._comm_programs[key]
 
-    def blocked(self, rank: int, op: CommunicationOp, place: Coordinates, member: int) -> BlockedRank | None:
-        """What a member of the engine waits for within an op; None if it waits for its own work."""
-        stages, done, to_send, to_receive = self._engine.member_progress(member)
+    def blocked_rank(self, rank: int, op: CommunicationOp, coordinates: Coordinates, stream: int) -> BlockedRank | None:
+        """The ranks that a rank waits for within an op; None if it waits for its own work.
+
+        Parameters
+        ----------
+        stream : stream of the engine that runs the op
+        """
+        stages, done, to_send, to_receive = self._engine.stream_progress(stream)
         if not (to_send or to_receive):
             return None
-        _, step, number = self.communication(rank, op, place).stages[stages]
+        _, step, number = self.communication(rank, op, coordinates).stages[stages]
         assert step is not None, "local work waits for nobody"
         group = self._ranks.group(rank, op.axis)
         ends = {step.send_to: to_send, step.receive_from: to_receive}
@@ -132,7 +141,7 @@ class OpPrograms:
 
     @cached_property
     def _first_by_library(self) -> str | None:
-        """Name of the first collective that the library runs, in the first iteration of every loop; of one role."""
+        """Name of the first collective that the library runs; only its first iteration counts as the first call."""
         schedule = self._ranks.schedule
         collectives = (
             op for op in all_ops(schedule) if self._choices.by_library(op) and schedule.grid.length(op.axis) > 1
@@ -148,19 +157,19 @@ class OpPrograms:
             self._throttles[rank] = self._engine.add_throttle(slowdown, f"throttle of rank {rank}")
         return self._throttles[rank]
 
-    # What they are made of
+    # Stages and flows
 
     def _program(self, stages: list[ProgramStage]) -> int:
         key = tuple(stages)
         if key not in self._programs:
-            self._programs[key] = self._engine.program(stages)
+            self._programs[key] = self._engine.add_program(stages)
         return self._programs[key]
 
     def _comm_program(self, rank: int, op: CommunicationOp, comm_plan: CommPlan, *, first: bool) -> CommProgram:
         """Programs of a communication op, from the op's plan."""
         by_library, name = self._library_time(rank, op, comm_plan, first=first), lane(op)
         if by_library is not None:  # its seconds include local copies
-            return self._as_program(list(self._as_library(rank, op, comm_plan, by_library)))
+            return self._comm_program_of(list(self._library_stages(rank, op, comm_plan, by_library)))
         before: list[TaggedStage] = []
         if self._overhead(comm_plan):
             before.append(TaggedStage(ProgramStage(local=self._delay(rank, name, self._overhead(comm_plan)))))
@@ -178,7 +187,7 @@ class OpPrograms:
                 TaggedStage(self._step(rank, op, comm_plan, row.step, row.times), row.step, row.number)
                 for row in step_runs(comm_plan)
             ]
-            return self._as_program([*before, *steps, *after])
+            return self._comm_program_of([*before, *steps, *after])
         from quadrille.simulator.ranks.eager_protocol import EagerOp
 
         eager_op = EagerOp(
@@ -194,28 +203,28 @@ class OpPrograms:
             core_wait=self._core_wait(rank, name),
         )
         own, eager_sends = [*before, *eager_op.rank_stages(), *after], list(eager_op.send_stages())
-        return self._as_program(own, eager_sends, extrapolated=eager_op.extrapolated())
+        return self._comm_program_of(own, eager_sends, extrapolated=eager_op.extrapolated())
 
-    def _as_program(
+    def _comm_program_of(
         self, own: Sequence[TaggedStage], eager_sends: Sequence[ProgramStage] = (), *, extrapolated: bool = False
     ) -> CommProgram:
         program = self._program([tagged.stage for tagged in own])
         return CommProgram(tuple(own), program, self._program(list(eager_sends)) if eager_sends else None, extrapolated)
 
     def _step(self, rank: int, op: CommunicationOp, comm_plan: CommPlan, step: PlanStep, times: int) -> ProgramStage:
-        """A step, repeated so many times, in which the rank waits for both transfers."""
+        """The stage of a step, repeated `times` times, in which the rank waits for both transfers."""
         group = self._ranks.group(rank, op.axis)
         send = receive = added = None
         if step.send_to is not None:
             send = self._messages.message(comm_plan.channel_name, rank, group[step.send_to], step)
         if step.receive_from is not None:
-            receive = self._messages.wire(comm_plan.channel_name, group[step.receive_from], rank)
+            receive = self._messages.engine_channel(comm_plan.channel_name, group[step.receive_from], rank)
         if step.added:
             added = self._bytes(rank, lane(op), "add", step.added)
         return ProgramStage(times, send, receive, added)
 
     def _library_time(self, rank: int, op: CommunicationOp, comm_plan: CommPlan, *, first: bool) -> LibraryTime | None:
-        """Measured seconds of a library's collective on a rank; None if it is not the library's or not known."""
+        """Measured seconds of a library's collective on a rank; None if our own algorithm runs it, or if unknown."""
         if not self._choices.by_library(op) or comm_plan.traffic is None:
             return None
         word = self._choices.of(op.name)
@@ -230,10 +239,10 @@ class OpPrograms:
             self.labels[op.name] = f"{word} {library_time.label}"
         return library_time
 
-    def _as_library(
+    def _library_stages(
         self, rank: int, op: CommunicationOp, comm_plan: CommPlan, time: LibraryTime
     ) -> Iterator[TaggedStage]:
-        """Stages of a library's collective: members wait for each other, in steps of no time, then for its seconds."""
+        """Stages of a library's collective: members wait for each other in steps of no time, then for its seconds."""
         group = self._ranks.group(rank, op.axis)
         for step, times, number in step_runs(comm_plan):
             sender, receiver = (None if peer is None else group[peer] for peer in (step.receive_from, step.send_to))
@@ -268,7 +277,7 @@ class OpPrograms:
             if self._cores is not None and name == COMPUTE:
                 demands = demands | {self._cores.throttle(rank): 1.0}
             seconds, extrapolated = work.seconds, work.extrapolated
-            self._work_flows[key] = self._engine.flow(
+            self._work_flows[key] = self._engine.add_flow(
                 seconds, demands, cap=1.0, alone=seconds, extrapolated=extrapolated
             )
         return self._work_flows[key]
@@ -280,12 +289,12 @@ class OpPrograms:
         """
         if not self.wakeup_delay:
             return None
-        cores = self._demands.cores_of(self._demands.place(rank))
-        seconds = self.wakeup_delay * min(1.0, cores / self._demands.places)
+        cores = self._demands.cores_of(self._demands.endpoint(rank))
+        seconds = self.wakeup_delay * min(1.0, cores / self._demands.endpoint_count)
         return self._work(rank, name, HostWork(seconds, False, WAKEUP_CORE_SHARE, 0.0))
 
     def _delay(self, rank: int, name: str, seconds: float) -> int:
         key = rank, name, seconds
         if key not in self._delays:
-            self._delays[key] = self._engine.flow(0.0, {}, cap=1.0, latency=seconds)
+            self._delays[key] = self._engine.add_flow(0.0, {}, cap=1.0, latency=seconds)
         return self._delays[key]

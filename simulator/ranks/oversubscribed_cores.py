@@ -24,7 +24,7 @@ AWAKE_ISSUES = 2.0
 
 
 class OversubscribedCores:
-    """Assigns computing ranks to cores.
+    """Assigns computing ranks to cores as Linux's scheduler does, and sets their speed.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class OversubscribedCores:
         return self._throttles[rank]
 
     def begin(self, rank: int) -> None:
-        """A rank begins to compute."""
+        """Note that a rank begins to compute: it gets a core."""
         core = self._core_of[rank]
         slept = self._env.now - self._ended[rank] > self._awake_seconds
         if slept and self._computing[core]:
@@ -58,7 +58,7 @@ class OversubscribedCores:
         self._place(rank, core)
 
     def end(self, rank: int) -> None:
-        """A rank stops computing."""
+        """Note that a rank stops computing: it leaves its core."""
         core = self._core_of[rank]
         self._computing[core].remove(rank)
         self._ended[rank] = self._env.now
@@ -77,7 +77,7 @@ class OversubscribedCores:
                 Alarm(self._env, partial(self._help, core, since), NORMAL, left)
 
     def _help(self, core: int, since: float) -> None:
-        """A core that is idle since then takes a rank from the fullest core."""
+        """A core that has been idle since `since` takes a rank from the fullest core."""
         fullest = max(self._computing, key=len)
         if self._idle_since[core] == since and len(fullest) > 1:
             rank = fullest.pop()

@@ -1,7 +1,7 @@
 """Resource demands of local work and of transfers: latency, work, rate cap, and units of each resource.
 
-A host is a network too: its cores (or its GPU) and its memory bandwidth are resources of the engine, like links,
-which the ranks on it share.
+A host is a network too: its cores (or its GPU) and its memory bandwidth are resources of the engine, like links, which
+the ranks on it share.
 """
 
 from collections import defaultdict
@@ -29,7 +29,7 @@ class TransferDemand:
     work : bytes if the transfer uses links, seconds if it stays on a host
     cap : largest rate [units of work/s]
     demands : units of each resource for each unit of work
-    alone : seconds of the work with nothing else under way [s]
+    alone : seconds of the work without contention [s]
     extrapolated : whether the transfer is larger than what was measured
     weight : share of resources relative to other flows
     """
@@ -44,11 +44,11 @@ class TransferDemand:
 
 
 class ResourceDemands:
-    """Resource demands of the ranks of a run on a machine.
+    """Resource demands of the local work and the transfers of all ranks of a run.
 
     Parameters
     ----------
-    placement : places of the ranks, by default packed
+    placement : endpoints of the ranks, by default packed
     resources : by default the resources of every single rank
     """
 
@@ -69,27 +69,27 @@ class ResourceDemands:
         )
         self._table = TransferTable(machine, self._placement)
 
-    def cores_of(self, place: int) -> int:
+    def cores_of(self, endpoint: int) -> int:
         """Cores of a host; a GPU counts as one."""
-        return self._placement.cores(place)
+        return self._placement.cores(endpoint)
 
     @property
     def back_to_back_latency(self) -> float:
-        """Latency of a step that directly follows another step; infinite if it is not known [s]."""
+        """Latency of a step that directly follows another step; infinite if unknown [s]."""
         seconds = self._machine.emulated.back_to_back_latency_seconds
         return inf if seconds is None else seconds
 
     @property
-    def places(self) -> int:
+    def endpoint_count(self) -> int:
         """Number of hosts, or of GPUs."""
         return self._placement.net.endpoint_count
 
-    def place(self, rank: int) -> int:
+    def endpoint(self, rank: int) -> int:
         """Place of a rank: its host or GPU."""
-        return self._placement.place(rank)
+        return self._placement.endpoint(rank)
 
     def neighbours(self, rank: int) -> int:
-        """Number of ranks at this rank's place, itself included."""
+        """Number of ranks at this rank's endpoint, itself included."""
         return self._placement.neighbours(rank)
 
     def sharing(self, rank: int) -> int:
@@ -135,7 +135,7 @@ class ResourceDemands:
     def transfer_on(self, channel: Channel, size: float, pattern: str) -> TransferDemand:
         """Demand of a transfer of `size` bytes on a channel, as one step of a pattern."""
         sender, receiver = self._resources.ends(channel)
-        if self.place(sender) == self.place(receiver):
+        if self.endpoint(sender) == self.endpoint(receiver):
             return self._within(sender, channel, size, pattern)
         return self._across(channel, size, pattern)
 

@@ -1,7 +1,7 @@
 """Resources of transfers and local work, for single ranks or for classes of equivalent ranks.
 
-`PerRankResources` has resources for every rank, place and link.  `PerClassResources` has resources for every class of
-ranks, flows and links (`symmetry/classes.py`): if n flows of a class cross each link of a class, the flow that
+`PerRankResources` has resources for every rank, endpoint and link.  `PerClassResources` has resources for every class
+of ranks, flows and links (`symmetry/classes.py`): if n flows of a class cross each link of a class, the flow that
 represents the class takes n times its share of the link that represents the links.
 """
 
@@ -24,7 +24,7 @@ MAX_CACHED_ROUTES = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class RouteDemand:
-    """The demands of each byte on a channel.
+    """The resources that each byte on a channel takes, with the latency of its route.
 
     Parameters
     ----------
@@ -54,9 +54,9 @@ class Resources(Protocol):
         ...
 
     def host_resource(self, rank: int, kind: str, channel: Channel | None = None) -> tuple[int, float]:
-        """The cores or memory of a rank's place, and the factor by which work counts on them.
+        """The cores or memory of a rank's endpoint, and the factor by which work counts on them.
 
-        The work is the rank's own, or a transfer on a channel within its place.
+        The work is the rank's own, or a transfer on a channel within its endpoint.
         """
         ...
 
@@ -88,7 +88,7 @@ class PerRankResources:
 
     def route(self, channel: Channel) -> RouteDemand:
         sender, receiver = self.ends(channel)
-        return self._between(self._placement.place(sender), self._placement.place(receiver))
+        return self._between(self._placement.endpoint(sender), self._placement.endpoint(receiver))
 
     def _routed(self, source: int, target: int) -> RouteDemand:
         flow = self._flows.get((source, target))
@@ -99,25 +99,25 @@ class PerRankResources:
         first, last = paths.offsets[flow or 0 : (flow or 0) + 2].tolist()
         taken = list(zip(paths.links[first:last].tolist(), paths.shares[first:last].tolist(), strict=True))
         return RouteDemand(
-            {self._numbers.entered(link): share for link, share in taken},
+            {self._numbers.engine_resource(link): share for link, share in taken},
             float(paths.latency[flow or 0]),
             min(self._numbers.capacity(link) / share for link, share in taken),
         )
 
     @cached_property
     def _flows(self) -> dict[tuple[int, int], int]:
-        """Index in `known_paths` of each flow, by the places of its two ends."""
+        """Index in `known_paths` of each flow, by the endpoints of its two ends."""
         if self._flow_paths is None:
             return {}
         ends = (self._placement.of_rank[rank].tolist() for rank in (self._flow_paths.sender, self._flow_paths.receiver))
         return {pair: flow for flow, pair in enumerate(zip(*ends, strict=True))}
 
     def host_resource(self, rank: int, kind: str, channel: Channel | None = None) -> tuple[int, float]:
-        return self._numbers.entered(self._numbers.at(kind, rank)), 1.0
+        return self._numbers.engine_resource(self._numbers.at(kind, rank)), 1.0
 
 
 class PerClassResources:
-    """One rank, flow and link for each class."""
+    """Resources of one rank, flow and link for each class of equivalent ranks."""
 
     def __init__(self, classes: SymmetryClasses, placement: RankPlacement, engine: FlowEngine) -> None:
         self._classes = classes
@@ -143,7 +143,7 @@ class PerClassResources:
         first, last = paths.offsets[flow : flow + 2].tolist()
         taken = zip(paths.links[first:last].tolist(), paths.shares[first:last].tolist(), strict=True)
         return RouteDemand(
-            {self._numbers.entered(link): share for link, share in self._taken(channel).items()},
+            {self._numbers.engine_resource(link): share for link, share in self._taken(channel).items()},
             float(paths.latency[flow]),
             min(self._numbers.capacity(link) / share for link, share in taken),
         )
@@ -161,14 +161,14 @@ class PerClassResources:
         channel_of_rank = self._classes.own
         number = self._numbers.at(kind, rank)
         if self._placement.hosts_share_cores:
-            return self._numbers.entered(number), float(self._members(rank, channel))
+            return self._numbers.engine_resource(number), float(self._members(rank, channel))
         if not channel_of_rank:
-            return self._numbers.entered(number), 1.0
+            return self._numbers.engine_resource(number), 1.0
         flow_class = channel_of_rank[rank] if channel is None else channel
         assert isinstance(flow_class, int)
         folding, quotient = self._classes.folding, self._classes.quotient
         stands = int(quotient.link_of[folding.links[number]])
-        return self._numbers.entered(stands), self._taken(flow_class)[stands]
+        return self._numbers.engine_resource(stands), self._taken(flow_class)[stands]
 
     def _members(self, rank: int, channel: Channel | None) -> int:
         """Number of ranks, or channels, that a rank or channel stands for: a resource that all share serves each."""

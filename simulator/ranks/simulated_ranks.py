@@ -182,7 +182,7 @@ def choose_ranks(
 def _end_kinds(schedule: Schedule, choices: Choices, placement: RankPlacement) -> EndKinds:
     """Kinds of members of a collective that end together: measured ones for the MPI library, else by their steps."""
     library = LibraryTimes(placement.machine, schedule.grid, placement)
-    return lambda op: library.kinds_of_members(op) if choices.by_library(op) else ()
+    return lambda op: library.member_kinds(op) if choices.by_library(op) else ()
 
 
 def strides(ranks: Ints) -> tuple[range, ...]:

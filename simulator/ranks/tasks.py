@@ -19,7 +19,7 @@ Process = Generator[simpy.Event, object, None]
 
 @dataclass(eq=False, slots=True)
 class LaneTask:
-    """One instance of an op on one rank.
+    """One instance of an op on one rank, on its lane (computation, or communication along one axis).
 
     Parameters
     ----------
@@ -30,7 +30,7 @@ class LaneTask:
     """
 
     op: Op
-    place: Coordinates
+    coordinates: Coordinates
     index: int
     iteration: Iteration | None
     needs: list["LaneTask"] = field(default_factory=list)
@@ -57,8 +57,8 @@ class LaneTask:
 class ProgramFeed:
     """Hands the tasks of one rank to its lanes, each in program order.
 
-    The program is walked when a lane's queue is empty; tasks of other lanes are queued.  A lane waits while
-    another lane's queue is full.
+    The program is walked when a lane's queue is empty; tasks of other lanes are queued.  A lane waits while another
+    lane's queue is full.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ class ProgramFeed:
         self._env = env
         self._program = program
         self._queues: dict[str, deque[LaneTask]] = {name: deque() for name in lanes}
-        self._next: LaneTask | None = None  # waits for a place in the queue of its lane
+        self._next: LaneTask | None = None  # waits for a coordinates in the queue of its lane
         self._waiting: dict[str, simpy.Event] = {}
 
     def take(self, name: str) -> Generator[simpy.Event, object, LaneTask | None]:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from quadrille.algorithms.formats.record import PathPart
-from quadrille.simulator.engine.engine import MemberSeconds
+from quadrille.simulator.engine.engine import StreamSeconds
 
 OpInstance = tuple[int, str, int]
 """Rank, name of the op, and index among the instances of the op on the rank."""
@@ -27,8 +27,8 @@ class TimeBreakdown:
     path: dict[PathPart, float] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, seconds: MemberSeconds) -> "TimeBreakdown":
-        """The breakdown of a program that a member of the engine has run."""
+    def of(cls, seconds: StreamSeconds) -> "TimeBreakdown":
+        """The breakdown of a program that a stream of the engine has run."""
         path: tuple[tuple[PathPart, float], ...] = (
             ("waiting", seconds.waiting),
             ("latency", seconds.path_latency),

@@ -1,4 +1,4 @@
-"""Channels: which rank sends to which rank on which lane, derived from the groups that use the lane.
+"""Channels of a schedule: sender, receiver and lane of all messages, derived from the groups that use each lane.
 
 A *channel* goes from one rank to another on a lane; its *label* says at which
 events of which communication patterns its sender sends and its receiver receives.
@@ -159,11 +159,11 @@ class ChannelUses:
                     yield (
                         self._ranks_of(axis, first, sender),
                         self._ranks_of(axis, first, receiver),
-                        _each(label, first),
+                        _repeat_for_groups(label, first),
                     )
                 else:
                     sender, receiver = (self._ranks_of(axis, first, ends) for ends in events[:2])
-                    listed = [*listed, (sender, receiver, _each(events[2], first))]
+                    listed = [*listed, (sender, receiver, _repeat_for_groups(events[2], first))]
         if listed:
             sender, receiver, event = (np.concatenate([rows[part] for rows in listed]) for part in range(3))
             yield self._labelled(lane, (sender, receiver, event), self._grid.size)
@@ -211,6 +211,6 @@ class ChannelUses:
         return *np.divmod(channels, size), label
 
 
-def _each(values: Ints, first: Sequence[int] | Ints) -> Ints:
+def _repeat_for_groups(values: Ints, first: Sequence[int] | Ints) -> Ints:
     """The values once for each group."""
     return np.broadcast_to(values, (len(first), len(values))).ravel()

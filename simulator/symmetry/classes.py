@@ -1,4 +1,4 @@
-"""Equivalence classes of the ranks, flows and links of a whole simulation, and the numbers of shared resources.
+"""`SymmetryClasses`: equivalence classes of the ranks, flows and links of a simulation, and their engine resources.
 
 This module gives `fold.py` the ranks and flows of a schedule on a machine, and
 turns its classes into the resources that the engine simulates.
@@ -21,7 +21,7 @@ from quadrille.topologies.routes.routing import Routes
 
 
 class ResourceNumbers:
-    """Numbers of shared resources: first the links of the network, then the cores of places, then their memories.
+    """Numbers of shared resources: first the links of the network, then the cores of endpoints, then their memories.
 
     Where emulated hosts share one machine, they share its memory, and either all its
     cores or, if ranks are pinned evenly, one core for each rank.
@@ -38,26 +38,30 @@ class ResourceNumbers:
         """The number of the cores or the memory of a rank."""
         placement = self._placement
         if kind == "memory":
-            return self._memory + (0 if placement.hosts_share_cores else placement.place(rank))
+            return self._memory + (0 if placement.hosts_share_cores else placement.endpoint(rank))
         return self._links + (
-            int(placement.core_of_rank[rank]) if placement.hosts_share_cores else placement.place(rank)
+            int(placement.core_of_rank[rank]) if placement.hosts_share_cores else placement.endpoint(rank)
         )
 
     def name(self, number: int) -> str:
         """The name of a resource."""
         if number < self._links:
             return self._placement.net.link(number).name
-        place = self._placement.net.endpoints[0]
+        endpoint_kind = self._placement.net.endpoints[0]
         if number >= self._memory:
             return (
-                f"memory of all {place}s"
+                f"memory of all {endpoint_kind}s"
                 if self._placement.hosts_share_cores
-                else f"memory of {place}:{number - self._memory}"
+                else f"memory of {endpoint_kind}:{number - self._memory}"
             )
         core = number - self._links
         if self._placement.pinned_evenly:
-            return f"core {core} of all {place}s"
-        return f"cores of all {place}s" if self._placement.hosts_share_cores else f"cores of {place}:{core}"
+            return f"core {core} of all {endpoint_kind}s"
+        return (
+            f"cores of all {endpoint_kind}s"
+            if self._placement.hosts_share_cores
+            else f"cores of {endpoint_kind}:{core}"
+        )
 
     def capacity(self, number: int) -> float:
         """Units per second of a resource."""
@@ -76,22 +80,22 @@ class EngineResources(ResourceNumbers):
         super().__init__(placement)
         self._engine = engine
         self._bursts = placement.bursts.tolist()
-        self._entered: dict[int, int] = {}
+        self._engine_resources: dict[int, int] = {}
 
-    def entered(self, number: int) -> int:
-        """The engine's resource with this number."""
-        if number not in self._entered:
+    def engine_resource(self, number: int) -> int:
+        """The number of the engine's resource for a shared resource, which is added at its first use."""
+        if number not in self._engine_resources:
             capacity, name = self.capacity(number), partial(self.name, number)
             burst = self._bursts[number] if number < len(self._bursts) else 0.0
             engine = self._engine
-            self._entered[number] = (
+            self._engine_resources[number] = (
                 engine.add_link(capacity, burst, name) if burst else engine.add_resource(capacity, name)
             )
-        return self._entered[number]
+        return self._engine_resources[number]
 
 
 OWN_WORK = -1
-"""Label of work that a rank does at its own place."""
+"""Label of work that a rank does at its own endpoint."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,7 +116,7 @@ class SymmetryClasses:
     folding, quotient : the classes, and one representative of each
     paths : paths of all flows, before folding
     channels : class of each flow that begins or ends at a representative, by lane, sender and receiver
-    own : class of each representative's work at its own place; empty if no two ranks share a place
+    own : class of each representative's work at its own endpoint; empty if no two ranks share an endpoint
     """
 
     folding: Folding
@@ -174,13 +178,13 @@ def flow_paths(patterns: Patterns, placement: RankPlacement, routes: Routes) -> 
 
 
 def _paths(sender: Ints, receiver: Ints, placement: RankPlacement, routes: Routes) -> Paths:
-    """Links of the network for flows between places; cores and memory for flows within a place."""
-    places, count = placement.net.endpoint_count, placement.net.link_count
+    """Links of the network for flows between endpoints; cores and memory for flows within an endpoint."""
+    endpoints, count = placement.net.endpoint_count, placement.net.link_count
     source, target = placement.of_rank[sender], placement.of_rank[receiver]
     if not placement.shared:
         return routes.between(source, target)
-    between, pair = np.unique(source * places + target, return_inverse=True)
-    paths = routes.between(*np.divmod(between, places))
+    between, pair = np.unique(source * endpoints + target, return_inverse=True)
+    paths = routes.between(*np.divmod(between, endpoints))
     lengths = np.diff(paths.offsets)[pair]
     lengths[source == target] = 2
     offsets = np.concatenate([[0], np.cumsum(lengths)])
@@ -188,7 +192,7 @@ def _paths(sender: Ints, receiver: Ints, placement: RankPlacement, routes: Route
     position = np.arange(len(flow)) - offsets[flow]
     local = (source == target)[flow]
     entry = np.where(local, 0, paths.offsets[pair[flow]] + position)
-    at_home = count + source[flow] + position * places
+    at_home = count + source[flow] + position * endpoints
     no_links = len(paths.links) == 0
     links = at_home if no_links else np.where(local, at_home, paths.links[entry])
     shares = np.ones(len(flow)) if no_links else np.where(local, 1.0, paths.shares[entry])
@@ -198,7 +202,7 @@ def _paths(sender: Ints, receiver: Ints, placement: RankPlacement, routes: Route
 def _channels(
     patterns: Patterns, folding: Folding, representatives: QuotientGraph, *, shared: bool
 ) -> tuple[dict[tuple[str, int, int], int], dict[int, int]]:
-    """The classes of the flows of representatives, and of their work at their own place."""
+    """The classes of the flows of representatives, and of their work at their own endpoint."""
     represents = np.zeros(len(folding.ranks), dtype=bool)
     represents[representatives.rank_of] = True
     listed = np.flatnonzero(represents[patterns.sender] | represents[patterns.receiver])

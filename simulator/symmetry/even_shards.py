@@ -1,4 +1,4 @@
-"""Shards of equal size in place of exact ones, which differ by an element or a row, with a bound of the error.
+"""Even shards: replaces shards that differ by an element or a row by shards of the mean size, with an error bound.
 
 80 shards of a block with a remainder are 80 different members of a ring: because of
 one element no two ranks are equivalent. With *even* shards every part of a

@@ -1,4 +1,5 @@
-"""Colour refinement and its check flow by flow, compiled: what `refinement.py` and `fold.py` do with whole arrays.
+"""Compiled kernels of colour refinement and of its check: the computations of `refinement.py` and `fold.py`, flow by
+flow.
 
 With millions of entries whole arrays exceed the caches many times over, and
 visiting flow after flow takes a tenth of the time; below `MANY` entries, loading
@@ -10,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from quadrille.simulator.engine.compiled import Kernel, compiled
+from quadrille.simulator.engine.kernel_compiler import Kernel, compile_kernels
 from quadrille.simulator.symmetry.partition import (
     CROSSING,
     FIRST,
@@ -66,7 +67,7 @@ class RefinementState(NamedTuple):
     as_link: Hashes
     of_rank: Hashes
     of_link: Hashes
-    met: Hashes
+    seen_colours: Hashes
 
 
 class LabelBags(NamedTuple):
@@ -90,7 +91,7 @@ class LabelBags(NamedTuple):
     counts: Ints
 
 
-def _mixed(colour: np.uint64) -> np.uint64:
+def _hash(colour: np.uint64) -> np.uint64:
     """The finaliser of SplitMix64."""
     colour ^= colour >> LAST
     colour *= FIRST
@@ -106,20 +107,20 @@ def _begin(g: FlowGraph, c: RefinementState) -> None:
         for e in range(g.offsets[f], g.offsets[f + 1]):
             if g.users[g.links[e]] == 1:
                 weight = g.weights[e] if len(g.weights) else ONE
-                c.flows[f] += _mixed(c.links[g.links[e]] + LINK) * weight
+                c.flows[f] += _hash(c.links[g.links[e]] + LINK) * weight
 
 
-def _look(c: RefinementState) -> None:
+def _hash_ranks_and_links(c: RefinementState) -> None:
     """Computes the hashes of ranks and links that flows use."""
     for r in range(len(c.ranks)):
-        c.as_sender[r], c.as_receiver[r] = _mixed(c.ranks[r] + SENDER), _mixed(c.ranks[r] + RECEIVER)
+        c.as_sender[r], c.as_receiver[r] = _hash(c.ranks[r] + SENDER), _hash(c.ranks[r] + RECEIVER)
         c.of_rank[r] = 0
     for j in range(len(c.links)):
-        c.as_link[j] = _mixed(c.links[j] + LINK)
+        c.as_link[j] = _hash(c.links[j] + LINK)
         c.of_link[j] = 0
 
 
-def _cross(g: FlowGraph, c: RefinementState) -> None:
+def _colour_flows(g: FlowGraph, c: RefinementState) -> None:
     """Colours flows, and sums their hashes for ranks and links."""
     for f in range(len(g.sender)):
         sender, receiver = g.sender[f], g.receiver[f]
@@ -127,11 +128,11 @@ def _cross(g: FlowGraph, c: RefinementState) -> None:
         for e in range(g.offsets[f], g.offsets[f + 1]):
             if g.users[g.links[e]] > 1:
                 total += c.as_link[g.links[e]] * (g.weights[e] if len(g.weights) else ONE)
-        colour = _mixed(total)
-        crossing = _mixed(colour + CROSSING)
+        colour = _hash(total)
+        crossing = _hash(colour + CROSSING)
         c.flows[f] = colour
-        c.of_rank[sender] += _mixed(colour + SENT)
-        c.of_rank[receiver] += _mixed(colour + RECEIVED)
+        c.of_rank[sender] += _hash(colour + SENT)
+        c.of_rank[receiver] += _hash(colour + RECEIVED)
         for e in range(g.offsets[f], g.offsets[f + 1]):
             c.of_link[g.links[e]] += crossing * (g.weights[e] if len(g.weights) else ONE)
 
@@ -140,23 +141,23 @@ def _recolour(g: FlowGraph, c: RefinementState, users: int) -> None:
     """Colours the links that one flow crosses, or those that two or more flows cross."""
     for j in range(len(c.links)):
         if g.users[j] == users:
-            c.links[j] = _mixed(THREE * c.links[j] + c.of_link[j])
+            c.links[j] = _hash(THREE * c.links[j] + c.of_link[j])
 
 
-def _distinct(c: RefinementState) -> int:
+def _count_distinct(c: RefinementState) -> int:
     """Number of different colours of flows; `met` has room for twice as many, a power of two."""
-    count, zero, mask = 0, 0, len(c.met) - 1
-    for i in range(len(c.met)):
-        c.met[i] = 0
+    count, zero, mask = 0, 0, len(c.seen_colours) - 1
+    for i in range(len(c.seen_colours)):
+        c.seen_colours[i] = 0
     for f in range(len(c.flows)):
         if c.flows[f] == 0:
             zero = 1
             continue
         place = np.int64(c.flows[f] >> HALF) & mask
-        while c.met[place] != 0 and c.met[place] != c.flows[f]:
+        while c.seen_colours[place] != 0 and c.seen_colours[place] != c.flows[f]:
             place = (place + 1) & mask
-        if c.met[place] == 0:
-            c.met[place] = c.flows[f]
+        if c.seen_colours[place] == 0:
+            c.seen_colours[place] = c.flows[f]
             count += 1
     return count + zero
 
@@ -169,15 +170,15 @@ def colour(g: FlowGraph, c: RefinementState, part: int) -> int:
     if part == AFTER:
         _recolour(g, c, 1)
         return 0
-    _look(c)
-    _cross(g, c)
+    _hash_ranks_and_links(c)
+    _colour_flows(g, c)
     for r in range(len(c.ranks)):
-        c.ranks[r] = _mixed(THREE * c.ranks[r] + c.of_rank[r])
+        c.ranks[r] = _hash(THREE * c.ranks[r] + c.of_rank[r])
     _recolour(g, c, 2)
-    return _distinct(c)
+    return _count_distinct(c)
 
 
-def _gather(b: LabelBags) -> None:
+def _sort_labels(b: LabelBags) -> None:
     """Sorts the labels by owner."""
     for o in range(len(b.classes)):
         b.places[o] = b.offsets[o]
@@ -186,9 +187,9 @@ def _gather(b: LabelBags) -> None:
         b.places[b.owners[i]] += 1
 
 
-def first_unlike(b: LabelBags, once: bool) -> int:
+def first_unequal(b: LabelBags, once: bool) -> int:
     """The first owner whose bag of labels is not that of its class's first owner, or has a label twice; else -1."""
-    _gather(b)
+    _sort_labels(b)
     for o in range(len(b.classes)):
         p = b.first[b.classes[o]]
         if b.offsets[o + 1] - b.offsets[o] != b.offsets[p + 1] - b.offsets[p]:
@@ -205,8 +206,18 @@ def first_unlike(b: LabelBags, once: bool) -> int:
     return -1
 
 
-KERNELS: tuple[Kernel, ...] = (_mixed, _begin, _look, _cross, _recolour, _distinct, colour, _gather, first_unlike)
-CALLED = ("colour", "first_unlike")
+KERNELS: tuple[Kernel, ...] = (
+    _hash,
+    _begin,
+    _hash_ranks_and_links,
+    _colour_flows,
+    _recolour,
+    _count_distinct,
+    colour,
+    _sort_labels,
+    first_unequal,
+)
+CALLED = ("colour", "first_unequal")
 
 
 class CompiledRounds:
@@ -221,12 +232,12 @@ class CompiledRounds:
         )
         sizes = (len(of_ranks), len(of_ranks), len(of_links), len(of_ranks), len(of_links))
         buffers = [np.empty(size, dtype=np.uint64) for size in sizes]
-        met = np.empty(2 << len(of_flows).bit_length(), dtype=np.uint64)
+        seen_colours = np.empty(2 << len(of_flows).bit_length(), dtype=np.uint64)
         self._graph = FlowGraph(sender, receiver, offsets, links, weights, users)
         self._seen = RefinementState(
-            of_flows, of_ranks, of_links, buffers[0], buffers[1], buffers[2], buffers[3], buffers[4], met
+            of_flows, of_ranks, of_links, buffers[0], buffers[1], buffers[2], buffers[3], buffers[4], seen_colours
         )
-        self._colour = compiled(KERNELS, CALLED)["colour"]
+        self._colour = compile_kernels(KERNELS, CALLED)["colour"]
         self._colour(self._graph, self._seen, BEFORE)
 
     def another(self) -> int:
@@ -245,4 +256,4 @@ def all_bags_equal(owners: Ints, labels: Ints, classes: Ints, first: Ints, *, on
     counts = np.zeros(int(labels.max(initial=0)) + 1, dtype=np.int64)
     entries = (np.ascontiguousarray(part, dtype=np.int64) for part in (owners, labels))
     bags = LabelBags(next(entries), next(entries), offsets, classes, first, places, gathered, counts)
-    return int(compiled(KERNELS, CALLED)["first_unlike"](bags, once)) < 0
+    return int(compile_kernels(KERNELS, CALLED)["first_unequal"](bags, once)) < 0

@@ -2,7 +2,7 @@
 
 Theory of operation
 -------------------
-A *flow* is what goes from one rank to another over some links, whenever it goes
+A *flow* is all traffic from one rank to another over some links, at any time
 (a pattern of communication makes one flow for each pair of ranks); local work on a
 resource that ranks share is a flow from a rank to itself. Colour all ranks, links
 and flows by what they are, then refine, round after round:
@@ -22,9 +22,9 @@ not stable is not exact and is never used.
 
 The check
 ---------
-A wrong partition may still give the right makespan. So what the hashes of
-`refinement.py` found is checked without hashes, in every run (`fault`). What a rank,
-link or flow sees is a bag of labels; all bags are sorted at once (very many are
+A wrong partition may still give the right makespan. So every run checks the partition that
+the hashes of `refinement.py` gave, without hashes (`fault`). The neighbours of a rank,
+link or flow are a bag (multiset) of labels; all bags are sorted at once (very many are
 counted, in `flow_kernels.py`), and each is compared with the bag of the first member
 of its class, number by number.
 
@@ -42,7 +42,7 @@ from quadrille.simulator.symmetry.refinement import refine
 
 
 def fault(partition: Partition, ranks: Columns, flows: Flows, links: Columns) -> str:
-    """Why the partition is not equitable; empty if it is.
+    """The reason why a partition is not equitable; empty if it is equitable.
 
     Parameters
     ----------
@@ -98,10 +98,10 @@ def _equal_bags(owners: Ints, labels: Ints, classes: Ints, *, once: bool = False
 
 
 MOST_ROUNDS = 64
-"""Symmetry shows within a few dozen rounds; without symmetry, rounds go on for half the ranks."""
+"""Largest number of rounds; symmetry shows within a few dozen rounds."""
 
 FEW = 256
-"""Number of classes that is always worth having; above it, at most a quarter of the flows."""
+"""Number of classes up to which folding is always used; above it, up to a quarter of the flows."""
 
 MOST_LABELS = 1 << 22
 """Labels up to which bags of very many labels are compared by counting."""
@@ -118,7 +118,7 @@ class Folding:
     ranks, flows, links : class of each; -1 for a link that no flow crosses
     rounds : rounds of refinement
     folded : whether classes were found; if not, each rank, flow and used link is a class by itself
-    not_folded_reason : why not, in words; empty if folded
+    not_folded_reason : reason why no classes were found, in words; empty if folded
     """
 
     ranks: Ints
@@ -164,7 +164,7 @@ def fold(
     rank_name: Callable[[int], str] = "rank {}".format,
     link_name: Callable[[int], str] = "link {}".format,
 ) -> Folding:
-    """The coarsest equitable partition; every class has one member if that is not worth it or does not settle.
+    """The coarsest equitable partition; each class has one member if folding saves nothing or does not converge.
 
     A ring of six under two switches of three: rank 0 is equivalent to rank 3.
 
@@ -178,7 +178,7 @@ def fold(
     Parameters
     ----------
     ranks : attributes that distinguish ranks, 64-bit numbers: the shape of its program (all but its peers), speed,
-        sizes of its blocks, number of ranks at its place, and so on [ranks]
+        sizes of its blocks, number of ranks at its endpoint, and so on [ranks]
     flows : every flow that may ever exist; no two flows of one sender agree in all columns
     links : attributes that distinguish links: bandwidth [links]
     rank_name, link_name : names for `not_folded_reason`
@@ -193,13 +193,17 @@ def fold(
         problem = fault(partition, ranks, near, link_columns)
         if not problem:
             return Folding(
-                partition.ranks, partition.flows, _spread(partition.links, used, _length(links)), refined.rounds, True
+                partition.ranks,
+                partition.flows,
+                _on_all_links(partition.links, used, _length(links)),
+                refined.rounds,
+                True,
             )
     elif refined.settled:
         problem = "no two flows are alike"
     else:
         problem = f"{refined.classes} classes of {flows.count} flows after {refined.rounds} rounds, and not settled"
-    reason = _odd_one(ranks, rank_name) or _odd_one(link_columns, lambda i: link_name(int(used[i])))
+    reason = _rare_value(ranks, rank_name) or _rare_value(link_columns, lambda i: link_name(int(used[i])))
     if not reason and refined.alone is not None:
         rank, rounds = refined.alone
         reason = f"{rank_name(rank)} is unlike every other within {rounds} hops"
@@ -213,7 +217,7 @@ def fold(
 def unfolded(ranks: int, flows: Flows, links: int, not_folded_reason: str = "") -> Folding:
     """Every rank, flow and used link as a class by itself."""
     used, _ = _used_links(flows, links)
-    own_classes = _spread(np.arange(len(used)), used, links)
+    own_classes = _on_all_links(np.arange(len(used)), used, links)
     return Folding(np.arange(ranks), np.arange(flows.count), own_classes, not_folded_reason=not_folded_reason)
 
 
@@ -258,7 +262,7 @@ def _used_links(flows: Flows, links: int) -> tuple[Ints, Flows]:
     return np.flatnonzero(crossed), replace(flows, links=number[flows.links])
 
 
-def _spread(values: Ints, used: Ints, links: int) -> Ints:
+def _on_all_links(values: Ints, used: Ints, links: int) -> Ints:
     """The values of the used links as values of all links; -1 for unused links."""
     spread = np.full(links, -1, dtype=np.int64)
     spread[used] = values
@@ -273,8 +277,8 @@ def _labelled(colours: Hashes) -> Ints:
     return order[numbers]
 
 
-def _odd_one(columns: Columns, name: Callable[[int], str]) -> str:
-    """A rank or link with a value of an attribute that hardly any other has, in words."""
+def _rare_value(columns: Columns, name: Callable[[int], str]) -> str:
+    """The text for a rank or link with a rare value of an attribute; empty if there is none."""
     for attribute, values in columns.items():
         kinds, first, counts = np.unique(values, return_index=True, return_counts=True)
         if len(kinds) < 2:

@@ -1,4 +1,4 @@
-"""Data types of folding: flows over links, attributes, a partition into classes, and the constants of colour hashes."""
+"""Data types of folding: flows over links, a partition of ranks, flows and links into classes, and hash constants."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ Columns = Mapping[str, NDArray[np.generic]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Flows:
-    """Who sends to whom, over which links.
+    """The flows from rank to rank, with the links that each crosses.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def firsts(classes: Ints) -> Ints:
 Hashes = NDArray[np.uint64]
 
 MANY = 1 << 20
-"""Number of entries from which on loading Numba pays."""
+"""Number of entries from which loading Numba saves time."""
 
 GOLDEN = 0x9E3779B97F4A7C15
 

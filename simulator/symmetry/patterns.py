@@ -1,4 +1,4 @@
-"""What the ranks of a schedule do, and who sends to whom, for all ranks at once.
+"""Labels and channels of all ranks: ranks with equal labels do the same work, and channels list who sends to whom.
 
 Two ranks have the same *label* if they execute the same ops, with the same sizes in
 the same steps, whoever their peers are. Who sends to whom is listed by lane
@@ -6,7 +6,7 @@ the same steps, whoever their peers are. Who sends to whom is listed by lane
 *pattern* is all that collectives of one kind, algorithm, root and number of pieces
 do on a lane, so a schedule of a hundred layers has no more patterns than one layer.
 
-Exact folding starts from both (`fold.py`). Labels may be finer than needed, never
+Exact folding (`fold.py`) starts from labels and channels. Labels may be finer than needed, never
 coarser. An op depends on few axes, and is analysed once for each combination of
 coordinates along these.
 """
@@ -60,7 +60,7 @@ from quadrille.simulator.symmetry.signatures import (
 EndKinds = Callable[[Collective], tuple[int, ...]]
 """A number for each member of a collective's groups, equal for members that end together; empty if all do."""
 LISTED = 1 << 23
-"""Number of channel uses above which listing does not pay: each rank talks to hundreds of others."""
+"""Largest number of listed channel uses; above it, each rank talks to hundreds of other ranks."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,22 +70,22 @@ class Patterns(Channels):
     Parameters
     ----------
     labels : label of each rank
-    iterations : what all ranks that have a loop do in each of its iterations, by position of the loop: equal numbers
-        mean equal sizes, peers and roots; only the iterations that all ranks execute
+    iterations : signature of each iteration of each loop, by position of the loop: equal numbers mean equal sizes,
+        peers and roots on all ranks; only the iterations that all ranks execute
     """
 
     labels: Ints
     iterations: dict[LoopPosition, list[int]]
 
 
-def patterns(schedule: Schedule, choices: Choices, kinds_of_members: EndKinds) -> Patterns | None:
+def patterns(schedule: Schedule, choices: Choices, member_kinds: EndKinds) -> Patterns | None:
     """The patterns of a schedule; None if there are too many channels to list.
 
     Parameters
     ----------
-    kinds_of_members : which members of a collective end at different times, whatever steps they take
+    member_kinds : function from a collective to the kinds of its members that end together
     """
-    search = _PatternSearch(schedule, choices, kinds_of_members)
+    search = _PatternSearch(schedule, choices, member_kinds)
     search.visit()
     return search.result()
 
@@ -93,31 +93,31 @@ def patterns(schedule: Schedule, choices: Choices, kinds_of_members: EndKinds) -
 class _PatternSearch:
     """Visits every program once and collects labels and uses of channels."""
 
-    def __init__(self, schedule: Schedule, choices: Choices, kinds_of_members: EndKinds) -> None:
+    def __init__(self, schedule: Schedule, choices: Choices, member_kinds: EndKinds) -> None:
         self.schedule = schedule
-        self._choices, self._kinds_of_members = choices, kinds_of_members
+        self._choices, self._kinds_of_members = choices, member_kinds
         self._grid = schedule.grid
         self._labels = RankLabels(schedule.grid)
         self._members: dict[Key, MemberKinds] = {}
         self._uses = ChannelUses(schedule.grid)
-        self._noted: set[Key] = set()
-        self._turns: list[dict[LoopPosition, list[int]]] = []
+        self._recorded: set[Key] = set()
+        self._iterations: list[dict[LoopPosition, list[int]]] = []
 
     # Programs
 
     def visit(self) -> None:
         """Visits every op at all loop indices that differ, for the ranks of one program and number of iterations."""
-        for position, (ranks, place) in enumerate(self._programs()):
+        for position, (ranks, coordinates) in enumerate(self._programs()):
             self._labels.of_rank[ranks] = position
             signatures = Signatures(self.schedule, partial(self._analyse, ranks))
-            self._turns.append(signatures.iterations(self.schedule.program(place), place))
+            self._iterations.append(signatures.iterations(self.schedule.program(coordinates), coordinates))
 
     def iterations(self) -> dict[LoopPosition, list[int]]:
-        """What all ranks that have a loop do together in each of its iterations."""
+        """The signature of each iteration of each loop, over all ranks that have the loop."""
         iterations = {}
-        for loop in dict.fromkeys(loop for iterations in self._turns for loop in iterations):
+        for loop in dict.fromkeys(loop for iterations in self._iterations for loop in iterations):
             numbers_of_programs = zip(
-                *(iterations[loop] for iterations in self._turns if loop in iterations), strict=False
+                *(iterations[loop] for iterations in self._iterations if loop in iterations), strict=False
             )
             iterations[loop] = value_labels(list(numbers_of_programs)).tolist()
         return iterations
@@ -140,32 +140,34 @@ class _PatternSearch:
 
     # Ops
 
-    def _analyse(self, ranks: Ints, op: Op, moment: Coordinates, dependence: Dependence) -> Key:
+    def _analyse(self, ranks: Ints, op: Op, coordinates: Coordinates, dependence: Dependence) -> Key:
         """Adds an op to labels and channels; equal results mean that it does the same on all ranks."""
         if not isinstance(op, Communication):
             tensors = [self.schedule.tensors[name] for name in dict.fromkeys((*reads(op), *writes(op)))]
             values, by = self._labels.by_kind(
-                dependence, moment, ranks, lambda place: tuple(tensor.block(place).shape for tensor in tensors)
+                dependence, coordinates, ranks, lambda at: tuple(tensor.block(at).shape for tensor in tensors)
             )
             return self._distinguish(by, values)
         if self._grid.length(op.axis) == 1:
-            values, by = self._labels.by_kind(dependence, moment, ranks, lambda place: self._alone(op, place))
+            values, by = self._labels.by_kind(
+                dependence, coordinates, ranks, lambda at: self._single_rank_copies(op, at)
+            )
             return self._distinguish(by, values)
         if isinstance(op, Send | Receive | Shift):
-            return self._peer_to_peer(op, moment, dependence, ranks)
+            return self._peer_to_peer(op, coordinates, dependence, ranks)
         assert isinstance(op, Collective)
-        return self._collective(op, moment, dependence, ranks)
+        return self._collective(op, coordinates, dependence, ranks)
 
     def _distinguish(self, by: RanksByKind, values: Sequence[Key]) -> Key:
         """Gives ranks with different values different labels."""
         self._labels.distinguish(by, value_labels(values).tolist())
         return tuple(values)
 
-    def _alone(self, op: CommunicationOp, place: Coordinates) -> Key:
+    def _single_rank_copies(self, op: CommunicationOp, coordinates: Coordinates) -> Key:
         """The local copies of a rank that is alone in its group."""
-        return local_copies(op, self.schedule, place, traffic(op, self.schedule, place, self._choices))
+        return local_copies(op, self.schedule, coordinates, traffic(op, self.schedule, coordinates, self._choices))
 
-    def _collective(self, op: Collective, moment: Coordinates, dependence: Dependence, ranks: Ints) -> Key:
+    def _collective(self, op: Collective, coordinates: Coordinates, dependence: Dependence, ranks: Ints) -> Key:
         """Adds a collective, analysed once for each kind of group; members differ by `MemberKinds`."""
         axes = set(dependence.axes) - {op.axis}
         if not same_on_all_members(op, self.schedule):
@@ -173,19 +175,19 @@ class _PatternSearch:
             dependence = replace(dependence, distinct_axes=dependence.distinct_axes | {op.axis})
         patterns_of: dict[Key, tuple[str, Key]] = {}
 
-        def analyse(place: Coordinates) -> Key:
-            sent = traffic(op, self.schedule, place, self._choices)
+        def analyse(coordinates: Coordinates) -> Key:
+            sent = traffic(op, self.schedule, coordinates, self._choices)
             assert sent is not None
             key, even = self._pattern(op, sent), equal_pieces(sent)
             sizes = (key, sent.edges[:2] if even else (sent.edges, sent.receive_edges))
             patterns_of[sizes] = channel_name(op, sent), key
             return sizes
 
-        values, by = self._labels.by_kind(dependence, moment, ranks, analyse, axes)
+        values, by = self._labels.by_kind(dependence, coordinates, ranks, analyse, axes)
         sizes = value_labels(values).tolist()
         seen_key = op.axis, by, tuple(sizes), tuple(patterns_of[value] for value in values)
-        if seen_key not in self._noted:
-            self._noted.add(seen_key)
+        if seen_key not in self._recorded:
+            self._recorded.add(seen_key)
             self._labels.distinguish(by, sizes)
             self._group_members(op.axis, by, sizes, dict(zip(sizes, seen_key[-1], strict=True)))
         return tuple(values)
@@ -196,11 +198,11 @@ class _PatternSearch:
         """Adds the uses of lanes by the groups of each size, and distinguishes their members."""
         size, member = np.array(sizes)[by.which], self._labels.coordinates[axis][by.ranks]
         kinds = np.zeros(len(by.ranks), dtype=np.int64)
-        for number, (wires, key) in patterns_of.items():
+        for number, (lane_name, key) in patterns_of.items():
             ranks_of_size = np.flatnonzero(size == number)
             kinds[ranks_of_size] = self._members[key].kinds[member[ranks_of_size]]
             first = by.ranks[ranks_of_size] - member[ranks_of_size] * self._grid.stride(axis)
-            self._uses.by_groups(axis, wires, key, self._members[key], first)
+            self._uses.by_groups(axis, lane_name, key, self._members[key], first)
         self._labels.split(by.ranks, kinds)
 
     def _pattern(self, op: Collective, sent: Traffic) -> Key:
@@ -215,13 +217,13 @@ class _PatternSearch:
         return key
 
     def _peer_to_peer(
-        self, op: Send | Receive | Shift, moment: Coordinates, dependence: Dependence, ranks: Ints
+        self, op: Send | Receive | Shift, coordinates: Coordinates, dependence: Dependence, ranks: Ints
     ) -> Key:
         """Adds a send, a receive or a shift."""
         stride = self._grid.stride(op.axis)
         dependence = replace(dependence, distinct_axes=dependence.distinct_axes | {op.axis})
-        values, by = self._labels.by_kind(dependence, moment, ranks, lambda place: self._peers(op, place))
-        loops = tuple((loop, moment.indices.get(loop)) for loop in sorted(dependence.loops))
+        values, by = self._labels.by_kind(dependence, coordinates, ranks, lambda at: self._peers(op, at))
+        loops = tuple((loop, coordinates.indices.get(loop)) for loop in sorted(dependence.loops))
         first = ranks - self._labels.coordinates[op.axis][ranks] * stride
         to, sender = (np.array([-1 if peers[side] is None else peers[side] for peers in values]) for side in (0, 1))
         sends, receives = (to[by.which] >= 0), (sender[by.which] >= 0)
@@ -233,10 +235,10 @@ class _PatternSearch:
         self._labels.distinguish(by, value_labels(kinds).tolist())
         return tuple(values)
 
-    def _peers(self, op: Send | Receive | Shift, place: Coordinates) -> tuple[Any, ...]:
-        """Where the rank sends to and receives from, and how much."""
-        sent = traffic(op, self.schedule, place, self._choices)
-        local = local_copies(op, self.schedule, place, sent)
+    def _peers(self, op: Send | Receive | Shift, coordinates: Coordinates) -> tuple[Any, ...]:
+        """The coordinates of the receiver and the sender, the local copies, and the elements sent and received."""
+        sent = traffic(op, self.schedule, coordinates, self._choices)
+        local = local_copies(op, self.schedule, coordinates, sent)
         if sent is None:
             return None, None, local, 0, 0
         (exchange,) = sent.exchanges()

@@ -1,4 +1,4 @@
-"""Colour refinement by hashes: the rounds, and where symmetry broke first.
+"""Colour refinement (1-dimensional Weisfeiler-Leman) by hashes: the rounds, and the first rank without an equal.
 
 A colour is a 64-bit hash. What is ordered (sender, receiver) is salted; bags (links
 of a flow, flows of a link) are sums of mixed colours. Collisions are unlikely and
@@ -33,7 +33,7 @@ from quadrille.simulator.symmetry.partition import (
 
 @dataclass(slots=True)
 class Refined:
-    """Colours after some rounds.
+    """The colours of ranks, flows and links after some rounds of refinement.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def refine(ranks: Columns, flows: Flows, links: Columns, *, most_rounds: int, mo
     A link that one flow crosses tells that flow nothing after the first round, so
     it is coloured at the end; most links of a cluster are such.
     """
-    colours = Refined(_coloured(ranks), _coloured(flows.columns, flows.count), _coloured(links))
+    colours = Refined(_initial_colours(ranks), _initial_colours(flows.columns, flows.count), _initial_colours(links))
     rounds = _compiled_rounds(flows, colours) if len(flows.links) >= MANY else _ArrayRounds(flows, colours)
     while not colours.settled and colours.rounds < most_rounds and colours.classes <= most_classes:
         classes = rounds.another()
@@ -65,7 +65,7 @@ def refine(ranks: Columns, flows: Flows, links: Columns, *, most_rounds: int, mo
         colours.settled = classes == colours.classes
         colours.classes = classes
         if colours.alone is None:
-            colours.alone = _alone(colours.ranks, colours.rounds)
+            colours.alone = _first_single(colours.ranks, colours.rounds)
     rounds.finish()
     return colours
 
@@ -100,35 +100,33 @@ class _ArrayRounds:
         self._colours, self._sender, self._receiver = colours, flows.sender, flows.receiver
         owner = flows.entry_flows()
         shared = np.bincount(flows.links, minlength=links) > 1
-        kept = shared[flows.links]
+        is_shared = shared[flows.links]
         weights = _weights(flows.shares)
         self._flows = flows.count
-        self._own = flows.links[~kept], owner[~kept], weights[~kept]
-        crossed, owner, self._weights = flows.links[kept], owner[kept], weights[kept]
+        self._own = flows.links[~is_shared], owner[~is_shared], weights[~is_shared]
+        crossed, owner, self._weights = flows.links[is_shared], owner[is_shared], weights[is_shared]
         self._links, self._crossed = np.flatnonzero(shared), (np.cumsum(shared) - 1)[crossed]
         self._offsets = _offsets(owner, flows.count)
-        order, self._link_offsets = _grouped(self._crossed, len(self._links))
+        order, self._link_offsets = _group_by_owner(self._crossed, len(self._links))
         self._crossing, self._weights_by_link = owner[order], self._weights[order]
-        self._sent, self._sent_offsets = _grouped(flows.sender, ranks)
-        self._received, self._received_offsets = _grouped(flows.receiver, ranks)
-        colours.flows += self.own_links_of_flows(_mixed(colours.links + LINK))
+        self._sent, self._sent_offsets = _group_by_owner(flows.sender, ranks)
+        self._received, self._received_offsets = _group_by_owner(flows.receiver, ranks)
+        colours.flows += self.own_links_of_flows(_hash(colours.links + LINK))
 
     def another(self) -> int:
         """Executes another round; returns the number of flow classes."""
         colours = self._colours
-        colours.flows = _mixed(
+        colours.flows = _hash(
             3 * colours.flows
-            + _mixed(colours.ranks + SENDER)[self._sender]
-            + _mixed(colours.ranks + RECEIVER)[self._receiver]
+            + _hash(colours.ranks + SENDER)[self._sender]
+            + _hash(colours.ranks + RECEIVER)[self._receiver]
             + self.links_of_flows(colours.links)
         )
-        colours.ranks = _mixed(
-            3 * colours.ranks
-            + self.sent(_mixed(colours.flows + SENT))
-            + self.received(_mixed(colours.flows + RECEIVED))
+        colours.ranks = _hash(
+            3 * colours.ranks + self.sent(_hash(colours.flows + SENT)) + self.received(_hash(colours.flows + RECEIVED))
         )
         self.recolour(colours.links, colours.flows)
-        return _distinct(colours.flows)
+        return _count_distinct(colours.flows)
 
     def finish(self) -> None:
         """Colours the links that one flow crosses."""
@@ -141,18 +139,18 @@ class _ArrayRounds:
 
     def links_of_flows(self, links: Hashes) -> Hashes:
         """Sums over the shared links of each flow."""
-        seen = _mixed(links[self._links] + LINK)
+        seen = _hash(links[self._links] + LINK)
         return _sums(seen[self._crossed] * self._weights, self._offsets)
 
     def recolour(self, links: Hashes, flows: Hashes) -> None:
         """Colours the links that several flows share."""
-        seen = _mixed(flows + CROSSING)[self._crossing] * self._weights_by_link
-        links[self._links] = _mixed(3 * links[self._links] + _sums(seen, self._link_offsets))
+        seen = _hash(flows + CROSSING)[self._crossing] * self._weights_by_link
+        links[self._links] = _hash(3 * links[self._links] + _sums(seen, self._link_offsets))
 
     def recolour_own(self, links: Hashes, flows: Hashes) -> None:
         """Colours the links that one flow crosses."""
         own, owner, weights = self._own
-        links[own] = _mixed(3 * links[own] + _mixed(flows + CROSSING)[owner] * weights)
+        links[own] = _hash(3 * links[own] + _hash(flows + CROSSING)[owner] * weights)
 
     def sent(self, flows: Hashes) -> Hashes:
         """Sums over the flows that each rank sends."""
@@ -167,15 +165,15 @@ def _weights(shares: Floats) -> Hashes:
     """An odd factor for each share, with which a bag takes a colour."""
     if (shares == 1.0).all():
         return np.ones(len(shares), dtype=np.uint64)
-    return _mixed(np.ascontiguousarray(shares).view(np.uint64) + SHARE) | np.uint64(1)
+    return _hash(np.ascontiguousarray(shares).view(np.uint64) + SHARE) | np.uint64(1)
 
 
 def _offsets(owners: Ints, count: int) -> Ints:
-    """Where the entries of each owner begin, and where the last ones end."""
+    """The index of the first entry of each owner, and the number of entries [owners + 1]."""
     return np.concatenate([[0], np.cumsum(np.bincount(owners, minlength=count))])
 
 
-def _grouped(owners: Ints, count: int) -> tuple[Ints, Ints]:
+def _group_by_owner(owners: Ints, count: int) -> tuple[Ints, Ints]:
     """Indices sorted by owner, and where those of each owner begin."""
     entries = max(1, len(owners))
     order = np.sort(owners * entries + np.arange(len(owners))) % entries  # four times as fast as argsort
@@ -190,7 +188,7 @@ def _sums(values: Hashes, offsets: Ints) -> Hashes:
     return sums
 
 
-def _mixed(colours: Hashes) -> Hashes:
+def _hash(colours: Hashes) -> Hashes:
     """The hash of each colour; the argument is overwritten."""
     colours ^= colours >> np.uint64(30)
     colours *= np.uint64(0xBF58476D1CE4E5B9)
@@ -200,22 +198,22 @@ def _mixed(colours: Hashes) -> Hashes:
     return colours
 
 
-def _coloured(columns: Columns, count: int = 0) -> Hashes:
+def _initial_colours(columns: Columns, count: int = 0) -> Hashes:
     """One colour for all attributes of a thing; -0 and 0 are the same number."""
     colours = np.zeros(count or len(next(iter(columns.values()))), dtype=np.uint64)
     for values in columns.values():
         numbers = np.asarray(values, dtype=np.float64 if values.dtype == np.float64 else np.int64) + 0
-        colours = _mixed(3 * colours + _mixed(numbers.view(np.uint64) + COLUMN))
+        colours = _hash(3 * colours + _hash(numbers.view(np.uint64) + COLUMN))
     return colours
 
 
-def _distinct(colours: Hashes) -> int:
+def _count_distinct(colours: Hashes) -> int:
     """Number of different colours."""
     ordered = np.sort(colours)
     return int(np.count_nonzero(ordered[1:] != ordered[:-1])) + min(1, len(ordered))
 
 
-def _alone(colours: Hashes, rounds: int) -> tuple[int, int] | None:
+def _first_single(colours: Hashes, rounds: int) -> tuple[int, int] | None:
     """The first rank whose colour no other rank has, with the number of rounds."""
     ordered = np.sort(colours)
     differs = np.concatenate([[True], ordered[1:] != ordered[:-1], [True]])

@@ -1,4 +1,4 @@
-"""Signatures of what ranks do, op by op and iteration by iteration, and labels of ranks with different signatures.
+"""Signatures of ops and loop iterations (equal if they do the same work), and labels of ranks by their signatures.
 
 A loop is known by its position: `i#0` is the first loop over i of a program, and
 `i#0[3]/j#1` the second loop over j in iteration 3 of that loop. So the loops of two
@@ -50,7 +50,7 @@ def outer_loops(loop: LoopPosition) -> list[LoopPosition]:
     >>> outer_loops("i#0[3]/j#1[0]/k#0")
     ['i#0', 'i#0[3]/j#1']
     """
-    ends = [place for place, letter in enumerate(loop) if letter == "["]
+    ends = [end for end, letter in enumerate(loop) if letter == "["]
     return [loop[:end] for end in ends]
 
 
@@ -59,47 +59,47 @@ class Signatures:
 
     Parameters
     ----------
-    look_at : the signature of an op at some loop indices; equal where the op does the same
+    signature_of : function that gives the signature of an op at some coordinates; equal for equal work
     """
 
-    def __init__(self, schedule: Schedule, look_at: Callable[[Op, Coordinates, Dependence], Key]) -> None:
+    def __init__(self, schedule: Schedule, signature_of: Callable[[Op, Coordinates, Dependence], Key]) -> None:
         self._needs = schedule.cached(OpDependences)
-        self._analyse = look_at
+        self._analyse = signature_of
         self._seen: dict[Key, int] = {}
         self._numbers: dict[Key, int] = {}
 
-    def iterations(self, program: Program, place: Coordinates) -> dict[LoopPosition, list[int]]:
+    def iterations(self, program: Program, coordinates: Coordinates) -> dict[LoopPosition, list[int]]:
         """The signature of each iteration of each loop, as numbers; an outer loop comes before the loops in it."""
         iterations: dict[LoopPosition, list[int]] = {}
-        self._through(program, place, "", iterations)
+        self._through(program, coordinates, "", iterations)
         return iterations
 
     def _through(
-        self, program: Program, place: Coordinates, prefix: str, iterations: dict[LoopPosition, list[int]]
+        self, program: Program, coordinates: Coordinates, prefix: str, iterations: dict[LoopPosition, list[int]]
     ) -> int:
         """The signature of a program, as a number."""
         signatures = []
         for at, entry in enumerate(program):
             if not isinstance(entry, Repeat):
-                signatures.append(self.seen(entry, place))
+                signatures.append(self.seen(entry, coordinates))
                 continue
             loop = loop_position(program, at, prefix)
             of_loop = iterations.setdefault(loop, [])
-            for number, index in enumerate(entry.indices(place)):
+            for number, index in enumerate(entry.indices(coordinates)):
                 of_loop.append(
                     self._through(
-                        entry.body, place.during(entry.loop, index), iteration_prefix(loop, number), iterations
+                        entry.body, coordinates.during(entry.loop, index), iteration_prefix(loop, number), iterations
                     )
                 )
             signatures.append(self._number((id(entry), *of_loop)))
         return self._number(tuple(signatures))
 
-    def seen(self, op: Op, moment: Coordinates) -> int:
+    def seen(self, op: Op, coordinates: Coordinates) -> int:
         """The signature of an op at these loop indices, as a number."""
         dependence = self._needs.of(op)
-        key = (id(op), *(moment.indices.get(loop) for loop in sorted(dependence.loops)))
+        key = (id(op), *(coordinates.indices.get(loop) for loop in sorted(dependence.loops)))
         if key not in self._seen:
-            self._seen[key] = self._number((id(op), self._analyse(op, moment, dependence)))
+            self._seen[key] = self._number((id(op), self._analyse(op, coordinates, dependence)))
         return self._seen[key]
 
     def _number(self, signature: Key) -> int:
@@ -149,7 +149,7 @@ class RankLabels:
         self.coordinates = {axis: ranks // grid.stride(axis) % grid.length(axis) for axis in AXES}
         self.of_rank = np.zeros(grid.size, dtype=np.int64)
         self._sorted: dict[Hashable, RanksByKind] = {}
-        self._known: set[Hashable] = set()
+        self._distinguished: set[Hashable] = set()
 
     def split(self, ranks: Ints, kinds: Ints) -> None:
         """Gives ranks of different kinds different labels."""
@@ -161,14 +161,14 @@ class RankLabels:
     def distinguish(self, by: RanksByKind, numbers: Sequence[int]) -> None:
         """Gives ranks with different numbers different labels; `numbers` has one number for each entry of `used`."""
         key = by, tuple(numbers)
-        if len(set(numbers)) > 1 and key not in self._known:
-            self._known.add(key)
+        if len(set(numbers)) > 1 and key not in self._distinguished:
+            self._distinguished.add(key)
             self.split(by.ranks, np.array(numbers)[by.which])
 
     def by_kind(
         self,
         dependence: Dependence,
-        moment: Coordinates,
+        coordinates: Coordinates,
         ranks: Ints,
         analyse: Callable[[Coordinates], Hashable],
         among: set[Axis] | None = None,
@@ -191,14 +191,14 @@ class RankLabels:
         )
         values = []
         for rest in by.used:
-            coordinates = {
-                **moment.along,
+            along = {
+                **coordinates.along,
                 **{axis: representatives[0] for axis, (representatives, _) in kinds_of.items()},
             }
             for axis, (representatives, _) in reversed(several.items()):
                 rest, kind = divmod(rest, len(representatives))  # noqa: PLW2901 - the digits of a number, the last one first
-                coordinates[axis] = representatives[kind]
-            values.append(analyse(replace(moment, along=coordinates)))
+                along[axis] = representatives[kind]
+            values.append(analyse(replace(coordinates, along=along)))
         return values, by
 
     def _sorted_by(self, ranks: Ints, kinds_of: dict[Axis, tuple[int, list[int]]]) -> RanksByKind:

@@ -1,13 +1,13 @@
-"""`quadrille bench`, which is `make bench`: the figures that the project must reach, measured here in one run.
+"""`quadrille bench` (`make bench`): all figures that the project must reach, measured on this host in one run.
 
-what                       how
-error of products          every algorithm, pass and dtype on 2, 4 and 12 ranks, against a serial product
-bytes                      predicted from the schedule against counted, in the same runs
-order                      the fastest by prediction against the fastest by measurement
-fidelity                   the cases of `study host-fidelity`
-executor overhead          pairs of the executor and the same calls by hand
+figure                     measurement
+error of products          every algorithm, pass and dtype on 2, 4 and 12 ranks, against a serial matmul
+bytes                      bytes predicted from the schedule, against counted bytes of the same runs
+order                      measured time of the predicted fastest grid, against the measured fastest grid
+fidelity                   errors of the cases of `study host-fidelity`
+executor overhead          pairs of the executor and of the same calls written by hand
 start-up                   shortest of several wall times of `quadrille --help` and of a small simulation
-main job                   wall time of `study main-job` in a temporary folder, nothing installed
+main job                   wall time of `study main-job` in a temporary folder
 tests                      wall time of the test suite, unless it is left out
 """
 
@@ -38,7 +38,7 @@ from quadrille.experiments.workloads.matmul import MatmulExperiment
 from quadrille.experiments.workloads.run_options import RunOptions
 from quadrille.runtime.operands.generator import Kind
 from quadrille.studies.benchmarks.executor_overhead import Overhead, executor_overhead
-from quadrille.studies.host_fidelity.study import HostFidelity, calibrated, host_fidelity
+from quadrille.studies.host_fidelity.study import HostFidelity, calibrate_host, host_fidelity
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.machines.machine_file import load_machine
 
@@ -55,8 +55,14 @@ SIMULATION = ("simulate", "--matmul", "64,64,64", "--grid", "z=2", "--machine", 
 DTYPES: tuple[DType, ...] = ("float32", "float64")
 
 
-class OrderFound(msgspec.Struct, frozen=True):
-    """The measured seconds of the predicted fastest, over those of the measured fastest, less one."""
+class FastestChoice(msgspec.Struct, frozen=True):
+    """The predicted and the measured fastest algorithm and grid.
+
+    Parameters
+    ----------
+    predicted_fastest, measured_fastest : algorithm and grid as text
+    loss : measured time of the predicted fastest / that of the measured fastest - 1
+    """
 
     predicted_fastest: str
     measured_fastest: str
@@ -64,20 +70,34 @@ class OrderFound(msgspec.Struct, frozen=True):
 
 
 class WallTime(msgspec.Struct, frozen=True):
-    """How long a program took from its start to its end, and whether it ended well."""
+    """The wall time of a program [s], and whether its exit status was 0."""
 
     seconds: float
     ok: bool
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """Everything that the table shows, in full; `tests` is null where they were left out."""
+    """All figures, as `--json` writes them.
+
+    Parameters
+    ----------
+    runs : number of verified runs
+    largest_error_over_bound : largest error of a product divided by its bound
+    runs_with_other_bytes : number of runs whose counted bytes differ from the predicted bytes
+    integers_bit_for_bit : whether all products of whole numbers are exact
+    order : predicted and measured fastest grid
+    overhead : overhead of the executor
+    fidelity : result of `study host-fidelity`
+    help_seconds, simulation_seconds : wall times of `quadrille --help` and of a small simulation [s]
+    main_job, tests : wall times of the main job and of the test suite; null if the tests were left out
+    provenance : command, date and versions
+    """
 
     runs: int
     largest_error_over_bound: float
     runs_with_other_bytes: int
     integers_bit_for_bit: bool
-    order: OrderFound
+    order: FastestChoice
     overhead: Overhead
     fidelity: HostFidelity
     help_seconds: float
@@ -89,7 +109,7 @@ class Figures(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A prediction and the run beside it."""
+    """The predicted and the measured record of one run."""
 
     predicted: Record
     measured: Record
@@ -100,13 +120,14 @@ def bench(*, json: str | None = None, tests: bool = True, command: Sequence[str]
 
     Parameters
     ----------
-    json : where they go in full
-    tests : whether the test suite is run and timed too
+    json : file of all figures, `-` for stdout (then no table is printed); None: not written
+    tests : whether to run and time the test suite too
+    command : command line, for the provenance
     """
     if json is not None:
         schema_files.check_writable(json)
     with tempfile.TemporaryDirectory() as folder:
-        path = calibrated(folder)
+        path = calibrate_host(folder)
         figures = _figures(path, load_machine(path), Path(folder), provenance(list(command)), tests=tests)
     if json is not None:
         schema_files.write_json(json, figures, SCHEMA)
@@ -115,21 +136,22 @@ def bench(*, json: str | None = None, tests: bool = True, command: Sequence[str]
 
 
 def _figures(path: str, machine: Machine, folder: Path, provenance_of_run: Provenance, *, tests: bool) -> Figures:
-    _say("executor overhead")
+    """Measure all figures; `path` is the file of `machine`."""
+    _print_stage("executor overhead")
     overhead = executor_overhead(RANKS)
-    _say("fidelity")
+    _print_stage("fidelity")
     fidelity = host_fidelity(seed=SEED, cases=CASES, machine=path)
-    _say("every algorithm, pass and dtype")
+    _print_stage("every algorithm, pass and dtype")
     verified = _products(machine, folder / "small", "uniform")
     exact = _products(machine, folder / "exact", "integers")
-    _say("order")
+    _print_stage("order")
     ordered = _pairs(RANKS, _forward(ORDERED), machine, folder / "order", RunOptions(repeats=7))
-    _say("start-up")
+    _print_stage("start-up")
     help_seconds, simulation_seconds = _start_up(HELP), _start_up(SIMULATION)
-    _say("main job")
+    _print_stage("main job")
     main_job = _timed(["-P", "-m", "quadrille", "study", "main-job", "--folder", str(folder / "main-job")])
     if tests:
-        _say("tests")
+        _print_stage("tests")
     return Figures(
         runs=len(verified) + len(exact),
         largest_error_over_bound=max(_error_over_bound(pair.measured) for pair in verified),
@@ -146,25 +168,26 @@ def _figures(path: str, machine: Machine, folder: Path, provenance_of_run: Prove
     )
 
 
-def _start_up(words: Sequence[str]) -> float:
-    """The shortest wall time of a command among several calls, whose output is thrown away."""
-    program = [sys.executable, "-P", "-m", "quadrille", *words]
+def _start_up(arguments: Sequence[str]) -> float:
+    """The shortest wall time of several calls of `quadrille` with these arguments [s]."""
+    program = [sys.executable, "-P", "-m", "quadrille", *arguments]
     return min(_seconds_of(program) for _ in range(STARTS))
 
 
 def _seconds_of(program: Sequence[str]) -> float:
+    """The wall time of a program, whose output is discarded [s]."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
     start = time.monotonic()
     subprocess.run(program, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
     return time.monotonic() - start
 
 
-def _timed(words: Sequence[str]) -> WallTime:
-    """Wall time of a Python program run in the project's root; what it says goes to stderr."""
+def _timed(arguments: Sequence[str]) -> WallTime:
+    """The wall time of a Python program that runs in the project's root; its output goes to stderr."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
     start = time.monotonic()
-    ended = subprocess.run([sys.executable, *words], cwd=ROOT, env=environment, stdout=sys.stderr, check=False)
-    return WallTime(time.monotonic() - start, ended.returncode == 0)
+    completed = subprocess.run([sys.executable, *arguments], cwd=ROOT, env=environment, stdout=sys.stderr, check=False)
+    return WallTime(time.monotonic() - start, completed.returncode == 0)
 
 
 def _products(machine: Machine, folder: Path, operands: Kind) -> list[Pair]:
@@ -177,18 +200,18 @@ def _products(machine: Machine, folder: Path, operands: Kind) -> list[Pair]:
     return pairs
 
 
-def _variants(every: Sequence[MatmulExperiment]) -> list[MatmulExperiment]:
-    """Each of the experiments in both passes and dtypes."""
+def _variants(experiments: Sequence[MatmulExperiment]) -> list[MatmulExperiment]:
+    """The experiments with all combinations of passes and dtypes."""
     return [
         replace(experiment, problem=replace(experiment.problem, passes=passes, dtype=dtype))
-        for experiment in every
+        for experiment in experiments
         for passes in get_args(Passes)
         for dtype in DTYPES
     ]
 
 
 def _on_even_grids(problem: Matmul, ranks: int) -> list[MatmulExperiment]:
-    """Every algorithm that runs on so many ranks, on its most even grid."""
+    """The experiments of all algorithms that run on `ranks` ranks, each on its most even grid."""
     return [
         MatmulExperiment(problem, fitting[0], algorithm.name)
         for algorithm in algorithms()
@@ -197,7 +220,7 @@ def _on_even_grids(problem: Matmul, ranks: int) -> list[MatmulExperiment]:
 
 
 def _forward(problem: Matmul) -> list[MatmulExperiment]:
-    """Every algorithm on every grid of two ranks."""
+    """The experiments of all algorithms on all grids of two ranks."""
     return [
         MatmulExperiment(problem, grid, algorithm.name)
         for algorithm in algorithms()
@@ -208,6 +231,7 @@ def _forward(problem: Matmul) -> list[MatmulExperiment]:
 def _pairs(
     ranks: int, experiments: Sequence[MatmulExperiment], machine: Machine, folder: Path, options: RunOptions
 ) -> list[Pair]:
+    """Measure and predict the experiments; their records go to `folder`."""
     folder.mkdir()
     cases = [
         RunCase(experiment, str(folder / f"{number}.json"), options) for number, experiment in enumerate(experiments)
@@ -217,6 +241,7 @@ def _pairs(
 
 
 def _error_over_bound(record: Record) -> float:
+    """The error of a run's result divided by its bound; infinite if the result was not verified."""
     verdict = record.verified
     if verdict is None or verdict.max_error is None:
         return float("inf")
@@ -224,6 +249,7 @@ def _error_over_bound(record: Record) -> float:
 
 
 def _other_bytes(pair: Pair) -> bool:
+    """Whether the counted bytes differ from the predicted bytes."""
     predicted, measured = pair.predicted, pair.measured
     return (predicted.bytes_sent_per_rank_max, predicted.bytes_sent_total) != (
         measured.bytes_sent_per_rank_max,
@@ -231,20 +257,22 @@ def _other_bytes(pair: Pair) -> bool:
     )
 
 
-def _order(pairs: Sequence[Pair]) -> OrderFound:
+def _order(pairs: Sequence[Pair]) -> FastestChoice:
+    """The fastest pair by prediction and by measurement."""
     chosen = min(pairs, key=lambda pair: pair.predicted.seconds)
     fastest = min(pairs, key=lambda pair: pair.measured.seconds)
     loss = chosen.measured.seconds / fastest.measured.seconds - 1
-    return OrderFound(_name(chosen.measured), _name(fastest.measured), loss)
+    return FastestChoice(_name(chosen.measured), _name(fastest.measured), loss)
 
 
 def _name(record: Record) -> str:
+    """The algorithm and the grid of a run as text."""
     lengths = ",".join(f"{axis}={length}" for axis, length in record.grid.items() if length > 1)
     return f"{record.algorithm} on {lengths}"
 
 
 def print_table(figures: Figures) -> None:
-    """Print each figure beside its threshold."""
+    """Print the table of the figures with their thresholds."""
     rows = [*_rows(figures), *_fidelity_rows(figures.fidelity)]
     for name, seconds, floor in (
         ("quadrille --help", figures.help_seconds, "0.15 s"),
@@ -258,11 +286,13 @@ def print_table(figures: Figures) -> None:
 
 
 def _time_row(name: str, time: WallTime, floor: str, how: str) -> Row:
+    """The row of a wall time."""
     failed = "" if time.ok else ", FAILED"
     return (name, f"{time.seconds:.0f} s{failed}", floor, how)
 
 
 def _rows(figures: Figures) -> list[Row]:
+    """The rows of products, bytes, executor overhead and order."""
     low, high = figures.overhead.ratio_low, figures.overhead.ratio_high
     return [
         ("error of products / bound", f"{figures.largest_error_over_bound:.3f}", "at most 1", f"{figures.runs} runs"),
@@ -284,6 +314,7 @@ def _rows(figures: Figures) -> list[Row]:
 
 
 def _fidelity_rows(fidelity: HostFidelity) -> list[Row]:
+    """The rows of the errors of predictions on this host."""
     rows: list[Row] = []
     floors = {"1": ("4 %", "10 %"), "2": ("6 %", "15 %")}
     for ranks, group in fidelity.judged.items():
@@ -296,5 +327,6 @@ def _fidelity_rows(fidelity: HostFidelity) -> list[Row]:
     return rows
 
 
-def _say(stage: str) -> None:
+def _print_stage(stage: str) -> None:
+    """Print the name of the next measurement on stderr."""
     print(f"bench: {stage}", file=sys.stderr, flush=True)

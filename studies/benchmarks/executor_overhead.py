@@ -1,10 +1,9 @@
-"""What the executor costs over the same NumPy and MPI calls written by hand.
+"""Benchmark of the executor's overhead: its time against that of the same NumPy and MPI calls written by hand.
 
     python -m quadrille.studies.benchmarks.executor_overhead RECORD.json      (on two ranks, started by `launch`)
 
-Both do the 4D product on z=2: the shards of B are exchanged, then each rank
-multiplies.  Before every repeat of the executor the hand-written one runs, so
-the two are measured in turn on the same state of the machine.
+Both multiply matrices by the 4D algorithm on the grid z=2: the ranks exchange their shards of B, then each rank
+multiplies.  The hand-written calls run before every repeat of the executor, so that both meet the same machine.
 """
 
 import json
@@ -21,7 +20,7 @@ from quadrille.algorithms.matmuls.catalogue import matmul_schedule
 from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.runtime.launching.launch import launch_or_raise
-from quadrille.studies.benchmarks.ratios import ratio_of_pairs
+from quadrille.studies.benchmarks.paired_ratios import ratio_of_pairs
 
 PROGRAM = ("-m", "quadrille.studies.benchmarks.executor_overhead")
 SIZE = 2048
@@ -29,7 +28,13 @@ PAIRS = 30
 
 
 class Overhead(msgspec.Struct, frozen=True):
-    """Seconds of each pair, and the ratio executor / by hand with its 95 % interval."""
+    """The overhead of the executor.
+
+    Parameters
+    ----------
+    executor_seconds, by_hand_seconds : times of each pair [s]
+    ratio, ratio_low, ratio_high : median of executor / by hand, and its 95 % interval
+    """
 
     executor_seconds: tuple[float, ...]
     by_hand_seconds: tuple[float, ...]
@@ -39,7 +44,11 @@ class Overhead(msgspec.Struct, frozen=True):
 
 
 def executor_overhead(ranks: int = 2) -> Overhead:
-    """Measure the pairs on real ranks.
+    """Measure the pairs on MPI ranks.
+
+    Parameters
+    ----------
+    ranks : number of ranks; the hand-written calls are for two
 
     Raises
     ------
@@ -56,7 +65,14 @@ def executor_overhead(ranks: int = 2) -> Overhead:
 
 @dataclass(slots=True)
 class HandWrittenCalls:
-    """The product as one would write it: exchange the halves of B, multiply."""
+    """The hand-written product of one of two ranks: exchange the halves of B, multiply.
+
+    Parameters
+    ----------
+    communicator : communicator of two ranks
+    a, shard : this rank's rows of A, and its half of B as a flat array
+    whole, c : buffers of B and of this rank's rows of C
+    """
 
     communicator: Any
     a: Any
@@ -65,21 +81,21 @@ class HandWrittenCalls:
     c: Any
 
     def run(self) -> tuple[float, float]:
-        """Start and end [s]."""
+        """Multiply once, and return the start and the end on this rank's clock [s]."""
         rank, half = self.communicator.Get_rank(), self.shard.size
         flat = self.whole.reshape(-1)
         self.communicator.Barrier()
         start = time.perf_counter()
         flat[rank * half : (rank + 1) * half] = self.shard
         peer = 1 - rank
-        room = flat[peer * half : (peer + 1) * half]
-        self.communicator.Sendrecv(self.shard, dest=peer, recvbuf=room, source=peer)
+        received = flat[peer * half : (peer + 1) * half]
+        self.communicator.Sendrecv(self.shard, dest=peer, recvbuf=received, source=peer)
         np.matmul(self.a, self.whole, out=self.c)
         return start, time.perf_counter()
 
 
 def main(path: str) -> None:
-    """Measure the pairs on this rank; rank 0 writes them."""
+    """Measure the pairs on this rank; rank 0 writes the times of all pairs to the JSON file `path`."""
     from quadrille.runtime.carriers.mpi import MpiCarrier
     from quadrille.runtime.execution.execute import execute
     from quadrille.runtime.host.world import world

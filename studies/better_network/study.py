@@ -1,12 +1,13 @@
-"""`quadrille study better-network`: what a better network would buy for a training job, each with its own best grid.
+"""`quadrille study better-network`: the predicted speed-up of a training job by better networks.
 
-    bandwidth x2     of every cable of the network between nodes; PCIe stays, and may then be narrower
-    latency / 2      of the same
-    domain of 72     nodes of 72 GPUs with one NVLink domain and a NIC for each GPU, as a rack of GB200 NVL72 has them
+The fastest grid is searched on each network:
 
-The domain's nodes are on one switch that blocks nothing, and so is what they are compared
-with: nodes of the machine's own size, a NIC for each GPU, on one switch.  GPUs, their links
-and NICs are the machine's own, so that the domain's size alone is what differs.
+    bandwidth x2     twice the bandwidth of every cable between nodes; PCIe stays the same and may become the bottleneck
+    latency / 2      half the latency of every cable between nodes
+    domain of 72     nodes of 72 GPUs in one NVLink domain, with a NIC for each GPU, as in a rack of GB200 NVL72
+
+The nodes of 72 GPUs are on one non-blocking switch.  They are compared with nodes of the machine's own size, with a NIC
+for each GPU, on one such switch.  GPUs, their links and NICs are those of the machine, so that only the domain differs.
 
 Source of the size: NVIDIA, "GB200 NVL72", nvidia.com: 72 GPUs in one NVLink domain.
 """
@@ -39,17 +40,17 @@ from quadrille.experiments.sweep.training_study import (
 )
 from quadrille.runtime.host.console import run_as_program
 from quadrille.topologies.machines.machine import Machine
-from quadrille.topologies.machines.named import as_machine
+from quadrille.topologies.machines.machine_catalogue import as_machine
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import Group
 
 DOMAIN = 72
-PLAIN, ONE_SWITCH, LARGE_DOMAIN = "as it is", "own nodes, one switch", f"domain of {DOMAIN}, one switch"
+AS_IT_IS, ONE_SWITCH, LARGE_DOMAIN = "as it is", "own nodes, one switch", f"domain of {DOMAIN}, one switch"
 BANDWIDTH, LATENCY, BOTH = "bandwidth x2", "latency / 2", "bandwidth x2, latency / 2"
 SETTINGS: dict[str, tuple[str, ...]] = {
-    PLAIN: (),
+    AS_IT_IS: (),
     BANDWIDTH: ("topology.bandwidth_bytes_per_second=x2",),
     LATENCY: ("topology.latency_seconds=x0.5",),
     BOTH: ("topology.bandwidth_bytes_per_second=x2", "topology.latency_seconds=x0.5"),
@@ -61,7 +62,15 @@ RESULTS = Path(__file__).resolve().parent / "results"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkQuestion:
-    """What is trained; `each` are the sequences of a GPU."""
+    """The training job.
+
+    Parameters
+    ----------
+    machine : name of the machine
+    gpt : name of the model
+    gpus : numbers of GPUs
+    each : number of sequences per GPU of the global batch
+    """
 
     machine: str = "h100-superpod"
     gpt: str = "20b"
@@ -73,23 +82,28 @@ QUICK = NetworkQuestion(gpt="gpt3-1.3b", gpus=(16,))
 
 
 def main() -> None:
-    """Ask about the default machine and keep the answer."""
+    """Run the study on the default machine, and write the answer to `results/`."""
     better_network(NetworkQuestion(), StudyOptions.into_folder("better-network", RESULTS))
 
 
 def better_network(asked: NetworkQuestion, asking: StudyOptions) -> Findings:
-    """Predict every network on every number of GPUs, and print and write the results.
+    """Predict the training job on every network and number of GPUs, and print and write the results.
+
+    Parameters
+    ----------
+    asked : training job
+    asking : options of the search, and files of the results
 
     Raises
     ------
-    InputError : a model or a machine that is unknown, or has no NVLink; a file that cannot be written
+    InputError : an unknown model or machine; a machine without NVSwitches; a file that cannot be written
     """
     asking.check()
     on_switch(asked.machine, asked.gpus[0], None)
     results: list[tuple[dict[str, str], SweepAnswer]] = []
     for network in NETWORKS:
         points = list(points_of(asked, network, asking))
-        answers = answer_study_points(points, question_of(network, asked.machine), asking)
+        answers = answer_study_points(points, predictor_of(network, asked.machine), asking)
         results += [(point, answer) for (point, _), answer in zip(points, answers, strict=True)]
     flags = {
         "machine": asked.machine,
@@ -102,7 +116,7 @@ def better_network(asked: NetworkQuestion, asking: StudyOptions) -> Findings:
 
 
 def points_of(asked: NetworkQuestion, network: str, asking: StudyOptions) -> Iterator[Point]:
-    """The model on one network, on every number of GPUs."""
+    """The points of one network: a search for the fastest grid on every number of GPUs."""
     for gpus in asked.gpus:
         settings = SETTINGS.get(network, ())
         batch = asked.each * gpus
@@ -110,15 +124,22 @@ def points_of(asked: NetworkQuestion, network: str, asking: StudyOptions) -> Ite
         yield {"network": network, "gpus": str(gpus)}, search
 
 
-def question_of(network: str, machine: str) -> Callable[[SweepPoint], SweepAnswer]:
-    """What is asked of a network: of a named machine, or of one that is built here."""
+def predictor_of(network: str, machine: str) -> Callable[[SweepPoint], SweepAnswer]:
+    """The function that predicts a point on a network: the named machine, or a machine with nodes of another size."""
     if network in SETTINGS:
         return predict_point
     return partial(predicted_on_switch, machine, DOMAIN if network == LARGE_DOMAIN else None)
 
 
 def predicted_on_switch(name: str, domain: int | None, asked: SweepPoint) -> SweepAnswer:
-    """The fastest step on nodes of another size."""
+    """The fastest step on a machine whose nodes are on one switch, see `on_switch`.
+
+    Parameters
+    ----------
+    name : name of the machine
+    domain : number of GPUs of an NVLink domain; None: as many as a node of the machine has
+    asked : point of the sweep, whose machine is replaced
+    """
     if not isinstance(asked, BestGrid):
         return predict_point(asked)
     try:
@@ -128,20 +149,22 @@ def predicted_on_switch(name: str, domain: int | None, asked: SweepPoint) -> Swe
 
 
 def on_switch(name: str, gpus: int, domain: int | None) -> Machine:
-    """The machine's GPUs in nodes of so many, all NICs on one switch.
+    """The GPUs of a named machine in nodes of another size, with all NICs on one switch.
 
     >>> on_switch("h100-superpod", 144, 72).topology["nodes"]
     2
 
     Parameters
     ----------
-    domain : GPUs that one NVLink domain joins; None for as many as a node of the machine has
+    name : name of the machine
+    gpus : number of GPUs
+    domain : number of GPUs of a node, which is one NVLink domain; None: as many as a node of the machine has
 
     Raises
     ------
-    InputError : an unknown machine, or one whose GPUs are not joined by a switch
+    InputError : an unknown machine; a machine whose GPUs are not connected by NVSwitches
     """
-    from quadrille.topologies.machines.named import machine
+    from quadrille.topologies.machines.machine_catalogue import machine
 
     named = machine(name)
     node = named.node
@@ -167,22 +190,29 @@ def on_switch(name: str, gpus: int, domain: int | None) -> Machine:
 
 
 def seconds_of(rows: Sequence[SweepRow]) -> dict[tuple[str, str], float]:
-    """Seconds by network and number of GPUs."""
+    """The predicted time of a step by network and number of GPUs [s]."""
     return {
         (row.point["network"], row.point["gpus"]): row.answer.seconds for row in rows if row.answer.seconds is not None
     }
 
 
-def bought(rows: Sequence[SweepRow], network: str, gpus: str) -> float | None:
-    """How much faster a step is than on the network that this one is compared with."""
+def gain_over_base(rows: Sequence[SweepRow], network: str, gpus: str) -> float | None:
+    """The relative speed-up of a step on a network over the network that it is compared with; None if one is missing.
+
+    Parameters
+    ----------
+    rows : predicted rows
+    network : name of the network, from `NETWORKS`
+    gpus : number of GPUs, as in the rows' points
+    """
     seconds = seconds_of(rows)
-    base = seconds.get((ONE_SWITCH if network == LARGE_DOMAIN else PLAIN, gpus))
+    base = seconds.get((ONE_SWITCH if network == LARGE_DOMAIN else AS_IT_IS, gpus))
     own = seconds.get((network, gpus))
     return base / own - 1 if base and own else None
 
 
 def tables(rows: Sequence[SweepRow]) -> "list[Group]":
-    """A row for each network, by number of GPUs."""
+    """The table of the networks by number of GPUs."""
     columns = ("GPUs", "network", *STEP_COLUMNS, "buys")
     counts = dict.fromkeys(row.point["gpus"] for row in rows)
     sections = [[_cells(rows, row) for row in rows if row.point["gpus"] == gpus] for gpus in counts]
@@ -190,21 +220,25 @@ def tables(rows: Sequence[SweepRow]) -> "list[Group]":
 
 
 def _cells(rows: Sequence[SweepRow], row: SweepRow) -> tuple[str, ...]:
+    """The cells of a row, with the speed-up last."""
     network, gpus = row.point["network"], row.point["gpus"]
-    gain = UNKNOWN if network == PLAIN else percent(bought(rows, network, gpus))
+    gain = UNKNOWN if network == AS_IT_IS else percent(gain_over_base(rows, network, gpus))
     return (gpus, network, *step_cells(row.answer), gain)
 
 
 def answer(rows: Sequence[SweepRow]) -> str:
-    """What each network buys on each number of GPUs, and whether the best grid changes."""
-    return " ".join((*(_buys(rows, network) for network in NETWORKS if network != PLAIN), _grids(rows)))
+    """The sentences that answer the study: the speed-up of each network, and changes of the fastest grid."""
+    return " ".join(
+        (*(_gain_sentence(rows, network) for network in NETWORKS if network != AS_IT_IS), _grid_sentence(rows))
+    )
 
 
-def _buys(rows: Sequence[SweepRow], network: str) -> str:
+def _gain_sentence(rows: Sequence[SweepRow], network: str) -> str:
+    """The sentence about the speed-up of one network."""
     gains = {
         gpus: gain
         for gpus in dict.fromkeys(row.point["gpus"] for row in rows)
-        if (gain := bought(rows, network, gpus)) is not None
+        if (gain := gain_over_base(rows, network, gpus)) is not None
     }
     if not gains:
         return f"{network.capitalize()}: no figure."
@@ -213,9 +247,9 @@ def _buys(rows: Sequence[SweepRow], network: str) -> str:
     return f"{network.capitalize()}{against} buys {each} GPUs."
 
 
-def _grids(rows: Sequence[SweepRow]) -> str:
-    """Where the best grid is another than on the network as it is."""
-    own = {row.point["gpus"]: grid_text(row.answer) for row in rows if row.point["network"] == PLAIN}
+def _grid_sentence(rows: Sequence[SweepRow]) -> str:
+    """The sentence about the fastest grids that differ from those on the unchanged network."""
+    own = {row.point["gpus"]: grid_text(row.answer) for row in rows if row.point["network"] == AS_IT_IS}
     changed = [
         f"{grid_text(row.answer)} with {row.point['network']} on {int(row.point['gpus']):,} GPUs"
         for row in rows
@@ -230,18 +264,18 @@ def _grids(rows: Sequence[SweepRow]) -> str:
 
 
 def figure(rows: Sequence[SweepRow]) -> "Figure":
-    """A bar chart of each network's gain by number of GPUs."""
+    """The bar chart of each network's speed-up by number of GPUs."""
     from matplotlib.figure import Figure
 
     counts = list(dict.fromkeys(row.point["gpus"] for row in rows))
-    networks = [network for network in NETWORKS if network != PLAIN]
+    networks = [network for network in NETWORKS if network != AS_IT_IS]
     drawing = Figure(figsize=(8, 4), layout="constrained")
     axis = drawing.subplots()
     width = 0.8 / len(networks)
-    for place, network in enumerate(networks):
-        gains = [100 * (bought(rows, network, gpus) or 0.0) for gpus in counts]
-        places = [group + width * (place - (len(networks) - 1) / 2) for group in range(len(counts))]
-        axis.bar(places, gains, width=width, color=COLOURS[network], label=network)
+    for index, network in enumerate(networks):
+        gains = [100 * (gain_over_base(rows, network, gpus) or 0.0) for gpus in counts]
+        positions = [group + width * (index - (len(networks) - 1) / 2) for group in range(len(counts))]
+        axis.bar(positions, gains, width=width, color=COLOURS[network], label=network)
     axis.set_xticks(range(len(counts)), [f"{int(count):,}" for count in counts])
     axis.axhline(0, color="black", linewidth=0.8)
     axis.set(xlabel="GPUs", ylabel="faster by [%], predicted")

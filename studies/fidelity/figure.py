@@ -1,11 +1,11 @@
-"""Predicted by measured for every trial, a panel a site, a mark a group."""
+"""The figure of the fidelity study: predicted / measured time by measured time, one panel for each site."""
 
 from collections.abc import Sequence
 from math import ceil
 from typing import TYPE_CHECKING, get_args
 
 from quadrille.experiments.output.pictures import write_figure
-from quadrille.studies.fidelity.judgement import Group, Result
+from quadrille.studies.fidelity.judgement import Group, TrialResult
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -14,21 +14,28 @@ COLUMNS = 3
 MARKS: dict[Group, str] = dict(zip(get_args(Group), "sov^D", strict=True))
 
 
-def draw_fidelity(results: Sequence[Result], path: str) -> None:
-    """Write the figure; error bars show the relative spread of each measurement."""
+def draw_fidelity(results: Sequence[TrialResult], path: str) -> None:
+    """Write the figure; error bars show the relative spread of each measurement.
+
+    Parameters
+    ----------
+    results : results of the trials
+    path : file of the figure
+    """
     from matplotlib.figure import Figure
 
     sites = list(dict.fromkeys(result.site for result in results))
     lines = ceil(len(sites) / COLUMNS)
     figure = Figure(figsize=(4.2 * COLUMNS, 3.4 * lines), layout="constrained")
-    for place, site in enumerate(sites):
+    for index, site in enumerate(sites):
         _panel(
-            figure.add_subplot(lines, COLUMNS, place + 1), site, [result for result in results if result.site == site]
+            figure.add_subplot(lines, COLUMNS, index + 1), site, [result for result in results if result.site == site]
         )
     write_figure(figure, path)
 
 
-def _panel(axes: "Axes", site: str, results: Sequence[Result]) -> None:
+def _panel(axes: "Axes", site: str, results: Sequence[TrialResult]) -> None:
+    """Draw the trials of one site, with a mark for each group."""
     for number, (name, mark) in enumerate(MARKS.items()):
         members = [result for result in results if result.group == name]
         if members:

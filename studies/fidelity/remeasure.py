@@ -1,9 +1,8 @@
-"""Runs that were measured while the machine was not as it was calibrated are measured again.
+"""Repeated measurement of runs during which the machine was not as fast as at its calibration.
 
-A machine with neighbours may be half as fast for twenty seconds and then as it was.  Calibration looks again at points
-that something disturbed; a run is looked at again where its reference kernels show that the machine was another, and
-of all looks the one counts in which it was nearest to its calibration.  Nothing but these kernels decides: not how
-long the run took, nor how it was predicted.
+A shared machine may be half as fast for twenty seconds.  Each run measures reference kernels, as the calibration did. A
+run is measured again if its reference kernels are more than a tenth faster or slower than the calibration's; of its
+measurements the one counts whose reference kernels are nearest.  The time of the run and its prediction do not matter.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,50 +12,60 @@ from pathlib import Path
 from quadrille.algorithms.formats.record import Record, load_record
 from quadrille.experiments.compare.drift import drift
 
-LOOKS = 3
-"""At a run, at most."""
-ANOTHER = log(1.1)
-"""The product of the reference kernels is a tenth slower or faster than beside calibration."""
+MEASUREMENTS = 3
+"""Largest number of measurements of a run."""
+DISTURBING_DRIFT = log(1.1)
+"""Largest drift of the reference matrix product with which a measurement counts, as |log(factor)|."""
 
 
-def distance(predicted: Record, measured: Record) -> float:
-    """How far the machine was from its calibration: of the logarithm of its drift the size; 0 where it is not known."""
+def drift_size(predicted: Record, measured: Record) -> float:
+    """The drift of the machine during a measurement, as |log(speed / calibrated speed)|; 0 if it is unknown."""
     factor = drift(predicted.reference, measured.reference, ()).gemm
     return 0.0 if factor is None else abs(log(factor))
 
 
-def look_again(
+def remeasure_disturbed(
     numbers: Sequence[int],
     predictions: Sequence[Record],
     measured: Sequence[Path],
     measure: Callable[[Sequence[tuple[int, Path]]], None],
 ) -> int:
-    """Measure runs again until the machine is as fast as calibrated, at most LOOKS times; return their number.
+    """Measure disturbed runs again, until each run has an undisturbed measurement or `MEASUREMENTS` measurements.
 
     Parameters
     ----------
-    numbers : numbers of the runs to check: runs measured now, without runs that an earlier study left
+    numbers : numbers of the runs to check: those measured now, without those of an earlier study
     predictions, measured : prediction and measured record of every run, in the order of their numbers
-    measure : function that measures runs, given by number and file
+    measure : function that measures runs, given as pairs of number and file
+
+    Returns
+    -------
+    The number of runs that were measured again.
     """
 
-    def disturbed(among: Sequence[int]) -> list[int]:
-        return [number for number in among if distance(predictions[number], load_record(measured[number])) > ANOTHER]
+    def disturbed(candidates: Sequence[int]) -> list[int]:
+        """The runs whose current measurement was disturbed."""
+        return [
+            number
+            for number in candidates
+            if drift_size(predictions[number], load_record(measured[number])) > DISTURBING_DRIFT
+        ]
 
     again = needed = disturbed(numbers)
-    for _ in range(LOOKS - 1):
+    for _ in range(MEASUREMENTS - 1):
         if not again:
             break
-        looks = [(number, measured[number].with_suffix(".again.json")) for number in again]
-        measure(looks)
-        for number, path in looks:
+        repeats = [(number, measured[number].with_suffix(".again.json")) for number in again]
+        measure(repeats)
+        for number, path in repeats:
             _keep_nearer(predictions[number], measured[number], path)
         again = disturbed(again)
     return len(needed)
 
 
 def _keep_nearer(predicted: Record, measured: Path, again: Path) -> None:
-    if distance(predicted, load_record(again)) < distance(predicted, load_record(measured)):
+    """Keep the measurement with the smaller drift under the name `measured`, and delete the other."""
+    if drift_size(predicted, load_record(again)) < drift_size(predicted, load_record(measured)):
         again.replace(measured)
     else:
         again.unlink()

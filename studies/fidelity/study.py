@@ -1,8 +1,7 @@
-"""`quadrille study fidelity`: how far off are predictions from calibration alone, in shared memory, on networks, a GPU?
+"""`quadrille study fidelity`: the error of predictions from calibration alone, on this host and emulated networks.
 
-Each site is calibrated by microbenchmarks, everything that is to be run there
-is predicted from that, and then measured, case after case in one launch; again
-where the machine was not as it was calibrated (`remeasure.py`).
+For each site (shared memory, laboratories, a GPU) the study calibrates the site by microbenchmarks, predicts all
+trials, and then measures them in one launch.  `remeasure.py` repeats disturbed measurements.
 """
 
 import sys
@@ -25,11 +24,11 @@ from quadrille.experiments.output.tables import print_tables
 from quadrille.experiments.workloads.run_options import RunOptions
 from quadrille.runtime.host.console import remark, run_as_program
 from quadrille.studies.fidelity.figure import draw_fidelity
-from quadrille.studies.fidelity.judgement import Judgement, Result, judged, result
-from quadrille.studies.fidelity.kept import MACHINE_FILE, files_of, predicted, site_folder
-from quadrille.studies.fidelity.remeasure import look_again
+from quadrille.studies.fidelity.judgement import Judgement, TrialResult, judge_results, trial_result
+from quadrille.studies.fidelity.remeasure import remeasure_disturbed
 from quadrille.studies.fidelity.report import judgement_table, trials_table
-from quadrille.studies.fidelity.sites import TrialSite, calibrated, check_sites, standing
+from quadrille.studies.fidelity.trial_files import MACHINE_FILE, files_of, load_or_predict, site_folder
+from quadrille.studies.fidelity.trial_sites import TrialSite, calibrate_site, check_sites, site_launcher
 from quadrille.studies.fidelity.trials import Trial, draw, matrix
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.machines.machine_file import load_machine
@@ -37,32 +36,40 @@ from quadrille.topologies.machines.machine_file import load_machine
 SCHEMA = "quadrille/fidelity/1"
 RESULTS = Path(__file__).resolve().parent / "results"
 CASES = 24
-"""Drawn where a seed is given alone."""
+"""Default number of drawn cases."""
 SHORT_SECONDS, LONG_SECONDS = 0.05, 0.5
 REPEATS_OF_SHORT, REPEATS, REPEATS_OF_LONG = 15, 5, 3
-"""By the seconds that are predicted; of short runs on cores that ranks share one in three may take twice as long."""
+"""Number of repeats by the predicted time; if ranks share cores, every third short run may take twice as long."""
 
 
 class Fidelity(msgspec.Struct, frozen=True, kw_only=True):
-    """The study's answer, as it is written."""
+    """The answer of the study, as `--json` writes it.
 
-    trials: tuple[Result, ...]
+    Parameters
+    ----------
+    trials : results of all trials
+    judgement : accuracy over all trials
+    machines : SHA-256 of each site's machine file, by the name of the site
+    provenance : command, date and versions
+    """
+
+    trials: tuple[TrialResult, ...]
     judgement: Judgement
     machines: dict[str, str]
     provenance: Provenance
 
 
 def main() -> None:
-    """Run the matrix and keep the answer; say so where no laboratory may be made."""
+    """Run the matrix and write the answer to `results/`; if no laboratory can be created, only print a remark."""
     RESULTS.mkdir(exist_ok=True)
-    kept, figure = str(RESULTS / f"{date.today()}.json"), str(RESULTS / "figure.png")
+    json, figure = str(RESULTS / f"{date.today()}.json"), str(RESULTS / "figure.png")
     trials = matrix()
     try:
         check_sites(sites_of(trials))
     except InputError as error:
         remark(f"left out, and results kept as they are: {error}")
         return
-    fidelity(trials, json=kept, plot=figure, command=["quadrille", "study", "fidelity"])
+    fidelity(trials, json=json, plot=figure, command=["quadrille", "study", "fidelity"])
 
 
 def fidelity(
@@ -72,9 +79,12 @@ def fidelity(
 
     Parameters
     ----------
-    folder : folder of machine files and records, from which an interrupted study continues (`kept.py`); by default a
+    trials : trials, see `chosen_trials`
+    folder : folder of machine files and records, from which an interrupted study resumes (`trial_files.py`); empty: a
         temporary folder
-    json, plot : files of the answer and the figure; json `-` is stdout, and then no table is printed
+    json : file of the answer, `-` for stdout (then no table is printed); empty: not written
+    plot : file of the figure; empty: not written
+    command : command line, for the provenance
 
     Raises
     ------
@@ -83,17 +93,20 @@ def fidelity(
     Destinations(json=json, plot=plot).check()
     sites = sites_of(trials)
     check_sites(sites)
-    with _kept(folder) as kept:
+    with _study_folder(folder) as study_folder:
         machines: dict[str, str] = {}
-        results: list[Result] = []
+        results: list[TrialResult] = []
         for site in sites:
-            machine, site_results = _at(
-                site, [trial for trial in trials if trial.site == site], site_folder(kept, site)
+            machine, site_results = _run_site(
+                site, [trial for trial in trials if trial.site == site], site_folder(study_folder, site)
             )
             machines[site.name] = machine.sha256
             results += site_results
         answer = Fidelity(
-            trials=tuple(results), judgement=judged(results), machines=machines, provenance=provenance(list(command))
+            trials=tuple(results),
+            judgement=judge_results(results),
+            machines=machines,
+            provenance=provenance(list(command)),
         )
     if plot:
         draw_fidelity(results, plot)
@@ -102,40 +115,41 @@ def fidelity(
 
 
 def sites_of(trials: Sequence[Trial]) -> list[TrialSite]:
-    """Each once, in the order in which they come."""
+    """The sites of the trials, each once, in their order."""
     return list(dict.fromkeys(trial.site for trial in trials))
 
 
 def chosen_trials(
     sites: str, seed: int | None = None, cases: int | None = None, site: TrialSite | None = None
 ) -> list[Trial]:
-    """Trials of the matrix, or drawn trials, at the sites whose names begin with one of the words.
+    """The trials that command-line flags choose: of the matrix, or drawn, at the sites with these names.
 
     >>> {trial.site.ranks for trial in chosen_trials("shared")}
     {2}
 
     Parameters
     ----------
-    sites : words with blanks between, such as `shared star`; empty for all
-    seed, cases : seed and number of the drawn trials; without them and without a site the trials are the matrix
-    site : site of all drawn trials
+    sites : beginnings of names of sites with blanks between them, such as `shared star`; empty: all sites
+    seed, cases : seed and number of the drawn trials; None for both and for `site`: the matrix
+    site : site of all drawn trials; None: sites are drawn
 
     Raises
     ------
-    InputError : a number of cases for the matrix; a word that no site begins with, or a word together with a site
+    InputError : a number of cases for the matrix; a name that no site begins with; both `sites` and `site`
     """
-    words = sites.split()
-    if words and site is not None:
+    beginnings = sites.split()
+    if beginnings and site is not None:
         raise InputError(f"--sites {sites}: all cases are at --topology {site.topology}: give one of the two")
-    trials = _drawn_or_planned(seed, cases, site)
+    trials = _drawn_or_matrix(seed, cases, site)
     names = list(dict.fromkeys(trial.site.name for trial in trials))
-    for word in words:
-        if not any(name.startswith(word) for name in names):
-            raise InputError(f"--sites {word}: no site begins so: there are {'; '.join(names)}")
-    return [trial for trial in trials if not words or trial.site.name.startswith(tuple(words))]
+    for beginning in beginnings:
+        if not any(name.startswith(beginning) for name in names):
+            raise InputError(f"--sites {beginning}: no site begins so: there are {'; '.join(names)}")
+    return [trial for trial in trials if not beginnings or trial.site.name.startswith(tuple(beginnings))]
 
 
-def _drawn_or_planned(seed: int | None, cases: int | None, site: TrialSite | None) -> list[Trial]:
+def _drawn_or_matrix(seed: int | None, cases: int | None, site: TrialSite | None) -> list[Trial]:
+    """The drawn trials, or the matrix without a seed and a site."""
     if seed is None and site is None:
         if cases is not None:
             raise InputError(f"--cases {cases}: cases are drawn, with --seed S or at --topology TOPOLOGY")
@@ -143,46 +157,49 @@ def _drawn_or_planned(seed: int | None, cases: int | None, site: TrialSite | Non
     return draw(seed or 0, cases or CASES, site)
 
 
-def _at(site: TrialSite, trials: Sequence[Trial], folder: Path) -> tuple[Machine, list[Result]]:
-    """The site's machine, and the results of all its trials."""
-    _say(f"{site.name}: calibrating")
-    with standing(site) as launched:
-        machine = _machine(site, launched, folder / MACHINE_FILE)
+def _run_site(site: TrialSite, trials: Sequence[Trial], folder: Path) -> tuple[Machine, list[TrialResult]]:
+    """Calibrate a site, predict and measure its trials, and return its machine and the results."""
+    _print_progress(f"{site.name}: calibrating")
+    with site_launcher(site) as launched:
+        machine = _load_or_calibrate(site, launched, folder / MACHINE_FILE)
         records = [files_of(trial, folder) for trial in trials]
-        predictions = [predicted(trial, machine, kept) for trial, kept in zip(trials, records, strict=True)]
+        predictions = [load_or_predict(trial, machine, files) for trial, files in zip(trials, records, strict=True)]
         seconds = sum(prediction.seconds for prediction in predictions)
-        _say(f"{site.name}: measuring {len(trials)} runs, predicted {seconds:.0f} s a turn")
-        how = [_repeated(site, prediction) for prediction in predictions]
+        _print_progress(f"{site.name}: measuring {len(trials)} runs, predicted {seconds:.0f} s a turn")
+        options = [_run_options(site, prediction) for prediction in predictions]
 
         def measure_all(runs: Sequence[tuple[int, Path]]) -> None:
-            cases = [RunCase(trials[number].experiment, str(path), how[number]) for number, path in runs]
+            """Measure runs, given as pairs of number and record file, in one launch."""
+            cases = [RunCase(trials[number].experiment, str(path), options[number]) for number, path in runs]
             if cases:
                 measure(site.ranks, cases, start_ranks=launched)
 
-        paths = [kept.measured for kept in records]
+        paths = [files.measured for files in records]
         missing = [number for number, path in enumerate(paths) if not path.exists()]
         measure_all([(number, paths[number]) for number in missing])
-        if needed := look_again(missing, predictions, paths, measure_all):
-            _say(f"{site.name}: {needed} were measured again: the machine was not as it was calibrated")
-    runs = zip(trials, how, predictions, records, strict=True)
+        if needed := remeasure_disturbed(missing, predictions, paths, measure_all):
+            _print_progress(f"{site.name}: {needed} were measured again: the machine was not as it was calibrated")
+    runs = zip(trials, options, predictions, records, strict=True)
     return machine, [
-        result(trial, said, compare_records(said, load_record(kept.measured)), command=trial.command(often))
-        for trial, often, said, kept in runs
+        trial_result(
+            trial, predicted, compare_records(predicted, load_record(record.measured)), command=trial.command(options)
+        )
+        for trial, options, predicted, record in runs
     ]
 
 
-def _machine(site: TrialSite, launched: StartRanks, path: Path) -> Machine:
-    """The site's machine file from the folder, with its date printed, or a new calibration."""
+def _load_or_calibrate(site: TrialSite, launched: StartRanks, path: Path) -> Machine:
+    """The machine of a site from its file, or from a new calibration if there is no file."""
     if not path.exists():
-        return calibrated(site, launched, path)
+        return calibrate_site(site, launched, path)
     machine = load_machine(str(path))
     calibration = machine.provenance
-    _say(f"{site.name}: {path} is used{f', of {calibration.date}' if calibration is not None else ''}")
+    _print_progress(f"{site.name}: {path} is used{f', of {calibration.date}' if calibration is not None else ''}")
     return machine
 
 
-def _repeated(site: TrialSite, prediction: Record) -> RunOptions:
-    """Long runs are repeated less often, short ones more."""
+def _run_options(site: TrialSite, prediction: Record) -> RunOptions:
+    """The options of a run; long runs are repeated less often."""
     if prediction.seconds > LONG_SECONDS:
         repeats = REPEATS_OF_LONG
     else:
@@ -191,7 +208,7 @@ def _repeated(site: TrialSite, prediction: Record) -> RunOptions:
 
 
 @contextmanager
-def _kept(folder: str) -> Iterator[Path]:
+def _study_folder(folder: str) -> Iterator[Path]:
     """The folder that the user named, or a temporary folder."""
     if folder:
         yield make_folder(folder)
@@ -200,7 +217,8 @@ def _kept(folder: str) -> Iterator[Path]:
         yield Path(temporary)
 
 
-def _say(text: str) -> None:
+def _print_progress(text: str) -> None:
+    """Print a line about the progress on stderr."""
     print(f"fidelity: {text}", file=sys.stderr, flush=True)
 
 

@@ -1,7 +1,6 @@
-"""The microbenchmarks of one GPU and of the ranks that share it, and the machine file that comes of them.
+"""The calibration of one GPU: microbenchmarks of the GPU and of ranks that share it, and its machine file.
 
-A calibration may be in parts: each benchmark fills its own, and a machine file can be made
-as soon as products, streams and the cost of a launch are known.
+A calibration may be filled part by part.  A machine file can be made from products, streams and the launch cost.
 """
 
 import json
@@ -22,6 +21,7 @@ from quadrille.algorithms.schedule.ops import GemmLayout
 from quadrille.algorithms.schedule.tensors import DType
 from quadrille.runtime.host.devices import GpuDevice
 from quadrille.runtime.launching.launch import launch_or_raise
+from quadrille.runtime.measuring.benchmark_kernels import MEASURED
 from quadrille.runtime.measuring.device_benchmarks import (
     DeviceAttention,
     DeviceBench,
@@ -30,9 +30,8 @@ from quadrille.runtime.measuring.device_benchmarks import (
     LaunchCost,
     Operation,
 )
-from quadrille.runtime.measuring.measured_kernels import MEASURED
 from quadrille.studies.gpu.device_machine import machine_of_device
-from quadrille.studies.gpu.staged_steps import STEPS
+from quadrille.studies.gpu.staged_transfers import PROGRAM
 from quadrille.topologies.machines.machine import Machine
 
 if TYPE_CHECKING:
@@ -44,22 +43,22 @@ LAYOUTS: tuple[GemmLayout, ...] = ("NN", "NT", "TN")
 OPERATIONS: tuple[Operation, ...] = ("copy", "add", "zero", "to host", "to device")
 KERNEL_DTYPES: tuple[DType, ...] = ("float32", "bfloat16")
 ATTENTION: tuple[Function, ...] = ("attention", "attention_gradient")
-VISIBLE = "CUDA_VISIBLE_DEVICES"
+VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Sizes of the measurements.
+    """The sizes of all measurements.
 
     Parameters
     ----------
-    products : m, k and n
-    streams : bytes written
-    elements : elements of the matrices that layers' functions run on
-    vocabulary : rows and columns of a softmax over a vocabulary
-    attention : sequences, tokens, heads, and columns of a head
-    executed : rows and columns of the product of a whole run
-    shared : m, k and n of the product of ranks that share the GPU
+    products : m, k and n of each matrix product
+    streams : bytes that each memory operation writes
+    elements : numbers of elements of the matrices that element-wise layer functions are measured on
+    vocabulary : rows and columns of each softmax over a vocabulary
+    attention : sequences, tokens, heads, and head size of each attention
+    executed : m = k = n of the matmul that is run as a whole, for the cost of the executor
+    shared : m, k and n of the matmul of ranks that share the GPU, with commas between them
     """
 
     products: tuple[tuple[int, int, int], ...]
@@ -93,11 +92,18 @@ TINY = Sizes(
     executed=8,
     shared="16,16,16",
 )
-"""For trying the programs where there is no GPU."""
+"""Sizes that try the programs without a GPU."""
 
 
-class StagedSteps(msgspec.Struct, frozen=True):
-    """Rows of messages between ranks that share the GPU, and what an op costs beyond its work."""
+class StagedTransfers(msgspec.Struct, frozen=True):
+    """Times of messages between ranks that share the GPU, and the overheads of an op.
+
+    Parameters
+    ----------
+    rows : times by pattern, number of ranks and message size
+    issue_seconds : time between two ops of a rank [s]
+    alone_seconds : time of a communication op in a group of one rank [s]
+    """
 
     rows: tuple[TransferRow, ...] = ()
     issue_seconds: float = 0.0
@@ -105,7 +111,21 @@ class StagedSteps(msgspec.Struct, frozen=True):
 
 
 class Calibration(msgspec.Struct, frozen=True, kw_only=True):
-    """Measurements of a GPU so far; `provenance` says when they were made and by which command."""
+    """The measurements of a GPU; those that have not been made are empty.
+
+    Parameters
+    ----------
+    device : name and memory of the GPU, as a remark prints them
+    name : name that CUDA gives the GPU
+    memory_bytes : memory of the GPU [bytes]
+    provenance : command, date and versions of the measurements
+    products : rates of matrix products
+    streams : rates of memory operations and of copies between host and device
+    kernels : times of element-wise layer functions and of softmax
+    attention : times of attention and its gradient
+    launch : cost of a kernel launch
+    staged : times of messages between ranks that share the GPU
+    """
 
     device: str
     name: str
@@ -116,15 +136,15 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     kernels: tuple[KernelRow, ...] = ()
     attention: tuple[DeviceAttention, ...] = ()
     launch: LaunchCost | None = None
-    staged: StagedSteps = StagedSteps()
+    staged: StagedTransfers = StagedTransfers()
 
     @property
-    def is_enough(self) -> bool:
+    def suffices_for_machine(self) -> bool:
         """Whether the measurements suffice for a machine file."""
         return bool(self.products and self.streams and self.launch)
 
     def machine(self, ranks: int) -> Machine:
-        """The machine file of the GPU, which so many ranks may share."""
+        """The machine file of the GPU, which at most `ranks` ranks may share."""
         assert self.launch is not None, "the cost of a launch is not measured"
         return machine_of_device(
             self.name,
@@ -149,12 +169,14 @@ def empty_calibration(device: GpuDevice, provenance: Provenance) -> Calibration:
 def measure_device(
     library: "CupyLibrary", ranks: Sequence[int], provenance: Provenance, sizes: Sizes = FULL
 ) -> Calibration:
-    """Measure everything of the GPU that a machine file needs.
+    """Run all benchmarks of a GPU.
 
     Parameters
     ----------
+    library : array library of the GPU
     ranks : numbers of ranks that will share the GPU
-    provenance : date, commit and command, for the machine file
+    provenance : command, date and versions, for the machine file
+    sizes : sizes of the measurements
     """
     bench = DeviceBench(library)
     bench.warm_up()
@@ -165,23 +187,26 @@ def measure_device(
         kernels=measure_kernels(bench, sizes),
         attention=measure_attention(bench, sizes),
         launch=bench.launch(),
-        staged=measure_staged([count for count in ranks if count > 1]),
+        staged=measure_staged_transfers([count for count in ranks if count > 1]),
     )
 
 
 def measure_products(bench: DeviceBench, dtype: Dtype, sizes: Sizes) -> tuple[DeviceProduct, ...]:
-    """Every size in every layout."""
+    """Rates of matrix products of one dtype, for every size and every layout (transposes)."""
     return tuple(bench.product(*size, dtype, layout) for size in sizes.products for layout in LAYOUTS)
 
 
 def measure_streams(bench: DeviceBench, sizes: Sizes) -> tuple[DeviceStream, ...]:
-    """Work on memory and copies between host and device."""
+    """Rates of memory operations on the GPU and of copies between host and device, for every size."""
     return tuple(bench.stream(operation, size) for operation in OPERATIONS for size in sizes.streams)
 
 
 def measure_kernels(bench: DeviceBench, sizes: Sizes) -> tuple[KernelRow, ...]:
-    """The functions of layers, and of a softmax; Adam's matrices are float32 in training of 16 bits too."""
-    of_layers = (
+    """Times of element-wise layer functions and of softmax, for every dtype and size.
+
+    Adam is measured in float32 only, because training in 16 bits keeps its matrices in float32 too.
+    """
+    layer_functions = (
         bench.kernel(function, dtype, elements)
         for function in MEASURED
         for dtype in KERNEL_DTYPES
@@ -189,11 +214,11 @@ def measure_kernels(bench: DeviceBench, sizes: Sizes) -> tuple[KernelRow, ...]:
         for elements in sizes.elements
     )
     softmax = (bench.softmax(dtype, *shape) for dtype in KERNEL_DTYPES for shape in sizes.vocabulary)
-    return (*of_layers, *(kernel for kernels in softmax for kernel in kernels))
+    return (*layer_functions, *(kernel for kernels in softmax for kernel in kernels))
 
 
 def measure_attention(bench: DeviceBench, sizes: Sizes) -> tuple[DeviceAttention, ...]:
-    """Attention and its gradient."""
+    """Times of attention and its gradient, for every dtype and size."""
     return tuple(
         bench.attention(function, dtype, *shape)
         for shape in sizes.attention
@@ -202,41 +227,46 @@ def measure_attention(bench: DeviceBench, sizes: Sizes) -> tuple[DeviceAttention
     )
 
 
-def measure_staged(counts: Sequence[int], staged: StagedSteps | None = None) -> StagedSteps:
-    """Staged steps on so many ranks of the GPU, behind those that are known.
+def measure_staged_transfers(counts: Sequence[int], staged: StagedTransfers | None = None) -> StagedTransfers:
+    """Measure staged messages between ranks on the GPU, and append the rows to earlier ones.
 
-    What ops cost is that of the first number of ranks, as a machine file has one number for all.
+    The overheads are those of the first number of ranks: a machine file has one number for all.
+
+    Parameters
+    ----------
+    counts : numbers of ranks
+    staged : measurements on other numbers of ranks; None if there are none
     """
-    staged = staged or StagedSteps()
+    staged = staged or StagedTransfers()
     with tempfile.TemporaryDirectory() as folder:
         for count in counts:
             path = Path(folder) / f"{count}.json"
-            launch_or_raise("staged steps", count, [str(path)], program=STEPS)
-            staged = _with_steps(staged, json.loads(path.read_text()))
+            launch_or_raise("staged steps", count, [str(path)], program=PROGRAM)
+            staged = _with_rows(staged, json.loads(path.read_text()))
     return staged
 
 
-def _with_steps(staged: StagedSteps, told: dict[str, list[list[float]]]) -> StagedSteps:
-    """The rows with those of another number of ranks behind them."""
+def _with_rows(staged: StagedTransfers, output: dict[str, list[list[float]]]) -> StagedTransfers:
+    """The measurements with the rows that `staged_transfers.py` wrote on another number of ranks."""
     rows = tuple(
         msgspec.convert(dict(zip(("pattern", "ranks", "bytes", "seconds", "spread"), row, strict=True)), TransferRow)
-        for row in told["rows"]
+        for row in output["rows"]
     )
     if staged.rows:
         return msgspec.structs.replace(staged, rows=(*staged.rows, *rows))
-    issue, _, alone = told["overheads"]
-    return msgspec.convert({"rows": rows, "issue_seconds": issue, "alone_seconds": alone}, StagedSteps)
+    issue, _, alone = output["overheads"]
+    return msgspec.convert({"rows": rows, "issue_seconds": issue, "alone_seconds": alone}, StagedTransfers)
 
 
 @contextmanager
-def only_first_gpu() -> Iterator[None]:
-    """Ranks that are started inside see the first of the GPUs that this process may use: all share it."""
-    seen = os.environ.get(VISIBLE)
-    os.environ[VISIBLE] = (seen or "0").split(",")[0]
+def first_gpu_visible() -> Iterator[None]:
+    """A context in which started ranks see only the first GPU of this process, so that all ranks share it."""
+    before = os.environ.get(VISIBLE_DEVICES)
+    os.environ[VISIBLE_DEVICES] = (before or "0").split(",")[0]
     try:
         yield
     finally:
-        if seen is None:
-            del os.environ[VISIBLE]
+        if before is None:
+            del os.environ[VISIBLE_DEVICES]
         else:
-            os.environ[VISIBLE] = seen
+            os.environ[VISIBLE_DEVICES] = before

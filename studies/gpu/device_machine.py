@@ -1,4 +1,4 @@
-"""A machine file made from what was measured on one GPU: a place of one core, which the ranks on it share in turn."""
+"""The machine file of one GPU, from its measurements: a host of one core, which its ranks share in time slices."""
 
 from collections.abc import Sequence
 
@@ -7,9 +7,9 @@ from quadrille.algorithms.provenance import Provenance
 from quadrille.runtime.measuring.device_benchmarks import DeviceProduct, DeviceStream, LaunchCost
 from quadrille.topologies.machines.machine import Device, Host, Machine
 
-ON_DEVICE = ("copy", "add", "zero")
+DEVICE_OPERATIONS = ("copy", "add", "zero")
 COPY_TOUCHES = 2
-"""Bytes of memory read and written for one that a copy writes."""
+"""Bytes that a copy reads and writes for each byte of its result."""
 
 
 def machine_of_device(
@@ -28,11 +28,21 @@ def machine_of_device(
 ) -> Machine:
     """The machine file of a GPU, from its measurements.
 
+    The peak of each dtype is the rate of its fastest product; the memory rate is that of the largest copy.
+
     Parameters
     ----------
-    launch : launch cost; the time of an empty kernel alone is the overhead of every kernel that is no product
-    ranks : number of ranks that may share the GPU
-    issue_seconds, alone_seconds : cost of an op beyond its work, as in `Host` [s]
+    name : name of the machine
+    memory_bytes : memory of the GPU [bytes]
+    products : rates of matrix products
+    streams : rates of memory operations; the copies must not be missing
+    launch : launch cost; the time of an empty kernel alone is the overhead of every kernel except matrix products
+    transfers : times of messages between ranks that share the GPU
+    provenance : command, date and versions of the measurements
+    ranks : largest number of ranks that may share the GPU
+    kernels : times of element-wise layer functions and of softmax
+    issue_seconds : time between two ops of a rank [s]
+    alone_seconds : time of a communication op in a group of one rank [s]
     """
     best: dict[str, float] = {}
     for product in products:
@@ -48,7 +58,7 @@ def machine_of_device(
             memory_bytes=float(memory_bytes),
             overhead_seconds=launch.alone_seconds,
             gemm=tuple(map(gemm_row, products)),
-            memory=tuple(memory_row(stream) for stream in streams if stream.operation in ON_DEVICE),
+            memory=tuple(memory_row(stream) for stream in streams if stream.operation in DEVICE_OPERATIONS),
             kernel=tuple(kernels),
         ),
         host=Host(
@@ -63,7 +73,7 @@ def machine_of_device(
 
 
 def gemm_row(product: DeviceProduct) -> GemmRow:
-    """As a machine file has it; such rows may stand in the file of any machine with this device."""
+    """The row of a matrix product in a machine file; the file of any machine with this GPU may contain it."""
     return GemmRow(
         m=product.m,
         k=product.k,
@@ -76,7 +86,7 @@ def gemm_row(product: DeviceProduct) -> GemmRow:
 
 
 def memory_row(stream: DeviceStream) -> MemoryRow:
-    """As a machine file has it."""
+    """The row of a memory operation in a machine file."""
     return MemoryRow(
         operation=stream.operation,  # type: ignore[arg-type]
         bytes=stream.bytes,

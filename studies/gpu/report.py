@@ -1,4 +1,4 @@
-"""Tables of what was measured on a GPU, beside the peaks of its data sheet."""
+"""Tables of the GPU study: measured rates as shares of the data sheet's peaks, and predicted against measured runs."""
 
 from collections.abc import Iterator, Sequence
 
@@ -9,13 +9,13 @@ from quadrille.algorithms.formats.measured_rows import Dtype
 from quadrille.algorithms.units import format_bytes, format_bytes_per_second, format_seconds
 from quadrille.experiments.output.tables import UNKNOWN, Row, percent, table
 from quadrille.runtime.measuring.device_benchmarks import DeviceProduct, LaunchCost
-from quadrille.studies.gpu.calibration import DTYPES, Calibration, StagedSteps
+from quadrille.studies.gpu.calibration import DTYPES, Calibration, StagedTransfers
 from quadrille.topologies.nodes import gpus
-from quadrille.topologies.nodes.achieved import MULTIPROCESSORS, Product, fit
 from quadrille.topologies.nodes.gpus import Gpu
+from quadrille.topologies.nodes.peak_shares import MULTIPROCESSORS, Product, fit_shares
 
-LEAST_SHARE = 0.95
-"""Of the speed of a bare product that a whole run of one rank is to reach."""
+LEAST_EXECUTOR_SHARE = 0.95
+"""Least share of a bare product's speed that a whole run of one rank has to reach."""
 LARGE = 2048
 """Rows and columns from which a product fills a GPU."""
 DATA_SHEETS = {
@@ -26,11 +26,21 @@ DATA_SHEETS = {
     "H100": gpus.H100_SXM,
     "B200": gpus.B200_SXM,
 }
-"""By a word of the name that CUDA gives the device; the first that fits."""
+"""Data sheets by a part of the name that CUDA gives the GPU; the first match counts."""
 
 
-class Shared(msgspec.Struct, frozen=True):
-    """A product on so many ranks of the GPU: predicted from what was measured, and run."""
+class SharedRun(msgspec.Struct, frozen=True):
+    """A matmul on ranks that share the GPU: predicted from the GPU's machine file, and measured.
+
+    Parameters
+    ----------
+    matmul : m, k and n
+    ranks : number of ranks
+    dtype : dtype of the matrices
+    predicted_seconds : predicted time [s]
+    seconds : measured time [s]
+    verified : whether the result was right
+    """
 
     matmul: str
     ranks: int
@@ -41,12 +51,22 @@ class Shared(msgspec.Struct, frozen=True):
 
     @property
     def error(self) -> float:
-        """Relative; below 0 where the prediction is too short."""
+        """The relative error of the prediction; negative if the prediction is too short."""
         return self.predicted_seconds / self.seconds - 1
 
 
-class Executed(msgspec.Struct, frozen=True):
-    """A product by CuPy alone, by the call `bare`, and as a whole run of one rank, in turns."""
+class ExecutedRun(msgspec.Struct, frozen=True):
+    """A matmul of one rank, measured as a bare library call and as a whole run, alternately.
+
+    Parameters
+    ----------
+    size : m = k = n
+    dtype : dtype of the matrices
+    bare : name of the library call
+    bare_seconds : median time of the call [s]
+    seconds : median time of the run [s]
+    share : median of the ratios of the call's time to the run's
+    """
 
     size: int
     dtype: str
@@ -57,7 +77,7 @@ class Executed(msgspec.Struct, frozen=True):
 
 
 def data_sheet(name: str) -> Gpu | None:
-    """The GPU of this name as its data sheet has it, where it is known.
+    """The data sheet of the GPU that CUDA calls `name`, or None if there is none.
 
     >>> data_sheet("NVIDIA H100 80GB HBM3").name, data_sheet("Fake GPU")
     ('H100 SXM', None)
@@ -66,7 +86,7 @@ def data_sheet(name: str) -> Gpu | None:
 
 
 def best_rates(calibration: Calibration) -> dict[Dtype, float]:
-    """The fastest product of each dtype [flop/s]."""
+    """The rate of the fastest product of each dtype [flop/s]."""
     return {
         dtype: max(rates)
         for dtype in DTYPES
@@ -75,28 +95,30 @@ def best_rates(calibration: Calibration) -> dict[Dtype, float]:
 
 
 def peaks(calibration: Calibration) -> dict[str, float]:
-    """Peaks of the data sheet, or the best that was measured where there is none [flop/s]."""
+    """The peak rate of each dtype [flop/s]: the data sheet's, or the best measured rate if the sheet has none."""
     sheet = data_sheet(calibration.name)
     best = {str(dtype): rate for dtype, rate in best_rates(calibration).items()}
     return best | (sheet.peak_flops_per_second if sheet else {})
 
 
-def brief(calibration: Calibration) -> Calibration:
-    """The part of a calibration that fits a screen: products without transposes, and the largest streams."""
-    most = max((stream.bytes for stream in calibration.streams), default=0)
+def summary_of(calibration: Calibration) -> Calibration:
+    """The part of a calibration whose tables fit a screen: products without transposes, and the largest streams."""
+    largest = max((stream.bytes for stream in calibration.streams), default=0)
     return msgspec.structs.replace(
         calibration,
         products=tuple(product for product in calibration.products if product.layout == "NN"),
-        streams=tuple(stream for stream in calibration.streams if stream.bytes == most),
+        streams=tuple(stream for stream in calibration.streams if stream.bytes == largest),
         kernels=(),
-        staged=StagedSteps(),
+        staged=StagedTransfers(),
     )
 
 
-def achieved_by(calibration: Calibration) -> dict[str, tuple[float, str]]:
-    """Shares of the data sheet that the GPU achieves, as in `topologies/nodes/achieved.py`, each with its source.
+def data_sheet_shares(calibration: Calibration) -> dict[str, tuple[float, str]]:
+    """Shares of the data sheet that the GPU achieves, as in `topologies/nodes/peak_shares.py`, each with its source.
 
-    Empty if the data sheet is unknown, or if products or copies are not measured.
+    The quantities are those of the project's GPU models: `product_share` and `ramp` from a fit to large products,
+    `memory_share` from copies; `best product` is a rate [flop/s].  Empty if the data sheet is unknown, or if
+    products or copies are not measured.
     """
     sheet, dtype = data_sheet(calibration.name), "bfloat16"
     rows = [
@@ -108,7 +130,7 @@ def achieved_by(calibration: Calibration) -> dict[str, tuple[float, str]]:
     if sheet is None or sheet.generation not in MULTIPROCESSORS or len({row.k for row in rows}) < 2 or not copies:
         return {}
     best = max(rows, key=lambda row: row.flops_per_second)
-    share, ramp = fit(rows, sheet.peak_flops_per_second[dtype], MULTIPROCESSORS[sheet.generation][0])
+    share, ramp = fit_shares(rows, sheet.peak_flops_per_second[dtype], MULTIPROCESSORS[sheet.generation][0])
     source = f"{calibration.name}, {calibration.provenance.date[:10]}"
     return {
         "product_share": (share, f"fit to {len(rows)} products NN in {dtype}, {source}"),
@@ -119,12 +141,12 @@ def achieved_by(calibration: Calibration) -> dict[str, tuple[float, str]]:
 
 
 def calibration_tables(calibration: Calibration) -> list[Group]:
-    """A table for each part that was measured."""
-    kinds = "peak of its data sheet" if data_sheet(calibration.name) else "best that was measured"
+    """The tables of a calibration, one for each part that was measured."""
+    peak_source = "data sheet's peak" if data_sheet(calibration.name) else "best that was measured"
     dtypes = list(best_rates(calibration))
     parts: list[tuple[str, list[str], list[Row]]] = [
         (
-            f"Products on {calibration.device}, and the share of the {kinds}; tf32 is float32 multiplied in TF32",
+            f"Products on {calibration.device}, and the share of the {peak_source}; tf32 is float32 multiplied in TF32",
             ["m x k x n", "layout", *(f"{dtype} Tflop/s" for dtype in dtypes)],
             list(_product_rows(calibration.products, dtypes, peaks(calibration))),
         ),
@@ -137,17 +159,17 @@ def calibration_tables(calibration: Calibration) -> list[Group]:
         ),
         ("Handing work over", ["what", "time"], list(_launch_rows(calibration.launch))),
         (
-            "What the GPU reaches of its data sheet, as topologies/nodes/achieved.py has it",
+            "What the GPU reaches of its data sheet, as topologies/nodes/peak_shares.py has it",
             ["quantity", "from", "value"],
-            [(name, source, f"{value:.4g}") for name, (value, source) in achieved_by(calibration).items()],
+            [(name, source, f"{value:.4g}") for name, (value, source) in data_sheet_shares(calibration).items()],
         ),
         ("Messages between ranks, staged", ["pattern, ranks", "bytes", "time"], list(_staged_rows(calibration))),
     ]
     return [table(title, columns, rows, names=2) for title, columns, rows in parts if rows]
 
 
-def executed_table(executed: Sequence[Executed]) -> Group:
-    """A table of whole runs beside bare products."""
+def executed_table(executed: Sequence[ExecutedRun]) -> Group:
+    """The table of whole runs and bare products."""
     rows = [
         (
             f"{run.size}^3 {run.dtype}",
@@ -157,12 +179,13 @@ def executed_table(executed: Sequence[Executed]) -> Group:
         )
         for run in executed
     ]
-    title = f"A whole run of one rank beside a bare product; at least {LEAST_SHARE:.0%} of its speed is to be reached"
+    least = f"{LEAST_EXECUTOR_SHARE:.0%}"
+    title = f"A whole run of one rank beside a bare product; at least {least} of its speed is to be reached"
     return table(title, ["product", "bare product by", "bare", "run", "share"], rows, names=2)
 
 
-def shared_table(shared: Sequence[Shared]) -> Group:
-    """A table of runs on ranks that share the GPU."""
+def shared_table(shared: Sequence[SharedRun]) -> Group:
+    """The table of runs on ranks that share the GPU."""
     rows = [
         (
             str(run.ranks),
@@ -178,17 +201,19 @@ def shared_table(shared: Sequence[Shared]) -> Group:
 
 
 def _product_rows(products: Sequence[DeviceProduct], dtypes: Sequence[Dtype], peak: dict[str, float]) -> Iterator[Row]:
+    """The rows of matrix products, with shares of `peak` [flop/s]."""
     rates = {
         (product.m, product.k, product.n, product.layout, product.dtype): product.flops_per_second
         for product in products
     }
     for m, k, n, layout in dict.fromkeys(key[:4] for key in rates):
         rates_and_peaks = [(rates.get((m, k, n, layout, dtype)), peak[dtype]) for dtype in dtypes]
-        cells = (f"{rate / 1e12:.1f} ({rate / most:.0%})" if rate else UNKNOWN for rate, most in rates_and_peaks)
+        cells = (f"{rate / 1e12:.1f} ({rate / top:.0%})" if rate else UNKNOWN for rate, top in rates_and_peaks)
         yield f"{m} x {k} x {n}", layout, *cells
 
 
 def _stream_rows(calibration: Calibration) -> Iterator[Row]:
+    """The rows of memory operations and of copies between host and device."""
     for stream in calibration.streams:
         yield stream.operation, format_bytes(stream.bytes), format_bytes_per_second(stream.bytes / stream.seconds)
 
@@ -204,6 +229,7 @@ def _kernel_rows(calibration: Calibration) -> Iterator[Row]:
 
 
 def _attention_rows(calibration: Calibration) -> Iterator[Row]:
+    """The rows of attention."""
     for attention in calibration.attention:
         shape = f"{attention.sequences} x {attention.tokens}, {attention.heads} x {attention.head}"
         rates = f"{attention.flops_per_second / 1e12:.2f}", format_bytes_per_second(attention.bytes / attention.seconds)
@@ -211,11 +237,13 @@ def _attention_rows(calibration: Calibration) -> Iterator[Row]:
 
 
 def _launch_rows(launch: LaunchCost | None) -> Iterator[Row]:
+    """The rows of the launch cost."""
     if launch is not None:
         yield "one after the other", format_seconds(launch.seconds)
         yield "alone, until its end is known", format_seconds(launch.alone_seconds)
 
 
 def _staged_rows(calibration: Calibration) -> Iterator[Row]:
+    """The rows of staged messages between ranks."""
     for row in calibration.staged.rows:
         yield f"{row.pattern}, {row.ranks}", format_bytes(row.bytes), format_seconds(row.seconds)

@@ -1,7 +1,8 @@
-"""`quadrille study gpu`, which is `make bench-gpu`: how fast one GPU is, and whether ranks that share it are predicted.
+"""`quadrille study gpu` (`make bench-gpu`): the speed of one GPU, and predictions of ranks that share it.
 
-Question: how near do products come to a GPU's best by shape and dtype, what do copies, staging and launches cost, how
-long do 1, 2, 4 and 8 ranks on one GPU take beside their prediction from these, and what does the executor cost?
+The study measures matrix products by shape and dtype, memory operations, staging and launches on one GPU, and the cost
+of the executor.  It makes a machine file from the measurements, predicts a matmul on 1, 2, 4 and 8 ranks of this GPU
+from the file, and measures the same runs.
 """
 
 import tempfile
@@ -28,8 +29,8 @@ from quadrille.runtime.arrays.cupy_library import open_cupy
 from quadrille.runtime.host.console import remark, run_as_program
 from quadrille.runtime.host.devices import load_cupy
 from quadrille.runtime.measuring.device_benchmarks import DeviceBench
-from quadrille.studies.gpu.calibration import FULL, Calibration, Sizes, measure_device, only_first_gpu
-from quadrille.studies.gpu.report import Executed, Shared, calibration_tables, executed_table, shared_table
+from quadrille.studies.gpu.calibration import FULL, Calibration, Sizes, first_gpu_visible, measure_device
+from quadrille.studies.gpu.report import ExecutedRun, SharedRun, calibration_tables, executed_table, shared_table
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.machines.machine_file import save_machine
 
@@ -37,28 +38,36 @@ SCHEMA = "quadrille/gpu/1"
 RESULTS = Path(__file__).resolve().parent / "results"
 GRIDS = {1: Grid(), 2: Grid(z=2), 4: Grid(z=2, x=2), 8: Grid(z=2, y=2, x=2)}
 SHARED_DTYPES: tuple[DType, ...] = ("float32", "bfloat16")
-EXECUTED: tuple[DType, ...] = ("float16", "bfloat16")
+EXECUTED_DTYPES: tuple[DType, ...] = ("float16", "bfloat16")
 
 
 class GpuSpeed(msgspec.Struct, frozen=True, kw_only=True):
-    """The study's answer, as it is written."""
+    """The answer of the study, as `--json` writes it.
+
+    Parameters
+    ----------
+    calibration : measurements of the GPU
+    executed : whole runs of one rank and bare products
+    shared : runs on ranks that share the GPU, predicted and measured
+    provenance : command, date and versions
+    """
 
     calibration: Calibration
-    executed: tuple[Executed, ...]
-    shared: tuple[Shared, ...]
+    executed: tuple[ExecutedRun, ...]
+    shared: tuple[SharedRun, ...]
     provenance: Provenance
 
 
 def main() -> None:
-    """Ask as usual, and keep the answer and the machine file; say so where there is no GPU."""
+    """Run the study and write the answer and the machine file to `results/`; without a GPU, only print a remark."""
     try:
         load_cupy()
     except InputError as error:
         remark(f"left out, and results kept as they are: {error}")
         return
     RESULTS.mkdir(exist_ok=True)
-    kept = RESULTS / f"{date.today()}"
-    gpu(json=f"{kept}.json", out=f"{kept}.toml", command=["quadrille", "study", "gpu"])
+    stem = RESULTS / f"{date.today()}"
+    gpu(json=f"{stem}.json", out=f"{stem}.toml", command=["quadrille", "study", "gpu"])
 
 
 def gpu(
@@ -73,8 +82,10 @@ def gpu(
 
     Parameters
     ----------
-    json, out : files of the answer and of the machine file
+    json, out : files to write the answer and the machine file to; empty: not written
     ranks : numbers of ranks that share the GPU, from `GRIDS`
+    command : command line, for the provenance
+    sizes : sizes of the measurements
 
     Raises
     ------
@@ -86,11 +97,11 @@ def gpu(
     library = open_cupy("bfloat16", 0)
     bench, origin = DeviceBench(library), provenance(list(command))
     bench.warm_up()
-    with only_first_gpu():
-        executed = tuple(run_executed(bench, dtype, sizes) for dtype in EXECUTED)
+    with first_gpu_visible():
+        executed = tuple(measure_executed_run(bench, dtype, sizes) for dtype in EXECUTED_DTYPES)
         calibration = measure_device(library, ranks, origin, sizes)
         machine = calibration.machine(max(ranks))
-        shared = tuple(run for count in ranks for run in run_shared(machine, count, sizes))
+        shared = tuple(run for count in ranks for run in measure_shared_runs(machine, count, sizes))
     answer = GpuSpeed(calibration=calibration, executed=executed, shared=shared, provenance=origin)
     if out:
         save_machine(machine, out)
@@ -98,14 +109,25 @@ def gpu(
     return answer
 
 
-def run_executed(bench: DeviceBench, dtype: DType, sizes: Sizes) -> Executed:
-    """A whole run of one rank beside CuPy's own product."""
+def measure_executed_run(bench: DeviceBench, dtype: DType, sizes: Sizes) -> ExecutedRun:
+    """Measure a whole run of one rank and CuPy's own product of the same size, alternately."""
     ratio = bench.executor_ratio(sizes.executed, dtype)
-    return Executed(sizes.executed, dtype, ratio.bare, ratio.bare_seconds, ratio.seconds, ratio.share)
+    return ExecutedRun(sizes.executed, dtype, ratio.bare, ratio.bare_seconds, ratio.seconds, ratio.share)
 
 
-def run_shared(machine: Machine, count: int, sizes: Sizes) -> Iterator[Shared]:
-    """The same product in every dtype on so many ranks: predicted from the machine alone, then run and verified."""
+def measure_shared_runs(machine: Machine, count: int, sizes: Sizes) -> Iterator[SharedRun]:
+    """Predict one matmul on ranks that share the GPU, for each dtype, then run and verify it.
+
+    Parameters
+    ----------
+    machine : machine file of the GPU, from which alone the runs are predicted
+    count : number of ranks, from `GRIDS`
+    sizes : sizes of the measurements; `shared` is used
+
+    Returns
+    -------
+    One run for each dtype of `SHARED_DTYPES`.
+    """
     with tempfile.TemporaryDirectory() as folder:
         cases = [
             RunCase(
@@ -120,11 +142,11 @@ def run_shared(machine: Machine, count: int, sizes: Sizes) -> Iterator[Shared]:
         for case, predicted in zip(cases, predictions, strict=True):
             record = load_record(case.record)
             verified = record.verified is not None and record.verified.ok
-            yield Shared(sizes.shared, count, case.experiment.dtype, predicted.seconds, record.seconds, verified)
+            yield SharedRun(sizes.shared, count, case.experiment.dtype, predicted.seconds, record.seconds, verified)
 
 
 def show(answer: GpuSpeed) -> None:
-    """Prints what was found, a table for each part."""
+    """Print the tables of the answer."""
     tables = (*calibration_tables(answer.calibration), executed_table(answer.executed), shared_table(answer.shared))
     print_tables(*tables)
 

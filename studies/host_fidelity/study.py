@@ -1,11 +1,9 @@
-"""`quadrille study host-fidelity`: how well calibration alone predicts whole multiplications on this host.
+"""`quadrille study host-fidelity`: the error of predicted sharded matmuls on this host, from calibration alone.
 
-Question: cases are drawn by a seed; each is predicted from the machine file,
-which saw microbenchmarks only, and measured.  How far off are the predictions?
-
-Cases with 1 and 2 ranks are judged (with 2 ranks those of 20 ms and more);
-shorter ones, and 4 and 8 ranks on fewer cores, are reported.  The error is
-shown raw and with the drift of the machine taken out by the reference kernels.
+Cases are drawn by a seed.  Each is predicted from the machine file, which is made from microbenchmarks only, and then
+measured.  Cases on 1 rank, and on 2 ranks from 20 ms, are judged.  Shorter cases, and cases on 4 and 8 ranks, which
+may share cores, are only reported.  The error is given raw, and corrected for the drift of the machine since its
+calibration by means of reference kernels.
 """
 
 import sys
@@ -41,16 +39,23 @@ from quadrille.topologies.machines.machine_file import load_machine
 SCHEMA = "quadrille/host-fidelity/1"
 SEED, CASES = 1, 24
 RESULTS = Path(__file__).resolve().parent / "results"
-LEAST, MOST = 256, 4096
+SMALLEST_SIZE, LARGEST_SIZE = 256, 4096
 JUDGED_RANKS = (1, 2)
 REPORTED_RANKS = (4, 8)
 LEAST_JUDGED_SECONDS = {1: 0.0, 2: 0.020}
 LONG_SECONDS = 1.0
-"""A run predicted to take longer is repeated less often."""
+"""Predicted time above which a run is repeated less often [s]."""
 
 
 class CaseSeconds(msgspec.Struct, frozen=True, kw_only=True):
-    """Makespans and errors of one case, in the words of a comparison."""
+    """The predicted and the measured time of one case, and the error.
+
+    Parameters
+    ----------
+    predicted, measured : predicted time, and median measured time [s]
+    relative_error : predicted / measured - 1
+    relative_error_drift_removed : the same after correction for the drift of the machine
+    """
 
     predicted: float
     measured: float
@@ -59,7 +64,18 @@ class CaseSeconds(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CaseResult(msgspec.Struct, frozen=True, kw_only=True):
-    """One case: what it was, and how far off its prediction."""
+    """The result of one case.
+
+    Parameters
+    ----------
+    command : command line that repeats the measurement
+    ranks : number of ranks
+    algorithm, passes, dtype, m, k, n, grid : configuration of the matmul
+    seconds : predicted and measured time
+    spread : relative spread of the measurement over its repeats
+    interval_holds_measurement : whether the prediction interval contains the measurement
+    judged : whether the error counts; otherwise it is only reported
+    """
 
     command: str
     ranks: int
@@ -77,7 +93,13 @@ class CaseResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """The judged cases of one number of ranks."""
+    """The absolute relative errors of the cases of one number of ranks.
+
+    Parameters
+    ----------
+    raw, drift_removed : errors, and errors after correction for the drift of the machine
+    intervals_hold : share of the prediction intervals that contain the measurement
+    """
 
     raw: ErrorSizes
     drift_removed: ErrorSizes | None
@@ -85,7 +107,16 @@ class GroupSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HostFidelity(msgspec.Struct, frozen=True, kw_only=True):
-    """The study's result, as it is written."""
+    """The result of the study, as `--json` writes it.
+
+    Parameters
+    ----------
+    seed : seed of the drawn cases
+    machine, machine_sha256 : name and hash of the machine file
+    cases : results of all cases
+    judged, reported : errors of the judged and of the reported cases, by number of ranks
+    provenance : command, date and versions
+    """
 
     seed: int
     machine: str
@@ -97,15 +128,15 @@ class HostFidelity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
-    """A case drawn by the seed."""
+class DrawnCase:
+    """A drawn case: a number of ranks and a matmul on a grid."""
 
     ranks: int
     experiment: MatmulExperiment
 
 
 def main() -> None:
-    """Measure the usual cases and keep the result."""
+    """Run the study with the default seed, and write the result to `results/`."""
     RESULTS.mkdir(exist_ok=True)
     command = ["quadrille", "study", "host-fidelity", "--seed", str(SEED), "--cases", str(CASES)]
     host_fidelity(seed=SEED, cases=CASES, json=str(RESULTS / "host-fidelity.json"), command=command)
@@ -124,53 +155,72 @@ def host_fidelity(
 
     Parameters
     ----------
-    seed, cases : seed and number of the drawn cases; a quarter of the number is drawn on top for 4 and 8 ranks
-    json : file of the result; `-` is stdout, and then no table is printed
-    machine : machine file that `calibrate` wrote on this host
+    seed, cases : seed and number of the drawn cases; a quarter of the number is drawn in addition for 4 and 8 ranks
+    json : file of the result, `-` for stdout (then no table is printed); empty: not written
+    machine : machine file that `calibrate` wrote on this host; empty: the study calibrates
     oversubscribed : whether to run 4 and 8 ranks too
+    command : command line, for the provenance
     """
     Destinations(json=json).check({"--machine": machine} if machine else {})
     drawn = draw(seed, cases, JUDGED_RANKS)
     if oversubscribed:
         drawn += draw(seed + 1, max(2, cases // 4), REPORTED_RANKS)
     with tempfile.TemporaryDirectory() as folder:
-        path = machine or calibrated(folder)
+        path = machine or calibrate_host(folder)
         results = run_cases(drawn, load_machine(path), Path(folder))
-        fidelity = _summed_up(seed, load_machine(path), results, provenance(list(command)))
+        fidelity = _summarise(seed, load_machine(path), results, provenance(list(command)))
     write_or_show(fidelity, json, SCHEMA, lambda: print(table(fidelity)))
     return fidelity
 
 
-def calibrated(folder: str, ranks: int = 2) -> str:
-    """A fresh machine file of this host, in `folder`."""
+def calibrate_host(folder: str, ranks: int = 2) -> str:
+    """Calibrate this host, and return the path of the machine file in `folder`."""
     path = str(Path(folder) / "host.toml")
     launch_or_raise("calibration", ranks, ["calibrate", "--out", path])
     return path
 
 
-def draw(seed: int, cases: int, ranks: Sequence[int]) -> list[Drawn]:
-    """Cases spread over algorithms, passes, dtypes, sizes and numbers of ranks, the same for the same seed.
+def draw(seed: int, cases: int, ranks: Sequence[int]) -> list[DrawnCase]:
+    """Random cases over algorithms, grids, passes, dtypes and sizes, the same for the same seed.
+
+    Parameters
+    ----------
+    seed : seed of the random numbers
+    cases : number of cases
+    ranks : numbers of ranks, taken in turn
 
     >>> draw(1, 3, (1, 2)) == draw(1, 3, (1, 2))
     True
     """
     random = np.random.default_rng(seed)
-    return [_drawn(random, ranks[number % len(ranks)]) for number in range(cases)]
+    return [_draw_case(random, ranks[number % len(ranks)]) for number in range(cases)]
 
 
-def _drawn(random: np.random.Generator, ranks: int) -> Drawn:
+def _draw_case(random: np.random.Generator, ranks: int) -> DrawnCase:
+    """One random case on a number of ranks."""
     names = [name for name in get_args(AlgorithmName) if grids(ranks, find_algorithm(name))]
     algorithm = cast(AlgorithmName, str(random.choice(names)))
     fitting = grids(ranks, find_algorithm(algorithm))
-    m, k, n = (round(LEAST * (MOST / LEAST) ** random.random()) for _ in "mkn")
+    m, k, n = (round(SMALLEST_SIZE * (LARGEST_SIZE / SMALLEST_SIZE) ** random.random()) for _ in "mkn")
     grid = fitting[int(random.integers(len(fitting)))]
     dtype = cast(DType, str(random.choice(["float32", "float64"])))
     passes = cast(Passes, str(random.choice(["forward", "training"])))
-    return Drawn(ranks, MatmulExperiment(Matmul(m, k, n, dtype, passes), grid, algorithm))
+    return DrawnCase(ranks, MatmulExperiment(Matmul(m, k, n, dtype, passes), grid, algorithm))
 
 
-def run_cases(drawn: Sequence[Drawn], machine: Machine, folder: Path) -> list[CaseResult]:
-    """Predict all cases, then measure them, one launch for each number of ranks."""
+def run_cases(drawn: Sequence[DrawnCase], machine: Machine, folder: Path) -> list[CaseResult]:
+    """Predict all cases, then measure them, one launch for each number of ranks.
+
+    Parameters
+    ----------
+    drawn : cases
+    machine : machine file, from which alone the cases are predicted
+    folder : folder of the records
+
+    Returns
+    -------
+    The result of each case, in their order.
+    """
     predictions = [predict_record_and_timeline(case.experiment, machine)[0] for case in drawn]
     paths = [str(folder / f"measured-{number}.json") for number in range(len(drawn))]
     for ranks in dict.fromkeys(case.ranks for case in drawn):
@@ -184,11 +234,13 @@ def run_cases(drawn: Sequence[Drawn], machine: Machine, folder: Path) -> list[Ca
 
 
 def _run_options(prediction: Record) -> RunOptions:
+    """The options of a run; long runs are repeated less often."""
     repeats = 3 if prediction.seconds > LONG_SECONDS else 7 if prediction.seconds > LONG_SECONDS / 10 else 15
     return RunOptions(warmups=1, repeats=repeats)
 
 
-def _result(case: Drawn, prediction: Record, comparison: Comparison) -> CaseResult:
+def _result(case: DrawnCase, prediction: Record, comparison: Comparison) -> CaseResult:
+    """The result of a case."""
     times, sizes = comparison.seconds, prediction.workload.matmul
     assert sizes is not None
     least = LEAST_JUDGED_SECONDS.get(case.ranks)
@@ -215,12 +267,15 @@ def _result(case: Drawn, prediction: Record, comparison: Comparison) -> CaseResu
     )
 
 
-def _summed_up(seed: int, machine: Machine, results: Sequence[CaseResult], origin: Provenance) -> HostFidelity:
+def _summarise(seed: int, machine: Machine, results: Sequence[CaseResult], origin: Provenance) -> HostFidelity:
+    """The result of the study, from the results of its cases."""
+
     def groups(judged: bool) -> dict[str, GroupSummary]:
-        chosen = [result for result in results if result.judged == judged]
+        """The errors of the judged, or of the other cases, by number of ranks."""
+        members = [result for result in results if result.judged == judged]
         return {
-            str(ranks): _group([result for result in chosen if result.ranks == ranks])
-            for ranks in dict.fromkeys(result.ranks for result in chosen)
+            str(ranks): _group([result for result in members if result.ranks == ranks])
+            for ranks in dict.fromkeys(result.ranks for result in members)
         }
 
     return HostFidelity(
@@ -235,35 +290,38 @@ def _summed_up(seed: int, machine: Machine, results: Sequence[CaseResult], origi
 
 
 def _group(results: Sequence[CaseResult]) -> GroupSummary:
+    """The errors of some cases."""
     raw, removed = error_sizes_raw_and_drift_removed([result.seconds for result in results])
     holding = sum(result.interval_holds_measurement for result in results) / len(results)
     return GroupSummary(raw=raw, drift_removed=removed, intervals_hold=holding)
 
 
 def table(fidelity: HostFidelity) -> str:
-    """The cases, then the summary, as text."""
+    """The table of the cases, and the summary, as text."""
     lines = [f"{'predicted':>10} {'measured':>10} {'error':>7} {'no drift':>8} {'spread':>7}  case"]
     for case in sorted(fidelity.cases, key=lambda case: (case.ranks, not case.judged)):
-        mark, times = "" if case.judged else "  (reported)", case.seconds
+        suffix, times = "" if case.judged else "  (reported)", case.seconds
         lines.append(
             f"{format_seconds(times.predicted):>10} {format_seconds(times.measured):>10} "
             f"{_percent(times.relative_error):>7} {_percent(times.relative_error_drift_removed):>8} "
-            f"{_percent(case.spread, sign=False):>7}  {case.command.partition(' -n ')[2]}{mark}"
+            f"{_percent(case.spread, sign=False):>7}  {case.command.partition(' -n ')[2]}{suffix}"
         )
     for name, groups in (("judged", fidelity.judged), ("reported", fidelity.reported)):
         for ranks, group in groups.items():
-            lines.append(f"P={ranks} {name}: raw {_words(group.raw)}")
+            lines.append(f"P={ranks} {name}: raw {_errors_text(group.raw)}")
             if group.drift_removed is not None:
-                lines.append(f"P={ranks} {name}: drift removed {_words(group.drift_removed)}")
+                lines.append(f"P={ranks} {name}: drift removed {_errors_text(group.drift_removed)}")
     return "\n".join(lines)
 
 
-def _words(errors: ErrorSizes) -> str:
+def _errors_text(errors: ErrorSizes) -> str:
+    """The median, 90th percentile and largest error as text."""
     median, p90, worst = (f"{error:.1%}" for error in (errors.median, errors.p90, errors.worst))
     return f"median {median}, 90th percentile {p90}, worst {worst} of {errors.cases} cases"
 
 
 def _percent(value: float | None, *, sign: bool = True) -> str:
+    """A share in percent; empty if it is unknown."""
     return "" if value is None else f"{value:+.1%}" if sign else f"{value:.1%}"
 
 

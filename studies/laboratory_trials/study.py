@@ -1,10 +1,9 @@
-"""The four trials of laboratories in turn, each with the topologies and grids of its table; as root, about an hour.
+"""All trials on emulated networks, one after the other: about an hour, as root.
 
-Question: what share of a link do collectives reach, what do overlaps gain in whole steps, what lets two ranks exchange
-at the full rate, and which token bucket keeps it?
+    python -m quadrille.studies.laboratory_trials.study
 
-Each adds its rows to its file in `results/`, under a line that says when, where and by which command; a trial that
-fails adds nothing.
+Each trial appends its rows to its CSV file in `results/`, after a comment line with the date, the machine and the
+command.  A trial that fails appends nothing.
 """
 
 import subprocess
@@ -19,18 +18,18 @@ from quadrille.runtime.laboratory.namespaces import check_allowed
 
 RESULTS = Path(__file__).resolve().parent / "results"
 TRIALS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("buckets", ()),
-    ("rings", ()),
-    ("exchanges", ()),
-    ("overlaps", ("star:hosts=4", "x=2,z=2", "y=2,x=2")),
-    ("overlaps", ("star:hosts=8", "x=2,y=2,z=2")),
-    ("overlaps", ("leaf-spine:leaves=2,spines=1,hosts_per_leaf=2", "x=2,z=2", "y=2,x=2")),
+    ("token_bucket_sizes", ()),
+    ("collective_rates", ()),
+    ("open_mpi_tcp_settings", ()),
+    ("overlap_gains", ("star:hosts=4", "x=2,z=2", "y=2,x=2")),
+    ("overlap_gains", ("star:hosts=8", "x=2,y=2,z=2")),
+    ("overlap_gains", ("leaf-spine:leaves=2,spines=1,hosts_per_leaf=2", "x=2,z=2", "y=2,x=2")),
 )
-"""Modules beside this one, and the words that they are called with."""
+"""The trials: modules of this package, and their command-line arguments."""
 
 
 def main() -> None:
-    """Measure everything; say so where no laboratory may be made."""
+    """Run all trials; without the permission to create a laboratory, only print a remark."""
     try:
         check_allowed()
     except InputError as error:
@@ -40,26 +39,32 @@ def main() -> None:
 
 
 def measure_all() -> None:
-    """Every trial, in turn."""
-    for name, words in TRIALS:
-        add_rows(name, words, RESULTS)
+    """Run every trial, one after the other."""
+    for name, arguments in TRIALS:
+        add_rows(name, arguments, RESULTS)
 
 
-def add_rows(name: str, words: Sequence[str], results: Path) -> None:
-    """Has a trial measured, and adds what it prints to its file.
+def add_rows(name: str, arguments: Sequence[str], results: Path) -> None:
+    """Run a trial as a process, and append its output to its CSV file.
+
+    Parameters
+    ----------
+    name : name of the trial's module
+    arguments : command-line arguments of the trial
+    results : folder of the CSV files
 
     Raises
     ------
-    RunError : a trial that failed, with what it said on stderr
+    RunError : a trial that failed; its messages are on stderr
     """
     module = f"quadrille.studies.laboratory_trials.{name}"
-    remark(" ".join([module, *words]))
-    command = [sys.executable, "-P", "-m", module, *words]
-    ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-    if ended.returncode:
-        raise RunError(f"{module} ended with status {ended.returncode}; {results / name}.csv is as it was")
+    remark(" ".join([module, *arguments]))
+    command = [sys.executable, "-P", "-m", module, *arguments]
+    completed = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    if completed.returncode:
+        raise RunError(f"{module} ended with status {completed.returncode}; {results / name}.csv is as it was")
     path = results / f"{name}.csv"
-    schema_files.write_text(path, (path.read_text() if path.exists() else "") + ended.stdout)
+    schema_files.write_text(path, (path.read_text() if path.exists() else "") + completed.stdout)
 
 
 if __name__ == "__main__":

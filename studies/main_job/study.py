@@ -1,12 +1,9 @@
-"""`quadrille study main-job`, which is `make run`: from microbenchmarks to predicted beside measured.
+"""`quadrille study main-job` (`make run`): predicted and measured times of seven sharded matmuls on this machine.
 
-Question: does calibration alone predict what real ranks then take?
-
-It calibrates this machine, writes operands to files, predicts several sharded
-multiplications, runs each on real MPI ranks, verifies every result, and prints
-predicted beside measured time, in total and by kind of op.  All files stay in
-`out/main-job`, or the folder named, and every step prints the command that does
-it alone.
+The main job of the project, from end to end: calibrate this machine by microbenchmarks, write operands to files,
+predict each matmul from the calibration, run it on MPI ranks, verify its result, and print the predicted and the
+measured time, in total and by kind of op.  All files go to `out/main-job` or to the folder of `--folder`.  Each step
+prints the command line that does the step alone.
 """
 
 import shlex
@@ -47,7 +44,15 @@ CALIBRATION_RANKS = 2
 
 @dataclass(frozen=True, slots=True)
 class NamedMatmul:
-    """One multiplication of the main job; `files` says that its operands and its result are files."""
+    """One matmul of the main job.
+
+    Parameters
+    ----------
+    name : name of its files
+    ranks : number of ranks
+    experiment : matmul, algorithm and grid
+    files : whether its operands and its result are files; otherwise the ranks make the operands
+    """
 
     name: str
     ranks: int
@@ -66,10 +71,10 @@ MATMULS = (
 )
 
 
-def sizes_words(matmul: NamedMatmul) -> str:
-    """The sizes of a multiplication.
+def sizes_text(matmul: NamedMatmul) -> str:
+    """The sizes m, k and n of a matmul as text.
 
-    >>> sizes_words(MATMULS[3])
+    >>> sizes_text(MATMULS[3])
     '1999x1777x1555'
     """
     problem = matmul.experiment.problem
@@ -77,7 +82,7 @@ def sizes_words(matmul: NamedMatmul) -> str:
 
 
 def main() -> None:
-    """Run the main job and write its comparisons."""
+    """Run the main job and write its comparisons to `results/comparisons.json`."""
     comparisons = main_job()
     origin = provenance(["quadrille", "study", "main-job"])
     cases = FolderComparison(tuple(comparisons), summarise_errors(comparisons), provenance=origin)
@@ -86,41 +91,53 @@ def main() -> None:
 
 
 def main_job(folder: Path = FOLDER, matmuls: Sequence[NamedMatmul] = MATMULS) -> list[Comparison]:
-    """Calibrate, predict, run, verify and compare; print the table.
+    """Calibrate this machine, predict, run and verify each matmul, and print the table.
+
+    Parameters
+    ----------
+    folder : folder of all files; it is created if it does not exist
+    matmuls : matmuls to predict and run
+
+    Returns
+    -------
+    The comparison of the predicted and the measured time of each matmul, in their order.
 
     Raises
     ------
-    InputError, RunError : a folder that cannot be written; a rank refused its input or failed; a result did not verify
+    InputError : a folder that cannot be written
+    RunError : a rank that failed; a wrong result
     """
     make_folder(folder)
-    machine = _calibrated(folder / "host.toml")
+    machine = _calibrate(folder / "host.toml")
     cases = [_case(folder, matmul) for matmul in matmuls]
     _write_operands(folder, matmuls)
     for matmul, case in zip(matmuls, cases, strict=True):
         _predict(folder, matmul, machine, case)
     for ranks in dict.fromkeys(matmul.ranks for matmul in matmuls):
-        chosen = [case for matmul, case in zip(matmuls, cases, strict=True) if matmul.ranks == ranks]
-        for case in chosen:
-            _say("quadrille", "launch", "-n", str(ranks), "run", *case.words(), "--json", case.record)
-        measure(ranks, chosen)
+        same_ranks = [case for matmul, case in zip(matmuls, cases, strict=True) if matmul.ranks == ranks]
+        for case in same_ranks:
+            _print_command("quadrille", "launch", "-n", str(ranks), "run", *case.words(), "--json", case.record)
+        measure(ranks, same_ranks)
     comparisons = [_compare(folder, matmul, case) for matmul, case in zip(matmuls, cases, strict=True)]
     _print(folder, matmuls, comparisons, machine)
     return comparisons
 
 
-def _say(*words: str) -> None:
-    print(shlex.join(words), file=sys.stderr, flush=True)
+def _print_command(*arguments: str) -> None:
+    """Print a command line on stderr, quoted for a shell."""
+    print(shlex.join(arguments), file=sys.stderr, flush=True)
 
 
-def _calibrated(path: Path) -> Machine:
-    words = ["calibrate", "--out", str(path)]
-    _say("quadrille", "launch", "-n", str(CALIBRATION_RANKS), *words)
-    launch_or_raise("calibration", CALIBRATION_RANKS, words)
+def _calibrate(path: Path) -> Machine:
+    """Calibrate this machine on two ranks, and return the machine file that the calibration wrote."""
+    arguments = ["calibrate", "--out", str(path)]
+    _print_command("quadrille", "launch", "-n", str(CALIBRATION_RANKS), *arguments)
+    launch_or_raise("calibration", CALIBRATION_RANKS, arguments)
     return load_machine(path)
 
 
 def _case(folder: Path, matmul: NamedMatmul) -> RunCase:
-    """The run of a multiplication, verified; results of those with files are written beside their operands."""
+    """The verified run of a matmul; if its operands are files, its result is a file in the same folder."""
     inputs: dict[Operand, str] = {"A": str(folder / "A.npy"), "B": str(folder / "B.npy")} if matmul.files else {}
     outputs: dict[Product, str] = {"C": str(folder / "C.npy")} if matmul.files else {}
     options = RunOptions(inputs=inputs, outputs=outputs, verify=True)
@@ -128,27 +145,29 @@ def _case(folder: Path, matmul: NamedMatmul) -> RunCase:
 
 
 def _write_operands(folder: Path, matmuls: Sequence[NamedMatmul]) -> None:
-    """The operands of those that read files: real input, not made by the ranks."""
+    """Write the operand files of the matmuls that read files."""
     for matmul in matmuls:
         if matmul.files:
             paths: dict[Operand, str] = {"A": str(folder / "A.npy"), "B": str(folder / "B.npy")}
             problem = matmul.experiment.problem
             flags = ["--matmul", f"{problem.m},{problem.k},{problem.n}", "--dtype", problem.dtype]
-            _say("quadrille", "operands", *flags, "--a", paths["A"], "--b", paths["B"], "--seed", "1")
+            _print_command("quadrille", "operands", *flags, "--a", paths["A"], "--b", paths["B"], "--seed", "1")
             write_operands(problem, seed=1, paths=paths)
 
 
 def _predict(folder: Path, matmul: NamedMatmul, machine: Machine, case: RunCase) -> None:
-    words = RunCase(matmul.experiment, "").words()
+    """Predict a matmul, and write its record and its timeline."""
+    arguments = RunCase(matmul.experiment, "").words()
     path = folder / f"{matmul.name}.predicted.json"
-    command = ["quadrille", "simulate", *words, "--machine", str(folder / "host.toml"), "--json", str(path)]
-    _say(*command)
+    command = ["quadrille", "simulate", *arguments, "--machine", str(folder / "host.toml"), "--json", str(path)]
+    _print_command(*command)
     prediction, timeline = predict_record_and_timeline(case.experiment, machine, command)
     save_record(prediction, path)
     save_timeline(timeline, folder / f"{matmul.name}.predicted.timeline.json")
 
 
 def _compare(folder: Path, matmul: NamedMatmul, case: RunCase) -> Comparison:
+    """The comparison of a matmul's prediction with its run; RunError if the result of the run was wrong."""
     predicted, measured = load_record(folder / f"{matmul.name}.predicted.json"), load_record(case.record)
     if measured.verified is None or not measured.verified.ok:
         raise RunError(f"{case.record}: the result did not verify")
@@ -156,6 +175,7 @@ def _compare(folder: Path, matmul: NamedMatmul, case: RunCase) -> Comparison:
 
 
 def _print(folder: Path, matmuls: Sequence[NamedMatmul], comparisons: Sequence[Comparison], machine: Machine) -> None:
+    """Print the table of all matmuls, the median error on 2 ranks, and warnings about the machine."""
     columns = ("multiplication", "P", "op", "predicted", "measured", "error", "drift removed", "spread")
     sections = [list(_rows(matmul, comparison)) for matmul, comparison in zip(matmuls, comparisons, strict=True)]
     print_tables(table("Predicted from microbenchmarks, measured on MPI ranks, verified", columns, *sections, names=3))
@@ -174,7 +194,8 @@ def _print(folder: Path, matmuls: Sequence[NamedMatmul], comparisons: Sequence[C
 
 def _rows(matmul: NamedMatmul, comparison: Comparison) -> list[tuple[str, ...]]:
     times = comparison.seconds
-    title = f"{matmul.experiment.algorithm} {sizes_words(matmul)} {matmul.experiment.dtype} {matmul.experiment.passes}"
+    """The table rows of a matmul: its total, and each kind of op that takes at least 0.1 % of it."""
+    title = f"{matmul.experiment.algorithm} {sizes_text(matmul)} {matmul.experiment.dtype} {matmul.experiment.passes}"
     rows: list[tuple[str, ...]] = [
         (
             title,

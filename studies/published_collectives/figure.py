@@ -1,4 +1,4 @@
-"""Predicted against published, one panel a machine, sizes across."""
+"""The figure of the study: predicted time / published time by message size, one panel for each machine."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -8,14 +8,20 @@ from typing import TYPE_CHECKING
 from quadrille.experiments.output.pictures import write_figure
 
 if TYPE_CHECKING:
-    from quadrille.studies.published_collectives.answers import JudgedCollective
+    from quadrille.studies.published_collectives.report import JudgedCollective
 
 COLUMNS = 3
 COLOURS = {"judged": "C0", "calibration": "C3"}
 
 
 def draw(rows: "Sequence[JudgedCollective]", path: str) -> None:
-    """Writes the figure: predicted by published for each judged row, on and off the line of equality."""
+    """Write the figure.
+
+    Parameters
+    ----------
+    rows : rows of the study; those with the roles `judged` and `calibration` are drawn
+    path : file of the figure
+    """
     from matplotlib.figure import Figure
 
     parts: dict[str, list[JudgedCollective]] = defaultdict(list)
@@ -24,12 +30,12 @@ def draw(rows: "Sequence[JudgedCollective]", path: str) -> None:
             parts[row.machine].append(row)
     lines = max(1, ceil(len(parts) / COLUMNS))
     figure = Figure(figsize=(4.2 * COLUMNS, 3.2 * lines), layout="constrained")
-    for place, (machine, part) in enumerate(sorted(parts.items())):
-        axes = figure.add_subplot(lines, COLUMNS, place + 1)
+    for index, (machine, part) in enumerate(sorted(parts.items())):
+        axes = figure.add_subplot(lines, COLUMNS, index + 1)
         for role, colour in COLOURS.items():
-            chosen = [row for row in part if row.role == role]
-            sizes = [row.message_bytes or 1 << 33 for row in chosen]
-            axes.semilogx(sizes, [_ratio(row) for row in chosen], ".", color=colour, label=role, base=2)
+            role_rows = [row for row in part if row.role == role]
+            sizes = [row.message_bytes or 1 << 33 for row in role_rows]
+            axes.semilogx(sizes, [_ratio(row) for row in role_rows], ".", color=colour, label=role, base=2)
         axes.axhline(1, color="0.5", linewidth=0.8)
         axes.set_yscale("log", base=2)
         axes.set_ylim(1 / 8, 8)
@@ -42,7 +48,7 @@ def draw(rows: "Sequence[JudgedCollective]", path: str) -> None:
 
 
 def _ratio(row: "JudgedCollective") -> float:
-    """Predicted by published as times, whatever the metric."""
+    """Predicted time / published time, also for a bandwidth."""
     assert row.relative_error is not None, row.id
     ratio = 1 + row.relative_error
     return ratio if row.metric in ("time", "latency") else 1 / ratio

@@ -1,10 +1,12 @@
-"""What NCCL 2.8 takes, for rows that were measured with it: its tables and rules differ from today's.
+"""The cost model of NCCL 2.8: its choice of algorithm and protocol, and their times, for rows measured with it.
 
-Beside other constants, a ring's broadcast counts the latency of every step where
-channels pass the node differently, so LL is kept for longer; and of LL's threads
-only as many work as have 8 bytes a rank each, which bounds what a channel carries:
+NCCL chooses the ring or the tree and one of its protocols LL, LL128 and Simple by a table of latencies and bandwidths.
+Version 2.8 has other constants than the current version (`algorithms/collectives/nccl`), and two other rules:
 
-    threads x 8 B every time that a flag goes to the neighbour's memory and is seen
+    broadcast, reduce  If the channels of a ring do not all visit the node's GPUs in the same order, the latency counts
+                       for every step of the ring, so that LL is chosen up to larger messages.
+    LL                 A thread works only if it has 8 bytes for each rank.  This bounds the rate of a channel to
+                       threads x 8 B per step latency.
 
 Source: NVIDIA, NCCL 2.8.3, src/graph/tuning.cc (ncclTopoTuneModel,
 ncclTopoGetAlgoTime), src/enqueue.cc (getAlgoInfo, computeColl) and
@@ -34,35 +36,35 @@ from quadrille.algorithms.collectives.nccl.tuning_constants import (
 from quadrille.algorithms.schedule.ops import CollectiveKind
 
 US, GB = 1e-6, 1e9
-BASE = {"tree": (4.4, 4.4, 0.0), "ring": (3.6, 10.0, 8.4)}
-INSIDE = {"tree": (0.52, 1.25, 28.0), "ring": (0.47, 1.9, 3.4)}
-BETWEEN = {"tree": (5.0, 8.5, 28.0), "ring": (2.7, 4.0, 9.6)}
-"""By LL, LL128, Simple: before the first step, of a step over NVLink, of one over the network [us]."""
-LL_ACROSS = 1.8
-"""How much longer LL's steps inside take where there are several nodes."""
-LL128_MOST: dict[CollectiveKind, float] = {
+BASE_LATENCY = {"tree": (4.4, 4.4, 0.0), "ring": (3.6, 10.0, 8.4)}
+INTRA_NODE_LATENCY = {"tree": (0.52, 1.25, 28.0), "ring": (0.47, 1.9, 3.4)}
+INTER_NODE_LATENCY = {"tree": (5.0, 8.5, 28.0), "ring": (2.7, 4.0, 9.6)}
+"""Latencies of LL, LL128 and Simple [us]: before the first step, of a step over NVLink, of a step over the network."""
+LL_STEP_FACTOR_ACROSS_NODES = 1.8
+"""Factor on the latency of LL's steps inside a node if the group has several nodes."""
+LL128_CHANNEL_LIMIT: dict[CollectiveKind, float] = {
     "broadcast": 18.8,
     "reduce": 12.0,
     "all_gather": 18.3,
     "reduce_scatter": 15.2,
     "all_reduce": 16.9,
 }
-"""Most of a channel by LL128 [GB/s]."""
-AMPERE_MOST = 235.0
-TREE_MOST: dict[Generation, Triple] = {"volta": (26.5, 18.5, 10.0), "ampere": (24.0, 22.5, 16.0)}
-"""Most of a channel of a tree, by nodes [GB/s]."""
+"""Largest bandwidth of a channel with LL128 [GB/s]."""
+AMPERE_BUS_LIMIT = 235.0
+TREE_CHANNEL_LIMIT: dict[Generation, Triple] = {"volta": (26.5, 18.5, 10.0), "ampere": (24.0, 22.5, 16.0)}
+"""Largest bandwidth of a tree's channel [GB/s], on one, two and more nodes."""
 TREE_LL128 = {"one node": 7 / 9, "several": 0.915}
-PLATEAU = 1.9
+PLATEAU_FACTOR = 1.9
 PLATEAU_BYTES_PER_RANK = 65536 / 16
-CORRECTION: dict[Protocol, tuple[float, ...]] = {
+TREE_CORRECTION: dict[Protocol, tuple[float, ...]] = {
     "LL": (1, 1, 1, 1, 0.9, 0.8, 0.7, 0.7, 0.7, 0.7, 0.6, 0.5, 0.4, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1, 1, 1),
     "LL128": (1, 1, 1, 1, 1, 0.9, 0.8, 0.8, 0.8, 0.7, *[0.6] * 3, 0.5, 0.6, 0.6, 0.7, 0.7, 0.8, 0.9, 0.9, 0.92, 0.92),
     "Simple": (*[0.9] * 7, 0.8, 0.7, 0.6, 0.6, *[0.5] * 4, 0.6, 0.7, 0.8, 0.7, 0.7, 0.8, 0.9, 0.9),
 }
-"""Of a tree's bandwidth, what is left at 64 B, 128 B, …, and all of it from 512 MiB."""
+"""Share of a tree's bandwidth at messages of 64 B, 128 B, …; the full bandwidth from 512 MiB."""
 THREADS: dict[Protocol, int] = {"LL": 512, "LL128": 640, "Simple": 512}
 LEAST_THREADS = 128
-"""Threads are halved as long as this divides them."""
+"""The number of threads is halved while it is a multiple of this number."""
 
 
 def plan_2_8(
@@ -70,29 +72,34 @@ def plan_2_8(
     size_bytes: float,
     group: NcclGroup,
     *,
-    held: str = "",
-    alike: bool = True,
-    alike_across: bool = False,
+    forced_algorithm: str = "",
+    same_channels: bool = True,
+    same_channels_across_nodes: bool = False,
 ) -> NcclPlan:
-    """What NCCL 2.8 would take, ready to be simulated.
+    """The plan of NCCL 2.8 for a collective: its algorithm and protocol, and the parameters of their simulation.
 
     Parameters
     ----------
-    held : `ring` or `tree`, where a row says so
-    alike, alike_across : all channels pass a node alike: where it is the only one, as behind an NVSwitch, and where
-        there are several, for which it must have one card; else a broadcast's every step counts
+    kind : kind of collective
+    size_bytes : size of the message [bytes]
+    group : ranks, nodes and channels of the communicator
+    forced_algorithm : `ring` or `tree` if the algorithm was forced; empty if NCCL chose it
+    same_channels : whether all channels visit the GPUs in the same order if the group is one node, as behind NVSwitches
+    same_channels_across_nodes : the same if the group has several nodes, which need one NIC each for it
     """
-    alike = alike if group.nodes == 1 else alike_across
+    same_channels = same_channels if group.nodes == 1 else same_channels_across_nodes
     candidates = [
-        (_seconds(kind, size_bytes, group, algorithm, protocol, alike), algorithm, protocol)
-        for algorithm in _algorithms(kind, held)
+        (_seconds(kind, size_bytes, group, algorithm, protocol, same_channels), algorithm, protocol)
+        for algorithm in _algorithms(kind, forced_algorithm)
         for protocol in PROTOCOLS
     ]
     seconds, algorithm, protocol = min(candidates)
-    channels, threads = _crew(size_bytes, group, algorithm, protocol)
+    channels, threads = _channels_and_threads(size_bytes, group, algorithm, protocol)
     p = PROTOCOLS.index(protocol)
-    whole = _latency(kind, group, algorithm, protocol, alike) * _plateau(kind, size_bytes, group, algorithm, protocol)
-    base = BASE[algorithm][p] * US
+    whole = _latency(kind, group, algorithm, protocol, same_channels) * _plateau(
+        kind, size_bytes, group, algorithm, protocol
+    )
+    base = BASE_LATENCY[algorithm][p] * US
     inside = _inside(group, algorithm, protocol)
     steps = (
         ring_steps(kind, group.ranks)
@@ -108,7 +115,7 @@ def plan_2_8(
         _channel_rate(kind, group, algorithm, protocol, threads),
         base,
         inside,
-        BETWEEN[algorithm][p] * US + group.network_latency,
+        INTER_NODE_LATENCY[algorithm][p] * US + group.network_latency,
         max(0.0, whole - base) / steps,
         steps,
         min(slot, size_bytes / channels),
@@ -116,61 +123,67 @@ def plan_2_8(
     )
 
 
-def _algorithms(kind: CollectiveKind, held: str) -> tuple[Algorithm, ...]:
-    if held == "ring" or kind != "all_reduce":
+def _algorithms(kind: CollectiveKind, forced_algorithm: str) -> tuple[Algorithm, ...]:
+    """The algorithms that NCCL chooses from."""
+    if forced_algorithm == "ring" or kind != "all_reduce":
         return ("ring",)
-    return ("tree",) if held == "tree" else ("tree", "ring")
+    return ("tree",) if forced_algorithm == "tree" else ("tree", "ring")
 
 
 def _seconds(
-    kind: CollectiveKind, size: float, group: NcclGroup, algorithm: Algorithm, protocol: Protocol, alike: bool
+    kind: CollectiveKind, size: float, group: NcclGroup, algorithm: Algorithm, protocol: Protocol, same_channels: bool
 ) -> float:
+    """The time by which NCCL chooses: latency + size / bandwidth [s]; infinite if the protocol cannot be used."""
     speed = _bandwidth(kind, group, algorithm, protocol)
     if speed <= 0 or (protocol == "LL128" and not group.ll128):
         return inf
     speed *= _correction(size, algorithm, protocol)
     return (
-        _latency(kind, group, algorithm, protocol, alike) * _plateau(kind, size, group, algorithm, protocol)
+        _latency(kind, group, algorithm, protocol, same_channels) * _plateau(kind, size, group, algorithm, protocol)
         + size / speed
     )
 
 
 def _correction(size: float, algorithm: Algorithm, protocol: Protocol) -> float:
-    """The share of a tree's bandwidth that short pipelines leave."""
+    """The share of a tree's bandwidth that a short pipeline reaches; 1 for a ring."""
     step = halvings(int(size) >> 6)
-    return CORRECTION[protocol][step] if algorithm == "tree" and step < len(CORRECTION[protocol]) else 1.0
+    return TREE_CORRECTION[protocol][step] if algorithm == "tree" and step < len(TREE_CORRECTION[protocol]) else 1.0
 
 
 def _bandwidth(kind: CollectiveKind, group: NcclGroup, algorithm: Algorithm, protocol: Protocol) -> float:
-    """Bytes of the buffer per second, as NCCL counts them."""
+    """The algorithm bandwidth, size of the buffer / time [bytes/s]."""
     bus = group.ring_bandwidth if algorithm == "ring" else group.tree_bandwidth
     if group.generation == "ampere":
-        bus = min(bus, AMPERE_MOST * GB)
+        bus = min(bus, AMPERE_BUS_LIMIT * GB)
     if algorithm == "ring":
         return _ring_bus(kind, group, protocol, bus) * group.ranks / ring_steps(kind, group.ranks)
     return _tree_bus(kind, group, protocol, bus) / 2
 
 
 def _ring_bus(kind: CollectiveKind, group: NcclGroup, protocol: Protocol, bus: float) -> float:
+    """The bus bandwidth of a ring with a protocol [bytes/s], from that of the links."""
     match protocol:
         case "LL":
             share = 1 / 4 if group.nodes > 1 or kind in ("all_reduce", "reduce") else 1 / 3
             return min(bus * share, largest_ll_bandwidth(group))
         case "LL128":
-            return min(bus * (0.7 if group.ranks_per_node < 2 else 0.92), LL128_MOST[kind] * GB * group.channels)
+            return min(
+                bus * (0.7 if group.ranks_per_node < 2 else 0.92), LL128_CHANNEL_LIMIT[kind] * GB * group.channels
+            )
         case "Simple":
             return bus
 
 
 def _tree_bus(kind: CollectiveKind, group: NcclGroup, protocol: Protocol, bus: float) -> float:
-    row = TREE_MOST["volta" if group.generation == "volta" else "ampere"]
+    """The bus bandwidth of a tree with a protocol [bytes/s], from that of the links."""
+    row = TREE_CHANNEL_LIMIT["volta" if group.generation == "volta" else "ampere"]
     bus = min(bus * TREE_EFFICIENCY, group.by_nodes(row) * group.channels)
     match protocol:
         case "LL":
             return min(bus * TREE_LL, largest_ll_bandwidth(group))
         case "LL128":
             share = TREE_LL128["one node" if group.nodes == 1 else "several"]
-            return min(bus * share, LL128_MOST[kind] * GB * group.channels)
+            return min(bus * share, LL128_CHANNEL_LIMIT[kind] * GB * group.channels)
         case "Simple":
             return bus
 
@@ -178,36 +191,40 @@ def _tree_bus(kind: CollectiveKind, group: NcclGroup, protocol: Protocol, bus: f
 def _channel_rate(
     kind: CollectiveKind, group: NcclGroup, algorithm: Algorithm, protocol: Protocol, threads: int
 ) -> float:
-    """Most of one channel [B/s]: what its kind carries, and for LL what its threads do, 8 bytes at a time."""
+    """The largest rate of one channel [bytes/s]: a constant of the protocol, and for LL the rate of its threads."""
     each = group.channels / group.channels_in_all
-    most = group.by_nodes(TREE_MOST["volta" if group.generation == "volta" else "ampere"]) * each
+    most = group.by_nodes(TREE_CHANNEL_LIMIT["volta" if group.generation == "volta" else "ampere"]) * each
     most = most if algorithm == "tree" else inf
     match protocol:
         case "LL":
-            of_all = _bandwidth(kind, group, "ring", "LL") * ring_steps(kind, group.ranks) / group.ranks
-            in_turn = threads * BYTES_PER_THREAD["LL"] / _inside(group, algorithm, protocol)
-            return min(most, in_turn, of_all / group.channels_in_all)
+            ring_rate = _bandwidth(kind, group, "ring", "LL") * ring_steps(kind, group.ranks) / group.ranks
+            thread_rate = threads * BYTES_PER_THREAD["LL"] / _inside(group, algorithm, protocol)
+            return min(most, thread_rate, ring_rate / group.channels_in_all)
         case "LL128":
-            return min(most, LL128_MOST[kind] * GB * each)
+            return min(most, LL128_CHANNEL_LIMIT[kind] * GB * each)
         case "Simple":
             return most
 
 
 def _inside(group: NcclGroup, algorithm: Algorithm, protocol: Protocol) -> float:
-    slower = LL_ACROSS if group.nodes > 1 and protocol == "LL" else 1.0
-    return INSIDE[algorithm][PROTOCOLS.index(protocol)] * slower * US
+    """The latency of a step inside a node [s]."""
+    slower = LL_STEP_FACTOR_ACROSS_NODES if group.nodes > 1 and protocol == "LL" else 1.0
+    return INTRA_NODE_LATENCY[algorithm][PROTOCOLS.index(protocol)] * slower * US
 
 
-def _latency(kind: CollectiveKind, group: NcclGroup, algorithm: Algorithm, protocol: Protocol, alike: bool) -> float:
+def _latency(
+    kind: CollectiveKind, group: NcclGroup, algorithm: Algorithm, protocol: Protocol, same_channels: bool
+) -> float:
+    """The latency of the whole collective [s]."""
     p = PROTOCOLS.index(protocol)
-    base, inside = BASE[algorithm][p] * US, _inside(group, algorithm, protocol)
-    between = BETWEEN[algorithm][p] * US + group.network_latency
+    base, inside = BASE_LATENCY[algorithm][p] * US, _inside(group, algorithm, protocol)
+    between = INTER_NODE_LATENCY[algorithm][p] * US + group.network_latency
     if algorithm == "tree":
         return base + 2 * ((group.ranks // group.nodes - 1) * inside + halvings(group.nodes) * between)
     steps = ring_steps(kind, group.ranks)
     if kind in ("broadcast", "reduce"):
-        rows = INSIDE if group.nodes == 1 else BETWEEN
-        if alike:
+        rows = INTRA_NODE_LATENCY if group.nodes == 1 else INTER_NODE_LATENCY
+        if same_channels:
             return base + rows["ring"][p] * US
         return base + steps * rows["tree" if protocol == "Simple" else "ring"][p] * US
     crossing = 0 if group.nodes == 1 else steps * (group.nodes - 1) // (group.ranks - 1)
@@ -215,12 +232,13 @@ def _latency(kind: CollectiveKind, group: NcclGroup, algorithm: Algorithm, proto
 
 
 def _plateau(kind: CollectiveKind, size: float, group: NcclGroup, algorithm: Algorithm, protocol: Protocol) -> float:
+    """NCCL's factor on the latency of large ring all-reduces with Simple across nodes; 1 otherwise."""
     affected = kind == "all_reduce" and algorithm == "ring" and protocol == "Simple" and group.nodes > 1
-    return PLATEAU if affected and size >= group.ranks * PLATEAU_BYTES_PER_RANK else 1.0
+    return PLATEAU_FACTOR if affected and size >= group.ranks * PLATEAU_BYTES_PER_RANK else 1.0
 
 
-def _crew(size: float, group: NcclGroup, algorithm: Algorithm, protocol: Protocol) -> tuple[int, int]:
-    """Channels, and threads of each, that have enough to do."""
+def _channels_and_threads(size: float, group: NcclGroup, algorithm: Algorithm, protocol: Protocol) -> tuple[int, int]:
+    """The number of channels, and of threads of each channel, that have enough data."""
     channels, threads = group.channels_in_all, THREADS[protocol]
     each = BYTES_PER_THREAD[protocol] * (group.ranks if (algorithm, protocol) == ("ring", "LL") else 1)
     while size < channels * threads * each:
@@ -234,6 +252,7 @@ def _crew(size: float, group: NcclGroup, algorithm: Algorithm, protocol: Protoco
 
 
 def _efficiency(group: NcclGroup, algorithm: Algorithm, protocol: Protocol) -> float:
+    """The share of the bus bandwidth that an algorithm reaches with a protocol."""
     if algorithm == "ring":
         return RING_EFFICIENCY[protocol]
     share = {"LL": TREE_LL, "LL128": TREE_LL128["one node" if group.nodes == 1 else "several"], "Simple": 1.0}

@@ -1,7 +1,7 @@
-"""How far off is the NCCL model on the links, against published measurements of collectives?
+"""`quadrille study published-collectives`: the error of the NCCL model against published measurements of collectives.
 
-Every row of kind collective or p2p is listed with its role: judged, learnt from
-(`sites.py` has the rule), or skipped with the reason.
+Each published row gets a prediction and a role: `judged`, `calibration` (the row sets a parameter of its machine by the
+rule in `machine_calibration.py`), or `skipped` with the reason.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,14 +25,25 @@ from quadrille.runtime.host.console import run_as_program
 from quadrille.simulator.collectives.nccl.collective import NcclSettings
 from quadrille.simulator.machine.network import network_of
 from quadrille.studies.judged_rows import Role
-from quadrille.studies.published_collectives import messages
-from quadrille.studies.published_collectives.answers import CollectivesAnswer, JudgedCollective, learnt, show, summarise
+from quadrille.studies.published_collectives import p2p_messages
+from quadrille.studies.published_collectives.collective_rows import LARGEST_ROUNDING, SCALES, CollectiveRow, read_rows
+from quadrille.studies.published_collectives.machine_calibration import (
+    CollectiveCalibration,
+    calibrate,
+    calibration_rows,
+    machine_of,
+)
 from quadrille.studies.published_collectives.nccl_2_8 import plan_2_8
-from quadrille.studies.published_collectives.rows import SCALES, TOO_ROUNDED, CollectiveRow, read_rows
-from quadrille.studies.published_collectives.sites import LearntCollectives, calibration_rows, learn, machine_of
+from quadrille.studies.published_collectives.report import (
+    CollectivesAnswer,
+    JudgedCollective,
+    calibration_record,
+    show,
+    summarise,
+)
 from quadrille.topologies.find_machine import find_machine
 from quadrille.topologies.machines.machine import Machine
-from quadrille.topologies.machines.named import MACHINES
+from quadrille.topologies.machines.machine_catalogue import MACHINES
 from quadrille.topologies.network import Network
 
 FOLDER = Path(__file__).parent
@@ -42,10 +53,10 @@ SCHEMA = "quadrille/published-collectives/1"
 
 
 def main() -> None:
-    """Judge the project's own rows and keep the answer."""
+    """Run the study on the project's own rows, and write the answer and the figure to `results/`."""
     RESULTS.mkdir(exist_ok=True)
-    kept, figure = str(RESULTS / "rows.json"), str(RESULTS / "figure.png")
-    published_collectives(json=kept, figure=figure, command=["quadrille", "study", "published-collectives"])
+    json, figure = str(RESULTS / "rows.json"), str(RESULTS / "figure.png")
+    published_collectives(json=json, figure=figure, command=["quadrille", "study", "published-collectives"])
 
 
 def published_collectives(
@@ -56,16 +67,18 @@ def published_collectives(
     Parameters
     ----------
     rows : CSV file of rows, by default the project's own; calibration always uses the project's own rows
-    json, figure : files of the answer and the figure; json `-` is stdout
+    json : file of the answer, `-` for stdout; empty: not written
+    figure : file of the figure; empty: not written
+    command : command line, for the provenance
     """
     Destinations(json=json, plot=figure).check({"--rows": rows or str(ROWS)})
     published = read_rows(rows or ROWS)
-    sites = learn_sites(read_rows(ROWS))
-    judged = [judge(row, sites, twin) for row, twin in zip(published, finer_rows(published), strict=True)]
+    sites = calibrate_machines(read_rows(ROWS))
+    judged = [judge(row, sites, duplicate) for row, duplicate in zip(published, finer_rows(published), strict=True)]
     answer = CollectivesAnswer(
         rows=judged,
         summary=summarise(judged),
-        calibration=[learnt(site) for site in sites.values() if site.learnt_from],
+        calibration=[calibration_record(site) for site in sites.values() if site.used_rows],
         provenance=provenance(command),
     )
     if figure:
@@ -76,30 +89,38 @@ def published_collectives(
     return answer
 
 
-def learn_sites(own: Sequence[CollectiveRow]) -> dict[str, LearntCollectives]:
-    """Every machine that rows name, with what was learnt of it, by the name of our machine."""
+def calibrate_machines(own: Sequence[CollectiveRow]) -> dict[str, CollectiveCalibration]:
+    """The calibration of each machine of the rows, by the name of the machine.
+
+    Parameters
+    ----------
+    own : all rows of the project's own file
+    """
     chosen = calibration_rows(own)
-    return {name: learn(name, rows, lambda row, settings: _seconds(row, settings)[0]) for name, rows in chosen.items()}
+    return {
+        name: calibrate(name, rows, lambda row, settings: _seconds(row, settings)[0]) for name, rows in chosen.items()
+    }
 
 
 NO_SIZE = "the source says only that the message is large: predicted at 8 GiB"
 ROUNDING_OF_SECONDS = 0.01
-"""What times and bandwidths of one run may differ by beside their rounding."""
+"""Largest relative difference, beyond their rounding, of a time and a bandwidth of the same run."""
 
 
 def finer_rows(rows: Sequence[CollectiveRow]) -> list[CollectiveRow | None]:
     """For each row, the row that states the same measurement with less rounding; None if there is none."""
     best: dict[tuple[str, ...], CollectiveRow] = {}
     for row in rows:
-        if (row.metric, row.unit) in SCALES and row.rounding < getattr(best.get(row.measurement), "rounding", inf):
-            best[row.measurement] = row
+        if (row.metric, row.unit) in SCALES and row.rounding < getattr(best.get(row.measurement_key), "rounding", inf):
+            best[row.measurement_key] = row
     return [
-        finer if (finer := best.get(row.measurement)) is not None and _same_run(row, finer) else None for row in rows
+        finer if (finer := best.get(row.measurement_key)) is not None and _same_run(row, finer) else None
+        for row in rows
     ]
 
 
 def _same_run(row: CollectiveRow, finer: CollectiveRow) -> bool:
-    """Whether two rows of a measurement describe the same run: different metrics, equal seconds within rounding."""
+    """Whether two rows of a measurement state the same run: different metrics, and times that agree within rounding."""
     if (row.metric, row.unit) not in SCALES or row.metric == finer.metric or not row.value:
         return False
     allowed = row.rounding + finer.rounding + ROUNDING_OF_SECONDS
@@ -107,7 +128,7 @@ def _same_run(row: CollectiveRow, finer: CollectiveRow) -> bool:
 
 
 def _published_seconds(row: CollectiveRow) -> float:
-    """The seconds of a row, whatever its metric, by nccl-tests' formulas."""
+    """The published time of a row [s], also of a bandwidth, by the formulas of nccl-tests."""
     scale = SCALES[row.metric, row.unit][1]
     if row.metric == "time":
         return row.value * scale
@@ -116,50 +137,54 @@ def _published_seconds(row: CollectiveRow) -> float:
 
 
 def judge(
-    row: CollectiveRow, sites: dict[str, LearntCollectives], twin: CollectiveRow | None = None
+    row: CollectiveRow, sites: dict[str, CollectiveCalibration], duplicate: CollectiveRow | None = None
 ) -> JudgedCollective:
     """The row with its prediction and role.
 
     Parameters
     ----------
-    twin : row of the same measurement that is judged instead
+    row : published row
+    sites : calibration of each machine by its name
+    duplicate : row of the same measurement that is judged instead; None if there is none
     """
-    reason = why_skipped(row)
+    reason = skip_reason(row)
     name = machine_of(row)
     if reason or name is None:
         return _entry(row, name, None, "", "skipped", reason)
-    site = sites.get(name, LearntCollectives(name))
+    site = sites.get(name, CollectiveCalibration(name))
     try:
-        predicted, model = _in_its_unit(row, name, site.settings)
+        predicted, model = _predicted_value(row, name, site.settings)
     except InputError as error:
         return _entry(row, name, None, "", "skipped", str(error))
-    for parameter, own in site.learnt_from:
-        if row.id == own.id and row.measurement == own.measurement:
+    for parameter, own in site.used_rows:
+        if row.id == own.id and row.measurement_key == own.measurement_key:
             return _entry(row, name, predicted, model, "calibration", f"sets {parameter} of {name}")
-        if row.measurement == own.measurement:
+        if row.measurement_key == own.measurement_key:
             return _entry(
                 row, name, predicted, model, "skipped", f"the same measurement as row {own.id}, which sets {parameter}"
             )
-    if row.rounding > TOO_ROUNDED:
+    if row.rounding > LARGEST_ROUNDING:
         reason = f"printed to {percent(row.rounding, signed=False)} only" if row.value else "printed as zero"
         return _entry(row, name, predicted, model, "skipped", reason)
-    if twin is not None:
-        return _entry(row, name, predicted, model, "skipped", f"the same measurement as row {twin.id}, judged there")
-    if not gpu_path_modelled(row):
-        return _entry(row, name, predicted, model, "skipped", messages.NOT_MODELLED)
+    if duplicate is not None:
+        return _entry(
+            row, name, predicted, model, "skipped", f"the same measurement as row {duplicate.id}, judged there"
+        )
+    if not is_gpu_path_modelled(row):
+        return _entry(row, name, predicted, model, "skipped", p2p_messages.NOT_MODELLED)
     return _entry(row, name, predicted, model, "judged", "" if row.bytes else NO_SIZE)
 
 
-def gpu_path_modelled(row: CollectiveRow) -> bool:
-    """Whether what GPUs do for a row is in the model: NCCL's and RCCL's way, not MPI's."""
-    return row.carrier in ("NCCL", "RCCL")
+def is_gpu_path_modelled(row: CollectiveRow) -> bool:
+    """Whether the work of the GPUs is modelled: that of NCCL and RCCL is, that of MPI is not."""
+    return row.library in ("NCCL", "RCCL")
 
 
-def _in_its_unit(row: CollectiveRow, name: str, settings: NcclSettings) -> tuple[float, str]:
-    """What is predicted for a row, in its unit, and by what algorithm."""
+def _predicted_value(row: CollectiveRow, name: str, settings: NcclSettings) -> tuple[float, str]:
+    """The prediction of a row in the row's unit, and the name of the modelled algorithm."""
     if row.kind == "p2p":
         machine, net = _network(name, 2 * MACHINES[name].gpus_per_node)
-        return messages.predicted_message(row, machine, net, settings), "send and receive"
+        return p2p_messages.predicted_message(row, machine, net, settings), "send and receive"
     seconds, model = _seconds(row, settings)
     metric, scale = SCALES[row.metric, row.unit]
     if metric == "time":
@@ -169,13 +194,13 @@ def _in_its_unit(row: CollectiveRow, name: str, settings: NcclSettings) -> tuple
     return row.size / seconds * (bus_factor(kind, row.gpus) if metric == "busbw" else 1.0) / scale, model
 
 
-def why_skipped(row: CollectiveRow) -> str:
-    """Why nothing is predicted for a row; empty where it is."""
-    if row.kind == "collective" and not gpu_path_modelled(row):
+def skip_reason(row: CollectiveRow) -> str:
+    """The reason why nothing is predicted for a row; empty if a prediction is possible."""
+    if row.kind == "collective" and not is_gpu_path_modelled(row):
         return "the GPU path of MPI collectives (staging through the host, its own algorithms) is not modelled"
     if (name := machine_of(row)) is None:
         return f"machine {row.machine!r} is not known"
-    if (row.metric, row.unit) not in (messages.SCALES if row.kind == "p2p" else SCALES):
+    if (row.metric, row.unit) not in (p2p_messages.SCALES if row.kind == "p2p" else SCALES):
         return f"the metric {row.metric} in {row.unit} is not predicted"
     if row.gpus < 2:
         return "one GPU: nothing moves"
@@ -185,8 +210,8 @@ def why_skipped(row: CollectiveRow) -> str:
         return f"the algorithm {row.algorithm!r} names no collective"
     if row.collective == "all_to_all":
         return "NCCL's all-to-all, of sends and receives, is not modelled"
-    per_node, held = MACHINES[name].gpus_per_node, row.held
-    if held == "nvls" and row.gpus > per_node:
+    per_node, forced_algorithm = MACHINES[name].gpus_per_node, row.forced_algorithm
+    if forced_algorithm == "nvls" and row.gpus > per_node:
         return f"NVLS is one node's; {row.gpus} GPUs are several"
     return ""
 
@@ -194,6 +219,7 @@ def why_skipped(row: CollectiveRow) -> str:
 def _entry(
     row: CollectiveRow, name: str | None, predicted: float | None, model: str, role: Role, reason: str
 ) -> JudgedCollective:
+    """The row of the answer; `name` is the named machine."""
     error = predicted / row.value - 1 if predicted is not None and row.value else None
     return JudgedCollective(
         id=row.id,
@@ -210,37 +236,44 @@ def _entry(
         gpus=row.gpus,
         message_bytes=row.bytes,
         algorithm=row.algorithm,
-        gpu_path="modelled" if gpu_path_modelled(row) else "not modelled",
+        gpu_path="modelled" if is_gpu_path_modelled(row) else "not modelled",
     )
 
 
 def _seconds(row: CollectiveRow, settings: NcclSettings) -> tuple[float, str]:
-    """What is predicted for a row [s], and by what algorithm of NCCL."""
+    """The predicted time of a row [s], and the name of NCCL's algorithm."""
     name, kind = machine_of(row), row.collective
     assert name is not None, row.id
     assert kind is not None, row.id
-    if row.old:
-        settings = replace(settings, planned=_planned(row.held, name), as_root=row.as_root)
-    return _predicted(name, kind, row.size, row.gpus, row.held, settings)
+    if row.is_nccl_2_8_era:
+        settings = replace(settings, planned=_plan_function(row.forced_algorithm, name), as_root=row.is_root_time)
+    return _cached_prediction(name, kind, row.size, row.gpus, row.forced_algorithm, settings)
 
 
 @cache
-def _planned(held: str, name: str) -> Callable[[CollectiveKind, float, NcclGroup], NcclPlan]:
+def _plan_function(forced_algorithm: str, name: str) -> Callable[[CollectiveKind, float, NcclGroup], NcclPlan]:
+    """The function that plans a collective as NCCL 2.8 does on the nodes of a named machine."""
     node = MACHINES[name].node
     behind_switch = "nvswitch" in node.parts
-    return partial(plan_2_8, held=held, alike=behind_switch, alike_across=behind_switch and node.nics == 1)
+    return partial(
+        plan_2_8,
+        forced_algorithm=forced_algorithm,
+        same_channels=behind_switch,
+        same_channels_across_nodes=behind_switch and node.nics == 1,
+    )
 
 
 @cache
-def _predicted(
-    name: str, kind: CollectiveKind, size: int, gpus: int, held: str, settings: NcclSettings
+def _cached_prediction(
+    name: str, kind: CollectiveKind, size: int, gpus: int, forced_algorithm: str, settings: NcclSettings
 ) -> tuple[float, str]:
+    """The predicted time of a collective on a named machine [s], and the name of NCCL's algorithm."""
     question = CollectiveQuestion(
         kind=kind,
         bytes=size,
         gpus=gpus,
         group=gpus,
-        choices=parse_choices(f"nccl:{held}" if held else "nccl"),
+        choices=parse_choices(f"nccl:{forced_algorithm}" if forced_algorithm else "nccl"),
         nccl=settings,
     )
     machine, net = _network(name, gpus)
@@ -250,6 +283,7 @@ def _predicted(
 
 @cache
 def _network(name: str, gpus: int) -> tuple[Machine, Network]:
+    """A named machine with `gpus` GPUs, and its network."""
     machine = find_machine(name, (), gpus=gpus)
     return machine, network_of(machine)
 

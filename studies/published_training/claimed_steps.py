@@ -1,10 +1,9 @@
-"""Training steps that claims are about: which model on how many GPUs of what, on which grid, and their seconds.
+"""The training steps that the papers' claims are about: model, machine, grid, and predicted time.
 
-Layers are alike: a few are simulated, and the step goes on to all in a straight line
-(`quadrille.experiments.predict.layer_extrapolation`).  Where even those would take too long, since no ranks are
-alike, all layers are simulated at the granularity of collectives, and the exact step
-is known between two bounds.  Grids follow one rule: x within a node, then the smallest
-power of two for z with which the model fits, the rest data.
+All layers take the same time: steps with a few layers are simulated, and the time is extrapolated linearly in the
+number of layers (`quadrille.experiments.predict.layer_extrapolation`).  If even these simulations would take too long,
+because no two ranks are equivalent, all layers are simulated collective by collective, which gives two bounds of the
+exact time.
 """
 
 from dataclasses import dataclass, replace
@@ -28,9 +27,9 @@ from quadrille.experiments.rank.memory_by_grid import peak_bytes_by_grid
 from quadrille.experiments.workloads.execution_options import ExecutionOptions
 from quadrille.simulator.simulate import Prediction, Shortcuts, Simulator
 from quadrille.simulator.symmetry.even_shards import with_even_shards
-from quadrille.studies.published_training.step import machine_for
+from quadrille.studies.published_training.training_step import machine_for
 from quadrille.topologies.machines.machine import Machine
-from quadrille.topologies.machines.named import MACHINES
+from quadrille.topologies.machines.machine_catalogue import MACHINES
 from quadrille.topologies.machines.what_if import apply_settings
 
 OVERLAPS: frozenset[OverlapName] = frozenset({"oar", "ors", "oag"})
@@ -38,12 +37,19 @@ CHOICES = parse_choices("library")
 
 
 @dataclass(frozen=True, slots=True)
-class Training:
-    """A model of Quadrille trained on so many GPUs of a machine.
+class ClaimedTraining:
+    """The training of a model on a named machine.
 
     Parameters
     ----------
-    settings : what-if changes to the machine, as `--set` takes them
+    machine : name of the machine
+    gpus : number of GPUs
+    shape : shape of the model
+    batch : number of sequences of the global batch
+    scheme : name of the parallel scheme
+    recompute : recomputation of activations
+    half : 16-bit dtype of the weights and activations
+    settings : changes to the machine, as `--set` takes them
     """
 
     machine: str
@@ -56,32 +62,38 @@ class Training:
     settings: tuple[str, ...] = ()
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
+        """The model, machine and batch as text."""
         return f"{self.shape.name}, {self.gpus} GPUs of {self.machine}, batch {self.batch}"
 
     @property
     def model(self) -> Machine:
+        """The machine with the changes of `settings`."""
         return apply_settings(machine_for(self.machine, MACHINES[self.machine].gpu, self.gpus), self.settings)
 
-    def what_if(self, *settings: str) -> "Training":
-        """The same on a machine that is changed."""
+    def what_if(self, *settings: str) -> "ClaimedTraining":
+        """The training on a machine with more changes, as `--set` takes them."""
         return replace(self, settings=(*self.settings, *settings))
 
     def schedule(self, grid: Grid, layers: int, overlaps: frozenset[OverlapName] = OVERLAPS) -> Schedule:
+        """The schedule of a step of the model with this number of layers."""
         problem = replace(
             gpt_from_shape(self.shape, self.batch, dtype=self.half, recompute=self.recompute), layers=layers
         )
         return overlap(gpt_schedule(problem, grid, find_scheme(self.scheme)), overlaps)
 
     def share_of_peak(self, seconds: float) -> float:
-        """Hardware flop/s, recomputation included, of the peak, where a step takes so long [%]."""
+        """The share of the peak in hardware flop/s (recomputation included) of a step that takes `seconds` [%]."""
         flops = step_flops(self.shape, self.batch, recompute="full").hardware
         peak = self.model.device.peak_flops_per_second["bfloat16"]
         return 100 * flops_per_second_per_gpu(flops, seconds, self.gpus) / peak
 
 
-def smallest_depth(training: Training) -> Grid:
-    """The grid of the rule: x within a node, the smallest power of two for z with which the model fits, data."""
+def paper_grid(training: ClaimedTraining) -> Grid:
+    """The grid of the papers' rule for a training.
+
+    x fills a node, z is the smallest power of two with which the model fits in memory, and data has the other ranks.
+    """
     x = MACHINES[training.machine].gpus_per_node
     rest = training.gpus // x
     depths = [2**power for power in range(1, rest.bit_length()) if rest % 2**power == 0]
@@ -94,8 +106,8 @@ def smallest_depth(training: Training) -> Grid:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """The time of a step [s].
+class StepTime:
+    """The predicted time of a step [s].
 
     Parameters
     ----------
@@ -111,14 +123,23 @@ class Taken:
 
     @property
     def exact(self) -> bool:
+        """Whether the prediction is exact; otherwise only its bounds are known."""
         return self.low == self.high
 
 
 @cache
-def taken(training: Training, grid: Grid, overlaps: frozenset[OverlapName] = OVERLAPS) -> Taken:
-    """The time of a step: extrapolated from few layers, or simulated with all layers collective by collective."""
+def step_time(training: ClaimedTraining, grid: Grid, overlaps: frozenset[OverlapName] = OVERLAPS) -> StepTime:
+    """The predicted time of a step: extrapolated from few layers, or simulated with all layers by collective.
+
+    Parameters
+    ----------
+    training : training that the claim is about
+    grid : grid of the ranks
+    overlaps : overlaps of communication with computation
+    """
 
     def simulation(layers: int, granularity: AskedGranularity) -> Simulator:
+        """The simulator of a step with this number of layers."""
         return Simulator(
             with_even_shards(training.schedule(grid, layers, overlaps)),
             training.model,
@@ -131,15 +152,16 @@ def taken(training: Training, grid: Grid, overlaps: frozenset[OverlapName] = OVE
 
     layers, depths = training.shape.layers, layer_counts(ExecutionOptions(overlaps=overlaps))
     if simulation(min(layers, depths[1]), "auto").granularity == "collective":
-        return _taken(simulation(layers, "collective").run())
+        return _step_time(simulation(layers, "collective").run())
     if layers <= depths[1]:
-        return _taken(simulation(layers, "exact").run())
-    few, more = (_taken(simulation(depth, "exact").run()) for depth in depths)
+        return _step_time(simulation(layers, "exact").run())
+    few, more = (_step_time(simulation(depth, "exact").run()) for depth in depths)
     step = extrapolated(few.seconds, more.seconds, depths, layers)
-    return Taken(step, extrapolated(few.sums, more.sums, depths, layers), step, step)
+    return StepTime(step, extrapolated(few.sums, more.sums, depths, layers), step, step)
 
 
-def _taken(prediction: Prediction) -> Taken:
+def _step_time(prediction: Prediction) -> StepTime:
+    """The time of a simulated step, with its bounds."""
     sums = sum(times.exposed_seconds for times in prediction.op_times().values() if times.axis == "data")
     step, bound = prediction.timeline.makespan, prediction.bound
-    return Taken(step, sums, *((step, step) if bound is None else (bound.low, bound.high)))
+    return StepTime(step, sums, *((step, step) if bound is None else (bound.low, bound.high)))

@@ -1,7 +1,7 @@
-"""How far off are predictions of whole training steps on named machines, against what others have published?
+"""`quadrille study published-training`: the error of predicted training steps against published training runs.
 
-Every row of kind training is listed with its role: judged, learnt from
-(`sites.py` has the rule), or skipped with the reason.
+Each published row gets a prediction and a role: `judged`, `calibration` (the row sets a parameter of its machine by the
+rule in `machine_calibration.py`), or `skipped` with the reason.
 """
 
 from collections import defaultdict
@@ -17,34 +17,44 @@ from quadrille.experiments.output.destinations import Destinations, write_or_sho
 from quadrille.runtime.host.console import run_as_program
 from quadrille.simulator.machine.network import network_of
 from quadrille.studies.judged_rows import Role
-from quadrille.studies.published_collectives import rows as collectives
-from quadrille.studies.published_collectives.sites import machine_of
-from quadrille.studies.published_training.answers import JudgedTraining, TrainingAnswer, learnt, show, summarise
+from quadrille.studies.published_collectives import collective_rows
+from quadrille.studies.published_collectives.machine_calibration import machine_of
 from quadrille.studies.published_training.claims import predicted_claims
+from quadrille.studies.published_training.machine_calibration import (
+    TrainingCalibration,
+    calibrate,
+    question_of,
+    slow_networks,
+)
 from quadrille.studies.published_training.memory import peak_bytes
-from quadrille.studies.published_training.rows import Metric, TrainingRow, read_rows
-from quadrille.studies.published_training.runs import PublishedRun, run_of
-from quadrille.studies.published_training.sites import LearntTraining, learn, question_of, slow_networks
-from quadrille.studies.published_training.step import StepSeconds, step_seconds
+from quadrille.studies.published_training.published_runs import PublishedRun, run_or_reason
+from quadrille.studies.published_training.report import (
+    JudgedTraining,
+    TrainingAnswer,
+    calibration_record,
+    show,
+    summarise,
+)
+from quadrille.studies.published_training.training_rows import Metric, TrainingRow, read_rows
+from quadrille.studies.published_training.training_step import StepSeconds, step_seconds
 from quadrille.topologies.find_machine import find_machine
 
-ROWS = Path(collectives.__file__).parent / "published_results.csv"
+ROWS = Path(collective_rows.__file__).parent / "published_results.csv"
 RESULTS = Path(__file__).parent / "results"
 SCHEMA = "quadrille/published-training/1"
 PREFERRED: tuple[Metric, ...] = tuple(metric for metric in get_args(Metric) if metric != "memory")
-"""Of one run, these say the same; the first that is printed is judged."""
+"""Metrics that state the same measurement of a run; the first that is printed is judged."""
 FLOPS: Mapping[Metric, Literal["model", "hardware"]] = {
     "flops": "hardware",
     "total_flops": "hardware",
     "share": "hardware",
     "model_share": "model",
 }
-"""Which flop those that count flop have."""
-Runs = Mapping[str, PublishedRun | str]
+"""The operations that each rate of operations counts: of the model, or of the hardware (recomputation included)."""
 
 
 def main() -> None:
-    """Judge the project's own rows, predict the claims, and keep the answer."""
+    """Run the study on the project's own rows and on the claims, and write the answers to `results/`."""
     RESULTS.mkdir(exist_ok=True)
     command = ["quadrille", "study", "published-training"]
     published_training(json=str(RESULTS / "rows.json"), command=command)
@@ -60,18 +70,21 @@ def published_training(
     ----------
     rows : CSV file of rows, by default the project's own; calibration always uses the project's own rows
     claims : whether to predict the papers' claims about their schemes too, which takes minutes
-    json : file of the answer; `-` is stdout
+    json : file of the answer, `-` for stdout; empty: not written
+    command : command line, for the provenance
     """
     Destinations(json=json).check({"--rows": rows or str(ROWS)})
     published = read_rows(rows or ROWS)
-    sites = learn_sites(read_rows(ROWS))
+    sites = calibrate_machines(read_rows(ROWS))
     runs = runs_of(published)
-    again = printed_again(published)
-    judged = [judge(row, again.get(row.id) or runs[row.id], _twin(row, published), sites) for row in published]
+    again = repeated_rows(published)
+    judged = [
+        judge(row, again.get(row.id) or runs[row.id], _preferred_duplicate(row, published), sites) for row in published
+    ]
     answer = TrainingAnswer(
         rows=judged,
         summary=summarise(judged),
-        calibration=[learnt(site) for site in sites.values() if site.rows],
+        calibration=[calibration_record(site) for site in sites.values() if site.rows],
         claims=list(predicted_claims()) if claims else [],
         provenance=provenance(command),
     )
@@ -80,49 +93,56 @@ def published_training(
 
 
 def runs_of(rows: Sequence[TrainingRow]) -> dict[str, PublishedRun | str]:
-    """The run of each row by its id, or why there is none."""
-    same = _by_run(rows)
-    return {row.id: run_of(row, same[row.run]) for row in rows}
+    """The run of each row by its identifier, or the reason why it is not modelled."""
+    same = _rows_by_run(rows)
+    return {row.id: run_or_reason(row, same[row.run]) for row in rows}
 
 
-def printed_again(rows: Sequence[TrainingRow]) -> dict[str, str]:
-    """Rows that repeat an earlier row word for word, each with the reason for skipping it."""
+def repeated_rows(rows: Sequence[TrainingRow]) -> dict[str, str]:
+    """The rows that repeat the number of an earlier row, by identifier, each with the reason for skipping it."""
     first: dict[tuple[object, ...], str] = {}
     repeated: dict[str, str] = {}
     for row in rows:
-        said = (row.run, row.words["metric"], row.words["unit"], row.words["value"])
+        said = (row.run, row.columns["metric"], row.columns["unit"], row.columns["value"])
         if first.setdefault(said, row.id) != row.id:
             repeated[row.id] = f"the same number of the same run as row {first[said]}"
     return repeated
 
 
-def learn_sites(own: Sequence[TrainingRow]) -> dict[str, LearntTraining]:
-    """The calibration of every machine whose runs are modelled, by machine name."""
+def calibrate_machines(own: Sequence[TrainingRow]) -> dict[str, TrainingCalibration]:
+    """The calibration of every machine whose runs are modelled, by the name of the machine.
+
+    Parameters
+    ----------
+    own : all rows of the project's own file
+    """
     runs = runs_of(own)
     by_machine: dict[str, list[tuple[TrainingRow, PublishedRun]]] = defaultdict(list)
     for row in own:
         run = runs[row.id]
         if isinstance(run, PublishedRun):
             by_machine[run.machine].append((row, run))
-    slow = slow_networks(collectives.read_rows(ROWS), _all_reduce_seconds)
-    return {name: learn(name, runs_of_machine, slow) for name, runs_of_machine in by_machine.items()}
+    slow = slow_networks(collective_rows.read_rows(ROWS), _all_reduce_seconds)
+    return {name: calibrate(name, runs_of_machine, slow) for name, runs_of_machine in by_machine.items()}
 
 
-def _all_reduce_seconds(row: collectives.CollectiveRow) -> float:
+def _all_reduce_seconds(row: collective_rows.CollectiveRow) -> float:
+    """The predicted time of a published all-reduce [s]."""
     name = machine_of(row)
     assert name is not None, row.id
     machine = find_machine(name, (), gpus=row.gpus)
     return predict_collective(question_of(row), machine, net=network_of(machine)).seconds
 
 
-def _by_run(rows: Sequence[TrainingRow]) -> dict[tuple[str, ...], list[TrainingRow]]:
+def _rows_by_run(rows: Sequence[TrainingRow]) -> dict[tuple[str, ...], list[TrainingRow]]:
+    """The rows of each run."""
     by_run: dict[tuple[str, ...], list[TrainingRow]] = defaultdict(list)
     for row in rows:
         by_run[row.run].append(row)
     return by_run
 
 
-def _twin(row: TrainingRow, rows: Sequence[TrainingRow]) -> TrainingRow | None:
+def _preferred_duplicate(row: TrainingRow, rows: Sequence[TrainingRow]) -> TrainingRow | None:
     """The preferred row that states the same measurement of the same run; None if there is none.
 
     A table that prints a run more than once has measured it more than once: the order of the rows
@@ -131,7 +151,7 @@ def _twin(row: TrainingRow, rows: Sequence[TrainingRow]) -> TrainingRow | None:
     if row.metric is None or row.metric[0] not in PREFERRED:
         return None
     same = [other_row for other_row in rows if other_row.run == row.run and other_row.metric is not None]
-    place = [other_row.id for other_row in same if other_row.words["metric"] == row.words["metric"]].index(row.id)
+    place = [other_row.id for other_row in same if other_row.columns["metric"] == row.columns["metric"]].index(row.id)
     for metric in PREFERRED[: PREFERRED.index(row.metric[0])]:
         others = [other_row for other_row in same if other_row.metric is not None and other_row.metric[0] == metric]
         if place < len(others):
@@ -140,24 +160,39 @@ def _twin(row: TrainingRow, rows: Sequence[TrainingRow]) -> TrainingRow | None:
 
 
 def judge(
-    row: TrainingRow, run: PublishedRun | str, twin: TrainingRow | None, sites: Mapping[str, LearntTraining]
+    row: TrainingRow, run: PublishedRun | str, duplicate: TrainingRow | None, sites: Mapping[str, TrainingCalibration]
 ) -> JudgedTraining:
-    """A row with its prediction and role."""
+    """The row with its prediction and role.
+
+    Parameters
+    ----------
+    row : published row
+    run : run of the row, or the reason why it is not modelled
+    duplicate : row of the same measurement that is judged instead; None if there is none
+    sites : calibration of each machine by its name
+    """
     if isinstance(run, str):
         return _entry(row, None, None, "skipped", run)
-    site = sites.get(run.machine) or LearntTraining(run.machine)
+    site = sites.get(run.machine) or TrainingCalibration(run.machine)
     predicted = predict(row, run, site)
     if row.id in site.rows.values():
-        learnt_here = next(parameter for parameter, used in site.rows.items() if used == row.id)
-        return _entry(row, run, predicted, "calibration", f"sets {learnt_here}")
-    if twin is not None:
-        role: Role = "calibration" if twin.id in site.rows.values() else "skipped"
+        parameter = next(name for name, used in site.rows.items() if used == row.id)
+        return _entry(row, run, predicted, "calibration", f"sets {parameter}")
+    if duplicate is not None:
+        role: Role = "calibration" if duplicate.id in site.rows.values() else "skipped"
         return _entry(row, run, predicted, role, "the same run as another row that is printed in more detail")
     return _entry(row, run, predicted, "judged", "")
 
 
-def predict(row: TrainingRow, run: PublishedRun, site: LearntTraining) -> float:
-    """The prediction for a row, in the row's unit."""
+def predict(row: TrainingRow, run: PublishedRun, site: TrainingCalibration) -> float:
+    """The predicted value of a row, in the row's unit.
+
+    Parameters
+    ----------
+    row : row with a predicted metric
+    run : run of the row
+    site : calibration of the run's machine
+    """
     assert row.metric is not None
     metric, unit = row.metric
     if metric == "memory":
@@ -186,23 +221,25 @@ def predict(row: TrainingRow, run: PublishedRun, site: LearntTraining) -> float:
 
 @cache
 def _step(run: PublishedRun, between: float) -> StepSeconds:
+    """The predicted step of a run, cached because several rows may share the run."""
     return step_seconds(run, between)
 
 
 def _entry(
     row: TrainingRow, run: PublishedRun | None, predicted: float | None, role: Role, reason: str
 ) -> JudgedTraining:
+    """The row of the answer."""
     flops = FLOPS.get(row.metric[0]) if row.metric is not None and run is not None else None
     return JudgedTraining(
         id=row.id,
-        paper=row.words.get("paper") or row.words["source"],
-        source=row.words["source"],
-        machine=row.words["machine"],
+        paper=row.columns.get("paper") or row.columns["source"],
+        source=row.columns["source"],
+        machine=row.columns["machine"],
         model=run.machine if run is not None else None,
         workload=_workload(row),
         gpus=row.gpus,
-        metric=row.words["metric"],
-        unit=row.words["unit"],
+        metric=row.columns["metric"],
+        unit=row.columns["unit"],
         flops=flops,
         published=row.value,
         predicted=predicted,
@@ -213,8 +250,9 @@ def _entry(
 
 
 def _workload(row: TrainingRow) -> str:
-    words = {name: row.words.get(name, "") for name in ("model", "tp", "pp", "dp", "micro_batch", "global_batch")}
-    return f"{words.pop('model')} " + ", ".join(f"{name}={value}" for name, value in words.items() if value)
+    """The model, parallel groups and batch of a row as text."""
+    values = {name: row.columns.get(name, "") for name in ("model", "tp", "pp", "dp", "micro_batch", "global_batch")}
+    return f"{values.pop('model')} " + ", ".join(f"{name}={value}" for name, value in values.items() if value)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
-"""`quadrille study runtime-speed`, which is `make bench-runtime`: our product beside those of its peers, in one run.
+"""`quadrille study runtime-speed` (`make bench-runtime`): the time of Quadrille's matmul against other libraries.
 
-Question: ranks of one host start and end with one evenly spread copy of A, B
-and C.  How long does our product take beside what else one would use, on the
-same BLAS and threads, turn by turn?
+The ranks of one host start and end with evenly distributed matrices A, B and C.  Quadrille and its peers multiply
+alternately, with the same threads; the ratio of their times is computed pair by pair.
 """
 
 import json as json_text
@@ -22,9 +21,9 @@ from quadrille.experiments.output.destinations import Destinations, write_or_sho
 from quadrille.experiments.output.tables import Row, milliseconds, percent, print_tables, table
 from quadrille.runtime.host.console import run_as_program
 from quadrille.runtime.launching.launch import launch_or_raise
-from quadrille.studies.benchmarks.ratios import Ratio, ratio_of_pairs
-from quadrille.studies.runtime_speed.pairs import OURS, PAIRS
-from quadrille.studies.runtime_speed.peers import PEERS, SCALAPACK, missing, versions
+from quadrille.studies.benchmarks.paired_ratios import Ratio, ratio_of_pairs
+from quadrille.studies.runtime_speed.paired_products import OURS, PROGRAM
+from quadrille.studies.runtime_speed.peer_products import PEERS, SCALAPACK, missing_reason, versions
 
 SCHEMA = "quadrille/runtime-speed/1"
 RESULTS = Path(__file__).resolve().parent / "results"
@@ -32,11 +31,18 @@ SHAPES = ("2048,2048,2048", "4096,4096,4096", "4096,1024,4096", "8192,4096,1024"
 DTYPES: tuple[DType, ...] = ("float64", "float32")
 RANKS, TURNS = 2, 20
 HIGHEST_END, HIGHEST_MEAN = 1.05, 1.00
-"""Of the interval of the ratio to the best peer, on every product, and of the mean of these ratios."""
+"""Thresholds: the upper end of the interval of the ratio to the best peer, and the mean of these ratios."""
 
 
-class BesideOurs(msgspec.Struct, frozen=True, kw_only=True):
-    """One entrant's turns of one product, and ours over its, pair by pair, with the 95 % interval of the median."""
+class PeerTimes(msgspec.Struct, frozen=True, kw_only=True):
+    """The times of a peer.
+
+    Parameters
+    ----------
+    name : name of the peer
+    seconds : time of each round [s]
+    ratio : median of Quadrille's time / the peer's over the rounds, with its 95 % interval
+    """
 
     name: str
     seconds: tuple[float, ...]
@@ -44,22 +50,39 @@ class BesideOurs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TimedProduct(msgspec.Struct, frozen=True, kw_only=True):
-    """One product: ours, and everyone else's."""
+    """The times of one matmul.
+
+    Parameters
+    ----------
+    m, k, n, dtype : sizes and dtype
+    seconds : time of each of Quadrille's rounds [s]
+    peers : times of the peers
+    """
 
     m: int
     k: int
     n: int
     dtype: str
     seconds: tuple[float, ...]
-    peers: tuple[BesideOurs, ...]
+    peers: tuple[PeerTimes, ...]
 
     @property
-    def best(self) -> BesideOurs:
+    def best(self) -> PeerTimes:
+        """The peer with the shortest median time."""
         return min(self.peers, key=lambda peer: median(peer.seconds))
 
 
 class ProductSpeed(msgspec.Struct, frozen=True, kw_only=True):
-    """The study's answer, as it is written."""
+    """The answer of the study, as `--json` writes it.
+
+    Parameters
+    ----------
+    ranks : number of ranks
+    products : times of each matmul
+    left_out : reason why a peer did not run, by its name
+    mean_ratio_to_best : geometric mean of the ratios to the best peer
+    provenance : command, date and versions
+    """
 
     ranks: int
     products: tuple[TimedProduct, ...]
@@ -69,7 +92,7 @@ class ProductSpeed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def main() -> None:
-    """Ask as usual, and keep the answer."""
+    """Run the study with the default matmuls, and write the answer to `results/`."""
     RESULTS.mkdir(exist_ok=True)
     runtime_speed(json=str(RESULTS / f"{date.today()}.json"), command=["quadrille", "study", "runtime-speed"])
 
@@ -87,15 +110,18 @@ def runtime_speed(
 
     Parameters
     ----------
-    shapes : M,K,N
-    turns : number of rounds; every entrant runs once in each
-    json : file of the answer; `-` is stdout, and then no table is printed
+    ranks : number of ranks
+    shapes : sizes of each matmul as `M,K,N`
+    dtypes : dtypes of each matmul
+    turns : number of rounds; every library runs once in each round
+    json : file of the answer, `-` for stdout (then no table is printed); empty: not written
+    command : command line, for the provenance
     """
     Destinations(json=json).check()
-    asked = [(*parse_sizes(shape), dtype) for shape in shapes for dtype in dtypes]
-    left_out = {name: why for name in PEERS if (why := missing(name, ranks))}
+    products_to_time = [(*parse_sizes(shape), dtype) for shape in shapes for dtype in dtypes]
+    left_out = {name: why for name in PEERS if (why := missing_reason(name, ranks))}
     names = [name for name in PEERS if name not in left_out]
-    products = tuple(_products(asked, _measured(asked, ranks, turns, names)))
+    products = tuple(_timed_products(products_to_time, _measure(products_to_time, ranks, turns, names)))
     answer = ProductSpeed(
         ranks=ranks,
         products=products,
@@ -107,19 +133,20 @@ def runtime_speed(
     return answer
 
 
-Asked = tuple[int, int, int, DType]
+Sizes = tuple[int, int, int, DType]
 
 
-def _measured(asked: Sequence[Asked], ranks: int, turns: int, names: Sequence[str]) -> list[dict[str, list[float]]]:
-    """Seconds of every round of every entrant, for each product."""
+def _measure(products: Sequence[Sizes], ranks: int, turns: int, names: Sequence[str]) -> list[dict[str, list[float]]]:
+    """The times of every round by the name of the library [s], for each matmul."""
     with tempfile.TemporaryDirectory() as folder:
-        wanted, answer = Path(folder) / "asked.json", Path(folder) / "found.json"
-        wanted.write_text(json_text.dumps({"products": asked, "pairs": turns, "peers": names}))
-        launch_or_raise(f"{len(asked)} products", ranks, [str(wanted), str(answer)], program=PAIRS)
-        return [dict(seconds) for seconds in json_text.loads(answer.read_text())]
+        products_path, times_path = Path(folder) / "products.json", Path(folder) / "times.json"
+        products_path.write_text(json_text.dumps({"products": products, "pairs": turns, "peers": names}))
+        launch_or_raise(f"{len(products)} products", ranks, [str(products_path), str(times_path)], program=PROGRAM)
+        return [dict(seconds) for seconds in json_text.loads(times_path.read_text())]
 
 
-def _products(asked: Sequence[Asked], measured: Sequence[dict[str, list[float]]]) -> list[TimedProduct]:
+def _timed_products(sizes: Sequence[Sizes], measured: Sequence[dict[str, list[float]]]) -> list[TimedProduct]:
+    """The times of each matmul, with the ratios to its peers."""
     return [
         TimedProduct(
             m=m,
@@ -128,17 +155,17 @@ def _products(asked: Sequence[Asked], measured: Sequence[dict[str, list[float]]]
             dtype=dtype,
             seconds=tuple(seconds[OURS]),
             peers=tuple(
-                BesideOurs(name=name, seconds=tuple(theirs), ratio=ratio_of_pairs(seconds[OURS], theirs))
+                PeerTimes(name=name, seconds=tuple(theirs), ratio=ratio_of_pairs(seconds[OURS], theirs))
                 for name, theirs in seconds.items()
                 if name != OURS
             ),
         )
-        for (m, k, n, dtype), seconds in zip(asked, measured, strict=True)
+        for (m, k, n, dtype), seconds in zip(sizes, measured, strict=True)
     ]
 
 
 def show(answer: ProductSpeed) -> None:
-    """Prints medians, spreads and ratios, and what is to be reached."""
+    """Print the tables of times and ratios, and of the figures with their thresholds."""
     columns = ["product", "time", "spread", "ours / its", "95 % interval"]
     sections = [list(_rows(product)) for product in answer.products]
     title = f"{answer.ranks} ranks, {len(answer.products[0].seconds)} turns of each, one after the other"
@@ -165,6 +192,7 @@ def show(answer: ProductSpeed) -> None:
 
 
 def _rows(product: TimedProduct) -> Iterator[Row]:
+    """The rows of one matmul."""
     yield f"{product.m}x{product.k}x{product.n} {product.dtype}", "", "", "", ""
     yield f"  {OURS}", *_times(product.seconds), "", ""
     for peer in product.peers:
@@ -174,7 +202,7 @@ def _rows(product: TimedProduct) -> Iterator[Row]:
 
 
 def _times(seconds: Sequence[float]) -> tuple[str, str]:
-    """The median and half of what lies between the quartiles, in percent of it."""
+    """The median, and half of the interquartile range in percent of the median."""
     low, middle, high = quantiles(seconds, n=4)
     return milliseconds(middle), percent((high - low) / 2 / middle, signed=False)
 

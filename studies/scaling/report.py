@@ -1,4 +1,4 @@
-"""What a scaling study found, and how it is shown: table, CSV, figure, JSON."""
+"""The result of a scaling study, and its output as table, CSV, figure and JSON."""
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -50,11 +50,24 @@ Amount = Annotated[float, Meta(ge=0)]
 
 
 class GridRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One grid on so many GPUs, simulated.
+    """One simulated run: a grid on a number of GPUs.
 
-    `closed_form_place` is 1 for the grid that the closed form takes for the
-    fastest; `exposed_seconds` is a mean over ranks; `fraction_of_peak` is null
-    where the machine gives no peak for the dtype.
+    Parameters
+    ----------
+    gpus : number of GPUs
+    algorithm : name of the sharded matmul algorithm
+    grid : length of each axis of the grid
+    m, k, n : sizes of the matmul
+    closed_form_place : place of the grid in the order of the closed form; 1 is the fastest
+    closed_form_seconds, closed_form_compute_seconds : time by the closed form, and its computation [s]
+    seconds : simulated time [s]
+    flops_per_second_per_gpu : simulated rate of one GPU [flop/s]
+    efficiency : the rate of one GPU, divided by that of the fastest run on the fewest GPUs
+    exposed_seconds : communication time that no computation hides, mean over ranks [s]
+    fraction_of_peak : rate of one GPU, divided by its peak; null if the machine gives no peak for the dtype
+    peak_bytes_per_rank_max : largest memory of a rank [bytes]
+    bytes_sent_per_rank_max : largest number of bytes that a rank sends
+    extrapolated : whether the prediction leaves the range of the machine's measurements
     """
 
     gpus: Count
@@ -76,8 +89,18 @@ class GridRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     extrapolated: bool
 
 
-class Ranked(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One grid on so many GPUs by the closed form, and whether it fits in memory."""
+class RankedGridRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One grid on a number of GPUs as the closed form predicts it.
+
+    Parameters
+    ----------
+    gpus : number of GPUs
+    algorithm : name of the sharded matmul algorithm
+    grid : length of each axis of the grid
+    closed_form_seconds : time by the closed form [s]
+    peak_bytes_per_rank_max : largest memory of a rank [bytes]
+    fits : whether the ranks of a device fit in its memory
+    """
 
     gpus: Count
     algorithm: str
@@ -87,10 +110,24 @@ class Ranked(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     fits: bool
 
 
-class Scaling(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The answer: `runs` fastest first for each number of GPUs, `ranked` in the order of the closed form.
+class ScalingResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The result of a scaling study, as `--json` writes it.
 
-    `threads` is null where each rank has its share of its host's cores.
+    Parameters
+    ----------
+    kind : `weak` or `strong`
+    machine : name of the machine
+    matmul : sizes of each GPU (weak) or of all GPUs together (strong)
+    dtype, passes, gathered, panel : options of the matmul, as in `Matmul`
+    algorithms : names of the algorithms whose grids are ranked
+    order : order of the grid's axes
+    overlap : overlaps of communication with computation
+    collectives : implementation of each collective
+    threads : threads of each rank; null: its share of the host's cores
+    runs : simulated runs, by number of GPUs and then by time
+    ranked : all grids, by number of GPUs and then by the time of the closed form
+    remarks : remarks about the machine's limits, and about numbers of GPUs without a run
+    provenance : command, date and versions
     """
 
     kind: Literal["weak", "strong"]
@@ -106,7 +143,7 @@ class Scaling(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     panel: Count
     threads: Count | None = None
     runs: tuple[GridRun, ...]
-    ranked: tuple[Ranked, ...]
+    ranked: tuple[RankedGridRow, ...]
     remarks: tuple[str, ...] = ()
     provenance: Provenance | None = None
 
@@ -116,8 +153,15 @@ class Scaling(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         return tuple(next(runs) for _, runs in groupby(self.runs, key=lambda run: run.gpus))
 
 
-def write_outputs(scaling: Scaling, json: str, csv: str, plot: str) -> None:
-    """Write the named files and, unless a file is stdout, print the table."""
+def write_outputs(scaling: ScalingResult, json: str, csv: str, plot: str) -> None:
+    """Write the named files and, unless a file is stdout, print the table.
+
+    Parameters
+    ----------
+    scaling : result of the study
+    json, csv : files of the result, `-` for stdout; empty: not written
+    plot : file of the figure; empty: not written
+    """
     if plot:
         draw(scaling, plot)
     if csv:
@@ -128,8 +172,8 @@ def write_outputs(scaling: Scaling, json: str, csv: str, plot: str) -> None:
         print_tables(scaling_table(scaling))
 
 
-def scaling_table(scaling: Scaling) -> "Group":
-    """A table of the runs by number of GPUs, the fastest first."""
+def scaling_table(scaling: ScalingResult) -> "Group":
+    """The table of the runs by number of GPUs, the fastest first."""
     several = len(scaling.algorithms) > 1
     columns = ["gpus", *(["algorithm"] if several else []), "grid", "closed form", "simulated", "efficiency"]
     columns += ["exposed", "of peak", "memory"]
@@ -137,7 +181,8 @@ def scaling_table(scaling: Scaling) -> "Group":
     return table(_title(scaling), columns, *sections, names=3 if several else 2)
 
 
-def _title(scaling: Scaling) -> str:
+def _title(scaling: ScalingResult) -> str:
+    """The title of the table and of the figure."""
     m, k, n = scaling.matmul.m, scaling.matmul.k, scaling.matmul.n
     rows = f"{m} for each GPU" if scaling.kind == "weak" else f"{m}"
     stored = f", transposed={scaling.matmul.transposed}" if scaling.matmul.transposed else ""
@@ -146,6 +191,7 @@ def _title(scaling: Scaling) -> str:
 
 
 def _cells(run: GridRun, several: bool) -> Sequence[str]:
+    """The cells of a run in the table; with `several` algorithms, its algorithm too."""
     return (
         str(run.gpus),
         *((run.algorithm,) if several else ()),
@@ -159,22 +205,24 @@ def _cells(run: GridRun, several: bool) -> Sequence[str]:
     )
 
 
-def csv_text(scaling: Scaling) -> str:
-    """CSV text with a header and a line for each run; times in seconds."""
+def csv_text(scaling: ScalingResult) -> str:
+    """The CSV text of the runs: a header, and a line for each run with times in seconds."""
     return comma_separated(CSV_COLUMNS, map(_values, scaling.runs))
 
 
 def _values(run: GridRun) -> Iterator[object]:
+    """The values of a run in the CSV columns."""
     for column in CSV_COLUMNS:
         yield _grid(run) if column == "grid" else getattr(run, column)
 
 
 def _grid(run: GridRun) -> str:
+    """The grid of a run as text."""
     return str(Grid(**run.grid, order=DEFAULT_ORDER))
 
 
-def draw(scaling: Scaling, path: str) -> None:
-    """Write the figure: seconds and efficiency of the fastest run by number of GPUs."""
+def draw(scaling: ScalingResult, path: str) -> None:
+    """Write the figure of the fastest runs: time and efficiency by number of GPUs."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 4), layout="constrained")
@@ -199,6 +247,7 @@ def draw(scaling: Scaling, path: str) -> None:
 
 
 def _number_gpus(axis: "Axes", gpus: list[int]) -> None:
+    """Label the horizontal axis with the numbers of GPUs."""
     axis.set_xscale("log", base=2)
     axis.set_xticks(gpus, [str(count) for count in gpus])
     axis.minorticks_off()
@@ -206,6 +255,6 @@ def _number_gpus(axis: "Axes", gpus: list[int]) -> None:
     axis.grid(alpha=0.3)
 
 
-def _ideal_seconds(scaling: Scaling, first: GridRun, run: GridRun) -> float:
-    """Seconds at the efficiency of the first run."""
+def _ideal_seconds(scaling: ScalingResult, first: GridRun, run: GridRun) -> float:
+    """The time of a run if its efficiency were that of the first run [s]."""
     return first.seconds if scaling.kind == "weak" else first.seconds * first.gpus / run.gpus

@@ -1,10 +1,9 @@
-"""`quadrille study weak-scaling` and `strong-scaling`: how one matmul goes on more and more GPUs.
+"""`quadrille study weak-scaling` and `strong-scaling`: the predicted efficiency of one matmul by number of GPUs.
 
-For each number of GPUs all grids are ranked by the closed form of
-`quadrille.experiments.predict.matmul_grids`, and the best few that fit in memory are simulated.
+For each number of GPUs the study ranks all grids by a closed form, and simulates the best that fit in memory.
 
-    strong    the same matmul on more GPUs
-    weak      m grows with the GPUs: each brings its own rows
+    strong    the matmul stays the same
+    weak      m grows in proportion to the number of GPUs
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,9 +15,9 @@ import msgspec
 from quadrille.algorithms.provenance import provenance
 from quadrille.experiments.output.destinations import Destinations
 from quadrille.runtime.host.console import remark_all, run_as_program
-from quadrille.studies.scaling.answer import MachineOf, answer
-from quadrille.studies.scaling.question import DEFAULT_GPUS, Question, ScalingKind, asked
-from quadrille.studies.scaling.report import Scaling, write_outputs
+from quadrille.studies.scaling.grid_search import MachineOf, search_grids
+from quadrille.studies.scaling.problem import DEFAULT_GPUS, ScalingKind, ScalingProblem, parse_problem
+from quadrille.studies.scaling.report import ScalingResult, write_outputs
 from quadrille.topologies.find_machine import find_machine
 
 MACHINE = "perlmutter"
@@ -27,22 +26,22 @@ RESULTS = Path(__file__).resolve().parent / "results"
 
 
 def main() -> None:
-    """Ask both questions of a named machine and keep the answers."""
+    """Run both studies on `MACHINE`, and write the results to `results/`."""
     RESULTS.mkdir(exist_ok=True)
     for kind in get_args(ScalingKind):
         command = ["quadrille", "study", f"{kind}-scaling", "--machine", MACHINE]
-        tables = str(RESULTS / f"{kind}-{MACHINE}")
-        question = asked(kind, gpus=GPUS, top=TOP)
-        scaling(question, named(MACHINE), json=f"{tables}.json", csv=f"{tables}.csv", command=command)
+        stem = str(RESULTS / f"{kind}-{MACHINE}")
+        scaling_problem = parse_problem(kind, gpus=GPUS, top=TOP)
+        scaling(scaling_problem, machine_by_gpus(MACHINE), json=f"{stem}.json", csv=f"{stem}.csv", command=command)
 
 
-def named(name: str) -> MachineOf:
-    """Gives the named machine with so many GPUs."""
+def machine_by_gpus(name: str) -> MachineOf:
+    """The function that returns the named machine with a number of GPUs."""
     return lambda gpus: find_machine(name, gpus=gpus)
 
 
 def scaling(
-    question: Question,
+    scaling_problem: ScalingProblem,
     machine: MachineOf,
     *,
     json: str = "",
@@ -50,26 +49,27 @@ def scaling(
     plot: str = "",
     read: Mapping[str, str] | None = None,
     command: Sequence[str] = (),
-) -> Scaling:
-    """Answer the question, print the table, and write the named files.
+) -> ScalingResult:
+    """Run the study, print the table, and write the named files.
 
     Parameters
     ----------
+    scaling_problem : matmul, numbers of GPUs and options
     machine : function that returns the machine with a number of GPUs
+    json, csv : files of the result, `-` for stdout (then no table is printed); empty: not written
+    plot : file of the figure (png, svg, pdf); empty: not written
     read : input files by flag; results must not overwrite them
-    json, csv : files of the answer, or `-` for stdout, and then no table is printed; empty for none
-    plot : file of the figure (png, svg, pdf)
-    command : words of the command line, for provenance
+    command : command line, for the provenance
 
     Raises
     ------
-    InputError : a file that cannot be written, a machine that cannot be, a matmul that fits on none of the machines
+    InputError : a file that cannot be written; an impossible machine; a matmul that fits on none of the machines
     """
     Destinations(json=json, csv=csv, plot=plot).check(read)
-    outcome = msgspec.structs.replace(answer(question, machine), provenance=provenance(command))
-    remark_all(outcome.remarks)
-    write_outputs(outcome, json, csv, plot)
-    return outcome
+    result = msgspec.structs.replace(search_grids(scaling_problem, machine), provenance=provenance(command))
+    remark_all(result.remarks)
+    write_outputs(result, json, csv, plot)
+    return result
 
 
 if __name__ == "__main__":

@@ -1,14 +1,12 @@
-"""The pinned workloads in SimGrid, where it is installed, through a small driver of our own (`simgrid_driver.cpp`).
+"""The runner of the same workloads in SimGrid, if SimGrid is installed, through a C++ driver (`simgrid_driver.cpp`).
 
-SimGrid is no dependency: on Debian, `apt install libsimgrid-dev g++` brings it.
-The driver is compiled for the question and thrown away.  The network model is
-CM02 without cross-traffic and without TCP's window, so that latency and
-bandwidth are those of the links; CM02 weighs a flow's share by 1 / latency.
+SimGrid is not a dependency; on Debian `apt install libsimgrid-dev g++` installs it.  The driver is compiled for each
+study.  The network model is CM02 without cross-traffic and without TCP's window, so that latency and bandwidth are
+those of the links.  CM02 weights a flow's share of a link by 1 / latency.
 
-Rates are solved in full: with its default, `network/optim:Lazy`, SimGrid 3.32
-ends 80 of the 1,000 equal flows of W3 up to 30 % too early or too late (two flows
-together at 67 GB/s over one link of 50 GB/s), though the makespan is right; in
-full all ends agree with ours to 1e-12, in about the time.
+All rates are recomputed at every event (`network/optim:Full`).  With the default, `network/optim:Lazy`, SimGrid 3.32
+ends 80 of the 1,000 equal flows of W3 up to 30 % too early or too late (two flows together have 67 GB/s on a link of
+50 GB/s), though the makespan is right.  With `Full` all ends agree with Quadrille's to 1e-12, at about the same speed.
 """
 
 import json
@@ -23,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quadrille.algorithms.errors import RunError
-from quadrille.studies.simulator_speed.report import PATIENCE, Line
-from quadrille.studies.simulator_speed.workloads import GPUS, Sizes, random_pairs
-from quadrille.topologies.machines.named import machine
+from quadrille.studies.simulator_speed.report import TIME_LIMIT_SECONDS, TimedCase
+from quadrille.studies.simulator_speed.workloads import GPUS, FlowSizes, random_pairs
+from quadrille.topologies.machines.machine_catalogue import machine
 from quadrille.topologies.network import Network
 from quadrille.topologies.routes.paths import Paths
 from quadrille.topologies.routes.routing import Routes
@@ -39,26 +37,27 @@ OPTIONS = (
     "--log=root.thres:error",
 )
 RINGS = (("W1", (64, 256, 1024)), ("W2", (64, 256, 1024, 4096)))
-TRAFFIC: tuple[tuple[int, Sizes], ...] = ((1000, "equal"), (1000, "random"), (10_000, "equal"), (10_000, "random"))
-QUICK = 1000
-"""Ranks or flows up to which a workload is quick."""
+TRAFFIC: tuple[tuple[int, FlowSizes], ...] = ((1000, "equal"), (1000, "random"), (10_000, "equal"), (10_000, "random"))
+QUICK_SIZE = 1000
+"""Largest number of ranks or flows of a workload that runs with `--quick`."""
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 
-class NotInstalled(RunError):  # noqa: N818 - what it says
-    """There is no SimGrid here, or nothing to compile the driver with."""
+class SimgridMissing(RunError):  # noqa: N818 - what it says
+    """SimGrid is not installed, or the driver cannot be compiled."""
 
 
 @dataclass(frozen=True, slots=True)
 class SimgridRun:
-    """What SimGrid says of one workload.
+    """The result of SimGrid for one workload.
 
     Parameters
     ----------
-    finish : end of each transfer, or of each rank [s]
-    run_seconds : wall time of the simulation, without reading and building the platform
+    finish : simulated end of each transfer, or of each rank [s]
+    run_seconds : wall time of the simulation, without building the platform [s]
+    peak_memory_bytes : peak memory of the process [bytes]
     """
 
     finish: Floats
@@ -67,32 +66,36 @@ class SimgridRun:
 
 
 def compile_driver(folder: Path) -> Path:
-    """The path of the driver, compiled into `folder`.
+    """Compile the driver into `folder`, and return its path.
 
     Raises
     ------
-    NotInstalled : no g++, no SimGrid, or a SimGrid with which the driver does not compile
+    SimgridMissing : no g++, no SimGrid, or a SimGrid with which the driver does not compile
     """
     compiler = shutil.which("g++")
     if compiler is None:
-        raise NotInstalled("not installed: g++ is missing (apt install g++ libsimgrid-dev)")
+        raise SimgridMissing("not installed: g++ is missing (apt install g++ libsimgrid-dev)")
     program = folder / "driver"
     command = [compiler, "-O2", "-std=c++17", "-o", str(program), str(DRIVER), "-lsimgrid"]
     compilation = subprocess.run(command, capture_output=True, text=True, check=False)
     if compilation.returncode:
         if "simgrid/s4u.hpp" in compilation.stderr and "No such file" in compilation.stderr:
-            raise NotInstalled("not installed (apt install libsimgrid-dev)")
+            raise SimgridMissing("not installed (apt install libsimgrid-dev)")
         first = next((line for line in compilation.stderr.splitlines() if "error" in line), "the compiler failed")
-        raise NotInstalled(f"installed, but the driver does not compile with it: {first}")
+        raise SimgridMissing(f"installed, but the driver does not compile with it: {first}")
     return program
 
 
-def simgrid_rows(*, quick: bool = False) -> list[Line]:
-    """SimGrid's figures for W1, W2 and W3, as far as they end within `PATIENCE`.
+def simgrid_rows(*, quick: bool = False) -> list[TimedCase]:
+    """The results of SimGrid for W1, W2 and W3; those that exceed `TIME_LIMIT_SECONDS` are empty.
+
+    Parameters
+    ----------
+    quick : whether to leave out sizes above `QUICK_SIZE`
 
     Raises
     ------
-    NotInstalled : no SimGrid here
+    SimgridMissing : SimGrid is not installed
     """
     with tempfile.TemporaryDirectory() as name:
         program = compile_driver(Path(name))
@@ -103,24 +106,24 @@ def simgrid_rows(*, quick: bool = False) -> list[Line]:
 
 
 def _workloads(folder: Path, *, quick: bool) -> Iterator[tuple[str, int, Path]]:
-    """Name, size and description of each workload."""
+    """The name, the size and the description file of each workload."""
     path = folder / "workload.txt"
     for workload, sizes in RINGS:
         for size in sizes:
-            if not quick or size <= QUICK:
+            if not quick or size <= QUICK_SIZE:
                 describe_rings(path, workload, size)
                 yield workload, size, path
-    for count, drawn in TRAFFIC:
-        if not quick or count <= QUICK:
-            describe_traffic(path, count, drawn)
-            yield f"W3 {drawn}", count, path
+    for count, flow_sizes in TRAFFIC:
+        if not quick or count <= QUICK_SIZE:
+            describe_traffic(path, count, flow_sizes)
+            yield f"W3 {flow_sizes}", count, path
 
 
-def _row(program: Path, workload: str, size: int, described: Path) -> Line:
-    """A line of SimGrid; its wall time is that of the simulation alone, without building the platform."""
+def _row(program: Path, workload: str, size: int, described: Path) -> TimedCase:
+    """The result of SimGrid for a described workload; the wall time does not include building the platform."""
     run = run_driver(program, described)
     command = " ".join(["driver", described.name, *OPTIONS])
-    return Line(
+    return TimedCase(
         workload=workload,
         size=size,
         switches="",
@@ -133,7 +136,12 @@ def _row(program: Path, workload: str, size: int, described: Path) -> Line:
 
 
 def run_driver(program: Path, described: Path) -> SimgridRun | None:
-    """What the driver says of a described workload; None where it takes longer than `PATIENCE` seconds.
+    """Run the driver on a described workload; the result is None if it exceeds `TIME_LIMIT_SECONDS`.
+
+    Parameters
+    ----------
+    program : compiled driver
+    described : file that describes the workload, see `describe_traffic` and `describe_rings`
 
     Raises
     ------
@@ -141,41 +149,41 @@ def run_driver(program: Path, described: Path) -> SimgridRun | None:
     """
     command = [str(program), str(described), *OPTIONS]
     try:
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        completed = subprocess.run(command, capture_output=True, text=True, timeout=TIME_LIMIT_SECONDS, check=False)
     except subprocess.TimeoutExpired:
         return None
-    if ended.returncode:
-        raise RunError(f"SimGrid failed: {(ended.stderr.strip() or str(ended.returncode)).splitlines()[-1]}")
-    said = json.loads(ended.stdout)
-    return SimgridRun(np.array(said["finish_s"]), said["run_seconds"], said["peak_memory_bytes"])
+    if completed.returncode:
+        raise RunError(f"SimGrid failed: {(completed.stderr.strip() or str(completed.returncode)).splitlines()[-1]}")
+    result = json.loads(completed.stdout)
+    return SimgridRun(np.array(result["finish_s"]), result["run_seconds"], result["peak_memory_bytes"])
 
 
-# Workloads as the driver reads them
+# Descriptions of workloads for the driver
 
 
-def describe_traffic(path: Path, count: int, drawn: Sizes) -> None:
-    """Writes W3: `count` flows at once on `bench-2to1`."""
+def describe_traffic(path: Path, count: int, flow_sizes: FlowSizes) -> None:
+    """Write the description of W3: `count` flows at the same time on the machine `bench-2to1`."""
     net = machine("bench-2to1").topology(GPUS)
-    sources, targets, sizes = random_pairs(count, drawn)
+    sources, targets, sizes = random_pairs(count, flow_sizes)
     _write(path, net, sources, targets, sizes, Routes(net).between(sources, targets), steps=0)
 
 
 def describe_rings(path: Path, workload: str, size: int) -> None:
-    """Writes W1, one ring of all GPUs, or W2, rings of 16 with stride size / 16."""
+    """Write the description of W1, one ring of all GPUs, or of W2, rings of 16 GPUs with stride size / 16."""
     ranks = np.arange(size)
     if workload == "W1":
         net, right = machine("bench-1to1").topology(size), (ranks + 1) % size
-        steps, piece = 2 * (size - 1), 2**30 / size
+        steps, shard = 2 * (size - 1), 2**30 / size
     else:
         net, right = machine("bench-2to1").topology(size), (ranks + size // 16) % size
-        steps, piece = 15, 2**26
-    _write(path, net, ranks, right, np.full(size, float(piece)), Routes(net).between(ranks, right), steps=steps)
+        steps, shard = 15, 2**26
+    _write(path, net, ranks, right, np.full(size, float(shard)), Routes(net).between(ranks, right), steps=steps)
 
 
 def _write(
     path: Path, net: Network, sources: Integers, targets: Integers, sizes: Floats, paths: Paths, *, steps: int
 ) -> None:
-    """One line for the counts, one for each link, one for each transfer."""
+    """Write a description: a line of counts, a line for each link, a line for each transfer."""
     lines = [f"{net.endpoint_count} {net.link_count} {len(sources)} {steps}"]
     lines += [
         f"{bandwidth!r} {latency!r}"

@@ -1,10 +1,9 @@
-"""`quadrille study simulator-speed`, which is `make bench-simulator`: how fast is the network simulator, side by side?
+"""`quadrille study simulator-speed` (`make bench-simulator`): wall time and memory of the network simulator.
 
-The workloads are pinned in the README of this folder.  Every figure comes from
-a `quadrille` process of its own, so that its peak memory is its own; its wall
-seconds run from parsed arguments to the result, the topology included, imports
-and compilation apart; of training steps they are the whole command's.  Each kind
-of folding is switched off in turn, for sizes that then still end within `PATIENCE`.
+The workloads are defined in `README.md`; SimGrid runs the same workloads if it is installed.  Each measurement is a
+`quadrille` process of its own, so that its peak memory can be measured.  The wall time is from parsed arguments to the
+result, with the topology and without imports and compilation; for training steps it is that of the whole process.
+Each shortcut of the simulator is switched off in turn, for the sizes that then end within `TIME_LIMIT_SECONDS`.
 """
 
 import json
@@ -23,8 +22,8 @@ from quadrille.algorithms.formats import schema_files
 from quadrille.algorithms.provenance import provenance
 from quadrille.experiments.output.destinations import write_or_show
 from quadrille.runtime.host.console import remark, run_as_program
-from quadrille.studies.simulator_speed.cases import FLOOR_SECONDS, SpeedCase, cases
-from quadrille.studies.simulator_speed.report import PATIENCE, Line, Speed, growth, print_speed
+from quadrille.studies.simulator_speed.report import TIME_LIMIT_SECONDS, SpeedAnswer, TimedCase, growth, print_speed
+from quadrille.studies.simulator_speed.speed_cases import FLOOR_SECONDS, SpeedCase, cases
 
 RESULTS = Path(__file__).resolve().parent / "results"
 SCHEMA = "quadrille/simulator-speed/1"
@@ -32,7 +31,7 @@ REPEATS = 3
 
 
 def main() -> None:
-    """Measure every case and keep the figures of today."""
+    """Run the study, and write the answer to `results/` under today's date."""
     RESULTS.mkdir(exist_ok=True)
     simulator_speed(json_file=str(RESULTS / f"{date.today()}.json"), command=["quadrille", "study", "simulator-speed"])
 
@@ -44,51 +43,56 @@ def simulator_speed(
 
     Parameters
     ----------
-    json_file : file of all figures; `-` is stdout
+    json_file : file of the answer, `-` for stdout; empty: not written
     quick : whether to run a single repeat, sizes up to 16,384 and no switches
     simgrid : whether to run SimGrid too, if it is installed
+    command : command line, for the provenance
     """
     if json_file:
         schema_files.check_writable(json_file)
     repeats = 1 if quick else REPEATS
     with tempfile.TemporaryDirectory() as folder:
-        lines = list(_lines(cases(Path(folder), quick=quick), repeats))
-        said, beside = _simgrid(quick=quick) if simgrid else ("left out", [])
-    speed = Speed(
-        lines=(*lines, *beside), growth=tuple(growth(lines)), simgrid=said, provenance=provenance(list(command))
+        lines = list(_time_cases(cases(Path(folder), quick=quick), repeats))
+        status, simgrid_lines = _simgrid(quick=quick) if simgrid else ("left out", [])
+    speed = SpeedAnswer(
+        lines=(*lines, *simgrid_lines),
+        growth=tuple(growth(lines)),
+        simgrid=status,
+        provenance=provenance(list(command)),
     )
     write_or_show(speed, json_file, SCHEMA, lambda: print_speed(speed))
 
 
-def _lines(chosen: Iterator[SpeedCase], repeats: int) -> Iterator[Line]:
-    for (workload, switches), group in groupby(chosen, key=lambda case: (case.workload, case.switches)):
+def _time_cases(speed_cases: Iterator[SpeedCase], repeats: int) -> Iterator[TimedCase]:
+    """The results of the cases; after a case that exceeds the limit, the larger cases of its group are left out."""
+    for (workload, switches), group in groupby(speed_cases, key=lambda case: (case.workload, case.switches)):
         for case in group:
             remark(f"{workload} {switches} {case.size}".replace("  ", " "))
-            line = _line(case, repeats)
+            line = time_case(case, repeats)
             yield line
             if line.wall is None:
                 break
 
 
-def _line(case: SpeedCase, repeats: int) -> Line:
-    """The case, run once to have everything compiled and then `repeats` times; long ones once."""
+def time_case(case: SpeedCase, repeats: int) -> TimedCase:
+    """Run a case once to compile everything, and then `repeats` times; long cases run once."""
     answers: list[dict[str, object]] = []
     for attempt in range(repeats + 1):
-        answer = ask_timed(case.words) if case.whole else ask(case.words)
+        answer = run_whole_process(case.arguments) if case.whole else run_quadrille(case.arguments)
         if answer is None:
             break
         wall = float(str(answer["wall_seconds"]))
-        if attempt or wall > PATIENCE / 10:
+        if attempt or wall > TIME_LIMIT_SECONDS / 10:
             answers.append(answer)
-        if wall > PATIENCE / 10:
+        if wall > TIME_LIMIT_SECONDS / 10:
             break
     last = answers[-1] if answers else {}
     simulated = last.get("seconds", last.get("makespan_s"))
-    return Line(
+    return TimedCase(
         workload=case.workload,
         size=case.size,
         switches=case.switches,
-        command="quadrille " + " ".join(Path(word).name if word.endswith(".csv") else word for word in case.words),
+        command="quadrille " + " ".join(Path(word).name if word.endswith(".csv") else word for word in case.arguments),
         wall_seconds=tuple(float(str(answer["wall_seconds"])) for answer in answers),
         peak_memory_bytes=max((int(str(answer["peak_memory_bytes"])) for answer in answers), default=None),
         simulated_seconds=None if simulated is None else float(str(simulated)),
@@ -99,25 +103,35 @@ def _line(case: SpeedCase, repeats: int) -> Line:
     )
 
 
-def ask_timed(words: Sequence[str]) -> dict[str, object] | None:
-    """What of a record of `quadrille simulate` is shown, with the wall seconds and the memory of its whole process.
+def run_whole_process(arguments: Sequence[str]) -> dict[str, object] | None:
+    """Run `quadrille simulate`, and return its result with the wall time and the peak memory of the whole process.
+
+    Parameters
+    ----------
+    arguments : arguments of `quadrille`, without `--json`
+
+    Returns
+    -------
+    `wall_seconds`, `peak_memory_bytes`, and of the record `seconds`, `events` and `classes`.
 
     Raises
     ------
     RuntimeError : the command failed
     """
     with tempfile.TemporaryFile() as answer:
-        began = time.perf_counter()
-        process = subprocess.Popen(_command(words), stdout=answer, stderr=subprocess.DEVNULL, start_new_session=True)
+        start = time.perf_counter()
+        process = subprocess.Popen(
+            _command(arguments), stdout=answer, stderr=subprocess.DEVNULL, start_new_session=True
+        )
         try:
             _, status, usage = os.wait4(process.pid, 0)
         except BaseException:
             os.killpg(process.pid, signal.SIGKILL)
             raise
-        wall = time.perf_counter() - began
+        wall = time.perf_counter() - start
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode:
-            raise RuntimeError(f"quadrille {' '.join(words)}: exit status {process.returncode}")
+            raise RuntimeError(f"quadrille {' '.join(arguments)}: exit status {process.returncode}")
         answer.seek(0)
         record = json.load(answer)
     extent = record["simulation"]
@@ -130,22 +144,27 @@ def ask_timed(words: Sequence[str]) -> dict[str, object] | None:
     }
 
 
-def _command(words: Sequence[str]) -> list[str]:
-    return [sys.executable, "-P", "-m", "quadrille", *words, "--json", "-"]
+def _command(arguments: Sequence[str]) -> list[str]:
+    """The command line of `quadrille` with JSON on stdout."""
+    return [sys.executable, "-P", "-m", "quadrille", *arguments, "--json", "-"]
 
 
-def ask(words: Sequence[str]) -> dict[str, object] | None:
-    """The JSON answer of `quadrille`, run in its own process; None if it takes longer than `PATIENCE`.
+def run_quadrille(arguments: Sequence[str]) -> dict[str, object] | None:
+    """The JSON answer of `quadrille`, run as a process; None if it exceeds `TIME_LIMIT_SECONDS`.
+
+    Parameters
+    ----------
+    arguments : arguments of `quadrille`, without `--json`
 
     Raises
     ------
     RuntimeError : the command failed; the message has its last line
     """
     process = subprocess.Popen(
-        _command(words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        _command(arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
     try:
-        answer, remarks = process.communicate(timeout=PATIENCE + 30)
+        answer, remarks = process.communicate(timeout=TIME_LIMIT_SECONDS + 30)
     except subprocess.TimeoutExpired:
         return None
     finally:
@@ -153,18 +172,18 @@ def ask(words: Sequence[str]) -> dict[str, object] | None:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
     if process.returncode:
-        raise RuntimeError(f"quadrille {' '.join(words)}: {remarks.strip().splitlines()[-1:]}")
+        raise RuntimeError(f"quadrille {' '.join(arguments)}: {remarks.strip().splitlines()[-1:]}")
     record: dict[str, object] = json.loads(answer)
-    return record if float(str(record["wall_seconds"])) <= PATIENCE else None
+    return record if float(str(record["wall_seconds"])) <= TIME_LIMIT_SECONDS else None
 
 
-def _simgrid(*, quick: bool) -> tuple[str, list[Line]]:
-    """SimGrid on the same traffic where it is installed, and what to say of it."""
-    from quadrille.studies.simulator_speed.simgrid_runner import NotInstalled, simgrid_rows
+def _simgrid(*, quick: bool) -> tuple[str, list[TimedCase]]:
+    """The status of SimGrid as text, and its results; none if it is not installed."""
+    from quadrille.studies.simulator_speed.simgrid_runner import SimgridMissing, simgrid_rows
 
     try:
         return "installed", simgrid_rows(quick=quick)
-    except NotInstalled as error:
+    except SimgridMissing as error:
         return str(error), []
 
 

@@ -1,8 +1,8 @@
-"""The pinned traffic of W3: flows between random pairs of 1,024 GPUs, all at t = 0.
+"""The traffic of workload W3: flows between random pairs of 1,024 GPUs, all at t = 0; and formulas for W1 and W2.
 
-The pairs and sizes were drawn in C++ with `std::mt19937_64`, seed 1: a source
-and a target, each the next number modulo 1,024, again while they are the same,
-and then, where sizes are random, 10^6 + the next number modulo 10^8 bytes.
+The pairs and sizes are those that C++'s `std::mt19937_64` (the 64-bit Mersenne twister) draws with seed 1: the source
+and the target are each the next number modulo 1,024, the target again while it equals the source.  A random size is
+10^6 + the next number modulo 10^8 bytes.
 """
 
 from pathlib import Path
@@ -11,20 +11,20 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-Sizes = Literal["equal", "random"]
+FlowSizes = Literal["equal", "random"]
 
 GPUS = 1024
 EQUAL_BYTES = 64 * 2**20
 SEED = 1
 
-WORDS, SHIFT = 312, 156
+STATE_WORDS, SHIFT = 312, 156
 TWIST = np.uint64(0xB5026F5AA96619E9)
 UPPER, LOWER = np.uint64(0xFFFFFFFF80000000), np.uint64(0x7FFFFFFF)
 ONE = np.uint64(1)
 
 
 def mt19937_64(seed: int, count: int) -> NDArray[np.uint64]:
-    """The first numbers of the 64-bit Mersenne twister, as C++ draws them.
+    """The first `count` numbers of the 64-bit Mersenne twister, as C++'s `std::mt19937_64` draws them.
 
     >>> int(mt19937_64(5489, 10_000)[-1])
     9981545732273789042
@@ -34,7 +34,7 @@ def mt19937_64(seed: int, count: int) -> NDArray[np.uint64]:
     """
     state = np.array(_first_state(seed), dtype=np.uint64)
     blocks = []
-    for _ in range(-(-count // WORDS)):
+    for _ in range(-(-count // STATE_WORDS)):
         for first in (0, SHIFT):  # each half needs words of the other half only, but for one
             state[first : first + SHIFT] = _twisted(state, first)
         blocks.append(_tempered(state))
@@ -42,53 +42,60 @@ def mt19937_64(seed: int, count: int) -> NDArray[np.uint64]:
 
 
 def _first_state(seed: int) -> list[int]:
+    """The state of the generator after seeding."""
     words = [seed % 2**64]
-    for place in range(1, WORDS):
-        words.append((6364136223846793005 * (words[-1] ^ (words[-1] >> 62)) + place) % 2**64)
+    for position in range(1, STATE_WORDS):
+        words.append((6364136223846793005 * (words[-1] ^ (words[-1] >> 62)) + position) % 2**64)
     return words
 
 
 def _twisted(state: NDArray[np.uint64], first: int) -> NDArray[np.uint64]:
-    """The next values of half of the words, from word `first` on."""
-    places = np.arange(first, first + SHIFT)
-    joined = (state[places] & UPPER) | (state[(places + 1) % WORDS] & LOWER)
-    fresh: NDArray[np.uint64] = state[(places + SHIFT) % WORDS] ^ (joined >> ONE) ^ ((joined & ONE) * TWIST)
+    """The next values of half of the state's words, from word `first` on."""
+    positions = np.arange(first, first + SHIFT)
+    joined = (state[positions] & UPPER) | (state[(positions + 1) % STATE_WORDS] & LOWER)
+    fresh: NDArray[np.uint64] = state[(positions + SHIFT) % STATE_WORDS] ^ (joined >> ONE) ^ ((joined & ONE) * TWIST)
     return fresh
 
 
 def _tempered(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The random numbers of a state: its words after tempering."""
     words = words ^ ((words >> np.uint64(29)) & np.uint64(0x5555555555555555))
     words = words ^ ((words << np.uint64(17)) & np.uint64(0x71D67FFFEDA60000))
     words = words ^ ((words << np.uint64(37)) & np.uint64(0xFFF7EEE000000000))
     return words ^ (words >> np.uint64(43))
 
 
-def random_pairs(flows: int, sizes: Sizes) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-    """Source, target and bytes of each flow.
+def random_pairs(flows: int, sizes: FlowSizes) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+    """The source, the target and the size in bytes of each flow.
+
+    Parameters
+    ----------
+    flows : number of flows
+    sizes : `equal` (64 MiB each) or `random`
 
     >>> [column[:3].tolist() for column in random_pairs(1000, "random")]
     [[872, 142, 436], [590, 824, 777], [64659930.0, 34006409.0, 41686848.0]]
     """
     numbers = mt19937_64(SEED, 4 * flows).tolist()
     sources, targets, drawn = [], [], []
-    place = 0
+    position = 0
     for _ in range(flows):
-        source, target = numbers[place] % GPUS, numbers[place + 1] % GPUS
-        place += 2
+        source, target = numbers[position] % GPUS, numbers[position + 1] % GPUS
+        position += 2
         while source == target:
-            target = numbers[place] % GPUS
-            place += 1
+            target = numbers[position] % GPUS
+            position += 1
         sources.append(source)
         targets.append(target)
         if sizes == "random":
-            drawn.append(10**6 + numbers[place] % 10**8)
-            place += 1
+            drawn.append(10**6 + numbers[position] % 10**8)
+            position += 1
     volumes = np.array(drawn, np.float64) if sizes == "random" else np.full(flows, float(EQUAL_BYTES))
     return np.array(sources), np.array(targets), volumes
 
 
-def write_traffic(path: Path, flows: int, sizes: Sizes) -> None:
-    """Writes the flows as `quadrille flows` reads them."""
+def write_traffic(path: Path, flows: int, sizes: FlowSizes) -> None:
+    """Write the flows of `random_pairs` to a CSV file, as `quadrille flows` reads it."""
     sources, targets, volumes = random_pairs(flows, sizes)
     columns = (sources.tolist(), targets.tolist(), volumes.astype(np.int64).tolist())
     rows = [f"{source},{target},{size},0\n" for source, target, size in zip(*columns, strict=True)]
@@ -96,9 +103,9 @@ def write_traffic(path: Path, flows: int, sizes: Sizes) -> None:
 
 
 def hand_seconds(workload: str, size: int) -> float | None:
-    """The seconds of W1 or W2 on `size` GPUs by hand; None where the formula does not hold.
+    """The time of W1 or W2 on `size` GPUs by a formula [s]; None if the formula does not hold.
 
-    A node or a leaf of 32 GPUs is crossed with 2 us of latency, a spine with 4 us.
+    The latency is 2 us inside a node or a leaf of 32 GPUs, and 4 us over a spine.
 
     >>> round(1e3 * hand_seconds("W1", 1024), 3), round(1e3 * hand_seconds("W2", 1024), 3)
     (51.092, 40.325)

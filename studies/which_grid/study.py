@@ -1,10 +1,9 @@
-"""`quadrille study which-grid`: the best grid for one training job on each of several machines, and why it is that.
+"""`quadrille study which-grid`: the predicted fastest grid for one training job on each of several machines.
 
-All grids are ranked by the closed form and the first few simulated (`quadrille.experiments.sweep.best_grid`).
-Why is asked of the simulator: the same box of ranks is simulated once with each of its long
-axes laid innermost, so that another axis has the links inside the node.  Beside them stands the
-grid that the analytical model of `quadrille rank` puts first, which knows neither
-latency nor overlap.
+All grids are ranked by a closed form and the first few are simulated (`quadrille.experiments.sweep.best_grid`).  To
+show why the fastest grid is fast, the same grid is simulated in other orders: each long axis in turn is the innermost,
+whose groups have the links inside the nodes.  The table also has the grid that the analytical model of `quadrille rank`
+puts first, which contains neither latency nor overlap.
 """
 
 from collections.abc import Iterator, Sequence
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import Group
 
-MODEL = "the model's first"
+MODEL_FIRST = "the model's first"
 INNERMOST = "innermost"
 COLOURS: dict[Axis, str] = {"x": "#0072b2", "y": "#56b4e9", "z": "#009e73", "data": "#e69f00", "pipeline": "#999999"}
 MODEL_TOP = 8
@@ -53,7 +52,15 @@ RESULTS = Path(__file__).resolve().parent / "results"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridQuestion:
-    """What is trained, and where."""
+    """The training job, and the machines.
+
+    Parameters
+    ----------
+    machines : names of the machines
+    gpt : name of the model
+    gpus : number of GPUs
+    batch : number of sequences of the global batch
+    """
 
     machines: tuple[str, ...] = ("perlmutter", "frontier", "alps", "selene", "h100-superpod")
     gpt: str = "20b"
@@ -65,62 +72,79 @@ QUICK = GridQuestion(machines=("perlmutter", "selene"), gpt="gpt3-1.3b", gpus=16
 
 
 def main() -> None:
-    """Ask about the default machines and keep the answer."""
+    """Run the study on the default machines, and write the answer to `results/`."""
     which_grid(GridQuestion(), StudyOptions.into_folder("which-grid", RESULTS))
 
 
 def which_grid(asked: GridQuestion, asking: StudyOptions) -> Findings:
-    """Search the best grid of every machine, predict its other orders, and print and write the results.
+    """Search the fastest grid of every machine, predict its other orders, and print and write the results.
+
+    Parameters
+    ----------
+    asked : training job and machines
+    asking : options of the search, and files of the results
 
     Raises
     ------
-    InputError : a model or a machine that is unknown, a file that cannot be written, no machine on which it fits
+    InputError : an unknown model or machine; a file that cannot be written; no machine on which the job fits
     """
     asking.check()
     searched = [_point(asked, machine, asking) for machine in asked.machines]
     results: list[tuple[dict[str, str], SweepAnswer]] = []
     orders: list[tuple[dict[str, str], Step]] = []
     for (point, search), best in zip(searched, answer_study_points(searched, predict_point, asking), strict=True):
-        results.append(({**point, "order": _order(best)}, best))
+        results.append(({**point, "order": _order_label(best)}, best))
         if best.seconds is not None:
             orders += list(_other_orders(point, search, best))
     others = answer_study_points(orders, predict_training_point, asking)
-    modelled = answer_study_points(searched, first_of_model, asking)
+    modelled = answer_study_points(searched, predict_model_first, asking)
     results += [(point, result) for (point, _), result in zip(orders, others, strict=True)]
-    results += [({**point, "order": MODEL}, result) for (point, _), result in zip(searched, modelled, strict=True)]
+    results += [
+        ({**point, "order": MODEL_FIRST}, result) for (point, _), result in zip(searched, modelled, strict=True)
+    ]
     flags = {"gpt": asked.gpt, "gpus": str(asked.gpus), "batch": str(asked.batch), "recompute": "full", "scheme": "4d"}
     return write_findings(
-        "which-grid", flags, results, StudyPresentation(tables, partial(worded, nodes_of(asked)), figure), asking
+        "which-grid",
+        flags,
+        results,
+        StudyPresentation(tables, partial(answer_sentences, nodes_of(asked)), figure),
+        asking,
     )
 
 
 def nodes_of(asked: GridQuestion) -> dict[str, int]:
     """GPUs of a node of every machine."""
-    from quadrille.topologies.machines.named import machine
+    from quadrille.topologies.machines.machine_catalogue import machine
 
     return {name: machine(name).gpus_per_node for name in asked.machines}
 
 
 def _point(asked: GridQuestion, machine: str, asking: StudyOptions) -> tuple[dict[str, str], Search]:
+    """The search for the fastest grid of one machine."""
     return {"machine": machine}, asking.search(asked.gpt, asked.batch, asked.gpus, machine)
 
 
 def _other_orders(point: dict[str, str], search: Search, best: SweepAnswer) -> Iterator[tuple[dict[str, str], Step]]:
-    """The best grid in other orders: each long axis innermost, except the axis that already is."""
+    """The points of the fastest grid in other orders: each long axis innermost, except the one that already is."""
     assert best.trained is not None
-    for axis in _long(best)[1:]:
-        turned = (axis, *(inner for inner in best.trained.order if inner not in (axis, "pipeline")))
-        yield {**point, "order": f"{axis} {INNERMOST}"}, point_on_best_grid(search, best, turned)
+    for axis in _long_axes(best)[1:]:
+        order = (axis, *(inner for inner in best.trained.order if inner not in (axis, "pipeline")))
+        yield {**point, "order": f"{axis} {INNERMOST}"}, point_on_best_grid(search, best, order)
 
 
-def first_of_model(asked: Search) -> SweepAnswer:
-    """The step on the grid that the analytical model of the ranker puts first, in microbatches as asked for."""
+def predict_model_first(asked: Search) -> SweepAnswer:
+    """The prediction of the grid that the analytical model of `quadrille rank` puts first.
+
+    Parameters
+    ----------
+    asked : search for the fastest grid of a machine, or the reason why the job is impossible there
+    """
     if isinstance(asked, Impossible):
         return SweepAnswer(reason=asked.reason)
     assert isinstance(asked.experiment, TrainingExperiment)
     assert asked.experiment.shape is not None
     try:
-        training = in_bfloat16(asked.experiment)
+        training = with_bfloat16(asked.experiment)
         question = RankQuestion(
             training=training,
             shape=asked.experiment.shape,
@@ -136,13 +160,13 @@ def first_of_model(asked: Search) -> SweepAnswer:
     return predict_training_point(OneGrid(replace(asked.experiment, grid=grid), asked.machine, asked.most_seconds))
 
 
-def in_bfloat16(experiment: TrainingExperiment) -> TrainingExperiment:
-    """The step in mixed precision, as the ranker takes it."""
+def with_bfloat16(experiment: TrainingExperiment) -> TrainingExperiment:
+    """The training step with 16-bit weights and activations, for which the ranker's model counts memory."""
     return replace(experiment, problem=replace(experiment.problem, dtype="bfloat16"))
 
 
 def tables(rows: Sequence[SweepRow]) -> "list[Group]":
-    """The best grid of every machine, then its box in other orders."""
+    """The table of every machine's fastest grid, of its other orders, and of the analytical model's first grid."""
     columns = ("machine", "order", "grid", "inside out", "step", "computing", "exposed")
     machines = dict.fromkeys(row.point["machine"] for row in rows)
     sections = [[_cells(row) for row in rows if row.point["machine"] == machine] for machine in machines]
@@ -157,6 +181,7 @@ def tables(rows: Sequence[SweepRow]) -> "list[Group]":
 
 
 def _cells(row: SweepRow) -> tuple[str, ...]:
+    """The cells of a row."""
     answer = row.answer
     if answer.seconds is None or answer.trained is None:
         return (row.point["machine"], row.point["order"], *(UNKNOWN,) * 5)
@@ -165,38 +190,44 @@ def _cells(row: SweepRow) -> tuple[str, ...]:
         row.point["machine"],
         row.point["order"],
         grid_text(answer),
-        ",".join(_long(answer)),
+        ",".join(_long_axes(answer)),
         format_seconds(answer.seconds),
         format_seconds(answer.compute_seconds or 0.0),
         ", ".join(f"{axis} {format_seconds(seconds)}" for axis, seconds in exposed.items()) or UNKNOWN,
     )
 
 
-def _long(answer: SweepAnswer) -> list[Axis]:
-    """Axes of more than one rank, the innermost first."""
+def _long_axes(answer: SweepAnswer) -> list[Axis]:
+    """The axes with more than one rank, the innermost first."""
     assert answer.trained is not None
     assert answer.grid_lengths is not None
     return [axis for axis in answer.trained.order if answer.grid_lengths.get(axis, 1) > 1]
 
 
-def _order(answer: SweepAnswer) -> str:
-    long = _long(answer) if answer.seconds is not None else []
+def _order_label(answer: SweepAnswer) -> str:
+    """The name of the innermost long axis as text."""
+    long = _long_axes(answer) if answer.seconds is not None else []
     return f"{long[0]} {INNERMOST}" if long else UNKNOWN
 
 
-def inside(answer: SweepAnswer, per_node: int) -> list[Axis]:
-    """Axes whose groups lie entirely inside a node.
+def axes_inside_node(answer: SweepAnswer, per_node: int) -> list[Axis]:
+    """The axes whose groups lie entirely inside a node.
+
+    Parameters
+    ----------
+    answer : prediction on a grid
+    per_node : number of GPUs of a node
 
     >>> from quadrille.experiments.sweep.sweep_result import TrainingResult
     >>> trained = TrainingResult(
     ...     scheme="4d", order=("x", "y", "z", "data"), model_flops_per_second_per_gpu=1,
     ...     hardware_flops_per_second_per_gpu=1, layers_simulated=1)
-    >>> inside(SweepAnswer(grid_lengths={"data": 4, "z": 2, "y": 1, "x": 2}, trained=trained), per_node=4)
+    >>> axes_inside_node(SweepAnswer(grid_lengths={"data": 4, "z": 2, "y": 1, "x": 2}, trained=trained), per_node=4)
     ['x', 'z']
     """
     assert answer.grid_lengths is not None
     axes, span = [], 1
-    for axis in _long(answer):
+    for axis in _long_axes(answer):
         span *= answer.grid_lengths[axis]
         if per_node % span == 0:
             axes.append(axis)
@@ -204,23 +235,30 @@ def inside(answer: SweepAnswer, per_node: int) -> list[Axis]:
 
 
 def best_of(rows: Sequence[SweepRow], machine: str) -> SweepRow | None:
-    """The fastest that was looked for on a machine, in any order."""
-    own = [row for row in rows if row.point["machine"] == machine and row.point["order"] != MODEL]
+    """The fastest row of a machine in any order, without the analytical model's grid; None if there is none."""
+    own = [row for row in rows if row.point["machine"] == machine and row.point["order"] != MODEL_FIRST]
     done = [row for row in own if row.answer.seconds is not None]
     return min(done, key=lambda row: row.answer.seconds or 0.0, default=None)
 
 
-def worded(per_node: dict[str, int], rows: Sequence[SweepRow]) -> str:
-    """Which grid is the best where, what lies inside its nodes, and what laying another axis there costs."""
-    return " ".join(_of_machine(machine, per_node[machine], rows) for machine in per_node)
+def answer_sentences(per_node: dict[str, int], rows: Sequence[SweepRow]) -> str:
+    """The sentences that answer the study: the fastest grid of each machine, and the times of its other orders.
+
+    Parameters
+    ----------
+    per_node : number of GPUs of a node, by the name of the machine
+    rows : predicted rows
+    """
+    return " ".join(_machine_sentence(machine, per_node[machine], rows) for machine in per_node)
 
 
-def _of_machine(machine: str, per_node: int, rows: Sequence[SweepRow]) -> str:
+def _machine_sentence(machine: str, per_node: int, rows: Sequence[SweepRow]) -> str:
+    """The sentence about one machine."""
     best = best_of(rows, machine)
     if best is None or best.answer.seconds is None or best.answer.trained is None:
         return f"{machine}: no grid was simulated."
     seconds, exposed = best.answer.seconds, best.answer.trained.exposed_seconds_by_axis
-    within, long = inside(best.answer, per_node), _long(best.answer)
+    within, long = axes_inside_node(best.answer, per_node), _long_axes(best.answer)
     lies = f"with {' and '.join(within)} inside" if within else "with no axis wholly inside"
     grid, order = grid_text(best.answer), ",".join(long)
     text = f"On {machine} {grid} is best, {order} from the inside out, {lies} its nodes of {per_node}"
@@ -229,36 +267,38 @@ def _of_machine(machine: str, per_node: int, rows: Sequence[SweepRow]) -> str:
         most = max(exposed, key=lambda axis: exposed[axis])
         text += f"; {most} is exposed longest, {100 * exposed[most] / seconds:.0f} % of the step"
     others = [row for row in rows if row.point["machine"] == machine and row is not best and row.answer.seconds]
-    moved = [f"{_called(row)} takes {ratio_text((row.answer.seconds or 0.0) / seconds)} as long" for row in others]
+    moved = [f"{_row_label(row)} takes {ratio_text((row.answer.seconds or 0.0) / seconds)} as long" for row in others]
     return f"{text}; {', '.join(moved)}." if moved else f"{text}."
 
 
-def _called(row: SweepRow) -> str:
-    """What a row is called beside the best."""
+def _row_label(row: SweepRow) -> str:
+    """The name of a row that is compared with the fastest."""
     order = row.point["order"]
-    return f"{order} ({grid_text(row.answer)})" if order == MODEL else f"the same box with {order}"
+    return f"{order} ({grid_text(row.answer)})" if order == MODEL_FIRST else f"the same box with {order}"
 
 
 def figure(rows: Sequence[SweepRow]) -> "Figure":
-    """A bar chart of every machine's orders: computing time, then exposed communication by axis."""
+    """The bar chart of every machine's orders: computing time, then exposed communication by axis."""
     from matplotlib.figure import Figure
 
-    some = [row for row in rows if row.answer.seconds is not None and row.answer.trained is not None]
-    ordered = sorted(some, key=lambda row: [member.point["machine"] for member in rows].index(row.point["machine"]))
+    predicted = [row for row in rows if row.answer.seconds is not None and row.answer.trained is not None]
+    ordered = sorted(
+        predicted, key=lambda row: [member.point["machine"] for member in rows].index(row.point["machine"])
+    )
     drawing = Figure(figsize=(9, 1.5 + 0.32 * len(ordered)), layout="constrained")
     axis = drawing.subplots()
-    places = range(len(ordered))
+    positions = range(len(ordered))
     left = [row.answer.compute_seconds or 0.0 for row in ordered]
-    axis.barh(places, left, color="#cccccc", label="computing")
+    axis.barh(positions, left, color="#cccccc", label="computing")
     for name in AXES:
         parts = [
             row.answer.trained.exposed_seconds_by_axis.get(name, 0.0) if row.answer.trained else 0.0 for row in ordered
         ]
         if any(parts):
-            axis.barh(places, parts, left=left, color=COLOURS[name], label=f"exposed, {name}")
+            axis.barh(positions, parts, left=left, color=COLOURS[name], label=f"exposed, {name}")
         left = [start + part for start, part in zip(left, parts, strict=True)]
-    names = [f"{row.point['machine']}: {grid_text(row.answer)}, {','.join(_long(row.answer))}" for row in ordered]
-    axis.set_yticks(places, names, fontsize=7)
+    names = [f"{row.point['machine']}: {grid_text(row.answer)}, {','.join(_long_axes(row.answer))}" for row in ordered]
+    axis.set_yticks(positions, names, fontsize=7)
     axis.invert_yaxis()
     axis.set(xlabel="step [s], predicted; axes from the inside out")
     axis.legend(fontsize=8)

@@ -1,11 +1,12 @@
-"""`quadrille study which-scheme`: 1-D, 2-D, 2.5-D, 3-D and 4D on more and more GPUs, each on its own best grid.
+"""`quadrille study which-scheme`: the predicted fastest tensor-parallel scheme by number of GPUs.
 
-    strong    the same batch on more GPUs
-    weak      each GPU brings its own sequences; the model stays the same
+The schemes are Megatron-LM (1-D), Optimus (2-D), Tesseract (2.5-D), Bian et al. (3-D) and 4D.
 
-Every scheme is given every overlap that it has, full recomputation, and data as an
-axis beside its own; its grid is the fastest in simulation of the few that its closed
-form ranks first (`quadrille.experiments.sweep.best_grid`).
+    strong    the batch stays the same
+    weak      the batch grows with the number of GPUs; the model stays the same
+
+Each scheme runs with all its overlaps, full recomputation and a data-parallel axis, on the fastest grid of the few that
+a closed form ranks first (`quadrille.experiments.sweep.best_grid`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -51,12 +52,16 @@ RESULTS = Path(__file__).resolve().parent / "results"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaledProblem:
-    """What is trained.
+    """The training job.
 
     Parameters
     ----------
-    batch : sequences of a step in strong scaling
-    each : sequences that each GPU brings in weak scaling
+    machine : name of the machine
+    gpt : name of the model
+    gpus : numbers of GPUs
+    batch : number of sequences of the global batch in strong scaling
+    each : number of sequences per GPU of the global batch in weak scaling
+    schemes : names of the schemes
     """
 
     machine: str = "perlmutter"
@@ -67,6 +72,7 @@ class ScaledProblem:
     schemes: tuple[str, ...] = SCHEMES
 
     def batch_on(self, scaling: Scaling, gpus: int) -> int:
+        """The number of sequences of the global batch on a number of GPUs."""
         return self.batch if scaling == "strong" else self.each * gpus
 
 
@@ -74,16 +80,21 @@ QUICK = ScaledProblem(gpt="gpt3-1.3b", gpus=(8, 16), batch=32)
 
 
 def main() -> None:
-    """Ask about the default machine and keep the answer."""
+    """Run the study on the default machine, and write the answer to `results/`."""
     which_scheme(ScaledProblem(), StudyOptions.into_folder("which-scheme", RESULTS, jobs=2, most_seconds=120))
 
 
 def which_scheme(scaled: ScaledProblem, asking: StudyOptions) -> Findings:
-    """Predict every scheme at every point, and print and write the results.
+    """Predict every scheme on every number of GPUs, and print and write the results.
+
+    Parameters
+    ----------
+    scaled : training job
+    asking : options of the search, and files of the results
 
     Raises
     ------
-    InputError : a model or a machine that is unknown, a file that cannot be written, no point that can be
+    InputError : an unknown model or machine; a file that cannot be written; no possible point
     """
     asking.check()
     points = list(points_of(scaled, asking))
@@ -101,7 +112,7 @@ def which_scheme(scaled: ScaledProblem, asking: StudyOptions) -> Findings:
 
 
 def points_of(scaled: ScaledProblem, asking: StudyOptions) -> Iterator[Point]:
-    """Points of every scheme on every number of GPUs, for both scalings; the smallest number of GPUs first."""
+    """The points of all schemes, scalings and numbers of GPUs, the smallest number of GPUs first."""
     for gpus in scaled.gpus:
         for scaling in SCALINGS:
             for scheme in scaled.schemes:
@@ -111,13 +122,13 @@ def points_of(scaled: ScaledProblem, asking: StudyOptions) -> Iterator[Point]:
 
 
 def tables(rows: Sequence[SweepRow]) -> "list[Group]":
-    """One table for each scaling."""
+    """The tables of the schemes, one for each scaling."""
     columns = ("GPUs", "batch", "scheme", *STEP_COLUMNS)
     groups = []
     for scaling in SCALINGS:
         sections = [
             [
-                (row.point["gpus"], row.point["batch"], words(row.point["scheme"]), *step_cells(row.answer))
+                (row.point["gpus"], row.point["batch"], scheme_label(row.point["scheme"]), *step_cells(row.answer))
                 for row in rows
                 if row.point["scaling"] == scaling and row.point["gpus"] == gpus
             ]
@@ -127,46 +138,51 @@ def tables(rows: Sequence[SweepRow]) -> "list[Group]":
     return groups
 
 
-def words(scheme: str) -> str:
-    """What a scheme is called.
+def scheme_label(scheme: str) -> str:
+    """The dimensions and the name of a scheme as text.
 
-    >>> words("bian")
+    >>> scheme_label("bian")
     '3-D (bian)'
     """
     return f"{DIMENSIONS[scheme]} ({scheme})"
 
 
 def answer(rows: Sequence[SweepRow]) -> str:
-    """Which scheme is the fastest where, and by how much; numbers of GPUs on which not all were asked are left out."""
+    """The sentences that answer the study: the fastest scheme by number of GPUs, and the times of the others.
+
+    Numbers of GPUs on which some schemes were not predicted are left out.
+    """
     return " ".join(sentence for scaling in SCALINGS for sentence in _sentences(rows, scaling))
 
 
 def _sentences(rows: Sequence[SweepRow], scaling: Scaling) -> Iterator[str]:
+    """The sentences about one scaling."""
     own = [row for row in rows if row.point["scaling"] == scaling]
     cut_short = {row.point["gpus"] for row in own if row.answer == NOT_REACHED}
     by_gpus: dict[str, list[SweepRow]] = {}
     for row in own:
         if row.answer.seconds is not None and row.point["gpus"] not in cut_short:
             by_gpus.setdefault(row.point["gpus"], []).append(row)
-    winners = {gpus: min(some, key=_seconds).point["scheme"] for gpus, some in by_gpus.items()}
+    winners = {gpus: min(schemes, key=_seconds).point["scheme"] for gpus, schemes in by_gpus.items()}
     if not winners:
         return
-    won = {
+    gpus_by_winner = {
         scheme: [gpus for gpus, winner in winners.items() if winner == scheme]
         for scheme in dict.fromkeys(winners.values())
     }
     where = "; ".join(
-        f"{words(scheme)} on {', '.join(_count(count) for count in on)} GPUs" for scheme, on in won.items()
+        f"{scheme_label(scheme)} on {', '.join(_count(count) for count in on)} GPUs"
+        for scheme, on in gpus_by_winner.items()
     )
     yield f"{scaling.capitalize()} scaling is fastest with {where}."
     for gpus in dict.fromkeys((next(iter(winners)), list(winners)[-1])):
         ordered = sorted(by_gpus[gpus], key=_seconds)
         if len(ordered) > 1:
             behind = ", ".join(
-                f"{words(row.point['scheme'])} takes {ratio_text(_seconds(row) / _seconds(ordered[0]))} as long"
+                f"{scheme_label(row.point['scheme'])} takes {ratio_text(_seconds(row) / _seconds(ordered[0]))} as long"
                 for row in ordered[1:]
             )
-            best = words(ordered[0].point["scheme"])
+            best = scheme_label(ordered[0].point["scheme"])
             yield f"On {_count(gpus)} GPUs {best} takes {_seconds(ordered[0]):.3g} s; {behind}."
     last = by_gpus[list(winners)[-1]]
     hidden = ", ".join(f"{row.point['scheme']} {100 * _exposed(row):.0f} %" for row in sorted(last, key=_exposed))
@@ -178,25 +194,29 @@ def _sentences(rows: Sequence[SweepRow], scaling: Scaling) -> Iterator[str]:
 
 
 def _seconds(row: SweepRow) -> float:
+    """The time of a step [s]."""
     assert row.answer.seconds is not None
     return row.answer.seconds
 
 
 def _exposed(row: SweepRow) -> float:
+    """The share of exposed communication in the step."""
     return (row.answer.exposed_seconds or 0.0) / _seconds(row)
 
 
 def _compute(row: SweepRow) -> float:
+    """The computing time of a step [s]."""
     assert row.answer.compute_seconds is not None
     return row.answer.compute_seconds
 
 
 def _count(gpus: str) -> str:
+    """A number of GPUs with thousands separators."""
     return f"{int(gpus):,}"
 
 
 def figure(rows: Sequence[SweepRow]) -> "Figure":
-    """A figure with each scheme's share of peak over the number of GPUs, with one panel for each scaling."""
+    """The figure of each scheme's share of peak by number of GPUs, with one panel for each scaling."""
     from matplotlib.figure import Figure
 
     drawing = Figure(figsize=(9, 4), layout="constrained")
@@ -208,7 +228,10 @@ def figure(rows: Sequence[SweepRow]) -> "Figure":
                 if row.point["scheme"] == scheme and row.point["scaling"] == scaling and row.answer.trained is not None
             ]
             axis.plot(
-                *zip(*line, strict=True) if line else ((), ()), marker="o", color=COLOURS[scheme], label=words(scheme)
+                *zip(*line, strict=True) if line else ((), ()),
+                marker="o",
+                color=COLOURS[scheme],
+                label=scheme_label(scheme),
             )
         gpus = sorted({int(row.point["gpus"]) for row in rows})
         axis.set_xscale("log", base=2)

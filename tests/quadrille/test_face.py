@@ -24,7 +24,7 @@ def test_every_public_name_is_there_and_documented(name):
 
 def test_names_are_imported_from_where_type_checkers_find_them():
     source = Path(quadrille.__file__).read_text()
-    for name, where in quadrille.WHERE.items():
+    for name, where in quadrille.IMPORT_PATHS.items():
         module, attribute = where.split(":")
         assert f"from {module} import {attribute} as {name}" in source
 

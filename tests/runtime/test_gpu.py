@@ -11,8 +11,8 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.record import load_record
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.tensors import ITEM_BYTES
-from quadrille.cli.words.flags import TrainingWords
-from quadrille.cli.words.training import parse_training
+from quadrille.cli.parsing.flags import TrainingFlags
+from quadrille.cli.parsing.training import parse_training
 from quadrille.experiments.measure.batch import RunCase, measure
 from quadrille.experiments.workloads.run_options import RunOptions
 from quadrille.runtime.carriers.gpu_awareness import GpuAwareness, gpu_awareness
@@ -23,7 +23,7 @@ from quadrille.runtime.host.devices import check_unshared, free_bytes
 from quadrille.runtime.launching.launch import launch
 from quadrille.runtime.measuring.device_benchmarks import DeviceBench, Tf32Library
 from quadrille.runtime.operands.operands import round_to
-from quadrille.studies.gpu.report import LEAST_SHARE
+from quadrille.studies.gpu.report import LEAST_EXECUTOR_SHARE
 from tests.support.device_trainings import CASES, MEGATRON
 from tests.support.quadrille import called
 from tests.support.staged_device import StagedInProcess
@@ -119,7 +119,7 @@ def test_tf32_rounds_what_float32_keeps_where_the_gpu_has_it(library):
 def test_a_whole_run_of_one_rank_reaches_95_percent_of_a_bare_product(library, dtype):
     bench = DeviceBench(library)
     bench.warm_up()
-    assert bench.executor_ratio(8192, dtype).share >= LEAST_SHARE
+    assert bench.executor_ratio(8192, dtype).share >= LEAST_EXECUTOR_SHARE
 
 
 def test_a_marker_comes_after_the_work_and_the_second_stream_does_not_wait(library):
@@ -313,13 +313,13 @@ def test_four_ranks_train_on_one_gpu_on_many_grids_and_go_on_from_a_checkpoint(l
     run_flags = partial(RunOptions, backend="cupy", carrier="mpi", verify=True, repeats=1, warmups=0)
     cases = [
         RunCase(
-            parse_training(TrainingWords(**chosen)),
+            parse_training(TrainingFlags(**chosen)),
             str(tmp_path / f"{number}.json"),
             run_flags(save="" if number else saved),
         )
         for number, chosen in enumerate(ON_ONE_GPU)
     ]
-    on = TrainingWords(**TINY | {"grid": "data=2,y=2", "zero": "1", "steps": "1"})
+    on = TrainingFlags(**TINY | {"grid": "data=2,y=2", "zero": "1", "steps": "1"})
     cases.append(RunCase(parse_training(on), str(tmp_path / "on.json"), run_flags(load=saved)))
     measure(4, cases)
     records = [load_record(case.record) for case in cases]

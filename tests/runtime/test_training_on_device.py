@@ -7,8 +7,8 @@ from functools import partial
 import numpy as np
 import pytest
 
-from quadrille.cli.words.flags import TrainingWords
-from quadrille.cli.words.training import parse_training
+from quadrille.cli.parsing.flags import TrainingFlags
+from quadrille.cli.parsing.training import parse_training
 from quadrille.experiments.measure.batch import RunCase
 from quadrille.experiments.workloads.run_options import RunOptions
 from quadrille.runtime.arrays.cupy_library import CupyLibrary
@@ -99,9 +99,9 @@ main(sys.argv[1])
 def test_real_ranks_train_on_a_device_and_go_on_on_another_grid(tmp_path):
     saved = str(tmp_path / "gpt.ckpt")
     run_flags = partial(RunOptions, backend="cupy", carrier="mpi", verify=True, repeats=1, warmups=0)
-    first = TrainingWords(**{"steps": "2", "dtype": "float64"} | MEGATRON)
-    then = TrainingWords(gpt=ONE, batch="4", steps="1", grid="z=3", dtype="float64", overlap="ors,oag")
-    layers = TrainingWords(**CASES["layers in 16 bits"] | {"grid": "z=3", "steps": "2"})
+    first = TrainingFlags(**{"steps": "2", "dtype": "float64"} | MEGATRON)
+    then = TrainingFlags(gpt=ONE, batch="4", steps="1", grid="z=3", dtype="float64", overlap="ors,oag")
+    layers = TrainingFlags(**CASES["layers in 16 bits"] | {"grid": "z=3", "steps": "2"})
     cases = [
         RunCase(parse_training(first), str(tmp_path / "first.json"), run_flags(save=saved)),
         RunCase(parse_training(layers), str(tmp_path / "layers.json"), run_flags()),

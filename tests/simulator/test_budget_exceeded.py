@@ -10,7 +10,7 @@ from quadrille.algorithms.training.gpt import Gpt, gpt_schedule
 from quadrille.algorithms.training.scheme_4d import Scheme4D
 from quadrille.simulator import simulate
 from quadrille.simulator.loops import restore
-from quadrille.simulator.ranks.lanes import OP_WALL_SECONDS, TOO_LONG, LaneSimulation
+from quadrille.simulator.ranks.lane_simulation import OP_WALL_SECONDS, TOO_LONG, LaneSimulation
 from quadrille.simulator.simulate import Shortcuts, Simulator
 from quadrille.topologies.find_machine import find_machine
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from math import isnan, nan
 from weakref import WeakKeyDictionary
 
-from quadrille.simulator.engine.builder import ProgramStage
+from quadrille.simulator.engine.engine_builder import ProgramStage
 from quadrille.simulator.engine.engine_state import MOVING
 
 FREE = WeakKeyDictionary()
@@ -33,8 +33,8 @@ def start(engine, work, demands, *, then, **options):
     """A new activity; `then` is called when it ends, and may start others at that instant."""
     free = FREE.setdefault(engine, {}).setdefault((work, *sorted(demands.items()), *sorted(options.items())), [])
     if not free:
-        flow = engine.flow(work, demands, **options)
-        free.append((flow, engine.program([ProgramStage(local=flow)]), engine.member()))
+        flow = engine.add_flow(work, demands, **options)
+        free.append((flow, engine.add_program([ProgramStage(local=flow)]), engine.add_stream()))
     used = flow, program, member = free.pop()
     activity = Activity(engine, flow, work, engine.env.now)
 

@@ -5,8 +5,8 @@ from math import inf
 import numpy as np
 
 from quadrille.runtime.measuring.all_pairs_rates import pairs
-from quadrille.runtime.measuring.points import FlowPoint
-from quadrille.simulator.engine.max_min import Demands, solve
+from quadrille.runtime.measuring.measured_points import FlowPoint
+from quadrille.simulator.engine.max_min import Demands, max_min_rates
 from quadrille.topologies.routes.routing import Routes, Routing
 
 PAYLOAD = 0.95
@@ -27,7 +27,7 @@ def rounds(net, noise=0.0, payload=PAYLOAD):
         hosts, targets = list(sends), list(sends.values())
         paths = Routes(net, Routing()).between(hosts, targets)
         demands = Demands(paths.offsets.tolist(), paths.links.tolist(), paths.shares.tolist())
-        rates = solve((payload * net.bandwidths).tolist(), demands, [1.0] * len(hosts), [inf] * len(hosts))
+        rates = max_min_rates((payload * net.bandwidths).tolist(), demands, [1.0] * len(hosts), [inf] * len(hosts))
         off = 1 - noise * random.random(len(hosts))
         found += [FlowPoint(number, *one) for one in zip(hosts, targets, (rates * off).tolist(), strict=True)]
     return found

@@ -1,11 +1,11 @@
 """The verbs as the command line calls them: words in, answers out."""
 
-from quadrille.cli.words.collectives import parse_kind, parse_question
-from quadrille.cli.words.network_machines import collective_machine, flows_machine
-from quadrille.cli.words.ranking import command_of_fastest, parse_space
-from quadrille.cli.words.ranking import parse_question as parse_rank_question
-from quadrille.cli.words.runs import files_read
-from quadrille.cli.words.sweep import point_of
+from quadrille.cli.parsing.collectives import parse_kind, parse_question
+from quadrille.cli.parsing.network_machines import collective_machine, flows_machine
+from quadrille.cli.parsing.ranking import command_of_fastest, parse_space
+from quadrille.cli.parsing.ranking import parse_question as parse_rank_question
+from quadrille.cli.parsing.runs import files_read
+from quadrille.cli.parsing.sweep import point_of
 from quadrille.experiments.network.collective_command import collective
 from quadrille.experiments.network.flows_command import flows
 from quadrille.experiments.output.destinations import Destinations
@@ -22,7 +22,7 @@ def ranked(words, on, *, json="", command=()):
     """The ranking that the words ask for."""
     return rank(
         parse_rank_question(words, on),
-        parse_space(words) if words.of_schemes else None,
+        parse_space(words) if words.ranks_schemes else None,
         destinations=Destinations(json=json, read=on.files | files_read(words)),
         command=command,
         again=lambda best: command_of_fastest(words, on, best),

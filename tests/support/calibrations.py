@@ -5,7 +5,7 @@ import sys
 
 from quadrille.experiments.calibrate.calibrate import calibrate
 from quadrille.runtime.execution.rank_environment import start_world
-from quadrille.runtime.measuring.sizes import CalibrationSizes
+from quadrille.runtime.measuring.calibration_sizes import CalibrationSizes
 
 SMALL = CalibrationSizes(
     products=6,

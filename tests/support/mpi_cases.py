@@ -348,7 +348,7 @@ def carry_out(case, carrier, group):
     """What is wrong with the case at some rank of the group, at the group's first; None elsewhere."""
     from quadrille.algorithms.analysis.volumes import bytes_sent
     from quadrille.runtime.execution.execute import execute
-    from quadrille.runtime.operands.sources import WholeMatrices
+    from quadrille.runtime.operands.input_sources import WholeMatrices
 
     schedule, inputs, outputs = case.make()
     choices = parse_choices(case.collectives)

@@ -7,7 +7,7 @@ from quadrille.algorithms.matmuls.catalogue import matmul_schedule
 from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.passes.overlap import overlap, parse_overlap
 from quadrille.algorithms.schedule.grid import Grid
-from quadrille.runtime.arrays.pinned import PINNED_CHUNK_BYTES
+from quadrille.runtime.arrays.pinned_memory import PINNED_CHUNK_BYTES
 from quadrille.runtime.carriers.in_process import InProcess
 from quadrille.runtime.carriers.staging import StagedCommunicator
 from quadrille.runtime.execution.execute import execute

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.training.resume import resume_schedule, training_state, with_state_outputs
-from quadrille.cli.words.flags import TrainingWords
-from quadrille.cli.words.training import parse_training
+from quadrille.cli.parsing.flags import TrainingFlags
+from quadrille.cli.parsing.training import parse_training
 from quadrille.runtime.arrays.numpy_library import NumpyLibrary
 from quadrille.runtime.carriers.in_process import InProcess
 from quadrille.runtime.execution.execute import execute
@@ -36,7 +36,7 @@ def ended(*, save="", load="", seed=0, carrier=InProcess, library=None, warmups=
     `carrier` makes one of so many ranks, `library` has the arrays, and `warmups` runs go before.
     """
     library = library or NumpyLibrary()
-    experiment = parse_training(TrainingWords(**flags))
+    experiment = parse_training(TrainingFlags(**flags))
     checkpoint = open_checkpoint(str(load)) if load else None
     first = checkpoint.steps if checkpoint else 0
     schedule = experiment.unchecked_schedule()

@@ -4,7 +4,7 @@ import pytest
 from quadrille.algorithms.errors import InputError
 from quadrille.topologies.build import FAMILIES, build, parse_topology
 from quadrille.topologies.families.leaf_spine import leaf_spine
-from quadrille.topologies.machines.named import MACHINES
+from quadrille.topologies.machines.machine_catalogue import MACHINES
 
 CABLE = {"bandwidth": 25e6, "latency": 25e-6}
 NODE = {

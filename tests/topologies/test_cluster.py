@@ -4,7 +4,7 @@ import pytest
 from quadrille.algorithms.errors import InputError
 from quadrille.topologies.build import build, parse_topology
 from quadrille.topologies.cluster import gpu_cluster, rails
-from quadrille.topologies.families.by_name import FABRICS
+from quadrille.topologies.families.family_table import FABRICS
 from quadrille.topologies.routes.routing import Routes, parse_routing
 from quadrille.topologies.routes.search import SearchedPaths
 

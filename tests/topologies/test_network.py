@@ -2,11 +2,11 @@ import numpy as np
 import pytest
 
 from quadrille.algorithms.errors import InputError
-from quadrille.topologies.builder import Builder, reverse
 from quadrille.topologies.families.basic import star
 from quadrille.topologies.families.leaf_spine import leaf_spine
-from quadrille.topologies.limits import MAX_NODES, check_cable, check_counts, check_size
 from quadrille.topologies.network import link_name
+from quadrille.topologies.network_builder import Builder, reverse
+from quadrille.topologies.size_limits import MAX_NODES, check_cable, check_counts, check_size
 
 
 @pytest.fixture

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from quadrille.algorithms.errors import InputError
-from quadrille.topologies.builder import Builder, reverse
-from quadrille.topologies.limits import check_cable, check_counts, check_size
 from quadrille.topologies.network import Ints, Network
-from quadrille.topologies.structured_paths import SinglePath, side_by_side
+from quadrille.topologies.network_builder import Builder, reverse
+from quadrille.topologies.size_limits import check_cable, check_counts, check_size
+from quadrille.topologies.structured_paths import SinglePath, link_table
 
 
 def host(cores: int = 1) -> Network:
@@ -71,7 +71,7 @@ class StarPaths(SinglePath):
 
     def links(self, sources: Ints, targets: Ints, chosen: Ints) -> Ints:
         same = sources == targets
-        return side_by_side(self.up[sources], reverse(self.up[targets]), absent=[same, same])
+        return link_table(self.up[sources], reverse(self.up[targets]), absent=[same, same])
 
 
 def dumbbell(
@@ -147,7 +147,7 @@ class DumbbellPaths(SinglePath):
         there = np.full(len(sources), self.across)
         waist = np.where(first == 0, there, reverse(there))
         same = sources == targets
-        return side_by_side(self.up[sources], waist, reverse(self.up[targets]), absent=[same, first == last, same])
+        return link_table(self.up[sources], waist, reverse(self.up[targets]), absent=[same, first == last, same])
 
 
 def full(hosts: int, *, bandwidth: float, latency: float, cores: int = 1) -> Network:

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from quadrille.algorithms.errors import InputError
-from quadrille.topologies.builder import Builder, reverse
 from quadrille.topologies.families.global_links import GlobalLinks, GroupPaths, Rates, global_cables, local_and_global
-from quadrille.topologies.limits import check_counts, check_size
 from quadrille.topologies.network import Ints, Network
-from quadrille.topologies.structured_paths import side_by_side
+from quadrille.topologies.network_builder import Builder, reverse
+from quadrille.topologies.size_limits import check_counts, check_size
+from quadrille.topologies.structured_paths import link_table
 
 
 def dragonfly(
@@ -242,7 +242,7 @@ class DragonflyPaths(GroupPaths):
             crossing = np.where(near, -1, self.between.links[crossing])
         before = self.local[first, exits % self._size, lane]
         after = self.local[enters, last % self._size, other_lane]
-        return side_by_side(before, crossing, after, absent=[first == exits, near, enters == last])
+        return link_table(before, crossing, after, absent=[first == exits, near, enters == last])
 
     def _around(self, first: Ints, last: Ints, random: Ints) -> Ints:
         """Links of the non-minimal paths through another group that `random` draws [pairs, 6]."""

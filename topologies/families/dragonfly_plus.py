@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from quadrille.algorithms.errors import InputError
-from quadrille.topologies.builder import Builder, reverse
 from quadrille.topologies.families.global_links import GlobalLinks, GroupPaths, global_cables, local_and_global
-from quadrille.topologies.limits import check_counts, check_size
 from quadrille.topologies.network import Ints, Network
-from quadrille.topologies.structured_paths import side_by_side
+from quadrille.topologies.network_builder import Builder, reverse
+from quadrille.topologies.size_limits import check_counts, check_size
+from quadrille.topologies.structured_paths import link_table
 
 
 def dragonfly_plus(
@@ -178,7 +178,7 @@ class DragonflyPlusPaths(GroupPaths):
         near = start == end
         exits = np.where(near, chosen, self._spine(self.between.sources, crossing)) % self._spines
         enters = np.where(near, chosen, self._spine(self.between.targets, crossing)) % self._spines
-        return side_by_side(
+        return link_table(
             self.local[first, exits],
             self._spine(self.between.links, crossing),
             reverse(self.local[last, enters]),
@@ -212,7 +212,7 @@ class DragonflyPlusPaths(GroupPaths):
         random, link = np.divmod(random, np.maximum(1, np.where(direct, own[1], joining[1])))
         onward = np.where(direct, between.from_router.at(own[0] + link), between.between_groups.at(joining[0] + link))
         leaf, exits = group * self.leaves + random % self.leaves, between.sources[onward]
-        table = side_by_side(
+        table = link_table(
             self.local[first, between.sources[there] % self._spines],
             between.links[there],
             reverse(self.local[leaf, arrived % self._spines]),

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from quadrille.algorithms.errors import InputError
-from quadrille.topologies.builder import Builder, reverse
-from quadrille.topologies.limits import check_cable
 from quadrille.topologies.network import Ints
-from quadrille.topologies.structured_paths import side_by_side
+from quadrille.topologies.network_builder import Builder, reverse
+from quadrille.topologies.size_limits import check_cable
+from quadrille.topologies.structured_paths import link_table
 
 
 def global_cables(family: str, groups: int, routers: int, per_router: int) -> int:
@@ -188,7 +188,7 @@ class GroupPaths(ABC):
             detour = self._around(first, last, np.where(around, ~chosen, 0))
             straight = np.concatenate([across, np.full((len(across), detour.shape[1] - 3), -1)], axis=1)
             across = np.where(around[:, None], detour, straight)
-        up, down = side_by_side(self.up[sources], reverse(self.up[targets]), absent=[same, same]).T
+        up, down = link_table(self.up[sources], reverse(self.up[targets]), absent=[same, same]).T
         return np.concatenate([up[:, None], across, down[:, None]], axis=1)
 
     @abstractmethod

@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quadrille.algorithms.errors import InputError
-from quadrille.topologies.builder import reverse
 from quadrille.topologies.network import Floats, Ints
+from quadrille.topologies.network_builder import reverse
 from quadrille.topologies.structured_paths import MAX_COUNTED_PATHS
 
 MAX_HOPS = 1 << 28

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from quadrille.algorithms.errors import InputError
-from quadrille.topologies.builder import Builder, reverse
-from quadrille.topologies.limits import check_cable, check_counts, check_size
 from quadrille.topologies.network import Floats, Ints, Network
-from quadrille.topologies.structured_paths import side_by_side
+from quadrille.topologies.network_builder import Builder, reverse
+from quadrille.topologies.size_limits import check_cable, check_counts, check_size
+from quadrille.topologies.structured_paths import link_table
 
 
 def leaf_spine(
@@ -118,7 +118,7 @@ class LeafSpinePaths:
     def links(self, sources: Ints, targets: Ints, chosen: Ints) -> Ints:
         first, last = self.leaf_of[sources], self.leaf_of[targets]
         same, near = sources == targets, first == last
-        return side_by_side(
+        return link_table(
             self.up[sources],
             self.across[first, chosen],
             reverse(self.across[last, chosen]),

@@ -6,11 +6,11 @@ from math import prod
 import numpy as np
 
 from quadrille.algorithms.errors import InputError
-from quadrille.topologies.builder import Builder
 from quadrille.topologies.families.lattice import LatticePaths
-from quadrille.topologies.families.lists import WholeNumbers, as_word, whole_numbers
-from quadrille.topologies.limits import check_cable, check_counts, check_size
+from quadrille.topologies.families.number_lists import WholeNumbers, as_word, whole_numbers
 from quadrille.topologies.network import Ints, Network
+from quadrille.topologies.network_builder import Builder
+from quadrille.topologies.size_limits import check_cable, check_counts, check_size
 
 MAX_DIMENSIONS = 12
 

@@ -7,10 +7,10 @@ from math import prod
 import numpy as np
 
 from quadrille.algorithms.errors import InputError
-from quadrille.topologies.builder import Builder, reverse
-from quadrille.topologies.families.lists import Numbers, WholeNumbers, as_word, numbers, whole_numbers
-from quadrille.topologies.limits import check_cable, check_counts, check_size
+from quadrille.topologies.families.number_lists import Numbers, WholeNumbers, as_word, numbers, whole_numbers
 from quadrille.topologies.network import Floats, Ints, Network
+from quadrille.topologies.network_builder import Builder, reverse
+from quadrille.topologies.size_limits import check_cable, check_counts, check_size
 from quadrille.topologies.structured_paths import MAX_COUNTED_PATHS
 
 
@@ -153,7 +153,7 @@ class TreeShape:
         return prod(self.up[:level])
 
     def size(self, endpoints: int) -> tuple[int, int]:
-        """Number of nodes (endpoints included) and number of links of the tree above so many endpoints."""
+        """Number of nodes (endpoints included) and number of links of the tree above `endpoints` endpoints."""
         counts = [-(-endpoints // self.under(level)) * self.width(level) for level in range(self.levels + 1)]
         cables = sum(n * w * p for n, w, p in zip(counts, self.up, self.parallel, strict=False))
         return sum(counts), 2 * cables

@@ -1,22 +1,22 @@
-"""Node-link JSON, as networkx writes graphs: in and out.
+"""Reader and writer of topologies as node-link JSON, the format in which networkx writes graphs.
 
     {"directed": true, "multigraph": true,
      "graph": {"name": "pair", "places": ["host", 2]},
      "nodes": [{"id": "host:0", "cores": 2}, {"id": "host:1", "cores": 2}],
      "edges": [{"source": "host:0", "target": "host:1", "bandwidth": 1e9, "latency": 1e-6}, …]}
 
-`schema` and `provenance` may stand beside these.  Every node is `kind:index`; a host
-may carry `cores`.  Every edge carries `bandwidth` [B/s] and `latency` [s]; it is one
-direction of a cable, and where the graph is not `directed` a cable, both directions.
-Edges of the same ends have a `key` each, or none if not `multigraph`. An edge that is
-`failed` carries nothing, whatever its bandwidth; one that is `unshared` holds no flow
-back.  The compute endpoints are the graph's attribute `endpoints` = [kind, count], by
-default all GPUs, or all hosts where there are no GPUs; `per_node` of them, in order,
-share a node. Where `family` and `arguments` build these very nodes and links, whatever
-their rates, the family's paths hold; else paths are searched.  A network whose paths
-its links do not tell has `routes` too: routes[s][t] lists the links from place s to
-place t, by their numbers in the order of the edges (of a cable first the link from its
-`source`).
+The keys `schema` and `provenance` are optional.  Every node is `kind:index`; a host
+may have `cores`.  Every edge has `bandwidth` [B/s] and `latency` [s].  In a `directed`
+graph an edge is one direction of a cable, else a cable with both directions.  In a
+`multigraph`, edges with equal ends have a `key` each.  An edge that is `failed`
+carries nothing, whatever its bandwidth; an edge that is `unshared` limits no flow.
+The graph's attribute `places` = [kind, count] names the compute endpoints, by
+default all GPUs, or all hosts if there are no GPUs; `per_node` of the endpoints, in
+order, share a node.  If `family` and `arguments` build these nodes and links, at any
+rates, the paths are those of the family; else paths are searched.  A network whose
+paths do not follow from its links also has `routes`: routes[s][t] lists the links from
+endpoint s to endpoint t, by their numbers in the order of the edges (of a cable first
+the link from its `source`).
 """
 
 import json
@@ -50,7 +50,7 @@ def parse(text: str, path: str) -> Network:
 
     Raises
     ------
-    InputError : not JSON, not such a graph, or a node or edge that cannot be; the message says which
+    InputError : not JSON, not a graph of this format, or a node or edge that cannot be; the message says which
     """
     try:
         data = json.loads(text)

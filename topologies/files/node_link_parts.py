@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from quadrille.algorithms.errors import InputError
-from quadrille.topologies.limits import MAX_COUNT
+from quadrille.topologies.size_limits import MAX_COUNT
 
 NODE = re.compile(r"([a-z_]+):(0|[1-9][0-9]{0,8})")
 NODE_KEYS = ("id", "kind", "cores")

@@ -26,12 +26,12 @@ from pathlib import Path
 import numpy as np
 
 from quadrille.algorithms.errors import InputError
-from quadrille.topologies.builder import Builder
 from quadrille.topologies.files.simgrid_clusters import cluster
 from quadrille.topologies.files.simgrid_routes import hops_between
 from quadrille.topologies.files.simgrid_zones import IGNORED, NamedPath, Platform
 from quadrille.topologies.files.xml_elements import Element, elements
 from quadrille.topologies.network import Ints, Network, with_unshared
+from quadrille.topologies.network_builder import Builder
 from quadrille.topologies.structured_paths import ListedPaths
 
 VERSIONS = ("4", "4.1")

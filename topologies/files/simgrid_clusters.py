@@ -11,14 +11,14 @@ from itertools import pairwise
 
 import numpy as np
 
-from quadrille.topologies.builder import Builder, reverse
 from quadrille.topologies.families.basic import star
 from quadrille.topologies.families.torus import torus
 from quadrille.topologies.families.tree import tree
 from quadrille.topologies.files.xml_elements import BYTES_PER_SECOND, SECONDS, Element, whole_numbers
-from quadrille.topologies.limits import check_size
 from quadrille.topologies.network import Ints, Network, with_unshared
-from quadrille.topologies.structured_paths import ListedPaths, side_by_side
+from quadrille.topologies.network_builder import Builder, reverse
+from quadrille.topologies.size_limits import check_size
+from quadrille.topologies.structured_paths import ListedPaths, link_table
 
 IGNORED = ("speed", "loopback_bw", "loopback_lat", "router_id")
 ACCEPTED = (
@@ -238,4 +238,4 @@ class FlatPaths(ListedPaths):
         same = sources == targets
         down = self.up[targets] if self.shared else reverse(self.up[targets])
         across = np.full(len(sources), -1 if self.middle is None else self.middle)
-        return side_by_side(self.up[sources], across, down, absent=[same, same, same])
+        return link_table(self.up[sources], across, down, absent=[same, same, same])

@@ -1,4 +1,4 @@
-"""The machine file: a topology, how fast its devices compute, and what microbenchmarks measured.
+"""`Machine`, the content of a machine file: a topology, the speed of its devices, and the measured microbenchmarks.
 
 Data only: the topology is a family name with arguments (or a file), built into
 a graph elsewhere.  The classes mirror the file; units stand in the names.
@@ -232,7 +232,7 @@ class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A topology, its devices, and what was measured on them.
+    """A machine: its topology, its devices, and the times measured on them.
 
     Parameters
     ----------

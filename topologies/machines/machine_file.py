@@ -78,7 +78,11 @@ def _table(table: str, like: object, path: Path, readers: tuple[Path, ...]) -> d
 
 
 def _machine(like: str, path: Path, readers: tuple[Path, ...]) -> Machine:
-    from quadrille.topologies.machines.named import as_machine, is_file_name, machine  # most files are like no machine
+    from quadrille.topologies.machines.machine_catalogue import (  # most files are like no machine
+        as_machine,
+        is_file_name,
+        machine,
+    )
 
     if not is_file_name(like):
         return as_machine(machine(like))

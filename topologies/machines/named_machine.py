@@ -6,15 +6,15 @@ from inspect import Parameter, signature
 from typing import Any
 
 from quadrille.algorithms.errors import InputError
-from quadrille.topologies.cluster import cluster_of, is_true
+from quadrille.topologies.cluster import build_cluster, is_true
 from quadrille.topologies.families.basic import add_star
-from quadrille.topologies.families.by_name import Fabric
+from quadrille.topologies.families.family_table import Fabric
 from quadrille.topologies.families.tree import add_tree
-from quadrille.topologies.limits import check_cable, check_counts
 from quadrille.topologies.network import Argument, Network
 from quadrille.topologies.nodes.gpu_node import NodeKind
 from quadrille.topologies.nodes.gpus import Gpu
 from quadrille.topologies.quantity import Quantity, bare_name
+from quadrille.topologies.size_limits import check_cable, check_counts
 
 COUNTS = ("groups", "nodes_per_leaf", "nodes_per_unit")
 """Numbers of a network that are integers."""
@@ -119,7 +119,7 @@ class NamedMachine:
     def numbers(self) -> dict[str, float]:
         """Numbers of the nodes and of the network that `topology` takes, by the names that lists show.
 
-        >>> from quadrille.topologies.machines.named import machine
+        >>> from quadrille.topologies.machines.machine_catalogue import machine
         >>> machine("selene").numbers["switch_latency_seconds"]
         1.3e-07
         """
@@ -196,7 +196,7 @@ class NamedMachine:
                 arguments[word] = "true"
         fabric = self._fabric(balanced=is_balanced)(site)
         names = {"arguments": arguments, "family": self.name}
-        return cluster_of(kind, site.nodes, fabric, gpus=gpus, nodes_per_rail=unit, **names)  # type: ignore[arg-type]
+        return build_cluster(kind, site.nodes, fabric, gpus=gpus, nodes_per_rail=unit, **names)  # type: ignore[arg-type]
 
     def builder(self) -> Callable[..., Network]:
         """`topology` as a function whose signature names every number that it takes."""

@@ -1,4 +1,4 @@
-"""NVIDIA's own clusters, and single nodes of its GPUs."""
+"""Named machines of NVIDIA: its own clusters, and single nodes of its GPUs."""
 
 from quadrille.topologies.machines.named_machine import (
     ONE_SWITCH,
@@ -9,7 +9,7 @@ from quadrille.topologies.machines.named_machine import (
     one_switch,
     sprayed_tree,
 )
-from quadrille.topologies.nodes.switched import DGX_A100_NODE, HGX_B200, HGX_H100, HGX_H200
+from quadrille.topologies.nodes.nvswitch_nodes import DGX_A100_NODE, HGX_B200, HGX_H100, HGX_H200
 from quadrille.topologies.quantity import Quantity
 
 SUPERPOD_A100 = 'NVIDIA, "DGX SuperPOD: Scalable Infrastructure for AI Leadership", RA-09950-001, 2020'

@@ -1,51 +1,52 @@
-"""Machines of HPE's Cray EX with Slingshot: Perlmutter, Frontier, Alps.
+"""Named machines of HPE Cray EX with a Slingshot dragonfly: Perlmutter, Frontier, Alps.
 
-A cabinet is one group of a dragonfly: 32 switches, all wired to all, and a few
+A cabinet is one group of the dragonfly: 32 fully connected switches, and a few
 cables to every other group.  Slingshot routes packet by packet, by load, over
-minimal paths and detours.  A group is therefore one switch that blocks nothing.
-(With one cable a pair of switches and minimal paths, a ring over the nodes of a
-chassis would fill a single cable, which nobody measures.)  Between groups there
-are two pictures, and `balanced` says which:
+minimal and non-minimal paths.  A group is therefore modelled as one non-blocking
+switch.  (With one cable for each pair of switches and minimal paths, a ring over
+the nodes of a chassis would fill a single cable, which no measurement shows.)
+The option `balanced` selects the model of the cables between groups:
 
-    true    a group has one cable to a core that blocks nothing, of what adaptive
-            routing gets out of all its cables where groups send to one other
-            each; it is what simulations of the machine take
-    false   every pair of groups has its cables, as one; paths are by `--routing`
+    true    a group has one cable to a non-blocking core, with the bandwidth that
+            adaptive routing gets out of all its cables if each group sends to one
+            other group; simulations of the machine use this model
+    false   every pair of groups has one cable with the bandwidth of all its
+            cables; `--routing` selects the paths
 
-With g groups, a of them with nodes, and cables of bandwidth c between two, every
-group that sends all it has to one other reaches
+With g groups, a of them with nodes, and bandwidth c between two groups, a group
+that sends all its traffic to one other group reaches
 
     c (1 + (a - 2) / 2 + (g - a)) = c (g - a / 2)
 
-by the cable to it, by detours over groups that send as well and need half of
-their cables themselves, and by empty groups (`routes/load_balancing.py`, whose flows on
-all cables a test compares with this).  On whole Frontier that is 29 GB/s a node,
-where Atchley et al. measured about 30 in an all-to-all.  Traffic that is spread
-evenly over all groups could do up to twice as well on minimal paths.  All groups
-that the machine has are there as soon as there are two, since empty ones carry
-detours.
+over the cables to that group, over non-minimal paths through the a - 2 other
+groups with nodes, which need half of their cables themselves, and through the
+groups without nodes (`routes/load_balancing.py`; a test compares the two).  On the
+whole of Frontier this is 29 GB/s for a node; Atchley et al. measured about 30 GB/s
+in an all-to-all.  Traffic that is spread evenly over all groups could be up to
+twice as fast on minimal paths.  A network of two or more groups contains all groups
+of the machine, because groups without nodes carry non-minimal paths.
 """
 
 from dataclasses import dataclass
 
-from quadrille.topologies.families.by_name import Fabric
+from quadrille.topologies.families.family_table import Fabric
 from quadrille.topologies.machines.named_machine import OVERHEAD, NamedMachine, NodesToConnect
-from quadrille.topologies.nodes.amd import FRONTIER, OLCF
-from quadrille.topologies.nodes.meshed import CSCS, GH200_QUAD, NERSC, PERLMUTTER
+from quadrille.topologies.nodes.amd_nodes import FRONTIER, OLCF
+from quadrille.topologies.nodes.nvlink_mesh_nodes import CSCS, GH200_QUAD, NERSC, PERLMUTTER
 from quadrille.topologies.quantity import Quantity
 
 LINK = 25e9
 SWITCH_LATENCY = 350e-9
 HOPS = 3
-"""Through a switch on either side of a global cable, and through the cable."""
+"""Switch latencies of a path between groups: a switch on either side of the global cable, and the cable."""
 GLOBAL_CABLES = 292
-"""From a group to others: Frontier's 4 to each of 73."""
+"""Number of cables from a group to other groups: on Frontier, 4 to each of 73 groups."""
 FRONTIER_PAPER = 'Atchley et al., "Frontier: Exploring Exascale", SC23'
 SLINGSHOT_PAPER = 'De Sensi et al., "An In-Depth Analysis of the Slingshot Interconnect", SC20'
 
 
 def global_bandwidth(groups: int) -> float:
-    """Between two of so many groups [B/s]: whole cables, an equal number for each.
+    """Bandwidth between two of `groups` groups [B/s]: a whole number of cables, equal for all pairs.
 
     >>> global_bandwidth(74) / 25e9, global_bandwidth(14) / 25e9
     (4.0, 22.0)
@@ -54,32 +55,33 @@ def global_bandwidth(groups: int) -> float:
 
 
 def balanced_bandwidth(groups: int, senders: int) -> float:
-    """What each of the groups that send to one other can send, adaptively, in cables to another group.
+    """Bandwidth of a group that sends to one other group by adaptive routing, in units of the bandwidth of one pair.
 
     >>> balanced_bandwidth(74, 2), balanced_bandwidth(74, 74)
     (73.0, 37.0)
 
     Parameters
     ----------
-    groups, senders : all of them, and those that send
+    groups, senders : number of all groups, and of the groups that send
     """
     return groups - senders / 2
 
 
 @dataclass(frozen=True, slots=True)
 class Dragonfly:
-    """A dragonfly of as many groups as the machine has, more where more are needed.
+    """The dragonfly of a machine, with more groups if the nodes need more.
 
     Parameters
     ----------
-    nodes : in each group
+    groups : number of groups of the machine
+    nodes : number of nodes of a group
     """
 
     groups: int
     nodes: int
 
     def cables(self, site: NodesToConnect) -> Fabric:
-        """Every two groups joined by a cable of the bandwidth of all between them."""
+        """The fabric in which every two groups have one cable, with the bandwidth of all cables between them."""
         from quadrille.topologies.families.dragonfly import add_dragonfly
 
         kind, (_, built) = site.kind, self._sizes(site)
@@ -97,7 +99,7 @@ class Dragonfly:
         )
 
     def balanced(self, site: NodesToConnect) -> Fabric:
-        """Every group joined to a core by what adaptive routing reaches with its cables."""
+        """The fabric in which every group has a cable to a core, with the bandwidth of adaptive routing."""
         from quadrille.topologies.families.tree import add_tree
 
         filled, built = self._sizes(site)
@@ -115,12 +117,12 @@ class Dragonfly:
         )
 
     def _sizes(self, site: NodesToConnect) -> tuple[int, int]:
-        """Groups with nodes, and groups that are there."""
+        """Number of groups with nodes, and number of groups of the network."""
         filled = -(-site.nodes // self.nodes)
         return filled, max(site.count("groups", self.groups), filled) if filled > 1 else 1
 
     def _global_bandwidth(self, site: NodesToConnect) -> float:
-        """Between two groups; it changes with the NICs' [B/s]."""
+        """Bandwidth between two groups, proportional to the bandwidth of the NICs [B/s]."""
         scaled = (
             global_bandwidth(max(2, site.count("groups", self.groups))) * site.kind.injection_bandwidth / (4 * LINK)
         )
@@ -132,7 +134,7 @@ class Dragonfly:
 
 
 def network_notes(groups: int, groups_source: str, cables_source: str) -> tuple[Quantity, ...]:
-    """What is said of a dragonfly of Slingshot switches."""
+    """Notes and sources for a dragonfly of Slingshot switches."""
     cables = int(global_bandwidth(groups) / LINK)
     return (
         Quantity("groups", groups, groups_source),

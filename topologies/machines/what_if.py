@@ -35,7 +35,7 @@ from quadrille.algorithms.schedule.kernel_signatures import ATTENTION_PRODUCTS
 from quadrille.algorithms.schedule.short_names import full_dtype
 from quadrille.algorithms.units import parse_measure
 from quadrille.topologies.machines.machine import Machine
-from quadrille.topologies.machines.named import MACHINES
+from quadrille.topologies.machines.machine_catalogue import MACHINES
 from quadrille.topologies.quantity import name_with_unit
 
 Change = Callable[[Any], Any]
@@ -71,11 +71,11 @@ def apply_settings(machine: Machine, settings: Iterable[str]) -> Machine:
     for of_links, neighbours in groupby(settings, lambda setting: _path(setting).startswith("topology.")):
         before, together = raw, tuple(neighbours)
         for setting in together:
-            raw = _set(raw, setting)
+            raw = _apply_setting(raw, setting)
         if of_links:
-            _take_network_along(before, raw, together)
-            raw = schema_files.plain_tables(_checked(raw, together[-1]))
-    return _checked(raw, "")
+            _scale_network_rows(before, raw, together)
+            raw = schema_files.plain_tables(_checked_machine(raw, together[-1]))
+    return _checked_machine(raw, "")
 
 
 def _path(setting: str) -> str:
@@ -89,7 +89,7 @@ def _path(setting: str) -> str:
     return f"{table}.{full_dtype(key)}" if table == "device.peak_flops_per_second" else path
 
 
-def _steps(path: str, raw: dict[str, Any]) -> list[str]:
+def _keys_of_path(path: str, raw: dict[str, Any]) -> list[str]:
     """The keys of a path; an argument of the topology may be named with or without its unit."""
     table, _, key = path.rpartition(".")
     if table == "topology" and key not in raw["topology"] and name_with_unit(key) in raw["topology"]:
@@ -108,16 +108,16 @@ def _with_defaults(raw: dict[str, Any], settings: Sequence[str]) -> dict[str, An
     return {**raw, "topology": {**raw["topology"], **missing}}
 
 
-def _set(before: dict[str, Any], setting: str) -> dict[str, Any]:
+def _apply_setting(before: dict[str, Any], setting: str) -> dict[str, Any]:
     """The machine after one setting, and after the change of the device's rows that follows from it."""
     path, text = _path(setting), setting.partition("=")[2].strip()
     if not path or not text:
         raise InputError(f"--set {setting}: write PATH=VALUE or PATH=xFACTOR, as device.memory_bytes=x2")
     after = schema_files.plain_tables(before)
-    _change(after, _steps(path, after), _change_to(text, setting), setting, [])
-    after = schema_files.plain_tables(_checked(after, setting))
-    _take_rows_along(before["device"], after["device"], path, setting)
-    return schema_files.plain_tables(_checked(after, setting))
+    _change_in_place(after, _keys_of_path(path, after), _change_to(text, setting), setting, [])
+    after = schema_files.plain_tables(_checked_machine(after, setting))
+    _scale_device_rows(before["device"], after["device"], path, setting)
+    return schema_files.plain_tables(_checked_machine(after, setting))
 
 
 def with_faults(
@@ -173,7 +173,7 @@ def _share(flag: str, word: str, example: str) -> tuple[str, float]:
     return name, share
 
 
-def _checked(raw: dict[str, Any], setting: str) -> Machine:
+def _checked_machine(raw: dict[str, Any], setting: str) -> Machine:
     schema_files.check_finite(raw, f"--set {setting}")
     try:
         return msgspec.convert(raw, Machine)
@@ -189,10 +189,10 @@ def _change_to(text: str, setting: str) -> Change:
         except ValueError:
             factor = math.nan
         if factor > 0 and math.isfinite(factor):
-            return lambda value: _scaled(value, factor, setting)
+            return lambda value: _scaled_number(value, factor, setting)
         if text[1].isdigit() or text[1] in "+-.":
             raise InputError(f"--set {setting}: the factor {text[1:]} is not a finite number above 0")
-    return lambda value: _parsed(value, text, setting)
+    return lambda value: _parsed_value(value, text, setting)
 
 
 def _number(text: str, setting: str) -> float:
@@ -209,7 +209,7 @@ def _number(text: str, setting: str) -> float:
     return math.nan
 
 
-def _scaled(value: Any, factor: float, setting: str) -> Any:
+def _scaled_number(value: Any, factor: float, setting: str) -> Any:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InputError(f"--set {setting}: {value!r} is not a number and cannot be multiplied; set a value")
     product = value * factor
@@ -220,7 +220,7 @@ def _scaled(value: Any, factor: float, setting: str) -> Any:
     return round(product)
 
 
-def _parsed(value: Any, text: str, setting: str) -> Any:
+def _parsed_value(value: Any, text: str, setting: str) -> Any:
     """The text as a value of the type of `value`."""
     if isinstance(value, str):
         return text
@@ -235,11 +235,11 @@ def _parsed(value: Any, text: str, setting: str) -> Any:
     return int(number) if whole else number
 
 
-def _change(table: Any, steps: list[str], change: Change, setting: str, done: list[str]) -> None:
+def _change_in_place(table: Any, steps: list[str], change: Change, setting: str, done: list[str]) -> None:
     """Changes, in place, the values at path `steps` of `table`; `done` are the keys that lead to `table`."""
     if isinstance(table, list | tuple):
         for row in table:
-            _change(row, steps, change, setting, done)
+            _change_in_place(row, steps, change, setting, done)
         if not table:
             raise InputError(f"--set {setting}: {'.'.join(done)} has no rows in this machine")
         return
@@ -252,12 +252,12 @@ def _change(table: Any, steps: list[str], change: Change, setting: str, done: li
     if rest:
         if value is None:
             raise InputError(f"--set {setting}: this machine has no {'.'.join(done)}")
-        _change(value, rest, change, setting, done)
+        _change_in_place(value, rest, change, setting, done)
     else:
-        table[step] = _changed(value, change, setting, ".".join(done))
+        table[step] = _changed_value(value, change, setting, ".".join(done))
 
 
-def _changed(value: Any, change: Change, setting: str, path: str) -> Any:
+def _changed_value(value: Any, change: Change, setting: str, path: str) -> Any:
     """The value after the change; of a table or list, every number after the change."""
     entries = list(value.values()) if isinstance(value, dict) else value
     if isinstance(value, dict | list | tuple):
@@ -274,7 +274,7 @@ def _changed(value: Any, change: Change, setting: str, path: str) -> Any:
     return change(value)
 
 
-def _take_rows_along(before: dict[str, Any], after: dict[str, Any], path: str, setting: str) -> None:
+def _scale_device_rows(before: dict[str, Any], after: dict[str, Any], path: str, setting: str) -> None:
     """Scales the measured rows of a device by the factor of the peak rate that a setting changed."""
     if path.startswith("device.peak_flops_per_second"):
         old, new = before["peak_flops_per_second"], after["peak_flops_per_second"]
@@ -301,7 +301,7 @@ def _check_no_attention(rows: Iterable[dict[str, Any]], setting: str) -> None:
             )
 
 
-def _take_network_along(before: dict[str, Any], after: dict[str, Any], settings: Sequence[str]) -> None:
+def _scale_network_rows(before: dict[str, Any], after: dict[str, Any], settings: Sequence[str]) -> None:
     """Changes the rows measured between hosts by the factors of the links' bandwidths and latencies."""
     measured = {name: rows for name in BETWEEN_HOSTS if (rows := (after.get("network") or {}).get(name))}
     names = "rows of " + " and ".join(f"network.{name}" for name in measured)

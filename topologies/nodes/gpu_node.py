@@ -14,9 +14,9 @@ from itertools import pairwise
 from math import prod
 
 from quadrille.algorithms.errors import InputError
-from quadrille.topologies.limits import check_cable, check_counts
 from quadrille.topologies.nodes.gpus import Gpu
 from quadrille.topologies.quantity import Quantity, bare_name
+from quadrille.topologies.size_limits import check_cable, check_counts
 
 LATENCY = 0.6e-6
 """Latency between two GPUs of a node [s]; `INSIDE_LATENCY` is its source."""
@@ -139,7 +139,7 @@ class NodeKind:
         return self.network_ports * self.nic_bandwidth
 
     def joined(self) -> "NodeKind":
-        """The same node with one NIC that has the bandwidth of all its NICs together.
+        """A copy of the node with one NIC that has the bandwidth of all its NICs together.
 
         The cables to this NIC inside the node never limit, as if every GPU's traffic
         were spread over all NICs.
@@ -158,9 +158,9 @@ class NodeKind:
         return replace(self, nics=1, nic_bandwidth=total, cables=(*inside, *to_nic))
 
     def with_numbers(self, numbers: Mapping[str, float]) -> "NodeKind":
-        """The same node with these rates of the cables inside it, by the names of its quantities without unit.
+        """A copy of the node with these rates of the cables inside it, by the names of its quantities without unit.
 
-        >>> from quadrille.topologies.nodes.switched import HGX_H100
+        >>> from quadrille.topologies.nodes.nvswitch_nodes import HGX_H100
         >>> HGX_H100.with_numbers({"nvlink_bandwidth": 900e9}).nvlink_bandwidth
         900000000000.0
         """
@@ -182,7 +182,7 @@ class NodeKind:
     def with_rates(
         self, nic_bandwidth: float | None, nic_latency: float | None, gpu_bandwidth: float | None
     ) -> "NodeKind":
-        """The same node with these rates of the cables to the network and between GPUs; None keeps a rate.
+        """A copy of the node with these rates of the cables to the network and between GPUs; None keeps a rate.
 
         Parameters
         ----------

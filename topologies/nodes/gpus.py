@@ -14,7 +14,7 @@ Generation = Literal["volta", "ampere", "hopper", "blackwell", "cdna2", "cdna3"]
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One GPU, or what a node counts as one.
+    """One GPU, or one of the two dies (GCDs) of an MI250X, with its peaks and memory.
 
     >>> A100_40GB.peak_flops_per_second["bfloat16"], A100_40GB.memory_bytes
     (312000000000000.0, 40000000000.0)
@@ -38,12 +38,12 @@ class Gpu:
 
     @property
     def overlap_slowdown(self) -> float:
-        """How many times as long local work takes beside communication."""
+        """Factor by which communication in progress lengthens local work."""
         return number_named(self.quantities, "overlap_slowdown")
 
     @property
     def communication_slowdown(self) -> float:
-        """How many times as long messages take beside local work."""
+        """Factor by which local work in progress lengthens messages."""
         return number_named(self.quantities, "communication_slowdown")
 
 
@@ -72,10 +72,10 @@ WORK_SLOWED: dict[Generation, str] = {
     "cdna3": "assumption: no slowdown, which is optimistic: Agrawal et al., arXiv 2412.14335, abstract, reach 21 % of "
     "what overlap could save on MI300X, and do not say there which of the two is slower by how much",
 }
-"""Where something public tells of local work beside communication; none says a factor of these GPUs alone that was
-measured on purpose, so none is taken."""
+"""Sources on local work that overlaps communication; no public measurement gives a factor for one kind of GPU, so 1 is
+assumed."""
 MESSAGES_SLOWED: dict[Generation, str] = {"cdna3": WORK_SLOWED["cdna3"]}
-"""The same of messages beside local work."""
+"""Sources on messages that overlap local work."""
 
 V100 = 'NVIDIA, "Tesla V100 GPU Accelerator" data sheet, 2018, SXM2'
 A100 = 'NVIDIA, "A100 Tensor Core GPU" data sheet, 2021, SXM'

@@ -7,19 +7,19 @@ from quadrille.topologies.nodes.gpu_node import NodeKind
 
 
 def _switched() -> Iterable[NodeKind]:
-    from quadrille.topologies.nodes.switched import SWITCHED
+    from quadrille.topologies.nodes.nvswitch_nodes import SWITCHED
 
     return SWITCHED
 
 
 def _meshed() -> Iterable[NodeKind]:
-    from quadrille.topologies.nodes.meshed import MESHED
+    from quadrille.topologies.nodes.nvlink_mesh_nodes import MESHED
 
     return MESHED
 
 
 def _amd() -> Iterable[NodeKind]:
-    from quadrille.topologies.nodes.amd import AMD
+    from quadrille.topologies.nodes.amd_nodes import AMD
 
     return AMD
 

@@ -41,7 +41,7 @@ equivalent, and simulations can fold them.
 
 Source: Kim, Dally, Scott, Abts, "Technology-Driven, Highly-Scalable Dragonfly
 Topology", ISCA 2008, section 4 (UGAL; its worst case, all of a group to the
-next one, and what Valiant's detours reach there); De Sensi et al., "An In-Depth
+next one, and the bandwidth of Valiant's non-minimal paths there); De Sensi et al., "An In-Depth
 Analysis of the Slingshot Interconnect", SC20, section II (packet by packet,
 among several minimal and other paths, by congestion and length).
 """
@@ -76,24 +76,26 @@ class AdaptiveChoices:
         with np.errstate(divide="ignore", invalid="ignore"):
             self._cost: list[float] = (widest / bandwidths).tolist()
         self._load = [0.0] * len(bandwidths)
-        self._around: dict[int, bool] = {}
+        self._takes_non_minimal: dict[int, bool] = {}
 
-    def around(self, sources: Ints, targets: Ints, straight: Ints, around: Ints) -> Ints:
+    def choose_non_minimal(self, sources: Ints, targets: Ints, minimal: Ints, non_minimal: Ints) -> Ints:
         """Indices of the flows that take their non-minimal path.
 
         Parameters
         ----------
-        straight, around : links of the minimal and the non-minimal path of each flow [flows, hops]
+        minimal, non_minimal : links of the minimal and the non-minimal path of each flow [flows, hops]
         """
         pairs: list[int] = (sources * self._endpoints + targets).tolist()
         fresh: dict[int, int] = {}
         for flow, pair in enumerate(pairs):
-            if pair not in self._around:
+            if pair not in self._takes_non_minimal:
                 fresh.setdefault(pair, flow)
         flows = list(fresh.values())
-        for flow, short, long in zip(flows, self._crossed(straight[flows]), self._crossed(around[flows]), strict=True):
-            self._around[pairs[flow]] = self._decide(short, long)
-        return np.flatnonzero([self._around[pair] for pair in pairs])
+        for flow, short, long in zip(
+            flows, self._crossed(minimal[flows]), self._crossed(non_minimal[flows]), strict=True
+        ):
+            self._takes_non_minimal[pairs[flow]] = self._decide(short, long)
+        return np.flatnonzero([self._takes_non_minimal[pair] for pair in pairs])
 
     def _decide(self, short: list[int], long: list[int]) -> bool:
         """Whether a pair takes the long path; adds the pair to the load of the path that it takes.
@@ -140,20 +142,20 @@ def balanced(
     groups : the same paths, or those of the fabric inside them, with their groups
     shortest : function that returns the links of one shortest path of each pair [pairs, hops]
     """
-    straight = paths.links(sources, targets, paths.default(sources, targets))
+    minimal = paths.links(sources, targets, paths.default(sources, targets))
     is_global = np.zeros(max(1, net.link_count), dtype=bool)
     is_global[groups.global_links] = True
-    crossing = (straight >= 0) & is_global[straight]
+    crossing = (minimal >= 0) & is_global[minimal]
     flows = np.flatnonzero(crossing.any(axis=1))
     spread = Split.none(0)
     if len(flows):
         column = int(crossing[flows[0]].argmax())
-        flows, spread = _spread(net, paths, groups, (sources, targets), straight, flows, column)
+        flows, spread = _spread(net, paths, groups, (sources, targets), minimal, flows, column)
     rest = np.setdiff1d(np.arange(len(sources)), flows)
     table = shortest(sources[rest], targets[rest])
     flow, hop = np.nonzero(table >= 0)
-    whole = Split(flow, table[flow, hop], np.ones(len(flow)), _latency(net, table))
-    return Split.none(len(sources)).joined(flows, spread).joined(rest, whole)
+    single_path = Split(flow, table[flow, hop], np.ones(len(flow)), _latency(net, table))
+    return Split.none(len(sources)).joined(flows, spread).joined(rest, single_path)
 
 
 def _spread(
@@ -161,7 +163,7 @@ def _spread(
     paths: PathSet,
     groups: GroupedPaths,
     pairs: tuple[Ints, Ints],
-    straight: Ints,
+    minimal: Ints,
     flows: Ints,
     column: int,
 ) -> tuple[Ints, Split]:
@@ -173,16 +175,16 @@ def _spread(
     Parameters
     ----------
     pairs : source and target of all flows
-    straight : links of the minimal path of each flow; column `column` has the global link [flows, hops]
+    minimal : links of the minimal path of each flow; column `column` has the global link [flows, hops]
     flows : the flows between groups
     """
-    straight, inner = straight[flows], slice(column - LOCAL, column + LOCAL + 1)
-    _, first, kind = np.unique(straight[:, inner], axis=0, return_index=True, return_inverse=True)
+    minimal, inner = minimal[flows], slice(column - LOCAL, column + LOCAL + 1)
+    _, first, kind = np.unique(minimal[:, inner], axis=0, return_index=True, return_inverse=True)
     kind = kind.ravel()
-    ends = straight.copy()
+    ends = minimal.copy()
     ends[:, inner] = -1
     samples = flows[first]
-    shared, joined = _between(net, paths, groups, pairs[0][samples], pairs[1][samples], straight[first], inner)
+    shared, joined = _between(net, paths, groups, pairs[0][samples], pairs[1][samples], minimal[first], inner)
     kept = joined[kind] & ~_broken(net, ends)
     flows, ends, kind = flows[kept], ends[kept], kind[kept]
     flow, hop = np.nonzero(ends >= 0)
@@ -194,36 +196,36 @@ def _spread(
         np.concatenate([flow, owner]),
         np.concatenate([ends[flow, hop], links[entry]]),
         np.concatenate([np.ones(len(flow)), shares[entry]]),
-        _latency(net, straight[kept]),
+        _latency(net, minimal[kept]),
     )
     return flows, spread
 
 
 def _between(
-    net: Network, paths: PathSet, groups: GroupedPaths, sources: Ints, targets: Ints, straight: Ints, inner: slice
+    net: Network, paths: PathSet, groups: GroupedPaths, sources: Ints, targets: Ints, minimal: Ints, inner: slice
 ) -> tuple[Split, Flags]:
     """The split of each pair over its paths between the cables of its endpoints, and whether it has a path.
 
     Parameters
     ----------
-    straight : links of the minimal path of each pair [pairs, hops]
-    inner : columns of `straight` between the cables of the endpoints
+    minimal : links of the minimal path of each pair [pairs, hops]
+    inner : columns of `minimal` between the cables of the endpoints
     """
     pairs, others = len(sources), groups.between.groups - 2
-    tables, owners, parts = [straight[:, inner]], [np.arange(pairs)], [np.ones(pairs)]
+    tables, owners, parts = [minimal[:, inner]], [np.arange(pairs)], [np.ones(pairs)]
     if others > 0:
         owner, group = np.divmod(np.arange(pairs * others), others)
-        drawn = (hashed(straight[owner, inner.start + LOCAL], group, 0) >> np.uint64(33)).astype(np.int64)
+        drawn = (hashed(minimal[owner, inner.start + LOCAL], group, 0) >> np.uint64(33)).astype(np.int64)
         table = paths.links(sources[owner], targets[owner], ~(group + others * drawn))
-        tables.append(table[:, inner.start : inner.stop + table.shape[1] - straight.shape[1]])
+        tables.append(table[:, inner.start : inner.stop + table.shape[1] - minimal.shape[1]])
         owners.append(owner)
-        parts.append(_detour_parts(groups, tables[-1]))
+        parts.append(_non_minimal_parts(groups, tables[-1]))
     alive = [~_broken(net, table) for table in tables]
     sums = np.zeros(pairs)
     flows, links, shares = list[Ints](), list[Ints](), list[Floats]()
-    for table, owner, part, whole in zip(tables, owners, parts, alive, strict=True):
-        sums += np.bincount(owner[whole], part[whole], minlength=pairs)
-        row, hop = np.nonzero((table >= 0) & whole[:, None])
+    for table, owner, part, unbroken in zip(tables, owners, parts, alive, strict=True):
+        sums += np.bincount(owner[unbroken], part[unbroken], minlength=pairs)
+        row, hop = np.nonzero((table >= 0) & unbroken[:, None])
         flows.append(owner[row])
         links.append(table[row, hop])
         shares.append(part[row])
@@ -231,7 +233,7 @@ def _between(
     return Split(flow, np.concatenate(links), np.concatenate(shares) / sums[flow], np.zeros(pairs)), sums > 0
 
 
-def _detour_parts(groups: GroupedPaths, table: Ints) -> Floats:
+def _non_minimal_parts(groups: GroupedPaths, table: Ints) -> Floats:
     """Part of the flow on each non-minimal path, given its links: 1/2 through a group with endpoints, else 1."""
     between = groups.between
     position = np.full(max(table.max(), between.links.max()) + 1, -1)

@@ -49,7 +49,7 @@ def joined(parts: Sequence[Paths]) -> Paths:
     )
 
 
-def put_rows(table: Ints, rows: Ints, paths: Ints) -> Ints:
+def replace_rows(table: Ints, rows: Ints, paths: Ints) -> Ints:
     """The table of links [flows, hops] with these rows replaced; it gets more columns if the new paths are longer."""
     hops = max(table.shape[1], paths.shape[1])
     wider = np.full((len(table), hops), -1, dtype=np.int64)

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from quadrille.algorithms.errors import InputError
 from quadrille.topologies.network import Floats, Ints, Network
-from quadrille.topologies.routes.paths import Paths, joined, put_rows
+from quadrille.topologies.routes.paths import Paths, joined, replace_rows
 from quadrille.topologies.structured_paths import PathSet, non_minimal_paths
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def parse_routing(text: str, offered: Sequence[Rule] = get_args(Rule)) -> Routin
 
 
 class Routes:
-    """The paths between endpoints of one network under one routing.
+    """Computes the paths between endpoints of one network under one routing rule.
 
     >>> from quadrille.topologies.families.basic import star
     >>> paths = Routes(star(3, bandwidth=1e9, latency=1e-6)).between([0, 1], [2, 1])
@@ -116,11 +116,11 @@ class Routes:
                 parts = [slice(start, start + PAIRS_AT_ONCE) for start in starts]
                 return joined([self._paths(self._shortest(sources[part], targets[part])) for part in parts])
             case "spray":
-                return self._sprayed(sources, targets)
+                return self._spray(sources, targets)
             case "valiant":
-                return self._paths(self._detoured(sources, targets))
+                return self._paths(self._non_minimal(sources, targets))
             case "adaptive":
-                return self._paths(self._adapted(sources, targets))
+                return self._paths(self._adaptive(sources, targets))
             case "balanced":
                 return self._balanced(sources, targets)
             case unknown:
@@ -129,7 +129,7 @@ class Routes:
     def _shortest(self, sources: Ints, targets: Ints) -> Ints:
         """Links of one shortest path of each pair [pairs, hops]."""
         paths: PathSet = self.net.paths or self._search
-        return self._surviving(paths, sources, targets, self._chosen(paths, sources, targets))
+        return self._unbroken(paths, sources, targets, self._path_numbers(paths, sources, targets))
 
     def _check(self, sources: Ints, targets: Ints) -> None:
         endpoints = self.net.endpoint_count
@@ -138,7 +138,7 @@ class Routes:
             if len(wrong):
                 raise InputError(f"place {wrong[0]}: topology {self.net.name!r} has {endpoints}, from 0")
 
-    def _chosen(self, paths: PathSet, sources: Ints, targets: Ints) -> Ints:
+    def _path_numbers(self, paths: PathSet, sources: Ints, targets: Ints) -> Ints:
         if self.routing.rule == "ecmp":
             counts = paths.counts(sources, targets)
             from quadrille.topologies.routes.paths import hashed
@@ -146,7 +146,7 @@ class Routes:
             return (hashed(sources, targets, self.routing.seed) % counts.astype(np.uint64)).astype(np.int64)
         return paths.default(sources, targets)
 
-    def _surviving(self, paths: PathSet, sources: Ints, targets: Ints, chosen: Ints) -> Ints:
+    def _unbroken(self, paths: PathSet, sources: Ints, targets: Ints, chosen: Ints) -> Ints:
         """Links of the chosen path, or of the next or a searched path, without a failed link [pairs, hops]."""
         table = paths.links(sources, targets, chosen)
         broken = np.flatnonzero(self._broken(table))
@@ -163,14 +163,14 @@ class Routes:
             following = (chosen[again, None] + np.arange(tried, tried + more)) % counts[again, None]
             ends = np.repeat(sources[again], more), np.repeat(targets[again], more)
             candidates = paths.links(*ends, following.ravel())
-            whole = ~self._broken(candidates).reshape(following.shape)
-            first, mended = whole.argmax(axis=1) + np.arange(len(again)) * more, whole.any(axis=1)
-            table = put_rows(table, again[mended], candidates[first[mended]])
+            unbroken = ~self._broken(candidates).reshape(following.shape)
+            first, mended = unbroken.argmax(axis=1) + np.arange(len(again)) * more, unbroken.any(axis=1)
+            table = replace_rows(table, again[mended], candidates[first[mended]])
             broken = np.setdiff1d(broken, again[mended])
             tried, more = tried + more, max(1, min(2 * more, PATHS_AT_ONCE // len(again)))
         if len(broken):
             searched = self._search.default(sources[broken], targets[broken])
-            table = put_rows(table, broken, self._search.links(sources[broken], targets[broken], searched))
+            table = replace_rows(table, broken, self._search.links(sources[broken], targets[broken], searched))
         return table
 
     def _broken(self, table: Ints) -> NDArray[np.bool_]:
@@ -197,7 +197,7 @@ class Routes:
 
     # Non-minimal paths
 
-    def _detoured(self, sources: Ints, targets: Ints) -> Ints:
+    def _non_minimal(self, sources: Ints, targets: Ints) -> Ints:
         """Links of one non-minimal path of each pair [pairs, hops].
 
         Raises
@@ -210,18 +210,20 @@ class Routes:
                 "dragonfly, dragonfly+, torus, mesh and ring" if rule == "valiant" else "dragonfly and dragonfly+"
             )
             raise InputError(f"routing {rule}: topology {self.net.name!r} has no non-minimal paths; {accepted} have")
-        table = paths.links(sources, targets, self._drawn(sources, targets, 0))
+        table = paths.links(sources, targets, self._random_numbers(sources, targets, 0))
         broken = np.flatnonzero(self._broken(table))
         for draw in range(1, DRAWS):
             if not len(broken):
                 return table
-            redrawn = paths.links(sources[broken], targets[broken], self._drawn(sources[broken], targets[broken], draw))
-            whole = ~self._broken(redrawn)
-            table = put_rows(table, broken[whole], redrawn[whole])
-            broken = broken[~whole]
-        return put_rows(table, broken, self._shortest(sources[broken], targets[broken]))
+            redrawn = paths.links(
+                sources[broken], targets[broken], self._random_numbers(sources[broken], targets[broken], draw)
+            )
+            unbroken = ~self._broken(redrawn)
+            table = replace_rows(table, broken[unbroken], redrawn[unbroken])
+            broken = broken[~unbroken]
+        return replace_rows(table, broken, self._shortest(sources[broken], targets[broken]))
 
-    def _drawn(self, sources: Ints, targets: Ints, draw: int) -> Ints:
+    def _random_numbers(self, sources: Ints, targets: Ints, draw: int) -> Ints:
         """Negative path numbers of random non-minimal paths [pairs]."""
         from quadrille.topologies.routes.paths import hashed
 
@@ -252,12 +254,12 @@ class Routes:
             )
         return paths
 
-    def _adapted(self, sources: Ints, targets: Ints) -> Ints:
+    def _adaptive(self, sources: Ints, targets: Ints) -> Ints:
         """Links of the minimal or the non-minimal path of each pair [pairs, hops]."""
         choices = self._choices
-        straight, around = self._shortest(sources, targets), self._detoured(sources, targets)
-        taken = choices.around(sources, targets, straight, around)
-        return put_rows(straight, taken, around[taken])
+        minimal, non_minimal = self._shortest(sources, targets), self._non_minimal(sources, targets)
+        taken = choices.choose_non_minimal(sources, targets, minimal, non_minimal)
+        return replace_rows(minimal, taken, non_minimal[taken])
 
     def _balanced(self, sources: Ints, targets: Ints) -> Paths:
         groups, paths = self._grouped(), self.net.paths
@@ -273,6 +275,6 @@ class Routes:
 
         return Spraying(self.net, lambda: self._search)
 
-    def _sprayed(self, sources: Ints, targets: Ints) -> Paths:
+    def _spray(self, sources: Ints, targets: Ints) -> Paths:
         split = self._spraying.between(sources, targets)
         return Paths(*split.summed(self.net.link_count), split.latency)

@@ -16,7 +16,7 @@ from quadrille.algorithms.errors import InputError
 from quadrille.topologies.network import Floats, Ints, Network
 from quadrille.topologies.structured_paths import MAX_COUNTED_PATHS
 
-SOURCES_KEPT = 256
+CACHED_SOURCES = 256
 MAX_COMPONENTS = 64
 """Largest number of connected components that are labelled; further endpoints are searched one by one."""
 
@@ -30,7 +30,7 @@ class SearchedPaths:
         links = np.flatnonzero(~net.failed)
         self._out = _Incidence(net.sources[links], links, net.node_count)
         self._in = _Incidence(net.targets[links], links, net.node_count)
-        self._search = lru_cache(SOURCES_KEPT)(self._from)
+        self._search = lru_cache(CACHED_SOURCES)(self._from)
 
     @cached_property
     def _components(self) -> Ints:
@@ -68,7 +68,7 @@ class SearchedPaths:
             distance, paths = self._search(source)
             node = self._nodes[target]
             if distance[node] < 0:
-                raise InputError(self._cut(source, target))
+                raise InputError(self._unreachable_text(source, target))
             counts[pair] = min(paths[node], MAX_COUNTED_PATHS)
         return counts
 
@@ -141,7 +141,7 @@ class SearchedPaths:
             level = np.unique(ahead[fresh])
         return distance, paths
 
-    def _cut(self, source: int, target: int) -> str:
+    def _unreachable_text(self, source: int, target: int) -> str:
         kind, name = self._net.endpoints[0], self._net.name
         reached = int(np.count_nonzero(self._search(source)[0][self._nodes] >= 0))
         why = ""

@@ -121,8 +121,10 @@ class Spraying:
         first = paths.links(sources, targets, np.zeros(len(sources), dtype=np.int64))
         whole = Split(flows, links, shares, self._latency(first))
         recounted = self._net.failed[links]
-        if self._unlike is not None:
-            recounted |= self._unlike[links] & (shares < 1)  # the slowest of several paths need not be the first
+        if self._uneven_latency is not None:
+            recounted |= self._uneven_latency[links] & (
+                shares < 1
+            )  # the slowest of several paths need not be the first
         broken = np.unique(flows[recounted])
         if not len(broken):
             return whole
@@ -132,7 +134,7 @@ class Spraying:
         return whole.without(broken).joined(broken, Split(*left))
 
     @cached_property
-    def _unlike(self) -> NDArray[np.bool_] | None:
+    def _uneven_latency(self) -> NDArray[np.bool_] | None:
         """Whether the latency of links between the same two kinds of nodes differs [links]; None if it never does."""
         net = self._net
         firsts = np.array([first for first, _ in net.kinds.values()])
@@ -248,8 +250,8 @@ def _remaining(
     )
     cuts = np.cumsum([len(pairs), len(pairs), len(links)])
     start, end, tails, heads = np.split(where, cuts)
-    levels, before = _counted(start, tails, heads, len(points))
-    behind = _back(levels, end, tails, heads, len(points))
+    levels, before = _count_paths_from_start(start, tails, heads, len(points))
+    behind = _count_paths_to_end(levels, end, tails, heads, len(points))
     kept = np.concatenate([np.zeros(0, dtype=np.int64), *(level[behind[heads[level]] > 0] for level in levels)])
     delay = np.zeros(len(points))
     for level in levels:
@@ -260,7 +262,7 @@ def _remaining(
     return owners[kept], links[kept], share, np.where(before[end] > 0, delay[end], 0.0)
 
 
-def _counted(start: Ints, tails: Ints, heads: Ints, points: int) -> tuple[list[Ints], Floats]:
+def _count_paths_from_start(start: Ints, tails: Ints, heads: Ints, points: int) -> tuple[list[Ints], Floats]:
     """Links grouped by their hops from the start, and number of paths from the start to every point [points]."""
     paths, reached = np.zeros(points), np.zeros(points, dtype=bool)
     paths[start], reached[start] = 1.0, True
@@ -276,7 +278,7 @@ def _counted(start: Ints, tails: Ints, heads: Ints, points: int) -> tuple[list[I
     return levels, paths
 
 
-def _back(levels: list[Ints], end: Ints, tails: Ints, heads: Ints, points: int) -> Floats:
+def _count_paths_to_end(levels: list[Ints], end: Ints, tails: Ints, heads: Ints, points: int) -> Floats:
     """Number of paths from every point to the end [points]."""
     paths = np.zeros(points)
     paths[end] = 1.0

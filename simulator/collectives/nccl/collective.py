@@ -1,4 +1,4 @@
-"""NCCL's collectives on the links of a machine: NCCL's own choice of algorithm, executed by flows that share links.
+"""`nccl_collective`: simulates a collective of NCCL, by NCCL's own choice of algorithm, as flows that share links.
 
 NCCL's tuning model (`algorithms/collectives/nccl`) decides algorithm (ring, tree, sums
 in the switch), protocol and number of channels; the time on this network, with all
@@ -65,7 +65,7 @@ def nccl_collective(
     kind: CollectiveKind,
     size_bytes: float,
     groups: Ints,
-    places: Ints,
+    endpoints: Ints,
     machine: Machine,
     routes: Routes,
     *,
@@ -80,13 +80,13 @@ def nccl_collective(
     Parameters
     ----------
     groups : ranks of each group [groups, members]
-    places : place of each rank
+    endpoints : endpoint of each rank
 
     Raises
     ------
     InputError : NCCL does not have this collective
     """
-    group = communicator_of(routes, places[groups], generation_of(machine), vendor_of(machine))
+    group = communicator_of(routes, endpoints[groups], generation_of(machine), vendor_of(machine))
     group = replace(group, network_latency=settings.network_latency, ll128=settings.ll128)
     if settings.planned is not None:
         nccl_plan = settings.planned(kind, size_bytes, group)
@@ -100,7 +100,7 @@ def nccl_collective(
         kind,
         size_bytes,
         groups,
-        places,
+        endpoints,
         routes,
         idle_bandwidths,
         idle_bandwidths * reached,

@@ -14,11 +14,11 @@ from quadrille.simulator.collectives.collective import CollectiveResult, Simulat
 from quadrille.simulator.collectives.node_layouts import ring_orders
 from quadrille.simulator.collectives.programs import Floats, Ints
 from quadrille.simulator.collectives.run import Causes
-from quadrille.simulator.engine.flows import FlowSet, simulate_flows
+from quadrille.simulator.engine.flow_simulation import FlowSet, simulate_flows
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.network import Network
+from quadrille.topologies.nodes.cpu_vendors import Vendor, cpu_vendor
 from quadrille.topologies.nodes.gpu_node import NodeKind
-from quadrille.topologies.nodes.processors import Vendor, vendor
 from quadrille.topologies.routes.paths import Paths
 from quadrille.topologies.routes.routing import Routes
 
@@ -47,7 +47,7 @@ def is_amd(machine: Machine) -> bool:
 def vendor_of(machine: Machine) -> Vendor:
     """The vendor of the processors that host the machine's GPUs."""
     kind = _node_kind(machine)
-    return vendor(kind.name if kind is not None else "")
+    return cpu_vendor(kind.name if kind is not None else "")
 
 
 def _gpu_generation(machine: Machine) -> str:
@@ -58,7 +58,7 @@ def _gpu_generation(machine: Machine) -> str:
 
 def _node_kind(machine: Machine) -> NodeKind | None:
     """The kind of the machine's nodes; None if unknown."""
-    from quadrille.topologies.machines.named import MACHINES
+    from quadrille.topologies.machines.machine_catalogue import MACHINES
     from quadrille.topologies.nodes.node_kinds import NODE_KINDS
 
     family = str(machine.topology.get("family", ""))
@@ -66,7 +66,7 @@ def _node_kind(machine: Machine) -> NodeKind | None:
 
 
 def inside_links(net: Network) -> NDArray[np.bool_]:
-    """Which links join GPUs, or a GPU and the switch between GPUs [links]."""
+    """Whether each link joins two GPUs, or a GPU and the switch between GPUs [links]."""
     inside = np.zeros(net.node_count, dtype=bool)
     for kind in ("gpu", "nvswitch"):
         first, count = net.kinds.get(kind, (0, 0))
@@ -80,17 +80,17 @@ def counted_bandwidths(net: Network, generation: Generation, *, xgmi: bool = Fal
     return np.where(inside_links(net), net.bandwidths * share, net.bandwidths)
 
 
-def communicator_of(routes: Routes, places: Ints, generation: Generation, cpu: Vendor = "intel") -> NcclGroup:
-    """NCCL's view of groups on these places; the first group stands for all."""
+def communicator_of(routes: Routes, endpoints: Ints, generation: Generation, cpu: Vendor = "intel") -> NcclGroup:
+    """NCCL's view of groups on these endpoints; the first group stands for all."""
     net = routes.net
-    ranks = places.shape[1]
-    nodes = len(np.unique(places[0] // net.per_node))
-    cards, rate = _cards(routes, places[0]) if nodes > 1 else (1, 0.0)
+    ranks = endpoints.shape[1]
+    nodes = len(np.unique(endpoints[0] // net.per_node))
+    cards, rate = _cards(routes, endpoints[0]) if nodes > 1 else (1, 0.0)
     return communicator(
         ranks,
         nodes,
         generation,
-        nvlinks=_nvlinks(net, places[0], generation),
+        nvlinks=_nvlinks(net, endpoints[0], generation),
         cards=cards,
         card_bandwidth=rate,
         cpu=cpu,
@@ -98,9 +98,9 @@ def communicator_of(routes: Routes, places: Ints, generation: Generation, cpu: V
     )
 
 
-def _nvlinks(net: Network, places: Ints, generation: Generation) -> int:
+def _nvlinks(net: Network, endpoints: Ints, generation: Generation) -> int:
     """NVLinks from the first member to the others in its node, or to their switch; 0 if it is alone there."""
-    node_members = places[places // net.per_node == places[0] // net.per_node]
+    node_members = endpoints[endpoints // net.per_node == endpoints[0] // net.per_node]
     if len(node_members) < 2:
         return 0
     nodes = net.endpoint_nodes()[node_members]
@@ -110,11 +110,11 @@ def _nvlinks(net: Network, places: Ints, generation: Generation) -> int:
     return max(1, round(bandwidth / (DATA_SHEET_NVLINK[generation] * 1e9)))
 
 
-def _cards(routes: Routes, places: Ints) -> tuple[int, float]:
+def _cards(routes: Routes, endpoints: Ints) -> tuple[int, float]:
     """NICs by which the members of the first node leave it, and the bandwidth of one [B/s]."""
     net = routes.net
-    node = places // net.per_node
-    node_members, remote = places[node == node[0]], places[node != node[0]][:1]
+    node = endpoints // net.per_node
+    node_members, remote = endpoints[node == node[0]], endpoints[node != node[0]][:1]
     paths = routes.between(node_members, np.repeat(remote, len(node_members)))
     outside = ~inside_links(net)
     first, least = [], np.inf
@@ -136,7 +136,7 @@ def _leaves(net: Network, link: int) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NcclSettings:
-    """What a site adds to NCCL's model: all neutral unless measured there.
+    """Corrections of NCCL's model for one site; all neutral by default.
 
     Parameters
     ----------
@@ -162,7 +162,7 @@ NEUTRAL_SETTINGS = NcclSettings()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlacedPlan:
-    """A plan of NCCL and the places that execute it.
+    """A plan of NCCL and the endpoints that execute it.
 
     Parameters
     ----------
@@ -173,7 +173,7 @@ class PlacedPlan:
     kind: CollectiveKind
     bytes: float
     groups: Ints
-    places: Ints
+    endpoints: Ints
     routes: Routes
     idle: Floats
     capacities: Floats
@@ -189,7 +189,7 @@ class PlacedPlan:
         return self.plan.base_latency + self.plan.steps * self.plan.mean_step_latency
 
     def cap(self, path_count: int) -> float:
-        """The highest rate of one of so many different paths, for all channels that it stands for [B/s]."""
+        """The highest rate of one of `path_count` different paths, for all channels that the path stands for [B/s]."""
         return self.plan.channel_rate * self.plan.wire_factor * self.plan.channels / path_count
 
     def without_latency(self, sources: Ints, targets: Ints) -> Paths:
@@ -199,7 +199,7 @@ class PlacedPlan:
 
     def orders(self) -> list[Ints]:
         """Different paths through the nodes; a plan with more channels uses each several times."""
-        orders = ring_orders(self.routes, self.places[self.groups])
+        orders = ring_orders(self.routes, self.endpoints[self.groups])
         return orders[: max(1, self.plan.channels)]
 
 

@@ -12,7 +12,7 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.ops import CollectiveKind
 from quadrille.simulator.collectives.collective import CollectiveResult, simulate_collective
 from quadrille.simulator.collectives.nccl.layout import PlacedPlan, simulate_concurrently
-from quadrille.simulator.collectives.node_layouts import NodeBlocks, by_node, tree_edges
+from quadrille.simulator.collectives.node_layouts import NodeBlocks, node_blocks, tree_edges
 from quadrille.simulator.collectives.programs import CollectiveJob, Floats, Ints
 from quadrille.topologies.network import Network
 from quadrille.topologies.routes.paths import Paths
@@ -39,7 +39,7 @@ def rings(placed: PlacedPlan) -> tuple[CollectiveResult, int]:
         jobs,
         placed.capacities,
         placed.without_latency,
-        places=placed.places,
+        endpoints=placed.endpoints,
         options=placed.options,
         link_name=lambda number: placed.routes.net.link(number).name,
     )
@@ -67,15 +67,15 @@ def _chains(placed: PlacedPlan, orders: list[Ints]) -> CollectiveResult:
     buffers. Where channels cross its node differently, a GPU that comes next to the
     root in one channel comes last in another, and takes up the next broadcast only then.
     """
-    nccl_plan, places = placed.plan, placed.places[placed.groups]
-    rows = [np.take_along_axis(places, order, axis=1) for order in orders]
+    nccl_plan, endpoints = placed.plan, placed.endpoints[placed.groups]
+    rows = [np.take_along_axis(endpoints, order, axis=1) for order in orders]
     hops = np.stack([row[:, :-1].ravel() for row in rows]), np.stack([row[:, 1:].ravel() for row in rows])
     sources, targets = hops if placed.kind == "broadcast" else hops[::-1]
     paths = placed.without_latency(sources.ravel(), targets.ravel())
     sizes = np.full(sources.size, placed.bytes / len(orders) * nccl_plan.wire_factor)
     flow_result = simulate_concurrently(placed, paths, sizes, placed.cap(len(orders)), before=0.0)
     slot_seconds = _first_slot(placed, paths, sources.ravel(), targets.ravel(), len(orders)).reshape(
-        len(orders), len(places), -1
+        len(orders), len(endpoints), -1
     )
     root_leaves = placed.settings.as_root and placed.kind == "broadcast" and len(orders) == 1
     fill_seconds = 0.0 if root_leaves else float(slot_seconds[:, :, :-1].sum(axis=2).max(initial=0.0))
@@ -126,10 +126,10 @@ def trees(placed: PlacedPlan) -> tuple[CollectiveResult, int]:
             "--collectives nccl:ring is folded"
         )
     part = placed.bytes / len(orders) / 2 * placed.plan.wire_factor
-    places = placed.places[placed.groups]
+    endpoints = placed.endpoints[placed.groups]
     ends = []
-    for group, child, parent, _ in tree_edges(placed.routes, places, orders):
-        down, up = places[group, child], places[group, parent]
+    for group, child, parent, _ in tree_edges(placed.routes, endpoints, orders):
+        down, up = endpoints[group, child], endpoints[group, parent]
         ends += [(down, up), (up, down)]
     sources, targets = (np.concatenate(column) for column in zip(*ends, strict=True))
     caps = placed.cap(len(orders)) / 2
@@ -150,13 +150,13 @@ def _correction(placed: PlacedPlan) -> float:
 
 def nvls(placed: PlacedPlan) -> tuple[CollectiveResult, int]:
     """Sums in the switch, and trees from rail to rail. Also the number of different paths."""
-    net, places = placed.routes.net, placed.places[placed.groups]
-    flat = places.ravel()
-    nodes = by_node(places, net.per_node)
+    net, endpoints = placed.routes.net, placed.endpoints[placed.groups]
+    flat = endpoints.ravel()
+    nodes = node_blocks(endpoints, net.per_node)
     per_node = np.repeat(nodes.length, nodes.length)
     share = np.empty(len(flat))
-    owner = np.repeat(np.arange(len(places)), places.shape[1])
-    share[owner * places.shape[1] + nodes.slots.ravel()] = 1.0 / per_node
+    owner = np.repeat(np.arange(len(endpoints)), endpoints.shape[1])
+    share[owner * endpoints.shape[1] + nodes.slots.ravel()] = 1.0 / per_node
     up, down = _switch_links(net)
     sent, received = _nvls_parts(placed.kind, share)
     links = np.concatenate([up[flat], down[flat]])
@@ -165,7 +165,7 @@ def nvls(placed: PlacedPlan) -> tuple[CollectiveResult, int]:
     paths = Paths(offsets, links, np.ones(len(links)), np.zeros(len(links)))
     if placed.plan.algorithm == "nvls":
         return simulate_concurrently(placed, paths, sizes, np.inf), 1
-    rails, rail_sizes = _rails(placed, nodes, places)
+    rails, rail_sizes = _rails(placed, nodes, endpoints)
     all_paths = Paths(
         np.concatenate([paths.offsets, paths.offsets[-1] + rails.offsets[1:]]),
         np.concatenate([paths.links, rails.links]),
@@ -187,7 +187,7 @@ def _nvls_parts(kind: CollectiveKind, share: Floats) -> tuple[Floats, Floats]:
 
 
 def _switch_links(net: Network) -> tuple[Ints, Ints]:
-    """The link of each place to its NVSwitch, and the link back."""
+    """The link of each endpoint to its NVSwitch, and the link back."""
     first, count = net.kinds["nvswitch"]
     nodes = net.endpoint_nodes()
     place = np.full(net.node_count, -1)
@@ -200,19 +200,19 @@ def _switch_links(net: Network) -> tuple[Ints, Ints]:
     return up, down
 
 
-def _rails(placed: PlacedPlan, nodes: NodeBlocks, places: Ints) -> tuple[Paths, Floats]:
+def _rails(placed: PlacedPlan, nodes: NodeBlocks, endpoints: Ints) -> tuple[Paths, Floats]:
     """Two trees over the nodes for each GPU of a node, each with half of that GPU's part."""
-    column = np.arange(places.size) - np.repeat(nodes.first, nodes.length)
-    owner = np.repeat(np.arange(len(places)), places.shape[1])
+    column = np.arange(endpoints.size) - np.repeat(nodes.first, nodes.length)
+    owner = np.repeat(np.arange(len(endpoints)), endpoints.shape[1])
     slots = nodes.slots.ravel()
     sources, targets, sizes = [], [], []
     for rail in range(int(nodes.length.max())):
         chosen = np.flatnonzero(column == rail)
-        rail_places = _regular(owner[chosen], places[owner[chosen], slots[chosen]], len(places))
+        rail_endpoints = _regular(owner[chosen], endpoints[owner[chosen], slots[chosen]], len(endpoints))
         width = 1.0 / int(nodes.length.max())
-        order = np.tile(np.arange(rail_places.shape[1]), (len(rail_places), 1))
-        for group, child, parent, _ in tree_edges(placed.routes, rail_places, [order]):
-            down, up = rail_places[group, child], rail_places[group, parent]
+        order = np.tile(np.arange(rail_endpoints.shape[1]), (len(rail_endpoints), 1))
+        for group, child, parent, _ in tree_edges(placed.routes, rail_endpoints, [order]):
+            down, up = rail_endpoints[group, child], rail_endpoints[group, parent]
             sources += [down, up]
             targets += [up, down]
             sizes += [np.full(2 * len(down), placed.bytes * width / 2)]
@@ -220,13 +220,13 @@ def _rails(placed: PlacedPlan, nodes: NodeBlocks, places: Ints) -> tuple[Paths, 
     return paths, np.concatenate(sizes)
 
 
-def _regular(owner: Ints, places: Ints, groups: int) -> Ints:
-    """The places of one rail as a table [groups, nodes].
+def _regular(owner: Ints, endpoints: Ints, groups: int) -> Ints:
+    """The endpoints of one rail as a table [groups, nodes].
 
     Raises
     ------
     InputError : the groups lie differently on the nodes
     """
-    if len(places) % groups or not (np.bincount(owner, minlength=groups) == len(places) // groups).all():
+    if len(endpoints) % groups or not (np.bincount(owner, minlength=groups) == len(endpoints) // groups).all():
         raise InputError("NCCL nvls_tree: the groups lie unlike each other on the nodes; --collectives nccl:ring does")
-    return places.reshape(groups, -1)
+    return endpoints.reshape(groups, -1)

@@ -12,8 +12,8 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.measured_rows import MemoryRow
 from quadrille.algorithms.formats.record import load_record
 from quadrille.algorithms.schedule.ops import VECTOR_CALL_KINDS
-from quadrille.cli.words.flags import MatmulWords
-from quadrille.cli.words.matmul import parse_matmul
+from quadrille.cli.parsing.flags import MatmulFlags
+from quadrille.cli.parsing.matmul import parse_matmul
 from quadrille.experiments.calibrate.calibration_benchmarks import (
     DTYPES,
     LAYOUTS,
@@ -27,12 +27,12 @@ from quadrille.experiments.calibrate.topology_option import parse_routing_option
 from quadrille.experiments.predict.predict import predict_record_and_timeline
 from quadrille.runtime.carriers.message_options import CHUNK_BYTES
 from quadrille.runtime.host.world import ComputeHost
-from quadrille.runtime.measuring.chained_library_calls import KINDS, GroupShape
+from quadrille.runtime.measuring.calibration_sizes import FULL
 from quadrille.runtime.measuring.chained_transfers import LEAST_STEPS, STEPS, Overheads
-from quadrille.runtime.measuring.links import LinkSpeed
+from quadrille.runtime.measuring.library_collectives import KINDS, GroupShape
+from quadrille.runtime.measuring.link_speed import LinkSpeed
+from quadrille.runtime.measuring.measured_points import CollectivePoint, GemmPoint, TransferPoint
 from quadrille.runtime.measuring.overlap_interference import OverlapCost
-from quadrille.runtime.measuring.points import CollectivePoint, GemmPoint, TransferPoint
-from quadrille.runtime.measuring.sizes import FULL
 from quadrille.simulator.engine.engine import FlowEngine
 from quadrille.simulator.machine.compute_model import LEAST_ROWS_IN_PAGES, in_whole_pages
 from quadrille.simulator.machine.network import network_of
@@ -53,8 +53,8 @@ IMPORTS = """
 import sys
 from quadrille.runtime.carriers.message_options import WHOLE_MESSAGES
 from quadrille.runtime.host import world
-from quadrille.runtime.measuring.links import LinkSpeed
-from quadrille.experiments.calibrate import measured_machine, measuring
+from quadrille.runtime.measuring.link_speed import LinkSpeed
+from quadrille.experiments.calibrate import measured_machine, calibration_benchmarks
 from tests.support.calibrations import SMALL
 """
 TWO_HOSTS = (
@@ -64,7 +64,7 @@ from quadrille.topologies.machines.machine_file import save_machine
 from quadrille.topologies.build import parse_topology
 from quadrille.topologies.routes.routing import Routing
 hosts = (world.ComputeHost("one", (0,), 1), world.ComputeHost("other", (1,), 1))
-measured = measuring.measure(world.world(), hosts, WHOLE_MESSAGES, sizes=SMALL)
+measured = calibration_benchmarks.measure(world.world(), hosts, WHOLE_MESSAGES, sizes=SMALL)
 if world.world().rank == 0:
     for path, text in zip(sys.argv[1::2], sys.argv[2::2]):
         wiring = parse_topology(text) if text else None
@@ -76,7 +76,7 @@ UNEQUAL_HOSTS = (
     + """
 import ast, json
 hosts = [world.ComputeHost(str(ranks), ranks, cores) for ranks, cores in ast.literal_eval(sys.argv[1])]
-measured = measuring.measure(world.world(), hosts, WHOLE_MESSAGES, sizes=SMALL)
+measured = calibration_benchmarks.measure(world.world(), hosts, WHOLE_MESSAGES, sizes=SMALL)
 if world.world().rank == 0:
     print(json.dumps({"together": max(point.busy_ranks for point in measured.local.gemm),
                       "network": len(measured.between.transfers)}))
@@ -97,7 +97,7 @@ if world.world().rank == 0:
     print(json.dumps({said: sorted({flow.round for flow in flows}) for said, flows in found.items()}))
 """
 )
-TRAINING = MatmulWords(matmul="61,47,53", dtype="float64", passes="training")
+TRAINING = MatmulFlags(matmul="61,47,53", dtype="float64", passes="training")
 
 
 def calibrated(folder, ranks):

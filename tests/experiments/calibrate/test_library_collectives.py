@@ -3,16 +3,16 @@
 import pytest
 
 from quadrille.experiments.calibrate.library_collectives import HALVINGS, LONG_SECONDS, points_of_sizes
-from quadrille.runtime.measuring.chained_library_calls import GroupShape
-from quadrille.runtime.measuring.points import CollectivePoint
-from quadrille.runtime.measuring.sizes import FULL
+from quadrille.runtime.measuring.calibration_sizes import FULL
+from quadrille.runtime.measuring.library_collectives import GroupShape
+from quadrille.runtime.measuring.measured_points import CollectivePoint
 from quadrille.simulator.machine.seconds_by_size import SecondsBySize
 
 RATE = 25e6
 
 
 def measured(seconds_of, sizes=FULL.library_bytes):
-    """The sizes and seconds of a ladder, and what each was expected to take."""
+    """The sizes and seconds of a points_of_sizes, and what each was expected to take."""
     expected = {}
 
     def measure(size, about):

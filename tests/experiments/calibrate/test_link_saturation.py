@@ -3,7 +3,7 @@
 import pytest
 
 from quadrille.experiments.calibrate.link_saturation import link_saturation, rate_of_first_pair
-from quadrille.runtime.measuring.points import FlowPoint
+from quadrille.runtime.measuring.measured_points import FlowPoint
 from quadrille.topologies.build import build
 from quadrille.topologies.routes.routing import Routing
 from tests.support.all_pairs_rounds import PAYLOAD, rounds, slower

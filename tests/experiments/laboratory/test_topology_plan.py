@@ -255,7 +255,8 @@ def test_fewer_than_one_rank_is_refused_before_anything_is_divided_by_it():
 
 def test_mpirun_gets_the_agent_in_the_words_of_its_own_version(tmp_path, monkeypatch):
     monkeypatch.setattr(register, "FOLDER", tmp_path)
-    words = {version: laboratory_ranks._options(STAR, 2, Mpi("Open MPI", version)) for version in ("4.1.6", "5.0.11")}
+    both = ("4.1.6", "5.0.11")
+    words = {version: laboratory_ranks._mpirun_options(STAR, 2, Mpi("Open MPI", version)) for version in both}
     agent = words["5.0.11"][words["5.0.11"].index("plm_ssh_agent") + 1]
     assert " ".join(["--mca", "plm_rsh_agent", agent]) in " ".join(words["4.1.6"])
     assert " ".join(["--prtemca", "plm_ssh_agent", agent]) in " ".join(words["5.0.11"])

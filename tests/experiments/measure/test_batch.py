@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.record import load_record
 from quadrille.cli.main import app
-from quadrille.cli.words.flags import MatmulWords, RunWords
-from quadrille.cli.words.matmul import parse_matmul
-from quadrille.cli.words.runs import parse_run
+from quadrille.cli.parsing.flags import MatmulFlags, RunFlags
+from quadrille.cli.parsing.matmul import parse_matmul
+from quadrille.cli.parsing.runs import parse_run
 from quadrille.experiments.measure.batch import RunCase, measure
 from quadrille.experiments.workloads.run_options import RunOptions
 from tests.support.quadrille import called
@@ -22,22 +22,22 @@ def parsed(words):
     """The values that the command line of `run` makes of these words."""
     command = app.get_command(click.Context(app), "run")
     given = command.make_context("run", list(words)).params
-    flags = MatmulWords(**{name: given[name] for name in MatmulWords.__dataclass_fields__})
+    flags = MatmulFlags(**{name: given[name] for name in MatmulFlags.__dataclass_fields__})
     files = {"inputs": ("A", "B", "dC"), "outputs": ("C", "dA", "dB")}
-    run_flags = RunWords(
-        **{name: given[name] for name in RunWords.__dataclass_fields__ if name not in files},
+    run_flags = RunFlags(
+        **{name: given[name] for name in RunFlags.__dataclass_fields__ if name not in files},
         **{name: {one: given[one.lower()] for one in chosen if given[one.lower()]} for name, chosen in files.items()},
     )
     return parse_matmul(flags), parse_run(run_flags)
 
 
 def matmul(**words):
-    return parse_matmul(MatmulWords(**{"matmul": SIZES} | words))
+    return parse_matmul(MatmulFlags(**{"matmul": SIZES} | words))
 
 
 @given(
     flags=st.builds(
-        MatmulWords,
+        MatmulFlags,
         matmul=st.just(SIZES),
         algorithm=st.sampled_from(["4d", "summa"]),
         grid=st.sampled_from(["x=1", "z=2,x=3"]),
@@ -52,7 +52,7 @@ def matmul(**words):
         threads=st.sampled_from(["", "1"]),
     ),
     run_flags=st.builds(
-        RunWords,
+        RunFlags,
         backend=st.sampled_from(["numpy", "cupy"]),
         carrier=st.sampled_from(["auto", "mpi"]),
         seed=st.sampled_from(["0", "5"]),

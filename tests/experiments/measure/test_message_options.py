@@ -11,8 +11,8 @@ from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.passes.bands import in_bands
 from quadrille.algorithms.passes.overlap import overlap
 from quadrille.algorithms.schedule.grid import Grid
-from quadrille.cli.words.flags import RunWords
-from quadrille.cli.words.runs import parse_run
+from quadrille.cli.parsing.flags import RunFlags
+from quadrille.cli.parsing.runs import parse_run
 from quadrille.experiments.measure import message_options as message_options_module
 from quadrille.experiments.measure.message_options import choose_message_options
 from quadrille.runtime.carriers.message_options import CHUNK_BYTES, WHOLE_MESSAGES
@@ -28,7 +28,7 @@ def message_options(schedule, *, hosts=1, cores=2, sharing=0, rows=(), **flags):
         host=host, hosts=hosts, threads=1, communicator=SimpleNamespace(size=2, bcast=lambda one: one)
     )
     named = SimpleNamespace(messages=rows) if rows else None
-    return choose_message_options(site, parse_run(RunWords(**flags)), schedule, named)
+    return choose_message_options(site, parse_run(RunFlags(**flags)), schedule, named)
 
 
 def tried(chunk_bytes, progress, seconds, *, ranks=2, hosts=1, threads=1):

@@ -21,10 +21,10 @@ from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.training.mlp import Mlp, mlp_schedule
 from quadrille.algorithms.training.scheme_4d import Scheme4D
-from quadrille.cli.words.flags import MatmulWords, RunWords
-from quadrille.cli.words.machines import MachineWords, chosen_machine
-from quadrille.cli.words.matmul import parse_matmul
-from quadrille.cli.words.runs import parse_run
+from quadrille.cli.parsing.flags import MatmulFlags, RunFlags
+from quadrille.cli.parsing.machines import MachineFlags, chosen_machine
+from quadrille.cli.parsing.matmul import parse_matmul
+from quadrille.cli.parsing.runs import parse_run
 from quadrille.experiments.measure.matmul_job import choose_verify_method
 from quadrille.experiments.measure.measured_record import mean_over_ranks
 from quadrille.experiments.measure.run import KernelsBesideRuns
@@ -193,9 +193,9 @@ def test_a_run_in_chunks_with_a_progress_thread_is_verified_sends_the_same_and_s
 
 
 def test_a_machine_too_small_for_the_ranks_is_refused_by_a_run_too():
-    machine = chosen_machine(MachineWords(machine="perlmutter", settings=["topology.gpus=2"]))
+    machine = chosen_machine(MachineFlags(machine="perlmutter", settings=["topology.gpus=2"]))
     with pytest.raises(InputError, match="4 ranks: perlmutter has 2 GPUs"):
-        prepare(parse_matmul(MatmulWords(matmul=SIZES, grid="x=4")), machine)
+        prepare(parse_matmul(MatmulFlags(matmul=SIZES, grid="x=4")), machine)
 
 
 @mpi
@@ -255,7 +255,7 @@ def test_nan_in_the_data_fails_with_status_1_and_writes_no_matrix(tmp_path):
 def test_every_grid_that_is_said_to_fit_is_accepted(algorithm, ranks):
     grids = fitting_grids(find_algorithm(algorithm), ranks)
     for grid in grids:
-        experiment = parse_matmul(MatmulWords(matmul=SIZES, algorithm=algorithm, grid=str(grid)))
+        experiment = parse_matmul(MatmulFlags(matmul=SIZES, algorithm=algorithm, grid=str(grid)))
         check_ranks(experiment, ranks)
     assert bool(grids) == ((algorithm, ranks) != ("cannon", 6))
 
@@ -316,7 +316,7 @@ def test_what_is_loaded_counts_the_parameters_of_a_training_step_too():
 
 def test_verification_is_serial_while_each_rank_s_share_is_small():
     def method(size, grid, checked="auto"):
-        experiment = parse_matmul(MatmulWords(matmul=f"{size},{size},{size}", algorithm="4d", grid=grid))
+        experiment = parse_matmul(MatmulFlags(matmul=f"{size},{size},{size}", algorithm="4d", grid=grid))
         return choose_verify_method(checked, experiment, experiment.schedule())
 
     assert method(4096, "x=1") == "serial"
@@ -337,22 +337,22 @@ def test_verification_is_serial_while_each_rank_s_share_is_small():
     ],
 )
 def test_verification_is_serial_where_the_largest_share_of_any_product_is_small(algorithm, grid, passes, expected):
-    flags = MatmulWords(matmul="8192,8192,8192", algorithm=algorithm, grid=grid, passes=passes)
+    flags = MatmulFlags(matmul="8192,8192,8192", algorithm=algorithm, grid=grid, passes=passes)
     experiment = parse_matmul(flags)
     assert choose_verify_method("auto", experiment, experiment.schedule()) == expected
 
 
 def test_a_plan_takes_files_of_gradients_in_training_only():
-    forward = parse_matmul(MatmulWords(matmul=SIZES))
-    training = parse_matmul(MatmulWords(matmul=SIZES, passes="training"))
-    for flags in (RunWords(inputs={"dC": "dc.npy"}), RunWords(outputs={"dA": "da.npy"})):
+    forward = parse_matmul(MatmulFlags(matmul=SIZES))
+    training = parse_matmul(MatmulFlags(matmul=SIZES, passes="training"))
+    for flags in (RunFlags(inputs={"dC": "dc.npy"}), RunFlags(outputs={"dA": "da.npy"})):
         with pytest.raises(InputError, match=r"a forward pass has no d[AC]; give --passes training"):
             forward.check_run(parse_run(flags))
         training.check_run(parse_run(flags))
 
 
 def test_run_options_list_the_files_of_all_its_matrices():
-    flags = RunWords(inputs={"A": "a.npy", "B": "", "dC": "dc.npy"}, outputs={"C": "", "dA": "da.npy"})
+    flags = RunFlags(inputs={"A": "a.npy", "B": "", "dC": "dc.npy"}, outputs={"C": "", "dA": "da.npy"})
     options = parse_run(flags)
     assert options.files == {"--a": "a.npy", "--dc": "dc.npy", "--da": "da.npy"}
 

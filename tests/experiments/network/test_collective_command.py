@@ -8,8 +8,8 @@ from quadrille.algorithms.collectives.collective_choices import parse_choices
 from quadrille.algorithms.collectives.lowering import SETS
 from quadrille.algorithms.errors import InputError
 from quadrille.cli.main import main
-from quadrille.cli.words.flags import CollectiveWords
-from quadrille.cli.words.machines import MachineWords
+from quadrille.cli.parsing.flags import CollectiveFlags
+from quadrille.cli.parsing.machines import MachineFlags
 from quadrille.experiments.network.bus_bandwidth import bus_factor
 from quadrille.experiments.network.collective import predict_collective
 from quadrille.experiments.network.collective_question import CollectiveQuestion
@@ -31,8 +31,8 @@ def ring_all_reduce_by_hand(ranks):
 
 def predicted(machine="bench-1to1", **given):
     different = {name: given.pop(name) for name in ("settings", "routing", "fail", "degrade", "slow") if name in given}
-    flags = CollectiveWords(**({"kind": "all-reduce", "bytes": "1GiB"} | given))
-    return collective_predicted(flags, MachineWords(machine=machine, **different), json="/dev/null")
+    flags = CollectiveFlags(**({"kind": "all-reduce", "bytes": "1GiB"} | given))
+    return collective_predicted(flags, MachineFlags(machine=machine, **different), json="/dev/null")
 
 
 @pytest.mark.parametrize("gpus", [64, 100, 256, 1000, 1024, 4096, 10_000, 16_384])

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from quadrille.algorithms.errors import InputError
-from quadrille.cli.words.machines import MachineWords
+from quadrille.cli.parsing.machines import MachineFlags
 from quadrille.experiments.network.traffic_file import read_traffic
 from quadrille.studies.simulator_speed.workloads import write_traffic
-from quadrille.topologies.machines.named import machine
+from quadrille.topologies.machines.machine_catalogue import machine
 from tests.support.by_words import flows_predicted
 from tests.support.work import python_calls
 
-BENCH = MachineWords(machine="bench-2to1")
+BENCH = MachineFlags(machine="bench-2to1")
 HEADER = "source,destination,bytes,start_s\n"
 
 
@@ -32,7 +32,7 @@ def traffic(tmp_path):
 def answer_of(path, tmp_path, **flags):
     target = tmp_path / "answer.json"
     named = {name: flags.pop(name) for name in ("machine", "routing", "fail", "degrade", "settings") if name in flags}
-    on = MachineWords(**{"machine": "bench-2to1"} | named)
+    on = MachineFlags(**{"machine": "bench-2to1"} | named)
     flows_predicted(path, on, json=str(target), command=["quadrille", "flows"], **flags)
     return json.loads(target.read_text())
 
@@ -106,7 +106,7 @@ def test_routing_is_recorded_in_full_and_a_topology_is_enough(traffic, tmp_path)
 
 def test_a_slow_gpu_is_refused(traffic):
     with pytest.raises(InputError, match="flows compute nothing"):
-        flows_predicted(traffic(HEADER + "0,1,8,0\n"), MachineWords(machine="bench-2to1", slow=["gpu:1=0.5"]))
+        flows_predicted(traffic(HEADER + "0,1,8,0\n"), MachineFlags(machine="bench-2to1", slow=["gpu:1=0.5"]))
 
 
 def test_a_person_gets_a_table(traffic, capsys):
@@ -174,7 +174,7 @@ def test_windows_lines_and_a_byte_order_mark_are_read(tmp_path):
 def test_wrong_flags_are_refused(traffic, tmp_path):
     text = traffic(HEADER + "0,1,8,0\n")
     with pytest.raises(InputError, match="routing 'best'"):
-        flows_predicted(text, MachineWords(machine="bench-2to1", routing="best"))
+        flows_predicted(text, MachineFlags(machine="bench-2to1", routing="best"))
     with pytest.raises(InputError, match="name"):
         flows_predicted(text, BENCH, json=text)
     with pytest.raises(InputError, match=r"--json .* does not exist"):

@@ -19,8 +19,8 @@ from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.ops import Collective
 from quadrille.algorithms.schedule.program import ops
 from quadrille.algorithms.schedule.schedule import all_ops
-from quadrille.cli.words.flags import MatmulWords
-from quadrille.cli.words.matmul import parse_matmul
+from quadrille.cli.parsing.flags import MatmulFlags
+from quadrille.cli.parsing.matmul import parse_matmul
 from quadrille.experiments.predict.collectives_choice import chosen_collectives, collective_ops, program_with_only
 from quadrille.experiments.predict.predict import predict_record_and_timeline
 from quadrille.runtime.carriers.in_process import InProcess
@@ -173,7 +173,7 @@ def test_a_library_s_op_beside_one_of_our_own_gives_numpy_s_product():
 
 
 def test_a_prediction_with_auto_is_the_least_and_says_what_was_chosen_and_why():
-    machine, flags = star(8, network=rows(25e6, 12e6, ranks=8)), MatmulWords(matmul="256,512,256", grid="z=4,x=2,y=1")
+    machine, flags = star(8, network=rows(25e6, 12e6, ranks=8)), MatmulFlags(matmul="256,512,256", grid="z=4,x=2,y=1")
     made = {
         words: predict_record_and_timeline(parse_matmul(replace(flags, collectives=words)), machine)[0]
         for words in ("auto", *(f"own:{name}" for name in SETS))

@@ -28,7 +28,7 @@ def test_a_prediction_at_the_granularity_of_collectives_states_its_bound(capsys)
     assert made["bytes_sent_total"] == exact["bytes_sent_total"]
     assert [one["name"] for one in made["ops"]] == [one["name"] for one in exact["ops"]]
     assert "collective granularity: 8 ranks are not simulated one by one" in said
-    assert "--granularity exact asks for it" in said
+    assert "--granularity exact simulates it" in said
 
 
 def test_what_would_take_long_is_bounded_and_says_why_nothing_folds(capsys, monkeypatch):

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from quadrille.algorithms.schedule.grid import Grid
-from quadrille.cli.words.experiment import experiment_of
-from quadrille.cli.words.flags import MatmulWords, TrainingWords
-from quadrille.cli.words.matmul import parse_matmul
+from quadrille.cli.parsing.experiment import experiment_of
+from quadrille.cli.parsing.flags import MatmulFlags, TrainingFlags
+from quadrille.cli.parsing.matmul import parse_matmul
 from quadrille.experiments.predict.predict import choose_order, predict_record_and_timeline
 from quadrille.experiments.workloads.rank_orders import ORDERS, grids_in_every_order
 from quadrille.topologies.machines.machine_file import save_machine
@@ -33,7 +33,7 @@ def test_orders_that_differ_are_those_of_the_axes_that_are_longer_than_one(lengt
 @pytest.mark.parametrize("grid", ["z=2,x=4", "y=2,x=2,z=2", "data=4,y=2"])
 def test_what_is_chosen_takes_least_of_all_orders(grid):
     machine = leaf_spine(2, 4)
-    flags = MatmulWords(matmul="128,1024,512", grid=grid, passes="training", order="auto")
+    flags = MatmulFlags(matmul="128,1024,512", grid=grid, passes="training", order="auto")
     found = choose_order(parse_matmul(flags), machine)
     alone = {
         ",".join(order): predict_record_and_timeline(parse_matmul(replace(flags, order=",".join(order))), machine)[
@@ -46,7 +46,7 @@ def test_what_is_chosen_takes_least_of_all_orders(grid):
 
 
 def test_between_leaves_the_axis_that_moves_most_is_innermost_and_where_all_are_equal_the_default_order_stays():
-    flags = TrainingWords(mlp="256,1024,256", batch="64", grid="z=4,x=2", order="auto")
+    flags = TrainingFlags(mlp="256,1024,256", batch="64", grid="z=4,x=2", order="auto")
     between, at_one_switch = (choose_order(experiment_of(flags), machine) for machine in (leaf_spine(2, 4), star(8)))
     first, second = between.ranked
     assert str(first).index("z") < str(first).index("x")

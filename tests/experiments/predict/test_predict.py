@@ -7,8 +7,8 @@ import pytest
 
 from quadrille.algorithms.formats.record import load_record
 from quadrille.algorithms.formats.timeline_files import load_timeline
-from quadrille.cli.words.flags import MatmulWords
-from quadrille.cli.words.matmul import parse_matmul
+from quadrille.cli.parsing.flags import MatmulFlags
+from quadrille.cli.parsing.matmul import parse_matmul
 from quadrille.experiments.predict.predict import predict_record_and_timeline
 from quadrille.experiments.records.record_table import print_record
 from quadrille.experiments.workloads.fullest_device import fullest_device
@@ -54,9 +54,8 @@ def test_a_prediction_is_a_record_of_what_was_asked(capsys, tmp_path, machine):
 def test_a_prediction_holds_the_reference_kernels_of_calibration_unless_ranks_outnumber_cores(machine):
     toy = find_machine(str(machine))
     for grid, expected in (("x=1", (1e-3,)), ("x=2", (1e-3,)), ("x=4", None)):
-        reference = predict_record_and_timeline(parse_matmul(MatmulWords(matmul="64,64,64", grid=grid)), toy)[
-            0
-        ].reference
+        experiment = parse_matmul(MatmulFlags(matmul="64,64,64", grid=grid))
+        reference = predict_record_and_timeline(experiment, toy)[0].reference
         assert (reference and reference.gemm_seconds) == expected
 
 
@@ -192,7 +191,7 @@ def test_the_table_shows_every_op_and_the_total(capsys, tmp_path, machine):
 
 
 def test_the_table_shows_the_interval_of_a_prediction_that_has_one(capsys, machine):
-    made, _ = predict_record_and_timeline(parse_matmul(MatmulWords(matmul="64,64,64")), find_machine(str(machine)))
+    made, _ = predict_record_and_timeline(parse_matmul(MatmulFlags(matmul="64,64,64")), find_machine(str(machine)))
     print_record(msgspec.structs.replace(made, seconds=0.02, seconds_low=0.01, seconds_high=0.03))
     assert "\ntotal: 20 ms (90 % interval: 10 ms to 30 ms)\n" in capsys.readouterr().out
     print_record(msgspec.structs.replace(made, seconds=0.02, seconds_low=0.0, seconds_high=0.03))
@@ -262,7 +261,7 @@ def test_remarks_go_to_stderr_and_do_not_fail(capsys, machine):
     ],
 )
 def test_the_lower_bound_is_given_where_it_holds(machine, algorithm, grid, passes, expected):
-    flags = MatmulWords(matmul="64,64,64", algorithm=algorithm, grid=grid, passes=passes)
+    flags = MatmulFlags(matmul="64,64,64", algorithm=algorithm, grid=grid, passes=passes)
     record, _ = predict_record_and_timeline(parse_matmul(flags), find_machine(str(machine)))
     assert (record.bytes_lower_bound_per_rank is not None) == expected
     if expected:
@@ -270,7 +269,7 @@ def test_the_lower_bound_is_given_where_it_holds(machine, algorithm, grid, passe
 
 
 def test_collectives_are_named_and_groups_of_one_have_no_algorithm(machine):
-    flags = MatmulWords(matmul="64,64,64", algorithm="4d", grid="z=2", collectives="library")
+    flags = MatmulFlags(matmul="64,64,64", algorithm="4d", grid="z=2", collectives="library")
     record, _ = predict_record_and_timeline(parse_matmul(flags), find_machine(str(machine)))
     by_name = {op.name: op.algorithm for op in record.ops}
     assert by_name == {"gather B": "library (as ring)", "multiply C": None, "sum C": None}
@@ -279,7 +278,7 @@ def test_collectives_are_named_and_groups_of_one_have_no_algorithm(machine):
 def test_threads_default_to_the_share_of_the_host_s_cores(machine):
     toy = find_machine(str(machine))
     assert [fullest_device(toy, ranks).threads for ranks in (1, 2, 3, 8)] == [2, 1, 1, 1]
-    flags = MatmulWords(matmul="64,64,64")
+    flags = MatmulFlags(matmul="64,64,64")
     assert predict_record_and_timeline(parse_matmul(flags), toy)[0].options.threads == 2
     assert predict_record_and_timeline(parse_matmul(changed(flags, threads="1")), toy)[0].options.threads == 1
 
@@ -288,9 +287,8 @@ def test_threads_default_to_the_share_of_the_host_s_cores(machine):
 def test_reference_kernels_are_kept_while_no_host_of_several_has_more_ranks_than_cores(ranks, known):
     wiring = {"family": "star", "hosts": 3, **SPEEDS}
     hosts = replace(find_machine("perlmutter", gpus=1), topology=wiring, **HOST_OF_TWO)
-    reference = predict_record_and_timeline(parse_matmul(MatmulWords(matmul="64,64,64", grid=f"x={ranks}")), hosts)[
-        0
-    ].reference
+    experiment = parse_matmul(MatmulFlags(matmul="64,64,64", grid=f"x={ranks}"))
+    reference = predict_record_and_timeline(experiment, hosts)[0].reference
     assert (reference is not None) == known
 
 
@@ -299,9 +297,8 @@ def test_where_hosts_share_cores_as_many_ranks_time_reference_kernels_as_there_a
     wiring = {"family": "star", "hosts": ranks, **SPEEDS}
     hosts = replace(find_machine("perlmutter", gpus=1), topology=wiring, **HOST_OF_TWO)
     hosts = replace(hosts, emulation=Emulation(shared_cores=True))
-    reference = predict_record_and_timeline(parse_matmul(MatmulWords(matmul="64,64,64", grid=f"x={ranks}")), hosts)[
-        0
-    ].reference
+    experiment = parse_matmul(MatmulFlags(matmul="64,64,64", grid=f"x={ranks}"))
+    reference = predict_record_and_timeline(experiment, hosts)[0].reference
     assert reference.concurrent_ranks == at_once
 
 
@@ -320,7 +317,7 @@ def test_a_machine_whose_topology_is_a_file_is_oversubscribed_where_its_hosts_ar
     ("grid", "said"), [("x=1", None), ("x=2", "the 2 ranks of a host need"), ("x=4", "the 4 ranks")]
 )
 def test_the_ranks_of_a_host_share_its_memory_in_a_prediction(capsys, machine, grid, said):
-    alone = predict_record_and_timeline(parse_matmul(MatmulWords(matmul="64,64,64")), find_machine(str(machine)))[0]
+    alone = predict_record_and_timeline(parse_matmul(MatmulFlags(matmul="64,64,64")), find_machine(str(machine)))[0]
     room = f"device.memory_bytes={alone.peak_bytes_per_rank_max * 1.1}"
     ended = called(capsys, "simulate", "--matmul", "64,64,64", "--grid", grid, "--machine", machine, "--set", room)
     assert ended.status == 0
@@ -341,7 +338,7 @@ def test_gathered_blocks_that_are_not_there_are_no_other_problem_and_a_remark_sa
 
 
 def test_gathered_blocks_that_are_kept_are_another_problem(machine):
-    flags = MatmulWords(matmul="64,64,64", algorithm="4d", grid="z=2", passes="training", gathered="keep")
+    flags = MatmulFlags(matmul="64,64,64", algorithm="4d", grid="z=2", passes="training", gathered="keep")
     assert predict_record_and_timeline(parse_matmul(flags), find_machine(str(machine)))[0].options.gathered == "keep"
 
 

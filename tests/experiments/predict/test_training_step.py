@@ -24,7 +24,7 @@ from quadrille.experiments.workloads.execution_options import ExecutionOptions
 from quadrille.experiments.workloads.training import TrainingExperiment
 from quadrille.simulator.machine.rooflines import attention_seconds, best_product_seconds, pass_seconds
 from quadrille.topologies.machines.machine import Device, Machine
-from quadrille.topologies.nodes.achieved import A100_PEAK, A100_ROWS, BEST_ROWS, achieved
+from quadrille.topologies.nodes.peak_shares import A100_PEAK, A100_PRODUCTS, BEST_PRODUCTS, peak_shares
 
 DEVICE = Device(
     peak_flops_per_second={"float32": 1e12, "bfloat16": 2e12},
@@ -135,12 +135,12 @@ def test_a_step_fits_where_its_fullest_rank_does():
 
 
 def numbers(generation, **changes):
-    found = {one.quantity.removeprefix("achieved."): one.number for one in achieved(generation)}
+    found = {one.quantity.removeprefix("achieved."): one.number for one in peak_shares(generation)}
     whole = ("tile_rows", "tile_columns", "multiprocessors")
     return Achieved(**{name: int(value) if name in whole else value for name, value in found.items()}, **changes)
 
 
-@pytest.mark.parametrize("row", A100_ROWS, ids=str)
+@pytest.mark.parametrize("row", A100_PRODUCTS, ids=str)
 def test_products_of_an_a100_are_met_within_seven_percent(row):
     seconds = best_product_seconds(row.count, row.m, row.k, row.n, A100_PEAK, numbers("ampere"))
     measured = 2 * row.count * row.m * row.k * row.n / row.flops_per_second
@@ -150,7 +150,7 @@ def test_products_of_an_a100_are_met_within_seven_percent(row):
 @pytest.mark.parametrize("generation", ["volta", "hopper", "cdna2", "cdna3"])
 def test_other_gpus_stay_below_their_best_product_as_far_as_an_a100_does(generation):
     def below(name):
-        row, peak, _ = BEST_ROWS[name]
+        row, peak, _ = BEST_PRODUCTS[name]
         seconds = best_product_seconds(1, row.m, row.k, row.n, peak, numbers(name))
         return 2 * row.m * row.k * row.n / seconds / row.flops_per_second
 

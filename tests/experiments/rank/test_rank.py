@@ -22,9 +22,9 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.training.model_files import find_shape
 from quadrille.algorithms.units import GIB
-from quadrille.cli.words.flags import RankWords
-from quadrille.cli.words.machines import MachineWords
-from quadrille.cli.words.ranking import parse_question
+from quadrille.cli.parsing.flags import RankFlags
+from quadrille.cli.parsing.machines import MachineFlags
+from quadrille.cli.parsing.ranking import parse_question
 from quadrille.experiments.rank.analytical_ranking import rank_candidates
 from quadrille.experiments.rank.candidate_grids import GridLimits, candidate_grids
 from quadrille.experiments.rank.candidate_step import simulated_step
@@ -40,7 +40,7 @@ from tests.support.launched import launched
 from tests.support.quadrille import called
 
 SMALL = "layers=3,hidden=60,heads=6,sequence=7,vocabulary=53"
-PERLMUTTER_FLAGS = MachineWords(machine="perlmutter")
+PERLMUTTER_FLAGS = MachineFlags(machine="perlmutter")
 IN_FEATURES_FIRST = "y,x,z,data"
 HOST = """schema = "quadrille/machine/1"
 name = "toy"
@@ -56,12 +56,12 @@ overhead_seconds = 5e-6
 
 
 def asked(on=PERLMUTTER_FLAGS, **flags):
-    return parse_question(RankWords(**{"gpt": SMALL, "batch": "12", "gpus": "6", **flags}), on)
+    return parse_question(RankFlags(**{"gpt": SMALL, "batch": "12", "gpus": "6", **flags}), on)
 
 
 def refusal(on=PERLMUTTER_FLAGS, **flags):
     with pytest.raises(InputError) as refused:
-        rank(RankWords(**{"gpt": SMALL, "batch": "12", "gpus": "6", **flags}), on)
+        rank(RankFlags(**{"gpt": SMALL, "batch": "12", "gpus": "6", **flags}), on)
     text = str(refused.value)
     assert "\n" not in text
     return text
@@ -238,7 +238,7 @@ def test_where_the_table_has_it_the_table_holds_and_the_rest_is_simulated():
     "change", [{"degrade": ["gpu:0>gpu:1=0.5"]}, {"settings": ["topology.bandwidth_bytes_per_second=x2"]}]
 )
 def test_a_changed_machine_has_no_table(change):
-    machine = asked(MachineWords(machine="perlmutter", **change)).machine
+    machine = asked(MachineFlags(machine="perlmutter", **change)).machine
     assert bandwidth_table(machine, 6) is None
 
 
@@ -334,7 +334,7 @@ def test_orders_that_agree_are_said_to():
 
 
 def test_the_answer_has_both_orders_best_first(capsys):
-    answer = rank(RankWords(gpt=SMALL, batch="12", gpus="6", top="5"), PERLMUTTER_FLAGS, json="-")
+    answer = rank(RankFlags(gpt=SMALL, batch="12", gpus="6", top="5"), PERLMUTTER_FLAGS, json="-")
     written = json.loads(capsys.readouterr().out)
     assert written["schema"] == "quadrille/rank/1"
     assert written["provenance"] is None
@@ -362,7 +362,7 @@ def test_the_answer_has_both_orders_best_first(capsys):
 def test_the_page_lays_both_orders_side_by_side(capsys, tmp_path):
     path = tmp_path / "rank.json"
     rank(
-        RankWords(gpt=SMALL, batch="12", gpus="6", top="3"),
+        RankFlags(gpt=SMALL, batch="12", gpus="6", top="3"),
         PERLMUTTER_FLAGS,
         json=str(path),
         command=["quadrille", "rank"],
@@ -388,12 +388,12 @@ def test_the_page_lays_both_orders_side_by_side(capsys, tmp_path):
     ids=["grids", "schemes"],
 )
 def test_any_number_of_ranks_says_the_same_byte_for_byte(capsys, ranks, more):
-    flags = RankWords(gpt=SMALL, batch="12", gpus="6", top="4", **more)
+    flags = RankFlags(gpt=SMALL, batch="12", gpus="6", top="4", **more)
     program = (
-        "from quadrille.cli.words.machines import MachineWords; "
-        "from quadrille.cli.words.flags import RankWords; "
+        "from quadrille.cli.parsing.machines import MachineFlags; "
+        "from quadrille.cli.parsing.flags import RankFlags; "
         "from tests.support.by_words import ranked as rank; "
-        f"rank({flags!r}, MachineWords(machine='perlmutter'), json='-')"
+        f"rank({flags!r}, MachineFlags(machine='perlmutter'), json='-')"
     )
     rank(flags, PERLMUTTER_FLAGS, json="-")
     alone = capsys.readouterr().out
@@ -426,7 +426,7 @@ def test_what_cannot_be_is_refused_in_one_line(tmp_path):
     )
     host = tmp_path / "host.toml"
     host.write_text(HOST)
-    assert "machines of GPUs" in refusal(MachineWords(machine=str(host)))
+    assert "machines of GPUs" in refusal(MachineFlags(machine=str(host)))
 
 
 def test_too_few_sequences_for_any_grid():

@@ -10,9 +10,9 @@ from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.training.memory import largest_memory
 from quadrille.algorithms.training.pipeline import Stages
 from quadrille.algorithms.training.scheme_catalogue import SCHEMES, find_scheme
-from quadrille.cli.words.flags import RankWords
-from quadrille.cli.words.machines import MachineWords
-from quadrille.cli.words.ranking import parse_question, parse_space
+from quadrille.cli.parsing.flags import RankFlags
+from quadrille.cli.parsing.machines import MachineFlags
+from quadrille.cli.parsing.ranking import parse_question, parse_space
 from quadrille.experiments.predict.step_parts import StepParts, pipeline_stages, sample_experiment
 from quadrille.experiments.predict.training_step import simulated_step
 from quadrille.experiments.rank.configuration_evaluator import Evaluator
@@ -23,23 +23,23 @@ from quadrille.experiments.workloads.training_figures import experiment_peak_byt
 from tests.support.by_words import ranked as rank
 from tests.support.quadrille import called
 
-ON = MachineWords(machine="perlmutter")
+ON = MachineFlags(machine="perlmutter")
 MODEL = "layers=6,hidden=1024,heads=8,sequence=512,vocabulary=6400"
 SIZES = {"gpt": MODEL, "batch": "16", "gpus": "8"}
 
 
 def question(**flags):
-    return parse_question(RankWords(**(SIZES | flags)), ON)
+    return parse_question(RankFlags(**(SIZES | flags)), ON)
 
 
 def space(**flags):
     usual = dict.fromkeys(("scheme", "pipeline", "zero", "micro_batch", "interleave"), "")
-    return parse_space(RankWords(**(usual | {"sequence_parallel": False} | flags)))
+    return parse_space(RankFlags(**(usual | {"sequence_parallel": False} | flags)))
 
 
 @pytest.fixture(scope="module")
 def answer():
-    flags = RankWords(**SIZES, scheme="megatron,bian", zero="0,1", top="4")
+    flags = RankFlags(**SIZES, scheme="megatron,bian", zero="0,1", top="4")
     return rank(flags, ON, json="-")
 
 
@@ -164,7 +164,7 @@ def test_the_command_it_names_simulates_the_same_step(capsys):
 
 
 def test_without_these_flags_the_answer_is_that_of_the_grids():
-    plain = rank(RankWords(gpt="tiny", batch="8", gpus="4", top="1"), ON, json="-")
+    plain = rank(RankFlags(gpt="tiny", batch="8", gpus="4", top="1"), ON, json="-")
     assert not hasattr(plain, "left_out")
     assert not hasattr(plain.analytical[0], "scheme")
 
@@ -187,7 +187,7 @@ def test_without_these_flags_the_answer_is_that_of_the_grids():
 )
 def test_what_cannot_be_is_refused_in_one_line(flags, said):
     with pytest.raises(InputError) as refused:
-        rank(RankWords(**(SIZES | flags)), ON, json="-")
+        rank(RankFlags(**(SIZES | flags)), ON, json="-")
     assert said in str(refused.value)
     assert "\n" not in str(refused.value)
 

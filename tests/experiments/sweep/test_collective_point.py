@@ -8,10 +8,10 @@ import pytest
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats import schema_files
-from quadrille.cli.words.flags import CollectiveWords
-from quadrille.cli.words.machines import MachineWords
-from quadrille.cli.words.sweep import predicted, sweep
-from quadrille.cli.words.sweep_points import COLLECTIVE_KEYS, SweepWords, parse_varied, points
+from quadrille.cli.parsing.flags import CollectiveFlags
+from quadrille.cli.parsing.machines import MachineFlags
+from quadrille.cli.parsing.sweep import predicted, sweep
+from quadrille.cli.parsing.sweep_points import COLLECTIVE_KEYS, SweepFlags, parse_varied, points
 from quadrille.experiments.sweep.sweep import answer_points
 from quadrille.experiments.sweep.sweep_figure import lines_of
 from quadrille.experiments.sweep.sweep_report import COLLECTIVE_RESULT_COLUMNS, csv_text
@@ -25,8 +25,8 @@ BANDWIDTH = "set:topology.bandwidth_bytes_per_second"
 
 
 def asked(machine=STAR, *, gpus="", **flags):
-    flags = CollectiveWords(**{"kind": "all-gather", "bytes": "1MiB", **flags})
-    return SweepWords(collective=flags, on=MachineWords(machine=machine), gpus=gpus)
+    flags = CollectiveFlags(**{"kind": "all-gather", "bytes": "1MiB", **flags})
+    return SweepFlags(collective=flags, on=MachineFlags(machine=machine), gpus=gpus)
 
 
 def test_an_answer_is_what_collective_predicts():
@@ -37,8 +37,8 @@ def test_an_answer_is_what_collective_predicts():
     assert len(found.points) == 16
     for row in found.points:
         one = {name: row.point[name] for name in ("gpus", "bytes", "stride", "collectives")}
-        flags = CollectiveWords(kind="all-gather", group="4", concurrent="all", **one)
-        alone = collective_predicted(flags, MachineWords(machine="bench-2to1"), json="/dev/null")
+        flags = CollectiveFlags(kind="all-gather", group="4", concurrent="all", **one)
+        alone = collective_predicted(flags, MachineFlags(machine="bench-2to1"), json="/dev/null")
         assert row.answer.seconds == alone.seconds
         assert row.answer.ranks == int(row.point["gpus"])
         kept = row.answer.collective

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from quadrille.algorithms.errors import InputError, RunError
 from quadrille.algorithms.formats import schema_files
 from quadrille.algorithms.matmuls.catalogue import find_algorithm
-from quadrille.cli.words.flags import MatmulWords, TrainingWords
-from quadrille.cli.words.gpus import following
-from quadrille.cli.words.machines import MachineWords
-from quadrille.cli.words.matmul import parse_matmul
-from quadrille.cli.words.sweep import predicted, sweep
-from quadrille.cli.words.sweep_points import KEYS, SweepWords, parse_varied, parse_vary, points
+from quadrille.cli.parsing.flags import MatmulFlags, TrainingFlags
+from quadrille.cli.parsing.gpus import following
+from quadrille.cli.parsing.machines import MachineFlags
+from quadrille.cli.parsing.matmul import parse_matmul
+from quadrille.cli.parsing.sweep import predicted, sweep
+from quadrille.cli.parsing.sweep_points import KEYS, SweepFlags, parse_varied, parse_vary, points
 from quadrille.experiments.output.tables import print_tables
 from quadrille.experiments.predict.predict import predict_record_and_timeline
 from quadrille.experiments.sweep import sweep as sweeping
@@ -66,9 +66,9 @@ def cluster(tmp_path):
 
 
 def asked(toy, *, best_grid=False, gpus="", top=3, **flags):
-    return SweepWords(
-        flags=MatmulWords(**{"matmul": "96,64,48", "dtype": "float64", "passes": "training", **flags}),
-        on=MachineWords(machine=toy),
+    return SweepFlags(
+        experiment=MatmulFlags(**{"matmul": "96,64,48", "dtype": "float64", "passes": "training", **flags}),
+        on=MachineFlags(machine=toy),
         best_grid=best_grid,
         gpus=gpus,
         top=top,
@@ -128,10 +128,10 @@ def test_values_that_hold_commas_stand_between_semicolons():
 )
 def test_points_are_every_combination_once_and_the_last_key_changes_fastest(sizes):
     varied = [VariedKey(key, tuple(f"v{n}" for n in range(count))) for key, count in sizes]
-    found = [tuple(point.values()) for point, _ in points(SweepWords(), varied)]
+    found = [tuple(point.values()) for point, _ in points(SweepFlags(), varied)]
     assert len(set(found)) == len(found)
     assert found == sorted(found)
-    assert all(list(point) == [one.key for one in varied] for point, _ in points(SweepWords(), varied))
+    assert all(list(point) == [one.key for one in varied] for point, _ in points(SweepFlags(), varied))
     product = 1
     for _, count in sizes:
         product *= count
@@ -139,7 +139,7 @@ def test_points_are_every_combination_once_and_the_last_key_changes_fastest(size
 
 
 def test_every_key_reaches_what_is_asked():
-    plain = SweepWords()
+    plain = SweepFlags()
     assert all(plain.given(key, "1=0.5") != plain for key in KEYS)
     faulty = plain.given("fail", "a>b+c>d").given("slow", "gpu:1=0.5")
     assert faulty.on.fail == ("a>b", "c>d") and faulty.on.slow == ("gpu:1=0.5",)
@@ -205,7 +205,7 @@ def test_flags_that_do_not_go_together_are_refused(toy, given, vary, message):
 
 def test_a_machine_is_needed():
     with pytest.raises(InputError, match="machine is missing"):
-        sweep(SweepWords(flags=MatmulWords(matmul="8,8,8")), ["dtype=float32,float64"], question=untouched)
+        sweep(SweepFlags(experiment=MatmulFlags(matmul="8,8,8")), ["dtype=float32,float64"], question=untouched)
 
 
 def test_a_setting_that_one_of_the_machines_has_is_a_row_with_a_reason_on_the_other(toy, tmp_path):
@@ -232,7 +232,7 @@ def test_an_answer_is_what_simulate_predicts(toy):
     found = sweep(asked(toy), ["grid=x=4;z=2,y=2", "dtype=float32,float64", f"{BANDWIDTH}=x1,x2"])
     assert len(found.points) == 8
     for row in found.points:
-        experiment = parse_matmul(asked(toy, grid=row.point["grid"], dtype=row.point["dtype"]).flags)
+        experiment = parse_matmul(asked(toy, grid=row.point["grid"], dtype=row.point["dtype"]).experiment)
         factor = float(row.point[BANDWIDTH].removeprefix("x"))
         made, timeline = predict_record_and_timeline(experiment, machine(bandwidth=1e9 * factor))
         assert row.answer.seconds == made.seconds == timeline.makespan
@@ -256,7 +256,7 @@ def test_a_fault_slows_and_none_is_none(toy):
     ).points
     assert healthy.answer.seconds < slow.answer.seconds < slower.answer.seconds
     degraded = with_faults(machine(), degrade=["host:1>switch:0=0.1"])
-    experiment = parse_matmul(asked(toy, grid="x=8").flags)
+    experiment = parse_matmul(asked(toy, grid="x=8").experiment)
     assert slow.answer.seconds == predict_record_and_timeline(experiment, degraded)[0].seconds
 
 
@@ -285,8 +285,8 @@ def test_the_best_grid_is_the_fastest_of_all(toy):
     assert len(found.points) == 6
     for row in found.points:
         given = asked(toy, algorithm=row.point["algorithm"])
-        grids = fitting_grids(find_algorithm(given.flags.algorithm), int(row.point["gpus"]))
-        every = [parse_matmul(given.given("grid", str(grid)).flags) for grid in grids]
+        grids = fitting_grids(find_algorithm(given.experiment.algorithm), int(row.point["gpus"]))
+        every = [parse_matmul(given.given("grid", str(grid)).experiment) for grid in grids]
         assert row.answer.seconds == min(predict_record_and_timeline(one, machine())[0].seconds for one in every)
         assert row.answer.grids == row.answer.simulated == len(grids)
 
@@ -317,7 +317,7 @@ def test_any_question_can_be_swept(toy, capsys):
     found = sweep(
         asked(toy),
         ["panel=1,2,4"],
-        question=lambda one: SweepAnswer(seconds=8 / int(one.flags.panel), remarks=("so be it",)),
+        question=lambda one: SweepAnswer(seconds=8 / int(one.experiment.panel), remarks=("so be it",)),
     )
     assert [row.speedup for row in found.points] == [1, 2, 4]
     assert capsys.readouterr().err == "quadrille: so be it\n"
@@ -345,9 +345,9 @@ def test_a_process_that_dies_is_reported(toy):
 
 def interrupting(asked_there):
     """Answers two points, then somebody presses Ctrl-C."""
-    if asked_there.flags.panel == "3":
+    if asked_there.experiment.panel == "3":
         raise KeyboardInterrupt
-    return SweepAnswer(seconds=float(asked_there.flags.panel))
+    return SweepAnswer(seconds=float(asked_there.experiment.panel))
 
 
 def test_an_interruption_loses_nothing_that_was_found(toy, tmp_path):
@@ -576,7 +576,7 @@ def holding(monkeypatch, tmp_path):
         path = tmp_path / f"{memory_bytes}.toml"
         device = msgspec.structs.replace(CROWDED.device, memory_bytes=memory_bytes)
         save_machine(msgspec.structs.replace(CROWDED, device=device), path)
-        return MachineWords(machine=str(path))
+        return MachineFlags(machine=str(path))
 
     return made
 
@@ -587,16 +587,16 @@ def holding(monkeypatch, tmp_path):
     [(predicted, {"matmul": "60,50,40"}), (predicted, GPT), (step_predicted, GPT)],
 )
 def test_a_point_fits_where_its_ranks_are_placed(holding, question, given, rule, ranks):
-    flags = TrainingWords(**given, grid="z=5", placement=rule)
-    peak = question(SweepWords(flags=flags, on=holding(8e9))).peak_bytes_per_rank_max
-    assert question(SweepWords(flags=flags, on=holding(ranks * peak))).fits
-    assert not question(SweepWords(flags=flags, on=holding(ranks * peak - 1))).fits
+    flags = TrainingFlags(**given, grid="z=5", placement=rule)
+    peak = question(SweepFlags(experiment=flags, on=holding(8e9))).peak_bytes_per_rank_max
+    assert question(SweepFlags(experiment=flags, on=holding(ranks * peak))).fits
+    assert not question(SweepFlags(experiment=flags, on=holding(ranks * peak - 1))).fits
 
 
 @pytest.mark.parametrize(("rule", "ranks"), FULLEST)
 @pytest.mark.parametrize("given", [{"matmul": "60,50,40"}, GPT])
 def test_the_best_grid_is_looked_for_where_ranks_are_placed(holding, given, rule, ranks):
-    asked = SweepWords(flags=TrainingWords(**given, placement=rule), gpus="5", best_grid=True, top=1)
+    asked = SweepFlags(experiment=TrainingFlags(**given, placement=rule), gpus="5", best_grid=True, top=1)
     found = predicted(replace(asked, on=holding(8e9)))
     assert found.reason is None and found.fits
     enough = predicted(replace(asked, on=holding(ranks * found.peak_bytes_per_rank_max)))

@@ -9,9 +9,9 @@ import pytest
 from quadrille.algorithms.errors import RunError
 from quadrille.cli import main as command_line
 from quadrille.cli.app import app
-from quadrille.cli.hosts import LAUNCHABLE, take_ranks
+from quadrille.cli.host_commands import LAUNCHABLE, take_ranks
 from quadrille.cli.main import main
-from quadrille.cli.words.flags import MatmulWords, RunWords
+from quadrille.cli.parsing.flags import MatmulFlags, RunFlags
 from quadrille.runtime.host.console import INTERRUPTED
 from quadrille.runtime.launching import launch
 from tests.support.quadrille import ROOT, called
@@ -64,7 +64,7 @@ def test_run_and_simulate_take_the_same_words():
 
 def test_the_flags_of_both_have_the_defaults_of_the_command_line():
     defaults = {name: default for name, _, default, *_ in parameters("run")}
-    for field in (*dataclasses.fields(MatmulWords), *dataclasses.fields(RunWords)):
+    for field in (*dataclasses.fields(MatmulFlags), *dataclasses.fields(RunFlags)):
         if field.name not in ("inputs", "outputs"):
             assert field.default == defaults[field.name], field.name
 

@@ -8,10 +8,10 @@ from io import StringIO
 import pytest
 
 from quadrille.algorithms.formats.record import load_record
-from quadrille.cli.words.experiment import experiment_of
-from quadrille.cli.words.flags import TrainingWords
-from quadrille.cli.words.machines import MachineWords, with_default_dtype
-from quadrille.cli.words.training import parse_training
+from quadrille.cli.parsing.experiment import experiment_of
+from quadrille.cli.parsing.flags import TrainingFlags
+from quadrille.cli.parsing.machines import MachineFlags, with_default_dtype
+from quadrille.cli.parsing.training import parse_training
 from quadrille.experiments.measure.batch import RunCase, measure
 from quadrille.experiments.workloads.run_options import RunOptions
 from tests.support.quadrille import HOST, called
@@ -46,10 +46,10 @@ def measured(tmp_path_factory):
     for number, chosen in enumerate(ON_RANKS):
         run_flags = RunOptions(verify=True, repeats=1, warmups=0, save=saved if chosen.get("gpt") == "tiny" else "")
         cases.append(
-            RunCase(parse_training(TrainingWords(**chosen, steps="2")), str(folder / f"{number}.json"), run_flags)
+            RunCase(parse_training(TrainingFlags(**chosen, steps="2")), str(folder / f"{number}.json"), run_flags)
         )
     on = RunOptions(verify=True, repeats=1, warmups=0, load=saved)
-    flags = TrainingWords(gpt="tiny", batch="6", grid="data=3,y=2", zero="1")
+    flags = TrainingFlags(gpt="tiny", batch="6", grid="data=3,y=2", zero="1")
     cases.append(RunCase(parse_training(flags), str(folder / "on.json"), on))
     measure(RANKS, cases)
     return [load_record(case.record) for case in cases]
@@ -129,9 +129,9 @@ def test_simulate_prints_rates_memory_and_what_does_not_fit(capsys):
 
 
 def test_a_gpt_without_a_dtype_is_predicted_as_it_is_trained(host):
-    flags = TrainingWords(gpt="tiny", batch="2", dtype="")
-    assert with_default_dtype(flags, MachineWords(machine="perlmutter")).dtype == "bfloat16"
-    assert with_default_dtype(flags, MachineWords(machine=str(host))).dtype == "float32"
+    flags = TrainingFlags(gpt="tiny", batch="2", dtype="")
+    assert with_default_dtype(flags, MachineFlags(machine="perlmutter")).dtype == "bfloat16"
+    assert with_default_dtype(flags, MachineFlags(machine=str(host))).dtype == "float32"
     assert parse_training(flags).dtype == "float32"
 
 
@@ -305,6 +305,6 @@ def test_a_prediction_that_cannot_be_is_one_line_and_exit_status_2(capsys, words
 
 
 def test_flags_that_are_shared_mean_the_same():
-    one = experiment_of(TrainingWords(matmul="4,4,4", grid="x=2", overlap="oag", threads="2"))
-    other = experiment_of(TrainingWords(mlp="4,4", batch="4", grid="x=2", overlap="oag", threads="2"))
+    one = experiment_of(TrainingFlags(matmul="4,4,4", grid="x=2", overlap="oag", threads="2"))
+    other = experiment_of(TrainingFlags(mlp="4,4", batch="4", grid="x=2", overlap="oag", threads="2"))
     assert (one.grid, one.execution) == (other.grid, other.execution)

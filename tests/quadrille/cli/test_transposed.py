@@ -9,16 +9,16 @@ from quadrille.algorithms.analysis.communication_lower_bound import lower_bound_
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.record import load_record
 from quadrille.algorithms.formats.workload import MatmulSizes as Sizes
-from quadrille.cli.studies import SCALED
-from quadrille.cli.words.experiment import experiment_of
-from quadrille.cli.words.flags import OF_TRAINING, MatmulWords, TrainingWords, own_words
-from quadrille.cli.words.machines import MachineWords
-from quadrille.cli.words.matmul import parse_matmul
-from quadrille.cli.words.sweep import sweep
-from quadrille.cli.words.sweep_points import SweepWords
+from quadrille.cli.parsing.experiment import experiment_of
+from quadrille.cli.parsing.flags import OF_TRAINING, MatmulFlags, TrainingFlags, relevant_flags
+from quadrille.cli.parsing.machines import MachineFlags
+from quadrille.cli.parsing.matmul import parse_matmul
+from quadrille.cli.parsing.sweep import sweep
+from quadrille.cli.parsing.sweep_points import SweepFlags
+from quadrille.cli.study_commands import SCALING
 from quadrille.experiments.explain.explanation import simulate_command
 from quadrille.experiments.workloads.training_lines import workload_text
-from quadrille.studies.scaling.question import asked
+from quadrille.studies.scaling.problem import parse_problem
 from quadrille.studies.scaling.study import scaling
 from tests.support.products import products, shapes
 from tests.support.quadrille import HOST, called, quadrille
@@ -31,7 +31,7 @@ RESULTS = {"C": "--c", "dA": "--da", "dB": "--db"}
 
 
 def flags(transposed, **given):
-    return MatmulWords(matmul=SIZES, algorithm="3d", transposed=transposed, **given)
+    return MatmulFlags(matmul=SIZES, algorithm="3d", transposed=transposed, **given)
 
 
 @pytest.fixture
@@ -108,45 +108,45 @@ def test_the_command_that_explains_a_record_names_it(capsys, tmp_path, toy):
 
 
 def test_training_steps_have_no_such_flag_and_multiplications_do():
-    assert "transposed" not in OF_TRAINING and "transposed" not in own_words(TrainingWords(mlp="4,4"))
+    assert "transposed" not in OF_TRAINING and "transposed" not in relevant_flags(TrainingFlags(mlp="4,4"))
     with pytest.raises(InputError, match="--transposed a: is for --matmul"):
-        experiment_of(TrainingWords(mlp="4,4", batch="2", transposed="a"))
+        experiment_of(TrainingFlags(mlp="4,4", batch="2", transposed="a"))
 
 
 def test_forms_and_algorithms_are_swept_and_those_that_cannot_be_say_so(toy):
-    on = MachineWords(machine=str(toy))
+    on = MachineFlags(machine=str(toy))
     found = sweep(
-        SweepWords(flags=TrainingWords(matmul=SIZES, grid="z=2", algorithm="3d"), on=on), ["transposed=none,a,b"]
+        SweepFlags(experiment=TrainingFlags(matmul=SIZES, grid="z=2", algorithm="3d"), on=on), ["transposed=none,a,b"]
     )
     assert [row.answer.reason for row in found.points] == [None] * 3
     assert found.points[1].answer.bytes_sent_per_rank_max > 0
-    mixed = sweep(SweepWords(flags=TrainingWords(matmul=SIZES, transposed="a"), on=on), ["algorithm=4d,3d,summa"])
+    mixed = sweep(SweepFlags(experiment=TrainingFlags(matmul=SIZES, transposed="a"), on=on), ["algorithm=4d,3d,summa"])
     refusal = "transposed a: 4d takes none only; summa and 3d take a and b"
     assert [row.answer.reason for row in mixed.points] == [refusal, None, None]
     with pytest.raises(InputError, match="--vary transposed=c: transposed 'c': accepted are none, a, b"):
-        sweep(SweepWords(flags=TrainingWords(matmul=SIZES), on=on), ["transposed=c"])
+        sweep(SweepFlags(experiment=TrainingFlags(matmul=SIZES), on=on), ["transposed=c"])
 
 
 @pytest.mark.parametrize("transposed", TURNED)
 def test_the_best_grid_is_looked_for(transposed):
-    on = MachineWords(machine="perlmutter")
-    one = SweepWords(
-        flags=TrainingWords(matmul="640,64,64", algorithm="3d", transposed=transposed), on=on, best_grid=True
+    on = MachineFlags(machine="perlmutter")
+    one = SweepFlags(
+        experiment=TrainingFlags(matmul="640,64,64", algorithm="3d", transposed=transposed), on=on, best_grid=True
     )
     (row,) = sweep(one, ["gpus=4"]).points
     assert row.answer.grids == 6 and row.answer.seconds
 
 
 def test_a_form_is_scaled_and_one_that_an_algorithm_lacks_is_refused(capsys):
-    assert "transposed" in {one.name for one in SCALED}
+    assert "transposed" in {one.name for one in SCALING}
     found = scaling(
-        asked("strong", matmul=(64, 48, 96), gpus=[1, 2], algorithm="3d", dtype="float64", transposed="b"),
+        parse_problem("strong", matmul=(64, 48, 96), gpus=[1, 2], algorithm="3d", dtype="float64", transposed="b"),
         lambda _: star(2),
     )
     assert found.matmul == Sizes(64, 48, 96, "b") and len(found.best) == 2
     assert "m=64, k=48, n=96, transposed=b, float64" in capsys.readouterr().out
     with pytest.raises(InputError, match="transposed b: 4d takes none only"):
-        asked("strong", algorithm="3d,4d", transposed="b")
+        parse_problem("strong", algorithm="3d,4d", transposed="b")
 
 
 @pytest.mark.mpi

@@ -15,7 +15,7 @@ from quadrille.algorithms.schedule.tensors import ITEM_BYTES
 from quadrille.runtime.arrays.array_library import matrix_layout
 from quadrille.runtime.arrays.cupy_library import CupyLibrary, from_host, to_host_values
 from quadrille.runtime.arrays.numpy_library import NumpyLibrary
-from quadrille.runtime.arrays.pinned import PinnedPool, fetch_in_chunks, put_in_chunks, size_class
+from quadrille.runtime.arrays.pinned_memory import PinnedPool, fetch_in_chunks, put_in_chunks, size_class
 from quadrille.runtime.execution.rank_environment import find_array_library
 from quadrille.runtime.host.devices import sharing_ranks
 from quadrille.runtime.operands.operands import round_to

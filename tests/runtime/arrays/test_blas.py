@@ -9,10 +9,10 @@ from threadpoolctl import threadpool_info
 
 from quadrille.algorithms.errors import InputError
 from quadrille.runtime.arrays import blas
-from quadrille.runtime.arrays.blas import BlasLibrary, describe_blas, installed, open_blas
+from quadrille.runtime.arrays.blas import BlasLibrary, describe_blas, installed_libraries, open_blas
 from quadrille.runtime.arrays.numpy_library import NumpyLibrary
+from quadrille.runtime.measuring.measured_points import GemmPoint
 from quadrille.runtime.measuring.microbenchmarks import Bench
-from quadrille.runtime.measuring.points import GemmPoint
 from tests.support.quadrille import called
 
 OWN = next((one["filepath"] for one in threadpool_info() if one["user_api"] == "blas"), None)
@@ -80,7 +80,7 @@ def test_a_name_that_is_not_here_is_refused_and_what_is_here_is_said(monkeypatch
 
 
 def test_the_openblas_of_a_wheel_is_found_by_name():
-    if "openblas" not in installed():
+    if "openblas" not in installed_libraries():
         pytest.skip("NumPy is not of a wheel here")
     assert "openblas" in open_blas("openblas", 1).version.lower()
 

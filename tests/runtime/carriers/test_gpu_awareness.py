@@ -8,9 +8,9 @@ from mpi4py import MPI
 from quadrille.runtime.carriers import gpu_awareness as module
 from quadrille.runtime.carriers.gpu_awareness import (
     GpuAwareness,
-    agreed,
+    answer_from_evidence,
+    common_answer,
     gpu_awareness,
-    judge,
     memory_kinds,
     one_element_test,
     query_cuda_support,
@@ -46,7 +46,7 @@ def is_not_tried():
     [(None, None), (0, None), (None, "system,mpi"), (0, "system"), (0, "system,cuda:host"), (-1, None)],
 )
 def test_without_a_library_that_says_yes_nothing_is_tried(query, kinds):
-    answer = judge(query, kinds, is_not_tried)
+    answer = answer_from_evidence(query, kinds, is_not_tried)
     assert not answer.aware
     said = "there is no MPIX_Query_cuda_support" if query is None else f"MPIX_Query_cuda_support() is {query}"
     assert answer.reason == said + (f", mpi_memory_alloc_kinds are {kinds}" if kinds else "")
@@ -54,16 +54,16 @@ def test_without_a_library_that_says_yes_nothing_is_tried(query, kinds):
 
 @pytest.mark.parametrize(("query", "kinds"), [(1, None), (None, "system,cuda"), (0, "mpi,cuda:device"), (1, "system")])
 def test_a_library_that_says_yes_must_also_do_it(query, kinds):
-    assert judge(query, kinds, passes).aware
-    answer = judge(query, kinds, fails)
+    assert answer_from_evidence(query, kinds, passes).aware
+    answer = answer_from_evidence(query, kinds, fails)
     assert not answer.aware and "the child crashed" in answer.reason
 
 
 def test_one_rank_that_doubts_is_enough():
     yes = GpuAwareness(True, "it does")
-    assert agreed([yes, yes]) == yes
-    assert agreed([yes, GpuAwareness(False, "it crashed"), yes]) == GpuAwareness(False, "on rank 1, it crashed")
-    assert agreed([GpuAwareness(False, "none")] * 2) == GpuAwareness(False, "none")
+    assert common_answer([yes, yes]) == yes
+    assert common_answer([yes, GpuAwareness(False, "it crashed"), yes]) == GpuAwareness(False, "on rank 1, it crashed")
+    assert common_answer([GpuAwareness(False, "none")] * 2) == GpuAwareness(False, "none")
 
 
 def test_a_child_that_crashes_fails_or_hangs_is_reported_in_one_line():

@@ -199,7 +199,7 @@ def test_a_group_that_does_not_start_is_one_line(library, monkeypatch):
     carrier = NcclCarrier(library)
     monkeypatch.setattr(library.cupy.cuda.nccl, "NcclCommunicator", fails)
     with pytest.raises(RunError, match="NCCL_ERROR_INVALID_USAGE"):
-        carrier._make(Grid(x=2), 0, "x")
+        carrier._new_communicator(Grid(x=2), 0, "x")
 
 
 @pytest.mark.parametrize("error", [RuntimeError("NCCL_ERROR_SYSTEM_ERROR"), KeyError(6)])

@@ -86,12 +86,12 @@ def test_a_few_chunks_go_ahead_and_the_others_once_their_receiver_has_said_that_
     assert post.verbs() == ["await_ready", *["send"] * CHUNKS_BEFORE_READY]
     post.end(*range(1, CHUNKS_BEFORE_READY + 1))
     assert not stream.done() and len(post.begun) == CHUNKS_BEFORE_READY + 1
-    assert [head.done() for head in stream.heads] == [False], "it waits for the greeting"
+    assert [head.done() for head in stream.next_requests] == [False], "it waits for the greeting"
     post.end(0)
     assert not stream.done()
     assert post.verbs()[CHUNKS_BEFORE_READY + 1 :] == ["send", "send", "synchronous send"]
     post.end(*range(CHUNKS_BEFORE_READY + 4))
-    assert stream.done() and not stream.heads
+    assert stream.done() and not stream.next_requests
 
 
 def test_as_many_chunks_as_are_sent_eagerly_need_no_ready_message():
@@ -115,7 +115,7 @@ def test_who_receives_more_than_goes_ahead_says_first_that_it_is_there():
         assert post.verbs() == [*said, *["receive"] * chunks]
         post.end(*range(len(said), len(post.begun)))
         assert stream.done() == (not said), "its greeting is under way"
-        assert [head.done() for head in stream.heads] == [False] * len(said)
+        assert [head.done() for head in stream.next_requests] == [False] * len(said)
         post.end(*range(len(post.begun)))
         assert stream.done()
 
@@ -123,15 +123,15 @@ def test_who_receives_more_than_goes_ahead_says_first_that_it_is_there():
 def test_nothing_is_received_into_room_whose_content_was_not_added():
     buffer, room, result = np.arange(12.0), np.zeros(4), np.zeros(4)
     chunks = split_into_chunks(summing_steps(buffer, room, result), 2 * EIGHT)
-    assert [one.needs.additions for one in chunks.receives] == [0, 0, 1, 2]
-    assert [one.needs.additions for one in chunks.sends] == [0, 0, 1, 2]
+    assert [one.needs.reductions for one in chunks.receives] == [0, 0, 1, 2]
+    assert [one.needs.reductions for one in chunks.sends] == [0, 0, 1, 2]
 
 
 def test_what_is_sent_is_not_added_to_before_it_is_gone():
     """In an exchange of the whole buffer both members send it while the other's comes."""
     buffer, room = np.arange(4.0), np.zeros(4)
     chunks = split_into_chunks([PipelineStep(((room, 1),), ((buffer, 1),), ((buffer, room, buffer),))], 2 * EIGHT)
-    assert [(one.needs.receives, one.needs.sends) for one in chunks.additions] == [(1, 1), (2, 2)]
+    assert [(one.needs.receives, one.needs.sends) for one in chunks.reductions] == [(1, 1), (2, 2)]
 
 
 @given(sizes=st.lists(st.integers(0, 40), min_size=1, max_size=4), chunk=st.integers(1, 100))

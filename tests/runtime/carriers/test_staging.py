@@ -9,7 +9,7 @@ from mpi4py import MPI
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.runtime.arrays.cupy_library import CupyLibrary
-from quadrille.runtime.arrays.pinned import PinnedPool
+from quadrille.runtime.arrays.pinned_memory import PinnedPool
 from quadrille.runtime.carriers.communicators import DONE
 from quadrille.runtime.carriers.gpu_awareness import GpuAwareness
 from quadrille.runtime.carriers.mpi_communicator import MpiCommunicator

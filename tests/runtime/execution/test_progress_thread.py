@@ -86,11 +86,11 @@ def clock(monkeypatch):
 def test_the_polling_back_off_grows_while_nothing_comes_and_begins_short_again_for_other_ops(clock):
     naps = PollingBackoff(1e-3)
     for _ in range(60):
-        naps.take(("gather",))
+        naps.sleep(("gather",))
     slept = clock()
     assert slept[:3] == pytest.approx([5e-5, 5e-5 * SLEEP_GROWTH, 5e-5 * SLEEP_GROWTH**2])
     assert slept[-1] == 1e-3 == max(slept)
-    naps.take(("sum",))
+    naps.sleep(("sum",))
     assert clock() == [5e-5]
 
 
@@ -99,9 +99,9 @@ def test_the_polling_back_off_after_a_message_is_a_share_of_its_time(clock, look
     """At least the first nap, at most the longest."""
     naps = PollingBackoff(1e-3)
     for _ in range(looks):
-        naps.take(("gather",), 0)
+        naps.sleep(("gather",), 0)
     took = sum(clock())
-    naps.take(("gather",), 1)
+    naps.sleep(("gather",), 1)
     (slept,) = clock()
     assert slept == pytest.approx(min(1e-3, max(5e-5, took * FIRST_SLEEP_SHARE)))
     assert slept == pytest.approx(first)
@@ -110,7 +110,7 @@ def test_the_polling_back_off_after_a_message_is_a_share_of_its_time(clock, look
 def test_the_polling_back_off_grows_between_runs(clock):
     naps = PollingBackoff(1e-4)
     for _ in range(8):
-        naps.take(("barrier",), idle=True)
+        naps.sleep(("barrier",), idle=True)
     assert clock() == pytest.approx([5e-5, 1e-4, 2e-4, 4e-4, 8e-4, 1.6e-3, 2e-3, 2e-3])
 
 

@@ -11,10 +11,10 @@ from quadrille.runtime.host import world
 pytest.importorskip("mpi4py.MPI", exc_type=ImportError)
 
 from quadrille.experiments.calibrate.chunk_tuning import GATHERED_BYTES
-from quadrille.runtime.measuring import chained_library_calls as library_chains
 from quadrille.runtime.measuring import chained_transfers as chains
+from quadrille.runtime.measuring import library_collectives as library_chains
 from quadrille.runtime.measuring import overlap_interference as beside
-from quadrille.runtime.measuring.chained_library_calls import GroupShape
+from quadrille.runtime.measuring.library_collectives import GroupShape
 from quadrille.runtime.measuring.overlap_interference import median_seconds, overlapped_gather
 
 

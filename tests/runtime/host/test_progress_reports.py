@@ -25,7 +25,7 @@ from quadrille.runtime.host.progress_reports import (
     watch_first_reports,
 )
 from quadrille.runtime.host.world import LAUNCH
-from quadrille.runtime.operands.sources import WholeMatrices
+from quadrille.runtime.operands.input_sources import WholeMatrices
 
 MULTIPLY = Gemm(name="multiply C", a="A", b="B", c="C")
 

@@ -15,8 +15,8 @@ import pytest
 
 from quadrille.algorithms.errors import InputError, RunError
 from quadrille.algorithms.formats.record import load_record
-from quadrille.cli.words.flags import MatmulWords
-from quadrille.cli.words.matmul import parse_matmul
+from quadrille.cli.parsing.flags import MatmulFlags
+from quadrille.cli.parsing.matmul import parse_matmul
 from quadrille.experiments.laboratory.laboratory_commands import parse_laboratory
 from quadrille.experiments.laboratory.laboratory_ranks import launch_in_laboratory
 from quadrille.experiments.laboratory.topology_plan import namespace_plan, scaled_network
@@ -461,6 +461,6 @@ def test_a_calibration_in_a_laboratory_says_what_the_laboratory_is(tmp_path, mon
     assert 0 < machine.network.payload_share <= 1 and machine.emulation.eager
     assert {row.pattern for row in machine.network.transfer} == {"shift", "one_way"}
     assert {row.busy_ranks for row in machine.device.gemm} == {min(2, machine.host.cores)}
-    predicted, _ = predict_record_and_timeline(parse_matmul(MatmulWords(matmul="64,64,64", grid="z=2")), machine)
+    predicted, _ = predict_record_and_timeline(parse_matmul(MatmulFlags(matmul="64,64,64", grid="z=2")), machine)
     assert predicted.seconds > 0
     assert predicted.reference.concurrent_ranks == min(2, machine.host.cores)

@@ -11,7 +11,7 @@ from quadrille.experiments.laboratory.laboratory_ranks import launch_in_laborato
 from quadrille.runtime.laboratory import laboratory, namespaces, queues, register
 from quadrille.runtime.laboratory.namespace_plan import HOST_INTERFACE
 from quadrille.runtime.laboratory.token_buckets import burst_bytes
-from quadrille.runtime.measuring.points import FlowPoint
+from quadrille.runtime.measuring.measured_points import FlowPoint
 from quadrille.topologies.build import build
 from quadrille.topologies.routes.routing import Routing
 from tests.support.laboratories import UNAVAILABLE_REASON
@@ -29,7 +29,7 @@ from functools import partial
 from pathlib import Path
 from quadrille.runtime.host import world
 from quadrille.runtime.carriers.message_options import default_message_options
-from quadrille.runtime.measuring.links import measure_link_speed
+from quadrille.runtime.measuring.link_speed import measure_link_speed
 from quadrille.experiments.calibrate.network_benchmarks import measure_flows
 from quadrille.experiments.calibrate.network_sections import links_agree
 from quadrille.topologies.routes.routing import Routing

@@ -6,7 +6,7 @@ import pytest
 
 from quadrille.runtime.carriers.message_options import CHUNK_BYTES, MessageOptions
 from quadrille.runtime.measuring.all_pairs_rates import chunk_bytes, pairs, rate_of
-from quadrille.runtime.measuring.sizes import FULL
+from quadrille.runtime.measuring.calibration_sizes import FULL
 from tests.support.launched import launched
 
 PROGRAM = """

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quadrille.runtime.measuring import microbenchmarks
+from quadrille.runtime.measuring.measured_points import GemmPoint
 from quadrille.runtime.measuring.microbenchmarks import SECOND_TRIES, Bench, product_shapes
-from quadrille.runtime.measuring.points import GemmPoint
 
 POINT = GemmPoint(13, 7, 5, "float64", "NN", threads=1, busy_ranks=1)
 

@@ -8,7 +8,12 @@ from quadrille.algorithms.schedule.program import walk
 from quadrille.algorithms.schedule.schedule import all_ops
 from quadrille.algorithms.timelines.spans import Span
 from quadrille.algorithms.timelines.timeline import Timeline
-from quadrille.runtime.measuring.overlap_interference import ROW, gathers_in_a_row, overlapped_gather, row_seconds
+from quadrille.runtime.measuring.overlap_interference import (
+    GATHERS_IN_ROW,
+    gathers_in_a_row,
+    overlapped_gather,
+    row_seconds,
+)
 from tests.support.launched import launched
 
 PROGRAM = """
@@ -39,7 +44,7 @@ def test_little_is_gathered_again_and_again_and_nobody_computes_between():
     schedule = gathers_in_a_row(4, 4 << 10)
     assert schedule.tensors["part"].block(schedule.coordinates(0)).elements * schedule.item_bytes("part") == 1 << 10
     steps = walk(schedule.program(schedule.coordinates(0)), schedule.coordinates(0))
-    assert [op.name for op, _ in steps] == ["write", *["gather"] * ROW]
+    assert [op.name for op, _ in steps] == ["write", *["gather"] * GATHERS_IN_ROW]
 
 
 def test_a_gather_in_a_row_takes_what_lies_between_two_ends_of_the_mean_rank():

@@ -10,8 +10,8 @@ from quadrille.algorithms.passes.overlap import OVERLAPS, overlap
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.simulator.bounds.channels import list_channels, rate_channels
 from quadrille.simulator.bounds.concurrency import concurrency_of
-from quadrille.simulator.bounds.inputs import rank_groups
-from quadrille.simulator.bounds.work import ScheduleWork
+from quadrille.simulator.bounds.group_work import ScheduleWork
+from quadrille.simulator.bounds.walk_inputs import rank_groups
 from quadrille.simulator.machine.network import routes_of
 from quadrille.simulator.machine.placement import place_ranks
 from quadrille.simulator.symmetry.patterns import patterns

@@ -13,9 +13,9 @@ from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.training.gpt import Gpt, gpt_schedule
 from quadrille.algorithms.training.scheme_catalogue import find_scheme
 from quadrille.experiments.records.path_segments import path_segments
-from quadrille.simulator.bounds import bounds, group_steps, loop_period
-from quadrille.simulator.bounds.bounds import bound_schedule as walked
+from quadrille.simulator.bounds import group_steps, loop_period, makespan_bounds
 from quadrille.simulator.bounds.loop_period import LoopPeriods
+from quadrille.simulator.bounds.makespan_bounds import bound_schedule as walked
 from quadrille.simulator.machine.placement import place_ranks
 from quadrille.simulator.simulate import simulate
 from tests.support.toy_machines import leaf_spine, star
@@ -122,7 +122,7 @@ def test_waves_in_one_pass_are_the_steps_one_by_one(monkeypatch, scheme, grid, o
     schedule, machine, choices = model(scheme, grid, overlaps, layers=2), machines(grid.size)[1], parse_choices("own")
     placement = place_ranks(machine, grid.size)
     found = [walked(schedule, machine, choices, placement)]
-    monkeypatch.setattr("quadrille.simulator.bounds.pipelined.LARGE", 1 << 62)
+    monkeypatch.setattr("quadrille.simulator.bounds.pipelined_collectives.LARGE", 1 << 62)
     found.append(walked(schedule, machine, choices, placement))
     monkeypatch.setattr(group_steps, "message_table", lambda group_stages, members: None)
     steps = walked(schedule, machine, choices, placement)
@@ -140,7 +140,7 @@ def test_the_run_length_encoded_timeline_is_that_of_all_iterations(monkeypatch, 
     schedule, machine = model(scheme, grid, overlaps), machines(grid.size)[1]
     short = simulate(schedule, machine, granularity="collective")
     monkeypatch.setattr(
-        bounds, "LoopPeriods", lambda schedule, looks, allowed: LoopPeriods(schedule, looks, allowed=False)
+        makespan_bounds, "LoopPeriods", lambda schedule, looks, allowed: LoopPeriods(schedule, looks, allowed=False)
     )
     long = simulate(schedule, machine, granularity="collective")
     assert short.timeline.repeated and not long.timeline.repeated

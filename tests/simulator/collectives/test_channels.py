@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from quadrille.simulator.collectives.node_layouts import by_node, ring_orders, tree_edges
+from quadrille.simulator.collectives.node_layouts import node_blocks, ring_orders, tree_edges
 from quadrille.simulator.collectives.node_paths import node_links, node_paths
 from quadrille.topologies.build import build
 from quadrille.topologies.routes.routing import Routes
@@ -58,7 +58,7 @@ def test_members_of_a_node_that_come_apart_in_rank_order_are_brought_together():
 
 
 def test_nodes_of_different_patterns_are_distinguished():
-    nodes = by_node(np.array([[0, 1, 2, 4, 5, 6], [8, 9, 10, 12, 13, 15]]), 4)
+    nodes = node_blocks(np.array([[0, 1, 2, 4, 5, 6], [8, 9, 10, 12, 13, 15]]), 4)
     assert nodes.length.tolist() == [3, 3, 3, 3]
     assert nodes.patterns.tolist() == [[0, 1, 2], [0, 1, 3]]
     assert nodes.pattern.tolist() == [0, 0, 0, 1]

@@ -176,8 +176,8 @@ def test_a_long_contended_ring_is_folded_in_time():
     runs = lower("all_reduce", "ring", gpus).runs()
     jobs = [CollectiveJob(runs, np.arange(2 * gpus).reshape(2, gpus), 1e9, item_bytes=4)]
     both = jobs, capacities, route
-    slow = simulate_collective(*both, places=groups.ravel(), options=SimulationOptions(fold=False, fold_time=False))
-    fast = simulate_collective(*both, places=groups.ravel(), options=SimulationOptions(fold=False))
+    slow = simulate_collective(*both, endpoints=groups.ravel(), options=SimulationOptions(fold=False, fold_time=False))
+    fast = simulate_collective(*both, endpoints=groups.ravel(), options=SimulationOptions(fold=False))
     assert slow.method == fast.method == "events"
     assert fast.events < slow.events / 2
     agree(fast, slow)
@@ -260,7 +260,7 @@ def test_ranks_of_one_place_exchange_without_links():
 
     jobs = [CollectiveJob(lower("all_gather", "ring", 4).runs(), np.arange(4)[None], 4e6)]
     for options in (SimulationOptions(), SimulationOptions(fold=False)):
-        result = simulate_collective(jobs, capacities, here_too, places=np.array([0, 0, 1, 1]), options=options)
+        result = simulate_collective(jobs, capacities, here_too, endpoints=np.array([0, 0, 1, 1]), options=options)
         assert result.seconds == pytest.approx(3 * (1e6 / 1e9 + 2e-6), rel=EXACT)
 
 

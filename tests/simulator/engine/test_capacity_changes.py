@@ -12,9 +12,9 @@ from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.simulator.engine import engine as engine_module
 from quadrille.simulator.engine import rates
-from quadrille.simulator.engine.builder import ProgramStage
 from quadrille.simulator.engine.engine import FlowEngine
-from quadrille.simulator.engine.flow_state import new_state
+from quadrille.simulator.engine.engine_builder import ProgramStage
+from quadrille.simulator.engine.flow_state import new_flow_state
 from quadrille.simulator.machine.network import bursts_of, network_of
 from quadrille.simulator.simulate import Shortcuts, simulate
 from quadrille.topologies.machines.machine import NetworkCosts
@@ -30,8 +30,8 @@ def ends_of(sizes, *, starts=None, links=1, cap=1e6, buckets=1):
     ways = [engine.add_link(RATE, BURST) if link < buckets else engine.add_resource(RATE) for link in range(links)]
     ends = {}
     for number, size in enumerate(sizes):
-        program = engine.program([ProgramStage(local=engine.flow(size, dict.fromkeys(ways, 1.0), cap=cap))])
-        member, start = engine.member(), (starts or [0.0] * len(sizes))[number]
+        program = engine.add_program([ProgramStage(local=engine.add_flow(size, dict.fromkeys(ways, 1.0), cap=cap))])
+        member, start = engine.add_stream(), (starts or [0.0] * len(sizes))[number]
 
         def begin(member=member, program=program, start=start, number=number):
             yield env.timeout(start)
@@ -160,7 +160,7 @@ def test_a_gather_takes_as_long_as_its_slowest_link_by_its_share():
 def test_a_link_that_changes_later_leaves_no_other_out():
     """Two flows, each held to a half now, share a link of capacity 1, which holds them once they may go faster."""
     for changing, expected in (((), [1.0, 1.0]), ((0, 1), [0.5, 0.5])):
-        state = new_state(
+        state = new_flow_state(
             np.array([0.5, 0.5, 1.0]),
             np.array([0, 2, 4]),
             np.array([0, 2, 1, 2]),
@@ -172,6 +172,6 @@ def test_a_link_that_changes_later_leaves_no_other_out():
         state.capacities[:2] = 1.0
         changed = np.zeros(2, np.int64)
         for flow in (0, 1):
-            rates.begin(state, flow)
-        rates.settle(state, changed)
+            rates.begin_flow(state, flow)
+        rates.update_rates(state, changed)
         assert state.rate.tolist() == expected

@@ -16,9 +16,9 @@ from quadrille.algorithms.schedule.parts import Part
 from quadrille.algorithms.schedule.schedule import Role
 from quadrille.algorithms.schedule.tensors import Tensor
 from quadrille.simulator.engine import engine as engine_module
-from quadrille.simulator.engine.builder import ProgramStage
 from quadrille.simulator.engine.engine import FlowEngine
-from quadrille.simulator.engine.max_min import Demands, solve
+from quadrille.simulator.engine.engine_builder import ProgramStage
+from quadrille.simulator.engine.max_min import Demands, max_min_rates
 from quadrille.simulator.simulate import Shortcuts, simulate
 from quadrille.topologies.find_machine import find_machine
 from tests.support.overlapped_ring import ring_beside_product
@@ -131,7 +131,7 @@ def naive_ends(capacities, work, messages, factor):
         while left and now < upcoming:
             active = sorted(left)
             demands = Demands.of([messages[i][4] for i in active])
-            rates = solve(capacities, demands, [1.0] * len(active), [inf] * len(active))
+            rates = max_min_rates(capacities, demands, [1.0] * len(active), [inf] * len(active))
             speeds = [
                 rate / (factor if busy & set(messages[i][1:3]) else 1.0) for i, rate in zip(active, rates, strict=True)
             ]
@@ -153,22 +153,24 @@ def engine_ends(capacities, work, messages, factor, **shortcuts):
         engine.add_resource(capacity)
     lanes, workers, ends = {}, [], {}
     for rank in range(len(work)):
-        workers.append(engine.member(message_slowdown=factor))
+        workers.append(engine.add_stream(message_slowdown=factor))
         for i, (_, *both, _, _) in enumerate(messages):
-            lanes |= {(i, end): engine.member(compute_member=workers[-1]) for end in range(2) if both[end] == rank}
+            lanes |= {(i, end): engine.add_stream(compute_stream=workers[-1]) for end in range(2) if both[end] == rank}
 
     def carry(i, at, _sender, _receiver, size, links):
         yield env.timeout(at)
-        wire = engine.wire()
-        send, receive = ProgramStage(send=(wire, engine.flow(size, links))), ProgramStage(receive=wire)
-        engine.begin(lanes[i, 0], engine.program([send]), lambda: ends.setdefault(i, env.now))
-        engine.begin(lanes[i, 1], engine.program([receive]), lambda: None)
+        wire = engine.add_channel()
+        send, receive = ProgramStage(send=(wire, engine.add_flow(size, links))), ProgramStage(receive=wire)
+        engine.begin(lanes[i, 0], engine.add_program([send]), lambda: ends.setdefault(i, env.now))
+        engine.begin(lanes[i, 1], engine.add_program([receive]), lambda: None)
 
     def do(worker, turns):
         for (begin, _), (_, seconds) in zip(at_work(turns), turns, strict=True):
             yield env.timeout(begin - env.now)
             done = env.event()
-            engine.begin(worker, engine.program([ProgramStage(local=engine.flow(seconds, {}, cap=1.0))]), done.succeed)
+            engine.begin(
+                worker, engine.add_program([ProgramStage(local=engine.add_flow(seconds, {}, cap=1.0))]), done.succeed
+            )
             yield done
 
     for i, message in enumerate(messages):

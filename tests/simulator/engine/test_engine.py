@@ -10,9 +10,9 @@ from simpy.events import NORMAL
 
 from quadrille.algorithms.errors import InputError
 from quadrille.simulator.engine import engine as engine_module
-from quadrille.simulator.engine.builder import ProgramStage
 from quadrille.simulator.engine.engine import Alarm, FlowEngine
-from quadrille.simulator.engine.max_min import Demands, solve
+from quadrille.simulator.engine.engine_builder import ProgramStage
+from quadrille.simulator.engine.max_min import Demands, max_min_rates
 from quadrille.topologies.cluster import gpu_cluster
 from quadrille.topologies.routes.routing import Routes
 from tests.support import activities
@@ -42,7 +42,7 @@ def naive_ends(capacities, arrivals):
     left, ends, now = {}, {}, 0.0
     while waiting or left:
         active = sorted(left)
-        rates = solve(
+        rates = max_min_rates(
             capacities,
             Demands.of([arrivals[i][2] for i in active]),
             [arrivals[i][3] for i in active],
@@ -223,8 +223,8 @@ def test_a_pace_may_be_given_another_capacity_while_it_is_used(env, engine, othe
     """10 s of work: 4 s at full speed, 8 s at half, 2 s at full speed again."""
     pace, ends = engine.add_throttle(1.0, "a core"), []
     for resource in (pace, *(engine.add_resource(1.0) for _ in range(others))):
-        program = engine.program([ProgramStage(local=engine.flow(10.0, {resource: 1.0}))])
-        engine.begin(engine.member(), program, lambda resource=resource: ends.append((resource, env.now)))
+        program = engine.add_program([ProgramStage(local=engine.add_flow(10.0, {resource: 1.0}))])
+        engine.begin(engine.add_stream(), program, lambda resource=resource: ends.append((resource, env.now)))
     for at, capacity in ((4.0, 0.5), (12.0, 1.0), (12.0, 0.25), (12.0, 1.0)):
         Alarm(env, lambda capacity=capacity: engine.set_throttle(pace, capacity), NORMAL, at)
     env.run()
@@ -333,27 +333,27 @@ def test_rings_that_share_oversubscribed_uplinks_share_their_bandwidth(gpus, mil
 def test_a_program_is_gone_through_by_itself(env, engine):
     """Two members exchange twice, and the one that has to add something keeps the other one waiting."""
     link, core = engine.add_resource(10.0), engine.add_resource(1.0)
-    there, back = engine.wire(), engine.wire()
-    one_way, other_way = (engine.flow(20.0, {link: 1.0}, latency=1.0, alone=2.0) for _ in range(2))
-    adding = engine.flow(3.0, {core: 1.0}, alone=3.0, extrapolated=True)
+    there, back = engine.add_channel(), engine.add_channel()
+    one_way, other_way = (engine.add_flow(20.0, {link: 1.0}, latency=1.0, alone=2.0) for _ in range(2))
+    adding = engine.add_flow(3.0, {core: 1.0}, alone=3.0, extrapolated=True)
     programs = [
-        engine.program([ProgramStage(2, (there, one_way), back, adding)]),
-        engine.program([ProgramStage(2, (back, other_way), there)]),
+        engine.add_program([ProgramStage(2, (there, one_way), back, adding)]),
+        engine.add_program([ProgramStage(2, (back, other_way), there)]),
     ]
     ends = {}
-    members = [engine.member() for _ in programs]
+    members = [engine.add_stream() for _ in programs]
     for member, program in zip(members, programs, strict=True):
         engine.begin(member, program, lambda member=member: ends.setdefault(member, env.now))
     env.run()
     # A step: latency 1, then both transfers on one link 4 s, then 3 s of adding; twice.
     assert ends == {members[0]: 16.0, members[1]: 13.0}
-    member_seconds = engine.member_seconds(members[1])
+    stream_seconds = engine.stream_seconds(members[1])
     assert (
-        member_seconds.waiting,
-        member_seconds.path_latency,
-        member_seconds.bandwidth,
-        member_seconds.contention,
-        member_seconds.computing,
+        stream_seconds.waiting,
+        stream_seconds.path_latency,
+        stream_seconds.bandwidth,
+        stream_seconds.contention,
+        stream_seconds.computing,
     ) == (
         3.0,
         2.0,
@@ -361,13 +361,13 @@ def test_a_program_is_gone_through_by_itself(env, engine):
         4.0,
         0.0,
     )
-    member_seconds = engine.member_seconds(members[0])
+    stream_seconds = engine.stream_seconds(members[0])
     assert (
-        member_seconds.waiting,
-        member_seconds.contention,
-        member_seconds.computing,
-        member_seconds.compute,
-        member_seconds.extrapolated,
+        stream_seconds.waiting,
+        stream_seconds.contention,
+        stream_seconds.computing,
+        stream_seconds.compute,
+        stream_seconds.extrapolated,
     ) == (
         0.0,
         4.0,
@@ -379,13 +379,13 @@ def test_a_program_is_gone_through_by_itself(env, engine):
 
 def test_who_waits_can_be_asked_for(env, engine):
     link = engine.add_resource(1.0)
-    wire, never = engine.wire(), engine.wire()
-    flow, other = engine.flow(1.0, {link: 1.0}), engine.flow(1.0, {link: 1.0})
-    sends = engine.program([ProgramStage(send=(wire, flow)), ProgramStage(send=(never, other))])
-    receives = engine.program([ProgramStage(receive=wire)])
-    first, second = engine.member(), engine.member()
+    wire, never = engine.add_channel(), engine.add_channel()
+    flow, other = engine.add_flow(1.0, {link: 1.0}), engine.add_flow(1.0, {link: 1.0})
+    sends = engine.add_program([ProgramStage(send=(wire, flow)), ProgramStage(send=(never, other))])
+    receives = engine.add_program([ProgramStage(receive=wire)])
+    first, second = engine.add_stream(), engine.add_stream()
     engine.begin(first, sends, lambda: None)
     engine.begin(second, receives, lambda: None)
     env.run()
-    assert engine.member_progress(first) == (1, 0, True, False)
-    assert engine.member_progress(second) == (0, 0, False, False)
+    assert engine.stream_progress(first) == (1, 0, True, False)
+    assert engine.stream_progress(second) == (0, 0, False, False)

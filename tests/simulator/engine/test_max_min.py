@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from quadrille.algorithms.errors import InputError
 from quadrille.simulator.engine import max_min
-from quadrille.simulator.engine.max_min import Demands, solve
+from quadrille.simulator.engine.max_min import Demands, max_min_rates
 
 FORMS = {"by level": 10**9, "by bottleneck": 0}
 
@@ -44,7 +44,7 @@ def assert_same(rates, expected):
 def solver(request, monkeypatch):
     """Both implementations, whatever the size of the problem."""
     monkeypatch.setattr(max_min, "SMALL", FORMS[request.param])
-    return solve
+    return max_min_rates
 
 
 NUMBERS = {
@@ -79,16 +79,16 @@ def test_rates_are_those_of_progressive_filling(problem):
     for small in FORMS.values():
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(max_min, "SMALL", small)
-            assert_same(solve(capacities, Demands.of(rows), weights, caps), expected)
+            assert_same(max_min_rates(capacities, Demands.of(rows), weights, caps), expected)
 
 
 def test_both_forms_agree_on_a_large_random_network(monkeypatch):
     numbers = np.random.default_rng(7)
     rows = [{int(j): 1.0 for j in numbers.choice(101, 4, replace=False)} for _ in range(997)]
     arguments = [50.0] * 101, Demands.of(rows), numbers.uniform(1, 3, 997).tolist(), [inf] * 997
-    by_bottleneck = solve(*arguments)
+    by_bottleneck = max_min_rates(*arguments)
     monkeypatch.setattr(max_min, "SMALL", 10**9)
-    assert_same(by_bottleneck, solve(*arguments))
+    assert_same(by_bottleneck, max_min_rates(*arguments))
 
 
 def test_a_shared_link_is_halved_and_the_rest_goes_to_who_can_use_it(solver):

@@ -7,7 +7,7 @@ from quadrille.algorithms.schedule.ops import AllGather, AllReduce, Gemm, Pointw
 from quadrille.algorithms.schedule.parts import Part
 from quadrille.algorithms.schedule.schedule import Role
 from quadrille.algorithms.schedule.tensors import Tensor
-from quadrille.simulator.ranks.lanes import LaneSimulation
+from quadrille.simulator.ranks.lane_simulation import LaneSimulation
 from quadrille.simulator.simulate import Shortcuts, simulate
 from quadrille.topologies.machines.what_if import with_faults
 from tests.support.predictions import check_same_spans

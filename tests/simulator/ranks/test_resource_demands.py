@@ -27,7 +27,7 @@ def wiring(machine, ranks, engine=None):
 
 def placement(machine, ranks):
     found = wiring(machine, ranks)
-    return [found.place(rank) for rank in range(ranks)]
+    return [found.endpoint(rank) for rank in range(ranks)]
 
 
 def gpus(count, **given):
@@ -73,7 +73,7 @@ def test_a_rank_has_its_share_of_the_cores_as_threads(ranks, threads):
 def test_each_gpu_has_one_rank_and_no_core_to_share():
     machine = gpus(8, host=Host(cores=64))
     found = wiring(machine, 8)
-    assert [found.place(rank) for rank in range(8)] == list(range(8))
+    assert [found.endpoint(rank) for rank in range(8)] == list(range(8))
     assert {found.cores_of(place) for place in range(8)} == {1}
     assert {found.threads(rank) for rank in range(8)} == {1}
 

@@ -8,7 +8,7 @@ from quadrille.algorithms.matmuls.catalogue import algorithms
 from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.studies.benchmarks import bench
 from quadrille.studies.benchmarks.bench import Pair
-from quadrille.studies.benchmarks.ratios import ratio_of_pairs
+from quadrille.studies.benchmarks.paired_ratios import ratio_of_pairs
 
 
 def interval(ratios):

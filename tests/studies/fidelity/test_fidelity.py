@@ -11,10 +11,24 @@ from quadrille.algorithms.passes.overlap import OVERLAPS
 from quadrille.experiments.predict.predict import predict_record_and_timeline
 from quadrille.experiments.workloads.run_options import RunOptions
 from quadrille.runtime.laboratory import namespaces
-from quadrille.studies.fidelity import kept, study
-from quadrille.studies.fidelity.judgement import Gain, Result, errors, gains, group, judged, order
-from quadrille.studies.fidelity.sites import TrialSite, asked_site, calibrated, check_sites, standing
+from quadrille.studies.fidelity import study, trial_files
+from quadrille.studies.fidelity.judgement import (
+    Gain,
+    TrialResult,
+    errors,
+    gains,
+    group_of,
+    judge_results,
+    rank_correlation,
+)
 from quadrille.studies.fidelity.study import chosen_trials, fidelity
+from quadrille.studies.fidelity.trial_sites import (
+    TrialSite,
+    calibrate_site,
+    check_sites,
+    laboratory_site,
+    site_launcher,
+)
 from quadrille.studies.fidelity.trials import GPU_SITES, SITES, Trial, draw, matrix
 from quadrille.studies.gpu import calibration
 from quadrille.topologies.machines.machine_file import load_machine
@@ -61,7 +75,7 @@ def made(**fields):
         "interval_holds_measurement": True,
         "causes": dict.fromkeys(("compute", "transfer", "latency", "waiting", "other"), 0.0),
     }
-    return Result(**(usual | fields))
+    return TrialResult(**(usual | fields))
 
 
 # What is run
@@ -79,7 +93,7 @@ def test_the_matrix_has_every_site_overlap_algorithm_and_both_kinds_of_collectiv
     for site in SITES:
         here = [trial for trial in trials if trial.site == site]
         assert set(OVERLAPS) <= {trial.overlap for trial in here}
-        assert {trial.library for trial in here} == {False, True}
+        assert {trial.is_by_library for trial in here} == {False, True}
         assert {"1d-column", "summa", "2.5d", "3d", "4d"} <= {trial.experiment.name for trial in here}
 
 
@@ -92,7 +106,7 @@ def test_a_gpu_is_in_the_matrix_where_there_is_one(cupy, monkeypatch, there):
 
 def test_what_runs_on_a_gpu_is_large_and_says_so_in_its_command():
     for trial in matrix(GPU_SITES):
-        assert trial.experiment.grid.size == trial.site.ranks and group(trial) == "GPU"
+        assert trial.experiment.grid.size == trial.site.ranks and group_of(trial) == "GPU"
         words = trial.command(replace(trial.site.run_options, repeats=3))
         assert words.startswith(f"quadrille launch -n {trial.site.ranks} run --")
         assert "--backend cupy" in words and "--carrier mpi" in words and "--repeats 3" in words
@@ -102,13 +116,13 @@ def test_what_runs_on_a_gpu_is_large_and_says_so_in_its_command():
 def test_a_gpu_is_calibrated_by_its_microbenchmarks_with_as_many_ranks_as_share_it(cupy, monkeypatch, tmp_path):
     asked = []
     rows = (transfer_row(8, 1e-3, ranks=4), transfer_row(1 << 20, 2e-3, ranks=4))
-    staged = calibration.StagedSteps(rows)
-    monkeypatch.setattr(calibration, "measure_staged", lambda counts: (asked.extend(counts), staged)[1])
-    machine = calibrated(GPU_SITES[1], None, tmp_path / "machine.toml", calibration.TINY)
+    staged = calibration.StagedTransfers(rows)
+    monkeypatch.setattr(calibration, "measure_staged_transfers", lambda counts: (asked.extend(counts), staged)[1])
+    machine = calibrate_site(GPU_SITES[1], None, tmp_path / "machine.toml", calibration.TINY)
     assert asked == [4] and machine.name.startswith("Fake GPU")
     assert [row.ranks for row in machine.host.transfer] == [4, 4]
     first = matrix(GPU_SITES[1:])[0]
-    prediction = kept.predicted(first, machine, kept.files_of(first, tmp_path))
+    prediction = trial_files.load_or_predict(first, machine, trial_files.files_of(first, tmp_path))
     assert prediction.seconds > 0 and prediction.backend == "cupy"
 
 
@@ -122,12 +136,12 @@ def test_where_there_is_no_gpu_its_trials_are_refused_before_anything_is_measure
 @pytest.mark.parametrize(("seen", "shown"), [(None, "0"), ("2,3", "2")])
 def test_ranks_that_share_a_gpu_see_the_first_only(monkeypatch, seen, shown):
     if seen is None:
-        monkeypatch.delenv(calibration.VISIBLE, raising=False)
+        monkeypatch.delenv(calibration.VISIBLE_DEVICES, raising=False)
     else:
-        monkeypatch.setenv(calibration.VISIBLE, seen)
-    with standing(GPU_SITES[0]):
-        assert os.environ[calibration.VISIBLE] == shown
-    assert os.environ.get(calibration.VISIBLE) == seen
+        monkeypatch.setenv(calibration.VISIBLE_DEVICES, seen)
+    with site_launcher(GPU_SITES[0]):
+        assert os.environ[calibration.VISIBLE_DEVICES] == shown
+    assert os.environ.get(calibration.VISIBLE_DEVICES) == seen
 
 
 def test_trials_on_a_gpu_are_measured_there_and_have_no_floor(cupy, pretended, capsys):
@@ -157,17 +171,17 @@ def test_a_seed_draws_the_same_cases_and_each_can_be():
     for trial in drawn:
         assert trial.experiment.grid.size == trial.site.ranks
     assert len({trial.site for trial in drawn}) == 5
-    assert {trial.overlap == "none" for trial in drawn} == {trial.library for trial in drawn} == {True, False}
+    assert {trial.overlap == "none" for trial in drawn} == {trial.is_by_library for trial in drawn} == {True, False}
     assert any("bands" in trial.overlap for trial in drawn)
 
 
 def test_cases_may_be_drawn_at_a_site_that_is_asked_for():
-    site = asked_site("torus:dims=2x3", "150mbit", 6)
+    site = laboratory_site("torus:dims=2x3", "150mbit", 6)
     drawn = chosen_trials("", site=site)
     assert len(drawn) == 24 and {trial.site for trial in drawn} == {site}
-    assert {trial.words[1] for trial in drawn} != {trial.words[1] for trial in chosen_trials("", 1, site=site)}
-    assert asked_site("lab.toml", "", 4).words == ("lab", "run", "lab.toml", "-n", "4", "--")
-    assert asked_site("lab.toml", "", 4).name == "lab.toml"
+    assert {trial.arguments[1] for trial in drawn} != {trial.arguments[1] for trial in chosen_trials("", 1, site=site)}
+    assert laboratory_site("lab.toml", "", 4).launch_arguments == ("lab", "run", "lab.toml", "-n", "4", "--")
+    assert laboratory_site("lab.toml", "", 4).name == "lab.toml"
 
 
 @pytest.mark.parametrize(
@@ -180,7 +194,7 @@ def test_cases_may_be_drawn_at_a_site_that_is_asked_for():
 )
 def test_half_of_a_site_is_refused(given, said):
     with pytest.raises(InputError, match=said):
-        asked_site(*given)
+        laboratory_site(*given)
 
 
 def test_a_site_of_fewer_ranks_than_hosts_is_refused_before_it_stands(monkeypatch):
@@ -223,15 +237,15 @@ def test_errors_are_summed_up_by_size_not_by_sign():
 def test_an_order_compares_configurations_of_one_problem_at_one_site_that_a_measurement_tells_apart():
     times = [(1.0, 1.0), (2.0, 1.05), (1.5, 2.0), (3.0, 4.0)]
     results = [made(predicted_seconds=said, measured_seconds=was) for said, was in times]
-    found = order(results)
+    found = rank_correlation(results)
     assert (found.pairs, found.left_out) == (5, 1)
     assert found.tau == pytest.approx((4 - 1) / 5)
-    assert order([made(), made(site="there"), made(problem="other")]).pairs == 0
+    assert rank_correlation([made(), made(site="there"), made(problem="other")]).pairs == 0
 
 
 def test_configurations_that_are_predicted_to_be_equal_and_are_not_count_as_not_ordered():
     times = [(1.0, 1.0), (1.0, 1.5), (2.0, 3.0)]
-    found = order([made(predicted_seconds=said, measured_seconds=was) for said, was in times])
+    found = rank_correlation([made(predicted_seconds=said, measured_seconds=was) for said, was in times])
     assert (found.pairs, found.left_out) == (3, 0)
     assert found.tau == pytest.approx(2 / 3)
 
@@ -268,7 +282,7 @@ def test_the_sign_of_a_gain_counts_where_one_is_predicted_or_measured(predicted,
 
 
 def test_groups_are_judged_apart():
-    found = judged(
+    found = judge_results(
         [made(relative_error=0.1), made(group="library", relative_error=0.4, interval_holds_measurement=False)]
     )
     assert {name: one.median for name, one in found.errors.items()} == {"laboratory": 0.1, "library": 0.4}
@@ -298,7 +312,7 @@ def pretended(monkeypatch, tmp_path):
                 msgspec.structs.replace(predicted, kind="measured", machine=None, **times, **several), case.record
             )
 
-    monkeypatch.setattr(study, "calibrated", lambda *_: load_machine(path))
+    monkeypatch.setattr(study, "calibrate_site", lambda *_: load_machine(path))
     monkeypatch.setattr(study, "measure", measure)
     return launches
 
@@ -329,15 +343,15 @@ def test_a_result_names_the_command_that_repeats_its_measurement_as_often(preten
     monkeypatch.setattr(study, "SHORT_SECONDS", short)
     monkeypatch.setattr(study, "LONG_SECONDS", long)
     commands = [one.command for one in fidelity(SHARED[:3]).trials]
-    assert commands == [f"quadrille launch -n 2 run {' '.join(trial.words)}{more}" for trial in SHARED[:3]]
+    assert commands == [f"quadrille launch -n 2 run {' '.join(trial.arguments)}{more}" for trial in SHARED[:3]]
 
 
 def test_a_kept_prediction_is_made_again_by_the_command_in_it(pretended, monkeypatch, tmp_path, capsys):
     folder, trial = tmp_path / "kept", SHARED[0]
     fidelity([trial], folder=str(folder))
-    here = kept.site_folder(folder, trial.site)
-    (here / kept.MACHINE_FILE).write_text(HOST)  # no calibration that left it
-    first = load_record(kept.files_of(trial, here).predicted)
+    here = trial_files.site_folder(folder, trial.site)
+    (here / trial_files.MACHINE_FILE).write_text(HOST)  # no calibration that left it
+    first = load_record(trial_files.files_of(trial, here).predicted)
     monkeypatch.chdir(here)
     program, *words = first.provenance.command.split()
     assert program == "quadrille"
@@ -349,7 +363,7 @@ def test_a_kept_prediction_is_made_again_by_the_command_in_it(pretended, monkeyp
 def test_a_study_that_goes_on_measures_and_predicts_only_what_is_not_there(pretended, tmp_path, monkeypatch):
     folder = str(tmp_path / "kept")
     first = fidelity(SHARED[:3], folder=folder)
-    monkeypatch.setattr(kept, "predict_record_and_timeline", lambda *_: pytest.fail("predicted again"))
+    monkeypatch.setattr(trial_files, "predict_record_and_timeline", lambda *_: pytest.fail("predicted again"))
     assert fidelity(SHARED[2:0:-1], folder=folder).trials == first.trials[2:0:-1]
     assert pretended == [(2, 3)]
 
@@ -377,8 +391,8 @@ def test_a_run_counts_as_it_was_while_the_machine_was_nearest_to_its_calibration
 
     monkeypatch.setattr(study, "measure", on_a_machine_that_drifts)
     fidelity(SHARED[:1], folder=str(tmp_path / "kept"))
-    here = kept.site_folder(tmp_path / "kept", SHARED[0].site)
-    files = kept.files_of(SHARED[0], here)
+    here = trial_files.site_folder(tmp_path / "kept", SHARED[0].site)
+    files = trial_files.files_of(SHARED[0], here)
     predicted, measured = load_record(files.predicted), load_record(files.measured)
     assert len(pretended) == looks
     assert measured.reference.gemm_seconds[0] == pytest.approx(kept_slower * predicted.reference.gemm_seconds[0])
@@ -394,7 +408,9 @@ def test_sites_and_cases_that_share_a_folder_share_no_file(pretended, tmp_path):
     fidelity(SHARED[1:3], folder=folder)
     assert pretended == [(2, 2), (4, 2), (2, 1)]
     everything = [trial for site in SITES for trial in matrix((site,))]
-    named = {(kept.site_folder(tmp_path, trial.site), kept.files_of(trial, tmp_path)) for trial in everything}
+    named = {
+        (trial_files.site_folder(tmp_path, trial.site), trial_files.files_of(trial, tmp_path)) for trial in everything
+    }
     assert len(named) == len(everything)
 
 
@@ -437,7 +453,7 @@ def spoil_order(files):
 def test_what_does_not_fit_in_a_folder_is_refused_in_a_line(pretended, tmp_path, spoil, line):
     folder, trial = tmp_path / "kept", SHARED[0]
     fidelity([trial], folder=str(folder))
-    spoil(kept.files_of(trial, kept.site_folder(folder, trial.site)))
+    spoil(trial_files.files_of(trial, trial_files.site_folder(folder, trial.site)))
     with pytest.raises(InputError, match=line) as refused:
         fidelity([trial], folder=str(folder))
     assert "\n" not in str(refused.value)

@@ -16,7 +16,8 @@ from quadrille.algorithms.schedule.grid import Grid
 from quadrille.experiments.predict.predict import predict_record_and_timeline
 from quadrille.experiments.workloads.matmul import MatmulExperiment
 from quadrille.runtime.arrays.cupy_library import CupyLibrary
-from quadrille.runtime.measuring import device_benchmarks, measured_kernels
+from quadrille.runtime.measuring import benchmark_kernels, device_benchmarks
+from quadrille.runtime.measuring.benchmark_kernels import MEASURED
 from quadrille.runtime.measuring.device_benchmarks import (
     DeviceBench,
     DeviceProduct,
@@ -24,14 +25,13 @@ from quadrille.runtime.measuring.device_benchmarks import (
     LaunchCost,
     Tf32Library,
 )
-from quadrille.runtime.measuring.measured_kernels import MEASURED
 from quadrille.studies.gpu import calibration, study
-from quadrille.studies.gpu.calibration import DTYPES, TINY, Calibration, StagedSteps
+from quadrille.studies.gpu.calibration import DTYPES, TINY, Calibration, StagedTransfers
 from quadrille.studies.gpu.device_machine import machine_of_device
-from quadrille.studies.gpu.report import Executed, Shared, achieved_by
+from quadrille.studies.gpu.report import ExecutedRun, SharedRun, data_sheet_shares
 from quadrille.studies.gpu.study import GpuSpeed, gpu, show
 from quadrille.topologies.machines.machine_file import load_machine, save_machine
-from quadrille.topologies.nodes.achieved import Product
+from quadrille.topologies.nodes.peak_shares import Product
 from tests.support import fake_device
 from tests.support.fake_device import FAKE
 from tests.support.quadrille import called
@@ -102,7 +102,7 @@ def test_functions_of_layers_touch_what_calibrate_says_they_touch(bench, functio
     for dtype, item in (("float32", 4), ("bfloat16", 2)):
         found = bench.kernel(function, dtype, 1 << 11)
         assert found.seconds > 0 and (found.function, found.dtype) == (function, dtype)
-        given = measured_kernels.arguments(function, "float32", 1 << 11)
+        given = benchmark_kernels.arguments(function, "float32", 1 << 11)
         most = sum(one.size for one in (*given.into, *given.updates, *given.updates, *given.sources))
         assert most * item <= found.bytes <= most * 4, "sums and moments have 4 bytes"
 
@@ -198,10 +198,10 @@ def test_where_no_cupy_is_the_command_is_refused_in_one_line(capsys, monkeypatch
 def test_the_whole_study_writes_its_answer_and_a_machine_file(cupy, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(device_benchmarks, "VALUES", 1 << 10)
     monkeypatch.setattr(DeviceBench, "warm_up", lambda bench: None)
-    staged = StagedSteps((transfer_row(8, 1e-3), transfer_row(1 << 20, 2e-3)))
-    monkeypatch.setattr(calibration, "measure_staged", lambda counts: staged)
-    ran = [Shared("16,16,16", 2, "float32", 1.0, 1.25, True)]
-    monkeypatch.setattr(study, "run_shared", lambda machine, count, sizes: ran)
+    staged = StagedTransfers((transfer_row(8, 1e-3), transfer_row(1 << 20, 2e-3)))
+    monkeypatch.setattr(calibration, "measure_staged_transfers", lambda counts: staged)
+    ran = [SharedRun("16,16,16", 2, "float32", 1.0, 1.25, True)]
+    monkeypatch.setattr(study, "measure_shared_runs", lambda machine, count, sizes: ran)
     answer = gpu(json=str(tmp_path / "gpu.json"), out=str(tmp_path / "gpu.toml"), ranks=(1, 2), sizes=TINY)
     assert len(answer.calibration.products) == 2 * len(DTYPES) * 3
     assert json.loads((tmp_path / "gpu.json").read_text())["calibration"]["device"].startswith("Fake GPU")
@@ -242,8 +242,8 @@ def test_tables_show_shares_of_the_data_sheet_s_peak_and_what_was_measured(capsy
                 products=tuple(product(8192, dtype, 2 * 8192**3 / 494.7e12) for dtype in DTYPES),
                 kernels=(KernelRow(function="gelu", dtype="float32", bytes=1 << 20, seconds=1e-6),),
             ),
-            executed=(Executed(8192, "float16", "cupy.matmul", 0.95, 1.0, 0.95),),
-            shared=(Shared("4,4,4", 2, "float32", 1.0, 1.25, False),),
+            executed=(ExecutedRun(8192, "float16", "cupy.matmul", 0.95, 1.0, 0.95),),
+            shared=(SharedRun("4,4,4", 2, "float32", 1.0, 1.25, False),),
             provenance=MADE,
         )
     )
@@ -255,14 +255,14 @@ def test_tables_show_shares_of_the_data_sheet_s_peak_and_what_was_measured(capsy
 def test_what_a_gpu_reaches_of_its_data_sheet_is_found_again_from_products_of_known_share_and_ramp(capsys):
     share, ramp, peak, products = 0.8, 200.0, 989.4e12, []
     for m, k, n in ((8192, 8192, 8192), (4096, 4096, 4096), (8192, 1024, 4096), (2048, 13312, 2048)):
-        rate = share * k / (k + ramp) * peak * Product(1, m, k, n, 1.0).waves(132)
+        rate = share * k / (k + ramp) * peak * Product(1, m, k, n, 1.0).tile_efficiency(132)
         products.append(DeviceProduct(m, k, n, "bfloat16", "NN", 2 * m * k * n / rate, 0.0))
     copy = DeviceStream("copy", 1 << 30, 2 * (1 << 30) / 2.68e12, 0.0)
-    found = achieved_by(calibrated(products=tuple(products), streams=(copy,)))
+    found = data_sheet_shares(calibrated(products=tuple(products), streams=(copy,)))
     values = {name: value for name, (value, _) in found.items()}
     assert values["product_share"] == pytest.approx(share) and values["ramp"] == pytest.approx(ramp)
     assert values["memory_share"] == pytest.approx(2.68 / 3.35, rel=1e-3)
-    assert achieved_by(calibrated("Fake GPU", products=tuple(products), streams=(copy,))) == {}
+    assert data_sheet_shares(calibrated("Fake GPU", products=tuple(products), streams=(copy,))) == {}
 
 
 def test_a_calibration_in_parts_is_enough_for_a_machine_file_with_products_streams_and_launch():
@@ -271,6 +271,8 @@ def test_a_calibration_in_parts_is_enough_for_a_machine_file_with_products_strea
         "streams": (DeviceStream("copy", 1 << 20, 1e-6, 0.0),),
         "launch": LaunchCost(1e-6, 2e-6),
     }
-    assert not calibrated().is_enough and not calibrated(products=parts["products"]).is_enough
+    assert not calibrated().suffices_for_machine and not calibrated(products=parts["products"]).suffices_for_machine
     machine = calibrated(**parts).machine(4)
-    assert calibrated(**parts).is_enough and machine.host.ranks == 4 and machine.device.overhead_seconds == 2e-6
+    assert (
+        calibrated(**parts).suffices_for_machine and machine.host.ranks == 4 and machine.device.overhead_seconds == 2e-6
+    )

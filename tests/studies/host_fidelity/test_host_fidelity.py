@@ -10,7 +10,7 @@ from quadrille.experiments.compare.error_sizes import error_sizes
 from quadrille.experiments.predict.predict import predict_record_and_timeline
 from quadrille.runtime.launching import launch as launching
 from quadrille.studies.host_fidelity import study as host_fidelity
-from quadrille.studies.host_fidelity.study import LEAST, MOST, draw, table
+from quadrille.studies.host_fidelity.study import LARGEST_SIZE, SMALLEST_SIZE, draw, table
 from quadrille.topologies.machines.machine_file import load_machine
 from tests.support.quadrille import HOST
 
@@ -73,7 +73,7 @@ def test_cases_alternate_in_ranks_and_their_sizes_are_in_range(seed):
     assert [case.ranks for case in drawn] == [1, 2] * 12
     for case in drawn:
         sizes = sizes_of(case)
-        assert all(LEAST <= size <= MOST for size in sizes)
+        assert all(SMALLEST_SIZE <= size <= LARGEST_SIZE for size in sizes)
         assert case.experiment.grid.size == case.ranks
 
 
@@ -93,7 +93,7 @@ def test_cases_are_spread_over_algorithms_passes_dtypes_grids_and_sizes(ranks, a
         values = [getattr(case.experiment.problem, name) for case in drawn]
         assert len(set(values)) == 2 and all(values.count(value) > 100 for value in set(values))
     sizes = sorted(size for case in drawn for size in sizes_of(case))
-    middle = (LEAST * MOST) ** 0.5
+    middle = (SMALLEST_SIZE * LARGEST_SIZE) ** 0.5
     assert middle / 1.3 < sizes[len(sizes) // 2] < middle * 1.3
     if ranks > 1:
         assert len({case.experiment.grid for case in drawn if case.experiment.algorithm == "4d"}) > 2
@@ -163,13 +163,13 @@ def test_the_result_is_json_on_stdout_without_a_table(machine, pretended, capsys
 def test_a_calibration_that_failed_ends_the_study_as_the_launch_did(monkeypatch, tmp_path, status, error):
     monkeypatch.setattr(launching, "launch", lambda *_, **__: status)
     with pytest.raises(error, match=f"calibration ended with status {status}; the line above says why"):
-        host_fidelity.calibrated(str(tmp_path))
+        host_fidelity.calibrate_host(str(tmp_path))
 
 
 def test_a_calibration_that_was_interrupted_interrupts_the_study(monkeypatch, tmp_path):
     monkeypatch.setattr(launching, "launch", lambda *_, **__: launching.INTERRUPTED)
     with pytest.raises(KeyboardInterrupt, match="calibration was interrupted"):
-        host_fidelity.calibrated(str(tmp_path))
+        host_fidelity.calibrate_host(str(tmp_path))
 
 
 def test_a_case_is_shown_as_the_command_that_repeats_it(machine, pretended, capsys):
@@ -197,7 +197,7 @@ def test_the_machine_file_is_not_overwritten(machine, pretended):
 
 def test_the_study_keeps_what_a_command_would_print(monkeypatch, machine, pretended, tmp_path, capsys):
     monkeypatch.setattr(host_fidelity, "RESULTS", tmp_path / "results")
-    monkeypatch.setattr(host_fidelity, "calibrated", lambda _: str(machine))
+    monkeypatch.setattr(host_fidelity, "calibrate_host", lambda _: str(machine))
     host_fidelity.main()
     kept = json.loads((tmp_path / "results" / "host-fidelity.json").read_text())
     assert kept["provenance"]["command"] == "quadrille study host-fidelity --seed 1 --cases 24"

@@ -35,7 +35,7 @@ def uncalibrated(monkeypatch):
         path.write_text(HOST)
         return load_machine(path)
 
-    monkeypatch.setattr(main_job, "_calibrated", given)
+    monkeypatch.setattr(main_job, "_calibrate", given)
 
 
 @pytest.mark.mpi
@@ -50,7 +50,7 @@ def test_small_jobs_end_with_verified_comparisons_and_all_their_files(uncalibrat
         assert predicted.bytes_sent_total == measured.bytes_sent_total
         assert comparison.seconds.predicted == predicted.seconds and comparison.seconds.measured == measured.seconds
         assert load_timeline(folder / f"{matmul.name}.predicted.timeline.json").kind == "predicted"
-        assert f"{matmul.experiment.algorithm} {main_job.sizes_words(matmul)}" in written.out
+        assert f"{matmul.experiment.algorithm} {main_job.sizes_text(matmul)}" in written.out
     assert "median error of the 3 multiplications" in written.out
     assert f"files: {folder}; machine file: {folder / 'host.toml'}" in written.out
 

@@ -15,14 +15,19 @@ from quadrille.cli.main import main
 from quadrille.experiments.network.collective import predict_collective
 from quadrille.experiments.network.collective_question import CollectiveQuestion
 from quadrille.simulator.collectives.nccl.collective import NcclSettings
+from quadrille.studies.published_collectives.collective_rows import read_rows
+from quadrille.studies.published_collectives.machine_calibration import (
+    calibrate,
+    calibration_rows,
+    machine_of,
+    published_seconds,
+)
 from quadrille.studies.published_collectives.nccl_2_8 import plan_2_8
-from quadrille.studies.published_collectives.rows import read_rows
-from quadrille.studies.published_collectives.sites import calibration_rows, learn, machine_of, published_seconds
 from quadrille.studies.published_collectives.study import ROWS, published_collectives
 from quadrille.topologies.find_machine import find_machine
-from quadrille.topologies.machines.named import MACHINES
+from quadrille.topologies.machines.machine_catalogue import MACHINES
+from quadrille.topologies.nodes.cpu_vendors import CPU_VENDORS, cpu_vendor
 from quadrille.topologies.nodes.node_kinds import NODE_KINDS
-from quadrille.topologies.nodes.processors import PROCESSORS, vendor
 
 COLUMNS = (
     "id",
@@ -88,7 +93,7 @@ def _roles(answer, role):
 
 def test_no_measurement_is_judged_twice_or_judged_where_it_was_learnt_from(answer):
     rows = {row.id: row for row in read_rows(ROWS)}
-    used = [rows[row.id].measurement for row in answer.rows if row.role != "skipped"]
+    used = [rows[row.id].measurement_key for row in answer.rows if row.role != "skipped"]
     assert len(used) == len(set(used))
 
 
@@ -214,7 +219,7 @@ def test_settings_are_those_under_which_the_rows_are_met():
 
     rows = {row.id: seconds(row, truth) for _, row in chosen}
     scaled = [(what, _with_seconds(row, rows[row.id])) for what, row in chosen]
-    found = learn("abci-a100", scaled, seconds).settings
+    found = calibrate("abci-a100", scaled, seconds).settings
     assert seconds(scaled[0][1], found) == pytest.approx(rows[chosen[0][1].id], rel=5e-3)
     assert found.between == pytest.approx(0.5, rel=0.01)
 
@@ -226,9 +231,9 @@ def _with_seconds(row, seconds):
 
 
 def test_every_machine_of_the_table_is_one_of_ours():
-    from quadrille.studies.published_collectives.sites import BY_WORD, NAMES, NODE_OF_GPU
+    from quadrille.studies.published_collectives.machine_calibration import MACHINES_BY_WORD, NAMES, NODE_OF_GPU
 
-    assert {*NAMES.values(), *(name for *_, name in BY_WORD), *NODE_OF_GPU.values()} <= set(MACHINES)
+    assert {*NAMES.values(), *(name for *_, name in MACHINES_BY_WORD), *NODE_OF_GPU.values()} <= set(MACHINES)
 
 
 def test_the_command_writes_what_the_issue_names(tmp_path, capsys):
@@ -283,7 +288,7 @@ def test_nccl_2_8_keeps_low_latency_for_broadcasts_as_long_as_its_sources_say():
     group = communicator(128, 16, "ampere", nvlinks=12, cards=4, card_bandwidth=25e9)
     chosen = [plan_2_8("broadcast", size, group).protocol for size in (4.83e6, 4.85e6)]
     assert chosen == ["LL", "LL128"]
-    alike = [plan_2_8("broadcast", size, group, alike_across=True).protocol for size in (1 << 10, 4.83e6)]
+    alike = [plan_2_8("broadcast", size, group, same_channels_across_nodes=True).protocol for size in (1 << 10, 4.83e6)]
     assert alike == ["LL", "Simple"]
 
 
@@ -303,9 +308,9 @@ def test_a_root_alone_does_not_wait_for_its_broadcast_where_channels_pass_nodes_
 
 
 def test_the_processors_of_every_kind_of_node_are_known():
-    assert set(PROCESSORS) == set(NODE_KINDS)
-    assert {vendor(name) for name in NODE_KINDS} == {"intel", "amd", "other"}
-    assert all(one.source for one in PROCESSORS.values())
+    assert set(CPU_VENDORS) == set(NODE_KINDS)
+    assert {cpu_vendor(name) for name in NODE_KINDS} == {"intel", "amd", "other"}
+    assert all(one.source for one in CPU_VENDORS.values())
 
 
 @pytest.mark.parametrize(

@@ -22,19 +22,19 @@ from quadrille.algorithms.training.pipeline import Stages
 from quadrille.experiments.predict.pipeline_slots import SlotSeconds, stage_ends
 from quadrille.simulator.simulate import simulate
 from quadrille.simulator.symmetry.even_shards import with_even_shards
-from quadrille.studies.published_training.claimed_steps import OVERLAPS, Training, smallest_depth, taken
-from quadrille.studies.published_training.claims import AXONN_80B, FUSED, LARGEST, Found, predicted_claims
-from quadrille.studies.published_training.limited import limited
-from quadrille.studies.published_training.megatron import fastest, megatron_runs
+from quadrille.studies.published_training.claimed_steps import OVERLAPS, ClaimedTraining, paper_grid, step_time
+from quadrille.studies.published_training.claims import AXONN_80B, FUSED, LARGEST, ClaimPrediction, predicted_claims
+from quadrille.studies.published_training.layer_times import MEGATRON, PassSeconds, layer_times
+from quadrille.studies.published_training.machine_calibration import TrainingCalibration, calibrate
+from quadrille.studies.published_training.megatron_search import fastest, megatron_runs
 from quadrille.studies.published_training.memory import peak_bytes
-from quadrille.studies.published_training.rows import read_rows
-from quadrille.studies.published_training.runs import PublishedRun, cut, run_of
-from quadrille.studies.published_training.sharded import Sharded, sharded_layers
-from quadrille.studies.published_training.sites import LearntTraining, learn
-from quadrille.studies.published_training.stage import MEGATRON, Seconds, layer_times
-from quadrille.studies.published_training.step import machine_for, stage_parameters, step_seconds, turn_seconds
+from quadrille.studies.published_training.published_runs import PublishedRun, layers_of_stages, run_or_reason
 from quadrille.studies.published_training.study import ROWS, judge, published_training, runs_of
-from quadrille.topologies.machines.named import MACHINES
+from quadrille.studies.published_training.time_limit import run_with_time_limit
+from quadrille.studies.published_training.training_rows import read_rows
+from quadrille.studies.published_training.training_step import machine_for, slot_seconds, stage_parameters, step_seconds
+from quadrille.studies.published_training.zero_sharding import ShardingSeconds, zero_layer_seconds
+from quadrille.topologies.machines.machine_catalogue import MACHINES
 from quadrille.topologies.nodes.gpus import A100_80GB
 
 SC21 = "Narayanan 2021 Megatron PTD-P (SC21)"
@@ -60,9 +60,9 @@ def rows_file(tmp_path, own):
 
     def write(ids, **changes):
         path = tmp_path / "rows.csv"
-        chosen = [{**row.words, **changes} for row in own if row.id in ids]
+        chosen = [{**row.columns, **changes} for row in own if row.id in ids]
         with path.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, list(own[0].words))
+            writer = csv.DictWriter(file, list(own[0].columns))
             writer.writeheader()
             writer.writerows(chosen)
         return str(path)
@@ -71,7 +71,7 @@ def rows_file(tmp_path, own):
 
 
 def test_jean_zay_is_met_by_rows_that_nothing_was_learnt_from(own, rows_file):
-    answer = published_training(rows_file({row.id for row in own if row.words["paper"] == JEAN_ZAY}))
+    answer = published_training(rows_file({row.id for row in own if row.columns["paper"] == JEAN_ZAY}))
     spreads = answer.summary.by_source
     assert spreads[f"{JEAN_ZAY}: time"].rows > 60 and spreads[f"{JEAN_ZAY}: time"].median <= 0.10
     assert spreads[f"{JEAN_ZAY}: memory"].rows > 40 and spreads[f"{JEAN_ZAY}: memory"].median <= 0.12
@@ -80,7 +80,7 @@ def test_jean_zay_is_met_by_rows_that_nothing_was_learnt_from(own, rows_file):
 
 
 def test_sc21_is_met_without_any_training_row(own, runs, rows_file, capsys):
-    answer = published_training(rows_file({row.id for row in own if row.words["paper"] == SC21}))
+    answer = published_training(rows_file({row.id for row in own if row.columns["paper"] == SC21}))
     spread = answer.summary.by_source[f"{SC21}: time"]
     assert spread.rows == 8
     assert spread.mean <= 0.05
@@ -96,7 +96,7 @@ def test_sc21_is_met_without_any_training_row(own, runs, rows_file, capsys):
 def test_rows_that_teach_are_never_judged(own, runs):
     chosen = [(row, runs[row.id]) for row in own if isinstance(runs[row.id], PublishedRun)]
     jean_zay = [(row, run) for row, run in chosen if run.machine == "jean-zay-a100"]
-    site = learn("jean-zay-a100", jean_zay, frozenset({"jean-zay-a100"}))
+    site = calibrate("jean-zay-a100", jean_zay, frozenset({"jean-zay-a100"}))
     assert set(site.rows) == {"between", "rest"}
     assert 0 < site.between < 1
     taught = {row.id: row for row, _ in jean_zay if row.id in site.rows.values()}
@@ -105,7 +105,7 @@ def test_rows_that_teach_are_never_judged(own, runs):
         assert found.role == "calibration"
         assert found.relative_error == pytest.approx(0, abs=1e-6)
     timed = taught[site.rows["between"]]
-    twin = next(row for row, _ in jean_zay if row.run == timed.run and row.words["metric"] == "model_flops_per_gpu")
+    twin = next(row for row, _ in jean_zay if row.run == timed.run and row.columns["metric"] == "model_flops_per_gpu")
     assert judge(twin, runs[twin.id], timed, {"jean-zay-a100": site}).role == "calibration"
 
 
@@ -115,14 +115,14 @@ def test_a_machine_without_a_slow_network_learns_nothing_about_it(own, runs):
         for row in own
         if isinstance(runs[row.id], PublishedRun) and runs[row.id].machine == "selene"
     ]
-    assert learn("selene", selene, frozenset()) == LearntTraining("selene")
+    assert calibrate("selene", selene, frozenset()) == TrainingCalibration("selene")
 
 
 @given(layers=st.integers(1, 200), stages=st.integers(1, 70))
 def test_stages_hold_all_layers(layers, stages):
-    assert sum(cut(layers, stages)) == layers
-    assert len(cut(layers, stages)) == stages
-    assert min(cut(layers, stages)) >= 0
+    assert sum(layers_of_stages(layers, stages)) == layers
+    assert len(layers_of_stages(layers, stages)) == stages
+    assert min(layers_of_stages(layers, stages)) >= 0
 
 
 @given(count=st.integers(1, 9), chunks=st.integers(1, 4), rounds=st.integers(1, 4))
@@ -146,7 +146,7 @@ def test_a_slower_network_slows_what_goes_over_it_alone(runs):
     run = runs["16"]
     fast, slow = step_seconds(run), step_seconds(run, 0.5)
     assert slow.replicas == pytest.approx(2 * fast.replicas)
-    assert turn_seconds(run, 0.5).travel == pytest.approx(2 * turn_seconds(run).travel)
+    assert slot_seconds(run, 0.5).travel == pytest.approx(2 * slot_seconds(run).travel)
     assert slow.bubble > fast.bubble
     assert (slow.steady, slow.update) == (fast.steady, fast.update)
 
@@ -184,7 +184,7 @@ def test_the_walk_of_slots_is_as_long_as_the_simulated_schedule(runs, stages, ch
     machine = machine_for("selene", run.gpu, run.gpus)
     simulated = simulate(schedule, machine, choices=parse_choices("library")).timeline.makespan
     message = run.micro * shape.sequence * shape.hidden * 2 / MACHINES["selene"].node.nic_bandwidth
-    ends = stage_ends(Stages(stages, layers, microbatches, chunks), replace(turn_seconds(run), travel=message))
+    ends = stage_ends(Stages(stages, layers, microbatches, chunks), replace(slot_seconds(run), travel=message))
     step = step_seconds(run)
     assert max(ends) + step.table + step.update == pytest.approx(simulated, rel=0.005)
     assert step.seconds < simulated
@@ -193,7 +193,7 @@ def test_the_walk_of_slots_is_as_long_as_the_simulated_schedule(runs, stages, ch
 def test_what_is_made_again_takes_its_part_of_the_layer(runs):
     """Selective recomputation makes the scores and their softmax again; fused attention does so anyway."""
     full, selective, none = (
-        turn_seconds(replace(runs["16"], recompute=word)) for word in ("full", "selective", "none")
+        slot_seconds(replace(runs["16"], recompute=word)) for word in ("full", "selective", "none")
     )
     times = layer_times(runs["16"].shape, 8, runs["16"].micro, "float16", machine_for("selene", A100_80GB, 8))
     layers = runs["16"].layers[1] / runs["16"].interleave
@@ -201,7 +201,7 @@ def test_what_is_made_again_takes_its_part_of_the_layer(runs):
     assert selective.backward[1] - none.backward[1] == pytest.approx(layers * times.attention.forward)
     assert full.backward[1] - none.backward[1] == pytest.approx(layers * times.layer.forward)
     fused = [replace(runs["16"], attention="fused", recompute=word) for word in ("selective", "none")]
-    assert turn_seconds(fused[0]) == turn_seconds(fused[1])
+    assert slot_seconds(fused[0]) == slot_seconds(fused[1])
 
 
 def test_sequence_parallelism_saves_passes_and_hides_communication_towards_inputs(runs):
@@ -223,10 +223,10 @@ def test_sequence_parallelism_saves_passes_and_hides_communication_towards_input
 )
 def test_sequence_parallelism_is_what_the_row_says(own, changes, expected):
     row = next(row for row in own if row.id == "16")
-    run = run_of(replace(row, words={**row.words, **changes}), [row])
+    run = run_or_reason(replace(row, columns={**row.columns, **changes}), [row])
     assert (run.sequence_parallel, run.recompute) == expected
-    alone = replace(row, words={**row.words, **changes}, tensor=1, data=row.data * row.tensor, batch=row.gpus * 8)
-    assert not run_of(alone, [alone]).sequence_parallel
+    alone = replace(row, columns={**row.columns, **changes}, tensor=1, data=row.data * row.tensor, batch=row.gpus * 8)
+    assert not run_or_reason(alone, [alone]).sequence_parallel
 
 
 @pytest.mark.parametrize("zero", [2, 3])
@@ -252,14 +252,14 @@ def test_sharded_layers_take_about_as_long_as_the_simulated_schedule(runs, zero,
 def test_gradients_that_are_scattered_in_fp32_are_made_so_in_every_microbatch(runs):
     run = replace(runs["1"], zero=3, recompute="full", batch=runs["1"].data * runs["1"].micro)
     parameters = stage_parameters(run)[0]
-    more = turn_seconds(replace(run, amp=True)).backward[0] - turn_seconds(run).backward[0]
+    more = slot_seconds(replace(run, amp=True)).backward[0] - slot_seconds(run).backward[0]
     assert more > 6 * parameters / run.gpu.memory_bytes_per_second
 
 
 def test_layers_that_communicate_longer_than_they_work_take_as_long_as_that():
-    moved, work = Sharded(gather=3.0, scatter=5.0, outer_gather=1.0, outer_scatter=2.0), Seconds(1.0, 4.0)
-    assert sharded_layers(10, work, moved, zero=3) == Seconds(1 + 10 * 3 + 1, 4 + 9 * 8 + 5 + 2)
-    assert sharded_layers(10, work, moved, zero=2) == Seconds(1 + 10 * 3 + 1, 4 + 9 * 5 + 5 + 2)
+    moved, work = ShardingSeconds(gather=3.0, scatter=5.0, outer_gather=1.0, outer_scatter=2.0), PassSeconds(1.0, 4.0)
+    assert zero_layer_seconds(10, work, moved, zero=3) == PassSeconds(1 + 10 * 3 + 1, 4 + 9 * 8 + 5 + 2)
+    assert zero_layer_seconds(10, work, moved, zero=2) == PassSeconds(1 + 10 * 3 + 1, 4 + 9 * 5 + 5 + 2)
 
 
 def test_fused_attention_takes_its_share_of_the_peak_and_the_rest_stays(runs):
@@ -269,7 +269,7 @@ def test_fused_attention_takes_its_share_of_the_peak_and_the_rest_stays(runs):
     )
     squares = 8192**2 * shape.hidden / 8
     peak = machine.device.peak_flops_per_second["float16"]
-    assert fused.attention == Seconds(2 * squares / (0.4 * peak), 5 * squares / (0.3 * peak))
+    assert fused.attention == PassSeconds(2 * squares / (0.4 * peak), 5 * squares / (0.3 * peak))
     assert stored.attention.forward > 2 * fused.attention.forward
     assert stored.layer.backward - stored.attention.backward == pytest.approx(
         fused.layer.backward - fused.attention.backward
@@ -287,11 +287,11 @@ def test_fused_attention_takes_its_share_of_the_peak_and_the_rest_stays(runs):
 )
 def test_attention_is_fused_where_a_row_or_its_gpu_says_so(own, changes, attention):
     row = next(row for row in own if row.id == "1")
-    assert run_of(replace(row, words={**row.words, **changes}), []).attention == attention
+    assert run_or_reason(replace(row, columns={**row.columns, **changes}), []).attention == attention
 
 
 def test_mosaic_runs_are_judged_once_by_their_tokens(own, runs, rows_file):
-    ids = {row.id for row in own if row.words["paper"] == MOSAIC}
+    ids = {row.id for row in own if row.columns["paper"] == MOSAIC}
     answer = published_training(rows_file(ids))
     assert answer.summary.by_source[f"{MOSAIC}: time"].rows >= 100
     assert answer.summary.by_source[f"{MOSAIC}: time"].median <= 0.15
@@ -383,12 +383,12 @@ def test_memory_is_that_of_the_schedule_that_simulate_predicts(runs):
 
 def test_recomputation_follows_from_seconds_and_flops_where_it_is_not_said(own):
     rows = [row for row in own if row.id in ("96", "97")]
-    assert run_of(rows[0], rows).recompute == "full"
+    assert run_or_reason(rows[0], rows).recompute == "full"
     halved = [
-        row if row.words["metric"] != "model_flops_per_gpu" else replace(row, value=row.value * 0.75) for row in rows
+        row if row.columns["metric"] != "model_flops_per_gpu" else replace(row, value=row.value * 0.75) for row in rows
     ]
-    assert run_of(halved[0], halved).recompute == "none"
-    assert "does not follow" in run_of(rows[0], rows[:1])
+    assert run_or_reason(halved[0], halved).recompute == "none"
+    assert "does not follow" in run_or_reason(rows[0], rows[:1])
 
 
 @pytest.mark.parametrize(
@@ -442,7 +442,7 @@ def test_a_file_that_cannot_be_is_refused_with_its_line(rows_file, changes, word
     assert "line 2" in str(refused.value)
 
 
-SMALL = Training("perlmutter", 8, ModelShape("small", 7, 1024, 16, 256, 512), 8)
+SMALL = ClaimedTraining("perlmutter", 8, ModelShape("small", 7, 1024, 16, 256, 512), 8)
 
 
 @pytest.mark.parametrize("overlaps", [frozenset(), OVERLAPS])
@@ -454,26 +454,26 @@ def test_a_step_continued_from_few_layers_is_that_of_all(overlaps):
         choices=parse_choices("library"),
         granularity="exact",
     )
-    step = taken(SMALL, grid, overlaps).seconds
+    step = step_time(SMALL, grid, overlaps).seconds
     assert step == pytest.approx(whole.timeline.makespan, rel=0.02)
 
 
 def test_seconds_of_sums_over_data_are_reported_and_overlaps_gain():
-    assert taken(SMALL, Grid(x=4, z=2)).sums == 0
-    found = taken(SMALL, Grid(x=4, data=2))
+    assert step_time(SMALL, Grid(x=4, z=2)).sums == 0
+    found = step_time(SMALL, Grid(x=4, data=2))
     assert 0 < found.sums < found.seconds
-    assert taken(SMALL, Grid(x=4, z=2), OVERLAPS).seconds < taken(SMALL, Grid(x=4, z=2), frozenset()).seconds
+    assert step_time(SMALL, Grid(x=4, z=2), OVERLAPS).seconds < step_time(SMALL, Grid(x=4, z=2), frozenset()).seconds
 
 
 def test_a_step_that_would_take_long_is_known_between_bounds(monkeypatch):
     grid = Grid(x=4, data=2)
-    exact = taken(SMALL, grid)
+    exact = step_time(SMALL, grid)
     assert exact.exact
     assert exact.low == exact.seconds == exact.high
-    taken.cache_clear()
+    step_time.cache_clear()
     monkeypatch.setattr("quadrille.simulator.simulate.LONG_SECONDS", 0.0)
-    found = taken(SMALL, grid)
-    taken.cache_clear()
+    found = step_time(SMALL, grid)
+    step_time.cache_clear()
     assert not found.exact
     assert found.low <= exact.seconds * (1 + 1e-9)
     assert exact.seconds <= found.high * (1 + 1e-9)
@@ -486,7 +486,7 @@ def test_the_grid_of_a_claim_is_the_first_that_fits(training):
         schedule = training.schedule(grid, training.shape.layers)
         return storage(schedule, schedule.coordinates(0), parse_choices("library")).bytes
 
-    grid = smallest_depth(training)
+    grid = paper_grid(training)
     assert grid.size == training.gpus
     room = training.model.device.memory_bytes
     assert kept(grid) <= room
@@ -508,7 +508,6 @@ def test_the_fastest_run_is_found_without_looking_at_all(runs):
 
 def _slow():
     time.sleep(60)
-    return "not ended"
 
 
 def _wrong():
@@ -516,10 +515,12 @@ def _wrong():
 
 
 def test_work_is_ended_when_its_time_is_up():
-    assert limited(partial(pow, 2, 10), 60) == 1024
-    assert limited(_slow, 0.5) is None
+    assert run_with_time_limit(partial(pow, 2, 10), 60) == 1024
+    begun = time.monotonic()
+    assert run_with_time_limit(_slow, 0.5) is None
+    assert time.monotonic() - begun < 20
     with pytest.raises(RuntimeError, match="has failed in its process, with status 3"):
-        limited(_wrong, 60)
+        run_with_time_limit(_wrong, 60)
 
 
 def test_a_claim_that_takes_too_long_is_left_out_and_said_so(monkeypatch, capsys):
@@ -537,7 +538,7 @@ def test_a_claim_that_takes_too_long_is_left_out_and_said_so(monkeypatch, capsys
 
 
 def _found(value):
-    return Found(value, "a setting", {"luck": value + 1}, low=value - 1, high=value + 1)
+    return ClaimPrediction(value, "a setting", {"luck": value + 1}, low=value - 1, high=value + 1)
 
 
 def test_what_if_changes_the_machine_of_a_claim_alone():

@@ -7,10 +7,10 @@ import pytest
 
 from quadrille.algorithms.errors import InputError, RunError
 from quadrille.algorithms.matmuls.matmul import Matmul
-from quadrille.studies.benchmarks.ratios import ratio_of_pairs
-from quadrille.studies.runtime_speed import peers
-from quadrille.studies.runtime_speed.pairs import OURS, best_grid, check_product
-from quadrille.studies.runtime_speed.peers import BY_HAND, ONE_PROCESS, ByHand, missing
+from quadrille.studies.benchmarks.paired_ratios import ratio_of_pairs
+from quadrille.studies.runtime_speed import peer_products
+from quadrille.studies.runtime_speed.paired_products import OURS, best_grid, check_product
+from quadrille.studies.runtime_speed.peer_products import BY_HAND, ONE_PROCESS, ByHand, missing_reason
 from quadrille.studies.runtime_speed.study import runtime_speed
 
 
@@ -36,8 +36,8 @@ def operands(m, k, n):
 
 
 def test_the_versions_of_peers_are_reported(monkeypatch):
-    monkeypatch.setitem(peers.PACKAGES, "heat", ("numpy", "mpi4py"))
-    found = peers.versions([BY_HAND, "heat"])
+    monkeypatch.setitem(peer_products.PACKAGES, "heat", ("numpy", "mpi4py"))
+    found = peer_products.versions([BY_HAND, "heat"])
     assert found == {"numpy": np.__version__, "mpi4py": mpi4py.__version__}
 
 
@@ -51,7 +51,7 @@ def test_our_grid_cuts_what_is_long(sizes, ranks, grid):
 
 def test_a_peer_whose_product_is_wrong_is_named():
     a, b = operands(7, 11, 5)
-    peer = ByHand.of(Alone(), Matmul(7, 11, 5, "float64"), a, b)
+    peer = ByHand.from_operands(Alone(), Matmul(7, 11, 5, "float64"), a, b)
     peer.multiply()
     check_product(Alone(), "by hand", peer, a, b)
     peer.c[3, 2] += 1e-6
@@ -60,8 +60,8 @@ def test_a_peer_whose_product_is_wrong_is_named():
 
 
 def test_a_peer_that_cannot_take_part_says_why():
-    assert missing("PyLops-MPI SUMMA", 2)
-    assert missing(BY_HAND, 2) == missing(ONE_PROCESS, 3) == ""
+    assert missing_reason("PyLops-MPI SUMMA", 2)
+    assert missing_reason(BY_HAND, 2) == missing_reason(ONE_PROCESS, 3) == ""
 
 
 def test_a_ratio_of_pairs_is_a_median_in_its_interval_and_turns_round_with_the_pairs():

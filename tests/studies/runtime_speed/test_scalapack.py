@@ -7,7 +7,7 @@ import pytest
 
 from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.studies.runtime_speed import scalapack
-from quadrille.studies.runtime_speed.peers import BY_HAND, ONE_PROCESS, SCALAPACK, missing
+from quadrille.studies.runtime_speed.peer_products import BY_HAND, ONE_PROCESS, SCALAPACK, missing_reason
 from quadrille.studies.runtime_speed.study import runtime_speed
 from tests.support.launched import launched
 
@@ -16,7 +16,7 @@ ON_EVERY_RANK = """
 import numpy as np
 from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.runtime.host.world import world
-from quadrille.studies.runtime_speed.pairs import check_product
+from quadrille.studies.runtime_speed.paired_products import check_product
 from quadrille.studies.runtime_speed.scalapack import ScaLapack
 
 ranks = world()
@@ -24,7 +24,7 @@ random = np.random.default_rng(7)
 for m, k, n in (96, 80, 64), (33, 47, 29), (29, 5, 41), (3, 2, 5), (1, 1, 1):
     for dtype in "float64", "float32":
         a, b = random.random((m, k)).astype(dtype), random.random((k, n)).astype(dtype)
-        peer = ScaLapack.of(ranks, Matmul(m, k, n, dtype), a, b)
+        peer = ScaLapack.from_operands(ranks, Matmul(m, k, n, dtype), a, b)
         for _ in range(2):
             peer.c.fill(np.nan)
             peer.multiply()
@@ -37,15 +37,15 @@ for m, k, n in (96, 80, 64), (33, 47, 29), (29, 5, 41), (3, 2, 5), (1, 1, 1):
 @pytest.fixture
 def fresh():
     """No verdict of another test is left, nor one of this."""
-    scalapack.examined.cache_clear()
+    scalapack.availability.cache_clear()
     yield
-    scalapack.examined.cache_clear()
+    scalapack.availability.cache_clear()
 
 
 @pytest.mark.mpi
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 6])
 def test_its_product_is_right_and_each_matrix_is_there_once(ranks):
-    if why := scalapack.missing():
+    if why := scalapack.missing_reason():
         pytest.skip(f"ScaLAPACK: {why}")
     done = launched(ranks, "-c", ON_EVERY_RANK)
     assert done.status == 0, done.err
@@ -65,9 +65,9 @@ def test_the_study_names_it_either_way(tmp_path, capsys):
 
 @pytest.mark.mpi
 def test_where_it_is_not_installed_the_others_run_without_it(monkeypatch, capsys):
-    monkeypatch.setattr(scalapack, "NAMES", ("scalapack-nowhere",))
+    monkeypatch.setattr(scalapack, "LIBRARY_NAMES", ("scalapack-nowhere",))
     answer = runtime_speed(shapes=["33,47,29"], dtypes=["float64"], turns=2)
-    assert answer.left_out[SCALAPACK] == missing(SCALAPACK, 2) == "libscalapack-nowhere is not installed"
+    assert answer.left_out[SCALAPACK] == missing_reason(SCALAPACK, 2) == "libscalapack-nowhere is not installed"
     assert SCALAPACK not in answer.provenance.versions
     assert {BY_HAND, ONE_PROCESS} <= {peer.name for peer in answer.products[0].peers}
     assert "left out: ScaLAPACK: libscalapack-nowhere is not installed" in capsys.readouterr().out
@@ -84,12 +84,12 @@ def test_where_it_is_not_installed_the_others_run_without_it(monkeypatch, capsys
 @pytest.mark.usefixtures("fresh")
 def test_a_library_that_is_another_or_crashes_or_hangs_is_left_out(monkeypatch, program, reason):
     name = find_library("m")
-    monkeypatch.setattr(scalapack, "installed", lambda: name)
+    monkeypatch.setattr(scalapack, "library_name", lambda: name)
     if program:
-        monkeypatch.setattr(scalapack, "EXAMINE", program)
+        monkeypatch.setattr(scalapack, "EXAMINE_PROGRAM", program)
     if "within" in reason:
         monkeypatch.setattr(scalapack, "EXAMINATION_SECONDS", 0.5)
-    found = missing(SCALAPACK, 2)
+    found = missing_reason(SCALAPACK, 2)
     assert found.startswith(name)
     assert reason in found
 
@@ -103,10 +103,10 @@ def test_a_library_that_is_another_or_crashes_or_hangs_is_left_out(monkeypatch, 
     ],
 )
 def test_a_library_with_another_mpi_or_a_blas_of_one_thread_is_left_out(its_mpi, blas, why):
-    assert scalapack.verdict("lib.so", its_mpi, OPEN_MPI, blas).why == why
+    assert scalapack.availability_of("lib.so", its_mpi, OPEN_MPI, blas).why == why
 
 
 def test_the_longer_side_of_the_product_is_cut():
-    assert scalapack.cuts(Matmul(7, 100, 50), 3) == (1, 3)
-    assert scalapack.cuts(Matmul(50, 100, 7), 3) == (3, 1)
-    assert scalapack.cuts(Matmul(50, 100, 50), 6) == (3, 2)
+    assert scalapack.block_grid(Matmul(7, 100, 50), 3) == (1, 3)
+    assert scalapack.block_grid(Matmul(50, 100, 7), 3) == (3, 1)
+    assert scalapack.block_grid(Matmul(50, 100, 50), 6) == (3, 2)

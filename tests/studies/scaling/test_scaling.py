@@ -11,27 +11,26 @@ from quadrille.algorithms.formats import schema_files
 from quadrille.algorithms.matmuls.catalogue import matmul_schedule
 from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.schedule.grid import Grid
-from quadrille.cli.words.machines import MachineWords, chosen_machine
+from quadrille.cli.parsing.machines import MachineFlags, chosen_machine
 from quadrille.simulator.simulate import simulate
 from quadrille.studies.scaling import study
-from quadrille.studies.scaling.answer import answer as answer_for
-from quadrille.studies.scaling.question import Question as AnyQuestion
-from quadrille.studies.scaling.question import asked, parse_algorithms
-from quadrille.studies.scaling.report import CSV_COLUMNS, SCHEMA, Scaling, csv_text
+from quadrille.studies.scaling.grid_search import search_grids
+from quadrille.studies.scaling.problem import ScalingProblem, parse_algorithms, parse_problem
+from quadrille.studies.scaling.report import CSV_COLUMNS, SCHEMA, ScalingResult, csv_text
 from quadrille.studies.scaling.study import scaling as scaling_for
 from quadrille.topologies.find_machine import find_machine
 from tests.support.toy_machines import FREE, one_host, star
 
-PERLMUTTER = MachineWords(machine="perlmutter")
+PERLMUTTER = MachineFlags(machine="perlmutter")
 
 
 def sized(machine):
     """Gives the machine with so many GPUs, if it is known by name."""
-    return (lambda gpus: chosen_machine(machine, gpus)) if isinstance(machine, MachineWords) else lambda _: machine
+    return (lambda gpus: chosen_machine(machine, gpus)) if isinstance(machine, MachineFlags) else lambda _: machine
 
 
 def answer(question, machine):
-    return answer_for(question, sized(machine))
+    return search_grids(question, sized(machine))
 
 
 def scaling(question, machine, **more):
@@ -43,12 +42,12 @@ SMALL = (64, 48, 96)
 
 def question(kind="strong", sizes=SMALL, *, algorithm="4d", dtype="float64", passes="training", **given):
     problem = Matmul(*sizes, dtype, passes)
-    return AnyQuestion(kind=kind, problem=problem, algorithms=parse_algorithms(algorithm), **given)
+    return ScalingProblem(kind=kind, matmul=problem, algorithms=parse_algorithms(algorithm), **given)
 
 
 @pytest.mark.parametrize("kind", ["weak", "strong"])
 def test_the_default_study_simulates_the_best_three_of_all_grids(kind, capsys):
-    found = scaling(asked(kind, gpus=[1, 2, 4, 8, 16]), PERLMUTTER)
+    found = scaling(parse_problem(kind, gpus=[1, 2, 4, 8, 16]), PERLMUTTER)
     assert [sum(run.gpus == gpus for run in found.runs) for gpus in (1, 2, 4, 8, 16)] == [1, 3, 3, 3, 3]
     assert [sum(one.gpus == gpus for one in found.ranked) for gpus in (1, 2, 4, 8, 16)] == [1, 4, 10, 20, 35]
     assert all(run.closed_form_place <= 3 for run in found.runs)
@@ -171,13 +170,13 @@ def test_a_question_that_cannot_be_is_refused(change, message):
 )
 def test_words_that_cannot_be_are_refused(change, message):
     with pytest.raises(InputError, match=message):
-        asked("strong", **{"gpus": [1], **change})
+        parse_problem("strong", **{"gpus": [1], **change})
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"machine": MachineWords(machine="tianhe")}, "machine 'tianhe' is unknown"),
+        ({"machine": MachineFlags(machine="tianhe")}, "machine 'tianhe' is unknown"),
         ({"plot": "figure.doc"}, "figure.doc"),
         ({"json": "-", "csv": "-"}, "--json and --csv both name -: give each its own file"),
         ({"json": "no/such/folder.json"}, "cannot be written"),
@@ -185,7 +184,7 @@ def test_words_that_cannot_be_are_refused(change, message):
 )
 def test_a_machine_or_a_file_that_cannot_be_is_refused(change, message):
     with pytest.raises(InputError, match=message):
-        scaling(asked("strong", gpus=[1]), **{"machine": PERLMUTTER, **change})
+        scaling(parse_problem("strong", gpus=[1]), **{"machine": PERLMUTTER, **change})
 
 
 def test_the_ranks_of_a_host_share_its_memory():
@@ -202,11 +201,11 @@ def test_the_ranks_of_a_host_share_its_memory():
 
 def test_too_few_gpus_are_refused_before_anything_is_simulated():
     with pytest.raises(InputError, match=r"8 ranks: .* has 4 GPUs"):
-        scaling(asked("strong", gpus=[1, 8]), find_machine("perlmutter", gpus=4))
+        scaling(parse_problem("strong", gpus=[1, 8]), find_machine("perlmutter", gpus=4))
 
 
 def test_the_csv_has_a_line_for_each_run_under_the_names_of_its_columns(capsys):
-    found = scaling(asked("strong", matmul=SMALL, dtype="float64", gpus=[1, 6]), star(6), csv="-")
+    found = scaling(parse_problem("strong", matmul=SMALL, dtype="float64", gpus=[1, 6]), star(6), csv="-")
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert tuple(rows[0]) == CSV_COLUMNS
     assert len(rows) == len(found.runs)
@@ -225,22 +224,22 @@ def test_a_peak_that_is_not_known_is_empty_in_the_csv_and_a_remark():
 
 def test_the_json_is_read_again_as_the_same_answer(tmp_path):
     path = tmp_path / "scaling.json"
-    weak = asked("weak", matmul=SMALL, dtype="float64", gpus=[1, 2])
+    weak = parse_problem("weak", matmul=SMALL, dtype="float64", gpus=[1, 2])
     found = scaling(weak, star(2), json=str(path), command=["quadrille"])
-    assert schema_files.read(path, Scaling, SCHEMA) == found
+    assert schema_files.read(path, ScalingResult, SCHEMA) == found
     assert found.provenance.command == "quadrille"
 
 
 def test_the_plot_is_the_same_bytes_for_the_same_answer(tmp_path):
     pictures = [tmp_path / "one.svg", tmp_path / "other.svg"]
     for picture in pictures:
-        scaling(asked("strong", matmul=SMALL, dtype="float64", gpus=[1, 2, 4]), star(4), plot=str(picture))
+        scaling(parse_problem("strong", matmul=SMALL, dtype="float64", gpus=[1, 2, 4]), star(4), plot=str(picture))
     one, other = (picture.read_bytes() for picture in pictures)
     assert one == other and one.startswith(b"<?xml")
 
 
 def test_routing_and_faults_are_those_of_the_study_and_recorded():
-    slow = MachineWords(machine="perlmutter", routing="ecmp", slow=("gpu:3=0.5",))
+    slow = MachineFlags(machine="perlmutter", routing="ecmp", slow=("gpu:3=0.5",))
     healthy, degraded = (answer(question(gpus=(1, 4)), machine) for machine in (PERLMUTTER, slow))
     assert degraded.machine.routing == "ecmp:0" and degraded.machine.faults.slow == {"gpu:3": 0.5}
     assert {run.gpus for run in degraded.runs} == {4}  # of one GPU there is no gpu:3
@@ -250,7 +249,7 @@ def test_routing_and_faults_are_those_of_the_study_and_recorded():
 
 def test_settings_change_the_machine():
     slow, fast = (
-        answer(question(gpus=(1,)), MachineWords(machine="perlmutter", settings=settings))
+        answer(question(gpus=(1,)), MachineFlags(machine="perlmutter", settings=settings))
         for settings in ((), ("device.peak_flops_per_second=x2", "device.overhead_seconds=0"))
     )
     assert fast.best[0].seconds < slow.best[0].seconds
@@ -264,6 +263,6 @@ def test_the_study_keeps_the_answers_to_both_questions(monkeypatch, tmp_path, ca
     study.main()
     assert len(capsys.readouterr().out.splitlines()) > 10
     for kind in ("weak", "strong"):
-        kept = schema_files.read(tmp_path / "results" / f"{kind}-perlmutter.json", Scaling, SCHEMA)
+        kept = schema_files.read(tmp_path / "results" / f"{kind}-perlmutter.json", ScalingResult, SCHEMA)
         assert kept.kind == kind and kept.provenance.command == f"quadrille study {kind}-scaling --machine perlmutter"
         assert (tmp_path / "results" / f"{kind}-perlmutter.csv").read_text() == csv_text(kept)

@@ -5,17 +5,17 @@ import subprocess
 import numpy as np
 import pytest
 
-from quadrille.simulator.engine.flows import FlowSet, simulate_flows
+from quadrille.simulator.engine.flow_simulation import FlowSet, simulate_flows
 from quadrille.studies.simulator_speed import simgrid_runner as runner
 from quadrille.studies.simulator_speed.simgrid_runner import (
-    NotInstalled,
+    SimgridMissing,
     compile_driver,
     describe_rings,
     describe_traffic,
     run_driver,
 )
 from quadrille.studies.simulator_speed.workloads import GPUS, hand_seconds, random_pairs
-from quadrille.topologies.machines.named import machine
+from quadrille.topologies.machines.machine_catalogue import machine
 from quadrille.topologies.routes.routing import Routes
 
 
@@ -23,7 +23,7 @@ from quadrille.topologies.routes.routing import Routes
 def driver(tmp_path_factory):
     try:
         return compile_driver(tmp_path_factory.mktemp("simgrid"))
-    except NotInstalled as missing:
+    except SimgridMissing as missing:
         pytest.skip(f"SimGrid is {missing}")
 
 
@@ -58,8 +58,8 @@ def test_it_says_when_simgrid_is_not_there(monkeypatch, tmp_path):
     missing = subprocess.CompletedProcess([], 1, "", "fatal error: simgrid/s4u.hpp: No such file or directory\n")
     monkeypatch.setattr(runner.shutil, "which", lambda _: "g++")
     monkeypatch.setattr(runner.subprocess, "run", lambda *_, **__: missing)
-    with pytest.raises(NotInstalled, match="libsimgrid-dev"):
+    with pytest.raises(SimgridMissing, match="libsimgrid-dev"):
         compile_driver(tmp_path)
     monkeypatch.setattr(runner.shutil, "which", lambda _: None)
-    with pytest.raises(NotInstalled, match=r"g\+\+ is missing"):
+    with pytest.raises(SimgridMissing, match=r"g\+\+ is missing"):
         compile_driver(tmp_path)

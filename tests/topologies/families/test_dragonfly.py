@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 from quadrille.algorithms.errors import InputError
-from quadrille.topologies.builder import Builder
 from quadrille.topologies.families.dragonfly import add_dragonfly, dragonfly
 from quadrille.topologies.families.dragonfly_plus import add_dragonfly_plus, dragonfly_plus
 from quadrille.topologies.families.global_links import global_cables
+from quadrille.topologies.network_builder import Builder
 
 CABLE = {"bandwidth": 25.0, "latency": 1e-6}
 SHAPES = [(9, 4, 2, 2), (5, 4, 3, 2), (3, 4, 1, 5), (2, 3, 1, 2), (1, 4, 2, 1), (7, 16, 2, 3)]

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from quadrille.algorithms.errors import InputError
-from quadrille.topologies.builder import Builder
 from quadrille.topologies.families.leaf_spine import add_rail_optimised, rail_optimised
+from quadrille.topologies.network_builder import Builder
 from quadrille.topologies.routes.routing import Routes
 
 CABLE = {"bandwidth": 4.0, "latency": 1e-6}

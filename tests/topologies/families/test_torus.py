@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 from quadrille.algorithms.errors import InputError
-from quadrille.topologies.builder import Builder
 from quadrille.topologies.families.lattice import orders
 from quadrille.topologies.families.torus import add_torus, mesh, ring, torus
+from quadrille.topologies.network_builder import Builder
 from quadrille.topologies.routes.routing import Routes, Routing
 
 CABLE = {"bandwidth": 3.0, "latency": 1e-6}

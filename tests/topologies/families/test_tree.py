@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from quadrille.algorithms.errors import InputError
-from quadrille.topologies.builder import Builder
 from quadrille.topologies.families.tree import add_tree, fat_tree, tree
+from quadrille.topologies.network_builder import Builder
 from quadrille.topologies.routes.routing import Routes
 
 CABLE = {"bandwidth": 4.0, "latency": 1e-6}

@@ -6,8 +6,8 @@ import pytest
 from quadrille.algorithms.errors import InputError
 from quadrille.simulator.machine.network import network_of
 from quadrille.topologies.find_machine import find_machine, path_of
+from quadrille.topologies.machines.machine_catalogue import MACHINES, as_machine, as_machine_file, machine
 from quadrille.topologies.machines.machine_file import load_machine, save_machine
-from quadrille.topologies.machines.named import MACHINES, as_machine, as_machine_file, machine
 
 STAR = '[topology]\nfamily = "star"\nhosts = 2\nbandwidth_bytes_per_second = 1e9\nlatency_seconds = 1e-6\n'
 

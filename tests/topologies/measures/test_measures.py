@@ -12,7 +12,7 @@ from quadrille.topologies.families.dragonfly_plus import dragonfly_plus
 from quadrille.topologies.families.leaf_spine import leaf_spine, rail_optimised
 from quadrille.topologies.families.torus import mesh, ring, torus
 from quadrille.topologies.families.tree import fat_tree, tree
-from quadrille.topologies.machines.named import MACHINES, machine
+from quadrille.topologies.machines.machine_catalogue import MACHINES, machine
 from quadrille.topologies.measures import bisection as bisection_module
 from quadrille.topologies.measures import diameter as diameter_module
 from quadrille.topologies.measures.bisection import bisection, oversubscription

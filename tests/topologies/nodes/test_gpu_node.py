@@ -5,10 +5,10 @@ import pytest
 
 from quadrille.algorithms.errors import InputError
 from quadrille.topologies.cluster import gpu_cluster
-from quadrille.topologies.nodes.amd import FRONTIER, XGMI_LINKS
+from quadrille.topologies.nodes.amd_nodes import FRONTIER, XGMI_LINKS
 from quadrille.topologies.nodes.gpu_node import Cable, nvswitch_node, paths_inside_node
-from quadrille.topologies.nodes.meshed import CUBE_MESH, DGX_1V, LONGHORN, PERLMUTTER, SUMMIT
 from quadrille.topologies.nodes.node_kinds import NODE_KINDS
+from quadrille.topologies.nodes.nvlink_mesh_nodes import CUBE_MESH, DGX_1V, LONGHORN, PERLMUTTER, SUMMIT
 from quadrille.topologies.quantity import Quantity
 from tests.support.work import python_calls
 

@@ -16,7 +16,7 @@ from quadrille.topologies.families.dragonfly_plus import dragonfly_plus
 from quadrille.topologies.families.leaf_spine import leaf_spine, rail_optimised
 from quadrille.topologies.families.torus import mesh, ring, torus
 from quadrille.topologies.families.tree import fat_tree, tree
-from quadrille.topologies.machines.named import machine
+from quadrille.topologies.machines.machine_catalogue import machine
 from quadrille.topologies.routes.routing import Routes, Routing, parse_routing
 from quadrille.topologies.routes.search import SearchedPaths
 from tests.support.work import python_calls

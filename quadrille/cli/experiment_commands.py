@@ -1,0 +1,319 @@
+"""The commands about experiments: run, simulate, schedule, compare, sweep, explain, operands."""
+
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
+
+import click
+
+from quadrille.cli.app import app, is_first
+from quadrille.cli.command_declarations import argument, flag, switch, typed
+from quadrille.cli.network_commands import COLLECTIVE
+from quadrille.cli.shared_flags import (
+    DESTINATIONS,
+    DETAIL,
+    EXECUTION,
+    EXPERIMENT,
+    FROM_FILE,
+    FROM_RECORD,
+    GRANULARITY,
+    INPUTS,
+    NO_PROGRESS,
+    ON_MACHINE,
+    OUTPUTS,
+    RUN,
+    SWITCHES,
+    TRAINING,
+    VARY_HELP,
+    Dtype,
+    FileA,
+    FileB,
+    FileDC,
+    Gpus,
+    Json,
+    Operands,
+    Plot,
+    Seed,
+    Sizes,
+    Transposed,
+    experiment_flags,
+    flags_of,
+    group_values,
+    machine_flags,
+    with_flags,
+)
+
+if TYPE_CHECKING:
+    from quadrille.algorithms.formats.record import AskedGranularity
+    from quadrille.algorithms.matmuls.matmul import Operand
+    from quadrille.cli.parsing.flags import MatmulFlags
+    from quadrille.experiments.output.destinations import Destinations, Detail
+    from quadrille.experiments.workloads.run_options import RunOptions
+
+
+GPU_COUNT = flags_of(gpus=(Gpus, ""))
+"""The flag with the number of GPUs that the grid of one experiment must fit."""
+
+
+def flags_on_gpus(context: click.Context, values: dict[str, Any]) -> "MatmulFlags":
+    """The flags of the experiment, with a grid that fits the GPUs; prints a remark about idle GPUs."""
+    import os
+
+    from quadrille.cli.parsing.gpus import idle_gpus, with_grid_on_gpus
+    from quadrille.runtime.host.console import remark
+
+    asked_machine = machine_flags(values)
+    grid_given = "grid" in typed(context, values)
+    flags = with_grid_on_gpus(
+        experiment_flags(context, values), values["gpus"], asked_machine.machine, grid_given=grid_given
+    )
+    idle = idle_gpus(flags, values["gpus"], asked_machine)
+    if idle and is_first(os.environ):
+        remark(idle)
+    return flags
+
+
+EXPERIMENT_AND_RUN = (
+    FROM_FILE,
+    FROM_RECORD,
+    GPU_COUNT,
+    EXPERIMENT,
+    TRAINING,
+    EXECUTION,
+    RUN,
+    INPUTS,
+    OUTPUTS,
+    ON_MACHINE,
+    SWITCHES,
+    GRANULARITY,
+    DESTINATIONS,
+    DETAIL,
+)
+"""The flags of `run` and `simulate`, which are the same.
+
+`simulate` checks the flags that concern only a run (files, repeats, verification) and otherwise ignores them. `run`
+checks the machine and names it in the record.
+"""
+
+
+def run_options(values: dict[str, Any]) -> "RunOptions":
+    """The run options that the flags describe."""
+    from quadrille.cli.parsing.flags import RunFlags
+    from quadrille.cli.parsing.runs import parse_run
+
+    inputs = {"A": values["a"], "B": values["b"], "dC": values["dc"]}
+    outputs = {"C": values["c"], "dA": values["da"], "dB": values["db"]}
+    return parse_run(RunFlags(**group_values(values, RUN), inputs=inputs, outputs=outputs))  # type: ignore[arg-type]
+
+
+def destinations(values: dict[str, Any], flags: "MatmulFlags", ranks: int) -> "Destinations":
+    """The output files that the flags name, with the input files that they must not overwrite."""
+    from quadrille.algorithms.errors import InputError
+    from quadrille.cli.parsing.runs import files_read, parse_ranks
+    from quadrille.experiments.output.destinations import Destinations
+
+    paths = group_values(values, DESTINATIONS)
+    text = paths.pop("ranks")
+    if text and not (paths["trace"] or paths["timeline"]):
+        raise InputError(f"--ranks {text}: says what --trace or --timeline shows; give one of them")
+    shown = parse_ranks(text, ranks) if text else ()
+    read = machine_flags(values).files | files_read(flags)
+    return Destinations(**paths, ranks=shown, read=read, detail=detail_of(values))
+
+
+def detail_of(values: dict[str, Any]) -> "Detail":
+    """The level of detail of the printed result, from --quiet and --verbose.
+
+    Raises
+    ------
+    InputError : both flags together
+    """
+    from quadrille.algorithms.errors import InputError
+
+    if values["quiet"] and values["verbose"]:
+        raise InputError("--quiet and --verbose: one of them is accepted")
+    return "verdict" if values["quiet"] else "all" if values["verbose"] else "table"
+
+
+@app.command(
+    "run", text="Measure a multiplication or training steps: as one rank, or as many under launch, mpirun or srun."
+)
+@with_flags(*EXPERIMENT_AND_RUN)
+def run(context: click.Context, **values: Any) -> None:
+    """Measure the experiment."""
+    import os
+
+    from quadrille.cli.parsing.experiment import experiment_of
+    from quadrille.experiments.measure.run import run as measure
+
+    asked_granularity(values)
+    flags = flags_on_gpus(context, values)
+    experiment = experiment_of(flags)
+    options = run_options(values)
+    output_files = destinations(values, flags, experiment.grid.size)
+    machine = None
+    if machine_flags(values).given and is_first(os.environ):
+        from quadrille.cli.parsing.machines import chosen_machine
+
+        machine = chosen_machine(machine_flags(values), experiment.grid.size)
+    measure(experiment, machine, options=options, destinations=output_files, command=context.obj)
+
+
+@app.command("simulate", text="Predict a multiplication or training steps on a machine.")
+@with_flags(*EXPERIMENT_AND_RUN)
+def simulate(context: click.Context, **values: Any) -> None:
+    """Predict the experiment."""
+    from quadrille.simulator.gc_paused import gc_paused
+
+    with gc_paused():
+        from quadrille.cli.parsing.experiment import experiment_of
+        from quadrille.cli.parsing.machines import chosen_machine, with_default_dtype
+        from quadrille.experiments.output.destinations import check_paths_differ
+        from quadrille.experiments.predict.predict import predict
+        from quadrille.simulator.simulate import Shortcuts
+
+        granularity = asked_granularity(values)
+        asked_machine = machine_flags(values)
+        flags = with_default_dtype(flags_on_gpus(context, values), asked_machine)
+        experiment = experiment_of(flags)
+        options = run_options(values)
+        output_files = destinations(values, flags, experiment.grid.size)
+        experiment.check_run(options)
+        check_paths_differ(options.written, output_files.read)
+        machine = chosen_machine(asked_machine, experiment.grid.size)
+        off = {name.removeprefix("no_") for name, is_off in group_values(values, SWITCHES).items() if is_off}
+        predict(
+            experiment,
+            machine,
+            options=options,
+            destinations=output_files,
+            shortcuts=Shortcuts(**dict.fromkeys(off, False)),
+            granularity=granularity,
+            command=context.obj,
+        )
+
+
+def asked_granularity(values: dict[str, Any]) -> "AskedGranularity":
+    """The granularity of the simulation, from --granularity."""
+    from quadrille.algorithms.formats.record import AskedGranularity
+    from quadrille.cli.parsing.numbers import one_of
+
+    return cast("AskedGranularity", one_of(values["granularity"], "granularity", get_args(AskedGranularity)))
+
+
+@app.command()
+@with_flags(FROM_FILE, FROM_RECORD, GPU_COUNT, EXPERIMENT, TRAINING)
+def schedule(context: click.Context, **values: Any) -> None:
+    """Print a schedule: its tensors, then its lanes and ops."""
+    from quadrille.algorithms.errors import InputError
+    from quadrille.cli.parsing.experiment import experiment_of
+
+    experiment = experiment_of(flags_on_gpus(context, values))
+    if experiment.execution.any_order:
+        raise InputError("order 'auto': run and simulate find it for a --machine; name the axes, such as z,y,x,data")
+    print(experiment.schedule())
+
+
+@app.command()
+def compare(
+    context: click.Context,
+    predicted: Annotated[str, argument("PREDICTED", "A record, or a folder of records.")],
+    measured: Annotated[str, argument("MEASURED", "A record, or a folder of records.")],
+    json: Json = "",
+    figure: Plot = "",
+    trace: Annotated[str, flag("--trace", "FILE", "Write both timelines as one Chrome trace.")] = "",
+    timelines: Annotated[
+        tuple[str, str],
+        flag("--timelines", "PREDICTED MEASURED", "Timelines of both records, for the figure and the trace."),
+    ] = ("", ""),
+) -> None:
+    """Compare predicted with measured, op by op."""
+    from quadrille.experiments.compare.compare import compare as compare_records
+
+    named = timelines if any(timelines) else None
+    compare_records(predicted, measured, json=json, figure=figure, trace=trace, timelines=named, command=context.obj)
+
+
+SWEPT_COLLECTIVE = [
+    *flags_of(collective=(Annotated[str, flag("--collective", "KIND", "Ask for a collective, as all-reduce.")], "")),
+    *(
+        parameter
+        for parameter in COLLECTIVE
+        if parameter.name in ("bytes", "group", "stride", "concurrent", "channels", "root")
+    ),
+]
+"""The flags of `sweep` for collectives, which a multiplication does not have."""
+SWEEP = flags_of(
+    vary=(Annotated[list[str], flag("--vary", "KEY=VALUE,…", VARY_HELP)], []),
+    gpus=(
+        Annotated[
+            str, flag("--gpus", "N", "Number of GPUs; one length * of --grid follows from it, as in data=*,x=4.")
+        ],
+        "",
+    ),
+    best_grid=(Annotated[bool, switch("--best-grid", "Take the fastest of all grids of the number of GPUs.")], False),
+    top=(
+        Annotated[str, flag("--top", "N", "Grids that --best-grid simulates, the best ones by the closed form.")],
+        "3",
+    ),
+    jobs=(Annotated[str, flag("--jobs", "N", "Processes that share the points.")], "1"),
+    csv=(
+        Annotated[str, flag("--csv", "FILE|-", "Write the table as CSV; after Ctrl-C the rows that are known.")],
+        "",
+    ),
+    plot=(Plot, ""),
+    json=(Json, ""),
+)
+
+
+@app.command()
+@with_flags(FROM_FILE, EXPERIMENT, TRAINING, EXECUTION, SWEPT_COLLECTIVE, ON_MACHINE, SWEEP, NO_PROGRESS)
+def sweep(context: click.Context, **values: Any) -> None:
+    """Predict a multiplication, training steps or a collective for every combination of the values of some flags.
+
+    As: quadrille sweep --collective all-reduce --group 16 --concurrent all --machine h100-superpod
+    --vary bytes=1MiB,1GiB --vary gpus=64,256 --vary collectives=nccl,own:ring
+    """
+    from quadrille.cli.parsing.numbers import whole_number
+    from quadrille.cli.parsing.sweep import sweep as sweep_points
+    from quadrille.cli.parsing.sweep_base import base_of
+
+    base = base_of(values, machine_flags(values), values["vary"], typed(context, values))
+    output_files = {name: values[name] for name in ("json", "csv", "plot")}
+    jobs = whole_number(values["jobs"], "--jobs")
+    sweep_points(base, values["vary"], **output_files, jobs=jobs, quiet=values["quiet"], command=context.obj)
+
+
+@app.command()
+def explain(
+    context: click.Context,
+    record: Annotated[str, argument("FILE", "A record, or the JSON of collective or flows.")],
+    json: Json = "",
+) -> None:
+    """Explain where the time of a run goes: critical path, causes, and the links that fill."""
+    from quadrille.experiments.explain.explain import explain as explain_run
+
+    explain_run(record, json=json, command=context.obj)
+
+
+@app.command()
+def operands(
+    matmul: Sizes = "",
+    transposed: Transposed = "none",
+    dtype: Dtype = "float32",
+    seed: Seed = "0",
+    operands: Operands = "uniform",
+    a: FileA = "",
+    b: FileB = "",
+    dc: FileDC = "",
+) -> None:
+    """Write to files the operands that run generates from the same seed."""
+    from quadrille.cli.parsing.flags import MatmulFlags
+    from quadrille.cli.parsing.matmul import parse_problem
+    from quadrille.cli.parsing.numbers import one_of, whole_number
+    from quadrille.experiments.measure.operand_files import write_operands
+    from quadrille.runtime.operands.generator import Kind
+
+    number = whole_number(seed, "--seed", least=0)
+    problem = parse_problem(MatmulFlags(matmul=matmul, transposed=transposed, dtype=dtype))
+    kind = cast(Kind, one_of(operands, "operands", get_args(Kind)))
+    paths: dict[Operand, str] = {"A": a, "B": b, "dC": dc}
+    write_operands(problem, seed=number, kind=kind, paths={matrix: path for matrix, path in paths.items() if path})

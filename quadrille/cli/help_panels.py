@@ -1,0 +1,37 @@
+"""The panels of the help text: titles such as "Workload" or "Machine", each with the names of its flags."""
+
+PANELS: dict[str, tuple[str, ...]] = {
+    "Workload": (
+        "from_record", "matmul", "mlp", "gpt", "batch", "steps", "dtype", "passes", "transposed", "operands", "seed",
+        "learning_rate", "clip", "a", "b", "dc", "collective", "bytes", "root", "weights",
+    ),
+    "Parallelism": (
+        "gpus", "grid", "algorithm", "scheme", "order", "pipeline", "micro_batch", "interleave", "zero",
+        "sequence_parallel", "overlap", "bands", "collectives", "attention", "recompute", "keep_first",
+        "gathered", "group", "stride", "concurrent", "channels", "best_grid", "top", "powers_of_two",
+        "min_model_parallel", "vary",
+    ),
+    "Machine": ("machine", "settings", "routing", "fail", "degrade", "slow", "placement", "topology", "rate"),
+    "Execution": (
+        "ranks", "warmups", "repeats", "verify", "verify_method", "threads", "backend", "load", "save", "jobs", "quick",
+    ),
+    "Output": (
+        "quiet", "verbose", "c", "da", "db", "json", "csv", "plot", "figure", "trace", "timeline", "timelines", "out",
+        "toml", "folder",
+    ),
+    "Advanced": (
+        "panel", "gemm_layouts", "gradient_bytes", "blas", "carrier", "chunk", "progress", "shards", "granularity",
+        "form", "no_fold", "no_fold_time", "no_memory", "no_local", "most_seconds",
+    ),
+    "Other": (),
+}  # fmt: skip
+"""The names of flags by panel, the rarely used panels last; a flag without a panel is in the last one."""
+
+
+def panel_of(name: str) -> str:
+    """The panel that lists a flag.
+
+    >>> panel_of("grid"), panel_of("no_fold"), panel_of("help")
+    ('Parallelism', 'Advanced', 'Other')
+    """
+    return next((panel for panel, names in PANELS.items() if name in names), "Other")

@@ -1,0 +1,81 @@
+"""The commands that start ranks or measure this host: launch, calibrate, bench."""
+
+from collections.abc import Sequence
+from typing import Annotated, cast
+
+import click
+
+from quadrille.algorithms.errors import InputError
+from quadrille.cli.app import app
+from quadrille.cli.command_declarations import flag, switch
+from quadrille.cli.shared_flags import Blas, Json
+
+LAUNCHABLE = ("run", "calibrate", "rank")
+"""The commands that run on ranks."""
+ANYTHING = {"ignore_unknown_options": True, "allow_extra_args": True, "allow_interspersed_args": False}
+
+
+@app.command(context_settings=ANYTHING, usage="-n RANKS [LAUNCHER OPTIONS] COMMAND …")
+def launch(context: click.Context) -> int:
+    """Start RANKS ranks of a command (run, calibrate, rank) under the mpirun of the MPI that mpi4py loads.
+
+    As in: quadrille launch -n 2 run --matmul 512,512,512 --grid z=2. What stands before the command goes to mpirun:
+    launch -n 8 --hostfile hosts.txt run …
+    """
+    from quadrille.runtime.launching import launch as launching
+
+    before, command = launching.split_launcher_options(context.args, LAUNCHABLE)
+    if "--help" in command:
+        return cast(int, app(command, prog_name="quadrille", standalone_mode=False))
+    ranks, launcher_options = take_ranks(before)
+    return launching.launch(ranks, command, launcher_options)
+
+
+@app.command()
+def calibrate(
+    context: click.Context,
+    out: Annotated[str, flag("--out", "FILE.toml", "The machine file; - is stdout.")] = "",
+    topology: Annotated[str, flag("--topology", "FAMILY:KEY=VALUE,…", "Topology that joins several hosts.")] = "",
+    routing: Annotated[str, flag("--routing", "RULE", "Routing between the hosts; by default shortest.")] = "",
+    quick: Annotated[bool, switch("--quick", "Fewer points, for a first look.")] = False,
+    blas: Blas = "numpy",
+) -> None:
+    """Measure this machine by microbenchmarks, on all ranks of launch, and write its machine file."""
+    if not out:
+        raise InputError("out is missing: --out FILE.toml is needed, or --out - for stdout")
+    from quadrille.experiments.calibrate.calibrate import calibrate as calibrate_machine
+    from quadrille.runtime.execution.rank_environment import start_world
+
+    start_world()
+    calibrate_machine(out, topology=topology or None, routing=routing, quick=quick, blas=blas, command=context.obj)
+
+
+@app.command()
+def bench(
+    context: click.Context,
+    json: Json = "",
+    no_tests: Annotated[bool, switch("--no-tests", "Leave out the wall time of the test suite.")] = False,
+) -> None:
+    """Print the figures that the project must reach, measured here."""
+    from quadrille.studies.benchmarks.bench import bench as print_figures
+
+    print_figures(json=json or None, tests=not no_tests, command=context.obj)
+
+
+def take_ranks(words: Sequence[str]) -> tuple[int, list[str]]:
+    """The number of ranks among the words before a command, and the launcher's own options.
+
+    >>> take_ranks(["--map-by", "core", "-n", "8"])
+    (8, ['--map-by', 'core'])
+
+    Raises
+    ------
+    InputError : no `-n`, or no whole number after it
+    """
+    from quadrille.cli.parsing.numbers import whole_number
+
+    for position, word in enumerate(words):
+        if word in ("-n", "-np", "--np"):
+            number = words[position + 1] if position + 1 < len(words) else ""
+            return whole_number(number, "-n"), [*words[:position], *words[position + 2 :]]
+    raise InputError("launch: the number of ranks is missing: quadrille launch -n RANKS [launcher options] COMMAND …")

@@ -1,0 +1,167 @@
+"""The flags of the commands as typed: one class of texts for each kind of experiment, with the defaults."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from quadrille.algorithms.matmuls.matmul import Operand, Product
+
+AUTO = "auto"
+"""The value of --order that lets Quadrille choose the order of ranks for a machine."""
+OF_MATMULS = ("matmul", "algorithm", "passes", "panel", "transposed")
+"""Flags of multiplications only."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatmulFlags:
+    """The flags of a multiplication as typed, with the defaults of the command line."""
+
+    matmul: str = ""
+    algorithm: str = "4d"
+    grid: str = "x=1"
+    order: str = "x,y,z,data"
+    dtype: str = "float32"
+    passes: str = "forward"
+    gathered: str = "again"
+    panel: str = "256"
+    transposed: str = "none"
+    overlap: str = "none"
+    bands: str = "1"
+    collectives: str = "own"
+    threads: str = ""
+    placement: str = "packed"
+    shards: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingFlags(MatmulFlags):
+    """The flags of training steps as typed, with the defaults of the command line.
+
+    The default dtype is float32. For the prediction of a GPT on a machine with a bfloat16 speed it is bfloat16 (mixed
+    precision).
+    """
+
+    mlp: str = ""
+    gpt: str = ""
+    batch: str = ""
+    scheme: str = "4d"
+    sequence_parallel: bool = False
+    zero: str = "0"
+    micro_batch: str = ""
+    interleave: str = "1"
+    attention: str = "fused"
+    recompute: str = "none"
+    gradient_bytes: str = "4"
+    steps: str = "1"
+    learning_rate: str = ""
+    clip: str = "0"
+    keep_first: str = "0"
+    gemm_layouts: str = "written"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFlags:
+    """The flags of the execution of an experiment as typed, with the defaults of the command line.
+
+    Parameters
+    ----------
+    inputs, outputs : path of the file of each matrix; empty if there is no file
+    """
+
+    backend: str = "numpy"
+    blas: str = "numpy"
+    carrier: str = "auto"
+    chunk: str = "auto"
+    progress: str = "auto"
+    seed: str = "0"
+    operands: str = "uniform"
+    inputs: Mapping["Operand", str] = field(default_factory=dict)
+    outputs: Mapping["Product", str] = field(default_factory=dict)
+    warmups: str = "1"
+    repeats: str = "5"
+    verify: bool = False
+    verify_method: str = "auto"
+    save: str = ""
+    load: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankFlags:
+    """The flags of `quadrille rank` as typed, with the defaults of the command line."""
+
+    gpt: str = ""
+    batch: str = ""
+    gpus: str = ""
+    top: str = "8"
+    form: str = "exact"
+    order: str = ""
+    powers_of_two: bool = False
+    min_model_parallel: str = "1"
+    overlap: str = "none"
+    attention: str = "fused"
+    recompute: str = "full"
+    gathered: str = "again"
+    gradient_bytes: str = "4"
+    dtype: str = "bfloat16"
+    collectives: str = ""
+    granularity: str = "auto"
+    scheme: str = ""
+    sequence_parallel: bool = False
+    pipeline: str = ""
+    zero: str = ""
+    micro_batch: str = ""
+    interleave: str = ""
+
+    @property
+    def ranks_schemes(self) -> bool:
+        """Whether the flags ask for schemes, pipelines or ZeRO stages, besides grids of the 4D algorithm."""
+        return any((self.scheme, self.sequence_parallel, self.pipeline, self.zero, self.micro_batch, self.interleave))
+
+    @property
+    def in_full(self) -> "RankFlags":
+        """These flags with the default of `collectives` filled in: nccl, or own if ops overlap.
+
+        NCCL's rings leave a node by all its NICs. The time of an NCCL collective that overlaps other ops can only be
+        bounded; the time of our own collectives is exact.
+        """
+        default = "nccl" if self.overlap == "none" else "own"
+        return replace(self, collectives=self.collectives or default)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectiveFlags:
+    """The flags of `quadrille collective` as typed; empty if the default depends on other flags."""
+
+    kind: str = ""
+    bytes: str = ""
+    gpus: str = ""
+    group: str = ""
+    stride: str = "1"
+    concurrent: str = "one"
+    collectives: str = "own"
+    channels: str = "1"
+    shards: str = ""
+    dtype: str = ""
+    root: str = "0"
+    placement: str = "packed"
+
+
+KINDS = ("matmul", "mlp", "gpt")
+DEFAULTS = TrainingFlags()
+OF_TRAINING = tuple(
+    sorted(set(TrainingFlags.__dataclass_fields__) - set(MatmulFlags.__dataclass_fields__) - set(KINDS))
+)
+"""Flags of training steps only."""
+
+
+def relevant_flags(flags: MatmulFlags) -> dict[str, str]:
+    """The texts of the flags that matter for the experiment, by name; a switch is `yes` or empty.
+
+    >>> [name for name in relevant_flags(TrainingFlags(mlp="4,4")) if name in ("panel", "batch", "matmul")]
+    ['batch']
+    """
+    trains = bool(getattr(flags, "mlp", "") or getattr(flags, "gpt", ""))
+    alien = OF_MATMULS if trains else ("mlp", "gpt", *OF_TRAINING)
+    values = {name: getattr(flags, name) for name in flags.__dataclass_fields__ if name not in alien}
+    return {name: ("yes" if value else "") if isinstance(value, bool) else value for name, value in values.items()}

@@ -1,0 +1,125 @@
+"""From flags to a training experiment: model or stack of layers, batch, grid, scheme and optimizer."""
+
+from dataclasses import fields
+from math import isfinite
+from typing import Any, get_args
+
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.matmuls.matmul import Gathered
+from quadrille.algorithms.schedule.grid import parse_grid
+from quadrille.algorithms.schedule.short_names import find_dtype
+from quadrille.algorithms.training.adam import Adam, default_rate
+from quadrille.algorithms.training.gpt import Gpt, gpt_from_shape
+from quadrille.algorithms.training.mlp import Mlp
+from quadrille.algorithms.training.model_files import find_shape
+from quadrille.algorithms.training.model_shapes import ModelShape
+from quadrille.algorithms.training.recompute import find_attention, find_recompute
+from quadrille.algorithms.training.scheme_catalogue import find_scheme
+from quadrille.cli.parsing.flags import DEFAULTS, OF_MATMULS, TrainingFlags
+from quadrille.cli.parsing.matmul import parse_execution, parse_rank_order
+from quadrille.cli.parsing.numbers import one_of, whole_number
+from quadrille.experiments.workloads.training import PROBLEM_FLAGS, TrainingExperiment
+
+MOST_WIDTHS = 10_000
+
+
+def parse_training(flags: TrainingFlags) -> TrainingExperiment:
+    """The training experiment that the flags describe, checked as far as possible without ranks or a machine.
+
+    >>> parse_training(TrainingFlags(mlp="7,11,5", batch="6", grid="z=2,x=3")).grid.size
+    6
+
+    Raises
+    ------
+    InputError : naming the flag, its value and what would be accepted
+    """
+    for name in OF_MATMULS:
+        usual = getattr(DEFAULTS, name)
+        if (value := getattr(flags, name)) != usual:
+            raise InputError(f"{_flag(name)} {value}: is for --matmul; --{_which(flags)} trains a model: leave it out")
+    shape = find_shape(flags.gpt) if flags.gpt else None
+    problem = _mlp(flags) if shape is None else _gpt(flags, shape)
+    return TrainingExperiment(
+        problem,
+        parse_grid(flags.grid, parse_rank_order(flags.order)),
+        find_scheme(flags.scheme, sequence_parallel=flags.sequence_parallel),
+        parse_execution(flags),
+        shape,
+        whole_number(flags.keep_first, "--keep-first", least=0),
+        flags.gemm_layouts,
+    )
+
+
+def _which(flags: TrainingFlags) -> str:
+    return "gpt" if flags.gpt else "mlp"
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _gpt(flags: TrainingFlags, shape: ModelShape) -> Gpt:
+    return gpt_from_shape(
+        shape,
+        _batch(flags, "sequences"),
+        **_common(flags, shape.hidden),
+        micro_batch=whole_number(flags.micro_batch, "--micro-batch") if flags.micro_batch else None,
+        interleave=whole_number(flags.interleave, "--interleave"),
+        zero=whole_number(flags.zero, "--zero", least=0, most=3),
+        gradient_bytes=int(one_of(flags.gradient_bytes, "gradient-bytes", ("4", "2"))),
+        attention=find_attention(flags.attention),
+        recompute=find_recompute(flags.recompute),
+    )
+
+
+def _mlp(flags: TrainingFlags) -> Mlp:
+    usual, names = TrainingFlags(), {field.name for field in fields(Mlp)}
+    values = {name: getattr(flags, name) for name in PROBLEM_FLAGS if getattr(flags, name) != getattr(usual, name)}
+    for name, value in values.items():
+        if name not in names:
+            raise InputError(f"{_flag(name)} {value}: is for --gpt; a stack of linear layers has no such choice")
+    if flags.keep_first != usual.keep_first:
+        raise InputError(f"--keep-first {flags.keep_first}: is for --gpt; --gathered keep keeps all of a stack's")
+    own = {name: whole_number(value, _flag(name)) for name, value in values.items()}
+    texts = [word.strip() for word in flags.mlp.split(",")]
+    if len(texts) > MOST_WIDTHS:
+        raise InputError(f"--mlp has {len(texts)} widths: at most {MOST_WIDTHS} are accepted")
+    widths = tuple(whole_number(word, f"--mlp {flags.mlp[:80]}: width") for word in texts)
+    return Mlp(widths, _batch(flags, "rows"), **_common(flags, max(widths)), **own)  # type: ignore[arg-type]
+
+
+def _batch(flags: TrainingFlags, of: str) -> int:
+    if not flags.batch:
+        raise InputError(f"batch is missing: --{_which(flags)} needs --batch N, the {of} of one step over all ranks")
+    return whole_number(flags.batch, "--batch")
+
+
+def _common(flags: TrainingFlags, width: int) -> dict[str, Any]:
+    """The arguments that a GPT and a stack of linear layers have in common."""
+    rate = _number(flags.learning_rate, "--learning-rate", above=True) if flags.learning_rate else default_rate(width)
+    return {
+        "dtype": find_dtype(flags.dtype or "float32"),
+        "steps": whole_number(flags.steps, "--steps"),
+        "gathered": one_of(flags.gathered, "gathered", get_args(Gathered)),
+        "adam": Adam(rate=rate, clip=_number(flags.clip, "--clip")),
+    }
+
+
+def _number(text: str, flag: str, *, above: bool = False) -> float:
+    """The number in the text.
+
+    Parameters
+    ----------
+    above : whether the number must be above 0, not 0 itself
+
+    Raises
+    ------
+    InputError : no number, or a number below 0
+    """
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not isfinite(number) or number < 0 or (above and number == 0):
+        raise InputError(f"{flag} {text!r}: a number {'above' if above else 'from'} 0 is accepted")
+    return number

@@ -1,0 +1,92 @@
+"""The command `rank`: it finds the fastest grids of a model on a machine."""
+
+from typing import Annotated, Any
+
+import click
+
+from quadrille.cli.app import app
+from quadrille.cli.command_declarations import flag, switch
+from quadrille.cli.parsing.flags import RankFlags
+from quadrille.cli.shared_flags import (
+    FROM_FILE,
+    GRANULARITY,
+    NO_PROGRESS,
+    ON_MACHINE,
+    Attention,
+    Dtype,
+    Gathered,
+    GradientBytes,
+    Json,
+    Overlap,
+    Recompute,
+    SequenceParallel,
+    flags_from,
+    flags_of,
+    group_values,
+    machine_flags,
+    with_flags,
+)
+
+RANKED = flags_from(
+    RankFlags(),
+    gpt=Annotated[str, flag("--gpt", "NAME|SIZES|FILE.json", "The model: 20b, layers=2,… or a config.json; needed.")],
+    batch=Annotated[str, flag("--batch", "N", "Global batch: sequences of one step over all GPUs; needed.")],
+    gpus=Annotated[str, flag("--gpus", "N", "Number of GPUs; needed.")],
+    top=Annotated[str, flag("--top", "N", "Grids that are simulated, the best ones by the analytical model.")],
+    form=Annotated[
+        str, flag("--form", "exact|authors", "Form of the analytical model: exact, or as in the authors' script.")
+    ],
+    order=Annotated[
+        str,
+        flag(
+            "--order",
+            "AXIS,…|auto",
+            "Order of the axes in rank numbers, the innermost axis first; auto, the default, tries all.",
+        ),
+    ],
+    powers_of_two=Annotated[bool, switch("--powers-of-two", "Only axis lengths that are powers of two.")],
+    min_model_parallel=Annotated[str, flag("--min-model-parallel", "N", "Least product of x, y and z.")],
+    overlap=Overlap,
+    attention=Attention,
+    recompute=Recompute,
+    gathered=Gathered,
+    gradient_bytes=GradientBytes,
+    dtype=Dtype,
+    collectives=Annotated[
+        str, flag("--collectives", "WHO", "own, own:NAME, nccl, …; by default nccl, own with --overlap.")
+    ],
+    scheme=Annotated[str, flag("--scheme", "NAME,…|all", "Schemes to try besides 4d: megatron, optimus, …, or all.")],
+    sequence_parallel=SequenceParallel,
+    pipeline=Annotated[str, flag("--pipeline", "N,…|auto", "Numbers of pipeline stages; auto tries all.")],
+    zero=Annotated[str, flag("--zero", "0|1|2|3,…", "ZeRO stages to try.")],
+    micro_batch=Annotated[
+        str, flag("--micro-batch", "B,…|auto", "Microbatches to try; by default the ones that fit into memory.")
+    ],
+    interleave=Annotated[str, flag("--interleave", "V,…", "Chunks of layers on a stage to try.")],
+)
+"""The flags of the model, of the search space and of the simulation."""
+
+
+@app.command("rank")
+@with_flags(FROM_FILE, RANKED, GRANULARITY, ON_MACHINE, flags_of(json=(Json, "")), NO_PROGRESS)
+def rank(context: click.Context, **values: Any) -> None:
+    """Rank all grids of a GPT by a communication model, simulate the best, and set both orders side by side.
+
+    With --scheme, --pipeline, --zero, --micro-batch or --interleave, rank all of these by a closed form of the step.
+
+    As: quadrille rank --gpt 20b --batch 32 --gpus 32 --machine perlmutter
+    """
+    from quadrille.cli.parsing.ranking import command_of_fastest, parse_question, parse_space
+    from quadrille.cli.parsing.runs import files_read
+    from quadrille.experiments.output.destinations import Destinations, Detail
+    from quadrille.experiments.rank.rank import rank as rank_grids
+
+    detail: Detail = "verdict" if values["quiet"] else "table"
+    words, on = RankFlags(**group_values(values, RANKED), **group_values(values, GRANULARITY)), machine_flags(values)
+    rank_grids(
+        parse_question(words, on),
+        parse_space(words) if words.ranks_schemes else None,
+        destinations=Destinations(json=values["json"], read=on.files | files_read(words), detail=detail),
+        command=context.obj,
+        again=lambda best: command_of_fastest(words, on, best),
+    )

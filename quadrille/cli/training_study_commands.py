@@ -1,0 +1,152 @@
+"""The commands of `quadrille study` about training steps: which-scheme, overlap-worth, which-grid, better-network."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+import click
+
+from quadrille.cli.app import study
+from quadrille.cli.command_declarations import flag, switch
+from quadrille.cli.shared_flags import Json, Plot, by_default, flags_of, group_values, with_flags
+
+if TYPE_CHECKING:
+    from quadrille.experiments.sweep.training_study import StudyOptions
+
+Gpt = Annotated[str, flag("--gpt", "NAME|SIZES|FILE.json", "The model that is trained; by default the study's own.")]
+Gpus = Annotated[str, flag("--gpus", "N,…", "Numbers of GPUs.")]
+STUDY_OPTIONS = flags_of(
+    quick=(Annotated[bool, switch("--quick", "A small model on few GPUs: about a minute.")], False),
+    top=(Annotated[str, flag("--top", "N", "Grids simulated where the best one is looked for.")], "2"),
+    most_seconds=(
+        Annotated[str, flag("--most-seconds", "S", "Processor time after which a simulation is given up.")],
+        "45",
+    ),
+    jobs=(Annotated[str, flag("--jobs", "N", "Processes that share the points.")], "1"),
+    json=(Json, ""),
+    plot=(Plot, ""),
+    quiet=(Annotated[bool, switch("--quiet", "Show no progress.")], False),
+)
+"""The flags that all studies of training steps have: search effort, processes and output files."""
+
+
+def asking(context: click.Context, values: Mapping[str, Any]) -> "StudyOptions":
+    """The options of a study of training steps, from the flags."""
+    from quadrille.cli.parsing.numbers import whole_number
+    from quadrille.experiments.sweep.training_study import StudyOptions
+
+    counts = {
+        name: whole_number(values[name], f"--{name.replace('_', '-')}") for name in ("top", "most_seconds", "jobs")
+    }
+    return StudyOptions(**counts, json=values["json"], plot=values["plot"], quiet=values["quiet"], command=context.obj)
+
+
+def changed_fields(defaults: object, **texts: str) -> dict[str, Any]:
+    """The fields of a study's question that the flags change, parsed by the type of the default.
+
+    >>> from quadrille.studies.which_scheme.study import QUICK
+    >>> changed_fields(QUICK, gpt="", gpus="8,27", batch="6")
+    {'gpus': (8, 27), 'batch': 6}
+
+    Raises
+    ------
+    InputError : a text that is no whole number, for a numeric field
+    """
+    from quadrille.cli.parsing.numbers import whole_number
+
+    changes: dict[str, Any] = {}
+    for name, text in texts.items():
+        own = getattr(defaults, name)
+        if not text:
+            continue
+        words = [word.strip() for word in text.split(",")]
+        if isinstance(own, int):
+            changes[name] = whole_number(text, f"--{name}")
+        elif isinstance(own, str):
+            changes[name] = text
+        else:
+            numbers = bool(own) and isinstance(own[0], int)
+            changes[name] = tuple(whole_number(word, f"--{name}") if numbers else word for word in words)
+    return changes
+
+
+WHICH_SCHEME = flags_of(
+    machine=(Annotated[str, flag("--machine", "NAME|FILE", "A machine; by default perlmutter.")], ""),
+    gpt=(Gpt, ""),
+    gpus=(Gpus, ""),
+    batch=(Annotated[str, flag("--batch", "N", "Sequences of a step, in strong scaling.")], ""),
+    each=(Annotated[str, flag("--each", "N", "Sequences that each GPU brings, in weak scaling.")], ""),
+    schemes=(Annotated[str, flag("--schemes", "NAME,…", "Of megatron, optimus, tesseract, bian and 4d.")], ""),
+)
+
+
+@study.command("which-scheme")
+@with_flags(WHICH_SCHEME, by_default(STUDY_OPTIONS, most_seconds="120"))
+def which_scheme(context: click.Context, **values: Any) -> None:
+    """Is 1-D, 2-D, 3-D or 4D parallelism the fastest, on how many GPUs?"""
+    from quadrille.studies.which_scheme import study as which
+
+    defaults = which.QUICK if values["quick"] else which.ScaledProblem()
+    question = replace(defaults, **changed_fields(defaults, **group_values(values, WHICH_SCHEME)))
+    which.which_scheme(question, asking(context, values))
+
+
+OVERLAP_WORTH = flags_of(
+    machine=(Annotated[str, flag("--machine", "NAME|FILE", "A machine; by default perlmutter.")], ""),
+    gpt=(Gpt, ""),
+    gpus=(Gpus, ""),
+    each=(Annotated[str, flag("--each", "N,…", "Sequences of each GPU.")], ""),
+    bandwidths=(Annotated[str, flag("--bandwidths", "xF,…", "Factors of the network's bandwidth.")], ""),
+)
+
+
+@study.command("overlap-worth")
+@with_flags(OVERLAP_WORTH, STUDY_OPTIONS)
+def overlap_worth(context: click.Context, **values: Any) -> None:
+    """What is each overlap of communication with computing worth, and when is it worth nothing?"""
+    from quadrille.studies.overlap_worth import study as worth
+
+    defaults = worth.QUICK if values["quick"] else worth.OverlapQuestion()
+    question = replace(defaults, **changed_fields(defaults, **group_values(values, OVERLAP_WORTH)))
+    worth.overlap_worth(question, asking(context, values))
+
+
+WHICH_GRID = flags_of(
+    machines=(Annotated[str, flag("--machines", "NAME,…", "Named machines.", "--machine")], ""),
+    gpt=(Gpt, ""),
+    gpus=(Annotated[str, flag("--gpus", "N", "How many GPUs.")], ""),
+    batch=(Annotated[str, flag("--batch", "N", "Sequences of a step.")], ""),
+)
+
+
+@study.command("which-grid")
+@with_flags(WHICH_GRID, by_default(STUDY_OPTIONS, top="4"))
+def which_grid(context: click.Context, **values: Any) -> None:
+    """Which grid is the best on which machine, and why?"""
+    from quadrille.studies.which_grid import study as which
+
+    defaults = which.QUICK if values["quick"] else which.GridQuestion()
+    question = replace(defaults, **changed_fields(defaults, **group_values(values, WHICH_GRID)))
+    which.which_grid(question, asking(context, values))
+
+
+BETTER_NETWORK = flags_of(
+    machine=(
+        Annotated[str, flag("--machine", "NAME", "Whose GPUs a switch joins; by default h100-superpod.")],
+        "",
+    ),
+    gpt=(Gpt, ""),
+    gpus=(Gpus, ""),
+    each=(Annotated[str, flag("--each", "N", "Sequences of each GPU.")], ""),
+)
+
+
+@study.command("better-network")
+@with_flags(BETTER_NETWORK, STUDY_OPTIONS)
+def better_network(context: click.Context, **values: Any) -> None:
+    """What would a better network buy: twice the bandwidth, half the latency, an NVLink domain of 72?"""
+    from quadrille.studies.better_network import study as better
+
+    defaults = better.QUICK if values["quick"] else better.NetworkQuestion()
+    question = replace(defaults, **changed_fields(defaults, **group_values(values, BETTER_NETWORK)))
+    better.better_network(question, asking(context, values))

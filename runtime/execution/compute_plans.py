@@ -1,0 +1,91 @@
+"""Plans of compute ops: each op becomes a function on the rank's arrays, made once and called in every repeat."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import assert_never
+
+from quadrille.algorithms.analysis.traffic import written_coordinates
+from quadrille.algorithms.schedule.kernel_signatures import SIGNATURES
+from quadrille.algorithms.schedule.ops import Compute, Gemm, HostCopy, Kernel, Pointwise
+from quadrille.algorithms.schedule.parts import Coordinates
+from quadrille.algorithms.schedule.schedule import Schedule
+from quadrille.runtime.arrays.array_library import Array, ArrayLibrary
+from quadrille.runtime.execution.buffers import Buffers, viewed_as
+
+
+class ComputePlanner:
+    """The maker of one rank's plans of compute ops: GEMMs, pointwise functions, kernels and host copies."""
+
+    def __init__(self, schedule: Schedule, library: ArrayLibrary, buffers: Buffers) -> None:
+        self._schedule = schedule
+        self._library = library
+        self._buffers = buffers
+
+    def plan(self, op: Compute, coordinates: Coordinates) -> Callable[[], None]:
+        """The local work of an op at these coordinates, as a function without arguments."""
+        flat, library = self._buffers.flat, self._library
+        match op:
+            case Gemm():
+                return self._gemm(op, coordinates)
+            case HostCopy():
+                source, into = flat(op.source, coordinates), flat(op.into, coordinates)
+                to_host = self._schedule.tensors[op.into].on_host
+                return partial(self._fetch, into, source) if to_host else partial(library.put, into, source)
+            case Pointwise():
+                return self._pointwise(op, coordinates)
+            case Kernel():
+                return self._kernel(op, coordinates)
+            case _:
+                assert_never(op)
+
+    def _fetch(self, into: Array, source: Array) -> None:
+        into[...] = self._library.fetch(source)
+
+    def _pointwise(self, op: Pointwise, coordinates: Coordinates) -> Callable[[], None]:
+        into = self._buffers.flat(op.into, written_coordinates(op, self._schedule, coordinates))
+        sources = [self._buffers.flat(source, coordinates) for source in op.sources]
+        match op.function:
+            case "zero":
+                return partial(self._library.zero, into)
+            case "copy":
+                return partial(self._library.copy, into, *sources)
+            case "add":
+                first, second = sources
+                return partial(self._library.add, first, second, into)
+            case _:
+                assert_never(op.function)
+
+    def _kernel(self, op: Kernel, coordinates: Coordinates) -> Callable[[], None]:
+        from quadrille.runtime.kernels.layer_kernels import KernelArguments, carry_out
+
+        signature = SIGNATURES[op.function]
+        into, updates, sources = (
+            tuple(
+                self._buffers.flat(name, coordinates) if shape == "=" else self._buffers.matrix(name, coordinates)
+                for name, shape in zip(names, shapes, strict=True)
+            )
+            for names, shapes in (
+                (op.into, signature.into),
+                (op.updates, signature.updates),
+                (op.sources, signature.sources),
+            )
+        )
+        blocks = tuple(self._buffers.block(name, coordinates) for name in (*op.sources, *op.updates))
+        count = coordinates.indices[op.counter] if op.counter is not None else 0
+        arguments = KernelArguments(self._library.module, into, updates, sources, blocks, dict(op.scalars), count)
+        return partial(self._library.carry_out, partial(carry_out, op.function, arguments))
+
+    def _gemm(self, op: Gemm, coordinates: Coordinates) -> Callable[[], None]:
+        a, b = self._buffers.matrix(op.a, coordinates), self._buffers.matrix(op.b, coordinates)
+        left = a.T if op.layout == "TN" else a
+        right = b.T if op.layout == "NT" else b
+        c = self._buffers.matrix(op.c, coordinates)
+        if not op.accumulate:
+            return partial(self._library.matmul, left, right, c)
+        product = viewed_as(self._buffers.scratch.product, c.dtype)[: c.size].reshape(c.shape)
+
+        def accumulate() -> None:
+            self._library.matmul(left, right, product)
+            self._library.add(c, product, c)
+
+        return accumulate

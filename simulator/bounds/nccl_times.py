@@ -1,0 +1,131 @@
+"""Times of a schedule's collectives by NCCL's model, for all groups of an op at once (as `quadrille collective`).
+
+NCCL's model says how long a collective takes, not when each step of each rank
+ends. So a group begins when its last member has arrived, and ends as the model
+says. All groups of an op share links; ops of different axes do not share links in
+the model. Their contention is bounded by assumption, not by proof: at the earliest
+each op is alone, at the latest all ops that may overlap run one after another.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from quadrille.algorithms.analysis.equality_labels import Ints
+from quadrille.algorithms.collectives.collective_choices import Choices
+from quadrille.algorithms.collectives.nccl.tuning_constants import Algorithm, Protocol
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.schedule.expressions import evaluate
+from quadrille.algorithms.schedule.ops import Collective, CollectiveKind, collective_kind
+from quadrille.algorithms.schedule.parts import Coordinates
+from quadrille.simulator.collectives.nccl.collective import NcclResult, nccl_collective
+from quadrille.simulator.machine.network import routes_of
+from quadrille.simulator.machine.placement import RankPlacement
+from quadrille.topologies.machines.machine import Machine
+from quadrille.topologies.network import Floats
+from quadrille.topologies.routes.routing import Routes
+
+Key = tuple[object, ...]
+
+
+@dataclass(slots=True, eq=False)
+class NcclTimes:
+    """The times of NCCL's collectives on a machine, each simulated once and cached.
+
+    Parameters
+    ----------
+    labels : NCCL's choice by name of the op
+    longest : longest time of an op by its name [s]
+    """
+
+    machine: Machine
+    placement: RankPlacement
+    choices: Choices
+    labels: dict[str, str] = field(default_factory=dict)
+    longest: dict[str, float] = field(default_factory=dict)
+    _routes: list[Routes] = field(default_factory=list)
+    _results: dict[Key, NcclResult] = field(default_factory=dict)
+    _refused: list[InputError] = field(default_factory=list)
+    _accepted: bool = False
+
+    def seconds(self, op: Collective, coordinates: Coordinates, groups: Ints, size: float) -> Floats:
+        """Seconds from the begin of a group to the end of each member [groups, members].
+
+        Parameters
+        ----------
+        size : size of the buffer [bytes]
+
+        Raises
+        ------
+        InputError : NCCL does not have this collective
+        """
+        carried = self._result(op, coordinates, groups, size)
+        result = carried.result
+        ends = np.full(groups.shape, result.seconds)
+        if len(result.ends) > groups.max():
+            ends_of_members = result.ends[groups]
+            ends = np.where(
+                np.isfinite(ends_of_members), ends_of_members + (result.seconds - np.nanmax(result.ends)), ends
+            )
+        self.labels[op.name] = carried.label
+        self.longest[op.name] = max(float(ends.max()), self.longest.get(op.name, 0.0))
+        return ends
+
+    def link_bytes(self, op: Collective, coordinates: Coordinates, groups: Ints, size: float) -> Floats:
+        """Bytes over each link."""
+        return self._result(op, coordinates, groups, size).result.link_bytes
+
+    def _result(self, op: Collective, coordinates: Coordinates, groups: Ints, size: float) -> NcclResult:
+        """NCCL's result for these groups, cached."""
+        kind, root = collective_kind(op), evaluate(getattr(op, "root", 0), coordinates)
+        key = kind, root, size, groups.shape, groups.tobytes()
+        if key not in self._results:
+            if not self._routes:
+                self._routes.append(routes_of(self.machine, self.placement.net))
+            self._results[key] = self._simulate_requested(kind, size, groups, root)
+        return self._results[key]
+
+    def _simulate_requested(self, kind: CollectiveKind, size: float, groups: Ints, root: int) -> NcclResult:
+        """The result with the requested algorithm if NCCL has it for this collective, else with NCCL's own choice."""
+        wanted = self.choices
+        try:
+            result = self._by(kind, size, groups, root, wanted.nccl_algorithm, wanted.nccl_protocol)
+        except InputError as refused:
+            if wanted.nccl_algorithm is None:
+                raise
+            self._refused.append(refused)
+            return self._by(kind, size, groups, root, None, None)
+        self._accepted = True
+        return result
+
+    def _by(
+        self,
+        kind: CollectiveKind,
+        size: float,
+        groups: Ints,
+        root: int,
+        algorithm: Algorithm | None,
+        protocol: Protocol | None,
+    ) -> NcclResult:
+        """The result with one algorithm and protocol."""
+        endpoints, routes = self.placement.of_rank, self._routes[0]
+        return nccl_collective(
+            kind, size, groups, endpoints, self.machine, routes, algorithm=algorithm, protocol=protocol, root=root
+        )
+
+    def check(self) -> None:
+        """Checks that NCCL has the requested algorithm for at least one op.
+
+        Raises
+        ------
+        InputError : NCCL has the requested algorithm for none of the ops
+        """
+        if self._refused and not self._accepted:
+            raise self._refused[0]
+
+    def delay(self, name: str, overlaps: Mapping[str, int]) -> float:
+        """Seconds that an op may wait for the ops that may overlap it."""
+        return sum(
+            count * self.longest.get(other_name, 0.0) for other_name, count in overlaps.items() if other_name != name
+        )

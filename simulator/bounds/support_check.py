@@ -1,0 +1,36 @@
+"""Check whether the bounds support a schedule on a machine, and the axes along which ranks follow different programs.
+
+Every long simulation calls the check, so the module imports nothing of the walk.
+"""
+
+from quadrille.algorithms.collectives.collective_choices import Choices
+from quadrille.algorithms.schedule.expressions import variables
+from quadrille.algorithms.schedule.grid import AXES, Axis
+from quadrille.algorithms.schedule.ops import Receive, Send
+from quadrille.algorithms.schedule.schedule import Schedule, all_ops
+from quadrille.simulator.machine.library_collectives import LibraryTimes
+from quadrille.simulator.machine.placement import RankPlacement
+from quadrille.simulator.symmetry.signatures import loop_count_axes
+
+
+def program_axes(schedule: Schedule) -> set[Axis]:
+    """Axes whose coordinate decides which program a rank follows."""
+    axes: set[Axis] = {role.axis for role in schedule.roles if role.axis is not None}
+    return axes.union(*(loop_count_axes(role.program) for role in schedule.roles))
+
+
+def unsupported_reason(schedule: Schedule, placement: RankPlacement, choices: Choices) -> str:
+    """The reason why the bounds do not support a schedule on a machine; empty if they support it."""
+    if placement.hosts_share_cores or len(placement.bursts):
+        return f"{placement.machine.name} is a laboratory, whose hosts share cores and whose links have token buckets"
+    distinguished, library = program_axes(schedule), LibraryTimes(placement.machine, schedule.grid, placement)
+    for op in all_ops(schedule):
+        if choices.by_library(op) and library.are_known(op):
+            return f"op {op.name!r} takes what the MPI library was measured to take, which is no sum of its messages"
+        if isinstance(op, Send | Receive):
+            peer = op.to if isinstance(op, Send) else op.sender
+            deciding = {op.axis, *(axis for axis in AXES if axis in variables(peer))} - distinguished
+            if deciding:
+                axis = min(deciding)
+                return f"op {op.name!r} goes to one rank or another by the coordinate of {axis}, which no role tells"
+    return ""

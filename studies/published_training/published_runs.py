@@ -1,0 +1,281 @@
+"""The training runs that published rows describe, or the reason why a row describes no run that is modelled.
+
+Values that a source does not print are assumed as follows:
+
+    microbatch       the whole batch of a replica without a pipeline, one sequence with a pipeline
+    recomputation    If the row prints both step time and flop/s, their product shows whether three passes (no
+                     recomputation) or four passes were counted.
+    attention        unfused (the scores are stored), unless the row, its source or a GPU that is newer than fused
+                     attention shows that it is fused
+    sequence parallelism    none, unless the row names it
+    mixed precision  gradients are reduced in fp32 if the name of the precision begins with `amp`
+
+Source: mosaicml/llm-foundry, scripts/train/benchmarking/README.md ("our models
+use Flash Attention"; tables, columns Precision and MP Mode); mosaicml/composer,
+composer/trainer/mosaic_fsdp_utils.py, `get_mixed_precision` (DEFAULT and PURE).
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from quadrille.algorithms.formats.measured_rows import Variant
+from quadrille.algorithms.schedule.tensors import DType
+from quadrille.algorithms.training.flops import flops_per_second_per_gpu, step_flops
+from quadrille.algorithms.training.model_shapes import ModelShape
+from quadrille.algorithms.training.recompute import RECOMPUTES, Recompute
+from quadrille.studies.published_training.fused_attention import RELATIVE_TO_A100
+from quadrille.studies.published_training.training_rows import TEXT_INSTEAD, TrainingRow
+from quadrille.topologies.machines.machine_catalogue import MACHINES
+from quadrille.topologies.nodes.gpus import A100_40GB, A100_80GB, H100_SXM, V100_16GB, V100_32GB, Generation, Gpu
+
+NAMES: dict[tuple[str, Generation], str] = {
+    ("selene", "ampere"): "selene",
+    ("dgx a100", "ampere"): "selene",
+    ("mosaicml platform", "ampere"): "selene",
+    ("dgx h100", "hopper"): "h100-superpod",
+    ("mosaicml platform", "hopper"): "h100-superpod",
+    ("jean zay gpu_p5", "ampere"): "jean-zay-a100",
+    ("jean zay gpu_p13", "volta"): "jean-zay-v100",
+}
+"""Named machines by a part of the published name (lower case) and the generation of the GPUs.
+
+Selene stands for clusters of DGX A100 without a name, and for MosaicML's A100 nodes, which have the same 1600 Gb/s.  A
+SuperPOD of DGX H100 stands for MosaicML's H100 nodes, which have 8 x 400 Gb/s.
+"""
+GPUS: dict[tuple[str, str], Gpu] = {
+    ("a100", "40gb"): A100_40GB,
+    ("a100", "80gb"): A100_80GB,
+    ("h100", ""): H100_SXM,
+    ("v100", "16gb"): V100_16GB,
+    ("v100", "32gb"): V100_32GB,
+}
+"""GPUs by the beginning of the published name and by another part of it."""
+OTHER_BOARDS = ("pcie", "nvl")
+"""Parts of the names of GPUs that are slower and have other links, and are not modelled."""
+DTYPES: dict[str, DType] = {
+    "fp16": "float16",
+    "bf16": "bfloat16",
+    "amp_fp16": "float16",
+    "amp_bf16": "bfloat16",
+}
+FUSED_ATTENTION = ("mosaicml/llm-foundry",)
+"""Beginnings of sources that state fused attention for all their runs."""
+PRINTED = ("gpus", "tensor", "pipeline", "data", "layers", "hidden", "heads", "sequence", "vocabulary", "batch")
+PERHAPS_PRINTED = ("context", "interleave", "zero", "micro")
+NOT_PLAIN = ("llama", "mistral", "mixtral", "qwen", "deepseek", "gemma", "moe")
+"""Parts of the names of models whose layers are not those of a GPT."""
+CLOSE = 0.12
+"""Largest relative difference between printed flop/s and those of three or four passes, which differ by a third."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedRun:
+    """A published training run.
+
+    Parameters
+    ----------
+    machine : name of the named machine
+    gpu : data sheet of the GPU
+    gpus : number of GPUs
+    tensor, pipeline, data : lengths of the parallel groups
+    interleave : number of layer chunks of a pipeline stage
+    zero : ZeRO stage
+    shape : shape of the model
+    batch : number of sequences of the global batch
+    micro : number of sequences of a microbatch
+    recompute : recomputation of activations
+    dtype : dtype of the weights and activations
+    deepspeed : whether pipeline and optimizer are DeepSpeed's; otherwise Megatron-LM's
+    amp : whether weights are cast for each matrix product (automatic mixed precision), so that gradients are fp32
+    sequence_parallel : whether activations between the matrix products are sharded over the tensor-parallel group
+    attention : `fused` (the scores stay within one kernel) or `unfused`
+    """
+
+    machine: str
+    gpu: Gpu
+    gpus: int
+    tensor: int
+    pipeline: int
+    data: int
+    interleave: int
+    zero: int
+    shape: ModelShape
+    batch: int
+    micro: int
+    recompute: Recompute
+    dtype: DType
+    deepspeed: bool
+    amp: bool = False
+    sequence_parallel: bool = False
+    attention: Variant = "unfused"
+
+    @property
+    def microbatches(self) -> float:
+        """The number of microbatches of a replica in a step; with a fraction if the last microbatch is partial."""
+        return self.batch / (self.micro * self.data)
+
+    @property
+    def sums_in_fp32(self) -> bool:
+        """Whether gradients are summed and reduced in fp32, as by DeepSpeed's bf16 optimizer."""
+        return self.amp or (self.deepspeed and self.dtype == "bfloat16")
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """The number of layers of each pipeline stage, see `layers_of_stages`."""
+        return layers_of_stages(self.shape.layers, self.pipeline)
+
+
+def layers_of_stages(layers: int, stages: int) -> tuple[int, ...]:
+    """The number of layers of each pipeline stage.
+
+    The layers are divided evenly if possible.  Otherwise they are divided evenly with the embedding and the logits
+    counted as one layer each, if possible.  Otherwise all stages except the last ones get the share rounded up
+    (DeepSpeed's partition by type).
+
+    Parameters
+    ----------
+    layers : number of layers
+    stages : number of pipeline stages
+
+    Source: BigScience, tr11-176B-ml/chronicles-prequel.md, "Re-do" and "Rebalancing layers".
+
+    >>> layers_of_stages(12, 3), layers_of_stages(10, 3), layers_of_stages(11, 3)
+    ((4, 4, 4), (3, 4, 3), (4, 4, 3))
+    """
+    if layers % stages == 0:
+        return (layers // stages,) * stages
+    if stages > 1 and (layers + 2) % stages == 0:
+        inner = (layers + 2) // stages
+        return (inner - 1, *(inner,) * (stages - 2), inner - 1)
+    share = -(-layers // stages)
+    return tuple(max(0, min(share, layers - stage * share)) for stage in range(stages))
+
+
+def run_or_reason(row: TrainingRow, same: Sequence[TrainingRow]) -> PublishedRun | str:
+    """The run of a row, or the reason why it is not modelled.
+
+    Parameters
+    ----------
+    row : published row
+    same : all rows of the same run
+    """
+    if reason := _missing_columns(row) or _unmodelled_setup(row) or _inconsistency(row):
+        return reason
+    gpu, name = _gpu(row), _machine(row)
+    assert gpu is not None and name is not None, row.id
+    shape = ModelShape(row.columns["model"], row.layers, row.hidden, row.heads, row.sequence, row.vocabulary)
+    micro = row.micro or (row.batch // row.data if row.pipeline == 1 else 1)
+    if row.batch < max(1, micro) * row.data:
+        return f"a batch of {row.batch} is less than a microbatch of {max(1, micro)} on each of {row.data} replicas"
+    if row.gpus > MACHINES[name].gpus:
+        return f"{row.gpus} GPUs are more than the {MACHINES[name].gpus} of {name}"
+    interleave = max(1, row.interleave) if row.pipeline > 1 else 1
+    chunks = row.pipeline * interleave
+    if interleave > 1 and (row.layers % chunks or row.batch % (micro * row.data * row.pipeline)):
+        return "interleaved chunks are no whole layers, or microbatches no multiple of the stages"
+    recompute = _recompute(row, same, shape)
+    if recompute is None:
+        return "whether activations are computed again is not printed and does not follow from seconds and flop/s"
+    return PublishedRun(
+        name,
+        gpu,
+        row.gpus,
+        row.tensor,
+        row.pipeline,
+        row.data,
+        interleave,
+        row.zero,
+        shape,
+        row.batch,
+        micro,
+        recompute,
+        DTYPES[row.columns["precision"]],
+        deepspeed="deepspeed" in row.columns["algorithm"].lower(),
+        amp=row.columns["precision"].startswith("amp"),
+        sequence_parallel=_sequence_parallel(row),
+        attention=_attention(row, gpu),
+    )
+
+
+def _gpu(row: TrainingRow) -> Gpu | None:
+    """The data sheet of a row's GPU; None if the GPU is not modelled."""
+    said = row.columns["gpu_type"].lower()
+    if any(board in said for board in OTHER_BOARDS):
+        return None
+    return next((gpu for (kind, size), gpu in GPUS.items() if said.startswith(kind) and size in said), None)
+
+
+def _machine(row: TrainingRow) -> str | None:
+    """The name of the named machine of a row; None if the machine is not modelled."""
+    gpu, said = _gpu(row), row.columns["machine"].lower().replace("-", " ")
+    if gpu is None:
+        return None
+    return next((name for (words, kind), name in NAMES.items() if words in said and kind == gpu.generation), None)
+
+
+def _missing_columns(row: TrainingRow) -> str:
+    """The reason that names the required numbers which a row does not print; empty if it prints all."""
+    if worded := [field for field in (*PRINTED, *PERHAPS_PRINTED) if getattr(row, field) == TEXT_INSTEAD]:
+        return f"{worded[0]} {row.printed_in(worded[0])!r} is no whole number"
+    missing = [field for field in PRINTED if not getattr(row, field)]
+    return f"the source does not print {', '.join(missing)}" if missing else ""
+
+
+def _unmodelled_setup(row: TrainingRow) -> str:
+    """The reason why the machine, metric, precision or model of a row is not modelled; empty if they are."""
+    if _machine(row) is None:
+        return f"machine {row.columns['machine']!r} with {row.columns['gpu_type']!r} is none of ours"
+    if row.metric is None:
+        return f"{row.columns['metric']} in {row.columns['unit']} is not predicted"
+    if row.columns["precision"] not in DTYPES:
+        return f"precision {row.columns['precision']!r} is not predicted"
+    if any(word in row.columns["model"].lower() for word in NOT_PLAIN):
+        return f"model {row.columns['model']!r}: the plain GPT alone is modelled here"
+    gpu = _gpu(row)
+    if gpu is not None and gpu.generation not in RELATIVE_TO_A100 and _attention(row, gpu) == "fused":
+        return f"fused attention on {row.columns['gpu_type']} is not modelled"
+    return "ZeRO 2 and 3 are not modelled with a pipeline" if row.zero > 1 and row.pipeline > 1 else ""
+
+
+def _inconsistency(row: TrainingRow) -> str:
+    """The reason why the parallel groups of a row contradict each other or are not modelled; empty if neither."""
+    if row.context > 1:
+        return f"context parallelism (cp={row.context}) is not modelled"
+    if row.tensor * row.pipeline * row.data != row.gpus:
+        return "tensor x pipeline x data is not the number of GPUs"
+    if row.hidden % row.heads or row.heads % row.tensor or row.layers < row.pipeline:
+        return "heads or layers do not divide as the row says"
+    return ""
+
+
+def _sequence_parallel(row: TrainingRow) -> bool:
+    """Whether the row names sequence parallelism; without tensor parallelism there is none."""
+    words = re.findall("[a-z]+", f"{row.columns['algorithm']} {row.columns['recompute']}".lower())
+    return row.tensor > 1 and ("sp" in words or "sequence parallel" in " ".join(words))
+
+
+def _attention(row: TrainingRow, gpu: Gpu) -> Variant:
+    """The implementation of attention by the row's text, its source or its GPU."""
+    words = f"{row.columns['algorithm']} {row.columns.get('note', '')}".lower()
+    if re.search(r"\b(no|without|not) flash", words):
+        return "unfused"
+    said = "flash" in words
+    young = gpu.generation == "hopper" or row.columns["source"].startswith(FUSED_ATTENTION)
+    return "fused" if said or young else "unfused"
+
+
+def _recompute(row: TrainingRow, same: Sequence[TrainingRow], shape: ModelShape) -> Recompute | None:
+    """The recomputation that a row names, or that follows from its step time and flop/s; None if neither."""
+    said = [recompute for recompute in RECOMPUTES if row.columns["recompute"].lower().startswith(recompute)]
+    if said:
+        return said[0]
+    printed = {printed_row.metric[0]: printed_row.printed for printed_row in same if printed_row.metric is not None}
+    seconds, rate = printed.get("seconds"), printed.get("flops")
+    if not seconds or not rate:
+        return None
+    flops = step_flops(shape, row.batch, recompute="full")
+    for recompute, count in (("none", flops.model), ("full", flops.hardware)):
+        if abs(flops_per_second_per_gpu(count, seconds, row.gpus) / rate - 1) < CLOSE:
+            return recompute  # type: ignore[return-value]
+    return None

@@ -1,0 +1,150 @@
+"""Catalogue of named machines: their networks for any number of GPUs, and a source for every number.
+
+The numbers are peaks from data sheets, and the networks are those that the vendors
+describe.  A calibration on the machine itself is always better.  A number whose
+source begins with "assumption" is Quadrille's own.
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from quadrille.algorithms.errors import unknown_name
+from quadrille.algorithms.formats.measured_rows import Achieved, Variant
+from quadrille.topologies.lazy_table import LazyTable, named_values
+from quadrille.topologies.machines.machine import Argument, Device, Machine, Source
+from quadrille.topologies.machines.named_machine import NamedMachine
+from quadrille.topologies.nodes.gpus import Gpu
+from quadrille.topologies.quantity import Quantity
+
+WHOLE_NUMBERS = ("tile_rows", "tile_columns", "multiprocessors")
+
+
+def _slingshot() -> Iterable[NamedMachine]:
+    from quadrille.topologies.machines.slingshot import SLINGSHOT
+
+    return SLINGSHOT
+
+
+def _nvidia() -> Iterable[NamedMachine]:
+    from quadrille.topologies.machines.nvidia import NVIDIA
+
+    return NVIDIA
+
+
+def _sites() -> Iterable[NamedMachine]:
+    from quadrille.topologies.machines.site_machines import SITES
+
+    return SITES
+
+
+def _bench() -> Iterable[NamedMachine]:
+    from quadrille.topologies.machines.benchmark_clusters import BENCH
+
+    return BENCH
+
+
+MACHINES: LazyTable[NamedMachine] = named_values(
+    {
+        _slingshot: ("perlmutter", "frontier", "alps"),
+        _nvidia: ("selene", "h100-superpod", "h100-node", "h200-node", "b200-node"),
+        _sites: (
+            *("summit", "longhorn", "jean-zay-v100", "jean-zay-a100", "abci-v100", "abci-a100"),
+            *("aws-p4d", "aws-p6-b200", "mi300x-node", "unnamed-4x8"),
+        ),
+        _bench: ("bench-1to1", "bench-2to1"),
+    },
+)
+"""Machines by name."""
+
+
+def machine(name: str) -> NamedMachine:
+    """The machine of this name; upper and lower case are the same.
+
+    >>> machine("Perlmutter").peak_flops_per_second["bfloat16"]
+    312000000000000.0
+    >>> sorted(machine("frontier").peak_flops_per_second)
+    ['bfloat16', 'float16', 'float32', 'float64']
+    >>> machine("perlmutter").topology(6).node_count
+    17
+
+    Raises
+    ------
+    InputError : an unknown name; the message suggests the nearest names, or lists all
+    """
+    if name not in MACHINES:
+        raise unknown_name("machine", name, MACHINES, "or give a machine file")
+    return MACHINES[name]
+
+
+def is_file_name(text: str) -> bool:
+    """Whether a machine is given as a file, not by name or as a topology.
+
+    >>> [is_file_name(text) for text in ("host.toml", "./host", "perlmutter", "star:hosts=2,bandwidth=10GB/s")]
+    [True, True, False, False]
+    """
+    return text.endswith(".toml") or "/" in text.partition("=")[0]
+
+
+# As machine files
+
+
+def as_machine(named: NamedMachine, gpus: int | None = None) -> Machine:
+    """A named machine with its network for `gpus` GPUs, and the source of every number."""
+    device = device_of(named)
+    sources = tuple(Source(number.quantity, number.value, number.source) for number in quantities_of(named))
+    topology: dict[str, Argument] = {"family": named.name, **named.arguments(gpus)}
+    return Machine(name=named.name, topology=topology, device=device, sources=sources)
+
+
+def as_machine_file(name: str, gpus: int | None = None) -> Machine:
+    """A named machine as a file to edit: every number of its network that can be changed is written out.
+
+    The file predicts what the name predicts.
+
+    >>> as_machine_file("selene", gpus=8).topology["switch_latency_seconds"]
+    1.3e-07
+
+    Raises
+    ------
+    InputError : an unknown name
+    """
+    named = machine(name)
+    written = as_machine(named, gpus)
+    numbers = named.optional_arguments()
+    del numbers["gpu_bandwidth_bytes_per_second"]  # it follows from the bandwidth of the node's cables
+    return msgspec.structs.replace(written, topology={**written.topology, **numbers})
+
+
+def device_of(named: NamedMachine) -> Device:
+    """The device of a named machine: its peaks, its memory, and the shares of the peaks that kernels achieve."""
+    return Device(
+        peak_flops_per_second=dict(named.peak_flops_per_second),  # type: ignore[arg-type]
+        memory_bytes_per_second=named.memory_bytes_per_second,
+        memory_bytes=named.memory_bytes,
+        overhead_seconds=named.overhead_seconds,
+        achieved=achieved_of(named.gpu),
+        overlap_slowdown=named.gpu.overlap_slowdown,
+        communication_slowdown=named.gpu.communication_slowdown,
+    )
+
+
+def achieved_of(gpu: Gpu, attention: Variant = "fused") -> Achieved | None:
+    """The shares of a GPU's peaks that products and memory passes reach; None if only the peaks are known."""
+    from quadrille.topologies.nodes.peak_shares import (
+        peak_shares,  # it needs NumPy, and `machines` without a name does not
+    )
+
+    quantities = peak_shares(gpu.generation)
+    if quantities is None:
+        return None
+    numbers = {quantity.quantity.removeprefix("achieved."): quantity.number for quantity in quantities}
+    whole = {key: int(numbers.pop(key)) for key in WHOLE_NUMBERS}
+    return Achieved(**numbers, **whole, attention=attention)  # type: ignore[arg-type]
+
+
+def quantities_of(named: NamedMachine) -> tuple[Quantity, ...]:
+    """Every number of a named machine, and the shares of the peaks that work reaches on its GPUs."""
+    from quadrille.topologies.nodes.peak_shares import peak_shares
+
+    return (*named.quantities, *(peak_shares(named.gpu.generation) or ()))

@@ -1,0 +1,50 @@
+"""Limits of a topology: checks of counts, cables and sizes before a network is built."""
+
+from math import isfinite
+
+from quadrille.algorithms.errors import InputError
+
+MAX_COUNT = 1 << 60
+"""Largest count that an argument may have."""
+MAX_NODES = 1 << 21
+"""Largest number of nodes of a network; it may have four times as many links."""
+
+
+def check_counts(family: str, **counts: int) -> None:
+    """Check that counts are from 1 to `MAX_COUNT`.
+
+    Raises
+    ------
+    InputError : naming the family, the count and its value
+    """
+    for name, count in counts.items():
+        if count < 1:
+            raise InputError(f"{family}: {name}={count} must be a whole number from 1")
+        if count > MAX_COUNT:
+            raise InputError(f"{family}: {name}={count} must be a whole number from 1 to {MAX_COUNT}")
+
+
+def check_cable(family: str, bandwidth: float, latency: float, *, prefix: str = "") -> None:
+    """Check the rates of a cable: bandwidth [B/s] finite and above 0, latency [s] finite and from 0.
+
+    Raises
+    ------
+    InputError : naming the family, the quantity (with `prefix`) and its value
+    """
+    if not (isfinite(bandwidth) and bandwidth > 0):
+        raise InputError(f"{family}: {prefix}bandwidth={bandwidth} must be a finite number of B/s above 0")
+    if not (isfinite(latency) and latency >= 0):
+        raise InputError(f"{family}: {prefix}latency={latency} must be a finite number of seconds from 0")
+
+
+def check_size(family: str, nodes: int, links: int) -> None:
+    """Check, before anything is built, that a network fits into the memory of a laptop.
+
+    Raises
+    ------
+    InputError : naming both numbers and what is accepted
+    """
+    if nodes > MAX_NODES or links > 4 * MAX_NODES:
+        raise InputError(
+            f"{family}: {nodes} nodes and {links} links are too many; at most {MAX_NODES} and {4 * MAX_NODES} are built"
+        )
