@@ -91,7 +91,7 @@ docs-outputs: $(INSTALLED) ## run the console examples of README and docs, and w
 fuzz: $(INSTALLED) ## the tests of drawn cases, with cases drawn anew; SEED=N draws those of an earlier run, BUDGET=SECONDS ends it
 	@seed=$${SEED:-$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}; echo "make fuzz SEED=$$seed"; \
 	"$(VENV_PYTHON)" -m pytest --numprocesses 2 --hypothesis-profile fresh --hypothesis-seed "$$seed" \
-	  $${BUDGET:+--budget "$$BUDGET"} -m hypothesis tests $(ARGS); \
+	  $${BUDGET:+--budget "$$BUDGET"} -m hypothesis tests $(ARGS) && \
 	"$(VENV_PYTHON)" -m tests.fuzzing --seed "$$seed" --seconds "$$(( $${BUDGET:-900} / 3 ))"
 
 bench: $(INSTALLED) ## the figures that the project must reach, in one table

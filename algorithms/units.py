@@ -31,6 +31,10 @@ for _letter, _thousands, _binary in (("k", KB, KIB), ("M", MB, MIB), ("G", GB, G
 SECONDS_OF_UNIT = {"": Fraction(1), "s": Fraction(1)} | {
     unit: Fraction(1, 10**digits) for unit, digits in (("ms", 3), ("us", 6), ("µs", 6), ("ns", 9), ("ps", 12))
 }
+LEAST_RATE, LARGEST_RATE = 1e-9, 1e36
+"""Least and largest accepted rates [B/s, flop/s]; times that follow from them stay finite."""
+LONGEST_SECONDS = 1e12
+"""Longest accepted latency or time [s]."""
 PREFIXES = {prefix: Fraction(10) ** digits for prefix, digits in (("", 0), ("k", 3), ("M", 6), ("G", 9), ("T", 12))}
 PREFIXES |= {"P": Fraction(10) ** 15, "E": Fraction(10) ** 18}
 

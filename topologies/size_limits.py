@@ -3,6 +3,7 @@
 from math import isfinite
 
 from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.units import LARGEST_RATE, LEAST_RATE, LONGEST_SECONDS
 
 MAX_COUNT = 1 << 60
 """Largest count that an argument may have."""
@@ -33,8 +34,15 @@ def check_cable(family: str, bandwidth: float, latency: float, *, prefix: str = 
     """
     if not (isfinite(bandwidth) and bandwidth > 0):
         raise InputError(f"{family}: {prefix}bandwidth={bandwidth} must be a finite number of B/s above 0")
+    if not LEAST_RATE <= bandwidth <= LARGEST_RATE:
+        accepted = f"{LEAST_RATE:g} to {LARGEST_RATE:g} B/s"
+        raise InputError(f"{family}: {prefix}bandwidth={bandwidth} is out of range: {accepted} are accepted")
     if not (isfinite(latency) and latency >= 0):
         raise InputError(f"{family}: {prefix}latency={latency} must be a finite number of seconds from 0")
+    if latency > LONGEST_SECONDS:
+        raise InputError(
+            f"{family}: {prefix}latency={latency} is out of range: 0 to {LONGEST_SECONDS:g} s are accepted"
+        )
 
 
 def check_size(family: str, nodes: int, links: int) -> None:

@@ -11,11 +11,12 @@ from msgspec import UNSET, Meta, UnsetType
 
 from quadrille.algorithms.schedule.kernel_signatures import Function
 from quadrille.algorithms.schedule.ops import ROOTED, VECTOR_CALL_KINDS, Calls, CollectiveKind
+from quadrille.algorithms.units import LARGEST_RATE, LEAST_RATE, LONGEST_SECONDS
 
 Count = Annotated[int, Meta(gt=0)]
-Rate = Annotated[float, Meta(gt=0)]
-Seconds = Annotated[float, Meta(gt=0)]
-Overhead = Annotated[float, Meta(ge=0)]
+Rate = Annotated[float, Meta(ge=LEAST_RATE, le=LARGEST_RATE)]
+Seconds = Annotated[float, Meta(gt=0, le=LONGEST_SECONDS)]
+Overhead = Annotated[float, Meta(ge=0, le=LONGEST_SECONDS)]
 Spread = Annotated[float, Meta(ge=0)]
 Share = Annotated[float, Meta(gt=0, le=1)]
 Dtype = Literal["float64", "float32", "tf32", "float16", "bfloat16"]

@@ -6,6 +6,7 @@ files are committed together.
 
 from collections.abc import Mapping, Sequence
 from io import BytesIO
+from math import prod
 from pathlib import Path
 from tokenize import TokenError
 from typing import Any
@@ -21,6 +22,9 @@ from quadrille.runtime.files.shared_files import SharedFile
 from quadrille.runtime.operands.generator import Kind, check_exact
 from quadrille.runtime.operands.operands import Operands
 from quadrille.runtime.operands.rectangles import Rectangle, split_block
+
+READ_HEADER = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+"""Readers of the headers of .npy files that NumPy documents, by version."""
 
 
 def file_dtype(dtype: DType) -> np.dtype[Any]:
@@ -49,6 +53,7 @@ def open_matrix(path: str | Path, shape: tuple[int, int], dtype: DTypeLike, flag
     accepted = f"a .npy file of a {shape[0]} x {shape[1]} matrix of {wanted} is accepted"
     try:
         open_regular(path).close()  # a pipe would be waited for
+        _check_lengths(Path(path))
         array = np.lib.format.open_memmap(path, mode="r")
     except FileNotFoundError:
         raise InputError(f"{flag} {path}: there is no such file; {accepted}") from None
@@ -62,6 +67,17 @@ def open_matrix(path: str | Path, shape: tuple[int, int], dtype: DTypeLike, flag
     if array.dtype.newbyteorder("=") != wanted:
         raise InputError(f"{flag} {path} holds {array.dtype} elements; {accepted}")
     return array
+
+
+def _check_lengths(path: Path) -> None:
+    """Raises ValueError for a header with a negative or impossible length, for which NumPy prints a warning."""
+    with path.open("rb") as file:
+        version = np.lib.format.read_magic(file)
+        if version not in READ_HEADER:
+            return
+        shape, _, dtype = READ_HEADER[version](file)
+    if any(length < 0 for length in shape) or prod(shape) * dtype.itemsize > path.stat().st_size:
+        raise ValueError(f"shape {shape} does not fit into the file")
 
 
 def _fault(path: Path) -> str:

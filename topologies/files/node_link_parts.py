@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.units import LARGEST_RATE, LEAST_RATE, LONGEST_SECONDS
 from quadrille.topologies.size_limits import MAX_COUNT
 
 NODE = re.compile(r"([a-z_]+):(0|[1-9][0-9]{0,8})")
@@ -132,12 +133,16 @@ def _switch(path: str, place: int, name: str, edge: Mapping[str, Any], attribute
 
 def _rate(path: str, place: int, name: str, edge: Mapping[str, Any], attribute: str, accepted: str) -> float:
     value = edge.get(attribute)
-    if type(value) is float and 0 < value < LARGEST:
+    least, most = (LEAST_RATE, LARGEST_RATE) if "above" in accepted else (0.0, LONGEST_SECONDS)
+    if type(value) is float and least <= value <= most:
         return value
     fits = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < LARGEST and isfinite(value)
     if not fits or value < 0 or (value == 0 and "above" in accepted):  # type: ignore[operator]
         fault = f"link {name} has {attribute}={value!r:.40}"
         raise InputError(f"{path}: edges[{place}]: {fault}; it must be a finite number of {accepted}")
+    if not least <= value <= most:  # type: ignore[operator]
+        fault = f"link {name} has {attribute}={value!r:.40}"
+        raise InputError(f"{path}: edges[{place}]: {fault}; it must be from {least:g} to {most:g}")
     return float(value)  # type: ignore[arg-type]
 
 

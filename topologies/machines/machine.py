@@ -30,6 +30,7 @@ from quadrille.algorithms.formats.measured_rows import (
 )
 from quadrille.algorithms.formats.renamed_keys import Renames
 from quadrille.algorithms.provenance import Provenance
+from quadrille.algorithms.units import LARGEST_RATE
 
 SCHEMA = "quadrille/machine/2"
 RENAMED = Renames(
@@ -57,7 +58,7 @@ RENAMED = Renames(
 OLDER = {"quadrille/machine/1": RENAMED}
 """Older schemas, with the keys that were renamed since."""
 
-Bytes = Annotated[float, Meta(gt=0)]
+Bytes = Annotated[float, Meta(gt=0, le=LARGEST_RATE)]
 Slowdown = Annotated[float, Meta(ge=1)]
 CHUNK_BYTES_OF_OLD_FILES = 60 << 10
 """In files made before they said it, runs were in such chunks."""

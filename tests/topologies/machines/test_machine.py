@@ -92,7 +92,7 @@ def test_a_machine_survives_its_file(machine, tmp_path):
         assert load_machine(tmp_path / name) == machine
 
 
-rates = st.floats(1e-300, 1e300)
+rates = st.floats(1e-9, 1e36)
 names = st.text(max_size=8)
 
 
@@ -133,10 +133,10 @@ def test_the_hash_takes_equal_numbers_of_different_types_for_equal(machine):
         ("memory_bytes = 8e9", "memory = 8e9", ["TOML"]),
         ("memory_bytes = 8e9", "", ["device.memory_bytes is missing", "needed: peak_flops_per_second"]),
         ("overhead_seconds", "overhead", ["device.overhead is unknown", "overhead_seconds"]),
-        ("float64 = 8e10", "float64 = -1", ["device.peak_flops_per_second.float64 = -1", "> 0"]),
+        ("float64 = 8e10", "float64 = -1", ["device.peak_flops_per_second.float64 = -1", ">= 1e-09"]),
         ("float64 = 8e10", "float65 = 8e10", ["device.peak_flops_per_second.float65 is unknown", "bfloat16"]),
         ('layout = "NN"', 'layout = "TT"', ["device.gemm[0].layout = 'TT'", "NN, NT, TN"]),
-        ("flops_per_second = 7.7e10", "flops_per_second = 0", ["device.gemm[0].flops_per_second = 0", "> 0"]),
+        ("flops_per_second = 7.7e10", "flops_per_second = 0", ["device.gemm[0].flops_per_second = 0", ">= 1e-09"]),
         ("leaves = 2", "leaves = 0", ["topology.leaves = 0", "above 0"]),
         ("25e-6", "-25e-6", ["topology.latency_seconds = -2.5e-05", "from 0"]),
         ("25e6", "nan", ["topology.bandwidth_bytes_per_second = nan", "finite"]),
