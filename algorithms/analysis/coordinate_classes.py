@@ -16,7 +16,7 @@ from math import prod
 
 import numpy as np
 
-from quadrille.algorithms.analysis.root_distances import CHAIN, Distance, owners_are_equivalent, root_distance
+from quadrille.algorithms.analysis.root_distances import CHAIN, RootDistanceRule, owners_are_equivalent, root_distance
 from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.schedule.expressions import Affine, IntExpression, PanelOwner, variables
 from quadrille.algorithms.schedule.grid import AXES, Axis, Grid
@@ -58,7 +58,7 @@ class CoordinateClasses:
     grid: Grid
     starts: dict[Axis, set[int]] = field(default_factory=lambda: {axis: set() for axis in AXES})
     distinct_axes: set[Axis] = field(default_factory=set)
-    distances: set[Distance] = field(default_factory=set)
+    distances: set[RootDistanceRule] = field(default_factory=set)
 
     def intervals(self, axis: Axis) -> list[Interval]:
         """Returns the intervals of the coordinates of an axis.
@@ -89,11 +89,13 @@ class CoordinateClasses:
         for chosen in product(*(intervals[axis] for axis in AXES)):
             yield {axis: first for axis, (first, _) in zip(AXES, chosen, strict=True)}, prod(b - a for a, b in chosen)
 
-    def _distinguishes(self, distance: Distance, intervals: dict[Axis, list[Interval]]) -> bool:
+    def _distinguishes(self, distance: RootDistanceRule, intervals: dict[Axis, list[Interval]]) -> bool:
         """Whether a distance distinguishes ranks that their coordinates do not."""
         return any(len(intervals[axis]) < self.grid.length(axis) for axis in (distance.axis, distance.other_axis))
 
-    def _by_distance(self, intervals: dict[Axis, list[Interval]], distances: list[Distance]) -> Iterator[RankClass]:
+    def _by_distance(
+        self, intervals: dict[Axis, list[Interval]], distances: list[RootDistanceRule]
+    ) -> Iterator[RankClass]:
         grid = self.grid
         label = np.zeros(grid.size, dtype=np.int64)
         for axis in AXES:
@@ -183,7 +185,7 @@ def _add_rotated_part(part: Part, name: str, starts: set[int], schedule: Schedul
     own, by = part.axes[-1], part.rotated_by
     others = [axis for axis in AXES if axis in by]
     if len(by) == 1 and len(others) == 1 and others[0] != own and not _is_passed_on(name, {own, others[0]}, schedule):
-        classes.distances.add(Distance(own, others[0], -1, 0, frozenset(starts | {0})))
+        classes.distances.add(RootDistanceRule(own, others[0], -1, 0, frozenset(starts | {0})))
     else:
         classes.distinct_axes |= {own, *others}
 

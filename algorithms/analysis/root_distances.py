@@ -1,9 +1,10 @@
-"""Root distances: ranks at one distance from the root of a broadcast or reduce send and receive the same bytes.
+"""Classes of ranks around the root of a broadcast or reduce: ranks at the same distance from the root do the same work.
 
-The distance is counted around the group.  If another coordinate determines the root (a diagonal), ranks at one distance
-do the same.  If the root moves from iteration to iteration, as the owners of SUMMA's panels do, every rank is at every
-distance in some iteration, and equivalent ranks do the same work in different iterations.  Let block r be the panels
-that coordinate r owns.
+A *panel* is the columns or rows that SUMMA broadcasts at once; a *chain* is the pipelined algorithm, in which each
+member forwards pieces to the next member. The distance is counted around the group. If another coordinate determines
+the root (a diagonal), ranks at one distance do the same. If the root moves from iteration to iteration, as the owners
+of SUMMA's panels do, every rank is at every distance in some iteration, and equivalent ranks do the same work in
+different iterations. Let block r be the panels that coordinate r owns.
 
 - If the blocks of all coordinates have panels of the same widths, a rank at r does with the panels of block s what a
   rank at r + 1 does with those of s + 1.  Both do the same in total, as sums over s equal sums over s + 1.
@@ -30,8 +31,10 @@ CHAIN: CollectiveAlgorithm = "pipelined"
 
 
 @dataclass(frozen=True, slots=True)
-class Distance:
-    """Distance around the group along `axis` from the member at factor · (coordinate along `other_axis`) + offset.
+class RootDistanceRule:
+    """The rule of a rank's distance around its group from the root, which another coordinate determines.
+
+    The root is the member at factor · (coordinate along `other_axis`) + offset.
 
     Parameters
     ----------
@@ -50,7 +53,7 @@ class Distance:
     def classes(self, grid: Grid) -> NDArray[np.int64]:
         """Returns the number of the class of every rank [ranks].
 
-        >>> Distance("x", "z", -1, 0, frozenset({0, 1, 2})).classes(Grid(z=3, x=3)).tolist()
+        >>> RootDistanceRule("x", "z", -1, 0, frozenset({0, 1, 2})).classes(Grid(z=3, x=3)).tolist()
         [0, 1, 2, 1, 2, 0, 2, 0, 1]
         """
         own, reference = (_coordinates(grid, axis) for axis in (self.axis, self.other_axis))
@@ -68,8 +71,12 @@ def chain_starts(length: int) -> frozenset[int]:
     return frozenset({0, 1, length - 1})
 
 
-def root_distance(root: IntExpression, axis: Axis, length: int, algorithm: CollectiveAlgorithm) -> Distance | None:
-    """Returns the distance that distinguishes the members of a rooted collective, or None if none does.
+def root_distance(
+    root: IntExpression, axis: Axis, length: int, algorithm: CollectiveAlgorithm
+) -> RootDistanceRule | None:
+    """The rule that gives each rank's distance from a root which another coordinate determines.
+
+    None if the root is not of that form; then the caller takes every coordinate as a class of its own.
 
     Parameters
     ----------
@@ -84,7 +91,7 @@ def root_distance(root: IntExpression, axis: Axis, length: int, algorithm: Colle
     if other_axis is None or other_axis == axis:
         return None
     starts = chain_starts(length) if algorithm == CHAIN else None
-    return Distance(axis, other_axis, root.factor, root.offset, starts)
+    return RootDistanceRule(axis, other_axis, root.factor, root.offset, starts)
 
 
 def owners_are_equivalent(owner: PanelOwner, size: int, grid: Grid, algorithm: CollectiveAlgorithm) -> bool:

@@ -1,4 +1,4 @@
-"""Measured rows: the microbenchmark results in a machine file, one class for each kind of microbenchmark.
+"""The tables of measured values in a machine file: results of microbenchmarks, faults, and achieved shares of peaks.
 
 Units stand in the names.  A `spread` is relative: half the distance from the 5th to the 95th percentile, over the
 median.

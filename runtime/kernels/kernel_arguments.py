@@ -1,4 +1,4 @@
-"""The arguments of a layer function on arrays."""
+"""The arguments of a kernel: of one call of a layer function such as softmax on the arrays of a rank."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from quadrille.runtime.arrays.array_library import Array
 
 @dataclass(frozen=True, slots=True)
 class KernelArguments:
-    """The arguments of a layer function.
+    """The arguments of one call of a kernel (a layer function).
 
     Parameters
     ----------
@@ -18,7 +18,7 @@ class KernelArguments:
     into, updates, sources : written, updated and read arrays, in the order of the op
     blocks : row and column ranges of the sources and updates in their whole matrices
     scalars : parameters of the function by name, such as "epsilon"
-    count : index of the loop that the op counts, from 0
+    iteration : iteration of the loop that the op counts, from 0; Adam corrects its moments by it
     """
 
     xp: Any
@@ -27,4 +27,4 @@ class KernelArguments:
     sources: tuple[Array, ...]
     blocks: tuple[Block, ...]
     scalars: Mapping[str, float]
-    count: int
+    iteration: int

@@ -176,8 +176,8 @@ def _adam(args: KernelArguments) -> None:
     beta1, beta2 = args.scalars["beta1"], args.scalars["beta2"]
     first[...] = beta1 * first + (1 - beta1) * g
     second[...] = beta2 * second + (1 - beta2) * g * g
-    mean = first / (1 - beta1 ** (args.count + 1))
-    spread = second / (1 - beta2 ** (args.count + 1))
+    mean = first / (1 - beta1 ** (args.iteration + 1))
+    spread = second / (1 - beta2 ** (args.iteration + 1))
     w[...] -= rate * (mean / (args.xp.sqrt(spread) + epsilon) + decay * w)
 
 

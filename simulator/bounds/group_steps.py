@@ -1,4 +1,8 @@
-"""`GroupSteps`: the steps of one communication op on many groups at once, with the seconds of every message.
+"""The costs of every step of one communication op, for many groups of ranks at once.
+
+A *step* is what all members of a group do between two waits; in one step there may be several *moves*, each of which
+sends a message from some members to others; a *hop* is one move with the messages of all groups. Times have three rows:
+LOW and HIGH are bounds, TYPICAL is the estimate.
 
 An instance of the op executes these steps (`message_times.py`). The seconds do not
 depend on when members begin, so they are computed once, as are the sums that an instance
@@ -31,14 +35,14 @@ class MoveCosts:
 
     Parameters
     ----------
-    moving : which of the hop's messages are sent
+    is_sent : which of the hop's messages are sent
     size : bytes of each message
     costs : seconds of each message
     added : seconds that receivers need to add the messages to their buffers [s]
     extrapolated : whether an addition is larger than what was measured
     """
 
-    moving: NDArray[np.bool_] | slice
+    is_sent: NDArray[np.bool_] | slice
     size: Floats
     costs: TransferCosts
     added: Floats
@@ -69,20 +73,22 @@ class GroupHop:
         if self._cached is not None:
             return self._cached
         size = self._size(k)
-        is_sent = np.ones(len(size), dtype=bool) if self._work.empty_messages else size > 0
-        moving: NDArray[np.bool_] | slice = slice(None) if is_sent.all() else is_sent
-        pattern = message_patterns(self.sender[moving], self.receiver[moving], self._work.ranks.size)
-        costs = self._cost_model.transfer(self.channel[moving], size[moving], pattern, self.typical[moving])
+        sent = np.ones(len(size), dtype=bool) if self._work.empty_messages else size > 0
+        is_sent: NDArray[np.bool_] | slice = slice(None) if sent.all() else sent
+        pattern = message_patterns(self.sender[is_sent], self.receiver[is_sent], self._work.ranks.size)
+        costs = self._cost_model.transfer(self.channel[is_sent], size[is_sent], pattern, self.typical[is_sent])
         costs.moving[HIGH] *= self._slowdown
-        added, extrapolated = self._cost_model.memory("add", np.where(self._adds, size, 0.0)[moving], self._to[moving])
-        move_costs = MoveCosts(moving, size[moving], costs, added, extrapolated)
+        added, extrapolated = self._cost_model.memory(
+            "add", np.where(self._adds, size, 0.0)[is_sent], self._to[is_sent]
+        )
+        move_costs = MoveCosts(is_sent, size[is_sent], costs, added, extrapolated)
         if self._work.even or not self._move.stride:
             self._cached = move_costs
         return move_costs
 
     def account(self, moved: MoveCosts, times: int, time_parts: OpTimeParts) -> None:
         """Adds the time of `times` equal moves to the breakdown of the members."""
-        sender, receiver, costs = self.sender[moved.moving], self.receiver[moved.moving], moved.costs
+        sender, receiver, costs = self.sender[moved.is_sent], self.receiver[moved.is_sent], moved.costs
         unseen = np.ones(len(time_parts.latency), dtype=bool)
         unseen[sender] = False
         gets = unseen[receiver]
@@ -222,7 +228,7 @@ class GroupSteps:
 
     def _step_of(self, moves: list[tuple[GroupHop, MoveCosts]]) -> StepCosts:
         """The moves of a step as kernels take them."""
-        ends = [(hop.sender[move.moving], hop.receiver[move.moving]) for hop, move in moves]
+        ends = [(hop.sender[move.is_sent], hop.receiver[move.is_sent]) for hop, move in moves]
         receiver = np.concatenate([receivers for _, receivers in ends])
         added = np.concatenate([move.added for _, move in moves]) * self.slow[:, receiver]
         arrays = StepArrays(
@@ -233,7 +239,7 @@ class GroupSteps:
             np.concatenate([move.costs.moving for _, move in moves], axis=1).ravel(),
             added.ravel(),
         )
-        many, separated = len(receiver) >= COMPILED, all(isinstance(move.moving, slice) for _, move in moves)
+        many, separated = len(receiver) >= COMPILED, all(isinstance(move.is_sent, slice) for _, move in moves)
         groups = self.work.ranks.shape[0] if separated and not self.work.flat else 1
         return StepCosts(
             as_column_table(arrays) if many else arrays, many, len(receiver), groups, _equivalents(arrays, groups)
@@ -252,7 +258,7 @@ class GroupSteps:
             np.add.at(bytes_moved, self.pipeline.hops.channel.ravel(), self.pipeline.carried[0])
             np.add.at(busy, self.pipeline.hops.channel.ravel(), self.pipeline.carried[1])
         for hop, move_costs, times in self._moves() if self.pipeline is None else ():
-            channel = hop.channel[move_costs.moving]
+            channel = hop.channel[move_costs.is_sent]
             bytes_moved[channel] += times * move_costs.size
             busy[channel] += times * move_costs.costs.moving[TYPICAL]
             hop.account(move_costs, times, time_parts)

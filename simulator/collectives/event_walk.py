@@ -5,8 +5,8 @@ ends, its latency begins, then it shares bandwidth (weighted max-min, `engine/ra
 both its transfers have ended, the member advances to its next step. Ends within 1e-12 of the shortest transfer are one
 batch, after which rates are settled once.
 
-A walk begins in plain Python on lists; one that is large or long is continued by
-the same functions, compiled, on arrays.
+A *walk* is one simulation of all members from start to end. It begins in plain Python on lists; a walk that is large
+or long is continued by the same functions, compiled, on arrays.
 
 Irregular contention is chaotic: for several rings placed at random on an irregular
 network, a change of all sizes by one part in 10^15 changed the end by one part in
@@ -80,18 +80,20 @@ def walk_from_events(
 
     Parameters
     ----------
+    programs : the steps of every member
     flows : flows of the programs, with the links that they cross
     capacities : capacity of each link [B/s]
     latency, caps : latency and highest rate of each flow [s, B/s] [flows]
     alone : rate of each flow without contention [B/s] [flows]
     contended : whether flows can slow each other; if not, each has its best rate
-    fold_time, local : shortcuts that do not change the result
+    fold_time : skip repeated periods of programs that become periodic
+    local : after a change, recompute only the rates of flows that it can affect
 
     Raises
     ------
     Deadlock : members wait for each other
     """
-    start = _walk(programs, flows, len(capacities), latency, alone, contended=contended, fold_time=fold_time)
+    start = _start_state(programs, flows, len(capacities), latency, alone, contended=contended, fold_time=fold_time)
     if contended:
         caps_of_rates = np.where(np.isinf(alone), 1.0, caps)  # flows over no link share nothing
         state = new_flow_state(
@@ -122,7 +124,7 @@ def _continue_walk(walk_on: Kernel, pause: Kernel, start: WalkState, state: Flow
     return outcome
 
 
-def _walk(
+def _start_state(
     programs: MemberPrograms,
     flows: Flows,
     links: int,

@@ -52,7 +52,7 @@ class Pairs:
     sources : sending GPUs
     targets : receiving GPUs
 
-     Pairs.of(2, 8, apart=True), Pairs.of(2, 8, apart=False)
+    >>> Pairs.of(2, 8, apart=True), Pairs.of(2, 8, apart=False)
     (Pairs(sources=(0, 1), targets=(8, 9)), Pairs(sources=(0, 1), targets=(2, 3)))
     """
 

@@ -22,7 +22,7 @@ from quadrille.experiments.output.tables import Row, milliseconds, percent, prin
 from quadrille.runtime.host.console import run_as_program
 from quadrille.runtime.launching.launch import launch_or_raise
 from quadrille.studies.benchmarks.paired_ratios import Ratio, ratio_of_pairs
-from quadrille.studies.runtime_speed.paired_products import OURS, PROGRAM
+from quadrille.studies.runtime_speed.alternating_matmuls import OURS, PROGRAM
 from quadrille.studies.runtime_speed.peer_products import PEERS, SCALAPACK, missing_reason, versions
 
 SCHEMA = "quadrille/runtime-speed/1"

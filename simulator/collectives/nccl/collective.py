@@ -36,7 +36,7 @@ from quadrille.simulator.collectives.nccl.layout import (
     unplaced,
     vendor_of,
 )
-from quadrille.simulator.collectives.nccl.patterns import nvls, rings, trees
+from quadrille.simulator.collectives.nccl.patterns import simulate_nvls, simulate_rings, simulate_trees
 from quadrille.simulator.collectives.programs import Ints
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.routes.routing import Routes
@@ -112,11 +112,11 @@ def nccl_collective(
     )
     match nccl_plan.algorithm:
         case "ring":
-            result, paths = rings(placed)
+            result, paths = simulate_rings(placed)
         case "tree":
-            result, paths = trees(placed)
+            result, paths = simulate_trees(placed)
         case "nvls" | "nvls_tree":
-            result, paths = nvls(placed)
+            result, paths = simulate_nvls(placed)
         case "pat":
             result, paths = unplaced(placed), nccl_plan.channels
     requested = " and ".join(word for word in (algorithm, protocol) if word)

@@ -1,4 +1,8 @@
-"""NCCL's communication patterns on links: rings, chains, trees, and sums in the NVSwitch (NVLS)."""
+"""Simulation of an NCCL collective on the links: as rings or chains, as trees, or as sums in the NVSwitch (NVLS).
+
+Each function takes NCCL's plan with the places of its ranks and returns the result and the number of different paths
+that the channels take. A *slot* is one chunk of NCCL's buffer that is in flight on a channel.
+"""
 
 from dataclasses import replace
 
@@ -18,8 +22,8 @@ from quadrille.topologies.network import Network
 from quadrille.topologies.routes.paths import Paths
 
 
-def rings(placed: PlacedPlan) -> tuple[CollectiveResult, int]:
-    """Rings step by step; broadcast and reduce as chains. Also the number of different paths."""
+def simulate_rings(placed: PlacedPlan) -> tuple[CollectiveResult, int]:
+    """Rings step by step; broadcast and reduce as chains. Returns the result and the number of ring orders."""
     orders = placed.orders()
     if placed.kind in ("broadcast", "reduce"):
         return _chains(placed, [_from_root(order, placed.root) for order in orders]), len(orders)
@@ -117,8 +121,8 @@ MOST_FLOWS = 1 << 21
 """Flows of trees that are simulated at most, about 1 kB each."""
 
 
-def trees(placed: PlacedPlan) -> tuple[CollectiveResult, int]:
-    """Trees: one flow up and one down each edge, all at once. Also the number of different paths."""
+def simulate_trees(placed: PlacedPlan) -> tuple[CollectiveResult, int]:
+    """Trees: one flow up and one flow down each edge, all at once. Returns the result and the number of tree orders."""
     orders = placed.orders()
     if (flows := 4 * len(orders) * placed.groups.size) > MOST_FLOWS:
         raise InputError(
@@ -148,8 +152,8 @@ def _correction(placed: PlacedPlan) -> float:
     return min(1.0, placed.bytes / speed / plan_seconds) if plan_seconds > 0 and placed.bytes and speed > 0 else 1.0
 
 
-def nvls(placed: PlacedPlan) -> tuple[CollectiveResult, int]:
-    """Sums in the switch, and trees from rail to rail. Also the number of different paths."""
+def simulate_nvls(placed: PlacedPlan) -> tuple[CollectiveResult, int]:
+    """Sums in the switch, and trees from rail to rail. Returns the result, and 1 as the number of paths."""
     net, endpoints = placed.routes.net, placed.endpoints[placed.groups]
     flat = endpoints.ravel()
     nodes = node_blocks(endpoints, net.per_node)

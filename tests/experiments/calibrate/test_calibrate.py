@@ -86,9 +86,9 @@ AGAIN = (
     IMPORTS
     + """
 import json
-from quadrille.experiments.calibrate.network_benchmarks import measure_flows
+from quadrille.experiments.calibrate.network_benchmarks import measure_all_pairs_flows
 found = {
-    said: measure_flows(
+    said: measure_all_pairs_flows(
         world.world(), 2, LinkSpeed(1e-4, 25e6, 0.0), WHOLE_MESSAGES, lambda _, flows: flows[-1].round >= least, SMALL
     )
     for said, least in (("agree", 1), ("agree in the end", 6), ("do not", 100))
@@ -258,7 +258,7 @@ def test_the_wiring_is_a_star_unless_it_is_given_and_its_speeds_are_measured_unl
 def test_multiplications_between_two_hosts_are_predicted(wired, name):
     machine = find_machine(str(wired[name]))
     wiring = ResourceDemands(machine, 2, FlowEngine(simpy.Environment()))
-    assert (wiring.place(0), wiring.place(1)) == (0, 1)
+    assert (wiring.endpoint(0), wiring.endpoint(1)) == (0, 1)
     for grid in ("z=2", "x=2", "y=2"):
         record, _ = predict_record_and_timeline(parse_matmul(replace(TRAINING, grid=grid)), machine)
         assert record.seconds > 0

@@ -30,13 +30,13 @@ from pathlib import Path
 from quadrille.runtime.host import world
 from quadrille.runtime.carriers.message_options import default_message_options
 from quadrille.runtime.measuring.link_speed import measure_link_speed
-from quadrille.experiments.calibrate.network_benchmarks import measure_flows
+from quadrille.experiments.calibrate.network_benchmarks import measure_all_pairs_flows
 from quadrille.experiments.calibrate.network_sections import links_agree
 from quadrille.topologies.routes.routing import Routing
 ranks, given = world.world(), json.loads(sys.argv[2])
 agree = partial(links_agree, given, Routing())
 message_options = default_message_options(world.hosts(ranks)[0])
-found = measure_flows(ranks, ranks.size, measure_link_speed(ranks), message_options, agree)
+found = measure_all_pairs_flows(ranks, ranks.size, measure_link_speed(ranks), message_options, agree)
 if ranks.rank == 0:
     Path(sys.argv[1]).write_text(json.dumps([astuple(one) for one in found]))
 """

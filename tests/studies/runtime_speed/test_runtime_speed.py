@@ -9,7 +9,7 @@ from quadrille.algorithms.errors import InputError, RunError
 from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.studies.benchmarks.paired_ratios import ratio_of_pairs
 from quadrille.studies.runtime_speed import peer_products
-from quadrille.studies.runtime_speed.paired_products import OURS, best_grid, check_product
+from quadrille.studies.runtime_speed.alternating_matmuls import OURS, best_grid, check_product
 from quadrille.studies.runtime_speed.peer_products import BY_HAND, ONE_PROCESS, ByHand, missing_reason
 from quadrille.studies.runtime_speed.study import runtime_speed
 

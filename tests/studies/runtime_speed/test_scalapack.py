@@ -16,7 +16,7 @@ ON_EVERY_RANK = """
 import numpy as np
 from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.runtime.host.world import world
-from quadrille.studies.runtime_speed.paired_products import check_product
+from quadrille.studies.runtime_speed.alternating_matmuls import check_product
 from quadrille.studies.runtime_speed.scalapack import ScaLapack
 
 ranks = world()

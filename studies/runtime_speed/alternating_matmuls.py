@@ -1,6 +1,6 @@
-"""The measurement on the ranks: Quadrille's matmul and those of other libraries (peers), alternately.
+"""Times of Quadrille's matmul and of the same matmul by other libraries (peers), in alternating rounds, on every rank.
 
-    python -m quadrille.studies.runtime_speed.paired_products PRODUCTS.json TIMES.json   (on every rank, by `launch`)
+    python -m quadrille.studies.runtime_speed.alternating_matmuls PRODUCTS.json TIMES.json  (on every rank, by `launch`)
 
 Before each repeat of Quadrille's matmul every peer runs once, in an order that rotates by one each round.  The time of
 a run is from the first rank's start to the last rank's end.  All ranks sleep before each run, because the threads of a
@@ -25,7 +25,7 @@ from quadrille.algorithms.schedule.grid import Grid
 from quadrille.experiments.workloads.grids import grids
 from quadrille.studies.runtime_speed.peer_products import PEERS, Peer
 
-PROGRAM = ("-m", "quadrille.studies.runtime_speed.paired_products")
+PROGRAM = ("-m", "quadrille.studies.runtime_speed.alternating_matmuls")
 OURS = "quadrille 3d"
 WARMUPS = 2
 REST_SECONDS = 0.15
@@ -83,8 +83,8 @@ class Rounds:
         return start, time.monotonic()
 
 
-def measure_product(
-    communicator: Any, sizes: Matmul, pairs: int, names: Sequence[str]
+def measure_matmul(
+    communicator: Any, sizes: Matmul, round_count: int, names: Sequence[str]
 ) -> dict[str, list[float]] | None:
     """Measure one matmul by Quadrille and by the peers.
 
@@ -92,7 +92,7 @@ def measure_product(
     ----------
     communicator : communicator of all ranks
     sizes : sizes and dtype of the matmul
-    pairs : number of rounds
+    round_count : number of rounds; in each round every peer and Quadrille run once
     names : names of the peers that take part
 
     Returns
@@ -118,7 +118,7 @@ def measure_product(
         matmul_schedule(sizes, "3d", best_grid(sizes, ranks)),
         Operands(sizes.m, sizes.k, sizes.n, sizes.dtype),
         MpiCarrier(communicator),
-        repeats=pairs,
+        repeats=round_count,
         warmups=WARMUPS,
         between=lambda _rank: rounds.run_round(),
     )
@@ -168,7 +168,7 @@ def main(products_path: str, times_path: str) -> None:
 
     communicator, wanted = world(), json.loads(Path(products_path).read_text())
     products = [
-        measure_product(communicator, Matmul(*sizes), wanted["pairs"], wanted["peers"]) for sizes in wanted["products"]
+        measure_matmul(communicator, Matmul(*sizes), wanted["pairs"], wanted["peers"]) for sizes in wanted["products"]
     ]
     if communicator.Get_rank() == 0:
         Path(times_path).write_text(json.dumps(products))
