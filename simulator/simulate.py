@@ -24,7 +24,7 @@ from quadrille.algorithms.schedule.ops import Communication
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.timelines.spans import Span
 from quadrille.algorithms.timelines.timeline import Timeline
-from quadrille.simulator.bounds.support_check import unsupported_reason
+from quadrille.simulator.bounds.bounds_support import unsupported_reason
 from quadrille.simulator.gc_paused import gc_paused
 from quadrille.simulator.loops.period_detector import BudgetExceeded, PeriodDetector, iteration_count
 from quadrille.simulator.loops.skipped_iterations import (

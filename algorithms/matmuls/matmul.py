@@ -198,7 +198,7 @@ def parse_sizes(text: str) -> tuple[int, int, int]:
     InputError : not three positive integers of at most `MOST_DIGITS` digits
     """
     words = [word.strip() for word in text.split(",")]
-    if any(len(word) > MOST_DIGITS for word in words):
+    if any(len(word) > MOST_DIGITS and word.isdigit() for word in words):
         raise InputError(f"matmul {text[:40]!r}…: sizes of at most {MOST_DIGITS} digits are accepted")
     if len(words) != 3 or not all(parse_integer(word) for word in words):
         raise InputError(f"matmul {text!r}: accepted is M,K,N, three whole numbers from 1, such as 4096,4096,4096")

@@ -3,12 +3,13 @@
 A pass changes ordering edges and the order of ops in lanes; it never changes which ops exist or their sizes.
 
     oar   overlapped all-reduce: dI is all-reduced while dW is multiplied
-    ors   overlapped reduce-scatter: dW is scattered until its result is used, at the end of the backward pass; where
-one rank
-          reduces dI, dW is multiplied before dI
-    oag   overlapped all-gather: the next weight is gathered while a product uses the current one (`prefetch.py`); for a
-single
-          product, what its gradients need is gathered during the product, into a second buffer; panels are sent ahead
+    ors   overlapped reduce-scatter: dW is scattered until its result is used, at the end of the backward pass;
+          where one rank reduces dI, dW is multiplied before dI
+    oag   overlapped all-gather: the next weight is gathered while a product uses the current one (`prefetch.py`);
+          for a single product, what its gradients need is gathered during the product, into a second buffer; panels
+          are sent ahead
+
+dI is the gradient of a product's input, dW the gradient of its weight.
 
 Results stay bitwise equal, since the ops determine what is added in which order.  With ors, a dW written in every
 iteration has two buffers, used alternately, and scatters have a lane (communicator) of their own beside the gathers.

@@ -1,7 +1,6 @@
 """Transformer architectures: the plain GPT, and the variants of Llama and others.
 
-    plain GPT   LayerNorm, biases, GELU, one key head for each query head, learned positions, one shared vocabulary
-table
+    plain GPT   LayerNorm, biases, GELU, one key head for each query head, learned positions, a shared vocabulary table
     Llama       RMSNorm, no biases, SwiGLU, grouped-query attention, rotary positions, two vocabulary tables
 
 Columns that belong together are units that no axis cuts: a group of attention heads has its query heads, one key head

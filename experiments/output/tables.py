@@ -1,9 +1,13 @@
-"""Printed tables: names to the left, numbers to the right; outside a terminal no line is wrapped."""
+"""Printed tables: names to the left, numbers to the right, without styles.
+
+On a terminal long names are wrapped between words; no word or number is cut. Elsewhere no line is wrapped.
+"""
 
 import sys
 from collections.abc import Iterable, Sequence
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console, Group
 from rich.measure import Measurement
 from rich.table import Table
@@ -23,23 +27,33 @@ def table(title: str, columns: Sequence[str], *sections: Iterable[Row], names: i
       sum C       5 ms
     """
     grid = Table(box=box.SIMPLE_HEAD, show_header=any(columns))
+    rows_of_sections = [list(section) for section in sections]
     for place, column in enumerate(columns):
-        grid.add_column(Text(column), justify="left" if place < names else "right", no_wrap=place >= names)
-    for section in sections:
-        for row in section:
+        if place < names:
+            grid.add_column(Text(column), justify="left")
+        else:
+            cells = (cell_len(row[place]) for rows in rows_of_sections for row in rows if place < len(row))
+            longest = max([cell_len(column), *cells])
+            grid.add_column(Text(column), justify="right", no_wrap=True, min_width=longest)
+    for rows in rows_of_sections:
+        for row in rows:
             grid.add_row(*(Text(cell) for cell in row))
         grid.add_section()
     return Group(Text(title, style="bold"), grid) if title else Group(grid)
 
 
 def print_tables(*tables: Group) -> None:
-    """Prints tables to stdout; outside a terminal, as wide as the widest table and without blanks at line ends."""
+    """Prints tables to stdout, without blanks at line ends.
+
+    The width is that of the widest table, or of the terminal; then it is at least the width of the longest words.
+    """
     console = Console(file=sys.stdout, highlight=False)
+    sizes = [Measurement.get(console, console.options.update_width(10_000), group) for group in tables]
     if console.is_terminal:
-        console.print(*tables, sep="\n")
-        return
-    width = max((_width(console, group) for group in tables), default=80)
-    plain = Console(file=sys.stdout, highlight=False, width=max(80, width))
+        width = max([console.width, *(size.minimum for size in sizes)])
+    else:
+        width = max([80, *(size.maximum for size in sizes)])
+    plain = Console(file=sys.stdout, highlight=False, width=width, color_system=None)
     with plain.capture() as captured:
         plain.print(*tables, sep="\n")
     lines = [line.rstrip() for line in captured.get().splitlines()]
@@ -73,7 +87,3 @@ def milliseconds(seconds: float | None) -> str:
         return "0 ms"
     digits = 4 if abs(value) < 1 else 3 if abs(value) < 10 else 2 if abs(value) < 100 else 1
     return f"{value:.{digits}f} ms"
-
-
-def _width(console: Console, group: Group) -> int:
-    return Measurement.get(console, console.options.update_width(10_000), group).maximum

@@ -1,4 +1,7 @@
-"""The `Prediction` of a bounds walk: timeline of some ranks, times by op and cause, link loads, and the bounds."""
+"""The `Prediction` made of the result of a bounds walk: timeline of some ranks, times by op and cause, link loads.
+
+The *bounds walk* computes a lower bound, an estimate and an upper bound of the makespan, collective by collective.
+"""
 
 from bisect import bisect_left
 from collections import defaultdict

@@ -32,6 +32,7 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.ops import Communication, CommunicationOp, Receive, Send
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import Schedule
+from quadrille.simulator.bounds.bounds_support import unsupported_reason
 from quadrille.simulator.bounds.bounds_walk import BoundsWalk
 from quadrille.simulator.bounds.channels import HIGH, LOW, TYPICAL, RatedChannels, list_channels, rate_channels
 from quadrille.simulator.bounds.concurrency import concurrency_of
@@ -40,7 +41,6 @@ from quadrille.simulator.bounds.group_work import ScheduleWork
 from quadrille.simulator.bounds.loop_period import LoopPeriods
 from quadrille.simulator.bounds.nccl_times import NcclTimes
 from quadrille.simulator.bounds.op_totals import NoTotals, OpTotals
-from quadrille.simulator.bounds.support_check import unsupported_reason
 from quadrille.simulator.bounds.walk_inputs import OpCosts, WalkInputs, rank_groups
 from quadrille.simulator.machine.network import routes_of
 from quadrille.simulator.machine.placement import RankPlacement
@@ -101,7 +101,7 @@ def bound_schedule(
 
     Raises
     ------
-    InputError : the schedule or the machine is not supported (see `support_check.py`)
+    InputError : the schedule or the machine is not supported (see `bounds_support.py`)
     """
     reason = unsupported_reason(schedule, placement, choices)
     if reason:

@@ -22,7 +22,7 @@ import numpy as np
 
 from quadrille.algorithms.analysis.equality_labels import Ints, first_equal_rows
 from quadrille.simulator.bounds.channels import HIGH, LOW, TYPICAL
-from quadrille.simulator.bounds.group_steps import GroupSteps, StepArrays, StepCosts
+from quadrille.simulator.bounds.group_step_costs import GroupSteps, StepArrays, StepCosts
 from quadrille.simulator.engine.kernel_compiler import compile_kernels
 from quadrille.topologies.network import Floats
 

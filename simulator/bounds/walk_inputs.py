@@ -10,14 +10,14 @@ from quadrille.algorithms.analysis.equality_labels import Ints, compact, distinc
 from quadrille.algorithms.schedule.ops import Communication, CommunicationOp, Compute, Send, lane
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import Schedule, all_ops
+from quadrille.simulator.bounds.bounds_support import program_axes
 from quadrille.simulator.bounds.concurrency import Concurrency
 from quadrille.simulator.bounds.cost_model import CostModel
-from quadrille.simulator.bounds.group_steps import GroupSteps
+from quadrille.simulator.bounds.group_step_costs import GroupSteps
 from quadrille.simulator.bounds.group_work import GroupWork, Key, ScheduleWork
 from quadrille.simulator.bounds.loop_period import LoopPeriods
 from quadrille.simulator.bounds.nccl_times import NcclTimes
 from quadrille.simulator.bounds.op_instances import OpTimeParts
-from quadrille.simulator.bounds.support_check import program_axes
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.network import Floats
 

@@ -1,4 +1,7 @@
-"""Progressive filling by bundles: the rates of `progressive_filling.py` for all active flows, faster (kernels).
+"""Progressive filling by bundles: new max-min rates of all active flows, which visits a bundle of flows at once.
+
+A *trunk* is a link that many flows share, a *branch* any other link; a *bundle* is the flows with the same trunks and
+the same shares on them (`bundles.py`). The rates are those of `progressive_filling.py`, found faster.
 
 Levels rise and links become full as in `progressive_filling.py`, with three savings.  A trunk visits bundles, not
 flows.  A branch is not updated when a bundle is frozen: its key stays a lower bound, and is computed again when it
@@ -18,7 +21,13 @@ from quadrille.simulator.engine.rates import apply_new_rates, choose_begun_flows
 
 
 def update_bundled_rates(s: FlowState, b: Bundles, changed: Array) -> int:
-    """Update all rates, as `rates.update_rates` does, with bundles; returns the number of changed rates."""
+    """Update the rates of all active flows; returns how many rates changed, and puts their flows into `changed`.
+
+    Parameters
+    ----------
+    s, b : flows and links, and their bundles
+    changed : room for all flows; its first entries become the flows whose rates changed
+    """
     began = choose_begun_flows(s)
     count = fill_locally(s, began)
     clear_loosened_links(s)

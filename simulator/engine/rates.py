@@ -1,11 +1,13 @@
-"""Weighted max-min fair rates, updated as flows begin and end (kernels over arrays).
+"""Weighted max-min fair rates, updated as flows begin and end (compiled functions over arrays).
 
-    state = new_flow_state(capacities, offsets, links, shares, weights, caps) begin_flow(state, flow)                  #
-    marks only; a flow may begin again after it ended end_flow(state, flow) count = update_rates(state, changed)      #
-    new rates; the rate of flows changed[:count] has changed state.rate[flow]                    # bytes/s; 0 for a flow
-    that is not active
+    state = new_flow_state(capacities, offsets, links, shares, weights, caps)
+    begin_flow(state, flow)               # marks only; a flow may begin again after it ended
+    end_flow(state, flow)
+    count = update_rates(state, changed)  # new rates; the rate of flows changed[:count] has changed
+    state.rate[flow]                      # bytes/s; 0 for a flow that is not active
 
-`state` is a named tuple of arrays.  `begin_flow`, `end_flow` and `update_rates` are kernels: call them directly, best
+`state` is a named tuple of arrays.  `begin_flow`, `end_flow` and `update_rates` are *kernels* here: functions over
+arrays that run in plain Python and compiled by Numba.  Call them directly, best
 on `as_lists(state)`, or their compiled copies `compile_kernels(KERNELS)` on `state` (`kernel_compiler.py`).  Kernels
 of other modules may call them: put KERNELS before their own.  `changed` has room for all flows; it
 never contains a flow that ended.

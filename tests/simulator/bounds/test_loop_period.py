@@ -13,7 +13,7 @@ from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.training.gpt import Gpt, gpt_schedule
 from quadrille.algorithms.training.scheme_catalogue import find_scheme
 from quadrille.experiments.records.path_segments import path_segments
-from quadrille.simulator.bounds import group_steps, loop_period, makespan_bounds
+from quadrille.simulator.bounds import group_step_costs, loop_period, makespan_bounds
 from quadrille.simulator.bounds.loop_period import LoopPeriods
 from quadrille.simulator.bounds.makespan_bounds import bound_schedule as walked
 from quadrille.simulator.machine.placement import place_ranks
@@ -124,7 +124,7 @@ def test_waves_in_one_pass_are_the_steps_one_by_one(monkeypatch, scheme, grid, o
     found = [walked(schedule, machine, choices, placement)]
     monkeypatch.setattr("quadrille.simulator.bounds.pipelined_collectives.LARGE", 1 << 62)
     found.append(walked(schedule, machine, choices, placement))
-    monkeypatch.setattr(group_steps, "message_table", lambda group_stages, members: None)
+    monkeypatch.setattr(group_step_costs, "message_table", lambda group_stages, members: None)
     steps = walked(schedule, machine, choices, placement)
     for waves in found:
         assert (waves.low, waves.seconds, waves.high) == close((steps.low, steps.seconds, steps.high))

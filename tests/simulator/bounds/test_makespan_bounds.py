@@ -16,7 +16,7 @@ from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.passes.overlap import OVERLAPS, overlap
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.experiments.records.path_segments import path_segments
-from quadrille.simulator.bounds import group_steps, message_times
+from quadrille.simulator.bounds import group_step_costs, message_times
 from quadrille.simulator.bounds.concurrency import concurrency_of
 from quadrille.simulator.bounds.makespan_bounds import bound_schedule
 from quadrille.simulator.bounds.message_times import equivalent_groups
@@ -198,8 +198,8 @@ def test_compiled_steps_and_steps_that_are_not_kept_are_the_plain_ones(monkeypat
     schedule = overlap(matmul_schedule(Matmul(130, 600, 64, "float64", "training"), "4d", Grid(z=4, x=3)), {"oar"})
     placement, machine = place_ranks(leaf_spine(3, 4), 12), leaf_spine(3, 4, memory=1e10)
     plain = bound_schedule(schedule, machine, parse_choices("own"), placement)
-    monkeypatch.setattr(group_steps, "COMPILED", 1)
-    monkeypatch.setattr(group_steps, "CACHED_STEP_NUMBERS", kept)
+    monkeypatch.setattr(group_step_costs, "COMPILED", 1)
+    monkeypatch.setattr(group_step_costs, "CACHED_STEP_NUMBERS", kept)
     found = bound_schedule(schedule, machine, parse_choices("own"), placement)
     assert (found.low, found.seconds, found.high) == (plain.low, plain.seconds, plain.high)
     assert (found.walk.ends == plain.walk.ends).all()

@@ -1,6 +1,7 @@
-"""Check whether the bounds support a schedule on a machine, and the axes along which ranks follow different programs.
+"""Whether the bounds walk can simulate a schedule on a machine, and the axes along which ranks run different programs.
 
-Every long simulation calls the check, so the module imports nothing of the walk.
+The *bounds walk* computes a lower bound, an estimate and an upper bound of the makespan, collective by collective.
+Every long simulation calls this check, so the module imports nothing of the walk.
 """
 
 from quadrille.algorithms.collectives.collective_choices import Choices
@@ -20,7 +21,7 @@ def program_axes(schedule: Schedule) -> set[Axis]:
 
 
 def unsupported_reason(schedule: Schedule, placement: RankPlacement, choices: Choices) -> str:
-    """The reason why the bounds do not support a schedule on a machine; empty if they support it."""
+    """The reason, in words, why the bounds walk cannot simulate the schedule on the machine; empty if it can."""
     if placement.hosts_share_cores or len(placement.bursts):
         return f"{placement.machine.name} is a laboratory, whose hosts share cores and whose links have token buckets"
     distinguished, library = program_axes(schedule), LibraryTimes(placement.machine, schedule.grid, placement)

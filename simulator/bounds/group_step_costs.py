@@ -1,8 +1,8 @@
-"""The costs of every step of one communication op, for many groups of ranks at once.
+"""The seconds of every step of one communication op, for many groups of ranks at once.
 
-A *step* is what all members of a group do between two waits; in one step there may be several *moves*, each of which
-sends a message from some members to others; a *hop* is one move with the messages of all groups. Times have three rows:
-LOW and HIGH are bounds, TYPICAL is the estimate.
+A *stage* is a sequence of moves that is repeated (`group_stages.py`); repetition k is *step* k of the stage; a *move*
+is messages between members that are sent at once. Times have three rows: LOW and HIGH are bounds, TYPICAL is the
+estimate.
 
 An instance of the op executes these steps (`message_times.py`). The seconds do not
 depend on when members begin, so they are computed once, as are the sums that an instance
@@ -49,8 +49,8 @@ class MoveCosts:
     extrapolated: bool
 
 
-class GroupHop:
-    """One move of all groups: the messages that one member of each group sends to another."""
+class MoveOfGroups:
+    """One move of all groups: messages between members of each group that are sent at once."""
 
     def __init__(self, move: GroupMove, work: GroupWork, lane: str, cost_model: CostModel, slowdown: float) -> None:
         groups, members = work.ranks.shape
@@ -119,7 +119,7 @@ class GroupHop:
         return size
 
 
-MOST_STATES = 64
+MOST_STAGES = 64
 """Largest number of stages for which typical rates are computed stage by stage."""
 
 CACHED_STEP_NUMBERS = 1 << 21
@@ -197,7 +197,7 @@ class GroupSteps:
             self.pipeline = PipelinedMessages(table, hop_costs(table, work, lane, cost_model, slowdown), len(ranks))
         self._caches_steps = self.pipeline is None and NUMBERS_PER_MESSAGE * self._messages() <= CACHED_STEP_NUMBERS
         self._steps: dict[tuple[int, int], StepCosts] = {}
-        self._hops: dict[int, list[GroupHop]] = {}
+        self._hops: dict[int, list[MoveOfGroups]] = {}
 
     @property
     def numbers(self) -> int:
@@ -226,7 +226,7 @@ class GroupSteps:
             return self._steps[key]
         return self._step_of([(hop, hop.step(k)) for hop in self._hops_of(at)])
 
-    def _step_of(self, moves: list[tuple[GroupHop, MoveCosts]]) -> StepCosts:
+    def _step_of(self, moves: list[tuple[MoveOfGroups, MoveCosts]]) -> StepCosts:
         """The moves of a step as kernels take them."""
         ends = [(hop.sender[move.is_sent], hop.receiver[move.is_sent]) for hop, move in moves]
         receiver = np.concatenate([receivers for _, receivers in ends])
@@ -270,7 +270,7 @@ class GroupSteps:
         used = np.flatnonzero((bytes_moved > 0) | (busy > 0))
         return InstanceTotals(time_parts, used, bytes_moved[used], busy[used], extrapolated)
 
-    def _moves(self) -> Iterator[tuple[GroupHop, MoveCosts, int]]:
+    def _moves(self) -> Iterator[tuple[MoveOfGroups, MoveCosts, int]]:
         """The moves of all steps, each with its number of repetitions; the steps that are cached are made here."""
         for at, stage in enumerate(self.work.stages):
             times = stage.times if self.steps_equal(stage) else 1
@@ -280,12 +280,12 @@ class GroupSteps:
                     self._steps[at, k] = self._step_of(moves)
                 yield from ((hop, move_costs, times) for hop, move_costs in moves)
 
-    def _hops_of(self, at: int) -> list[GroupHop]:
+    def _hops_of(self, at: int) -> list[MoveOfGroups]:
         """The hops of a stage, with their typical rates."""
         if at in self._hops:
             return self._hops[at]
         hops = self._new_hops(at)
-        shares_rates = len(self.work.stages) > MOST_STATES or self.work.pipelined
+        shares_rates = len(self.work.stages) > MOST_STAGES or self.work.pipelined
         for hop in hops:
             rates = (
                 self._typical_of_all[hop.channel] if shares_rates else self._cost_model.channels.typical(hop.channel)
@@ -294,9 +294,9 @@ class GroupSteps:
         self._hops = {at: hops}
         return hops
 
-    def _new_hops(self, at: int) -> list[GroupHop]:
+    def _new_hops(self, at: int) -> list[MoveOfGroups]:
         return [
-            GroupHop(move, self.work, self._lane, self._cost_model, self._slowdown)
+            MoveOfGroups(move, self.work, self._lane, self._cost_model, self._slowdown)
             for move in self.work.stages[at].moves
         ]
 
