@@ -8,6 +8,8 @@ from typing import Literal, get_args
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.units import parse_integer
 
+TRADE_NAMES = {"tp": "x", "tensor": "x", "dp": "data", "pp": "pipeline", "fsdp": "z", "zero": "z"}
+"""Other names of axes, for error messages."""
 MOST_RANKS = 1 << 22
 """Most ranks of a grid: a schedule of more is not answered within a minute."""
 
@@ -144,7 +146,9 @@ def _axis(name: str, where: str) -> Axis:
     for axis in AXES:
         if name == axis:
             return axis
-    raise InputError(f"{where}: unknown axis {name!r}; the axes are {', '.join(AXES)}")
+    meant = TRADE_NAMES.get(name.lower())
+    hint = f"; {name} is {meant} here" if meant else ""
+    raise InputError(f"{where}: unknown axis {name!r}; the axes are {', '.join(AXES)}{hint}")
 
 
 assert {field.name for field in fields(Grid)} == {*AXES, "order"}

@@ -6,7 +6,7 @@ from heapq import nlargest
 from quadrille.algorithms.formats.record import Messages, OpRecord, Record, Verified, interval_known
 from quadrille.algorithms.units import format_bytes, format_seconds
 from quadrille.experiments.output.destinations import Detail
-from quadrille.experiments.workloads.training_lines import training_lines, workload_text
+from quadrille.experiments.workloads.training_lines import memory_warning, training_lines, workload_text
 
 HEADINGS = ("op", "what", "times", "seconds", "waiting", "exposed", "sent by a rank", "")
 SMALL_SHARE = 0.005
@@ -47,14 +47,13 @@ def _row(op: OpRecord) -> tuple[str, ...]:
 
 
 def summary_lines(record: Record) -> list[str]:
-    """The total time and the activity that takes most of it, in one or two lines."""
-    total = f"total: {format_seconds(record.seconds)} ({_interval_text(record)})"
-    shares = _shares(record)
-    if not shares:
-        return [total]
-    (most, share), *others = shares
-    words = "".join(f", {name} {100 * part:.3g} %" for name, part in others)
-    return [total, f"bound by {most} ({100 * share:.3g} %){words}"]
+    """The total time, whether the step does not fit in memory, and the activity that takes most of the time."""
+    lines = [f"total: {format_seconds(record.seconds)} ({_interval_text(record)})", *memory_warning(record)]
+    if shares := _shares(record):
+        (most, share), *others = shares
+        words = "".join(f", {name} {100 * part:.3g} %" for name, part in others)
+        lines.append(f"bound by {most} ({100 * share:.3g} %){words}")
+    return lines
 
 
 def _shares(record: Record) -> list[tuple[str, float]]:

@@ -117,11 +117,16 @@ def training_lines(record: Record) -> Iterator[str]:
     if kinds := record.memory_bytes_by_kind or {}:
         words = ", ".join(f"{kind} {format_bytes(size)}" for kind, size in kinds.items() if size)
         yield f"memory of a rank: {format_bytes(sum(kinds.values()))}: {words}"
-        if record.fits is False:
-            where = record.machine.name if record.machine is not None else "the machine"
-            yield f"DOES NOT FIT: a device of {where} has less memory than {format_bytes(sum(kinds.values()))}"
     if record.critical_path:
         yield _critical_path(record.critical_path)
+
+
+def memory_warning(record: Record) -> Iterator[str]:
+    """The line that says that a training step does not fit in the memory of a device; no line if it fits."""
+    if record.seconds_per_iteration is not UNSET and record.fits is False:
+        where = record.machine.name if record.machine is not None else "the machine"
+        size = format_bytes(sum((record.memory_bytes_by_kind or {}).values()))
+        yield f"DOES NOT FIT: a device of {where} has less memory than {size}"
 
 
 def _critical_path(path: tuple[PathSegment, ...]) -> str:

@@ -202,9 +202,9 @@ def _number(text: str, setting: str) -> float:
     except ValueError:
         pass
     try:
-        return parse_measure(text, _path(setting))
+        return -parse_measure(text[1:], _path(setting)) if text[:1] == "-" else parse_measure(text, _path(setting))
     except InputError as error:
-        if text[:1].isdigit():
+        if text.removeprefix("-")[:1].isdigit():
             raise InputError(f"--set {setting}: {error}") from None
     return math.nan
 
@@ -246,7 +246,7 @@ def _change_in_place(table: Any, steps: list[str], change: Change, setting: str,
     step, rest = steps[0], steps[1:]
     if not isinstance(table, dict) or step not in table:
         accepted = f"accepted: {', '.join(table)}" if isinstance(table, dict) else "nothing lies below it"
-        accepted += nearest_hint(step, table if isinstance(table, dict) else ())
+        accepted += nearest_hint(step, table if isinstance(table, dict) else ()) if done else _lower_hint(step, table)
         raise InputError(f"--set {setting}: {'.'.join(done) or 'the machine'} has no {step!r}; {accepted}")
     value, done = table[step], [*done, step]
     if rest:
@@ -255,6 +255,13 @@ def _change_in_place(table: Any, steps: list[str], change: Change, setting: str,
         _change_in_place(value, rest, change, setting, done)
     else:
         table[step] = _changed_value(value, change, setting, ".".join(done))
+
+
+def _lower_hint(step: str, machine: dict[str, Any]) -> str:
+    """The end of a message that suggests quantities of a machine's tables whose names begin alike."""
+    tables = {name: table for name, table in machine.items() if isinstance(table, dict)}
+    alike = [f"{name}.{key}" for name, table in tables.items() for key in table if key.startswith(step)]
+    return f"; did you mean {' or '.join(alike)}?" if alike else nearest_hint(step, machine)
 
 
 def _changed_value(value: Any, change: Change, setting: str, path: str) -> Any:

@@ -290,6 +290,8 @@ def test_an_optional_number_can_be_given(machine):
         ("device.memory_bytes=x-2", ["factor -2", "above 0"]),
         ("device.memory_bytes=x1e308", ["inf", "finite"]),
         ("device.memory_bytes=nan", ["'nan' is not a finite number"]),
+        ("overhead=2us", ["the machine has no 'overhead'; accepted: ", "; did you mean device.overhead_seconds?"]),
+        ("device.overhead_seconds=-1us", ["device.overhead_seconds = -1e-06", ">= 0"]),
         ("device.memory_bytes=lots", ["'lots' is not a finite number"]),
         ("topology.hosts=x0.3", ["whole number"]),
         ("topology.hosts=2.5", ["'2.5' is not a whole number"]),
