@@ -37,7 +37,7 @@ WITH_CUPY = cuda=$$(nvidia-smi 2>/dev/null | sed -n 's/.*CUDA Version: *\([0-9]*
 	fi;
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check docs docs-outputs fuzz bench bench-simulator bench-runtime bench-gpu test-gpu gpu-wheels gpu-all \
+.PHONY: help setup run test check docs docs-outputs fuzz fuzz-files bench bench-simulator bench-runtime bench-gpu test-gpu gpu-wheels gpu-all \
 	studies wheel clean
 
 help: ## list the targets
@@ -91,8 +91,10 @@ docs-outputs: $(INSTALLED) ## run the console examples of README and docs, and w
 fuzz: $(INSTALLED) ## the tests of drawn cases, with cases drawn anew; SEED=N draws those of an earlier run, BUDGET=SECONDS ends it
 	@seed=$${SEED:-$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}; echo "make fuzz SEED=$$seed"; \
 	"$(VENV_PYTHON)" -m pytest --numprocesses 2 --hypothesis-profile fresh --hypothesis-seed "$$seed" \
-	  $${BUDGET:+--budget "$$BUDGET"} -m hypothesis tests $(ARGS) && \
-	"$(VENV_PYTHON)" -m tests.fuzzing --seed "$$seed" --seconds "$$(( $${BUDGET:-900} / 3 ))"
+	  $${BUDGET:+--budget "$$BUDGET"} -m hypothesis tests $(ARGS)
+
+fuzz-files: $(INSTALLED) ## random files of every reader and random flags, for ten minutes; ARGS="--seconds 60 --seed 5" limits and repeats
+	"$(VENV_PYTHON)" -m tests.fuzzing --seconds 600 $(ARGS)
 
 bench: $(INSTALLED) ## the figures that the project must reach, in one table
 	@"$(QUADRILLE)" bench $(ARGS)

@@ -1,4 +1,4 @@
-"""A fixed set of random inputs, and inputs that once were faults; `make fuzz` draws new ones."""
+"""A fixed set of random inputs, and inputs that once were faults; `make fuzz-files` draws new ones."""
 
 import subprocess
 import sys
