@@ -31,8 +31,8 @@ class Patient:
 
 
 class PatientCommunicator(StagedCommunicator):
-    def _carry(self, *arguments, **options):
-        return Patient(super()._carry(*arguments, **options), self.lane)
+    def _stage(self, *arguments, **options):
+        return Patient(super()._stage(*arguments, **options), self.lane)
 
 
 class HostOnly:
