@@ -113,7 +113,7 @@ def parse_vary(text: str, keys: Sequence[str] = KEYS) -> VariedKey:
     """The key and the values of one `--vary`.
 
     >>> parse_vary("gpus=64,256"), parse_vary("overlap=none;oar,ors")
-    (Varied(key='gpus', values=('64', '256')), Varied(key='overlap', values=('none', 'oar,ors')))
+    (VariedKey(key='gpus', values=('64', '256')), VariedKey(key='overlap', values=('none', 'oar,ors')))
 
     Raises
     ------
@@ -159,7 +159,7 @@ def parse_varied(texts: Sequence[str], keys: Sequence[str] = KEYS) -> tuple[Vari
 def points(base: SweepFlags, varied: Sequence[VariedKey]) -> Iterator[tuple[dict[str, str], SweepFlags]]:
     """Every combination: the value of each key, and the flags of the point; the last key changes fastest.
 
-    >>> [point for point, _ in points(SweepFlags(), [Varied("gpus", ("1", "2")), Varied("dtype", ("float32",))])]
+    >>> [point for point, _ in points(SweepFlags(), [VariedKey("gpus", ("1", "2")), VariedKey("dtype", ("float32",))])]
     [{'gpus': '1', 'dtype': 'float32'}, {'gpus': '2', 'dtype': 'float32'}]
     """
     for values in product(*(varied_key.values for varied_key in varied)):

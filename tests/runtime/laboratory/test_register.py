@@ -26,13 +26,13 @@ def an_entry(name, **owner):
 def test_a_laboratory_that_ends_while_it_is_read_is_none(monkeypatch):
     for name in ("ends", "stands"):
         register.write(an_entry(name))
-    read = register.files.read
+    read = register.schema_files.read
 
     def read_after_its_end(path, *form):
         register.path_of("ends").unlink(missing_ok=True)
         return read(path, *form)
 
-    monkeypatch.setattr(register.files, "read", read_after_its_end)
+    monkeypatch.setattr(register.schema_files, "read", read_after_its_end)
     assert [one.name for one in register.every()] == ["stands"]
     assert register.read("ends") is None
 
