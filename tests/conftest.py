@@ -34,9 +34,6 @@ LONGEST = (
     "tests/quadrille/cli/test_training_commands.py",
     "tests/simulator/symmetry/test_training_steps.py",
     "tests/studies/published_training/test_published_training.py",
-    "tests/runtime/laboratory/test_faults.py",
-    "tests/runtime/laboratory/test_laboratory.py",
-    "tests/runtime/laboratory/test_slow_link.py",
 )
 """Files of long tests: they begin first, so that one worker does not wait long for another at the end."""
 BEGIN = pytest.StashKey[float]()
