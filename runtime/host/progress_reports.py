@@ -136,10 +136,16 @@ class FileReporter:
         return (working or self._open)[0], not working
 
 
+def _launch_folder() -> str | None:
+    """The folder of this rank's launch; None outside a launch and on hosts other than the launcher's."""
+    folder = os.environ.get(LAUNCH)
+    return folder if folder and is_private_folder(folder) else None
+
+
 def report_start() -> None:
     """Report, before a rank's program runs, that the process exists; no report on hosts other than the launcher's."""
-    folder, rank = os.environ.get(LAUNCH), announced_rank(os.environ)
-    if folder and rank is not None and is_private_folder(folder):
+    folder, rank = _launch_folder(), announced_rank(os.environ)
+    if folder and rank is not None:
         Path(folder, f"{PREFIX}{rank}").write_bytes(FORM.pack(rank, os.getpid(), 0, False, b""))
 
 
@@ -150,8 +156,8 @@ def own_reporter() -> FileReporter | None:
     The launcher's environment variables give the rank; MPI gives it only where they do not. At the end of the process
     the reporter reports `ENDING`, because MPI_Finalize waits for the other ranks.
     """
-    folder = os.environ.get(LAUNCH)
-    if not folder or not is_private_folder(folder):
+    folder = _launch_folder()
+    if folder is None:
         return None
     rank = announced_rank(os.environ)
     reporter = FileReporter(folder, world().Get_rank() if rank is None else rank)

@@ -151,12 +151,10 @@ class HangDetector:
         missing = sorted({*range(self._ranks)} - {progress.rank for progress in ranks})
         if not missing or not self._all_on_this_host or now - self._last_start <= START_SECONDS:
             return ""
-        first = ", ".join(map(str, missing[:MAX_GROUPS_IN_MESSAGE])) + (
-            " and more" if len(missing) > MAX_GROUPS_IN_MESSAGE else ""
-        )
-        named = f"rank{'s' if len(missing) > 1 else ''} {first}"
+        more = " and more" if len(missing) > MAX_GROUPS_IN_MESSAGE else ""
         verb = "have" if len(missing) > 1 else "has"
-        return "; ".join([f"{named} {verb} not started for {START_SECONDS:g} s", *self._suspects()])
+        who = f"{ranks_text(missing[:MAX_GROUPS_IN_MESSAGE])}{more} {verb}"
+        return "; ".join([f"{who} not started for {START_SECONDS:g} s", *self._suspects()])
 
     def _standstill_message(self, ranks: Sequence[RankProgress], now: float) -> str:
         counts = [progress.count for progress in ranks]
@@ -185,10 +183,16 @@ def describe_ranks(ranks: Iterable[RankProgress]) -> list[str]:
     groups: dict[str, list[int]] = {}
     for progress in ranks:
         groups.setdefault(describe_position(progress), []).append(progress.rank)
-    return [
-        f"rank{'s' if len(group) > 1 else ''} {', '.join(map(str, group))} {words}"
-        for words, group in list(groups.items())[:MAX_GROUPS_IN_MESSAGE]
-    ]
+    return [f"{ranks_text(group)} {words}" for words, group in list(groups.items())[:MAX_GROUPS_IN_MESSAGE]]
+
+
+def ranks_text(numbers: Sequence[int]) -> str:
+    """The ranks with these numbers, as text.
+
+    >>> ranks_text([3]), ranks_text([0, 2])
+    ('rank 3', 'ranks 0, 2')
+    """
+    return f"rank{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
 
 
 def describe_position(progress: RankProgress) -> str:

@@ -88,7 +88,7 @@ def launch(
         words = launcher_words(launcher, ranks, launcher_options, variables_here)
         start = [START_OF_PROGRAM] if program is None else [START_OF_RANK, *program]
         rank = [sys.executable, "-P", "-c", *start, *command]
-        here = LABORATORY in variables_here or not several_hosts(launcher_options, variables_here)
+        here = _all_on_this_host(launcher_options, variables_here)
         detector = HangDetector(folder, ranks, diagnose_network, all_on_this_host=here)
         status, output = supervise([*starter, *words, *rank], variables, folder, detector)
         reports = list(read_reports(folder))
@@ -124,12 +124,16 @@ def raise_for_status(name: str, status: int) -> None:
         raise kind(f"{name} ended with status {status}; the line above says why")
 
 
+def _all_on_this_host(options: Sequence[str], environment: Mapping[str, str]) -> bool:
+    """Whether this host runs all ranks; all hosts of an emulated network are this host."""
+    return LABORATORY in environment or not several_hosts(options, environment)
+
+
 def _check_rank_count(ranks: int, options: Sequence[str], environment: Mapping[str, str]) -> None:
-    """Refuse more ranks on this host than it can start; all hosts of an emulated network are this host."""
+    """Refuse more ranks on this host than it can start."""
     most = MOST_RANKS_A_CORE * usable_cores()
-    in_laboratory = LABORATORY in environment
-    if ranks > most and (in_laboratory or not several_hosts(options, environment)):
-        remedy = "all hosts of a laboratory are this one" if in_laboratory else "name more hosts"
+    if ranks > most and _all_on_this_host(options, environment):
+        remedy = "all hosts of a laboratory are this one" if LABORATORY in environment else "name more hosts"
         raise InputError(f"-n {ranks}: this host takes at most {most} ranks, {MOST_RANKS_A_CORE} a core; {remedy}")
 
 

@@ -107,21 +107,14 @@ def json_text(value):
         return "{" + ", ".join(f"{json_text(str(key))}: {json_text(entry)}" for key, entry in value.items()) + "}"
     if isinstance(value, list):
         return "[" + ", ".join(map(json_text, value)) + "]"
-    if isinstance(value, float) and math.isinf(value):
-        return "1e999" if value > 0 else "-1e999"
-    if isinstance(value, float) and math.isnan(value):
-        return "NaN"
     if isinstance(value, str):
-        return (
-            '"'
-            + "".join(f"\\u{ord(letter):04x}" if letter < " " or letter in '"\\' else letter for letter in value)
-            + '"'
-        )
-    return (
-        {None: "null", True: "true", False: "false"}.get(value, repr(value))
-        if not isinstance(value, int | float) or isinstance(value, bool)
-        else repr(value)
-    )
+        letters = (f"\\u{ord(letter):04x}" if letter < " " or letter in '"\\' else letter for letter in value)
+        return f'"{"".join(letters)}"'
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if value in (math.inf, -math.inf):
+        return "1e999" if value > 0 else "-1e999"
+    return "NaN" if value != value else repr(value)
 
 
 def toml_text(table):

@@ -138,12 +138,12 @@ def _rate(path: str, place: int, name: str, edge: Mapping[str, Any], attribute: 
         return value
     fits = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < LARGEST and isfinite(value)
     if not fits or value < 0 or (value == 0 and "above" in accepted):  # type: ignore[operator]
-        fault = f"link {name} has {attribute}={value!r:.40}"
-        raise InputError(f"{path}: edges[{place}]: {fault}; it must be a finite number of {accepted}")
-    if not least <= value <= most:  # type: ignore[operator]
-        fault = f"link {name} has {attribute}={value!r:.40}"
-        raise InputError(f"{path}: edges[{place}]: {fault}; it must be from {least:g} to {most:g}")
-    return float(value)  # type: ignore[arg-type]
+        needed = f"a finite number of {accepted}"
+    elif not least <= value <= most:  # type: ignore[operator]
+        needed = f"from {least:g} to {most:g}"
+    else:
+        return float(value)  # type: ignore[arg-type]
+    raise InputError(f"{path}: edges[{place}]: link {name} has {attribute}={value!r:.40}; it must be {needed}")
 
 
 def places_of(path: str, graph: Mapping[str, Any], nodes: Mapping[str, int]) -> tuple[str, int]:
