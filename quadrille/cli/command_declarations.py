@@ -98,6 +98,7 @@ def typed(context: click.Context, values: Iterable[str]) -> set[str]:
     explicit = {ParameterSource.COMMANDLINE, ParameterSource.DEFAULT_MAP}
     return {name for name, source in sources.items() if source in explicit}
 
+
 WHOLE_SENTENCE = 1000
 """Length in characters to which click cuts the first sentence of a help text: longer than any sentence."""
 

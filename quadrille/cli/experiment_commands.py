@@ -133,9 +133,7 @@ def detail_of(values: dict[str, Any]) -> "Detail":
     return "verdict" if values["quiet"] else "all" if values["verbose"] else "table"
 
 
-@app.command(
-    "run", text="Measure a multiplication or training steps on MPI ranks."
-)
+@app.command("run", text="Measure a multiplication or training steps on MPI ranks.")
 @with_flags(*EXPERIMENT_AND_RUN)
 def run(context: click.Context, **values: Any) -> None:
     """Measure the experiment."""

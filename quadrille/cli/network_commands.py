@@ -136,9 +136,7 @@ def collective_command() -> Callable[..., None]:
     return command
 
 
-app.command("collective", text="Predict one collective, and what bounds it.")(
-    collective_command()
-)
+app.command("collective", text="Predict one collective, and what bounds it.")(collective_command())
 
 
 def machines_known() -> list[str]:
