@@ -13,9 +13,9 @@ import numpy as np
 from quadrille.algorithms.errors import InputError
 from quadrille.experiments.calibrate.topology_option import network_without_speeds, parse_topology_option
 from quadrille.runtime.host.world import LABORATORY
-from quadrille.runtime.laboratory import laboratory, register
+from quadrille.runtime.laboratory import laboratory
 from quadrille.runtime.laboratory.namespace_plan import HOST_INTERFACE
-from quadrille.runtime.laboratory.register import LaboratoryRecord
+from quadrille.runtime.laboratory.register import MACHINE_REGISTER, LaboratoryRecord, Register
 from quadrille.runtime.launching.environment import THREAD_VARIABLES, usable_cores
 from quadrille.runtime.launching.hang_detection import DEFAULT_LIMITS, TimeLimits
 from quadrille.runtime.launching.launch import PROGRAM, launch, raise_for_status
@@ -134,8 +134,10 @@ def _check_links(entry: LaboratoryRecord, topology: str) -> None:
         )
 
 
-def _mpirun_options(entry: LaboratoryRecord, ranks: int, library: Mpi) -> list[str]:
-    """The mpirun options."""
+def _mpirun_options(
+    entry: LaboratoryRecord, ranks: int, library: Mpi, register: Register = MACHINE_REGISTER
+) -> list[str]:
+    """The mpirun options; one of them is a script beside the laboratory's entry in the register."""
     agent = register.write_agent(entry.name, [sys.executable, *ENTER, "--agent"])
     ranks_by_host = _ranks_by_host(ranks, len(entry.addresses))
     hosts_and_slots = ",".join(

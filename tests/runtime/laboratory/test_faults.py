@@ -11,7 +11,8 @@ import pytest
 from quadrille.algorithms.formats.atomic_files import process_status
 from quadrille.runtime.host.processes import state
 from quadrille.runtime.host.progress_reports import read_reports
-from quadrille.runtime.laboratory import namespaces, register
+from quadrille.runtime.laboratory import namespaces
+from quadrille.runtime.laboratory.register import MACHINE_REGISTER
 from quadrille.runtime.launching.launch_folder import SHARED_MEMORY
 from tests.support.laboratories import UNAVAILABLE_REASON, environment
 
@@ -149,6 +150,6 @@ def line_of_broken(command, within, breaks):
         running.communicate()
     assert running.returncode == 1 and (not out or within is None), (out, err)  # mpirun tells of its daemons on stdout
     assert not any(namespaces.exists(f"quadrille-{NAME}-host{number}") for number in range(3))
-    assert not register.path_of(NAME).exists()
+    assert not MACHINE_REGISTER.path_of(NAME).exists()
     assert {state(one.pid) for one in ranks} <= {"", "Z"}
     return err.splitlines()[-1]
