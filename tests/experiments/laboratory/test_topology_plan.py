@@ -65,7 +65,9 @@ def links_walked(made, source, target):
 
 @pytest.mark.parametrize("text", [*SINGLE_HOMED, *MANY_HOMED])
 def test_a_pair_has_a_queue_at_each_port_with_a_rate_on_its_path_and_nowhere_else(text):
-    made = namespace_plan(network(text))
+    net = network(text)
+    made = namespace_plan(net)
+    assert len(made.hosts) == net.endpoint_count
     for source in made.hosts:
         for target in set(made.hosts) - {source}:
             pair = made.addresses[source], made.addresses[target]

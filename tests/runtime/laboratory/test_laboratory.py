@@ -89,6 +89,7 @@ def test_every_host_reaches_every_other(text, register):
 
 def test_hosts_share_links_equally_on_every_machine(register):
     with laboratory.standing(a_laboratory("star:hosts=2"), register) as entry:
+        assert list(entry.addresses) == ["host:0", "host:1"]
         for host in entry.addresses:
             with namespaces.inside(entry.namespaces[host]):
                 assert Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip() == "reno"
