@@ -160,13 +160,13 @@ def test_what_is_no_whole_number_is_found_in_any_tile(bad):
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize(("dtype", "kind"), [("float32", "integers"), ("float64", "uniform")])
 def test_verification_takes_no_more_memory_than_is_counted(method, product, dtype, kind):
-    operands = Operands(800, 1200, 1040, dtype, kind=kind)
+    operands = Operands(400, 600, 520, dtype, kind=kind)
     output, _ = whole_output(product, operands)
     tracemalloc.start()
-    assert verify([output], operands, ranks=2, method=method, tiling=Tiling(tile=512)).ok
+    assert verify([output], operands, ranks=2, method=method, tiling=Tiling(tile=256)).ok
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert most <= TILES_AT_ONCE * 512 * 512 * 8
+    assert most <= TILES_AT_ONCE * 256 * 256 * 8
     assert VERIFY_BYTES == TILES_AT_ONCE * 2**20 * 8
 
 
