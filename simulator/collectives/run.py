@@ -23,7 +23,7 @@ from typing import Literal
 import numpy as np
 
 from quadrille.algorithms.formats.record import PathPart
-from quadrille.simulator.collectives.event_walk import walk_from_events
+from quadrille.simulator.collectives.event_walk import PLAIN_EVENTS, walk_from_events
 from quadrille.simulator.collectives.programs import Floats, Ints, MemberPrograms
 from quadrille.simulator.collectives.sweep import sections, sweep
 from quadrille.simulator.symmetry.partition import Flows
@@ -65,6 +65,7 @@ def run(
     contended: bool | None = None,
     fold_time: bool = True,
     local: bool = True,
+    plain_events: int = PLAIN_EVENTS,
 ) -> CollectiveRun:
     """Simulates the programs of all members, or of one representative of each class.
 
@@ -73,6 +74,7 @@ def run(
     capacities : capacity of each link [B/s]
     contended : whether flows slow each other; None to find out, False for every flow at its best rate
     fold_time, local : shortcuts that do not change the result
+    plain_events : number of events, or of flows, from which compiled kernels are used
     """
     can_contend = contends(routed.flows, routed.alone, capacities) if contended is None else contended
     common_sections = None if can_contend else sections(programs)
@@ -94,6 +96,7 @@ def run(
         contended=can_contend,
         fold_time=fold_time,
         local=local,
+        plain_events=plain_events,
     )
     return CollectiveRun("events", walked.ends, walked.busy, walked.events, walked.error_seconds, can_contend)
 
