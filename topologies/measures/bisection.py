@@ -43,7 +43,7 @@ def bisection(net: Network, *, max_flow_links: int = MAX_FLOW_LINKS) -> Figure:
 
     Parameters
     ----------
-    max_flow_links : largest number of links for a maximum flow, each half of the endpoints merged, parallel links as one
+    max_flow_links : largest number of links for a maximum flow, see `MAX_FLOW_LINKS`
 
     Raises
     ------

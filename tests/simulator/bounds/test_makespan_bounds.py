@@ -21,7 +21,7 @@ from quadrille.simulator.bounds.concurrency import concurrency_of
 from quadrille.simulator.bounds.makespan_bounds import bound_schedule
 from quadrille.simulator.bounds.message_times import equivalent_groups
 from quadrille.simulator.machine.placement import place_ranks
-from quadrille.simulator.simulate import Shortcuts, Simulator, simulate
+from quadrille.simulator.simulate import Limits, Shortcuts, Simulator, simulate
 from quadrille.simulator.symmetry.even_shards import with_even_shards
 from quadrille.topologies.machines.machine import Machine
 from tests.support.toy_machines import device, leaf_spine, memory_row, one_host, star, transfer_row
@@ -262,9 +262,9 @@ def test_ranks_that_are_wanted_are_in_the_timeline():
     assert {20, 21} <= {span.rank for span in found.timeline.spans}
 
 
-def test_what_would_take_long_is_predicted_at_the_granularity_of_collectives(monkeypatch):
+def test_what_would_take_long_is_predicted_at_the_granularity_of_collectives():
     schedule = matmul_schedule(Matmul(130, 600, 64), "4d", Grid(z=4, y=2, x=3))
+    no_time = Limits(long_seconds=0.0)
     assert simulate(schedule, star(24), granularity="auto").bound is None
-    monkeypatch.setattr("quadrille.simulator.simulate.LONG_SECONDS", 0.0)
-    assert simulate(schedule, star(24), granularity="auto").bound is not None
-    assert simulate(schedule, star(24)).bound is None
+    assert simulate(schedule, star(24), granularity="auto", limits=no_time).bound is not None
+    assert simulate(schedule, star(24), limits=no_time).bound is None
