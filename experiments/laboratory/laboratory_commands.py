@@ -153,9 +153,8 @@ def parse_laboratory(topology: str, rate: str = "", routing: str = "", name: str
 
     Raises
     ------
-    InputError : no permission to create namespaces, or an invalid topology, rate, routing rule or name
+    InputError : invalid topology, rate, routing rule or name, or no permission to create namespaces
     """
-    namespaces.check_allowed()
     name = register.check_name(name or f"run{os.getpid()}")
     machine = find_machine(topology) if topology.endswith(".toml") else None
     rule = parse_routing(routing or (machine.routing if machine is not None else "shortest"), SINGLE_PATH_RULES)
@@ -166,8 +165,9 @@ def parse_laboratory(topology: str, rate: str = "", routing: str = "", name: str
         net = scaled_network(net, parse_rate(rate))
     elif machine is None:
         _check_rates_given(topology)
-    _remark_ignored_latencies(topology)
     plan = namespace_plan(net, rule)
+    namespaces.check_allowed()
+    _remark_ignored_latencies(topology)
     working = np.flatnonzero(~net.failed)
     rates = dict(zip(net.link_names(working), net.bandwidths[working].tolist(), strict=True))
     topology_with_rates = _topology_with_rates(topology if machine is None else _topology_text(machine), factor)
