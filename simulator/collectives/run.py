@@ -101,11 +101,15 @@ def run(
     return CollectiveRun("events", walked.ends, walked.busy, walked.events, walked.error_seconds, can_contend)
 
 
-def contends(flows: Flows, alone: Floats, capacities: Floats) -> bool:
+def contends(flows: Flows, alone: Floats, capacities: Floats, *, roomy: int = ROOMY) -> bool:
     """Whether flows at their best rates may demand more of a link than it has.
 
     A member sends on one flow at a time and receives on one, so of all flows of one
     sender (or of one receiver) only the greatest counts.
+
+    Parameters
+    ----------
+    roomy : cells of a table of links and members for each entry, up to which a table is used, not sorting
     """
     owner = flows.entry_flows()
     demand = flows.shares * alone[owner]
@@ -115,16 +119,16 @@ def contends(flows: Flows, alone: Floats, capacities: Floats) -> bool:
         return False
     for end in (flows.sender, flows.receiver):
         entries = np.flatnonzero(tight[flows.links])
-        tight = _load(flows.links[entries], end[owner[entries]], demand[entries], len(capacities)) > most
+        tight = _load(flows.links[entries], end[owner[entries]], demand[entries], len(capacities), roomy) > most
         if not tight.any():
             return False
     return True
 
 
-def _load(links: Ints, ends: Ints, demand: Floats, count: int) -> Floats:
+def _load(links: Ints, ends: Ints, demand: Floats, count: int, roomy: int) -> Floats:
     """The demand on each link if of the flows of each member only the greatest counts."""
     members = int(ends.max()) + 1
-    if count * members <= ROOMY * len(links):
+    if count * members <= roomy * len(links):
         table = np.zeros(count * members)
         np.maximum.at(table, links * members + ends, demand)
         summed: Floats = table.reshape(count, members).sum(axis=1)
