@@ -30,7 +30,7 @@ from quadrille.runtime.launching.environment import (
     usable_cores,
 )
 from quadrille.runtime.launching.exit_status import exit_status
-from quadrille.runtime.launching.hang_detection import HangDetector, NetworkDiagnosis
+from quadrille.runtime.launching.hang_detection import DEFAULT_LIMITS, HangDetector, NetworkDiagnosis, TimeLimits
 from quadrille.runtime.launching.launch_folder import (
     folder_prefix,
     memory_folder,
@@ -58,6 +58,7 @@ def launch(
     environment: Mapping[str, str] | None = None,
     starter: Sequence[str] = (),
     diagnose_network: NetworkDiagnosis = tuple,
+    limits: TimeLimits = DEFAULT_LIMITS,
 ) -> int:
     """The exit status of `command` on `ranks` ranks: 0, 1 (it failed), 2 (wrong input) or 130 (interrupted).
 
@@ -70,6 +71,7 @@ def launch(
     environment : environment variables; those of this process if not given
     starter : words that start mpirun somewhere else than in this process's namespace
     diagnose_network : returns visible network faults; called if no rank makes progress
+    limits : times after which a launch without progress is ended
 
     Raises
     ------
@@ -90,7 +92,7 @@ def launch(
         start = [START_OF_PROGRAM] if program is None else [START_OF_RANK, *program]
         rank = [sys.executable, "-P", "-c", *start, *command]
         here = _all_on_this_host(launcher_options, variables_here)
-        detector = HangDetector(folder, ranks, diagnose_network, all_on_this_host=here)
+        detector = HangDetector(folder, ranks, diagnose_network, all_on_this_host=here, limits=limits)
         status, output = supervise([*starter, *words, *rank], variables, folder, detector)
         reports = list(read_reports(folder))
         remove_partial_files(folder)

@@ -186,7 +186,9 @@ def status_of(exit_status: int | None, output: str) -> Status:
     return "failed" if exit_status else "skipped" if outcomes == {"SKIPPED"} else "passed"
 
 
-def run_step(command_line: Sequence[str], limit_seconds: float, log: Path) -> tuple[int | None, str]:
+def run_step(
+    command_line: Sequence[str], limit_seconds: float, log: Path, grace_seconds: float = GRACE_SECONDS
+) -> tuple[int | None, str]:
     """Run a process to its end or to its time limit, and append its output to a log.
 
     The process gets a process group of its own, and SIGTERM when this program dies.
@@ -196,6 +198,7 @@ def run_step(command_line: Sequence[str], limit_seconds: float, log: Path) -> tu
     command_line : program and arguments
     limit_seconds : time limit [s]
     log : log file; it is created if it does not exist
+    grace_seconds : time from SIGTERM to SIGKILL for a process that is past its limit
 
     Returns
     -------
@@ -217,7 +220,7 @@ def run_step(command_line: Sequence[str], limit_seconds: float, log: Path) -> tu
         try:
             status = _wait(process, limit_seconds)
         finally:
-            _end_group(process)
+            _end_group(process, grace_seconds)
     return status, log.read_bytes()[start:].decode(errors="replace")
 
 
@@ -229,12 +232,12 @@ def _wait(process: subprocess.Popen[bytes], limit_seconds: float) -> int | None:
         return None
 
 
-def _end_group(process: subprocess.Popen[bytes]) -> None:
-    """End a process and its group, ranks included: SIGTERM, and SIGKILL after `GRACE_SECONDS`."""
+def _end_group(process: subprocess.Popen[bytes], grace_seconds: float) -> None:
+    """End a process and its group, ranks included: SIGTERM, and SIGKILL after `grace_seconds`."""
     if process.poll() is None:
         signal_group(process.pid, signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=GRACE_SECONDS)
+            process.wait(timeout=grace_seconds)
     signal_group(process.pid, signal.SIGKILL)
     process.wait()
 
