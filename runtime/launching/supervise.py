@@ -169,6 +169,7 @@ def end_all(process: subprocess.Popen[str], mark: str) -> None:
     """End the launcher, its process group, and every process on this host that carries `mark`."""
     if process.poll() is None:
         signal_group(process.pid, signal.SIGTERM)
+        signal_group(process.pid, signal.SIGCONT)  # a stopped launcher would not notice
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(timeout=GRACE_SECONDS)
     signal_group(process.pid, signal.SIGKILL)
