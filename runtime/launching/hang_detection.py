@@ -7,7 +7,8 @@ Theory of operation
 - If some rank waits for others, no rank does local work, and for `TimeLimits.standstill` no rank takes a step and
   almost no bytes arrive, then something between the ranks is broken: a link, or a peer that nobody notices.
 - A rank reports its process before its program runs, so a rank that is stopped or killed while MPI starts is visible.
-  A rank that has not reported anything else is loading its program, which counts as local work.
+  A rank that has not reported anything else is loading its program, which counts as local work. Before all ranks have
+  reported, all processes of the launch are looked at, so a rank that is stopped before it reports is noticed.
 - The reports are files in the launch's folder (`runtime/host/progress_reports.py`), so only ranks of this machine are
   visible. If some ranks are elsewhere, only stopped processes are detected, as invisible ranks may be working.
 - When a rank is killed, its peers over TCP see a closed connection and abort all ranks before the launcher notices. The
@@ -26,6 +27,7 @@ from pathlib import Path
 
 from quadrille.runtime.host.processes import ending_signal, state
 from quadrille.runtime.host.progress_reports import ENDING, RankProgress, read_reports, watch_first_reports
+from quadrille.runtime.launching.launch_folder import processes_of_launch
 from quadrille.runtime.launching.launcher_output import Failure
 
 MAX_IDLE_BYTES = 1 << 16
@@ -156,17 +158,23 @@ class HangDetector:
         )
 
     def _stopped_rank_message(self, ranks: Sequence[RankProgress], now: float) -> str:
-        processes = {progress.rank: progress.pid for progress in ranks}
+        names = self._processes_without_reports(ranks) | {progress.pid: f"rank {progress.rank}" for progress in ranks}
         if self._launcher:
-            processes[LAUNCHER] = self._launcher
-        stopped = [rank for rank, pid in processes.items() if state(pid) in ("T", "t")]
-        self._stopped = {rank: self._stopped.get(rank, now) for rank in stopped}
-        for rank in stopped:
-            if now - self._stopped[rank] > self._limits.stopped:
+            names[self._launcher] = "the launcher"
+        stopped = [pid for pid in names if state(pid) in ("T", "t")]
+        self._stopped = {pid: self._stopped.get(pid, now) for pid in stopped}
+        for pid in stopped:
+            if now - self._stopped[pid] > self._limits.stopped:
                 how = f"has been stopped for {self._limits.stopped:g} s (SIGSTOP)"
-                where = [describe_position(progress) for progress in ranks if progress.rank == rank]
-                return " ".join(["the launcher" if rank == LAUNCHER else f"rank {rank}", how, *where])
+                where = [describe_position(progress) for progress in ranks if progress.pid == pid]
+                return " ".join([names[pid], how, *where])
         return ""
+
+    def _processes_without_reports(self, ranks: Sequence[RankProgress]) -> dict[int, str]:
+        """A name for each process of the launch, while some rank has not reported its process."""
+        if len(ranks) >= self._ranks or not self._all_on_this_host:
+            return {}
+        return dict.fromkeys(processes_of_launch(self._folder), "a process that starts a rank")
 
     def _none_starts(self, ranks: Sequence[RankProgress], now: float) -> str:
         if len(ranks) != self._started:

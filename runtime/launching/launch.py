@@ -19,6 +19,7 @@ from pathlib import Path
 
 from quadrille.algorithms.errors import InputError, RunError
 from quadrille.runtime.host.console import INTERRUPTED
+from quadrille.runtime.host.processes import PR_SET_PDEATHSIG
 from quadrille.runtime.host.progress_reports import read_reports
 from quadrille.runtime.host.world import LABORATORY, LAUNCH
 from quadrille.runtime.launching.environment import (
@@ -37,7 +38,7 @@ from quadrille.runtime.launching.launch_folder import (
     remove_partial_files,
 )
 from quadrille.runtime.launching.mpirun import find_launcher, loaded_mpi
-from quadrille.runtime.launching.supervise import PR_SET_PDEATHSIG, supervise
+from quadrille.runtime.launching.supervise import supervise
 
 PROGRAM = ("-m", "quadrille")
 END_WITH_MPIRUN = f"import ctypes; ctypes.CDLL(None).prctl({PR_SET_PDEATHSIG}, {int(signal.SIGKILL)}); "

@@ -10,7 +10,6 @@ again.  The folder gets at most seven files.
 
 import argparse
 import contextlib
-import ctypes
 import re
 import signal
 import subprocess
@@ -19,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -31,7 +31,8 @@ from quadrille.algorithms.provenance import ROOT, Provenance, provenance
 from quadrille.algorithms.units import format_seconds
 from quadrille.experiments.output.tables import print_tables, table
 from quadrille.runtime.host.console import remark, run_as_program
-from quadrille.runtime.launching.supervise import PR_SET_PDEATHSIG, signal_group, signals_as_interrupts
+from quadrille.runtime.host.processes import end_with_parent
+from quadrille.runtime.launching.supervise import signal_group, signals_as_interrupts
 from quadrille.studies.gpu import calibration
 from quadrille.studies.gpu.calibration import Calibration
 from quadrille.studies.gpu.report import calibration_tables, executed_table, shared_table, summary_of
@@ -203,7 +204,6 @@ def run_step(
     -------
     The exit status, or None if the process was killed at its limit; and its output.
     """
-    libc = ctypes.CDLL(None)
     with log.open("ab") as log_file:
         log_file.write(f"\n$ {' '.join(command_line)}\n".encode())
         log_file.flush()
@@ -215,7 +215,7 @@ def run_step(
             stdout=log_file,
             stderr=subprocess.STDOUT,
             process_group=0,
-            preexec_fn=lambda: libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM),  # noqa: PLW1509 - no thread of ours runs
+            preexec_fn=partial(end_with_parent, signal.SIGTERM),  # noqa: PLW1509 - no thread of ours runs
         )
         try:
             status = _wait(process, limit_seconds)

@@ -102,6 +102,18 @@ def test_a_rank_that_is_stopped_is_named_with_its_op(tmp_path, sleeping):
     assert line.endswith("in 'multiply C' (gemm)")
 
 
+@pytest.mark.parametrize(("ranks", "here", "noticed"), [(2, True, True), (2, False, False), (1, True, False)])
+def test_a_process_that_is_stopped_before_it_has_reported_is_noticed(tmp_path, ranks, here, noticed):
+    """Unless all ranks have reported, or may be elsewhere."""
+    rank_at(tmp_path, 0, GATHER)
+    with subprocess.Popen(["sleep", "60"], env={"QUADRILLE_LAUNCH": str(tmp_path)}) as process:
+        process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+        line = seen_soon(hasty(tmp_path, ranks, all_on_this_host=here))
+        process.kill()
+    assert line.startswith("a process that starts a rank has been stopped for") == noticed
+
+
 def test_ranks_that_all_wait_are_reported_with_what_may_be_wrong(tmp_path):
     for rank in range(3):
         rank_at(tmp_path, rank, GATHER)
