@@ -9,22 +9,12 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
 
 from tests.fuzzing.forked import faults_of, run_input, run_words
 from tests.fuzzing.inputs import WORDS, Inputs, make_valid_files
 
-RUN_MODULES = (
-    "quadrille.runtime.execution.execute",
-    "quadrille.runtime.files.checkpoint_reader",
-    "quadrille.runtime.files.matrix_files",
-    "quadrille.runtime.operands.input_sources",
-    "quadrille.runtime.training.training_data",
-    "quadrille.runtime.verifying.verify",
-)
-"""Modules that `run` imports, without MPI, which a process may start only once."""
 SHOWN = 600
 """Most characters of a file and of a stream that are shown."""
 
@@ -36,9 +26,14 @@ def import_commands():
     for words in WORDS:
         with contextlib.redirect_stdout(io.StringIO()):
             quadrille(words)
-    for name in RUN_MODULES:
-        import_module(name)
-    assert "mpi4py.MPI" not in sys.modules
+    import quadrille.runtime.execution.execute
+    import quadrille.runtime.files.checkpoint_reader
+    import quadrille.runtime.files.matrix_files
+    import quadrille.runtime.operands.input_sources
+    import quadrille.runtime.training.training_data
+    import quadrille.runtime.verifying.verify
+
+    assert "mpi4py.MPI" not in sys.modules, "a process may start MPI only once, and a child starts it"
     gc.freeze()  # or each child would copy all memory when it searches for cycles
 
 
