@@ -59,7 +59,7 @@ SMALL_GROUP = 4
 """Ranks up to which chunks and threads are tried: each takes a turn on the cores."""
 IN_CHUNKS = MessageOptions(chunk_bytes=40, poll_sleep_seconds=1e-4, progress="thread")
 OWN_ONLY = (10, 11)
-"""Numbers of ranks that run our own schedules only: products on 6 = 2·3, 7 and 12 ranks have the same kinds of grids."""
+"""Numbers of ranks that run our own schedules only: products on 6, 7 and 12 ranks have the same kinds of grids."""
 SIZES = {"m": 13, "k": 17, "l": 5, "n": 11}
 
 

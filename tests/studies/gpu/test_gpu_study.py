@@ -218,14 +218,13 @@ def test_the_whole_study_writes_its_answer_and_a_machine_file(cupy, monkeypatch,
 
 def test_asked_as_usual_it_keeps_what_it_finds_and_says_where_there_is_no_gpu(cupy, monkeypatch, tmp_path, capsys):
     results, asked_with = tmp_path / "results", []
-    monkeypatch.setattr(study, "RESULTS", results)
     monkeypatch.setattr(
         study, "gpu", lambda **given: asked_with.append(given) or schema_files.check_writable(given["out"])
     )
-    study.main()
+    study.main(results)
     assert asked_with[0]["json"].startswith(str(results)) and capsys.readouterr().err == ""
     monkeypatch.setattr(cupy.cuda.runtime, "getDeviceCount", lambda: 0)
-    study.main()
+    study.main(results)
     assert len(asked_with) == 1 and "left out, and results kept as they are" in capsys.readouterr().err
 
 
