@@ -94,6 +94,7 @@ TINY = Sizes(
     attention=((2, 4, 2, 2),),
     executed=8,
     shared="16,16,16",
+    values=1 << 10,
 )
 """Sizes that try the programs without a GPU."""
 

@@ -2,7 +2,6 @@
 
 import json
 import sys
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -205,7 +204,7 @@ def test_the_whole_study_writes_its_answer_and_a_machine_file(cupy, monkeypatch,
         json=str(tmp_path / "gpu.json"),
         out=str(tmp_path / "gpu.toml"),
         ranks=(1, 2),
-        sizes=replace(TINY, values=1 << 10),
+        sizes=TINY,
     )
     assert len(answer.calibration.products) == 2 * len(DTYPES) * 3
     assert json.loads((tmp_path / "gpu.json").read_text())["calibration"]["device"].startswith("Fake GPU")
