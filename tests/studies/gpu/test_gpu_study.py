@@ -195,7 +195,6 @@ def test_where_no_cupy_is_the_command_is_refused_in_one_line(capsys, monkeypatch
 
 
 def test_the_whole_study_writes_its_answer_and_a_machine_file(cupy, monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(DeviceBench, "warm_up", lambda bench: None)
     staged = StagedTransfers((transfer_row(8, 1e-3), transfer_row(1 << 20, 2e-3)))
     monkeypatch.setattr(calibration, "measure_staged_transfers", lambda counts: staged)
     ran = [SharedRun("16,16,16", 2, "float32", 1.0, 1.25, True)]
