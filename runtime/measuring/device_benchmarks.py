@@ -186,9 +186,11 @@ class DeviceBench:
         seconds_alone = [_seconds(call, library) for _ in range(self._repeats)]
         return LaunchCost(together, median(seconds_alone))
 
-    def warm_up(self) -> None:
-        """Multiply for `WARM_UP_SECONDS`, until the clock frequency is that of a busy device."""
-        library, (a, b, c) = self._library, (self._random((WARM_UP_SIZE, WARM_UP_SIZE), "float16") for _ in range(3))
+    def warm_up(self, size: int = WARM_UP_SIZE) -> None:
+        """Multiply square matrices of `size` rows for `WARM_UP_SECONDS`, until the clock frequency is that of a busy
+        device.
+        """
+        library, (a, b, c) = self._library, (self._random((size, size), "float16") for _ in range(3))
         call, stop = partial(library.matmul, a, b, c), time.perf_counter() + WARM_UP_SECONDS
         while time.perf_counter() < stop:
             _seconds(call, library, count=10)

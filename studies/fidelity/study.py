@@ -59,10 +59,10 @@ class Fidelity(msgspec.Struct, frozen=True, kw_only=True):
     provenance: Provenance
 
 
-def main() -> None:
-    """Run the matrix and write the answer to `results/`; if no laboratory can be created, only print a remark."""
-    RESULTS.mkdir(exist_ok=True)
-    json, figure = str(RESULTS / f"{date.today()}.json"), str(RESULTS / "figure.png")
+def main(results: Path = RESULTS) -> None:
+    """Run the matrix and write the answer to the folder `results`; without a laboratory, only print a remark."""
+    results.mkdir(exist_ok=True)
+    json, figure = str(results / f"{date.today()}.json"), str(results / "figure.png")
     trials = matrix()
     try:
         check_sites(sites_of(trials))

@@ -24,6 +24,7 @@ from quadrille.runtime.launching.launch import launch_or_raise
 from quadrille.runtime.measuring.benchmark_kernels import MEASURED
 from quadrille.runtime.measuring.device_benchmarks import (
     VALUES,
+    WARM_UP_SIZE,
     DeviceAttention,
     DeviceBench,
     DeviceProduct,
@@ -61,6 +62,7 @@ class Sizes:
     executed : m = k = n of the matmul that is run as a whole, for the cost of the executor
     shared : m, k and n of the matmul of ranks that share the GPU, with commas between them
     values : number of random values with which the arrays are filled
+    warm_up : number of rows of the square matrices that are multiplied before anything is timed
     """
 
     products: tuple[tuple[int, int, int], ...]
@@ -71,6 +73,7 @@ class Sizes:
     executed: int
     shared: str
     values: int = VALUES
+    warm_up: int = WARM_UP_SIZE
 
 
 FULL = Sizes(
@@ -94,6 +97,8 @@ TINY = Sizes(
     attention=((2, 4, 2, 2),),
     executed=8,
     shared="16,16,16",
+    values=1 << 10,
+    warm_up=64,
 )
 """Sizes that try the programs without a GPU."""
 
@@ -182,7 +187,7 @@ def measure_device(
     sizes : sizes of the measurements
     """
     bench = DeviceBench(library, values=sizes.values)
-    bench.warm_up()
+    bench.warm_up(sizes.warm_up)
     return msgspec.structs.replace(
         empty_calibration(library.device, provenance),
         products=tuple(product for dtype in DTYPES for product in measure_products(bench, dtype, sizes)),

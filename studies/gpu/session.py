@@ -340,8 +340,14 @@ def steps_named(names: str, steps: Sequence[SessionStep] = STEPS) -> list[Sessio
     return [step for step in steps if step.name in wanted_names]
 
 
-def main(command_line: Sequence[str]) -> int:
-    """Run the session and return its exit status: 0 if every step passed, otherwise 1."""
+def main(command_line: Sequence[str], all_steps: Sequence[SessionStep] = STEPS) -> int:
+    """Run the session and return its exit status: 0 if every step passed, otherwise 1.
+
+    Parameters
+    ----------
+    command_line : words of the command, such as `FOLDER --only device,streams`
+    all_steps : all steps of the session, in order
+    """
     parser = argparse.ArgumentParser(prog="gpu-all", description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--minutes", type=float, default=MINUTES)
@@ -349,7 +355,7 @@ def main(command_line: Sequence[str]) -> int:
     parser.add_argument("--only", default="", help="names of the steps to run, with commas between them")
     parser.add_argument("--tiny", action="store_true", help="sizes for trying the session without a GPU")
     arguments = parser.parse_args(command_line)
-    steps = steps_named(arguments.only)
+    steps = steps_named(arguments.only, all_steps)
     commit = {"commit": arguments.commit} if arguments.commit else {}
     options = [*(["--commit", arguments.commit] if arguments.commit else []), *(["--tiny"] if arguments.tiny else [])]
     origin = provenance(["python", "-m", "quadrille.studies.gpu.session", *command_line], **commit)

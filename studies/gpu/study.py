@@ -58,15 +58,15 @@ class GpuSpeed(msgspec.Struct, frozen=True, kw_only=True):
     provenance: Provenance
 
 
-def main() -> None:
-    """Run the study and write the answer and the machine file to `results/`; without a GPU, only print a remark."""
+def main(results: Path = RESULTS) -> None:
+    """Run the study and write answer and machine file to the folder `results`; without a GPU, only print a remark."""
     try:
         load_cupy()
     except InputError as error:
         remark(f"left out, and results kept as they are: {error}")
         return
-    RESULTS.mkdir(exist_ok=True)
-    stem = RESULTS / f"{date.today()}"
+    results.mkdir(exist_ok=True)
+    stem = results / f"{date.today()}"
     gpu(json=f"{stem}.json", out=f"{stem}.toml", command=["quadrille", "study", "gpu"])
 
 
@@ -96,7 +96,7 @@ def gpu(
         schema_files.check_writable(out)
     library = open_cupy("bfloat16", 0)
     bench, origin = DeviceBench(library, values=sizes.values), provenance(list(command))
-    bench.warm_up()
+    bench.warm_up(sizes.warm_up)
     with first_gpu_visible():
         executed = tuple(measure_executed_run(bench, dtype, sizes) for dtype in EXECUTED_DTYPES)
         calibration = measure_device(library, ranks, origin, sizes)

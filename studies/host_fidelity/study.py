@@ -135,11 +135,11 @@ class DrawnCase:
     experiment: MatmulExperiment
 
 
-def main() -> None:
-    """Run the study with the default seed, and write the result to `results/`."""
-    RESULTS.mkdir(exist_ok=True)
+def main(results: Path = RESULTS) -> None:
+    """Run the study with the default seed, and write the result to the folder `results`."""
+    results.mkdir(exist_ok=True)
     command = ["quadrille", "study", "host-fidelity", "--seed", str(SEED), "--cases", str(CASES)]
-    host_fidelity(seed=SEED, cases=CASES, json=str(RESULTS / "host-fidelity.json"), command=command)
+    host_fidelity(seed=SEED, cases=CASES, json=str(results / "host-fidelity.json"), command=command)
 
 
 def host_fidelity(

@@ -81,13 +81,13 @@ def sizes_text(matmul: NamedMatmul) -> str:
     return f"{problem.m}x{problem.k}x{problem.n}"
 
 
-def main() -> None:
-    """Run the main job and write its comparisons to `results/comparisons.json`."""
+def main(results: Path = RESULTS) -> None:
+    """Run the main job and write its comparisons to `comparisons.json` in the folder `results`."""
     comparisons = main_job()
     origin = provenance(["quadrille", "study", "main-job"])
     cases = FolderComparison(tuple(comparisons), summarise_errors(comparisons), provenance=origin)
-    RESULTS.mkdir(exist_ok=True)
-    schema_files.write_json(RESULTS / "comparisons.json", cases, CASES_SCHEMA)
+    results.mkdir(exist_ok=True)
+    schema_files.write_json(results / "comparisons.json", cases, CASES_SCHEMA)
 
 
 def main_job(folder: Path = FOLDER, matmuls: Sequence[NamedMatmul] = MATMULS) -> list[Comparison]:

@@ -13,7 +13,7 @@ Networks", arXiv 2105.14450, abstract.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -64,36 +64,6 @@ SLOWER = "local work that takes 1.19 times as long beside communication"
 2507.03114: 18.9 % on average over A100, H100, MI250 and MI210."""
 FREE_SUMS = "sums over data that cost nothing"
 QUARTER = "topology.bandwidth_bytes_per_second=x0.25"
-
-
-def predicted_claims(limit: float = LIMIT_SECONDS) -> Iterator[Claim]:
-    """Every claim with its prediction; progress goes to stderr, because a claim takes minutes.
-
-    Parameters
-    ----------
-    limit : time limit for one claim, after which the claim is left out [s]
-    """
-    for name, unit, claimed, source, work in CLAIMS:
-        remark(f"{name} …")
-        start = time.monotonic()
-        prediction = run_with_time_limit(work, limit)
-        if prediction is None:
-            prediction = ClaimPrediction(None, f"left out: not done after {limit:g} s", {})
-        claim = Claim(
-            name=name,
-            source=source,
-            unit=unit,
-            claimed=claimed,
-            predicted=prediction.predicted,
-            predicted_low=prediction.low,
-            predicted_high=prediction.high,
-            relative_error=None if prediction.predicted is None else prediction.predicted / claimed - 1,
-            setting=prediction.setting,
-            what_if=prediction.what_if,
-        )
-        outcome = prediction.setting if prediction.predicted is None else predicted_text(claim)
-        remark(f"{name}: {outcome} ({time.monotonic() - start:.0f} s)")
-        yield claim
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +159,9 @@ def _of_peak(training: ClaimedTraining, *more: tuple[str, str]) -> Callable[[], 
     return partial(share_of_peak, training, tuple((name, training.what_if(setting)) for name, setting in variants))
 
 
-CLAIMS: tuple[tuple[str, str, float, str, Callable[[], ClaimPrediction]], ...] = (
+PublishedClaim = tuple[str, str, float, str, Callable[[], ClaimPrediction]]
+"""Name, unit, published figure, source, and the function that predicts the figure."""
+CLAIMS: tuple[PublishedClaim, ...] = (
     (
         f"{AXONN_80B.description}: share of peak",
         "%",
@@ -208,4 +180,37 @@ CLAIMS: tuple[tuple[str, str, float, str, Callable[[], ClaimPrediction]], ...] =
         for training, claimed in LARGEST
     ),
 )
+
+
+def predicted_claims(limit: float = LIMIT_SECONDS, claims: Sequence[PublishedClaim] = CLAIMS) -> Iterator[Claim]:
+    """Every claim with its prediction; progress goes to stderr, because a claim takes minutes.
+
+    Parameters
+    ----------
+    limit : time limit for one claim, after which the claim is left out [s]
+    claims : published claims to predict
+    """
+    for name, unit, claimed, source, work in claims:
+        remark(f"{name} …")
+        start = time.monotonic()
+        prediction = run_with_time_limit(work, limit)
+        if prediction is None:
+            prediction = ClaimPrediction(None, f"left out: not done after {limit:g} s", {})
+        claim = Claim(
+            name=name,
+            source=source,
+            unit=unit,
+            claimed=claimed,
+            predicted=prediction.predicted,
+            predicted_low=prediction.low,
+            predicted_high=prediction.high,
+            relative_error=None if prediction.predicted is None else prediction.predicted / claimed - 1,
+            setting=prediction.setting,
+            what_if=prediction.what_if,
+        )
+        outcome = prediction.setting if prediction.predicted is None else predicted_text(claim)
+        remark(f"{name}: {outcome} ({time.monotonic() - start:.0f} s)")
+        yield claim
+
+
 """The claims: name, unit, claimed value, paper, and the function that predicts the value."""

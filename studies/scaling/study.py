@@ -21,17 +21,23 @@ from quadrille.studies.scaling.report import ScalingResult, write_outputs
 from quadrille.topologies.find_machine import find_machine
 
 MACHINE = "perlmutter"
-GPUS, TOP = DEFAULT_GPUS, 3
 RESULTS = Path(__file__).resolve().parent / "results"
 
 
-def main() -> None:
-    """Run both studies on `MACHINE`, and write the results to `results/`."""
-    RESULTS.mkdir(exist_ok=True)
+def main(results: Path = RESULTS, *, gpus: Sequence[int] = DEFAULT_GPUS, top: int = 3) -> None:
+    """Run both studies on `MACHINE`, and write the results to the folder `results`.
+
+    Parameters
+    ----------
+    results : folder of the results, created if it is missing
+    gpus : numbers of GPUs of each study
+    top : number of grids that are simulated for each number of GPUs
+    """
+    results.mkdir(exist_ok=True)
     for kind in get_args(ScalingKind):
         command = ["quadrille", "study", f"{kind}-scaling", "--machine", MACHINE]
-        stem = str(RESULTS / f"{kind}-{MACHINE}")
-        scaling_problem = parse_problem(kind, gpus=GPUS, top=TOP)
+        stem = str(results / f"{kind}-{MACHINE}")
+        scaling_problem = parse_problem(kind, gpus=gpus, top=top)
         scaling(scaling_problem, machine_by_gpus(MACHINE), json=f"{stem}.json", csv=f"{stem}.csv", command=command)
 
 

@@ -459,7 +459,7 @@ def test_a_root_who_may_make_no_namespaces_hears_so_in_one_line():
 @pytest.mark.mpi
 def test_a_calibration_in_a_laboratory_says_what_the_laboratory_is(tmp_path):
     path = tmp_path / "lab.toml"
-    with laboratory.standing(parse_laboratory("star:hosts=2", "100mbit", name=f"c{os.getpid()}")) as entry:
+    with laboratory.standing(parse_laboratory("star:hosts=2", "1gbit", name=f"c{os.getpid()}")) as entry:
         assert (
             launch_in_laboratory(
                 entry, 2, ["calibrate", "--out", str(path)], program=("-m", "tests.support.calibrations")
@@ -468,7 +468,7 @@ def test_a_calibration_in_a_laboratory_says_what_the_laboratory_is(tmp_path):
         )
     machine = load_machine(path)
     assert machine.emulation.shared_cores and machine.host.ranks is None
-    assert (machine.topology["family"], machine.topology["bandwidth"]) == ("star", 12.5e6)
+    assert (machine.topology["family"], machine.topology["bandwidth"]) == ("star", 125e6)
     assert 0 < machine.network.payload_share <= 1 and machine.emulation.eager
     assert {row.pattern for row in machine.network.transfer} == {"shift", "one_way"}
     assert {row.busy_ranks for row in machine.device.gemm} == {min(2, machine.host.cores)}

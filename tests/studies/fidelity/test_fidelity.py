@@ -338,12 +338,12 @@ def test_the_study_predicts_and_measures_every_trial_and_writes_all_of_it(preten
 SHARED = matrix(SITES[:1])
 
 
-@pytest.mark.parametrize(
-    ("short", "long", "more"), [(0.0, 0.0, " --repeats 3"), (0.0, 1e9, ""), (1e9, 1e9, " --repeats 15")]
-)
-def test_a_result_names_the_command_that_repeats_its_measurement_as_often(pretended, monkeypatch, short, long, more):
-    monkeypatch.setattr(study, "SHORT_SECONDS", short)
-    monkeypatch.setattr(study, "LONG_SECONDS", long)
+@pytest.mark.parametrize(("seconds", "more"), [(0.6, " --repeats 3"), (0.4, ""), (0.04, " --repeats 15")])
+def test_a_result_names_the_command_that_repeats_its_measurement_as_often(pretended, monkeypatch, seconds, more):
+    predict = study.load_or_predict
+    monkeypatch.setattr(
+        study, "load_or_predict", lambda *words: msgspec.structs.replace(predict(*words), seconds=seconds)
+    )
     commands = [one.command for one in fidelity(SHARED[:3]).trials]
     assert commands == [f"quadrille launch -n 2 run {' '.join(trial.arguments)}{more}" for trial in SHARED[:3]]
 
@@ -491,9 +491,8 @@ def test_all_sites_are_looked_at_before_anything_is_measured(pretended, without_
 
 
 def test_where_no_laboratory_may_be_made_the_study_is_left_out_and_others_go_on(
-    pretended, without_root, monkeypatch, tmp_path, capsys
+    pretended, without_root, tmp_path, capsys
 ):
-    monkeypatch.setattr(study, "RESULTS", tmp_path / "results")
-    study.main()
+    study.main(tmp_path / "results")
     assert "left out, and results kept as they are: a laboratory needs root" in capsys.readouterr().err
     assert list((tmp_path / "results").iterdir()) == pretended == []

@@ -2,7 +2,6 @@
 
 import json
 import sys
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -196,7 +195,6 @@ def test_where_no_cupy_is_the_command_is_refused_in_one_line(capsys, monkeypatch
 
 
 def test_the_whole_study_writes_its_answer_and_a_machine_file(cupy, monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(DeviceBench, "warm_up", lambda bench: None)
     staged = StagedTransfers((transfer_row(8, 1e-3), transfer_row(1 << 20, 2e-3)))
     monkeypatch.setattr(calibration, "measure_staged_transfers", lambda counts: staged)
     ran = [SharedRun("16,16,16", 2, "float32", 1.0, 1.25, True)]
@@ -205,7 +203,7 @@ def test_the_whole_study_writes_its_answer_and_a_machine_file(cupy, monkeypatch,
         json=str(tmp_path / "gpu.json"),
         out=str(tmp_path / "gpu.toml"),
         ranks=(1, 2),
-        sizes=replace(TINY, values=1 << 10),
+        sizes=TINY,
     )
     assert len(answer.calibration.products) == 2 * len(DTYPES) * 3
     assert json.loads((tmp_path / "gpu.json").read_text())["calibration"]["device"].startswith("Fake GPU")
@@ -218,14 +216,13 @@ def test_the_whole_study_writes_its_answer_and_a_machine_file(cupy, monkeypatch,
 
 def test_asked_as_usual_it_keeps_what_it_finds_and_says_where_there_is_no_gpu(cupy, monkeypatch, tmp_path, capsys):
     results, asked_with = tmp_path / "results", []
-    monkeypatch.setattr(study, "RESULTS", results)
     monkeypatch.setattr(
         study, "gpu", lambda **given: asked_with.append(given) or schema_files.check_writable(given["out"])
     )
-    study.main()
+    study.main(results)
     assert asked_with[0]["json"].startswith(str(results)) and capsys.readouterr().err == ""
     monkeypatch.setattr(cupy.cuda.runtime, "getDeviceCount", lambda: 0)
-    study.main()
+    study.main(results)
     assert len(asked_with) == 1 and "left out, and results kept as they are" in capsys.readouterr().err
 
 

@@ -199,14 +199,12 @@ def test_a_killed_session_leaves_the_results_it_had_and_no_process(tmp_path):
     assert not Path(f"/proc/{slow}").exists() or _is_zombie(slow)
 
 
-def test_a_session_that_is_told_to_end_ends_its_step_and_shows_what_it_has(tmp_path, monkeypatch, capsys):
+def test_a_session_that_is_told_to_end_ends_its_step_and_shows_what_it_has(tmp_path, capsys):
     steps = [
         Program("quick", ""),
         Program("told", f"import os, time; os.kill({os.getpid()}, {int(signal.SIGTERM)}); time.sleep(600)"),
     ]
-    monkeypatch.setattr(gpu_session, "STEPS", steps)
-    monkeypatch.setattr(gpu_session, "steps_named", lambda names: steps)
-    assert main([str(tmp_path)]) == 1
+    assert main([str(tmp_path)], steps) == 1
     shown = capsys.readouterr()
     assert "quick" in shown.out and "1 of 2 steps passed; 1 not reached" in shown.err
 
@@ -227,12 +225,12 @@ def fake_cupy(tmp_path, monkeypatch):
 
 
 @pytest.mark.mpi
-def test_parts_and_tests_of_a_session_run_on_a_fake_gpu_and_leave_dated_files(fake_cupy, tmp_path, capsys, monkeypatch):
+def test_parts_and_tests_of_a_session_run_on_a_fake_gpu_and_leave_dated_files(fake_cupy, tmp_path, capsys):
     patient = [replace(step, limit_seconds=600.0) for step in STEPS]  # this machine may be at other work
-    monkeypatch.setattr(gpu_session, "steps_named", lambda names: steps_named(names, patient))
     folder, test = tmp_path / "results", "test_windows_sums_copies_and_zeros_are_right"
     names = ["device", test, "executor", "streams", "products", "ranks"]
-    status = main([str(folder), "--tiny", "--minutes", "30", "--commit", "abc123", "--only", ",".join(names)])
+    options = ["--tiny", "--minutes", "30", "--commit", "abc123", "--only", ",".join(names)]
+    status = main([str(folder), *options], patient)
     shown = capsys.readouterr()
     assert status == 0, shown.out + (folder / "log.txt").read_text()
     assert [(one.name, one.status) for one in summary(folder).steps] == [(name, "passed") for name in names]

@@ -198,9 +198,8 @@ def test_the_machine_file_is_not_overwritten(machine, pretended):
 
 
 def test_the_study_keeps_what_a_command_would_print(monkeypatch, machine, pretended, tmp_path, capsys):
-    monkeypatch.setattr(host_fidelity, "RESULTS", tmp_path / "results")
     monkeypatch.setattr(host_fidelity, "calibrate_host", lambda _: str(machine))
-    host_fidelity.main()
+    host_fidelity.main(tmp_path / "results")
     kept = json.loads((tmp_path / "results" / "host-fidelity.json").read_text())
     assert kept["provenance"]["command"] == "quadrille study host-fidelity --seed 1 --cases 24"
     assert (kept["seed"], sum(case["ranks"] <= 2 for case in kept["cases"])) == (1, 24)

@@ -117,9 +117,8 @@ def test_the_jobs_have_names_of_their_own_and_the_ranks_of_their_grids():
 def test_the_study_keeps_its_comparisons(monkeypatch, tmp_path):
     from tests.support.compared_records import MEASURED, PREDICTED
 
-    monkeypatch.setattr(main_job, "RESULTS", tmp_path / "results")
     monkeypatch.setattr(main_job, "main_job", lambda: [compare_records(PREDICTED, MEASURED)])
-    main_job.main()
+    main_job.main(tmp_path / "results")
     kept = json.loads((tmp_path / "results" / "comparisons.json").read_text())
     assert kept["schema"] == CASES_SCHEMA and kept["summary"]["cases"] == len(kept["comparisons"]) == 1
     assert kept["provenance"]["command"] == "quadrille study main-job"

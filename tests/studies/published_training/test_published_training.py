@@ -523,13 +523,12 @@ def test_work_is_ended_when_its_time_is_up():
         run_with_time_limit(_wrong, 60)
 
 
-def test_a_claim_that_takes_too_long_is_left_out_and_said_so(monkeypatch, capsys):
+def test_a_claim_that_takes_too_long_is_left_out_and_said_so(capsys):
     claim = ("luck", "x", 2.0, "nobody", partial(_found, 3.0))
-    monkeypatch.setattr("quadrille.studies.published_training.claims.CLAIMS", (claim,))
-    (late,) = predicted_claims(limit=0.01)
+    (late,) = predicted_claims(limit=0.01, claims=(claim,))
     assert (late.predicted, late.relative_error, late.predicted_low) == (None, None, None)
     assert late.setting == "left out: not done after 0.01 s"
-    (found,) = predicted_claims()
+    (found,) = predicted_claims(claims=(claim,))
     assert (found.predicted, found.relative_error, found.what_if) == (3.0, 0.5, {"luck": 4.0})
     assert (found.predicted_low, found.predicted_high) == (2.0, 4.0)
     said = capsys.readouterr().err

@@ -256,11 +256,8 @@ def test_settings_change_the_machine():
     assert fast.machine.sha256 != slow.machine.sha256
 
 
-def test_the_study_keeps_the_answers_to_both_questions(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(study, "RESULTS", tmp_path / "results")
-    monkeypatch.setattr(study, "GPUS", (1, 2))
-    monkeypatch.setattr(study, "TOP", 1)
-    study.main()
+def test_the_study_keeps_the_answers_to_both_questions(tmp_path, capsys):
+    study.main(tmp_path / "results", gpus=(1, 2), top=1)
     assert len(capsys.readouterr().out.splitlines()) > 10
     for kind in ("weak", "strong"):
         kept = schema_files.read(tmp_path / "results" / f"{kind}-perlmutter.json", ScalingResult, SCHEMA)
