@@ -12,7 +12,8 @@ import pytest
 from tests.support.crash_trials import WRITERS
 from tests.support.quadrille import ROOT
 
-OF_ONE_PROCESS = ["json", "timeline", "sweep", "toml", "topology", "operands", "product", "checkpoint"]
+OF_ONE_PROCESS = ["json", "timeline", "sweep", "toml", "topology", "operands"]
+OF_A_RUN = ["product", "checkpoint"]
 OF_RANKS = ["product of two ranks", "checkpoint of two ranks"]
 KINDS = {"open", "write", "half-written", "fsync", "replace", "fchmod"}
 """What every writer does at least."""
@@ -33,6 +34,12 @@ def tried(*words):
 def test_a_writer_that_is_killed_at_any_call_leaves_old_or_new_files_and_the_next_run_sweeps(writer):
     number, kinds = tried(writer)
     assert number >= 10 * len(WRITERS[writer].targets) and kinds >= KINDS
+
+
+@pytest.mark.parametrize("writer", OF_A_RUN)
+def test_a_run_that_is_killed_at_any_call_leaves_old_or_new_files_and_the_next_run_sweeps(writer):
+    number, _ = tried(writer, "--most", "6")
+    assert number >= 12
 
 
 @pytest.mark.mpi
