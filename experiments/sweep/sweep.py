@@ -87,11 +87,9 @@ def sweep(
 
     saved = SavedAnswers(to, write_answers)
     try:
-        answers_in_any_order = answer_points([point for _, point in points], question, jobs)
-        with signals_as_interrupts(), closing(answers_in_any_order):
-            for number, answer in show_progress(answers_in_any_order, len(points), quiet=to.quiet):
-                answers[number] = answer
-                saved.write_if_due()
+        put_answers(
+            answers, [point for _, point in points], question, jobs, quiet=to.quiet, after_answer=saved.write_if_due
+        )
     except BaseException:
         write_answers(to)
         raise
@@ -140,6 +138,33 @@ class SavedAnswers:
             self._write(self._files)
         end = time.monotonic()
         self._next = end + max(SAVE_SECONDS, (end - begin) / SAVE_SHARE)
+
+
+def put_answers(
+    answers: list[SweepAnswer],
+    points_to_answer: Sequence[Point],
+    question: Callable[[Point], SweepAnswer],
+    jobs: int,
+    *,
+    quiet: bool,
+    after_answer: Callable[[], None] = lambda: None,
+) -> None:
+    """Put the answer of each point into its place in `answers`, with progress on stderr.
+
+    TERM and HUP end the points as Ctrl-C does, and processes that answer points end, too.
+
+    Parameters
+    ----------
+    answers : one place for each point
+    points_to_answer, question, jobs : as for `answer_points`
+    quiet : whether no progress is shown
+    after_answer : function that is called after each answer
+    """
+    answers_in_any_order = answer_points(points_to_answer, question, jobs)
+    with signals_as_interrupts(), closing(answers_in_any_order):
+        for number, answer in show_progress(answers_in_any_order, len(points_to_answer), quiet=quiet):
+            answers[number] = answer
+            after_answer()
 
 
 def answer_points(

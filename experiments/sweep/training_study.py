@@ -6,7 +6,6 @@ the answer in one paragraph.  All numbers of the answer come from the rows.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
@@ -29,13 +28,12 @@ from quadrille.algorithms.training.scheme_catalogue import find_scheme
 from quadrille.algorithms.units import format_bytes, format_seconds
 from quadrille.experiments.output.destinations import Destinations
 from quadrille.experiments.output.tables import UNKNOWN, percent, print_tables
-from quadrille.experiments.sweep.sweep import NOT_REACHED, answer_points, show_progress
+from quadrille.experiments.sweep.sweep import NOT_REACHED, put_answers
 from quadrille.experiments.sweep.sweep_points import BestGrid, Impossible, OneGrid, SweepPoint
 from quadrille.experiments.sweep.sweep_result import SweepAnswer, SweepRow, sweep_rows
 from quadrille.experiments.workloads.execution_options import ExecutionOptions
 from quadrille.experiments.workloads.training import TrainingExperiment
 from quadrille.runtime.host.console import remark, remark_all
-from quadrille.runtime.launching.supervise import signals_as_interrupts
 from quadrille.topologies.find_machine import find_machine
 
 if TYPE_CHECKING:
@@ -153,10 +151,7 @@ def answer_study_points(
     """The answers at all points of a study, in order; points not reached before Ctrl-C or TERM have `NOT_REACHED`."""
     answers = [NOT_REACHED] * len(points)
     try:
-        answers_in_any_order = answer_points([study_point for _, study_point in points], question, options.jobs)
-        with signals_as_interrupts(), closing(answers_in_any_order):
-            for number, answer in show_progress(answers_in_any_order, len(points), quiet=options.quiet):
-                answers[number] = answer
+        put_answers(answers, [study_point for _, study_point in points], question, options.jobs, quiet=options.quiet)
     except KeyboardInterrupt:
         remark("interrupted; the answer is of the points that were reached")
     return answers
