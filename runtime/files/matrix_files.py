@@ -24,8 +24,12 @@ from quadrille.runtime.operands.generator import Kind, check_exact
 from quadrille.runtime.operands.operands import Operands
 from quadrille.runtime.operands.rectangles import Rectangle, split_block
 
-READ_HEADER = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-"""Readers of the headers of .npy files that NumPy documents, by version."""
+READ_HEADER = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+    (3, 0): np.lib.format.read_array_header_2_0,
+}
+"""Readers of the headers of .npy files, by version. Version 3.0 differs from 2.0 in names of fields only."""
 
 
 def file_dtype(dtype: DType) -> np.dtype[Any]:
@@ -72,7 +76,7 @@ def open_matrix(path: str | Path, shape: tuple[int, int], dtype: DTypeLike, flag
 
 
 def _check_lengths(path: Path) -> None:
-    """Raises ValueError for a header with a negative or impossible length, for which NumPy prints a warning."""
+    """Raises ValueError for a header with a negative or impossible length, on which NumPy may divide by zero."""
     with path.open("rb") as file:
         version = np.lib.format.read_magic(file)
         if version not in READ_HEADER:

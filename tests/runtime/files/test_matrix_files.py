@@ -81,6 +81,16 @@ def test_a_header_that_python_2_wrote_is_read_without_a_warning(saved):
     np.testing.assert_array_equal(open_matrix(path, (5, 7), "float64"), VALUES)
 
 
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_a_negative_length_of_elements_without_bytes_is_refused(tmp_path, version):
+    """NumPy divides by the size of an element, and the process dies of SIGFPE."""
+    header = b"{'descr': '|V0', 'fortran_order': False, 'shape': (-1,), }".ljust(117) + b"\n"
+    length = len(header).to_bytes(2 if version == 1 else 4, "little")
+    (tmp_path / "a.npy").write_bytes(b"\x93NUMPY" + bytes([version, 0]) + length + header)
+    with pytest.raises(InputError, match="truncated, or not a plain array"):
+        open_matrix(tmp_path / "a.npy", (5, 7), "float64")
+
+
 @pytest.mark.parametrize("keep", [0, 3, 6, 9, 20, 64, 127, 128, 200, -1])
 def test_a_truncated_file_is_refused_wherever_it_ends(saved, keep):
     path = saved(VALUES)
