@@ -216,13 +216,17 @@ def _begin_stage(u: EngineState, s: Any, q: int) -> None:
             _increment(u, q)
             continue
         u.entered_at[q] = u.reals[CLOCK]
-        u.pending[q] = 0
+        if at == u.first_stage[u.program[q]] or u.posted[at - 1] == 0:
+            u.pending[q] = 0
         if u.numbers[DETECT_PERIODS] != 0 and u.count[at] > 1:
             _count_step(u, q)
         if u.send_channel[at] != NONE:
             _post_send(u, s, q, u.send_channel[at], u.send_flow[at])
         if u.receive_channel[at] != NONE:
             _post_receive(u, s, q, u.receive_channel[at])
+        if u.posted[at] != 0:
+            _increment(u, q)
+            continue
         if u.pending[q] > 0:
             return
         if u.only_if_waited[at] == 0:
@@ -279,13 +283,12 @@ def _increment(u: EngineState, q: int) -> None:
 def _match(u: EngineState, s: Any, f: int, sender: int, receiver: int) -> None:
     """Start the flow of a matched send and receive.
 
-    A stage that sends and receives pays both latencies at once, so each latency counts half.
+    A stage that sends and receives pays both latencies at once, so each latency counts half; in general, each of the
+    transfers that are posted together counts its part.
     """
     for i in range(2):
         q = receiver if i == 1 else sender
-        at = u.stage[q]
-        both = u.send_channel[at] != NONE and u.receive_channel[at] != NONE
-        u.latency_paid[q] += u.latency[f] / (2 if both else 1)
+        u.latency_paid[q] += u.latency[f] / u.transfers[u.stage[q]]
         u.was_extrapolated[q] = max(u.was_extrapolated[q], u.extrapolated[f])
     _start_flow(u, s, f, sender, receiver)
 
