@@ -3,7 +3,7 @@
     own:ring, own:doubling, …   sets of Quadrille's own algorithms, one for each collective, on point-to-point messages
     library                     MPI (or NCCL, for arrays on GPUs); `MPI_Allgatherv` only where shards have unequal sizes
     library:vector              MPI, with `MPI_Allgatherv` and `MPI_Reduce_scatter` always
-    nccl                        NCCL's performance model, which predicts and cannot run
+    nccl                        NCCL's performance model (RCCL's on AMD's GPUs), which predicts and cannot run
     auto                        resolved before a run: the fastest prediction for each op, or own:ring without a machine
 
 `parse_choices` reads these texts; `Choices` is the value that interpreters take.
@@ -197,7 +197,7 @@ def parse_choices(text: str) -> Choices:
     if word == "own" and names[0] in SETS and len(names) <= len(("NAME", "CHUNK")):
         with suppress(InputError):  # a chunk that is no size
             return Choices("own", names[0], parse_bytes(names[1]) if names[1:] else CHUNK_BYTES)
-    if word == "nccl" and len(names) <= len(("ALGORITHM", "PROTOCOL")):
+    if word in ("nccl", "rccl") and len(names) <= len(("ALGORITHM", "PROTOCOL")):
         from quadrille.algorithms.collectives.nccl.tuning_constants import ALGORITHMS
 
         algorithm, protocol = (*names, None, None)[:2]
@@ -218,14 +218,16 @@ def _nccl_words() -> str:
     """The accepted texts of NCCL's model: its algorithms, and the protocols of each algorithm.
 
     >>> _nccl_words()
-    'nccl, nccl:ring|tree[:LL|LL128|Simple], nccl:nvls|nvls_tree|pat[:Simple]'
+    'nccl (or rccl), nccl:ring|tree[:LL|LL128|Simple], nccl:nvls|nvls_tree|pat[:Simple]'
     """
     from quadrille.algorithms.collectives.nccl.tuning_constants import ALGORITHMS
 
     by_protocols: dict[tuple[Protocol, ...], list[str]] = {}
     for algorithm, protocols in ALGORITHMS.items():
         by_protocols.setdefault(protocols, []).append(algorithm)
-    return "nccl, " + ", ".join(f"nccl:{'|'.join(names)}[:{'|'.join(ps)}]" for ps, names in by_protocols.items())
+    return "nccl (or rccl), " + ", ".join(
+        f"nccl:{'|'.join(names)}[:{'|'.join(ps)}]" for ps, names in by_protocols.items()
+    )
 
 
 def with_placement(choices: Choices, grid: Grid, nodes: Sequence[int]) -> Choices:

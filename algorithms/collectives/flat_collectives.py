@@ -147,7 +147,7 @@ def pairwise_all_to_all(members: int) -> Lowered:
 
 
 def direct_all_to_all(members: int) -> Lowered:
-    """Direct all-to-all: each member posts its messages to all others at once, as NCCL, UCX and Open MPI's linear do."""
+    """Direct all-to-all: each member posts its messages to all others at once, as NCCL and UCX do."""
     return replace(pairwise_all_to_all(members), algorithm="direct", at_once=True)
 
 

@@ -89,8 +89,9 @@ def _busy_seconds(u: EngineState, j: int) -> float:
 
 
 def _waiting_for(u: EngineState, q: int) -> int:
-    """A code for the transfers that a stream waits for: 4 times their number, plus 1 and 2 for an unmatched send, receive.
+    """A code for the transfers that a stream waits for.
 
+    It is 4 times their number, plus 1 for an unmatched send, plus 2 for an unmatched receive.
     Of stages that are posted together, a transfer that is matched is among the flows.
     """
     at = u.stage[q]

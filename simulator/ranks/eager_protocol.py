@@ -90,9 +90,7 @@ def chunk_counts(comm_plan: CommPlan, chunk_bytes: int) -> ChunkCounts:
     return ChunkCounts(*[max(1, min(MAX_CHUNKS, ceil(piece / chunk_bytes)))] * 2)
 
 
-def chunk_actions(
-    steps: Iterable[StepRun], counts: ChunkCounts, *, at_once: bool = False
-) -> Iterator[ChunkAction]:
+def chunk_actions(steps: Iterable[StepRun], counts: ChunkCounts, *, at_once: bool = False) -> Iterator[ChunkAction]:
     """The actions of a rank, in order, in steps that are cut into chunks.
 
     >>> ring = PlanStep(1, 3, 8.0, 0, "shift")

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from quadrille.algorithms.collectives.nccl.communicator import NcclGroup, communicator
 from quadrille.algorithms.collectives.nccl.tuner import NcclPlan
-from quadrille.algorithms.collectives.nccl.tuning_constants import NVLINK, Generation
+from quadrille.algorithms.collectives.nccl.tuning_constants import AMD, GENERATIONS, NVLINK, Generation
 from quadrille.algorithms.schedule.ops import CollectiveKind
 from quadrille.simulator.collectives.collective import CollectiveResult, SimulationOptions
 from quadrille.simulator.collectives.node_layouts import ring_orders
@@ -22,7 +22,7 @@ from quadrille.topologies.nodes.gpu_node import NodeKind
 from quadrille.topologies.routes.paths import Paths
 from quadrille.topologies.routes.routing import Routes
 
-DATA_SHEET_NVLINK: Mapping[Generation, float] = {"volta": 25.0, "ampere": 25.0, "hopper": 25.0, "blackwell": 50.0}
+DATA_SHEET_NVLINK: Mapping[Generation, float] = dict.fromkeys(GENERATIONS, 25.0) | {"blackwell": 50.0}
 """Rate of one NVLink in each direction by NVIDIA's data sheets [GB/s]; `NVLINK` is what NCCL counts of it."""
 
 XGMI_COUNTED = 0.75
@@ -34,26 +34,20 @@ on AMD Instinct MI300X", ROCm blogs, 2 March 2025.
 
 
 def generation_of(machine: Machine) -> Generation:
-    """The generation of the machine's GPUs; AMD's and unknown GPUs take the table of ampere."""
-    generation = _gpu_generation(machine)
-    return generation if generation in NVLINK else "ampere"
+    """The generation of the machine's GPUs; unknown GPUs are taken for ampere, which is said."""
+    kind = _node_kind(machine)
+    return kind.gpu.generation if kind is not None and kind.gpu is not None else "ampere"
 
 
 def is_amd(machine: Machine) -> bool:
     """Whether the machine's GPUs are AMD's."""
-    return _gpu_generation(machine).startswith("cdna")
+    return generation_of(machine) in AMD
 
 
 def vendor_of(machine: Machine) -> Vendor:
     """The vendor of the processors that host the machine's GPUs."""
     kind = _node_kind(machine)
     return cpu_vendor(kind.name if kind is not None else "")
-
-
-def _gpu_generation(machine: Machine) -> str:
-    """The generation of the machine's GPUs; empty if unknown."""
-    kind = _node_kind(machine)
-    return kind.gpu.generation if kind is not None and kind.gpu is not None else ""
 
 
 def _node_kind(machine: Machine) -> NodeKind | None:
@@ -125,6 +119,27 @@ def _cards(routes: Routes, endpoints: Ints) -> tuple[int, float]:
         first.append(exit_link)
         least = min(least, min((float(net.bandwidths[link]) for link in outside_path), default=least))
     return max(1, len(set(first))), float(least)
+
+
+def exit_cards(routes: Routes, endpoints: Ints) -> Ints:
+    """The network card by which each endpoint leaves its node, numbered within the node [endpoints].
+
+    Endpoints of a single node, and those without a card, have the card 0.
+    """
+    net = routes.net
+    kind = "nic" if "nic" in net.kinds else net.endpoints[0]
+    first, count = net.kinds[kind]
+    per_node = max(1, count * net.per_node // net.endpoint_count)
+    node = endpoints // net.per_node
+    remote = np.where(node == node[0], endpoints[np.argmax(node != node[0])], endpoints[0])
+    paths = routes.between(endpoints, remote)
+    owner = np.repeat(np.arange(len(endpoints)), np.diff(paths.offsets))
+    sources = net.sources[paths.links]
+    leaves = (sources >= first) & (sources < first + count) & ~inside_links(net)[paths.links]
+    mine = np.flatnonzero(leaves & ((sources - first) // per_node == node[owner]))
+    cards = np.zeros(len(endpoints), dtype=np.int64)
+    cards[owner[mine][::-1]] = ((sources[mine] - first) % per_node)[::-1]
+    return cards
 
 
 def _leaves(net: Network, link: int) -> bool:

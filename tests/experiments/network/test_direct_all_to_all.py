@@ -6,6 +6,7 @@ import random
 import pytest
 
 from quadrille.algorithms.collectives.collective_choices import parse_choices
+from quadrille.algorithms.errors import InputError
 from quadrille.experiments.network.collective import predict_collective
 from quadrille.experiments.network.collective_question import CollectiveQuestion
 from quadrille.experiments.network.flows_command import flows
@@ -41,7 +42,9 @@ def seconds_of_flows(machine, ranks, size, folder):
     with traffic.open("w") as file:
         csv.writer(file).writerows([("source", "destination", "bytes", "start_s"), *rows])
     answer = flows(
-        str(traffic), lambda _: find_machine_or_topology(machine, gpus=ranks), destinations=Destinations(json=str(folder / "a.json"))
+        str(traffic),
+        lambda _: find_machine_or_topology(machine, gpus=ranks),
+        destinations=Destinations(json=str(folder / "a.json")),
     )
     return answer.makespan_s
 
@@ -83,3 +86,49 @@ def test_on_links_of_its_own_to_everybody_it_takes_one_message():
     pairwise = all_to_all(machine, 8, 64 * MIB, collectives="own:pairwise")
     assert pairwise.algorithm == "pairwise"
     assert pairwise.seconds == pytest.approx(7 * (5e-7 + 8 * MIB / 50e9), rel=1e-12)
+
+
+# By NCCL
+
+
+@pytest.mark.parametrize(("gpus", "others"), [(16, 8), (32, 24), (64, 56)])
+def test_nccl_sends_to_other_nodes_through_the_cards_of_all_gpus(gpus, others):
+    """The formula of nccl-tests' maintainers (issue 130), and the latency of a message between nodes."""
+    latency = (8.4 + 14.0) * 1e-6
+    expected = latency + others * (GIB / gpus) / 50e9
+    answer = all_to_all("h100-superpod", gpus, GIB, collectives="nccl")
+    assert answer.seconds == pytest.approx(expected, rel=1e-9)
+    assert answer.algorithm.startswith("nccl (sendrecv, Simple")
+
+
+def test_nccl_inside_a_node_is_limited_by_the_nvlinks_rate_that_nccl_counts():
+    answer = all_to_all("h100-superpod", 8, GIB, collectives="nccl")
+    latency = (8.4 + 3.4) * 1e-6
+    assert answer.seconds == pytest.approx(latency + 7 / 8 * GIB / (18 * 20.6e9), rel=1e-9)
+
+
+@pytest.mark.parametrize(("size", "protocol"), [(16 * 16384, "LL"), (16 * 16384 + 16, "Simple")])
+def test_small_messages_go_by_ll(size, protocol):
+    assert all_to_all("h100-superpod", 16, size, collectives="nccl").protocol == protocol
+
+
+RAILS = "gpu-cluster:nodes=4,node=hgx-h100,network=rail-optimised,nodes_per_unit=2,spines=1"
+
+
+def test_a_message_leaves_by_the_card_on_its_receivers_rail():
+    """So no message of a group on the nodes of one unit crosses the spine (PXN)."""
+    links = [link.link for link in all_to_all(RAILS, 16, GIB, collectives="nccl").bottlenecks]
+    assert any(link.startswith("nic:") for link in links)
+    assert not any("spine" in link for link in links)
+    assert any("spine" in link.link for link in all_to_all(RAILS, 16, GIB).bottlenecks), "our own goes across"
+
+
+def test_an_amd_gpu_runs_rccl_by_its_own_cards():
+    answer = all_to_all("frontier", 16, GIB, collectives="rccl")
+    assert answer.algorithm.startswith("rccl (sendrecv")
+    assert answer.seconds == pytest.approx(8.4e-6 + 14e-6 + 2 * 8 * (GIB / 16) / 25e9, rel=1e-3), "two GCDs a card"
+
+
+def test_nothing_calls_an_amd_gpu_ampere():
+    with pytest.raises(InputError, match="cdna3"):
+        all_to_all("mi300x-node", 8, GIB, collectives="nccl:ring")

@@ -158,8 +158,7 @@ def test_an_all_to_all_posts_all_its_messages_before_it_waits_for_any(collective
 
             def noting_send(buffer, receiver, **given):
                 posted.append("send")
-                request = send(buffer, receiver, **given)
-                return request
+                return send(buffer, receiver, **given)
 
             def noting_receive(buffer, sender, **given):
                 if posted and posted[-1] == "send":  # a step posts its receives first
@@ -173,9 +172,7 @@ def test_an_all_to_all_posts_all_its_messages_before_it_waits_for_any(collective
             return group
 
     steps, last = [], []
-    tensors = declare(
-        Tensor("A", Part("m", ("x",)), Part("n", ())), Tensor("B", Part("m", ()), Part("n", ("x",)))
-    )
+    tensors = declare(Tensor("A", Part("m", ("x",)), Part("n", ())), Tensor("B", Part("m", ()), Part("n", ("x",))))
     program = (AllToAll(name="turn", axis="x", source="A", into="B"),)
     schedule = Schedule("turn", {"m": 8, "n": 8}, Grid(x=4), "float32", tensors, ("A",), ("B",), (Role(program),))
     a = np.arange(64, dtype="float32").reshape(8, 8)

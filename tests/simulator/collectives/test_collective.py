@@ -98,7 +98,16 @@ def cases(draw):
     size = draw(st.sampled_from([1, 5, 60, 4_000, 10_000_000, 64_000_012]))
     lowered = lower(kind, SETS[name][kind], members, per_node=node, size_bytes=4 * size)
     return (
-        [CollectiveJob(lowered.runs(), groups.copy(), 4.0 * size, item_bytes=4, crosswise=kind == "all_to_all", at_once=lowered.at_once)],
+        [
+            CollectiveJob(
+                lowered.runs(),
+                groups.copy(),
+                4.0 * size,
+                item_bytes=4,
+                crosswise=kind == "all_to_all",
+                at_once=lowered.at_once,
+            )
+        ],
         capacities,
         route,
     )
