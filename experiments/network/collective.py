@@ -36,6 +36,7 @@ class CollectivePrediction:
     algorithm, why : algorithm of the collective, and the reason for it
     protocol : protocol of NCCL; None for other libraries
     channels, different_paths : number of concurrent rings or trees, and number of them that use different links
+    library_seconds : time that NCCL itself predicts; None for other libraries, and where NCCL predicts none [s]
     seconds_by_part, mean_seconds_by_part : time by cause for the last rank and for the mean rank [s]; None if unknown
     method, events, transfers : method of the simulation, and its numbers of events and of simulated transfers
     rank_classes, flow_classes : numbers of classes of equivalent ranks and of equivalent flows
@@ -54,6 +55,7 @@ class CollectivePrediction:
     protocol: Protocol | None = None
     channels: int
     different_paths: int
+    library_seconds: float | None = None
     seconds_by_part: dict[PathPart, float] | None
     mean_seconds_by_part: dict[PathPart, float] | None
     method: str
@@ -88,6 +90,7 @@ class _SimulatedCollective:
     protocol: Protocol | None = None
     channels: int
     different_paths: int
+    library_seconds: float | None = None
     shards_bound: float = 0.0
 
 
@@ -127,6 +130,7 @@ def predict_collective(
         protocol=simulated.protocol,
         channels=simulated.channels,
         different_paths=simulated.different_paths,
+        library_seconds=simulated.library_seconds,
         seconds_by_part=result.causes.of(result.seconds) if result.causes else None,
         mean_seconds_by_part=result.causes.mean_of(result.seconds) if result.causes else None,
         method=result.method,
@@ -200,6 +204,7 @@ def _simulated_collective(
         protocol=nccl.plan.protocol,
         channels=max(nccl.plan.channels, nccl.path_count),
         different_paths=nccl.path_count,
+        library_seconds=nccl.plan.seconds or None,
     )
 
 

@@ -25,6 +25,8 @@ from quadrille.topologies.machines.machine_catalogue import MACHINES
 from quadrille.topologies.network import Network
 
 SCHEMA = "quadrille/collective/1"
+CONTRADICTION = 1.5
+"""Ratio of two predictions of one collective from which the answer says that they contradict each other."""
 MANY_TRANSFERS = 5e7
 """Number of transfers of rings that share links from which the command announces a long simulation."""
 
@@ -177,10 +179,26 @@ def collective_remarks(predicted: CollectivePrediction, machine: Machine, net: N
         yield f"each host has one rank here; simulate places one rank on each of its {machine.host.cores} cores"
     if question.choices.implementation == "nccl" and named is None and "node" not in machine.topology:
         yield f"{machine.name} names no kind of GPU: NCCL is modelled as on A100"
+    if (contradiction := contradiction_remark(predicted)) is not None:
+        yield contradiction
     if machine.faults is not None and machine.faults.slow:
         yield "a slow GPU changes nothing: a collective has no local work"
     if question.group == 1:
         yield "a group of one rank sends nothing"
+
+
+def contradiction_remark(predicted: CollectivePrediction) -> str | None:
+    """A remark if the library's own estimate and the simulation differ by more than `CONTRADICTION`; else None."""
+    estimate, simulated = predicted.library_seconds, predicted.seconds
+    if estimate is None or max(estimate, simulated) <= CONTRADICTION * min(estimate, simulated):
+        return None
+    reason = (
+        "it knows no other groups and no links beyond the cards" if simulated > estimate else "a link may be faster"
+    )
+    return (
+        f"the simulation ({format_seconds(simulated)}) and NCCL's own estimate ({format_seconds(estimate)}) contradict "
+        f"each other by {max(estimate, simulated) / min(estimate, simulated):.2g}: {reason}"
+    )
 
 
 def _print(answer: CollectiveAnswer) -> None:

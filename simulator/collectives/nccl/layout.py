@@ -75,41 +75,54 @@ def counted_bandwidths(net: Network, generation: Generation, *, xgmi: bool = Fal
 
 
 def communicator_of(routes: Routes, endpoints: Ints, generation: Generation, cpu: Vendor = "intel") -> NcclGroup:
-    """NCCL's view of groups on these endpoints; the first group stands for all."""
+    """NCCL's view of groups on these endpoints; the first group stands for all.
+
+    NCCL searches channels in each node, and takes the fewest and slowest: a node with fewer GPUs has fewer cards.
+    """
     net = routes.net
-    ranks = endpoints.shape[1]
-    nodes = len(np.unique(endpoints[0] // net.per_node))
-    cards, rate = _cards(routes, endpoints[0]) if nodes > 1 else (1, 0.0)
+    group = endpoints[0]
+    nodes, per_node = np.unique(group // net.per_node, return_counts=True)
+    samples = _different_nodes(group, net.per_node)
+    nvlinks = [count for members in samples if (count := _nvlinks(net, members, generation))]
+    cards = [_cards(routes, members, group) for members in samples] if len(nodes) > 1 else [(1, 0.0)]
+    equal = len(np.unique(per_node)) == 1
     return communicator(
-        ranks,
-        nodes,
+        len(group),
+        len(nodes),
         generation,
-        nvlinks=_nvlinks(net, endpoints[0], generation),
-        cards=cards,
-        card_bandwidth=rate,
+        nvlinks=min(nvlinks, default=0),
+        cards=min(count for count, _ in cards),
+        card_bandwidth=min(rate for _, rate in cards),
         cpu=cpu,
-        nvls="nvswitch" in net.kinds and generation in ("hopper", "blackwell"),
+        nvls=equal and "nvswitch" in net.kinds and generation in ("hopper", "blackwell"),
     )
 
 
-def _nvlinks(net: Network, endpoints: Ints, generation: Generation) -> int:
-    """NVLinks from the first member to the others in its node, or to their switch; 0 if it is alone there."""
-    node_members = endpoints[endpoints // net.per_node == endpoints[0] // net.per_node]
-    if len(node_members) < 2:
+def _different_nodes(group: Ints, per_node: int) -> list[Ints]:
+    """The members of a group on each node; of nodes with the same places taken, only the first."""
+    ordered = np.sort(group)
+    begins = np.flatnonzero(np.diff(ordered // per_node, prepend=-1))
+    blocks = np.split(ordered, begins[1:])
+    by_places = {(block % per_node).tobytes(): block for block in reversed(blocks)}
+    return list(by_places.values())
+
+
+def _nvlinks(net: Network, members: Ints, generation: Generation) -> int:
+    """NVLinks from the first member of a node to the others, or to their switch; 0 if it is alone there."""
+    if len(members) < 2:
         return 0
-    nodes = net.endpoint_nodes()[node_members]
+    nodes = net.endpoint_nodes()[members]
     first, count = net.kinds.get("nvswitch", (0, 0))
     onward = np.isin(net.targets, nodes) | ((net.targets >= first) & (net.targets < first + count))
     bandwidth = float(net.bandwidths[(net.sources == nodes[0]) & onward].sum())
     return max(1, round(bandwidth / (DATA_SHEET_NVLINK[generation] * 1e9)))
 
 
-def _cards(routes: Routes, endpoints: Ints) -> tuple[int, float]:
-    """NICs by which the members of the first node leave it, and the bandwidth of one [B/s]."""
+def _cards(routes: Routes, members: Ints, group: Ints) -> tuple[int, float]:
+    """NICs by which the members of a node leave it, and the bandwidth of one [B/s]."""
     net = routes.net
-    node = endpoints // net.per_node
-    node_members, remote = endpoints[node == node[0]], endpoints[node != node[0]][:1]
-    paths = routes.between(node_members, np.repeat(remote, len(node_members)))
+    remote = group[group // net.per_node != members[0] // net.per_node][:1]
+    paths = routes.between(members, np.repeat(remote, len(members)))
     outside = ~inside_links(net)
     first, least = [], np.inf
     for a, b in zip(paths.offsets[:-1].tolist(), paths.offsets[1:].tolist(), strict=True):
