@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from quadrille.algorithms.analysis.coordinate_dependence import Kind
 from quadrille.algorithms.analysis.op_plans import OpPlans
 from quadrille.algorithms.analysis.traffic import traffic
-from quadrille.algorithms.collectives.collective_choices import Choices
+from quadrille.algorithms.collectives.collective_choices import DEFAULT_CHOICES, Choices
 from quadrille.algorithms.formats.record import AskedGranularity, Granularity
 from quadrille.algorithms.schedule.ops import Communication
 from quadrille.algorithms.schedule.schedule import Schedule
@@ -36,6 +36,7 @@ from quadrille.simulator.loops.skipped_iterations import (
     most_skipped,
     walk_skipping,
 )
+from quadrille.simulator.machine.default_collectives import machine_choices
 from quadrille.simulator.machine.placement import RankPlacement, place_ranks
 from quadrille.simulator.prediction import Extent, Prediction, TimeBreakdowns, mean_parts, sums_by_op
 from quadrille.simulator.ranks.lane_simulation import OP_WALL_SECONDS, LaneSimulation, SimulationInputs
@@ -102,28 +103,28 @@ def simulate(
     threads: int | None = None,
     placement: str = "packed",
     shortcuts: Shortcuts = ALL_SHORTCUTS,
-    granularity: AskedGranularity = "exact",
+    granularity: AskedGranularity = "auto",
 ) -> Prediction:
     """Predict a schedule on a machine.
 
     Parameters
     ----------
-    choices : which implementation runs each collective; the library's take the seconds of the machine file, and
-        are predicted as named algorithms if none were measured
+    choices : which implementation runs each collective, by default what the machine runs; the library's take the
+        seconds of the machine file, and are predicted as named algorithms if none were measured
     threads : BLAS threads of each rank, by default its share of the host's cores
     placement : rule of the rank placement, see `endpoints_by_rule`
-    granularity : `collective` if bounds of the makespan suffice because an exact simulation would take too long
+    granularity : `exact`, `collective` for bounds of the makespan, or `auto`: exact unless it takes too long or the
+        collectives are NCCL's, whose steps are unknown
 
     Raises
     ------
     InputError : more ranks than GPUs, an unknown topology, a network that faults have cut in two
     Deadlock : ranks that wait on each other, with their ops
     """
-    chosen = choices or Choices()
     simulation = Simulator(
         schedule,
         machine,
-        choices=chosen,
+        choices=choices or DEFAULT_CHOICES,
         threads=threads,
         placement=placement,
         shortcuts=shortcuts,
@@ -147,7 +148,8 @@ class Simulator:
         granularity: AskedGranularity = "exact",
         rank_placement: RankPlacement | None = None,
     ) -> None:
-        self._schedule, self._machine, self._choices, self._threads = schedule, machine, choices, threads
+        self._schedule, self._machine, self._threads = schedule, machine, threads
+        self._choices = machine_choices(choices, machine)
         self._placement = rank_placement or place_ranks(machine, schedule.grid.size, placement, schedule.grid)
         self._shortcuts, self._requested = shortcuts, granularity
         self._budget_message = ""

@@ -5,6 +5,7 @@
     library:vector              MPI, with `MPI_Allgatherv` and `MPI_Reduce_scatter` always
     nccl                        NCCL's performance model (RCCL's on AMD's GPUs), which predicts and cannot run
     auto                        resolved before a run: the fastest prediction for each op, or own:ring without a machine
+    default                     resolved by the machine: nccl for a prediction on GPUs of a known kind, else own:ring
 
 `parse_choices` reads these texts; `Choices` is the value that interpreters take.
 """
@@ -49,6 +50,7 @@ class Choices:
     per_node : by axis, number of its neighbouring ranks that share a node, if there are several nodes
         (`with_placement`)
     auto : whether a prediction will choose for each op; until then the other fields hold
+    by_machine : whether the machine decides; until it does, the other fields hold
     by_op : choice for each op, by name; the other fields hold for the other ops
     calls : MPI calls of the library for all-gathers and reduce-scatters of equal shards
     """
@@ -62,6 +64,7 @@ class Choices:
     auto: bool = False
     by_op: tuple[tuple[str, "Choices"], ...] = ()
     calls: Calls = "regular"
+    by_machine: bool = False
 
     def of(self, op: str) -> "Choices":
         """The choice for one op.
@@ -163,6 +166,8 @@ class Choices:
         if self.by_op:
             names = {str(replace(self, by_op=())), *(str(choice) for _, choice in self.by_op)}
             return names.pop() if len(names) == 1 else "auto"
+        if self.by_machine:
+            return DEFAULT_WORD
         match self.implementation:
             case "own":
                 return f"own:{self.set_name}" + self._chunk
@@ -172,12 +177,15 @@ class Choices:
                 return ":".join(word for word in ("nccl", self.nccl_algorithm, self.nccl_protocol) if word is not None)
 
 
+DEFAULT_WORD = "default"
+DEFAULT_CHOICES = Choices(by_machine=True)
+"""The choices of an experiment that names none: those of the machine."""
 LIBRARY = {str(choices): choices for choices in (Choices("library"), Choices("library", calls="vector"))}
 """Choices of the MPI library by their text: regular calls for equal shards, or always vector calls."""
 
 
 def parse_choices(text: str) -> Choices:
-    """Returns the choice that `own[:NAME[:CHUNK]]`, `library`, `library:vector`, `auto` or
+    """Returns the choice that `own[:NAME[:CHUNK]]`, `library`, `library:vector`, `auto`, `default` or
     `nccl[:ALGORITHM[:PROTOCOL]]` names.
 
     `auto` is `own:ring`, which sends the fewest bytes in any group, until a prediction chooses.
@@ -190,6 +198,8 @@ def parse_choices(text: str) -> Choices:
     InputError : another word
     """
     word, *names = text.split(":")
+    if text in ("", DEFAULT_WORD):
+        return DEFAULT_CHOICES
     if text in ("own", "auto"):
         return Choices(auto=text == "auto")
     if text in LIBRARY:

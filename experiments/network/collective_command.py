@@ -17,9 +17,11 @@ from quadrille.experiments.network.collective import CollectivePrediction, predi
 from quadrille.experiments.network.collective_question import CollectiveQuestion, ConcurrentGroups
 from quadrille.experiments.output.destinations import Destinations, write_or_show
 from quadrille.experiments.output.tables import percent, print_tables, table
+from quadrille.experiments.predict.idle_cards import idle_line, most_idle
 from quadrille.runtime.host.console import remark, remark_all
 from quadrille.simulator.collectives.programs import Shards
 from quadrille.simulator.machine.network import network_of
+from quadrille.topologies.machines.gpu_kind import gpu_generation
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.machines.machine_catalogue import MACHINES
 from quadrille.topologies.network import Network
@@ -177,8 +179,10 @@ def collective_remarks(predicted: CollectivePrediction, machine: Machine, net: N
         yield f"{named.name} has {named.gpus} GPUs; {question.gpus} are modelled as a larger system of the same kind"
     if net.endpoints[0] == "host" and machine.host is not None and machine.host.cores > 1:
         yield f"each host has one rank here; simulate places one rank on each of its {machine.host.cores} cores"
-    if question.choices.implementation == "nccl" and named is None and "node" not in machine.topology:
+    if question.choices.implementation == "nccl" and gpu_generation(machine) is None:
         yield f"{machine.name} names no kind of GPU: NCCL is modelled as on A100"
+    if predicted.cards is not None and most_idle(predicted.cards):
+        yield idle_line(predicted.cards, "messages leave a node")
     if (contradiction := contradiction_remark(predicted)) is not None:
         yield contradiction
     if machine.faults is not None and machine.faults.slow:

@@ -33,7 +33,7 @@ from quadrille.experiments.predict.closed_form import ClosedFormModel
 from quadrille.experiments.predict.layer_extrapolation import layer_counts
 from quadrille.experiments.predict.sampled_step import closed_form_seconds
 from quadrille.experiments.predict.training_step import TrainingStep, simulated_step
-from quadrille.experiments.sweep.sweep_points import BestGrid
+from quadrille.experiments.sweep.sweep_points import BestGrid, with_point_choices
 from quadrille.experiments.sweep.sweep_result import SweepAnswer
 from quadrille.experiments.sweep.time_limit import TimeLimitExceeded, processor_time_limit
 from quadrille.experiments.sweep.training_point import sweep_answer
@@ -70,6 +70,7 @@ def best_training_grid(point: BestGrid) -> SweepAnswer:
     ------
     InputError : the model or the machine is not possible, or no grid of the scheme's form fits in memory
     """
+    point = with_point_choices(point)
     machine, scheme = point.machine, point.experiment.name
     assert isinstance(point.experiment, TrainingExperiment)
     ranked = ranked_steps(point.experiment, point.gpus, machine)

@@ -4,7 +4,7 @@ from quadrille.algorithms.errors import InputError, QuadrilleError
 from quadrille.algorithms.schedule.grid import Axis
 from quadrille.experiments.predict.layer_extrapolation import layer_counts
 from quadrille.experiments.predict.training_step import TrainingStep, simulated_step
-from quadrille.experiments.sweep.sweep_points import Impossible, OneGrid
+from quadrille.experiments.sweep.sweep_points import Impossible, OneGrid, with_point_choices
 from quadrille.experiments.sweep.sweep_result import SweepAnswer, TrainingResult
 from quadrille.experiments.sweep.time_limit import processor_time_limit
 from quadrille.experiments.workloads.fullest_device import fullest_device
@@ -26,6 +26,7 @@ def predict_training_point(point: OneGrid | Impossible) -> SweepAnswer:
     """
     if isinstance(point, Impossible):
         return SweepAnswer(reason=point.reason)
+    point = with_point_choices(point)
     experiment, machine = point.experiment, point.machine
     try:
         if not isinstance(experiment, TrainingExperiment):

@@ -39,7 +39,14 @@ from quadrille.simulator.collectives.nccl.layout import (
     unplaced,
     vendor_of,
 )
-from quadrille.simulator.collectives.nccl.patterns import simulate_nvls, simulate_rings, simulate_sends, simulate_trees
+from quadrille.simulator.collectives.nccl.patterns import (
+    MOST_FLOWS,
+    simulate_nvls,
+    simulate_rings,
+    simulate_sends,
+    simulate_trees,
+    tree_flows,
+)
 from quadrille.simulator.collectives.programs import Ints
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.routes.routing import Routes
@@ -115,9 +122,13 @@ def nccl_collective(
         options,
         settings,
     )
+    unplaced_why = ""
     match nccl_plan.algorithm:
         case "ring":
             result, paths = simulate_rings(placed)
+        case "tree" if algorithm is None and tree_flows(placed) > MOST_FLOWS:
+            result, paths = unplaced(placed), nccl_plan.channels
+            unplaced_why = f"; too many flows to simulate ({tree_flows(placed)}): NCCL's own estimate"
         case "tree":
             result, paths = simulate_trees(placed)
         case "nvls" | "nvls_tree":
@@ -127,7 +138,7 @@ def nccl_collective(
         case "sendrecv":
             relays = not is_amd(machine)
             result, paths = simulate_sends(placed, relays=relays), 1
-    why = _reason(nccl_plan, paths, group, algorithm, protocol)
+    why = _reason(nccl_plan, paths, group, algorithm, protocol) + unplaced_why
     library: Library = "rccl" if is_amd(machine) else "nccl"
     launched = replace(result, seconds=result.seconds + settings.launch_seconds)
     return NcclResult(launched, nccl_plan, paths, why, library)

@@ -11,14 +11,14 @@ from quadrille.algorithms.collectives.nccl.tuner import NcclPlan
 from quadrille.algorithms.collectives.nccl.tuning_constants import AMD, GENERATIONS, NVLINK, Generation
 from quadrille.algorithms.schedule.ops import CollectiveKind
 from quadrille.simulator.collectives.collective import CollectiveResult, SimulationOptions
-from quadrille.simulator.collectives.node_layouts import ring_orders
+from quadrille.simulator.collectives.node_layouts import node_blocks, ring_orders
 from quadrille.simulator.collectives.programs import Floats, Ints
 from quadrille.simulator.collectives.run import Causes
 from quadrille.simulator.engine.flow_simulation import FlowSet, simulate_flows
+from quadrille.topologies.machines.gpu_kind import gpu_generation, node_kind_of
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.network import Network
 from quadrille.topologies.nodes.cpu_vendors import Vendor, cpu_vendor
-from quadrille.topologies.nodes.gpu_node import NodeKind
 from quadrille.topologies.routes.paths import Paths
 from quadrille.topologies.routes.routing import Routes
 
@@ -35,8 +35,7 @@ on AMD Instinct MI300X", ROCm blogs, 2 March 2025.
 
 def generation_of(machine: Machine) -> Generation:
     """The generation of the machine's GPUs; unknown GPUs are taken for ampere, which is said."""
-    kind = _node_kind(machine)
-    return kind.gpu.generation if kind is not None and kind.gpu is not None else "ampere"
+    return gpu_generation(machine) or "ampere"
 
 
 def is_amd(machine: Machine) -> bool:
@@ -46,17 +45,8 @@ def is_amd(machine: Machine) -> bool:
 
 def vendor_of(machine: Machine) -> Vendor:
     """The vendor of the processors that host the machine's GPUs."""
-    kind = _node_kind(machine)
+    kind = node_kind_of(machine)
     return cpu_vendor(kind.name if kind is not None else "")
-
-
-def _node_kind(machine: Machine) -> NodeKind | None:
-    """The kind of the machine's nodes; None if unknown."""
-    from quadrille.topologies.machines.machine_catalogue import MACHINES
-    from quadrille.topologies.nodes.node_kinds import NODE_KINDS
-
-    family = str(machine.topology.get("family", ""))
-    return MACHINES[family].node if family in MACHINES else NODE_KINDS.get(str(machine.topology.get("node", "")))
 
 
 def inside_links(net: Network) -> NDArray[np.bool_]:
@@ -81,11 +71,11 @@ def communicator_of(routes: Routes, endpoints: Ints, generation: Generation, cpu
     """
     net = routes.net
     group = endpoints[0]
-    nodes, per_node = np.unique(group // net.per_node, return_counts=True)
+    nodes = np.unique(group // net.per_node)
     samples = _different_nodes(group, net.per_node)
     nvlinks = [count for members in samples if (count := _nvlinks(net, members, generation))]
     cards = [_cards(routes, members, group) for members in samples] if len(nodes) > 1 else [(1, 0.0)]
-    equal = len(np.unique(per_node)) == 1
+    equal = len(np.unique(node_blocks(endpoints, net.per_node).length)) == 1
     return communicator(
         len(group),
         len(nodes),

@@ -152,7 +152,7 @@ MOST_FLOWS = 1 << 21
 def simulate_trees(placed: PlacedPlan) -> tuple[CollectiveResult, int]:
     """Trees: one flow up and one flow down each edge, all at once. Returns the result and the number of tree orders."""
     orders = placed.orders()
-    if (flows := 4 * len(orders) * placed.groups.size) > MOST_FLOWS:
+    if (flows := tree_flows(placed)) > MOST_FLOWS:
         raise InputError(
             f"NCCL's trees over {placed.groups.size} GPUs have {flows} flows; at most {MOST_FLOWS} are simulated: "
             "--collectives nccl:ring is folded"
@@ -169,6 +169,11 @@ def simulate_trees(placed: PlacedPlan) -> tuple[CollectiveResult, int]:
     return simulate_concurrently(placed, paths, np.full(len(sources), part), caps, correction=_correction(placed)), len(
         orders
     )
+
+
+def tree_flows(placed: PlacedPlan) -> int:
+    """The number of flows of NCCL's trees: two edges a member and channel in each of two trees, up and down."""
+    return 4 * len(placed.orders()) * placed.groups.size
 
 
 def _correction(placed: PlacedPlan) -> float:
