@@ -63,7 +63,7 @@ def _emptiest(used_nodes: Ints, nodes: Ints) -> Cards | None:
 def idle_line(cards: Cards, messages: str) -> str:
     """The line that says that most cards are idle."""
     used, count = cards
-    return f"{messages} by {used} of the {count} network cards of a node, and the others are idle; --collectives nccl uses all"
+    return f"{messages} by {used} of the {count} network cards of a node; the others are idle (nccl uses all)"
 
 
 def idle_cards_remarks(prepared: "PreparedExperiment") -> Iterator[str]:
