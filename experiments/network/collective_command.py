@@ -21,7 +21,7 @@ from quadrille.experiments.predict.idle_cards import idle_line, most_idle
 from quadrille.runtime.host.console import remark, remark_all
 from quadrille.simulator.collectives.programs import Shards
 from quadrille.simulator.machine.network import network_of
-from quadrille.topologies.machines.gpu_kind import gpu_generation
+from quadrille.topologies.gpu_kind import gpu_generation
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.machines.machine_catalogue import MACHINES
 from quadrille.topologies.network import Network

@@ -7,8 +7,9 @@ import numpy as np
 
 from quadrille.algorithms.schedule.ops import Collective
 from quadrille.algorithms.schedule.schedule import all_ops
-from quadrille.simulator.collectives.nccl.layout import exit_cards, inside_links
+from quadrille.simulator.collectives.nccl.layout import exit_cards
 from quadrille.simulator.collectives.programs import Floats, Ints
+from quadrille.topologies.joined_gpus import links_between_gpus
 from quadrille.topologies.routes.routing import Routes
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def cards_that_carry(routes: Routes, endpoints: Ints, link_bytes: Floats) -> Car
     kind = "nic" if "nic" in net.kinds else net.endpoints[0]
     first, count = net.kinds[kind]
     per_node = max(1, count * net.per_node // net.endpoint_count)
-    leaving = (net.sources >= first) & (net.sources < first + count) & ~inside_links(net) & (link_bytes > 0)
+    leaving = (net.sources >= first) & (net.sources < first + count) & ~links_between_gpus(net) & (link_bytes > 0)
     to_endpoint = np.isin(net.targets, net.endpoint_nodes())
     used = np.unique(net.sources[leaving & ~to_endpoint] - first)
     own = np.unique(members // net.per_node * per_node + exit_cards(routes, members))

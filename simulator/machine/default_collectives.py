@@ -22,7 +22,7 @@ def machine_choices(choices: Choices, machine: Machine) -> Choices:
     """
     if not choices.by_machine:
         return choices
-    from quadrille.topologies.machines.gpu_kind import gpu_generation
+    from quadrille.topologies.gpu_kind import gpu_generation
 
     is_benchmark = str(machine.topology.get("family", "")).startswith(BENCHMARKS)
     runs_nccl = machine.host is None and not is_benchmark and gpu_generation(machine) is not None

@@ -34,7 +34,6 @@ from quadrille.simulator.collectives.nccl.layout import (
     communicator_of,
     counted_bandwidths,
     generation_of,
-    inside_links,
     is_amd,
     unplaced,
     vendor_of,
@@ -48,6 +47,7 @@ from quadrille.simulator.collectives.nccl.patterns import (
     tree_flows,
 )
 from quadrille.simulator.collectives.programs import Ints
+from quadrille.topologies.joined_gpus import links_between_gpus
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.routes.routing import Routes
 
@@ -107,7 +107,7 @@ def nccl_collective(
     group = replace(group, network_latency=settings.network_latency, ll128=settings.ll128)
     nccl_plan = _plan(kind, size_bytes, group, settings, algorithm, protocol)
     idle_bandwidths = counted_bandwidths(routes.net, group.generation, xgmi=is_amd(machine))
-    reached = np.where(inside_links(routes.net), settings.inside, settings.between)
+    reached = np.where(links_between_gpus(routes.net), settings.inside, settings.between)
     placed = PlacedPlan(
         kind,
         size_bytes,

@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from quadrille.algorithms.collectives.nccl.communicator import NcclGroup, communicator
 from quadrille.algorithms.collectives.nccl.tuner import NcclPlan
@@ -15,7 +14,8 @@ from quadrille.simulator.collectives.node_layouts import node_blocks, ring_order
 from quadrille.simulator.collectives.programs import Floats, Ints
 from quadrille.simulator.collectives.run import Causes
 from quadrille.simulator.engine.flow_simulation import FlowSet, simulate_flows
-from quadrille.topologies.machines.gpu_kind import gpu_generation, node_kind_of
+from quadrille.topologies.gpu_kind import gpu_generation, node_kind_of
+from quadrille.topologies.joined_gpus import links_between_gpus
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.network import Network
 from quadrille.topologies.nodes.cpu_vendors import Vendor, cpu_vendor
@@ -49,19 +49,10 @@ def vendor_of(machine: Machine) -> Vendor:
     return cpu_vendor(kind.name if kind is not None else "")
 
 
-def inside_links(net: Network) -> NDArray[np.bool_]:
-    """Whether each link joins two GPUs, or a GPU and the switch between GPUs [links]."""
-    inside = np.zeros(net.node_count, dtype=bool)
-    for kind in ("gpu", "nvswitch"):
-        first, count = net.kinds.get(kind, (0, 0))
-        inside[first : first + count] = True
-    return np.asarray(inside[net.sources] & inside[net.targets])
-
-
 def counted_bandwidths(net: Network, generation: Generation, *, xgmi: bool = False) -> Floats:
     """The bandwidth of each link that NCCL counts on; of links between GPUs, the rate of data beside headers [B/s]."""
     share = XGMI_COUNTED if xgmi else NVLINK[generation] / DATA_SHEET_NVLINK[generation]
-    return np.where(inside_links(net), net.bandwidths * share, net.bandwidths)
+    return np.where(links_between_gpus(net), net.bandwidths * share, net.bandwidths)
 
 
 def communicator_of(routes: Routes, endpoints: Ints, generation: Generation, cpu: Vendor = "intel") -> NcclGroup:
@@ -73,8 +64,10 @@ def communicator_of(routes: Routes, endpoints: Ints, generation: Generation, cpu
     group = endpoints[0]
     nodes = np.unique(group // net.per_node)
     samples = _different_nodes(group, net.per_node)
-    nvlinks = [count for members in samples if (count := _nvlinks(net, members, generation))]
     cards = [_cards(routes, members, group) for members in samples] if len(nodes) > 1 else [(1, 0.0)]
+    if any(np.isinf(rate) for _, rate in cards):  # links between GPUs alone join the nodes: NCCL sees a single one
+        nodes, samples, cards = nodes[:1], [group], [(1, 0.0)]
+    nvlinks = [count for members in samples if (count := _nvlinks(net, members, generation))]
     equal = len(np.unique(node_blocks(endpoints, net.per_node).length)) == 1
     return communicator(
         len(group),
@@ -110,16 +103,17 @@ def _nvlinks(net: Network, members: Ints, generation: Generation) -> int:
 
 def _cards(routes: Routes, members: Ints, group: Ints) -> tuple[int, float]:
     """NICs by which the members of a node leave it, and the bandwidth of one [B/s]."""
-    net = routes.net
+    net, node = routes.net, int(members[0]) // routes.net.per_node
     remote = group[group // net.per_node != members[0] // net.per_node][:1]
     paths = routes.between(members, np.repeat(remote, len(members)))
-    outside = ~inside_links(net)
+    outside = ~links_between_gpus(net)
     first, least = [], np.inf
     for a, b in zip(paths.offsets[:-1].tolist(), paths.offsets[1:].tolist(), strict=True):
         outside_path = [int(link) for link in paths.links[a:b] if outside[link]]
         # the cable to the network is the last that only this node's traffic can take: NIC or GPU to switch
-        exit_link = next((link for link in outside_path if _leaves(net, link)), outside_path[0] if outside_path else -1)
-        first.append(exit_link)
+        leaving = [link for link in outside_path if _leaves(net, link)] or outside_path or [-1]
+        is_sprayed = bool((paths.shares[a:b] < 1).any())
+        first += [link for link in leaving if _node_of_source(net, link) == node] if is_sprayed else leaving[:1]
         least = min(least, min((float(net.bandwidths[link]) for link in outside_path), default=least))
     return max(1, len(set(first))), float(least)
 
@@ -138,11 +132,20 @@ def exit_cards(routes: Routes, endpoints: Ints) -> Ints:
     paths = routes.between(endpoints, remote)
     owner = np.repeat(np.arange(len(endpoints)), np.diff(paths.offsets))
     sources = net.sources[paths.links]
-    leaves = (sources >= first) & (sources < first + count) & ~inside_links(net)[paths.links]
+    leaves = (sources >= first) & (sources < first + count) & ~links_between_gpus(net)[paths.links]
     mine = np.flatnonzero(leaves & ((sources - first) // per_node == node[owner]))
     cards = np.zeros(len(endpoints), dtype=np.int64)
     cards[owner[mine][::-1]] = ((sources[mine] - first) % per_node)[::-1]
     return cards
+
+
+def _node_of_source(net: Network, link: int) -> int:
+    """The node of the NIC, or of the GPU without one, from which a link goes; -1 for another source."""
+    kind = "nic" if "nic" in net.kinds else net.endpoints[0]
+    first, count = net.kinds[kind]
+    place = int(net.sources[link]) - first
+    per_node = max(1, count * net.per_node // net.endpoint_count)
+    return place // per_node if 0 <= place < count else -1
 
 
 def _leaves(net: Network, link: int) -> bool:

@@ -13,8 +13,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from quadrille.simulator.collectives.nccl.layout import PlacedPlan, exit_cards, inside_links
+from quadrille.simulator.collectives.nccl.layout import PlacedPlan, exit_cards
 from quadrille.simulator.collectives.programs import Ints
+from quadrille.topologies.joined_gpus import links_between_gpus
 from quadrille.topologies.routes.paths import Paths
 
 
@@ -36,7 +37,7 @@ class RailPaths:
         keys = self._members // self._per_node * self._count + self._cards
         self._keys, first = np.unique(keys, return_index=True)
         self._of_key = self._members[first]
-        self._inside = inside_links(net)
+        self._inside = links_between_gpus(net)
 
     def __call__(self, sources: Ints, targets: Ints) -> Paths:
         """The paths, without the latency of links."""

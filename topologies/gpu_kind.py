@@ -14,6 +14,10 @@ def node_kind_of(machine: Machine) -> "NodeKind | None":
     from quadrille.topologies.machines.machine_catalogue import MACHINES
     from quadrille.topologies.nodes.node_kinds import NODE_KINDS
 
+    if "file" in machine.topology and "node" not in machine.topology:
+        from quadrille.topologies.files.topology_file import kept_topology
+
+        return NODE_KINDS.get(kept_topology(str(machine.topology["file"])).node_kind)
     family = str(machine.topology.get("family", ""))
     return MACHINES[family].node if family in MACHINES else NODE_KINDS.get(str(machine.topology.get("node", "")))
 
