@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from quadrille.algorithms.analysis.coordinate_dependence import Kind
 from quadrille.algorithms.analysis.op_plans import OpPlans
 from quadrille.algorithms.analysis.traffic import traffic
-from quadrille.algorithms.collectives.collective_choices import DEFAULT_CHOICES, Choices
+from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.formats.record import AskedGranularity, Granularity
 from quadrille.algorithms.schedule.ops import Communication
 from quadrille.algorithms.schedule.schedule import Schedule
@@ -103,18 +103,17 @@ def simulate(
     threads: int | None = None,
     placement: str = "packed",
     shortcuts: Shortcuts = ALL_SHORTCUTS,
-    granularity: AskedGranularity = "auto",
+    granularity: AskedGranularity = "exact",
 ) -> Prediction:
     """Predict a schedule on a machine.
 
     Parameters
     ----------
-    choices : which implementation runs each collective, by default what the machine runs; the library's take the
-        seconds of the machine file, and are predicted as named algorithms if none were measured
+    choices : which implementation runs each collective; the library's take the seconds of the machine file, and
+        are predicted as named algorithms if none were measured
     threads : BLAS threads of each rank, by default its share of the host's cores
     placement : rule of the rank placement, see `endpoints_by_rule`
-    granularity : `exact`, `collective` for bounds of the makespan, or `auto`: exact unless it takes too long or the
-        collectives are NCCL's, whose steps are unknown
+    granularity : `collective` if bounds of the makespan suffice because an exact simulation would take too long
 
     Raises
     ------
@@ -124,7 +123,7 @@ def simulate(
     simulation = Simulator(
         schedule,
         machine,
-        choices=choices or DEFAULT_CHOICES,
+        choices=choices or Choices(),
         threads=threads,
         placement=placement,
         shortcuts=shortcuts,

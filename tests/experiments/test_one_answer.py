@@ -90,8 +90,7 @@ def test_all_routes_predict_the_same_seconds(seed):
     }
     assert answers == pytest.approx(dict.fromkeys(answers, seconds), rel=SAME)
     record = prediction_record(experiment, machine)
-    choices = experiment.execution.choices
-    alone = quadrille.simulate(experiment.schedule(), machine, choices=None if choices.by_machine else choices)
+    alone = quadrille.simulate(experiment.schedule(), machine, choices=experiment.execution.choices)
     assert alone.timeline.makespan == pytest.approx(record.seconds, rel=SAME)
 
 
