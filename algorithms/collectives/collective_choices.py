@@ -198,7 +198,7 @@ def parse_choices(text: str) -> Choices:
     InputError : another word
     """
     word, *names = text.split(":")
-    if text in ("", DEFAULT_WORD):
+    if text == DEFAULT_WORD:
         return DEFAULT_CHOICES
     if text in ("own", "auto"):
         return Choices(auto=text == "auto")
