@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quadrille.algorithms.collectives.run_length_programs import NOBODY
+from quadrille.simulator.collectives.event_walk import PLAIN_EVENTS
 from quadrille.simulator.collectives.piece_sizes import PieceSizes
 from quadrille.simulator.collectives.programs import (
     CollectiveJob,
@@ -96,12 +97,14 @@ class SimulationOptions:
     fold_time : skip whole periods of time
     local : recompute rates only where something changed
     causes : find latency, bandwidth and contention, too
+    plain_events : number of events, or of flows, from which compiled kernels are used
     """
 
     fold: bool = True
     fold_time: bool = True
     local: bool = True
     causes: bool = False
+    plain_events: int = PLAIN_EVENTS
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -189,7 +192,15 @@ def simulate_collective(
         capacity = capacities[representatives.link_of]
     at_once = any(job.at_once for job in jobs)
     assert not at_once or all(job.at_once for job in jobs), "all jobs post their messages at once, or none does"
-    run_result = run(simulated, flows, capacity, at_once=at_once, fold_time=options.fold_time, local=options.local)
+    run_result = run(
+        simulated,
+        flows,
+        capacity,
+        at_once=at_once,
+        fold_time=options.fold_time,
+        local=options.local,
+        plain_events=options.plain_events,
+    )
     ends = _by_rank(programs.rank, run_result.ends[folding.ranks])
     busy = np.zeros(len(capacities))
     crossed = folding.links >= 0

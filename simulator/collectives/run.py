@@ -23,7 +23,7 @@ from typing import Literal
 import numpy as np
 
 from quadrille.algorithms.formats.record import PathPart
-from quadrille.simulator.collectives.event_walk import walk_from_events
+from quadrille.simulator.collectives.event_walk import PLAIN_EVENTS, walk_from_events
 from quadrille.simulator.collectives.programs import Floats, Ints, MemberPrograms
 from quadrille.simulator.collectives.sweep import sections, sweep
 from quadrille.simulator.engine.flow_simulation import FlowSet, simulate_flows
@@ -67,6 +67,7 @@ def run(
     at_once: bool = False,
     fold_time: bool = True,
     local: bool = True,
+    plain_events: int = PLAIN_EVENTS,
 ) -> CollectiveRun:
     """Simulates the programs of all members, or of one representative of each class.
 
@@ -76,6 +77,7 @@ def run(
     contended : whether flows slow each other; None to find out, False for every flow at its best rate
     at_once : whether members post all their messages together
     fold_time, local : shortcuts that do not change the result
+    plain_events : number of events, or of flows, from which compiled kernels are used
     """
     if at_once:
         return _run_at_once(programs, routed, capacities, contended=contended is not False, local=local)
@@ -99,6 +101,7 @@ def run(
         contended=can_contend,
         fold_time=fold_time,
         local=local,
+        plain_events=plain_events,
     )
     return CollectiveRun("events", walked.ends, walked.busy, walked.events, walked.error_seconds, can_contend)
 
@@ -131,11 +134,15 @@ def _run_at_once(
     return CollectiveRun("events", ends, busy, events, 0.0, contended)
 
 
-def contends(flows: Flows, alone: Floats, capacities: Floats) -> bool:
+def contends(flows: Flows, alone: Floats, capacities: Floats, *, roomy: int = ROOMY) -> bool:
     """Whether flows at their best rates may demand more of a link than it has.
 
     A member sends on one flow at a time and receives on one, so of all flows of one
     sender (or of one receiver) only the greatest counts.
+
+    Parameters
+    ----------
+    roomy : cells of a table of links and members for each entry, up to which a table is used, not sorting
     """
     owner = flows.entry_flows()
     demand = flows.shares * alone[owner]
@@ -145,16 +152,16 @@ def contends(flows: Flows, alone: Floats, capacities: Floats) -> bool:
         return False
     for end in (flows.sender, flows.receiver):
         entries = np.flatnonzero(tight[flows.links])
-        tight = _load(flows.links[entries], end[owner[entries]], demand[entries], len(capacities)) > most
+        tight = _load(flows.links[entries], end[owner[entries]], demand[entries], len(capacities), roomy) > most
         if not tight.any():
             return False
     return True
 
 
-def _load(links: Ints, ends: Ints, demand: Floats, count: int) -> Floats:
+def _load(links: Ints, ends: Ints, demand: Floats, count: int, roomy: int) -> Floats:
     """The demand on each link if of the flows of each member only the greatest counts."""
     members = int(ends.max()) + 1
-    if count * members <= ROOMY * len(links):
+    if count * members <= roomy * len(links):
         table = np.zeros(count * members)
         np.maximum.at(table, links * members + ends, demand)
         summed: Floats = table.reshape(count, members).sum(axis=1)
